@@ -1,0 +1,27 @@
+# Thin: what a target does is in tools/, and tool settings are in pyproject.toml.
+PYTHON ?= python3
+VENV ?= .venv
+export PYTHON
+
+.PHONY: demo test matrix lint bench venv clean
+
+demo: venv
+	$(VENV)/bin/python examples/resume_digits.py
+
+test: venv
+	tools/test.sh $(VENV)
+
+matrix:
+	tools/matrix.sh
+
+lint: venv
+	tools/lint.sh $(VENV)
+
+bench: venv
+	$(VENV)/bin/python -m benchmarks
+
+venv:
+	tools/venv.sh $(VENV)
+
+clean:
+	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,182 @@
+"""Restores what an old release saved, trains on, and prints what happened.
+
+Runs as a program of its own, since TensorFlow 2's behaviour is switched for a
+whole process:
+
+  python golden_runner.py (v1|v2) GOLDEN_DIR... > results.json
+
+For each golden and each way to restore it the result is a list of rows, as in
+the golden's expected.json, or a traceback.
+"""
+
+import json
+import os
+import sys
+import traceback
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+tf1 = tf.compat.v1
+
+_INNER = {
+  "adam": lambda: tf1.train.AdamOptimizer(0.01),
+  "momentum": lambda: tf1.train.MomentumOptimizer(0.01, 0.9),
+  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.01),
+  "sgd": lambda: tf1.train.GradientDescentOptimizer(0.01),
+}
+
+
+def batch(seed):
+  """The data of a step, as the goldens' own program drew it."""
+  rng = np.random.RandomState(seed)
+  x = rng.randn(8, 4).astype(np.float32)
+  y = x.dot(np.arange(12).reshape(4, 3).astype(np.float32) / 10.0) + 0.5
+  return x, y.astype(np.float32)
+
+
+def wrap(kind, inner, period):
+  """The golden's optimizer, at another loss scale than the golden's."""
+  if kind == "fixed":  # Nothing is saved of a fixed scale.
+    return tfl.MixedPrecisionLossScaleOptimizer(inner, 128.0)
+  loss_scale = tfl.DynamicLossScale(
+    initial_loss_scale=3.0,
+    increment_period=period,
+    multiplier=4.0 if kind == "dynamic_x4" else 2.0,
+  )
+  if kind == "rewrite":
+    return tfl.enable_mixed_precision_graph_rewrite(inner, loss_scale)
+  return tfl.MixedPrecisionLossScaleOptimizer(inner, loss_scale)
+
+
+class Model:
+  """The linear model of the goldens in the current graph."""
+
+  def __init__(self, expected):
+    scope = expected["scope"] or tf1.get_variable_scope()
+    resource = expected["use_resource"]
+    with tf1.variable_scope(scope):
+      self.x = tf1.placeholder(tf.float32, [None, 4], "x")
+      self.y = tf1.placeholder(tf.float32, [None, 3], "y")
+      self.poison = tf1.placeholder(tf.float32, [], "poison")
+      self.w = tf1.get_variable("w", [4, 3], use_resource=resource)
+      self.b = tf1.get_variable("b", [3], use_resource=resource)
+      self.step = tf1.train.get_or_create_global_step()
+      prediction = tf.matmul(self.x, self.w) + self.b
+      loss = tf.reduce_mean(tf.square(prediction - self.y)) * self.poison
+      self.opt = wrap(
+        expected["kind"],
+        _INNER[expected["inner"]](),
+        expected["increment_period"],
+      )
+      self.train = self.opt.minimize(
+        loss, global_step=self.step, name="train_op"
+      )
+      self.loss_scale = self.opt._loss_scale()
+    self.good_steps = getattr(self.opt._loss_scale, "_num_good_steps", None)
+
+  def checkpoint(self):
+    return tf.train.Checkpoint(
+      optimizer=self.opt, w=self.w, b=self.b, global_step=self.step
+    )
+
+
+class ImportedModel:
+  """The same fetches, from a MetaGraph that the old release wrote."""
+
+  def __init__(self, path, expected):
+    meta = tf1.MetaGraphDef()
+    with open(path, "rb") as f:
+      meta.ParseFromString(f.read())
+    if expected.get("v2_behavior"):
+      # TensorFlow's own optimizer put an op there that is in no graph.
+      del meta.collection_def[tf1.GraphKeys.TRAIN_OP]
+    self.saver = tf1.train.import_meta_graph(meta)
+    get = tf1.get_default_graph().get_tensor_by_name
+    scope = expected["scope"] + "/" if expected["scope"] else ""
+    self.x, self.y = get(scope + "x:0"), get(scope + "y:0")
+    self.poison = get(scope + "poison:0")
+    self.train = tf1.get_default_graph().get_operation_by_name(
+      scope + "train_op"
+    )
+    self.loss_scale = get(scope + "loss_scale_value:0")
+    variables = {v.op.name: v for v in tf1.global_variables()}
+    self.w, self.b = variables[scope + "w"], variables[scope + "b"]
+    self.step = tf1.train.get_global_step()
+    self.good_steps = variables.get(scope + "good_steps")
+
+
+def train_on(model, session, expected):
+  """Trains as the old release did from its checkpoint on."""
+  rows = []
+  for row in expected["rows"][expected["steps_before"] :]:
+    x, y = batch(expected["seed"] + row["i"])
+    poison = np.inf if row["poisoned"] else 1.0
+    session.run(model.train, {model.x: x, model.y: y, model.poison: poison})
+    values = {
+      "loss_scale": model.loss_scale,
+      "global_step": model.step,
+      "w": model.w,
+      "b": model.b,
+    }
+    if model.good_steps is not None:
+      values["good_steps"] = model.good_steps
+    values = session.run(values)
+    rows.append({k: np.asarray(v).tolist() for k, v in values.items()})
+  return rows
+
+
+def by_saver(golden, expected):
+  model = Model(expected)
+  with tf1.Session() as session:
+    path = tf1.train.latest_checkpoint(golden)
+    tf1.train.Saver().restore(session, path)
+    return train_on(model, session, expected)
+
+
+def by_checkpoint(golden, expected):
+  model = Model(expected)
+  with tf1.Session() as session:
+    session.run(tf1.global_variables_initializer())
+    path = os.path.join(golden, expected["object_path"])
+    status = model.checkpoint().restore(path)
+    status.assert_consumed()
+    status.initialize_or_restore(session)
+    return train_on(model, session, expected)
+
+
+def by_meta_graph(golden, expected):
+  path = tf1.train.latest_checkpoint(golden)
+  model = ImportedModel(path + ".meta", expected)
+  with tf1.Session() as session:
+    model.saver.restore(session, path)
+    return train_on(model, session, expected)
+
+
+def main():
+  behavior, goldens = sys.argv[1], sys.argv[2:]
+  if behavior == "v1":
+    tf1.disable_v2_behavior()
+  results = {}
+  for golden in goldens:
+    with open(os.path.join(golden, "expected.json")) as f:
+      expected = json.load(f)
+    for restore in (by_saver, by_checkpoint, by_meta_graph):
+      try:
+        with tf.Graph().as_default():
+          result = restore(golden, expected)
+      except Exception:  # Reported, and the test that reads it fails.
+        result = traceback.format_exc()
+      finally:
+        if expected["kind"] == "rewrite":
+          tfl.disable_mixed_precision_graph_rewrite()
+      results[f"{golden} {restore.__name__}"] = result
+  json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+  main()

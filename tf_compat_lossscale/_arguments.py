@@ -1,0 +1,107 @@
+"""Checks of numbers that users pass: a number of the right kind or ValueError.
+
+What TensorFlow's classes took by `float(…)` and `int(…)`, old code passes: 2.0
+for a period, NumPy scalars, eager tensors. Strings and bools are mistakes.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+
+_INT64_MAX = 2**63 - 1
+
+
+def is_number(value: Any) -> bool:
+  """Whether `value` is a real number: Python's, NumPy's or a 0-d array."""
+  if isinstance(value, np.ndarray):
+    return value.ndim == 0 and is_number(value.item())
+  return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def scale(name: str, value: Any) -> float:
+  """A loss scale: at least 1, and finite in float32.
+
+  Args:
+    name: The argument's name, for the message.
+    value: What the user passed.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: It is none, below 1, or not finite in float32.
+  """
+  number = _float(value)
+  if number is None or not number >= 1 or not _finite(number):
+    raise ValueError(
+      f"{name} must be at least 1 and finite in float32, but got {value!r}."
+    )
+  return number
+
+
+def multiplier(name: str, value: Any) -> float:
+  """A factor that makes a float32 number grow: above 1, and finite.
+
+  Args:
+    name: The argument's name, for the message.
+    value: What the user passed.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: It is none, not finite, or not above 1 as float32 sees it.
+  """
+  number = _float(value)
+  if number is None or not _finite(number) or not np.float32(number) > 1:
+    raise ValueError(
+      f"{name} must be above 1 and finite in float32, but got {value!r}."
+    )
+  return number
+
+
+def steps(name: str, value: Any) -> int:
+  """A number of steps: whole, and at least 1.
+
+  Args:
+    name: The argument's name, for the message.
+    value: What the user passed; 2.0 is as good as 2.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: It is none, below 1, not whole, or too large for int64.
+  """
+  number = value if isinstance(value, numbers.Integral) else _float(value)
+  if (
+    number is None
+    or isinstance(value, bool)
+    or not 1 <= number <= _INT64_MAX
+    or number != math.floor(number)
+  ):
+    raise ValueError(
+      f"{name} must be a whole number of steps of at least 1, but got "
+      f"{value!r}."
+    )
+  return int(number)
+
+
+def _float(value: Any) -> float | None:
+  if isinstance(value, (bool, np.bool_, str, bytes)):
+    return None
+  if getattr(value, "dtype", None) in (np.bool_, "bool"):
+    return None
+  try:
+    return float(value)
+  except (TypeError, ValueError, OverflowError):
+    return None
+
+
+def _finite(number: float) -> bool:
+  with np.errstate(over="ignore"):
+    return bool(np.isfinite(np.float32(number)))

@@ -1,0 +1,186 @@
+"""The one door to TensorFlow's private or version-dependent parts.
+
+Every other module of the package uses TensorFlow's public names alone. What
+has no public name stands here, once, each entry with the reason why it is
+needed and the public name that would replace it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import sys
+from typing import Any
+import weakref
+
+import tensorflow as tf
+from tensorflow.python.training.experimental import (
+  mixed_precision_global_state as _rewrite_state,
+)
+
+# What `tf.train.Checkpoint` walks, and what Keras 2 itself builds on.
+# `tf.Module` and `tf.Variable` are the public trackables; neither lets a class
+# choose its children by graph.
+Trackable = tf.__internal__.tracking.Trackable
+
+# A cond that is left out when its predicate is known while the graph is built.
+# `tf.cond` never leaves one out.
+smart_cond = tf.__internal__.smart_cond.smart_cond
+
+_STATE = "_tf_compat_lossscale_state"  # The attribute of graphs that holds it.
+
+
+def current_graph() -> tf.Graph | None:
+  """The graph that holds the variables made here; None when eager.
+
+  Inside a `tf.function`, a tf.data function or a branch of a v2 cond the
+  default graph is that function's own, which holds no variables: `init_scope`
+  leaves it. It is public; that the graph so found is the key by which state is
+  kept is TensorFlow's private rule (`Graph._graph_key`).
+  """
+  if tf.executing_eagerly():
+    return None
+  with tf.init_scope():
+    if tf.executing_eagerly():
+      return None
+    return tf.compat.v1.get_default_graph()
+
+
+def state_on_graph(
+  graph: tf.Graph, owner: Any, default: Callable[[], Any]
+) -> Any:
+  """What `owner` keeps for `graph`, made by `default` when there is none.
+
+  Variables refer to their graph. Kept on their owner, they would keep every
+  graph alive that it ever served; kept on the graph, they go with it. Graph
+  collections would be the public place, but `export_meta_graph` writes those.
+
+  Args:
+    graph: The graph that is to hold the state.
+    owner: A hashable object; the state is dropped when it goes.
+    default: Makes the state of an owner that this graph does not know yet.
+
+  Returns:
+    The state.
+  """
+  owners = getattr(graph, _STATE, None)
+  if owners is None:
+    owners = weakref.WeakKeyDictionary()
+    setattr(graph, _STATE, owners)
+  if owner not in owners:
+    owners[owner] = default()
+  return owners[owner]
+
+
+def is_ref_variable(variable: Any) -> bool:
+  """Whether `variable` is a TF 1 reference variable, not a resource.
+
+  `DType.is_ref` was never public; that the base dtype differs is.
+  """
+  dtype = getattr(variable, "dtype", None)
+  return isinstance(dtype, tf.DType) and dtype.base_dtype != dtype
+
+
+@contextlib.contextmanager
+def v1_control_flow(wanted: bool = True) -> Iterator[None]:
+  """Builds conds the TF 1 way inside, as reference variables need it.
+
+  A branch of a v2 cond is a function, and a function cannot capture a
+  reference. The switch is public but process-wide, so it is turned for the
+  construction of one cond alone. `tf.cond(..., v1=True)` would replace this.
+
+  Args:
+    wanted: False leaves the switch as it is.
+  """
+  if not wanted or not tf.compat.v1.control_flow_v2_enabled():
+    yield
+    return
+  tf.compat.v1.disable_control_flow_v2()
+  try:
+    yield
+  finally:
+    tf.compat.v1.enable_control_flow_v2()
+
+
+@contextlib.contextmanager
+def train_ops_left_out() -> Iterator[None]:
+  """Takes out of the TRAIN_OP collection what is put in meanwhile.
+
+  `Optimizer.apply_gradients` adds its op from wherever it is called. From
+  inside a cond that op cannot be run by itself; under v2 control flow it lives
+  in another graph, and a MetaGraph with it cannot be imported. An argument of
+  `apply_gradients` would replace this.
+  """
+  # A function's graph shares the collections of the graph around it.
+  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+  before = list(ops)
+  yield
+  ops[:] = before
+
+
+def add_train_op(op: Any) -> None:
+  """Adds an op to the TRAIN_OP collection, if a session can run it."""
+  op = op.op if isinstance(op, tf.Tensor) else op
+  graph = current_graph()
+  if graph is None or not isinstance(op, tf.Operation) or op.graph is not graph:
+    return
+  if graph.is_fetchable(op):
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TRAIN_OP, op)
+
+
+def is_checkpointing() -> bool:
+  """Whether the caller's caller is TensorFlow's writer of checkpoints.
+
+  It asks every optimizer that it finds for its slots and refuses to save when
+  two claim the same one. An optimizer that speaks for the one it wraps, which
+  is tracked too, must therefore be silent to it, and to it alone. A tracking
+  hook that names the owner of a slot would replace this.
+  """
+  caller = sys._getframe(2).f_globals.get("__name__", "")
+  return caller.startswith("tensorflow.python.checkpoint.")
+
+
+def is_rewrite_enabled() -> bool:
+  """Whether sessions made now apply auto mixed precision.
+
+  `Session` reads this flag. The getter has a name in `tf.__internal__`, the
+  setter has none.
+  """
+  return _rewrite_state.is_mixed_precision_graph_rewrite_enabled()
+
+
+def set_rewrite_enabled(enabled: bool) -> None:
+  """Sets the flag that `is_rewrite_enabled` reads."""
+  _rewrite_state.set_mixed_precision_graph_rewrite_enabled(enabled)
+
+
+def has_plain_session() -> bool:
+  """Whether a session was made while the rewrite was off.
+
+  `Session` notes it where only the private state module can read it.
+  """
+  return _rewrite_state.non_mixed_precision_session_created()
+
+
+def is_mixed_policy_set() -> bool:
+  """Whether the global Keras policy is a mixed one.
+
+  Keras 2 notes it through `tf.__internal__.train`; the getter has no name
+  there.
+  """
+  return _rewrite_state.is_using_mixed_precision_policy()
+
+
+def foreign_wrappers() -> dict[type, tuple[Callable[..., Any], type]]:
+  """What others registered with TensorFlow for the graph rewrite.
+
+  Keras 2 registers its optimizers by `register_loss_scale_wrapper` of
+  `tf.__internal__.mixed_precision`. There is no public reader of that table.
+
+  Returns:
+    Base class of optimizers -> (function that wraps one, class that it gives).
+  """
+  register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
+  table = register.__globals__.get("_REGISTERED_WRAPPER_OPTIMIZER_CLS", {})
+  return dict(table)

@@ -1,0 +1,127 @@
+"""Grappler's auto mixed precision, switched on together with a loss scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from absl import logging
+import tensorflow as tf
+
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale import loss_scale_optimizer
+
+_OPTION = "auto_mixed_precision"
+_TensorFlowsOwn = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
+_Wrapper = Callable[[Any, Any], Any]
+
+# Base class of optimizers -> (what wraps one, the class that it then has).
+_wrappers: dict[type, tuple[_Wrapper, type]] = {
+  tf.compat.v1.train.Optimizer: (
+    loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
+    loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
+  ),
+}
+
+
+def register_loss_scale_wrapper(
+  optimizer_cls: type, wrapper_fn: _Wrapper, wrapper_cls: type | None = None
+) -> None:
+  """Lets the graph rewrite wrap optimizers of another family.
+
+  Args:
+    optimizer_cls: The base class of those optimizers.
+    wrapper_fn: Takes an optimizer and a loss scale, as the user passed it, and
+      returns the wrapped optimizer.
+    wrapper_cls: The class of what `wrapper_fn` returns; by default
+      `wrapper_fn` is that class.
+  """
+  _wrappers[optimizer_cls] = (wrapper_fn, wrapper_cls or wrapper_fn)
+
+
+def enable_mixed_precision_graph_rewrite(
+  opt: Any,
+  loss_scale: loss_scale_lib.LossScale | float | str = "dynamic",
+) -> Any:
+  """Turns on the auto mixed precision rewrite and wraps an optimizer for it.
+
+  Sessions and functions made afterwards run some of their float32 ops in
+  float16, where the device is faster at those. Compute gradients by the
+  returned optimizer alone: only it scales the loss.
+
+  Args:
+    opt: A `tf.compat.v1.train.Optimizer`, or an optimizer of a family that was
+      registered for this, as Keras 2 registers its own.
+    loss_scale: 'dynamic', a number for a fixed loss scale, or a LossScale.
+
+  Returns:
+    `opt`, wrapped in an optimizer that scales the loss.
+
+  Raises:
+    ValueError: `opt` is wrapped already or of no known family, `loss_scale` is
+      none, or a mixed Keras policy is set. Nothing is then switched on.
+  """
+  if _tf.is_mixed_policy_set():
+    raise ValueError(
+      "The graph rewrite cannot be enabled while the global Keras policy is a "
+      "mixed one: both would lower precision. Keep the policy and wrap the "
+      "optimizer in a LossScaleOptimizer, or set the policy back to 'float32'."
+    )
+  wrapped = _wrap(opt, loss_scale)
+  if _tf.has_plain_session():
+    logging.warning(
+      "Sessions that exist already do not use mixed precision, and "
+      "enable_mixed_precision_graph_rewrite() does not change them: call it "
+      "before the first one is made."
+    )
+  tf.config.optimizer.set_experimental_options({_OPTION: True})
+  _tf.set_rewrite_enabled(True)
+  return wrapped
+
+
+def disable_mixed_precision_graph_rewrite() -> None:
+  """Turns the rewrite off again, for sessions and functions made afterwards.
+
+  Optimizers that were wrapped go on scaling the loss, and sessions that were
+  made in between keep the rewrite.
+  """
+  if not _tf.is_rewrite_enabled():
+    logging.warning(
+      "disable_mixed_precision_graph_rewrite() was called, but the rewrite was "
+      "not enabled."
+    )
+  tf.config.optimizer.set_experimental_options({_OPTION: False})
+  _tf.set_rewrite_enabled(False)
+
+
+def _wrap(opt: Any, loss_scale: Any) -> Any:
+  foreign = _tf.foreign_wrappers()
+  for _, wrapper_cls in [*_wrappers.values(), *foreign.values()]:
+    if isinstance(opt, wrapper_cls):
+      raise ValueError(
+        f'"opt" must not already be an instance of a {wrapper_cls.__name__}. '
+        "enable_mixed_precision_graph_rewrite() wraps it: pass the optimizer "
+        "that is inside."
+      )
+  for optimizer_cls, (wrapper_fn, _) in _wrappers.items():
+    if isinstance(opt, optimizer_cls):
+      return wrapper_fn(opt, loss_scale)
+  for optimizer_cls, (wrapper_fn, _) in foreign.items():
+    if isinstance(opt, optimizer_cls):
+      return wrapper_fn(opt, _as_tensorflows(loss_scale))
+  raise ValueError(
+    '"opt" must be an instance of a tf.train.Optimizer or a '
+    f"tf.keras.optimizers.Optimizer, but got: {opt!r}."
+  )
+
+
+def _as_tensorflows(loss_scale: Any) -> Any:
+  """The same loss scale in TensorFlow's class, which Keras 2 asks for."""
+  if not isinstance(loss_scale, loss_scale_lib.LossScale):
+    return loss_scale
+  cls = getattr(tf.compat.v1.mixed_precision, type(loss_scale).__name__, None)
+  if cls is None:
+    return loss_scale
+  with tf.Graph().as_default():  # It makes variables, which nobody wants.
+    return cls.from_config(loss_scale.get_config())

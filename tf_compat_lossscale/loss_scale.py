@@ -1,0 +1,439 @@
+"""Loss scales: what a loss is multiplied by, and how that number changes.
+
+The rule of dynamic scaling is that of Micikevicius et al., "Mixed Precision
+Training" (ICLR 2018), section 3.2, in the form that TensorFlow 1.14 gave it.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import tensorflow as tf
+
+from tf_compat_lossscale import _arguments
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale import gradients
+
+
+class _State:
+  """A trackable's variables in one graph, and restores that wait for more."""
+
+  def __init__(self) -> None:
+    self.weights: dict[str, tf.Variable] = {}
+    self.deferred: dict[str, list[Any]] = {}
+
+
+class _Recipes:
+  """How to make each weight again in another graph: name -> arguments.
+
+  Its identity stands for its owner in what graphs keep: a user's loss scale
+  may define equality as it likes.
+  """
+
+  def __init__(self) -> None:
+    self.by_name: dict[str, tuple[str, Any, Any]] = {}
+    self.eager_state = _State()
+
+
+class GraphWeights(_tf.Trackable):
+  """A trackable that has its variables anew in every graph it is used in.
+
+  The variables of a graph are kept by that graph, so that it can be collected
+  although this object lives on.
+  """
+
+  @property
+  def _recipes(self) -> _Recipes:
+    # Made on first use: a subclass may leave out `super().__init__()`.
+    if "_weight_recipes" not in self.__dict__:
+      self._weight_recipes = _Recipes()
+    return self._weight_recipes
+
+  @property
+  def _state(self) -> _State:
+    graph = _tf.current_graph()
+    if graph is None:
+      return self._recipes.eager_state
+    return _tf.state_on_graph(graph, self._recipes, _State)
+
+  @property
+  def _weights(self) -> dict[str, tf.Variable]:
+    """The weights that exist in the current graph (eagerly: outside of any)."""
+    return self._state.weights
+
+  def _add_weight(
+    self, name: str, initial_value: Any, dtype: tf.DType | None = None
+  ) -> tf.Variable:
+    """Adds a scalar or other state to this object, and to its checkpoints.
+
+    Args:
+      name: The variable's name, under the enclosing name scope, and its key in
+        object-based checkpoints.
+      initial_value: A number, an array or a function of no arguments. Other
+        graphs start from it too, so it should not be a graph's tensor.
+      dtype: `tf.float32` or `tf.int64`, as old releases wrote them; by default
+        the dtype of `initial_value`.
+
+    Returns:
+      A resource variable, untrainable and never aggregated over replicas. It
+      belongs to the current graph: in code that may run in another one, get it
+      by `_get_weight(name)`.
+
+    Raises:
+      RuntimeError: This object has a weight of that name in this graph.
+    """
+    if name in self._weights:
+      raise RuntimeError(
+        f"Duplicate weight {name!r}: {type(self).__name__} has one of that "
+        "name in this graph already; names must differ within a graph."
+      )
+    # Lifted, since a cond, a loop or a function cannot own a variable.
+    with tf.init_scope():
+      weight = self._make_weight(name, name, initial_value, dtype)
+    full_name = weight.name.split(":")[0]
+    self._recipes.by_name[name] = (full_name, initial_value, dtype)
+    return weight
+
+  def _get_weight(self, name: str) -> tf.Variable:
+    """The weight of that name in the current graph, made there if need be.
+
+    Args:
+      name: A name that `_add_weight` was given, in whichever graph.
+
+    Returns:
+      The variable, called as the first one was, at its initial value (or at
+      what a checkpoint that was restored here holds for it).
+
+    Raises:
+      KeyError: No such weight was ever added.
+    """
+    weight = self._weights.get(name)
+    if weight is None:
+      full_name, initial_value, dtype = self._recipes.by_name[name]
+      # Named for where it was first made, not for who happens to ask first.
+      with tf.init_scope(), tf.compat.v1.name_scope(None):
+        weight = self._make_weight(name, full_name, initial_value, dtype)
+    return weight
+
+  def _make_weight(
+    self, key: str, name: str, initial_value: Any, dtype: tf.DType | None
+  ) -> tf.Variable:
+    weight = tf.compat.v1.Variable(
+      initial_value,
+      name=name,
+      dtype=dtype,
+      trainable=False,
+      use_resource=True,
+      synchronization=tf.VariableSynchronization.AUTO,
+      aggregation=tf.VariableAggregation.NONE,
+    )
+    self._state.weights[key] = weight
+    self._handle_deferred_dependencies(name=key, trackable=weight)
+    return weight
+
+  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """For checkpoints: this graph's weights, and whatever else is tracked."""
+    children = dict(sorted(self._weights.items()))
+    children.update(super()._trackable_children(*args, **kwargs))
+    return children
+
+  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    """For checkpoints: what is called `name` here, or None."""
+    found = super()._lookup_dependency(name, *args, **kwargs)
+    return self._weights.get(name) if found is None else found
+
+  @property
+  def _deferred_dependencies(self) -> dict[str, list[Any]]:
+    """For checkpoints: restores that wait for weights of this graph."""
+    return self._state.deferred
+
+
+class LossScale(GraphWeights, metaclass=abc.ABCMeta):
+  """What a loss is multiplied by, so that float16 gradients do not vanish.
+
+  Scaling changes nothing mathematically: gradients are divided by the same
+  number before they are applied. In between, every gradient is that much
+  larger, and what would have been rounded to zero in float16 survives.
+
+  A subclass of one's own defines `__call__`, `update` and `get_config`. Its
+  state goes into `_add_weight` (in `__init__`) and is read by `_get_weight`.
+  """
+
+  def __init__(self) -> None:
+    """Makes a loss scale without weights."""
+    super().__init__()
+
+  @abc.abstractmethod
+  def __call__(self) -> tf.Tensor:
+    """Returns the current loss scale, a float32 scalar."""
+
+  @abc.abstractmethod
+  def update(self, grads: Any) -> tuple[Any, bool | tf.Tensor]:
+    """Lets the loss scale react to the gradients of a step.
+
+    Under a `tf.distribute` strategy this is called in cross-replica context.
+
+    Args:
+      grads: A nest of unscaled gradients: tensors, IndexedSlices, None, or
+        per-replica values of these.
+
+    Returns:
+      A pair: what to run for the update to happen (None when eager, where it
+      has happened), and whether the gradients should be applied: a bool scalar
+      tensor, or a Python bool where that is known without looking.
+    """
+
+  @abc.abstractmethod
+  def get_config(self) -> dict[str, Any]:
+    """Returns the arguments that make an equal loss scale, as plain numbers."""
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> LossScale:
+    """Makes a loss scale from what `get_config` returned."""
+    return cls(**config)
+
+
+class FixedLossScale(LossScale):
+  """A loss scale that stays what it is, whatever the gradients are."""
+
+  def __init__(self, loss_scale_value: float) -> None:
+    """Makes a fixed loss scale.
+
+    Args:
+      loss_scale_value: A finite number of at least 1.
+
+    Raises:
+      ValueError: It is not.
+    """
+    super().__init__()
+    self._loss_scale_value = _arguments.scale(
+      "loss_scale_value", loss_scale_value
+    )
+
+  def __call__(self) -> tf.Tensor:
+    return tf.constant(self._loss_scale_value, tf.float32)
+
+  def update(self, grads: Any) -> tuple[Any, bool]:
+    """Changes nothing.
+
+    Returns:
+      A pair: an op that does nothing (None when eager), and the Python bool
+      True, so that no cond need be built.
+    """
+    del grads
+    return tf.no_op(), True
+
+  def __repr__(self) -> str:
+    return f"FixedLossScale({self._loss_scale_value})"
+
+  def get_config(self) -> dict[str, Any]:
+    return {"loss_scale_value": self._loss_scale_value}
+
+
+class DynamicLossScale(LossScale):
+  """A loss scale that stays as high as the gradients allow.
+
+  The whole rule, with `scale` and `good_steps` as the weights
+  `current_loss_scale` (float32) and `good_steps` (int64):
+
+  ```
+  if all gradients are finite:
+    if good_steps + 1 >= increment_period:
+      if scale * multiplier is finite:
+        scale = scale * multiplier
+      good_steps = 0
+    else:
+      good_steps = good_steps + 1
+  else:
+    scale = max(scale / multiplier, 1)
+    good_steps = 0
+  ```
+  """
+
+  def __init__(
+    self,
+    initial_loss_scale: float = 2**15,
+    increment_period: int = 2000,
+    multiplier: float = 2.0,
+  ) -> None:
+    """Makes a dynamic loss scale, with its weights in the current graph.
+
+    Args:
+      initial_loss_scale: Where to start, at least 1. Better too high than too
+        low: going down takes one step a division, going up a whole period a
+        multiplication. The default is about half of float16's largest number.
+      increment_period: How many consecutive steps with finite gradients make
+        the scale grow, at least 1.
+      multiplier: By what the scale grows, and is divided; above 1.
+
+    Raises:
+      ValueError: An argument is no such number.
+    """
+    super().__init__()
+    self._initial_loss_scale = _arguments.scale(
+      "initial_loss_scale", initial_loss_scale
+    )
+    self._increment_period = _arguments.steps(
+      "increment_period", increment_period
+    )
+    self._multiplier = _arguments.multiplier("multiplier", multiplier)
+    self._add_weight("current_loss_scale", self._initial_loss_scale, tf.float32)
+    self._add_weight("good_steps", 0, tf.int64)
+
+  @property
+  def initial_loss_scale(self) -> float:
+    """The scale that a new graph starts from."""
+    return self._initial_loss_scale
+
+  @property
+  def increment_period(self) -> int:
+    """How many consecutive finite steps make the scale grow."""
+    return self._increment_period
+
+  @property
+  def multiplier(self) -> float:
+    """By what the scale is multiplied or divided."""
+    return self._multiplier
+
+  @property
+  def _current_loss_scale(self) -> tf.Variable:
+    return self._get_weight("current_loss_scale")
+
+  @property
+  def _num_good_steps(self) -> tf.Variable:
+    return self._get_weight("good_steps")
+
+  def __call__(self) -> tf.Tensor:
+    return tf.convert_to_tensor(self._current_loss_scale)
+
+  def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
+    """Applies the rule above, once for all replicas.
+
+    Args:
+      grads: A nest of unscaled gradients. Those of all replicas count: one
+        that is not finite makes the step a bad one for every replica.
+
+    Returns:
+      A pair: None when eager, else a tensor that depends on the update; and a
+      bool scalar, True if all gradients are finite.
+
+    Raises:
+      ValueError: In a replica context of a `tf.distribute` strategy.
+    """
+    finite = _all_replicas_finite(grads)
+    # Checkpoints go by variable names, and those of the inner optimizer by the
+    # cond that it is applied in: the second of a graph, `cond_1`, since in
+    # TensorFlow 1 the update was the first.
+    with tf.name_scope("cond"):
+      # Read no sooner than the gradients are known: with several workers, the
+      # step may have been a long one.
+      with tf.control_dependencies([finite]):
+        scale = tf.convert_to_tensor(self._current_loss_scale)
+        good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
+      grown = scale * self._multiplier
+      at_period = good_steps >= self._increment_period
+      new_scale = tf.where(
+        finite,
+        tf.where(at_period & tf.math.is_finite(grown), grown, scale),
+        tf.maximum(scale / self._multiplier, 1.0),
+      )
+      new_good_steps = tf.where(finite & ~at_period, good_steps, 0)
+      assignments = [
+        self._current_loss_scale.assign(new_scale),
+        self._num_good_steps.assign(new_good_steps),
+      ]
+      if tf.executing_eagerly():
+        return None, finite
+      # A tensor, not an op: callers pass it to `tf.identity`.
+      with tf.control_dependencies([tf.group(assignments)]):
+        return tf.identity(finite, name="update"), finite
+
+  def __repr__(self) -> str:
+    now = ""
+    if tf.executing_eagerly() and self._weights:
+      now = (
+        f"current_loss_scale={self._current_loss_scale.numpy()}, "
+        f"num_good_steps={self._num_good_steps.numpy()}, "
+      )
+    return (
+      f"DynamicLossScale({now}initial_loss_scale={self.initial_loss_scale}, "
+      f"increment_period={self.increment_period}, "
+      f"multiplier={self.multiplier})"
+    )
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      "initial_loss_scale": self.initial_loss_scale,
+      "increment_period": self.increment_period,
+      "multiplier": self.multiplier,
+    }
+
+
+def get(identifier: Any) -> LossScale | None:
+  """Makes a loss scale of what users pass for one.
+
+  Args:
+    identifier: None; a real number, NumPy's too, for a fixed loss scale; the
+      string 'dynamic'; a LossScale; or a config: what `get_config` returned,
+      as it is or in the form `{'class_name': …, 'config': …}`.
+
+  Returns:
+    A loss scale (`identifier` itself if it is one), or None for None.
+
+  Raises:
+    ValueError: It is none of these, or a number that no scale can be.
+  """
+  if identifier is None or isinstance(identifier, LossScale):
+    return identifier
+  if isinstance(identifier, str) and identifier == "dynamic":
+    return DynamicLossScale()
+  if isinstance(identifier, dict):
+    return _from_config(identifier)
+  if _arguments.is_number(identifier):
+    return FixedLossScale(identifier)
+  raise ValueError(
+    "A loss scale must be None, 'dynamic', a number of at least 1, a LossScale "
+    f"of this package or the config of one, but got {identifier!r} of type "
+    f"{type(identifier).__name__}."
+  )
+
+
+def _from_config(config: dict[str, Any]) -> LossScale:
+  classes = {cls.__name__: cls for cls in (FixedLossScale, DynamicLossScale)}
+  cls, arguments = classes.get(config.get("class_name")), config.get("config")
+  if "class_name" not in config:
+    fixed = "loss_scale_value" in config
+    cls, arguments = FixedLossScale if fixed else DynamicLossScale, config
+  if cls is None or not arguments:
+    raise ValueError(
+      f"A loss scale's config must name one of {', '.join(classes)} and give "
+      f"its arguments, but got {config!r}."
+    )
+  try:
+    return cls.from_config(arguments)
+  except TypeError as error:
+    raise ValueError(
+      f"A loss scale's config does not fit {cls.__name__}: {error}; got "
+      f"{config!r}."
+    ) from error
+
+
+def _all_replicas_finite(grads: Any) -> tf.Tensor:
+  if not tf.distribute.has_strategy():
+    return gradients.all_finite(grads)
+  if not tf.distribute.in_cross_replica_context():
+    raise ValueError(
+      "LossScale.update() must be called in a cross-replica context, but was "
+      "called in a replica context: pass it to "
+      "tf.distribute.get_replica_context().merge_call(), or let the optimizer "
+      "call it."
+    )
+  strategy = tf.distribute.get_strategy()
+  # Strategies reduce sums of floats, not conjunctions of bools.
+  finite = strategy.extended.call_for_each_replica(
+    lambda of_replica: tf.cast(gradients.all_finite(of_replica), tf.float32),
+    args=(grads,),
+  )
+  count = strategy.reduce(tf.distribute.ReduceOp.SUM, finite, axis=None)
+  return tf.equal(count, strategy.num_replicas_in_sync)

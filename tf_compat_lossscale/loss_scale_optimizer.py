@@ -1,0 +1,216 @@
+"""An optimizer that scales the loss for the one it wraps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale import gradients
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+
+_Optimizer = tf.compat.v1.train.Optimizer
+_GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
+
+
+class MixedPrecisionLossScaleOptimizer(_Optimizer):
+  """Wraps a `tf.compat.v1.train.Optimizer` and applies a loss scale to it.
+
+  One step, whole:
+
+  ```
+  scale = loss_scale()                      # read once
+  grads = gradients(loss * scale) / scale   # compute_gradients
+  update_op, should_apply = loss_scale.update(grads)
+  if should_apply:                          # apply_gradients
+    opt.apply_gradients(grads)              # variables, slots, global_step
+  ```
+
+  Between the two calls gradients are unscaled: clip them, accumulate them or
+  replace them as without loss scaling.
+
+  In object-based checkpoints the wrapped optimizer is `base_optimizer` and the
+  loss scale `loss_scale`, as in every release of TensorFlow that had this.
+  """
+
+  def __init__(
+    self,
+    opt: _Optimizer,
+    loss_scale: loss_scale_lib.LossScale | float | str | dict[str, Any],
+  ) -> None:
+    """Wraps an optimizer.
+
+    Args:
+      opt: The optimizer that applies the gradients.
+      loss_scale: What `get` takes: a LossScale, a number for a fixed one,
+        'dynamic' or a config.
+
+    Raises:
+      ValueError: `opt` is no such optimizer, or `loss_scale` is None or none
+        that `get` takes.
+    """
+    if not isinstance(opt, _Optimizer):
+      raise ValueError(
+        '"opt" must be an instance of Optimizer (tf.compat.v1.train.Optimizer)'
+        f", but got {opt!r} of type {type(opt).__name__}."
+      )
+    loss_scale = loss_scale_lib.get(loss_scale)
+    if loss_scale is None:
+      raise ValueError(
+        "loss_scale cannot be None: pass 'dynamic', a number of at least 1 or "
+        "a LossScale, or use the optimizer without this wrapper."
+      )
+    super().__init__(getattr(opt, "_use_locking", False), opt.get_name())
+    self._optimizer = opt
+    self._loss_scale = loss_scale
+    self._track_trackable(opt, "base_optimizer")
+    self._track_trackable(loss_scale, "loss_scale")
+
+  def compute_gradients(
+    self,
+    loss: tf.Tensor | Callable[[], tf.Tensor],
+    var_list: Any = None,
+    gate_gradients: int = _Optimizer.GATE_OP,
+    aggregation_method: int | None = None,
+    colocate_gradients_with_ops: bool = False,
+    grad_loss: tf.Tensor | None = None,
+  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
+    """Computes the gradients of a loss, scaled on the way.
+
+    Args:
+      loss: A floating-point tensor, or a function that returns one (when
+        eager it must be a function).
+      var_list: The variables to differentiate by; by default the graph's
+        trainable ones, or those that `loss` reads when it is a function.
+      gate_gradients: One of GATE_NONE, GATE_OP and GATE_GRAPH.
+      aggregation_method: A value of `tf.AggregationMethod`.
+      colocate_gradients_with_ops: Whether gradients go where their ops are.
+      grad_loss: The gradient of what is minimized by `loss`, if not ones.
+
+    Returns:
+      (gradient, variable) pairs: the gradients unscaled, each of its
+      variable's shape and dtype, or None.
+    """
+    # Read once: another worker may change it between two reads.
+    loss_scale = tf.cast(self._loss_scale(), tf.float32)
+    grads_and_vars = self._optimizer.compute_gradients(
+      gradients.scale(loss, loss_scale),
+      var_list=var_list,
+      gate_gradients=gate_gradients,
+      aggregation_method=aggregation_method,
+      colocate_gradients_with_ops=colocate_gradients_with_ops,
+      grad_loss=grad_loss,
+    )
+    grads_and_vars = list(grads_and_vars)
+    grads = gradients.unscale((grad for grad, _ in grads_and_vars), loss_scale)
+    return [(grad, var) for grad, (_, var) in zip(grads, grads_and_vars)]
+
+  def apply_gradients(
+    self,
+    grads_and_vars: _GradsAndVars,
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+  ) -> tf.Operation | None:
+    """Applies gradients, unless the loss scale finds that they should not be.
+
+    Args:
+      grads_and_vars: (gradient, variable) pairs, the gradients unscaled.
+      global_step: A variable that is to grow by 1 when gradients are applied.
+      name: The returned op's name; by default that of the wrapped optimizer.
+
+    Returns:
+      An op that does the step and updates the loss scale; None when eager,
+      where that has happened. A step that is left out changes no variable, no
+      slot and not `global_step`.
+
+    Raises:
+      ValueError: In a cross-replica context of a `tf.distribute` strategy.
+    """
+    if tf.distribute.in_cross_replica_context():
+      raise ValueError(
+        "apply_gradients() must be called in a replica context, but was called "
+        "in a cross-replica context: call it in the function that you pass to "
+        "Strategy.run()."
+      )
+    grads_and_vars = tuple(grads_and_vars)
+    with _tf.train_ops_left_out():
+      if _is_inert(self._loss_scale):
+        # As if unwrapped, so that variables are named as if unwrapped.
+        step = self._optimizer.apply_gradients(
+          grads_and_vars, global_step, name
+        )
+      else:
+        step = tf.distribute.get_replica_context().merge_call(
+          self._apply_across_replicas,
+          args=(grads_and_vars, global_step, name),
+        )
+    _tf.add_train_op(step)
+    return step
+
+  def _apply_across_replicas(
+    self,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str | None,
+  ) -> tf.Operation | None:
+    """Updates the loss scale, then applies gradients if it says so."""
+    name = self.get_name() if name is None else name
+    update_op, should_apply = self._loss_scale.update(
+      [grad for grad, _ in grads_and_vars]
+    )
+
+    def apply_on_each_replica() -> Any:
+      return strategy.group(
+        strategy.extended.call_for_each_replica(
+          self._optimizer.apply_gradients,
+          args=(grads_and_vars, global_step, f"{name}-wrapped"),
+        )
+      )
+
+    if isinstance(should_apply, (bool, np.bool_)):
+      applied = apply_on_each_replica() if should_apply else None
+    else:
+      variables = [var for _, var in grads_and_vars] + [global_step]
+      with _tf.v1_control_flow(any(map(_tf.is_ref_variable, variables))):
+        applied = _tf.smart_cond(should_apply, apply_on_each_replica, tf.no_op)
+    if tf.executing_eagerly():
+      return None
+    done = [op for op in (applied, update_op) if op is not None]
+    return tf.group(done, name=name)
+
+  def get_name(self) -> str:
+    """Returns the name of the wrapped optimizer."""
+    return self._optimizer.get_name()
+
+  def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
+    """Returns the wrapped optimizer's slot `name` for `var`, or None."""
+    return self._optimizer.get_slot(var, name)
+
+  def get_slot_names(self) -> list[str]:
+    """Returns the names of the wrapped optimizer's slots."""
+    if _tf.is_checkpointing():
+      return []  # The wrapped optimizer is tracked, and answers for itself.
+    return self._optimizer.get_slot_names()
+
+  def variables(self) -> list[tf.Variable]:
+    """Returns the variables of the wrapped optimizer and of the loss scale.
+
+    Those of the current graph, that is; the loss scale's come last.
+    """
+    return [*self._optimizer.variables(), *self._loss_scale._weights.values()]
+
+  def __repr__(self) -> str:
+    return (
+      f"MixedPrecisionLossScaleOptimizer({self._optimizer!r}, "
+      f"{self._loss_scale!r})"
+    )
+
+
+def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
+  """Whether `update` is known to do nothing: a subclass may override it."""
+  return type(loss_scale).update is loss_scale_lib.FixedLossScale.update

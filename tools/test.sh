@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Runs the tests in the virtual environment DIR; what follows goes to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dir=$1
+shift
+exec "$dir/bin/python" -m pytest -n 2 "$@"

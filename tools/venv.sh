@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Makes the virtual environment DIR with a TensorFlow release and this package
+# in it, or leaves it as it is when it has both already.
+#
+#   tools/venv.sh DIR [TENSORFLOW_RELEASE]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/releases.sh
+dir=$1
+release=${2:-$NEWEST}
+
+# What the environment is made of; when that changes, it is made anew.
+stamp="$release $(cat setup.py tools/venv.sh | sha256sum)"
+if [[ -x $dir/bin/python && $(cat "$dir/.made-of" 2>/dev/null) == "$stamp" ]]; then
+  exit 0
+fi
+
+fits() {  # Whether $1 runs, and is a Python that the release has wheels for.
+  "$1" -c "import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, $newest))" 2>/dev/null
+}
+
+newest=$(newest_python "$release")
+python=
+for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10; do
+  if fits "$candidate"; then
+    python=$candidate
+    break
+  fi
+done
+if [[ -z $python ]]; then
+  echo "tools/venv.sh: TensorFlow $release needs Python 3.10 to 3.$newest, and none is on PATH: install one, or name it as PYTHON=…" >&2
+  exit 2
+fi
+
+requirements=("tensorflow==$release" -e ".[dev]")
+case $release in
+  2.1[2-5].*) ;;  # Keras 2 is in TensorFlow itself.
+  *) requirements+=("tf_keras==${release%.*}.*") ;;
+esac
+
+echo "Setting up $dir: TensorFlow $release on $("$python" --version)"
+rm -rf "$dir"
+"$python" -m venv "$dir"
+"$dir/bin/python" -m pip install --quiet --disable-pip-version-check "${requirements[@]}" 2> >(grep -v '^WARNING: Location' >&2)
+echo "$stamp" >"$dir/.made-of"
