@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
-from typing import Optional
 
 import tensorflow as tf
 
@@ -17,7 +16,7 @@ import tensorflow as tf
 # here sits under one name that nobody gives to an op of their own.
 NAME_SCOPE = "LossScaling"
 
-Gradient = Optional[tf.Tensor | tf.IndexedSlices]
+Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 def scale(

@@ -7,6 +7,7 @@ Training" (ICLR 2018), section 3.2, in the form that TensorFlow 1.14 gave it.
 from __future__ import annotations
 
 import abc
+import copy
 from typing import Any
 
 import tensorflow as tf
@@ -34,6 +35,13 @@ class _Recipes:
   def __init__(self) -> None:
     self.by_name: dict[str, tuple[str, Any, Any]] = {}
     self.eager_state = _State()
+
+  def __deepcopy__(self, memo: dict[int, Any]) -> _Recipes:
+    clone = _Recipes()
+    clone.by_name.update(self.by_name)
+    if tf.executing_eagerly():  # Elsewhere a variable cannot be copied.
+      clone.eager_state.weights = copy.deepcopy(self.eager_state.weights, memo)
+    return clone
 
 
 class GraphWeights(_tf.Trackable):
@@ -103,18 +111,20 @@ class GraphWeights(_tf.Trackable):
 
     Returns:
       The variable, called as the first one was, at its initial value (or at
-      what a checkpoint that was restored here holds for it).
+      what a checkpoint that was restored here holds for it). If this is the
+      first use in this graph, all other weights are made there too.
 
     Raises:
       KeyError: No such weight was ever added.
     """
-    weight = self._weights.get(name)
-    if weight is None:
-      full_name, initial_value, dtype = self._recipes.by_name[name]
-      # Named for where it was first made, not for who happens to ask first.
+    recipes = self._recipes.by_name
+    if name in recipes and name not in self._weights:
+      # All at once, so that what is saved does not hang on what was asked for;
+      # and named for where they were first made, not for who asks.
       with tf.init_scope(), tf.compat.v1.name_scope(None):
-        weight = self._make_weight(name, full_name, initial_value, dtype)
-    return weight
+        for key in [key for key in recipes if key not in self._weights]:
+          self._make_weight(key, *recipes[key])
+    return self._weights[name]
 
   def _make_weight(
     self, key: str, name: str, initial_value: Any, dtype: tf.DType | None

@@ -1,0 +1,156 @@
+"""Tests of the pure functions over gradients."""
+
+import math
+
+import helpers
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_compat_lossscale import gradients
+
+_BIG = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
+def test_scale_keeps_the_dtype_of_the_loss(dtype):
+  loss = tf.constant([1.5, -2.0], dtype)
+  scaled = gradients.scale(loss, tf.constant(8.0))
+  assert scaled.dtype == dtype
+  assert tf.cast(scaled, tf.float32).numpy().tolist() == [12.0, -16.0]
+
+
+def test_scale_of_a_function_calls_it_when_called():
+  calls = []
+
+  def loss():
+    calls.append(1)
+    return tf.constant(3.0)
+
+  scaled = gradients.scale(loss, tf.constant(8.0))
+  assert not calls
+  assert float(scaled()) == 24
+  assert calls == [1]
+
+
+@pytest.mark.parametrize(
+  "dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64]
+)
+def test_unscale_keeps_dtypes(dtype):
+  (grad,) = gradients.unscale(
+    [tf.constant([2.0, -4.0], dtype)], tf.constant(2.0)
+  )
+  assert grad.dtype == dtype
+  assert tf.cast(grad, tf.complex64).numpy().tolist() == [1, -2]
+
+
+def test_unscale_in_float16_does_not_lose_the_reciprocal():
+  # In float16 both 2**25 and its reciprocal are out of range.
+  (grad,) = gradients.unscale(
+    [tf.constant([2.0**14], tf.float16)], tf.constant(2.0**25)
+  )
+  assert grad.numpy().tolist() == [2.0**-11]
+
+
+def test_unscale_in_float64_is_exact_to_float64():
+  (grad,) = gradients.unscale(
+    [tf.constant([1.0], tf.float64)], tf.constant(3.0)
+  )
+  assert grad.numpy()[0] == pytest.approx(1 / 3, rel=1e-15)
+
+
+def test_unscale_of_sparse_and_missing_gradients():
+  sparse = tf.IndexedSlices(
+    tf.constant([[4.0], [8.0]]), tf.constant([1, 1]), tf.constant([3, 1])
+  )
+  unscaled, nothing = gradients.unscale([sparse, None], tf.constant(4.0))
+  assert nothing is None
+  assert isinstance(unscaled, tf.IndexedSlices)
+  assert unscaled.values.numpy().tolist() == [[1], [2]]
+  assert unscaled.indices is sparse.indices
+  assert unscaled.dense_shape is sparse.dense_shape
+
+
+def test_one_reciprocal_serves_all_gradients():
+  with tf.Graph().as_default() as graph:
+    scale = tf.constant(2.0) + 0
+    gradients.unscale([tf.constant(1.0) for _ in range(5)], scale)
+    types = [op.type for op in graph.get_operations()]
+  assert types.count("RealDiv") == 1
+
+
+def test_unscale_of_nothing_builds_nothing():
+  with tf.Graph().as_default() as graph:
+    assert gradients.unscale([None, None], tf.constant(2.0)) == [None, None]
+    assert [op.type for op in graph.get_operations()] == ["Const"]
+
+
+@pytest.mark.parametrize(
+  ("grads", "expected"),
+  [
+    ([], True),
+    (None, True),
+    (1.0, True),
+    ([np.zeros([0], np.float32)], True),
+    ([np.array([_BIG, _BIG, _BIG], np.float32)], True),  # The sum overflows.
+    ([np.array([_BIG, -_BIG, 1e-45, -0.0], np.float32)], True),
+    ([np.array([65504.0] * 9, np.float16)], True),
+    ([np.array([1e308] * 9, np.float64)], True),
+    ([np.array([math.inf, -math.inf], np.float32)], False),  # The sum is NaN.
+    ([np.array([0, math.nan], np.float64)], False),
+    ([np.array(math.inf, np.float16)], False),
+    ([tf.constant([1.0, math.inf], tf.bfloat16)], False),
+    ([np.array([3, 4], np.int32), np.array([True])], True),
+  ],
+)
+def test_all_finite(grads, expected):
+  answer = gradients.all_finite(grads)
+  assert answer.dtype == tf.bool and answer.shape == ()
+  assert bool(answer) == expected
+  if grads not in ([], None):
+    function = tf.function(gradients.all_finite)
+    assert bool(function(grads)) == expected
+
+
+def test_sparse_gradients_are_checked_by_their_values():
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    rows = tf.constant([[1.0], [math.nan]])
+    sparse = tf.IndexedSlices(rows, tf.constant([0, 10**9]), [2 * 10**9, 1])
+    assert not session.run(gradients.all_finite([sparse]))  # Never made dense.
+
+
+@hypothesis.settings(deadline=None, max_examples=200)
+@hypothesis.given(
+  st.lists(
+    st.lists(
+      st.floats(width=32) | st.sampled_from([_BIG, -_BIG, 1e-45, -0.0]),
+      max_size=9,
+    ),
+    min_size=1,
+    max_size=4,
+  ),
+  st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_all_finite_is_exact(lists, dtype):
+  with np.errstate(over="ignore"):
+    grads = [np.array(values, dtype) for values in lists]
+  expected = all(np.isfinite(grad).all() for grad in grads)
+  assert bool(gradients.all_finite(grads)) == expected
+
+
+def test_ops_leave_the_names_that_users_give_alone():
+  with tf.Graph().as_default() as graph:
+    scale = tf.constant(2.0)
+    gradients.scale(tf.constant(1.0), scale)
+    (grad,) = gradients.unscale([tf.constant(1.0)], scale)
+    gradients.all_finite([grad])
+    names = {
+      op.name.split("/")[0].split("_")[0] for op in graph.get_operations()
+    }
+  assert names == {"Const", "LossScaling"}
+
+
+if __name__ == "__main__":
+  helpers.main()

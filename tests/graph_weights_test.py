@@ -1,0 +1,275 @@
+"""One loss scale in many graphs: names, values, checkpoints, memory."""
+
+import gc
+import os
+import threading
+import weakref
+
+import helpers
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+tf1 = tf.compat.v1
+
+
+def train_once(loss_scale, use_resource=True):
+  """Builds a model in the current graph and trains it for one step."""
+  w = tf1.get_variable("w", [2], use_resource=use_resource)
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf1.train.MomentumOptimizer(0.1, 0.9), loss_scale
+  )
+  train_op = opt.minimize(tf.reduce_sum(w * w))
+  with tf1.Session() as session:
+    session.run(tf1.global_variables_initializer())
+    session.run(train_op)
+    return session.run(loss_scale())
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+@pytest.mark.parametrize("made", ["eagerly", "in a graph"])
+def test_serves_another_graph(mode, made):
+  if made == "eagerly":
+    loss_scale = tfl.DynamicLossScale(8, 1)
+  else:
+    with tf.Graph().as_default():
+      loss_scale = tfl.DynamicLossScale(8, 1)
+      assert train_once(loss_scale) == 16
+  with helpers.mode_scope(mode):
+    assert train_once(loss_scale) == 16  # From the initial value, once more.
+    assert helpers.variable_names() == [
+      "current_loss_scale",
+      "good_steps",
+      "w",
+      "w/Momentum",
+    ]
+  if made == "eagerly":
+    assert float(loss_scale()) == 8
+
+
+def test_tensorflows_own_does_not():
+  with tf.Graph().as_default():
+    loss_scale = helpers.OWN.DynamicLossScale(8, 1)
+  with tf.Graph().as_default():
+    w = tf1.get_variable("w", [2])
+    opt = helpers.OWN.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.1), loss_scale
+    )
+    with pytest.raises(ValueError, match="must be from the same graph"):
+      opt.minimize(tf.reduce_sum(w * w))
+
+
+def test_made_in_a_graph_serves_eager_code():
+  with tf.Graph().as_default():
+    loss_scale = tfl.DynamicLossScale(8, 1)
+  assert float(loss_scale()) == 8
+  loss_scale.update([1.0])
+  assert float(loss_scale()) == 16
+
+
+def test_names_go_with_where_it_was_first_made():
+  with tf.Graph().as_default(), tf1.variable_scope("tower/training"):
+    loss_scale = tfl.DynamicLossScale()
+    assert loss_scale._current_loss_scale.op.name == (
+      "tower/training/current_loss_scale"
+    )
+  with tf.Graph().as_default(), tf1.name_scope("elsewhere"):
+    loss_scale()
+    loss_scale.update([1.0])
+    assert helpers.variable_names() == [
+      "tower/training/current_loss_scale",
+      "tower/training/good_steps",
+    ]
+
+
+def test_two_scales_keep_apart_under_the_same_names():
+  with tf.Graph().as_default():
+    generator, discriminator = tfl.DynamicLossScale(4), tfl.DynamicLossScale(8)
+    names = helpers.variable_names()
+    assert "current_loss_scale_1" in names
+  with tf.Graph().as_default(), tf1.Session() as session:
+    discriminator(), generator()  # The other way round.
+    assert helpers.variable_names() == names
+    assert discriminator._current_loss_scale.op.name == "current_loss_scale_1"
+    session.run(tf1.global_variables_initializer())
+    assert session.run([generator(), discriminator()]) == [4, 8]
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_first_use_inside_a_cond(mode):
+  loss_scale = tfl.DynamicLossScale(8, 1)
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    flag = tf1.placeholder(tf.bool)
+    value = tf.cond(flag, lambda: loss_scale() * 2, lambda: tf.constant(0.0))
+    session.run(tf1.global_variables_initializer())
+    assert session.run(value, {flag: True}) == 16
+    assert helpers.variable_names() == ["current_loss_scale", "good_steps"]
+
+
+def test_made_and_used_inside_a_function():
+  made = []
+
+  @tf.function
+  def step():
+    if not made:
+      made.append(tfl.DynamicLossScale(8, 1))
+    made[0].update([1.0])
+    return made[0]()
+
+  assert [float(step()) for _ in range(3)] == [16, 32, 64]
+  assert float(made[0]()) == 64
+
+
+def test_optimizer_lists_the_weights_of_the_current_graph_alone():
+  loss_scale = tfl.DynamicLossScale()
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf1.train.GradientDescentOptimizer(0.1), loss_scale
+  )
+  eager = opt.variables()
+  with tf.Graph().as_default() as graph:
+    assert opt.variables() == []
+    loss_scale()
+    assert [v.graph for v in opt.variables()] == [graph] * 2
+  assert [v is w for v, w in zip(opt.variables(), eager)] == [True, True]
+
+
+def test_graphs_are_collected_and_memory_does_not_grow():
+  helpers.run_alone(many_graphs)
+
+
+def many_graphs():
+  """The body of the test above, in a process of its own: memory is read."""
+  loss_scale = tfl.DynamicLossScale(8, 2)
+  graphs, resident = [], []
+  for i in range(120):
+    with helpers.mode_scope(helpers.GRAPH_MODES[i % 2]) as graph:
+      train_once(loss_scale)
+      graphs.append(weakref.ref(graph))
+    del graph
+    gc.collect()
+    resident.append(helpers.resident_memory())
+  assert sum(graph() is not None for graph in graphs) == 0
+  growth = resident[-1] - resident[19]
+  print(f"100 graphs: resident memory grew by {growth / 2**20:.1f} MB")
+  assert growth < 8 * 2**20
+  # The object itself knows nothing of them.
+  assert list(loss_scale._weights) == ["current_loss_scale", "good_steps"]
+
+
+def test_graphs_are_collected_after_a_restore(tmp_path):
+  loss_scale = tfl.DynamicLossScale(64, 2)
+  saved = tf.train.Checkpoint(ls=loss_scale).save(str(tmp_path / "ckpt"))
+  graphs = []
+  for _ in range(3):
+    with tf.Graph().as_default() as graph, tf1.Session() as session:
+      status = tf.train.Checkpoint(ls=loss_scale).restore(saved)
+      value = loss_scale()
+      status.initialize_or_restore(session)
+      assert session.run(value) == 64
+      graphs.append(weakref.ref(graph))
+    del graph, session, value, status
+  gc.collect()
+  assert [graph() for graph in graphs] == [None] * 3
+
+
+def test_graphs_built_in_threads_at_once():
+  loss_scale = tfl.DynamicLossScale(8, 1)
+  results = []
+
+  def work():
+    with tf.Graph().as_default():
+      results.append(train_once(loss_scale))
+
+  threads = [threading.Thread(target=work) for _ in range(8)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert results == [16] * 8
+
+
+# Object-based checkpoints --------------------------------------------------
+
+
+def save_one(tmp_path, scale, steps):
+  loss_scale = tfl.DynamicLossScale(scale, 100)
+  loss_scale._num_good_steps.assign(steps)
+  return tf.train.Checkpoint(ls=loss_scale).save(str(tmp_path / "ckpt"))
+
+
+def test_checkpoint_keys(tmp_path):
+  names = {
+    name for name, _ in tf.train.list_variables(save_one(tmp_path, 32, 7))
+  }
+  assert {
+    "ls/current_loss_scale/.ATTRIBUTES/VARIABLE_VALUE",
+    "ls/good_steps/.ATTRIBUTES/VARIABLE_VALUE",
+  } <= names
+
+
+def test_eager_restore(tmp_path):
+  path = save_one(tmp_path, 32, 7)
+  loss_scale = tfl.DynamicLossScale(2)
+  status = tf.train.Checkpoint(ls=loss_scale).restore(path)
+  status.assert_consumed()
+  assert float(loss_scale()) == 32
+  assert int(loss_scale._num_good_steps) == 7
+
+
+def test_restored_before_the_weights_exist_eagerly(tmp_path):
+  path = save_one(tmp_path, 32, 7)
+  with tf.Graph().as_default():
+    loss_scale = tfl.DynamicLossScale(2)
+  status = tf.train.Checkpoint(ls=loss_scale).restore(path)
+  with pytest.raises(AssertionError):
+    status.assert_consumed()
+  assert float(loss_scale()) == 32
+  assert int(loss_scale._num_good_steps) == 7
+  status.assert_consumed()
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_restored_before_the_weights_exist_in_a_graph(mode, tmp_path):
+  path = save_one(tmp_path, 32, 7)
+  loss_scale = tfl.DynamicLossScale(2)
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    checkpoint = tf.train.Checkpoint(ls=loss_scale)
+    status = checkpoint.restore(path)
+    values = [loss_scale(), loss_scale._num_good_steps]
+    status.assert_consumed()
+    status.initialize_or_restore(session)
+    assert session.run(values) == [32, 7]
+  assert float(loss_scale()) == 2  # What waited, waited for that graph.
+
+
+def test_a_restore_waits_for_its_own_graph(tmp_path):
+  path = save_one(tmp_path, 32, 7)
+  loss_scale = tfl.DynamicLossScale(2)
+  with tf.Graph().as_default() as first:
+    status = tf.train.Checkpoint(ls=loss_scale).restore(path)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    value = loss_scale()
+    session.run(tf1.global_variables_initializer())
+    assert session.run(value) == 2
+  with first.as_default(), tf1.Session() as session:
+    value = loss_scale()
+    status.initialize_or_restore(session)
+    assert session.run(value) == 32
+
+
+def test_each_graph_saves_its_own_weights(tmp_path):
+  loss_scale = tfl.DynamicLossScale(4, 1)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    update, _ = loss_scale.update([1.0])
+    session.run(tf1.global_variables_initializer())
+    session.run(update)
+    path = tf1.train.Checkpoint(ls=loss_scale).save(
+      os.path.join(tmp_path, "graph"), session=session
+    )
+  tf.train.Checkpoint(ls=loss_scale).restore(path).assert_consumed()
+  assert float(loss_scale()) == 8
+
+
+if __name__ == "__main__":
+  helpers.main()

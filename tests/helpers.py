@@ -1,0 +1,284 @@
+"""What the tests share: TensorFlow set up, modes, and a trainer for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import ctypes
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+tf1 = tf.compat.v1
+OWN = tf.compat.v1.mixed_precision  # TensorFlow's: the oracle, or the rival.
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GOLDENS = ROOT / "tests" / "goldens"
+MODES = ("graph_v1", "graph_v2", "eager", "function")
+GRAPH_MODES = MODES[:2]
+
+# Two replicas fit on one processor; it must be said before TensorFlow starts.
+tf.config.set_logical_device_configuration(
+  tf.config.list_physical_devices("CPU")[0],
+  [tf.config.LogicalDeviceConfiguration()] * 2,
+)
+
+
+def main() -> None:
+  """Runs the calling test file by itself, as `py_test` does."""
+  sys.exit(pytest.main([sys.argv[0], *sys.argv[1:]]))
+
+
+def run_python(*args: str, timeout: float = 300, **env: str) -> str:
+  """Runs Python on `args` in a process of its own; returns what it prints."""
+  done = subprocess.run(
+    [sys.executable, *args],
+    capture_output=True,
+    cwd=ROOT,
+    env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", **env},
+    text=True,
+    timeout=timeout,
+  )
+  assert done.returncode == 0, done.stdout + done.stderr
+  return done.stdout
+
+
+def run_alone(function: Callable[[], None], **env: str) -> None:
+  """Runs a function of a test module in a process of its own."""
+  module = pathlib.Path(function.__code__.co_filename).stem
+  code = f"import {module}; {module}.{function.__name__}()"
+  print(run_python("-c", code, **env))
+
+
+def resident_memory() -> int:
+  """The bytes of memory that this process holds, once it gave back what it can.
+
+  What the allocator keeps for later is no growth of the program's.
+  """
+  ctypes.CDLL("libc.so.6").malloc_trim(0)
+  pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
+  return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def control_flow(v2: bool) -> Iterator[None]:
+  """Builds conds and loops as TensorFlow 2 does, or as TensorFlow 1 did."""
+  switches = (tf1.disable_control_flow_v2, tf1.enable_control_flow_v2)
+  was = tf1.control_flow_v2_enabled()
+  switches[v2]()
+  try:
+    yield
+  finally:
+    switches[was]()
+
+
+@contextlib.contextmanager
+def mode_scope(mode: str) -> Iterator[tf.Graph | None]:
+  """A new default graph in the graph modes; nothing in the others."""
+  if mode not in GRAPH_MODES:
+    yield None
+    return
+  with control_flow(mode == "graph_v2"), tf.Graph().as_default() as graph:
+    yield graph
+
+
+def variable_names() -> list[str]:
+  """The names of the default graph's variables."""
+  return sorted(v.op.name for v in tf1.global_variables())
+
+
+def number(value: Any) -> Any:
+  """A Python number of a scalar variable or tensor that holds one eagerly."""
+  return np.asarray(tf.convert_to_tensor(value)).item()
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+  """A variable to train.
+
+  Attributes:
+    shape: Its shape.
+    dtype: Its dtype.
+    kind: What its gradient is: 'dense', 'sparse' (rows 0 and 0 of the first
+      axis, so one of them twice), 'float16' (dense, computed in float16) or
+      'none'.
+  """
+
+  shape: tuple[int, ...] = (2,)
+  dtype: str = "float32"
+  kind: str = "dense"
+
+  @property
+  def fed(self) -> tuple[int, ...]:
+    """The shape of what is fed for its gradient."""
+    return (2, *self.shape[1:]) if self.kind == "sparse" else self.shape
+
+
+class Trainer:
+  """Trains variables, in any mode, by gradients that the test gives.
+
+  Args:
+    mode: One of MODES.
+    make_optimizer: Called in that mode, for the optimizer.
+    specs: The variables.
+    apply_only: Gives the gradients to `apply_gradients`; otherwise `minimize`
+      gets a loss that has them.
+    use_resource: False for reference variables, in the graph modes.
+  """
+
+  def __init__(
+    self,
+    mode: str,
+    make_optimizer: Callable[[], tf1.train.Optimizer],
+    specs: tuple[Spec, ...] = (Spec(),),
+    apply_only: bool = False,
+    use_resource: bool = True,
+  ):
+    self.mode, self.specs, self._apply_only = mode, specs, apply_only
+    with contextlib.ExitStack() as stack:
+      self.graph = stack.enter_context(mode_scope(mode))
+      self._set_up(make_optimizer, use_resource)
+      self._stack = stack.pop_all()
+
+  def _set_up(
+    self,
+    make_optimizer: Callable[[], tf1.train.Optimizer],
+    use_resource: bool,
+  ) -> None:
+    self.variables = [
+      tf1.Variable(
+        np.ones(spec.shape),
+        dtype=spec.dtype,
+        name=f"v{i}",
+        use_resource=use_resource,
+      )
+      for i, spec in enumerate(self.specs)
+    ]
+    self.global_step = tf1.Variable(
+      0, dtype=tf.int64, name="global_step", use_resource=use_resource
+    )
+    self.opt = make_optimizer()
+    if self.mode == "function":
+      self._function = tf.function(self._build)
+    elif self.graph is not None:
+      self.feeds = [
+        tf1.placeholder(self._fed_dtype(spec), spec.fed) for spec in self.specs
+      ]
+      self.train_op = self._build(self.feeds)
+      self.session = tf1.Session()
+      self.session.run(tf1.global_variables_initializer())
+
+  def __enter__(self) -> Trainer:
+    return self
+
+  def __exit__(self, *exc_info: Any) -> None:
+    self._stack.close()
+    if self.graph is not None:
+      self.session.close()
+
+  def _fed_dtype(self, spec: Spec) -> str:
+    return "float16" if spec.kind == "float16" else spec.dtype
+
+  def _build(self, fed: list[tf.Tensor]) -> Any:
+    if self._apply_only:
+      grads = [
+        {
+          "none": None,
+          "sparse": tf.IndexedSlices(
+            g, tf.zeros([2], tf.int64), tf.constant(spec.shape, tf.int64)
+          ),
+        }.get(spec.kind, tf.cast(g, v.dtype.base_dtype))
+        for spec, g, v in zip(self.specs, fed, self.variables)
+      ]
+      step = self.opt.apply_gradients(
+        zip(grads, self.variables), global_step=self.global_step
+      )
+    else:
+
+      def loss() -> tf.Tensor:
+        terms = []
+        for spec, g, v in zip(self.specs, fed, self.variables):
+          if spec.kind == "none":
+            continue
+          if spec.kind == "sparse":
+            product = tf.gather(v, [0, 0]) * g
+          elif spec.kind == "float16":
+            product = tf.cast(v, tf.float16) * g
+          else:
+            product = v * g
+          terms.append(tf.cast(tf.reduce_sum(product), tf.float32))
+        return tf.add_n(terms)
+
+      step = self.opt.minimize(
+        loss if self.graph is None else loss(),
+        var_list=self.variables,
+        global_step=self.global_step,
+      )
+    return None if self.mode == "function" else step
+
+  def step(self, *grads: Any) -> None:
+    """Does one step with these gradients, one for each variable."""
+    grads = [
+      np.broadcast_to(np.asarray(g, self._fed_dtype(spec)), spec.fed)
+      for g, spec in zip(grads, self.specs)
+    ]
+    if self.graph is not None:
+      self.session.run(self.train_op, dict(zip(self.feeds, grads)))
+    elif self.mode == "function":
+      self._function([tf.constant(g) for g in grads])
+    else:
+      self._build([tf.constant(g) for g in grads])
+
+  def value(self, tensor: Any) -> np.ndarray:
+    """The value of a tensor or variable now."""
+    if self.graph is not None:
+      return self.session.run(tensor)
+    return np.asarray(tf.convert_to_tensor(tensor))
+
+  @property
+  def loss_scale(self) -> float:
+    return float(self.value(self.opt._loss_scale()))
+
+  @property
+  def good_steps(self) -> int:
+    return int(self.value(self.opt._loss_scale._num_good_steps))
+
+  def state(self) -> dict[str, np.ndarray]:
+    """Every variable's value: trained, slots, step and loss scale.
+
+    Keys are variable names, except those of slots, 'variable/slot': eagerly,
+    slots are numbered through the whole process.
+    """
+    inner = self.opt._optimizer
+    slots = {
+      f"{v.name[:-2]}/{name}": inner.get_slot(v, name)
+      for name in inner.get_slot_names()
+      for v in self.variables
+      if inner.get_slot(v, name) is not None
+    }
+    others = [*self.variables, self.global_step]
+    for v in self.opt.variables():
+      if not any(v is slot for slot in slots.values()):
+        others.append(v)
+    state = {v.name[:-2]: v for v in others} | slots
+    return {name: self.value(v) for name, v in state.items()}
+
+
+def assert_same_state(
+  state: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+) -> None:
+  """Asserts that two states are the same, bit for bit."""
+  assert sorted(state) == sorted(expected)
+  for name, value in state.items():
+    other = expected[name]
+    assert value.dtype == other.dtype, name
+    assert value.tobytes() == other.tobytes(), (name, value, other)

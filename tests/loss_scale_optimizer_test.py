@@ -1,0 +1,398 @@
+"""Tests of the optimizer in every mode, and of what it wraps."""
+
+import math
+
+import helpers
+from helpers import MODES
+from helpers import OWN
+from helpers import Spec
+from helpers import Trainer
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+tf1 = tf.compat.v1
+
+
+def wrap(loss_scale, inner=lambda: tf1.train.GradientDescentOptimizer(0.5)):
+  return lambda: tfl.MixedPrecisionLossScaleOptimizer(
+    inner(), loss_scale() if callable(loss_scale) else loss_scale
+  )
+
+
+def dynamic(scale=8.0, period=2, multiplier=2.0):
+  return lambda: tfl.DynamicLossScale(scale, period, multiplier)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_whole_schedule(mode, use_resource):
+  make = wrap(dynamic(), lambda: tf1.train.MomentumOptimizer(0.5, 0.5))
+  with Trainer(mode, make, use_resource=use_resource) as trainer:
+    trainer.step(1.0)
+    trainer.step(1.0)
+    good = trainer.state()
+    assert trainer.loss_scale == 16
+    for bad in (math.inf, math.nan, [1.0, -math.inf]):
+      trainer.step(bad)
+      changed = {
+        name
+        for name, value in trainer.state().items()
+        if value.tobytes() != good[name].tobytes()
+      }
+      # No variable, no slot, not the step counter: the loss scale alone.
+      assert changed == {"current_loss_scale"}
+    assert (trainer.loss_scale, trainer.good_steps) == (2, 0)
+    trainer.step(1.0)
+    state = trainer.state()
+    # Velocities 1, 1.5 and 1.75, each applied at a rate of 0.5.
+    assert state["v0"].tolist() == [1 - 0.5 * 4.25] * 2
+    assert state["v0/momentum"].tolist() == [1.75] * 2
+    assert state["global_step"] == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_fixed_scale_applies_whatever_comes(mode):
+  with Trainer(mode, wrap(128.0)) as trainer:
+    trainer.step([2.0, 4.0])
+    assert trainer.state()["v0"].tolist() == [0, -1]
+    trainer.step([math.inf, 0.0])
+    assert trainer.state()["v0"][0] == -math.inf
+    assert trainer.state()["global_step"] == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_variables_of_every_dtype(mode, dtype):
+  specs = (Spec(dtype=dtype), Spec((3, 2), dtype, "sparse"), Spec((2,), dtype))
+  with Trainer(mode, wrap(dynamic(2.0**14)), specs) as trainer:
+    trainer.step(0.0, 0.0, 0.0)
+    trainer.step(2.0**-12, 2.0**-14, 0.0)
+    state = trainer.state()
+    assert state["v0"].tolist() == [np.dtype(dtype).type(1 - 2**-13)] * 2
+    assert state["v0"].dtype == dtype
+    # The same row twice.
+    assert (
+      state["v1"][0].tolist()
+      == [np.dtype(dtype).type(np.dtype(dtype).type(1 - 2**-15) - 2**-15)] * 2
+    )
+    assert state["v1"][1:].tolist() == [[1, 1]] * 2
+    assert trainer.loss_scale == 2.0**15
+    trainer.step(math.nan, 0.0, 0.0)
+    assert trainer.loss_scale == 2.0**14
+
+
+def test_tensorflows_own_fails_on_float16_variables():
+  with pytest.raises(TypeError):
+    Trainer(
+      "graph_v1",
+      lambda: OWN.MixedPrecisionLossScaleOptimizer(
+        tf1.train.GradientDescentOptimizer(0.5), OWN.DynamicLossScale()
+      ),
+      (Spec(dtype="float16"),),
+    )
+
+
+def test_tensorflows_own_fails_on_ref_variables_with_v2_control_flow():
+  def make():
+    return OWN.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.5), OWN.DynamicLossScale()
+    )
+
+  with pytest.raises(TypeError):
+    Trainer("graph_v2", make, use_resource=False)
+  with Trainer("graph_v2", wrap("dynamic"), use_resource=False) as trainer:
+    trainer.step(1.0)
+    assert trainer.state()["v0"].tolist() == [0.5, 0.5]
+    assert tf1.control_flow_v2_enabled()
+
+
+def test_a_ref_global_step_with_resource_variables():
+  with helpers.mode_scope("graph_v2"), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=1.0, use_resource=True)
+    step = tf1.get_variable("step", initializer=0, use_resource=False)
+    train_op = wrap("dynamic")().minimize(v * 1.0, global_step=step)
+    session.run(tf1.global_variables_initializer())
+    session.run(train_op)
+    assert session.run([v, step]) == [0.5, 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_none_gradients_pass(mode):
+  specs = (Spec(), Spec(kind="none"), Spec((0, 3)))
+  with Trainer(mode, wrap(dynamic()), specs) as trainer:
+    trainer.step(2.0, 0.0, 0.0)
+    assert trainer.state()["v0"].tolist() == [0, 0]
+    assert trainer.state()["v1"].tolist() == [1, 1]
+    assert trainer.good_steps == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_gradient_at_all_is_an_error(mode):
+  specs = (Spec(kind="none"),)
+  with (
+    pytest.raises(ValueError, match="No gradients provided"),
+    Trainer(mode, wrap(dynamic()), specs, apply_only=True) as trainer,
+  ):
+    trainer.step(0.0)
+
+
+# One read ------------------------------------------------------------------
+
+
+def test_the_scale_is_read_once_a_step():
+  with tf.Graph().as_default() as graph:
+    v = tf1.get_variable("v", initializer=1.0, use_resource=True)
+    opt = wrap(dynamic())()
+    opt.compute_gradients(v * 2.0)
+    reads = [
+      op
+      for op in graph.get_operations()
+      if op.type == "ReadVariableOp"
+      and op.inputs[0].op.name == "current_loss_scale"
+    ]
+    # One is the variable's own, for initialization and saving.
+    assert len([op for op in reads if "Read/" not in op.name]) == 1
+
+
+def test_a_scale_that_changes_between_reads_does_no_harm():
+  class Restless(tfl.LossScale):
+    """Doubles whenever it is read, as if by another worker."""
+
+    reads = 0
+
+    def __call__(self):
+      self.reads += 1
+      return tf.constant(2.0**self.reads)
+
+    def update(self, grads):
+      return None, True
+
+    def get_config(self):
+      return {}
+
+  loss_scale = Restless()
+  with Trainer("eager", wrap(lambda: loss_scale)) as trainer:
+    trainer.step(1.0)
+    trainer.step(1.0)
+    assert trainer.state()["v0"].tolist() == [0, 0]
+    assert loss_scale.reads == 2
+
+
+# A user's own loss scale ---------------------------------------------------
+
+
+class Own(tfl.LossScale):
+  """Answers as it is told, and counts its updates."""
+
+  def __init__(self, answer):
+    super().__init__()
+    self.answer = answer
+    self._add_weight("updates", 0, tf.int64)
+
+  def __call__(self):
+    return 4.0  # Not even a tensor.
+
+  def update(self, grads):
+    op = self._get_weight("updates").assign_add(1)
+    answer = self.answer() if callable(self.answer) else self.answer
+    return None if tf.executing_eagerly() else op, answer
+
+  def get_config(self):
+    return {"answer": self.answer}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("applies", [True, False])
+@pytest.mark.parametrize(
+  "kind", [bool, np.bool_, lambda b: lambda: tf.constant(b) & True]
+)
+def test_update_of_a_users_own_loss_scale_is_called(mode, applies, kind):
+  with Trainer(mode, wrap(lambda: Own(kind(applies)))) as trainer:
+    trainer.step(1.0)
+    trainer.step(1.0)
+    state = trainer.state()
+    assert state["updates"] == 2
+    assert state["v0"].tolist() == ([0, 0] if applies else [1, 1])
+    assert state["global_step"] == (2 if applies else 0)
+
+
+def test_tensorflows_own_never_calls_it():
+  calls = []
+
+  class Rogue(OWN.LossScale):
+    def __call__(self):
+      return tf.constant(4.0)
+
+    def update(self, grads):
+      calls.append(grads)
+      return None, False
+
+    def get_config(self):
+      return {}
+
+  opt = OWN.MixedPrecisionLossScaleOptimizer(
+    tf1.train.GradientDescentOptimizer(0.5), Rogue()
+  )
+  v = tf.Variable(1.0)
+  opt.minimize(lambda: v * 1.0, var_list=[v])
+  assert not calls
+  assert float(v) == 0.5
+
+
+@pytest.mark.parametrize("answer", [True, False, np.bool_(True)])
+def test_a_python_bool_builds_no_cond(answer):
+  with Trainer("graph_v1", wrap(lambda: Own(answer))) as trainer:
+    types = {op.type for op in trainer.graph.get_operations()}
+    assert not types & {"Switch", "Merge", "If", "StatelessIf"}
+
+
+def test_update_of_a_fixed_subclass_is_called():
+  class Watched(tfl.FixedLossScale):
+    updates = 0
+
+    def update(self, grads):
+      self.updates += 1
+      return super().update(grads)
+
+  loss_scale = Watched(4)
+  with Trainer("graph_v1", wrap(lambda: loss_scale)) as trainer:
+    trainer.step(1.0)
+    assert trainer.state()["v0"].tolist() == [0.5, 0.5]
+  assert loss_scale.updates == 1
+
+
+# What is between compute and apply -----------------------------------------
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_gradients_are_unscaled_for_clipping(mode):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[3.0, 4.0])
+    opt = wrap(dynamic(1024.0))()
+    ((grad, var),) = opt.compute_gradients(tf.reduce_sum(v * v) / 2)
+    assert var is v
+    (clipped,), norm = tf.clip_by_global_norm([grad], 1.0)
+    train_op = opt.apply_gradients([(clipped, v)])
+    session.run(tf1.global_variables_initializer())
+    assert session.run(norm) == 5
+    session.run(train_op)
+    np.testing.assert_allclose(session.run(v), [2.7, 3.6], rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_gradients_may_be_replaced(mode):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[1.0])
+    opt = wrap(dynamic())()
+    fed = tf1.placeholder(tf.float32, [1])
+    train_op = opt.apply_gradients(iter([(fed, v)]))  # Iterated over once.
+    session.run(tf1.global_variables_initializer())
+    session.run(train_op, {fed: [math.nan]})
+    session.run(train_op, {fed: [2.0]})
+    assert session.run([v, opt._loss_scale()]) == [[0.0], 4.0]
+
+
+# What it wraps -------------------------------------------------------------
+
+
+class Signed(tf1.train.Optimizer):
+  """Moves by the sign of the gradient; does it all in `apply_gradients`."""
+
+  def __init__(self):
+    super().__init__(False, "Signed")
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    ops = [tf1.assign_sub(v, tf.sign(g)) for g, v in grads_and_vars]
+    if global_step is not None:
+      ops.append(tf1.assign_add(global_step, 1))
+    return tf.group(*ops, name=name)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_optimizers(mode):
+  with Trainer(mode, wrap(dynamic(), Signed)) as trainer:
+    trainer.step([3.0, -0.5])
+    trainer.step([math.nan, 1.0])
+    assert trainer.state()["v0"].tolist() == [0, 2]
+    assert trainer.state()["global_step"] == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_wrapped_twice(mode):
+  inner = wrap(dynamic(4.0))
+  with Trainer(mode, wrap(dynamic(16.0), inner)) as trainer:
+    trainer.step(1.0)
+    trainer.step(math.inf)
+    assert trainer.state()["v0"].tolist() == [0.5, 0.5]
+
+
+def test_it_speaks_for_the_inner_optimizer():
+  make = wrap(dynamic(), lambda: tf1.train.AdamOptimizer(0.1, name="Eve"))
+  with Trainer("graph_v1", make) as trainer:
+    opt, (v,) = trainer.opt, trainer.variables
+    inner = opt._optimizer
+    assert opt.get_name() == inner.get_name() == "Eve"
+    assert opt.get_slot_names() == ["m", "v"]
+    assert opt.get_slot(v, "m") is inner.get_slot(v, "m")
+    assert opt.get_slot(v, "m").op.name == "v0/Eve"
+    assert opt.get_slot(v, "no such slot") is None
+    names = [variable.op.name for variable in opt.variables()]
+    assert names[-2:] == ["current_loss_scale", "good_steps"]
+    assert sorted(names[:-2]) == [
+      "cond_1/beta1_power",
+      "cond_1/beta2_power",
+      "v0/Eve",
+      "v0/Eve_1",
+    ]
+    assert trainer.train_op.name == "Eve"
+    assert isinstance(opt, tf1.train.Optimizer)
+    assert "AdamOptimizer" in repr(opt) and "DynamicLossScale" in repr(opt)
+
+
+def test_tensorflows_own_speaks_for_nobody():
+  with tf.Graph().as_default():
+    v = tf1.get_variable("v", [2])
+    opt = OWN.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(), OWN.DynamicLossScale()
+    )
+    opt.minimize(tf.reduce_sum(v))
+    assert opt.get_slot(v, "m") is None
+    assert opt.get_slot_names() == []
+
+
+def test_locking_is_the_inner_optimizers():
+  inner = tf1.train.GradientDescentOptimizer(0.5, use_locking=True)
+  assert tfl.MixedPrecisionLossScaleOptimizer(inner, 8)._use_locking
+
+
+# Errors --------------------------------------------------------------------
+
+
+def test_no_loss_scale():
+  inner = tf1.train.GradientDescentOptimizer(0.5)
+  with pytest.raises(ValueError, match="loss_scale cannot be None"):
+    tfl.MixedPrecisionLossScaleOptimizer(inner, None)
+  with pytest.raises(ValueError, match="'sometimes'"):
+    tfl.MixedPrecisionLossScaleOptimizer(inner, "sometimes")
+
+
+@pytest.mark.parametrize("opt", [None, 1, "adam", tf1.train.AdamOptimizer])
+def test_no_optimizer(opt):
+  with tf.Graph().as_default():
+    with pytest.raises(ValueError, match='"opt" must be an instance of') as e:
+      tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamic")
+    assert repr(opt) in str(e.value)
+    assert not tf1.global_variables()
+
+
+def test_eager_needs_a_function_for_the_loss():
+  v = tf.Variable(1.0)
+  with pytest.raises(RuntimeError, match="function"):
+    wrap("dynamic")().minimize(v * 1.0, var_list=[v])
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,457 @@
+"""Tests of the loss scales themselves: rule, arguments, configs, repr."""
+
+import copy
+import fractions
+import math
+
+import helpers
+from helpers import MODES
+from helpers import OWN
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+
+tf1 = tf.compat.v1
+
+
+class Scale:
+  """A loss scale in some mode, updated by one gradient at a time."""
+
+  def __init__(self, mode, **kwargs):
+    self.mode, self._make = mode, lambda: tfl.DynamicLossScale(**kwargs)
+
+  def __enter__(self):
+    self._scope = helpers.mode_scope(self.mode)
+    graph = self._scope.__enter__()
+    self.loss_scale = self._make()
+    if graph is not None:
+      self._grad = tf1.placeholder(tf.float32)
+      self._update = self.loss_scale.update([self._grad])
+      self._session = tf1.Session()
+      self._session.run(tf1.global_variables_initializer())
+    elif self.mode == "function":
+      self._function = tf.function(lambda g: self.loss_scale.update([g])[1])
+    return self
+
+  def __exit__(self, *exc_info):
+    self._scope.__exit__(*exc_info)
+
+  def update(self, grad):
+    """Returns (should_apply, loss scale, good steps) after an update."""
+    ls = self.loss_scale
+    now = (ls(), ls._num_good_steps)
+    if self.mode in helpers.GRAPH_MODES:
+      _, applied = self._session.run(self._update, {self._grad: grad})
+      return (bool(applied), *(x.item() for x in self._session.run(now)))
+    if self.mode == "function":
+      applied = self._function(tf.constant(grad, tf.float32))
+    else:
+      op, applied = ls.update([tf.constant(grad, tf.float32)])
+      assert op is None
+    return (bool(applied), float(ls()), int(ls._num_good_steps))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_grows_after_a_period_of_finite_steps(mode):
+  with Scale(mode, initial_loss_scale=8, increment_period=3) as scale:
+    assert [scale.update(1.0) for _ in range(7)] == [
+      (True, 8, 1),
+      (True, 8, 2),
+      (True, 16, 0),
+      (True, 16, 1),
+      (True, 16, 2),
+      (True, 32, 0),
+      (True, 32, 1),
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_shrinks_to_one_and_counts_anew(mode, bad):
+  with Scale(
+    mode, initial_loss_scale=10, increment_period=2, multiplier=4
+  ) as scale:
+    assert [scale.update(g) for g in (0, bad, bad, bad, 0, 0, bad)] == [
+      (True, 10, 1),
+      (False, 2.5, 0),
+      (False, 1, 0),
+      (False, 1, 0),
+      (True, 1, 1),
+      (True, 4, 0),
+      (False, 1, 0),
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_does_not_grow_beyond_float32(mode):
+  with Scale(mode, initial_loss_scale=2.0**127, increment_period=2) as scale:
+    assert [scale.update(1.0)[1:] for _ in range(3)] == [
+      (2.0**127, 1),
+      (2.0**127, 0),
+      (2.0**127, 1),
+    ]
+    assert scale.update(math.inf) == (False, 2.0**126, 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_grows_on_every_step_when_the_period_is_one(mode):
+  with Scale(mode, initial_loss_scale=1, increment_period=1) as scale:
+    assert [scale.update(1.0)[1:] for _ in range(3)] == [(2, 0), (4, 0), (8, 0)]
+
+
+@pytest.mark.parametrize(
+  "grads",
+  [
+    tf.constant(1.0).numpy(),
+    [None],
+    [],
+    {"a": [1.0, {"b": (2.0, None)}]},
+    tf.IndexedSlices([1.0, 2.0], [0, 1]),
+    [np.float64(3), np.zeros([0, 4], np.float32), 7, np.array([1, 2])],
+  ],
+)
+def test_finite_nests(grads):
+  loss_scale = tfl.DynamicLossScale(8, 5)
+  _, should_apply = loss_scale.update(grads)
+  assert should_apply.dtype == tf.bool and should_apply.shape == ()
+  assert bool(should_apply)
+  assert int(loss_scale._num_good_steps) == 1
+
+
+@pytest.mark.parametrize(
+  "grads",
+  [
+    tf.constant(math.inf).numpy(),
+    [None, [math.nan]],
+    {"a": [1.0, {"b": (2.0, -math.inf, None)}]},
+    tf.IndexedSlices([1.0, math.nan], [0, 1]),
+    [np.float16(math.inf), 1.0],
+    [np.array([1, complex(0, math.nan)], np.complex64)],
+  ],
+)
+def test_nests_that_are_not_finite(grads):
+  loss_scale = tfl.DynamicLossScale(8, 5)
+  _, should_apply = loss_scale.update(grads)
+  assert not bool(should_apply)
+  assert float(loss_scale()) == 4
+
+
+def test_update_op_is_a_tensor_in_a_graph():
+  with tf.Graph().as_default(), tf1.Session() as session:
+    loss_scale = tfl.DynamicLossScale(8, 1)
+    update_op, _ = loss_scale.update([tf.constant(1.0)])
+    again = tf.identity(update_op)  # As upstream's users do.
+    session.run(tf1.global_variables_initializer())
+    session.run(again)
+    assert session.run(loss_scale()) == 16
+
+
+@pytest.mark.parametrize("mode", ["graph_v1", "eager"])
+def test_fixed_loss_scale(mode):
+  with helpers.mode_scope(mode):
+    loss_scale = tfl.FixedLossScale(1000)
+    value = loss_scale()
+    assert value.dtype == tf.float32 and value.shape == ()
+    assert tf.get_static_value(value) == 1000
+    for grad in (0.0, math.nan):
+      update_op, should_apply = loss_scale.update([tf.constant(grad)])
+      assert should_apply is True
+      assert (update_op is None) == (mode == "eager")
+    assert loss_scale._loss_scale_value == 1000.0
+    assert repr(loss_scale) == "FixedLossScale(1000.0)"
+
+
+def test_abstract():
+  with pytest.raises(TypeError, match="abstract"):
+    tfl.LossScale()
+
+
+def test_defaults():
+  loss_scale = tfl.DynamicLossScale()
+  assert loss_scale.initial_loss_scale == 2**15
+  assert loss_scale.increment_period == 2000
+  assert loss_scale.multiplier == 2
+  assert float(loss_scale()) == 2**15
+  assert loss_scale().dtype == tf.float32
+  assert int(loss_scale._num_good_steps) == 0
+  assert loss_scale._num_good_steps.dtype == tf.int64
+  assert not loss_scale._current_loss_scale.trainable
+
+
+def test_repr_tells_the_state_where_it_can():
+  loss_scale = tfl.DynamicLossScale(1, 2, 3)
+  assert repr(loss_scale) == repr(OWN.DynamicLossScale(1, 2, 3))
+  assert "current_loss_scale=1.0" in repr(loss_scale)
+  with tf.Graph().as_default():
+    graph_repr = "DynamicLossScale(initial_loss_scale=1.0, increment_period=2, "
+    assert repr(loss_scale) == graph_repr + "multiplier=3.0)"
+    assert not tf1.global_variables()
+    in_graph = tfl.DynamicLossScale(5)
+  assert "current_loss_scale" not in repr(in_graph)
+
+
+# What is no scale, period or multiplier ------------------------------------
+
+_NO_NUMBERS = ["8", b"8", None, True, np.bool_(True), [8], {}, 1j, "dynamic"]
+_BAD_SCALES = [*_NO_NUMBERS, math.nan, math.inf, -1, 0, 0.999, 1e39, 10**400]
+
+
+@pytest.mark.parametrize("value", _BAD_SCALES, ids=repr)
+def test_bad_scales(value):
+  with pytest.raises(ValueError) as error:
+    tfl.FixedLossScale(value)
+  assert "loss_scale_value" in str(error.value)
+  assert repr(value) in str(error.value)
+  with pytest.raises(ValueError) as error:
+    tfl.DynamicLossScale(value)
+  assert "initial_loss_scale" in str(error.value)
+  assert repr(value) in str(error.value)
+
+
+@pytest.mark.parametrize(
+  "value",
+  [*_NO_NUMBERS, math.nan, math.inf, 1, 0.5, -2, 1 + 1e-9, 1e39],
+  ids=repr,
+)
+def test_bad_multipliers(value):
+  with pytest.raises(ValueError) as error:
+    tfl.DynamicLossScale(multiplier=value)
+  assert "multiplier" in str(error.value)
+  assert repr(value) in str(error.value)
+
+
+@pytest.mark.parametrize(
+  "value",
+  [*_NO_NUMBERS, math.nan, math.inf, 0, -3, 2.5, 2**63, np.float32(1.5)],
+  ids=repr,
+)
+def test_bad_periods(value):
+  with pytest.raises(ValueError) as error:
+    tfl.DynamicLossScale(increment_period=value)
+  assert "increment_period" in str(error.value)
+  assert repr(value) in str(error.value)
+
+
+@pytest.mark.parametrize(
+  "make",
+  [
+    lambda own: own.DynamicLossScale(float("nan")),
+    lambda own: own.DynamicLossScale(-1),
+    lambda own: own.DynamicLossScale(multiplier=0.5),
+    lambda own: own.DynamicLossScale(increment_period=0),
+    lambda own: own.FixedLossScale(float("nan")),
+    lambda own: own.FixedLossScale(True),
+  ],
+)
+def test_what_tensorflow_takes_in_silence(make):
+  make(OWN)
+  with pytest.raises(ValueError):
+    make(tfl)
+
+
+@pytest.mark.parametrize(
+  "value",
+  [
+    8,
+    8.0,
+    np.float16(8),
+    np.float32(8),
+    np.int64(8),
+    np.uint8(8),
+    np.array(8.0),
+    fractions.Fraction(8),
+  ],
+)
+def test_numbers_of_every_kind(value):
+  with pytest.raises(ValueError):  # TensorFlow's own knows Python's alone.
+    if isinstance(value, (int, float)):
+      raise ValueError
+    OWN.FixedLossScale(value)
+  assert float(tfl.FixedLossScale(value)()) == 8
+  assert float(tfl.DynamicLossScale(value)()) == 8
+  assert tfl.DynamicLossScale(increment_period=value).increment_period == 8
+  assert isinstance(tfl.get(value), tfl.FixedLossScale)
+  assert tfl.get(value).get_config() == {"loss_scale_value": 8.0}
+
+
+def test_old_code_passes_a_float_for_the_period():
+  loss_scale = tfl.DynamicLossScale(increment_period=2.0)
+  assert loss_scale.increment_period == 2
+  assert isinstance(loss_scale.increment_period, int)
+
+
+def test_largest_period():
+  with Scale("graph_v1", increment_period=2**63 - 1) as scale:
+    assert scale.update(1.0) == (True, 2**15, 1)
+
+
+# get() and configs ---------------------------------------------------------
+
+
+def test_get():
+  assert tfl.get(None) is None
+  loss_scale = tfl.get("dynamic")
+  assert isinstance(loss_scale, tfl.DynamicLossScale)
+  assert loss_scale.get_config() == tfl.DynamicLossScale().get_config()
+  assert tfl.get(loss_scale) is loss_scale
+
+
+@pytest.mark.parametrize(
+  "loss_scale",
+  [tfl.FixedLossScale(123), tfl.DynamicLossScale(4, 5, 6)],
+  ids=repr,
+)
+def test_configs(loss_scale):
+  config = loss_scale.get_config()
+  cls = type(loss_scale)
+  for again in (
+    cls.from_config(config),
+    tfl.get(config),
+    tfl.get({"class_name": cls.__name__, "config": config}),
+  ):
+    assert type(again) is cls
+    assert again.get_config() == config
+    assert float(again()) == float(loss_scale())
+  own = getattr(OWN, cls.__name__).from_config(config)
+  assert own.get_config() == config
+
+
+@pytest.mark.parametrize(
+  "identifier",
+  [
+    "static",
+    "",
+    True,
+    np.bool_(False),
+    [8],
+    object(),
+    b"dynamic",
+    {},
+    {"class_name": "Nonsense", "config": {}},
+    {"class_name": "DynamicLossScale"},
+    {"class_name": "FixedLossScale", "config": {"value": 3}},
+    {"loss_scale_value": 3, "multiplier": 2},
+    0.5,
+    math.nan,
+    tfl.DynamicLossScale,
+    np.array([8.0]),
+  ],
+  ids=repr,
+)
+def test_get_refuses(identifier):
+  with pytest.raises(ValueError) as error:
+    tfl.get(identifier)
+  assert repr(identifier) in str(error.value)
+
+
+def test_get_makes_nothing_when_it_refuses():
+  with tf.Graph().as_default():
+    with pytest.raises(ValueError):
+      tfl.get({"class_name": "DynamicLossScale", "config": {"multiplier": 1}})
+    assert not tf1.global_variables()
+
+
+# Loss scales of a user's own -----------------------------------------------
+
+
+class Halving(tfl.LossScale):
+  """Halves itself on every update, whatever the gradients are."""
+
+  def __init__(self, start=64.0):
+    super().__init__()
+    self.start = start
+    self._add_weight("halved", start, tf.float32)
+    self._add_weight("updates", 0, tf.int64)
+
+  def __call__(self):
+    return tf.convert_to_tensor(self._get_weight("halved"))
+
+  def update(self, grads):
+    halved = self._get_weight("halved")
+    updates = self._get_weight("updates")
+    ops = [halved.assign(halved / 2), updates.assign_add(1)]
+    return (None if tf.executing_eagerly() else tf.group(ops)), True
+
+  def get_config(self):
+    return {"start": self.start}
+
+
+def test_weights_are_float32_or_int64_resources():
+  with tf.Graph().as_default():
+    loss_scale = Halving()
+    weights = loss_scale._weights
+    assert list(weights) == ["halved", "updates"]
+    assert weights["halved"].dtype == tf.float32
+    assert weights["updates"].dtype == tf.int64
+    for weight in weights.values():
+      assert weight.op.type == "VarHandleOp"
+      assert not weight.trainable
+      assert weight.aggregation == tf.VariableAggregation.NONE
+    assert not tf1.trainable_variables()
+
+
+def test_duplicate_weights_are_refused_in_a_graph():
+  loss_scale = Halving()
+  with pytest.raises(RuntimeError, match="'halved'"):
+    loss_scale._add_weight("halved", 1.0, tf.float32)
+  with tf.Graph().as_default():
+    loss_scale._add_weight("halved", 1.0, tf.float32)  # Another graph.
+    with pytest.raises(RuntimeError, match="'halved'"):
+      loss_scale._add_weight("halved", 1.0, tf.float32)
+
+
+def test_no_such_weight():
+  with pytest.raises(KeyError):
+    Halving()._get_weight("doubled")
+
+
+def test_subclass_without_super_init():
+  class Lazy(Halving):
+    def __init__(self):
+      self._add_weight("halved", 4.0, tf.float32)
+
+  assert float(Lazy()()) == 4
+
+
+def test_subclass_with_equality_of_its_own():
+  class Equal(Halving):
+    def __eq__(self, other):
+      return isinstance(other, Equal)
+
+  with tf.Graph().as_default():
+    a, b = Equal(), Equal()
+    assert a == b
+    assert a._get_weight("halved") is not b._get_weight("halved")
+    assert helpers.variable_names() == [
+      "halved",
+      "halved_1",
+      "updates",
+      "updates_1",
+    ]
+
+
+def test_deep_copies_are_apart():
+  loss_scale = tfl.DynamicLossScale(8, 1)
+  clone = copy.deepcopy(loss_scale)
+  loss_scale.update([1.0])
+  assert float(loss_scale()) == 16
+  assert float(clone()) == 8
+  with tf.Graph().as_default(), tf1.Session() as session:
+    clone()
+    copied = copy.deepcopy(clone)
+    copied()
+    session.run(tf1.global_variables_initializer())
+    session.run(clone.update([1.0])[0])
+    assert session.run([clone(), copied()]) == [16, 8]
+
+
+def test_module_has_the_names_that_old_code_imports():
+  for name in ("LossScale", "FixedLossScale", "DynamicLossScale", "get"):
+    assert getattr(loss_scale_lib, name) is getattr(tfl, name)
+
+
+if __name__ == "__main__":
+  helpers.main()
