@@ -1,0 +1,303 @@
+"""Conds: their names, the caller's own, and graphs that are imported again."""
+
+import itertools
+import math
+
+import helpers
+from helpers import GRAPH_MODES
+from helpers import OWN
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+tf1 = tf.compat.v1
+
+_INNER = {
+  "sgd": lambda: tf1.train.GradientDescentOptimizer(0.5),
+  "momentum": lambda: tf1.train.MomentumOptimizer(0.5, 0.9),
+  "adam": lambda: tf1.train.AdamOptimizer(0.1),
+  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1),
+  "adagrad": lambda: tf1.train.AdagradOptimizer(0.1),
+  "ftrl": lambda: tf1.train.FtrlOptimizer(0.1),
+}
+
+
+def build(module, inner, loss_scale, use_resource):
+  v = tf1.get_variable("v", [2], use_resource=use_resource)
+  step = tf1.train.get_or_create_global_step()
+  if loss_scale == "dynamic":
+    loss_scale = module.DynamicLossScale(8, 2)
+  opt = module.MixedPrecisionLossScaleOptimizer(_INNER[inner](), loss_scale)
+  return opt.minimize(tf.reduce_sum(v * v), global_step=step, name="train")
+
+
+# Names ---------------------------------------------------------------------
+
+
+# Without reference variables under v2 control flow: TensorFlow's own fails
+# there, and the test after this one says what is due.
+_NAMED = [
+  case
+  for case in itertools.product(
+    GRAPH_MODES, _INNER, ["dynamic", 8], [True, False], [None, "net"], [0, 2]
+  )
+  if case[0] == "graph_v1" or case[3] or case[2] == 8
+]
+
+
+@pytest.mark.parametrize(
+  ("mode", "inner", "loss_scale", "use_resource", "scope", "conds_before"),
+  _NAMED,
+)
+def test_variables_are_named_as_tensorflow_names_them(
+  mode, inner, loss_scale, use_resource, scope, conds_before
+):
+  names = []
+  for module in (OWN, tfl):
+    with helpers.mode_scope(mode):
+      for _ in range(conds_before):
+        tf.cond(tf1.placeholder(tf.bool), lambda: 1.0, lambda: 2.0)
+      with tf1.variable_scope(scope or tf1.get_variable_scope()):
+        train = build(module, inner, loss_scale, use_resource)
+      names.append((helpers.variable_names(), train.name))
+  assert names[0] == names[1]
+
+
+def test_ref_variables_are_named_as_in_tensorflow_1_in_both_modes():
+  names = []
+  for mode in GRAPH_MODES:
+    with helpers.mode_scope(mode):
+      build(tfl, "adam", "dynamic", use_resource=False)
+      names.append(helpers.variable_names())
+  assert names[0] == names[1]
+  assert "cond_1/beta1_power" in names[0]
+
+
+def test_a_name_that_users_fetch_by_stays_theirs():
+  with tf.Graph().as_default() as graph:
+    build(tfl, "adam", "dynamic", True)
+    for name in ("loss_scale", "gradients_1", "all_finite", "unscale"):
+      assert tf.constant(1.0, name=name).op.name == name
+    assert graph.get_operation_by_name("train")
+
+
+# The caller's own conds and loops ------------------------------------------
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize("inner", ["sgd", "adam"])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_accumulation_applies_in_a_cond(mode, inner, fixed):
+  with helpers.mode_scope(mode) as graph, tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[2.0, 3.0], use_resource=True)
+    total = tf1.get_variable(
+      "total", [2], initializer=tf1.zeros_initializer(), use_resource=True
+    )
+    step = tf1.train.get_or_create_global_step()
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      _INNER[inner](), 16.0 if fixed else tfl.DynamicLossScale(8, 2)
+    )
+    g = tf1.placeholder(tf.float32, [2])
+    ((grad, _),) = opt.compute_gradients(tf.reduce_sum(v * g), [v])
+    accumulate = total.assign_add(grad)
+    last = tf1.placeholder(tf.bool)
+
+    def apply():
+      mean = total / 2
+      with tf.control_dependencies(
+        [opt.apply_gradients([(mean, v)], global_step=step)]
+      ):
+        return tf.identity(total.assign(tf.zeros([2])))
+
+    with tf.control_dependencies([accumulate]):
+      train = tf.cond(last, apply, lambda: tf.identity(total))
+    session.run(tf1.global_variables_initializer())
+    session.run(train, {g: [1, 2], last: False})
+    assert session.run(v).tolist() == [2, 3]
+    session.run(train, {g: [3, 2], last: True})
+    assert session.run([step, *opt.variables()][0]) == 1
+    if inner == "sgd":
+      assert session.run(v).tolist() == [1, 2]
+    assert session.run(total).tolist() == [0, 0]
+    if not fixed:
+      before = session.run(v)
+      session.run(train, {g: [math.nan, 2], last: True})
+      assert session.run(v).tobytes() == before.tobytes()
+      assert session.run([step, opt._loss_scale()]) == [1, 4]
+    assert_importable(graph)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_minimize_in_a_cond(mode):
+  with helpers.mode_scope(mode) as graph, tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[2.0], use_resource=True)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      _INNER["adam"](), tfl.DynamicLossScale(8, 1)
+    )
+    wanted = tf1.placeholder(tf.bool)
+
+    def train():
+      loss = tf.reduce_sum(v * v)
+      with tf.control_dependencies([opt.minimize(loss, var_list=[v])]):
+        return tf.identity(loss)
+
+    loss = tf.cond(wanted, train, lambda: 0.0)
+    session.run(tf1.global_variables_initializer())
+    assert session.run(loss, {wanted: False}) == 0
+    assert session.run(v) == [2]
+    assert session.run(loss, {wanted: True}) == 4
+    assert session.run(v) == pytest.approx([1.9], abs=1e-5)
+    assert session.run(opt._loss_scale()) == 16
+    assert_importable(graph)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize("inner", ["sgd", "adam"])
+def test_steps_in_a_while_loop(mode, inner):
+  with helpers.mode_scope(mode) as graph, tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[0.0], use_resource=True)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      _INNER[inner](), tfl.DynamicLossScale(8, 2)
+    )
+    fed = tf1.placeholder(tf.float32, [None])
+
+    def body(i):
+      loss = tf.reduce_sum(v * fed[i])
+      with tf.control_dependencies([opt.minimize(loss, var_list=[v])]):
+        return i + 1
+
+    loop = tf.while_loop(
+      lambda i: i < tf.size(fed), body, [0], parallel_iterations=1
+    )
+    session.run(tf1.global_variables_initializer())
+    session.run(loop, {fed: [1, 1, math.inf, 1, 1, 1]})
+    if inner == "sgd":
+      assert session.run(v) == [-2.5]
+    scale, good_steps = opt._loss_scale._weights.values()
+    assert session.run([scale, good_steps]) == [16, 1]
+    assert_importable(graph)
+
+
+def test_ref_variables_in_the_callers_v1_cond():
+  with helpers.mode_scope("graph_v1"), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[2.0], use_resource=False)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(_INNER["sgd"](), "dynamic")
+    grads_and_vars = opt.compute_gradients(tf.reduce_sum(v))
+    wanted = tf1.placeholder(tf.bool)
+    train = tf.cond(
+      wanted, lambda: opt.apply_gradients(grads_and_vars), tf.no_op
+    )
+    session.run(tf1.global_variables_initializer())
+    session.run(train, {wanted: False})
+    session.run(train, {wanted: True})
+    assert session.run(v) == [1.5]
+
+
+def test_accumulation_in_a_function():
+  v, total = tf.Variable([2.0]), tf.Variable([0.0])
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    _INNER["sgd"](), tfl.DynamicLossScale(8, 1)
+  )
+
+  @tf.function
+  def step(g, last):
+    ((grad, _),) = opt.compute_gradients(lambda: v * g, [v])
+    total.assign_add(grad)
+    if last:
+      opt.apply_gradients([(total.read_value(), v)])
+      total.assign([0.0])
+
+  for g, last in ((1.0, False), (2.0, True), (math.nan, True), (1.0, True)):
+    step(tf.constant(g), tf.constant(last))
+  assert v.numpy().tolist() == [0.0]
+  assert float(opt._loss_scale()) == 16
+
+
+# MetaGraphs ----------------------------------------------------------------
+
+
+def assert_importable(graph):
+  """Asserts that the graph comes back whole from its MetaGraph."""
+  with graph.as_default():
+    names = helpers.variable_names()
+  meta = tf1.train.export_meta_graph(graph=graph)
+  with tf.Graph().as_default():
+    tf1.train.import_meta_graph(meta)
+    assert helpers.variable_names() == names
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize("inner", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("loss_scale", ["dynamic", 8])
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_metagraph_trains_on(mode, inner, loss_scale, use_resource, tmp_path):
+  path = str(tmp_path / "model")
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    train = build(tfl, inner, loss_scale, use_resource)
+    assert tf1.get_collection(tf1.GraphKeys.TRAIN_OP) == [train]
+    session.run(tf1.global_variables_initializer())
+    session.run(train)
+    tf1.train.Saver().save(session, path)
+    session.run([train] * 3)
+    session.run(train)
+    variables = tf1.global_variables()
+    expected = dict(zip([v.name for v in variables], session.run(variables)))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    saver = tf1.train.import_meta_graph(path + ".meta")
+    saver.restore(session, path)
+    (train,) = tf1.get_collection(tf1.GraphKeys.TRAIN_OP)
+    assert train.name == "train"
+    session.run([train] * 3)
+    session.run(train)
+    variables = tf1.global_variables()
+    values = dict(zip([v.name for v in variables], session.run(variables)))
+  assert sorted(values) == sorted(expected)
+  for name, value in values.items():
+    assert value.tobytes() == expected[name].tobytes()
+
+
+def test_tensorflows_own_metagraph_is_not_importable():
+  with helpers.mode_scope("graph_v2"):
+    build(OWN, "sgd", "dynamic", True)
+    meta = tf1.train.export_meta_graph()
+  with tf.Graph().as_default(), pytest.raises(KeyError):
+    tf1.train.import_meta_graph(meta)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_other_train_ops_stay_in_the_collection(mode):
+  with helpers.mode_scope(mode):
+    v = tf1.get_variable("v", initializer=[1.0])
+    other = _INNER["sgd"]().minimize(v)
+    ours = build_on(v)
+    theirs = _INNER["sgd"]().minimize(v)
+    assert tf1.get_collection(tf1.GraphKeys.TRAIN_OP) == [other, ours, theirs]
+
+
+def build_on(v):
+  opt = tfl.MixedPrecisionLossScaleOptimizer(_INNER["sgd"](), "dynamic")
+  return opt.minimize(v)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_graphs_are_no_larger_than_tensorflows_own(mode):
+  sizes = []
+  for module in (OWN, tfl):
+    with helpers.mode_scope(mode) as graph:
+      variables = [
+        tf1.get_variable(f"v{i}", [2], use_resource=True) for i in range(20)
+      ]
+      opt = module.MixedPrecisionLossScaleOptimizer(
+        _INNER["adam"](), module.DynamicLossScale()
+      )
+      opt.minimize(tf.add_n([tf.reduce_sum(v) for v in variables]))
+      proto = graph.as_graph_def()
+      functions = sum(len(f.node_def) for f in proto.library.function)
+      sizes.append(len(proto.node) + functions)
+  assert sizes[1] <= sizes[0], np.array(sizes)
+
+
+if __name__ == "__main__":
+  helpers.main()
