@@ -1,0 +1,61 @@
+"""What real old releases saved is restored, and training goes on as theirs.
+
+`goldens/tf-RELEASE/CASE` was written by that release of TensorFlow itself, by
+`goldens/make_goldens.py`; `expected.json` has what it did next.
+"""
+
+import functools
+import json
+import os
+
+import helpers
+import numpy as np
+import pytest
+
+_GOLDENS = sorted(
+  str(path.parent.relative_to(helpers.GOLDENS))
+  for path in helpers.GOLDENS.glob("tf-*/session_*/expected.json")
+)
+_RESTORES = ("by_saver", "by_checkpoint", "by_meta_graph")
+
+
+def expected_of(golden):
+  return json.loads((helpers.GOLDENS / golden / "expected.json").read_text())
+
+
+@functools.cache
+def results(behavior):
+  """All goldens in one process, since starting TensorFlow takes longest."""
+  runner = os.path.join(os.path.dirname(__file__), "golden_runner.py")
+  paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
+  return json.loads(helpers.run_python(runner, behavior, *paths))
+
+
+@pytest.mark.parametrize("behavior", ["v1", "v2"])
+@pytest.mark.parametrize("restore", _RESTORES)
+@pytest.mark.parametrize("golden", _GOLDENS)
+def test_trains_on_as_recorded(golden, restore, behavior):
+  rows = results(behavior)[f"{helpers.GOLDENS / golden} {restore}"]
+  assert not isinstance(rows, str), rows
+  expected = expected_of(golden)
+  expected_rows = expected["rows"][expected["steps_before"] :]
+  assert len(rows) == len(expected_rows) == expected["steps_after"]
+  for row, expected_row in zip(rows, expected_rows):
+    for key in ("loss_scale", "global_step", "good_steps"):
+      assert row.get(key) == expected_row.get(key), (key, expected_row["i"])
+    for key in ("w", "b"):
+      # Matrix products round as the processor's kernels do: weights of about 1
+      # differ by units in the last place, which is more to one near 0.
+      np.testing.assert_allclose(
+        row[key], expected_row[key], rtol=2e-5, atol=2e-7
+      )
+
+
+def test_there_are_goldens():
+  releases = {golden.split("/")[0] for golden in _GOLDENS}
+  assert len(releases) >= 6
+  assert len(_GOLDENS) >= 20
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,219 @@
+"""The switch of the graph rewrite: what it turns on, wraps, refuses, undoes."""
+
+import logging
+
+from absl import logging as absl_logging
+import helpers
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale import graph_rewrite
+
+tf1 = tf.compat.v1
+_ON = 1  # RewriterConfig.ON.
+
+
+@pytest.fixture(autouse=True)
+def restored(monkeypatch):
+  """Each test finds the rewrite off and no session noted, and leaves so."""
+  state = _tf._rewrite_state
+  state.set_non_mixed_precision_session_created(False)
+  monkeypatch.setattr(graph_rewrite, "_wrappers", dict(graph_rewrite._wrappers))
+  yield
+  tf.config.optimizer.set_experimental_options({"auto_mixed_precision": False})
+  tf.__internal__.train.set_using_mixed_precision_policy(False)
+  state.set_mixed_precision_graph_rewrite_enabled(False)
+  state.set_non_mixed_precision_session_created(False)
+
+
+@pytest.fixture
+def warnings(caplog):
+  absl_logging.get_absl_logger().addHandler(caplog.handler)
+  yield lambda: [
+    record.getMessage()
+    for record in caplog.records
+    if record.levelno == logging.WARNING
+  ]
+  absl_logging.get_absl_logger().removeHandler(caplog.handler)
+
+
+def sgd():
+  return tf1.train.GradientDescentOptimizer(1.0)
+
+
+def is_on():
+  """Whether sessions, functions and TensorFlow's own getter all say so."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    rewrites = session._config.graph_options.rewrite_options
+    in_sessions = rewrites.auto_mixed_precision == _ON
+  options = tf.config.optimizer.get_experimental_options()
+  in_functions = options.get("auto_mixed_precision", False)
+  flag = tf.__internal__.train.is_mixed_precision_graph_rewrite_enabled()
+  assert in_sessions == in_functions == flag
+  return flag
+
+
+@pytest.mark.parametrize("mode", ["graph_v1", "eager"])
+def test_turns_on_wraps_and_turns_off(mode):
+  with helpers.mode_scope(mode):
+    opt = tfl.enable_mixed_precision_graph_rewrite(sgd(), 123.0)
+    assert is_on()
+    assert isinstance(opt, tfl.MixedPrecisionLossScaleOptimizer)
+    assert opt._loss_scale.get_config() == {"loss_scale_value": 123.0}
+    tfl.disable_mixed_precision_graph_rewrite()
+    assert not is_on()
+
+
+def test_the_default_loss_scale_is_dynamic():
+  opt = tfl.enable_mixed_precision_graph_rewrite(sgd())
+  assert isinstance(opt._loss_scale, tfl.DynamicLossScale)
+  loss_scale = tfl.DynamicLossScale(4)
+  opt = tfl.enable_mixed_precision_graph_rewrite(sgd(), loss_scale)
+  assert opt._loss_scale is loss_scale
+
+
+def test_trains():
+  with tf.Graph().as_default(), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[4.0])
+    opt = tfl.enable_mixed_precision_graph_rewrite(sgd())
+    train = opt.minimize(tf.reduce_sum(v))
+    session.run(tf1.global_variables_initializer())
+    session.run(train)
+    assert session.run(v) == [3]
+
+
+@pytest.mark.parametrize("opt", [1, None, "sgd", tf1.train.AdamOptimizer])
+def test_refuses_what_is_no_optimizer(opt):
+  with pytest.raises(
+    ValueError,
+    match=r'"opt" must be an instance of a tf.train.Optimizer or a '
+    r"tf.keras.optimizers.Optimizer, but got",
+  ):
+    tfl.enable_mixed_precision_graph_rewrite(opt)
+  assert not is_on()
+
+
+@pytest.mark.parametrize("module", [tfl, helpers.OWN], ids=["ours", "own"])
+def test_refuses_a_wrapped_optimizer(module):
+  opt = module.MixedPrecisionLossScaleOptimizer(sgd(), 8)
+  with pytest.raises(
+    ValueError,
+    match='"opt" must not already be an instance of a '
+    "MixedPrecisionLossScaleOptimizer",
+  ):
+    tfl.enable_mixed_precision_graph_rewrite(opt)
+  assert not is_on()
+
+
+@pytest.mark.parametrize("loss_scale", [None, "static", 0, True])
+def test_refuses_a_bad_loss_scale(loss_scale):
+  with pytest.raises(ValueError):
+    tfl.enable_mixed_precision_graph_rewrite(sgd(), loss_scale)
+  assert not is_on()
+
+
+def test_refuses_a_mixed_keras_policy():
+  tf.__internal__.train.set_using_mixed_precision_policy(True)
+  with pytest.raises(ValueError, match="Keras policy"):
+    tfl.enable_mixed_precision_graph_rewrite(sgd())
+  assert not is_on()
+
+
+def test_nothing_is_on_when_the_options_cannot_be_set(monkeypatch):
+  def fail(options):
+    raise RuntimeError("no such option")
+
+  monkeypatch.setattr(tf.config.optimizer, "set_experimental_options", fail)
+  with pytest.raises(RuntimeError):
+    tfl.enable_mixed_precision_graph_rewrite(sgd())
+  monkeypatch.undo()
+  assert not is_on()
+
+
+def test_warns_of_sessions_that_exist(warnings):
+  with tf.Graph().as_default(), tf1.Session():
+    tfl.enable_mixed_precision_graph_rewrite(sgd())
+  assert any("Sessions that exist already" in w for w in warnings())
+
+
+def test_does_not_warn_without_sessions(warnings):
+  tfl.enable_mixed_precision_graph_rewrite(sgd())
+  assert not warnings()
+
+
+def test_warns_when_it_is_off_already(warnings):
+  tfl.disable_mixed_precision_graph_rewrite()
+  assert any("not enabled" in w for w in warnings())
+
+
+# Optimizers of other families ----------------------------------------------
+
+
+class Family:
+  """Some base class of optimizers."""
+
+
+class Wrapped(Family):
+  def __init__(self, opt, loss_scale):
+    self.opt, self.loss_scale = opt, loss_scale
+
+
+@pytest.mark.parametrize(
+  "register",
+  [
+    graph_rewrite.register_loss_scale_wrapper,
+    tf.__internal__.mixed_precision.register_loss_scale_wrapper,
+  ],
+  ids=["here", "with TensorFlow"],
+)
+def test_registered_families(register, monkeypatch):
+  if register is not graph_rewrite.register_loss_scale_wrapper:
+    name = "_REGISTERED_WRAPPER_OPTIMIZER_CLS"
+    monkeypatch.setitem(
+      register.__globals__, name, dict(register.__globals__[name])
+    )
+  with pytest.raises(ValueError, match="must be an instance of"):
+    tfl.enable_mixed_precision_graph_rewrite(Family())
+  register(Family, Wrapped)
+  opt = Family()
+  wrapped = tfl.enable_mixed_precision_graph_rewrite(opt, 8)
+  assert isinstance(wrapped, Wrapped)
+  assert (wrapped.opt, wrapped.loss_scale) == (opt, 8)
+  assert is_on()
+  tfl.disable_mixed_precision_graph_rewrite()
+  with pytest.raises(ValueError, match="already be an instance of a Wrapped"):
+    tfl.enable_mixed_precision_graph_rewrite(wrapped)
+  assert not is_on()
+
+
+def test_a_family_registered_by_a_function():
+  graph_rewrite.register_loss_scale_wrapper(
+    Family, lambda opt, loss_scale: Wrapped(opt, loss_scale), Wrapped
+  )
+  assert isinstance(tfl.enable_mixed_precision_graph_rewrite(Family()), Wrapped)
+
+
+def test_families_of_tensorflow_get_its_loss_scales(monkeypatch):
+  register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
+  name = "_REGISTERED_WRAPPER_OPTIMIZER_CLS"
+  monkeypatch.setitem(
+    register.__globals__, name, dict(register.__globals__[name])
+  )
+  register(Family, Wrapped)
+  with tf.Graph().as_default():
+    wrapped = tfl.enable_mixed_precision_graph_rewrite(
+      Family(), tfl.DynamicLossScale(4, 5, 6)
+    )
+    assert isinstance(wrapped.loss_scale, helpers.OWN.DynamicLossScale)
+    assert wrapped.loss_scale.get_config() == {
+      "initial_loss_scale": 4,
+      "increment_period": 5,
+      "multiplier": 6,
+    }
+    assert helpers.variable_names() == ["current_loss_scale", "good_steps"]
+
+
+if __name__ == "__main__":
+  helpers.main()
