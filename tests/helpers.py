@@ -122,6 +122,11 @@ class Spec:
     """The shape of what is fed for its gradient."""
     return (2, *self.shape[1:]) if self.kind == "sparse" else self.shape
 
+  @property
+  def fed_dtype(self) -> str:
+    """The dtype of what is fed for its gradient."""
+    return "float16" if self.kind == "float16" else self.dtype
+
 
 class Trainer:
   """Trains variables, in any mode, by gradients that the test gives.
@@ -171,7 +176,7 @@ class Trainer:
       self._function = tf.function(self._build)
     elif self.graph is not None:
       self.feeds = [
-        tf1.placeholder(self._fed_dtype(spec), spec.fed) for spec in self.specs
+        tf1.placeholder(spec.fed_dtype, spec.fed) for spec in self.specs
       ]
       self.train_op = self._build(self.feeds)
       self.session = tf1.Session()
@@ -184,9 +189,6 @@ class Trainer:
     self._stack.close()
     if self.graph is not None:
       self.session.close()
-
-  def _fed_dtype(self, spec: Spec) -> str:
-    return "float16" if spec.kind == "float16" else spec.dtype
 
   def _build(self, fed: list[tf.Tensor]) -> Any:
     if self._apply_only:
@@ -228,7 +230,7 @@ class Trainer:
   def step(self, *grads: Any) -> None:
     """Does one step with these gradients, one for each variable."""
     grads = [
-      np.broadcast_to(np.asarray(g, self._fed_dtype(spec)), spec.fed)
+      np.broadcast_to(np.asarray(g, spec.fed_dtype), spec.fed)
       for g, spec in zip(grads, self.specs)
     ]
     if self.graph is not None:

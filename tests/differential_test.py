@@ -1,0 +1,206 @@
+"""Random programs: state and variables equal TensorFlow's own, bit for bit.
+
+300 programs by default, always the same ones. For more, and other ones:
+
+  DIFFERENTIAL_EXAMPLES=10000 make test
+"""
+
+import dataclasses
+import math
+import os
+
+import helpers
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+tf1 = tf.compat.v1
+
+_EXAMPLES = int(os.environ.get("DIFFERENTIAL_EXAMPLES", "300"))
+
+_INNER = {
+  "sgd": lambda: tf1.train.GradientDescentOptimizer(0.1),
+  "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
+  "nesterov": lambda: tf1.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True),
+  "adam": lambda: tf1.train.AdamOptimizer(0.1),
+  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5),
+  "centered": lambda: tf1.train.RMSPropOptimizer(0.1, centered=True),
+  "adagrad": lambda: tf1.train.AdagradOptimizer(0.1),
+  "adadelta": lambda: tf1.train.AdadeltaOptimizer(0.1),
+  "ftrl": lambda: tf1.train.FtrlOptimizer(0.1),
+}
+_POISONS = [math.inf, -math.inf, math.nan]
+_GRADIENTS = st.one_of(
+  st.floats(-8, 8, width=16),
+  st.sampled_from([0.0, -0.0, 65504.0, 3e38, -3e38, *_POISONS]),
+)
+_SCALES = st.one_of(
+  st.integers(0, 127).map(lambda k: 2.0**k),
+  st.floats(1, 2.0**127, width=32),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """A training program, for both implementations."""
+
+  mode: str
+  inner: str
+  scale: float
+  period: int | None  # None for a fixed scale.
+  multiplier: float
+  specs: tuple[helpers.Spec, ...]
+  apply_only: bool
+  use_resource: bool
+  steps: list[list[float]]
+
+  def optimizer(self, module):
+    scale = self.scale
+    if self.period is not None:
+      scale = module.DynamicLossScale(scale, self.period, self.multiplier)
+    return module.MixedPrecisionLossScaleOptimizer(_INNER[self.inner](), scale)
+
+  def run(self, module):
+    """The state after every step."""
+    with helpers.Trainer(
+      self.mode,
+      lambda: self.optimizer(module),
+      self.specs,
+      self.apply_only,
+      self.use_resource,
+    ) as trainer:
+      states = []
+      for grads in self.steps:
+        trainer.step(*grads)
+        states.append(trainer.state())
+      return states
+
+
+@st.composite
+def programs(draw):
+  mode = draw(st.sampled_from(helpers.MODES))
+  apply_only = draw(st.booleans())
+  specs = [draw(specs_of(apply_only, ["dense", "sparse", "float16"]))]
+  others = specs_of(apply_only, ["dense", "sparse", "float16", "none"])
+  specs += draw(st.lists(others, max_size=3))
+  grads = st.tuples(*[_GRADIENTS] * len(specs)).map(list)
+  return Program(
+    mode=mode,
+    inner=draw(st.sampled_from(sorted(_INNER))),
+    scale=draw(_SCALES),
+    period=draw(st.none() | st.integers(1, 4) | st.integers(1, 50)),
+    multiplier=draw(st.sampled_from([2.0]) | st.floats(1.1, 16)),
+    specs=tuple(specs),
+    apply_only=apply_only,
+    # TensorFlow's own runs with reference variables in this mode alone.
+    use_resource=mode != "graph_v1" or draw(st.booleans()),
+    steps=draw(st.lists(grads, min_size=1, max_size=10)),
+  )
+
+
+@st.composite
+def specs_of(draw, apply_only, kinds):
+  """Variables whose gradients TensorFlow's own can take."""
+  kind = draw(st.sampled_from(kinds))
+  shape = (3, 2)
+  if kind == "dense":
+    shape = draw(st.sampled_from([(), (2,), (3, 2), (0, 3)]))
+  if not apply_only:  # Its unscaling knows float32 alone.
+    return helpers.Spec(shape, "float32", kind)
+  dtype = draw(st.sampled_from(["float16", "float32", "float64"]))
+  return helpers.Spec(shape, dtype, "dense" if kind == "float16" else kind)
+
+
+@hypothesis.settings(
+  deadline=None,
+  derandomize=_EXAMPLES == 300,
+  max_examples=_EXAMPLES,
+  print_blob=True,
+  suppress_health_check=list(hypothesis.HealthCheck),
+)
+@hypothesis.given(programs())
+def test_state_is_tensorflows_own(program):
+  with np.errstate(over="ignore"):
+    expected = program.run(helpers.OWN)
+    states = program.run(tfl)
+  for state, expected_state in zip(states, expected, strict=True):
+    helpers.assert_same_state(state, expected_state)
+
+
+def rule(program):
+  """The dynamic rule, in plain Python: (scale, good steps) after each step."""
+  scale, good_steps, states = np.float32(program.scale), 0, []
+  multiplier = np.float32(program.multiplier)
+  for grads in program.steps:
+    fed = [
+      np.asarray(g, spec.fed_dtype)
+      for g, spec in zip(grads, program.specs)
+      if spec.kind != "none" and 0 not in spec.shape
+    ]
+    if all(np.isfinite(g) for g in fed):
+      good_steps += 1
+      if good_steps >= program.period:
+        good_steps = 0
+        if np.isfinite(scale * multiplier):
+          scale = scale * multiplier
+    else:
+      good_steps, scale = 0, max(scale / multiplier, np.float32(1))
+    states.append((float(scale), good_steps))
+  return states
+
+
+@hypothesis.settings(
+  deadline=None,
+  derandomize=_EXAMPLES == 300,
+  max_examples=_EXAMPLES // 6,
+  suppress_health_check=list(hypothesis.HealthCheck),
+)
+@hypothesis.given(programs())
+def test_state_is_what_the_rule_says(program):
+  """Where the gradients are given, the rule can be run beside it."""
+  program = dataclasses.replace(
+    program, apply_only=True, period=program.period or 3
+  )
+  with np.errstate(over="ignore"):
+    states = program.run(tfl)
+    expected = rule(program)
+  values = [(s["current_loss_scale"], s["good_steps"]) for s in states]
+  assert [(float(a), int(b)) for a, b in values] == expected
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_beyond_tensorflows_own_a_scale_of_a_power_of_two_changes_nothing(
+  mode, dtype
+):
+  """Scaled by a power of two, training is that without a loss scale."""
+
+  class Unscaled(tfl.FixedLossScale):
+    def __call__(self):
+      return tf.constant(1.0)
+
+  specs = tuple(
+    helpers.Spec(shape, dtype, kind)
+    for shape, kind in [((2,), "dense"), ((3, 2), "sparse"), ((0, 3), "dense")]
+  )
+  states = []
+  for scale in (tfl.FixedLossScale(2**10), Unscaled(1)):
+    with helpers.Trainer(
+      mode,
+      lambda scale=scale: tfl.MixedPrecisionLossScaleOptimizer(
+        _INNER["momentum"](), scale
+      ),
+      specs,
+    ) as trainer:
+      for grads in ([1.5, -0.25, 0], [2.0**-10, 0.5, 0], [-3.0, 1.0, 0]):
+        trainer.step(*grads)
+      states.append(trainer.state())
+  helpers.assert_same_state(*states)
+
+
+if __name__ == "__main__":
+  helpers.main()
