@@ -1,0 +1,140 @@
+"""Training that is killed resumes, and goes on as if it had not been.
+
+A child process trains under `MonitoredTrainingSession` and is killed with
+SIGKILL at random moments: while it builds, restores, trains or saves.
+"""
+
+import hashlib
+import multiprocessing
+import os
+import random
+import re
+import time
+
+import helpers
+import numpy as np
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+tf1 = tf.compat.v1
+
+_KILLS = 20
+
+
+def train(model_dir, log, until):
+  """Trains up to a number of runs, and notes the state after each.
+
+  Args:
+    model_dir: Where checkpoints go, and are resumed from.
+    log: A file to append a line a run to.
+    until: The number of runs, those of earlier processes included.
+  """
+  with tf.Graph().as_default(), open(log, "a", encoding="ascii") as lines:
+    x = tf1.placeholder(tf.float32, [8, 4])
+    poison = tf1.placeholder(tf.float32, [])
+    w = tf1.get_variable("w", initializer=np.full([4, 3], 0.1, np.float32))
+    step = tf1.train.get_or_create_global_step()
+    runs = tf1.get_variable("runs", initializer=np.int64(0))
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - 1)) * poison
+    loss_scale = tfl.DynamicLossScale(2.0**10, increment_period=4)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.01), loss_scale
+    )
+    train_op = opt.minimize(loss, global_step=step)
+    with tf.control_dependencies([train_op]):
+      train_op = tf1.assign_add(runs, 1)
+    state = [loss_scale(), loss_scale._num_good_steps, step]
+    rest = [w, *opt.variables()]
+    with tf1.train.MonitoredTrainingSession(
+      checkpoint_dir=model_dir,
+      save_checkpoint_steps=5,
+      save_summaries_steps=None,
+      save_summaries_secs=None,
+      log_step_count_steps=None,
+    ) as session:
+
+      def without_hooks(fetches):
+        return session.run_step_fn(
+          lambda step_context: step_context.session.run(fetches)
+        )
+
+      run = without_hooks(runs)
+      lines.write(f"resumed {run}\n")
+      while run < until:
+        feeds = {
+          x: np.random.RandomState(run).randn(8, 4),
+          poison: np.inf if run % 7 in (3, 4) else 1.0,
+        }
+        run = session.run(train_op, feeds)
+        scale, good_steps, steps = without_hooks(state)
+        digest = hashlib.sha256()
+        for value in without_hooks(rest):
+          digest.update(value.tobytes())
+        lines.write(
+          f"{run} {scale} {good_steps} {steps} {digest.hexdigest()}\n"
+        )
+        lines.flush()
+
+
+def start(*args):
+  context = multiprocessing.get_context("forkserver")
+  context.set_forkserver_preload(["tensorflow"])
+  child = context.Process(target=train, args=args)
+  child.start()
+  return child
+
+
+def test_resumes_after_sigkill(tmp_path):
+  rng = random.Random(time.time_ns())
+  model_dir, log = str(tmp_path / "model"), str(tmp_path / "log")
+  # The first life shows how long this machine takes to start training.
+  born = time.monotonic()
+  child = start(model_dir, log, 10**9)
+  while not os.path.exists(log) or os.path.getsize(log) < 100:
+    assert child.is_alive() and time.monotonic() - born < 120
+    time.sleep(0.01)
+  start_up = time.monotonic() - born
+  child.kill()
+  child.join()
+  killed = 1
+  while killed < _KILLS:
+    child = start(model_dir, log, 10**9)
+    child.join(rng.uniform(0, 3 * start_up))
+    assert child.is_alive(), f"Did not resume: status {child.exitcode}"
+    child.kill()
+    child.join()
+    killed += 1
+  with open(log, encoding="ascii") as f:
+    # The kill may have cut a line short.
+    lines = [line.split() for line in f.read().splitlines()]
+  seen = max(int(line[0]) for line in lines if re.fullmatch(r"\d+", line[0]))
+  resumed = [int(line[1]) for line in lines if line[0] == "resumed"]
+  assert len(resumed) > _KILLS // 3, "Too few children lived to train."
+  assert max(resumed) > 50, "Training did not get on."
+
+  last = start(model_dir, log, seen + 20)
+  last.join(60)
+  assert last.exitcode == 0
+  whole = str(tmp_path / "whole")
+  uninterrupted = start(str(tmp_path / "model2"), whole, seen + 20)
+  uninterrupted.join(120)
+  assert uninterrupted.exitcode == 0
+
+  with open(whole, encoding="ascii") as f:
+    expected = dict(line.split(" ", 1) for line in f)
+  assert len({line.split()[0] for line in expected.values()}) > 2  # Scales.
+  with open(log, encoding="ascii") as f:
+    lines = [line for line in f if len(line.split()) == 5]
+  compared = 0
+  for line in lines:
+    run, state = line.split(" ", 1)
+    assert state.endswith("\n") and state == expected[run], f"run {run}"
+    compared += 1
+  print(f"{killed} kills, resumed at {resumed}, {compared} runs compared")
+  assert compared > 100
+  assert os.path.exists(os.path.join(model_dir, "checkpoint"))
+
+
+if __name__ == "__main__":
+  helpers.main()
