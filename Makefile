@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 export PYTHON
 
-.PHONY: demo test matrix lint bench venv clean
+.PHONY: demo test matrix lint bench package venv clean
 
 demo: venv
 	$(VENV)/bin/python examples/resume_digits.py
@@ -16,6 +16,9 @@ matrix:
 
 lint: venv
 	tools/lint.sh $(VENV)
+
+package: venv
+	tools/package.sh $(VENV)
 
 bench: venv
 	$(VENV)/bin/python -m benchmarks

@@ -38,12 +38,14 @@ def main() -> None:
   sys.exit(pytest.main([sys.argv[0], *sys.argv[1:]]))
 
 
-def run_python(*args: str, timeout: float = 300, **env: str) -> str:
+def run_python(
+  *args: str, timeout: float = 300, cwd: Any = ROOT, **env: str
+) -> str:
   """Runs Python on `args` in a process of its own; returns what it prints."""
   done = subprocess.run(
     [sys.executable, *args],
     capture_output=True,
-    cwd=ROOT,
+    cwd=cwd,
     env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", **env},
     text=True,
     timeout=timeout,

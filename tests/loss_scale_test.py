@@ -327,7 +327,7 @@ def test_configs(loss_scale):
     True,
     np.bool_(False),
     [8],
-    object(),
+    Ellipsis,
     b"dynamic",
     {},
     {"class_name": "Nonsense", "config": {}},

@@ -13,7 +13,6 @@ from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 
 _OPTION = "auto_mixed_precision"
-_TensorFlowsOwn = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
 _Wrapper = Callable[[Any, Any], Any]
 
 # Base class of optimizers -> (what wraps one, the class that it then has).

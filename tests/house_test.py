@@ -1,0 +1,117 @@
+"""The rules of the house that a program can check."""
+
+import ast
+import inspect
+import json
+import typing
+
+import helpers
+import pytest
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import gradients
+from tf_compat_lossscale import graph_rewrite
+
+_PACKAGE = helpers.ROOT / "tf_compat_lossscale"
+_MODULES = sorted(_PACKAGE.rglob("*.py"))
+
+# A module imports only modules of lower floors.
+_FLOORS = {
+  "_version": 0,
+  "_tf": 0,
+  "_arguments": 0,
+  "gradients": 1,
+  "graph_weights": 1,
+  "loss_scale": 2,
+  "loss_scale_optimizer": 3,
+  "graph_rewrite": 4,
+  "__init__": 5,
+}
+
+
+def imports(path):
+  """The dotted names that a module imports, `from` ones with what they take."""
+  for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    if isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=lambda path: path.stem)
+def test_floors(path):
+  prefix = "tf_compat_lossscale."
+  for name in imports(path):
+    if name.startswith(prefix):
+      module = name[len(prefix) :].split(".")[0]
+      assert _FLOORS[module] < _FLOORS[path.stem], name
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=lambda path: path.stem)
+def test_one_door(path):
+  for name in imports(path):
+    if path.name != "_tf.py":
+      assert not name.startswith("tensorflow.python"), name
+    assert "training.experimental.loss_scale" not in name
+    assert "keras" not in name
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=lambda path: path.stem)
+def test_modules_are_short_and_say_what_they_are(path):
+  source = path.read_text("utf-8")
+  assert len(source.splitlines()) <= 400
+  assert ast.get_docstring(ast.parse(source))
+
+
+def public_functions():
+  for owner in (tfl, gradients, graph_rewrite):
+    for name, value in vars(owner).items():
+      if name.startswith("_"):
+        continue
+      if inspect.isclass(value) and value.__module__.startswith(tfl.__name__):
+        for method_name, method in vars(value).items():
+          if inspect.isfunction(method) and not method_name.startswith("__"):
+            yield f"{name}.{method_name}", method
+      elif inspect.isfunction(value):
+        yield name, value
+
+
+@pytest.mark.parametrize(
+  "function", [pytest.param(f, id=name) for name, f in public_functions()]
+)
+def test_signatures_are_typed_and_documented(function):
+  parameters = [
+    p
+    for name, p in inspect.signature(function).parameters.items()
+    if name != "self"
+  ]
+  for parameter in parameters:
+    assert parameter.annotation is not inspect.Parameter.empty, parameter
+  assert "return" in function.__annotations__
+  trivial = {"get_config", "update"}  # The base class says it.
+  assert function.__doc__ or function.__name__ in trivial
+
+
+def test_type_marker_is_packaged():
+  assert (_PACKAGE / "py.typed").exists()
+  assert typing.get_type_hints(tfl.get)["return"]
+
+
+def test_importing_brings_no_keras_and_little_else():
+  code = """
+import json, sys
+import tensorflow
+before = set(sys.modules)
+import tf_compat_lossscale
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+  added = json.loads(helpers.run_python("-c", code).splitlines()[-1])
+  assert not [name for name in added if "keras" in name]
+  others = [
+    name for name in added if not name.startswith("tf_compat_lossscale")
+  ]
+  assert not [name for name in others if not name.startswith("tensorflow")]
+
+
+if __name__ == "__main__":
+  helpers.main()

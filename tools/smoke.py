@@ -1,0 +1,29 @@
+"""Tries the installed package: imports it, trains, and looks at its files."""
+
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+package = pathlib.Path(tfl.__file__).parent
+assert "site-packages" in package.parts, package
+assert (package / "py.typed").exists()
+
+tf1 = tf.compat.v1
+with tf.Graph().as_default(), tf1.Session() as session:
+  v = tf1.get_variable("v", initializer=3.0)
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf1.train.AdamOptimizer(1.0), tfl.DynamicLossScale(8, increment_period=1)
+  )
+  train_op = opt.minimize(v * v)
+  session.run(tf1.global_variables_initializer())
+  session.run(train_op)
+  assert session.run(opt._loss_scale()) == 16
+  assert abs(session.run(v) - 2.0) < 1e-3
+print(
+  f"tf_compat_lossscale {tfl.__version__} on TensorFlow {tf.__version__}: ok"
+)
