@@ -124,11 +124,26 @@ def specs_of(draw, apply_only, kinds):
 )
 @hypothesis.given(programs())
 def test_state_is_tensorflows_own(program):
+  if helpers.RELEASE < (2, 15):
+    # It checked sparse gradients made dense, where rows that are named twice
+    # are added up; later it checked their values, as we do everywhere.
+    hypothesis.assume(not overflows_when_dense(program))
   with np.errstate(over="ignore"):
     expected = program.run(helpers.OWN)
     states = program.run(tfl)
   for state, expected_state in zip(states, expected, strict=True):
     helpers.assert_same_state(state, expected_state)
+
+
+def overflows_when_dense(program):
+  """Whether a finite row of a sparse gradient is not finite when doubled."""
+  for grads in program.steps:
+    for grad, spec in zip(grads, program.specs):
+      with np.errstate(over="ignore"):
+        row = np.asarray(grad, spec.dtype)
+        if spec.kind == "sparse" and np.isfinite(row) != np.isfinite(row + row):
+          return True
+  return False
 
 
 def rule(program):

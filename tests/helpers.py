@@ -25,6 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests" / "goldens"
 MODES = ("graph_v1", "graph_v2", "eager", "function")
 GRAPH_MODES = MODES[:2]
+RELEASE = tuple(map(int, tf.__version__.split(".")[:2]))
 
 # Two replicas fit on one processor; it must be said before TensorFlow starts.
 tf.config.set_logical_device_configuration(
