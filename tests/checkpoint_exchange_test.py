@@ -3,6 +3,7 @@
 import math
 
 import helpers
+from helpers import INNER
 from helpers import MODES
 from helpers import OWN
 from helpers import Spec
@@ -14,15 +15,6 @@ import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
 
-_INNER = {
-  "sgd": lambda: tf1.train.GradientDescentOptimizer(0.5),
-  "momentum": lambda: tf1.train.MomentumOptimizer(0.5, 0.9),
-  "adam": lambda: tf1.train.AdamOptimizer(0.1),
-  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1),
-  "adagrad": lambda: tf1.train.AdagradOptimizer(0.1),
-  "adadelta": lambda: tf1.train.AdadeltaOptimizer(0.1),
-  "ftrl": lambda: tf1.train.FtrlOptimizer(0.1),
-}
 _SPECS = (Spec((3,)), Spec((4, 2), kind="sparse"))
 
 
@@ -31,7 +23,7 @@ def trainer(module, mode, inner, loss_scale, use_resource=True, initial=2.0):
     scale = 64.0
     if loss_scale == "dynamic":
       scale = module.DynamicLossScale(initial, 3)
-    return module.MixedPrecisionLossScaleOptimizer(_INNER[inner](), scale)
+    return module.MixedPrecisionLossScaleOptimizer(INNER[inner](), scale)
 
   return Trainer(mode, make, _SPECS, use_resource=use_resource)
 
@@ -76,7 +68,7 @@ def exchange(saves, restores, mode, inner, loss_scale, by_name, path, **kwargs):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("inner", _INNER)
+@pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("loss_scale", ["dynamic", "fixed"])
 @pytest.mark.parametrize(
   ("saves", "restores"), [(tfl, OWN), (OWN, tfl), (tfl, tfl)]
@@ -87,7 +79,7 @@ def test_by_object(mode, inner, loss_scale, saves, restores, tmp_path):
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-@pytest.mark.parametrize("inner", _INNER)
+@pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("loss_scale", ["dynamic", "fixed"])
 @pytest.mark.parametrize(("saves", "restores"), [(tfl, OWN), (OWN, tfl)])
 def test_by_name(mode, inner, loss_scale, saves, restores, tmp_path):

@@ -5,6 +5,7 @@ import math
 
 import helpers
 from helpers import GRAPH_MODES
+from helpers import INNER
 from helpers import OWN
 import numpy as np
 import pytest
@@ -14,22 +15,13 @@ import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
 
-_INNER = {
-  "sgd": lambda: tf1.train.GradientDescentOptimizer(0.5),
-  "momentum": lambda: tf1.train.MomentumOptimizer(0.5, 0.9),
-  "adam": lambda: tf1.train.AdamOptimizer(0.1),
-  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1),
-  "adagrad": lambda: tf1.train.AdagradOptimizer(0.1),
-  "ftrl": lambda: tf1.train.FtrlOptimizer(0.1),
-}
-
 
 def build(module, inner, loss_scale, use_resource):
   v = tf1.get_variable("v", [2], use_resource=use_resource)
   step = tf1.train.get_or_create_global_step()
   if loss_scale == "dynamic":
     loss_scale = module.DynamicLossScale(8, 2)
-  opt = module.MixedPrecisionLossScaleOptimizer(_INNER[inner](), loss_scale)
+  opt = module.MixedPrecisionLossScaleOptimizer(INNER[inner](), loss_scale)
   return opt.minimize(tf.reduce_sum(v * v), global_step=step, name="train")
 
 
@@ -41,7 +33,7 @@ def build(module, inner, loss_scale, use_resource):
 _NAMED = [
   case
   for case in itertools.product(
-    GRAPH_MODES, _INNER, ["dynamic", 8], [True, False], [None, "net"], [0, 2]
+    GRAPH_MODES, INNER, ["dynamic", 8], [True, False], [None, "net"], [0, 2]
   )
   if case[0] == "graph_v1" or case[3] or case[2] == 8
 ]
@@ -97,7 +89,7 @@ def test_accumulation_applies_in_a_cond(mode, inner, fixed):
     )
     step = tf1.train.get_or_create_global_step()
     opt = tfl.MixedPrecisionLossScaleOptimizer(
-      _INNER[inner](), 16.0 if fixed else tfl.DynamicLossScale(8, 2)
+      INNER[inner](), 16.0 if fixed else tfl.DynamicLossScale(8, 2)
     )
     g = tf1.placeholder(tf.float32, [2])
     ((grad, _),) = opt.compute_gradients(tf.reduce_sum(v * g), [v])
@@ -134,7 +126,7 @@ def test_minimize_in_a_cond(mode):
   with helpers.mode_scope(mode) as graph, tf1.Session() as session:
     v = tf1.get_variable("v", initializer=[2.0], use_resource=True)
     opt = tfl.MixedPrecisionLossScaleOptimizer(
-      _INNER["adam"](), tfl.DynamicLossScale(8, 1)
+      INNER["adam"](), tfl.DynamicLossScale(8, 1)
     )
     wanted = tf1.placeholder(tf.bool)
 
@@ -159,7 +151,7 @@ def test_steps_in_a_while_loop(mode, inner):
   with helpers.mode_scope(mode) as graph, tf1.Session() as session:
     v = tf1.get_variable("v", initializer=[0.0], use_resource=True)
     opt = tfl.MixedPrecisionLossScaleOptimizer(
-      _INNER[inner](), tfl.DynamicLossScale(8, 2)
+      INNER[inner](), tfl.DynamicLossScale(8, 2)
     )
     fed = tf1.placeholder(tf.float32, [None])
 
@@ -183,7 +175,7 @@ def test_steps_in_a_while_loop(mode, inner):
 def test_ref_variables_in_the_callers_v1_cond():
   with helpers.mode_scope("graph_v1"), tf1.Session() as session:
     v = tf1.get_variable("v", initializer=[2.0], use_resource=False)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(_INNER["sgd"](), "dynamic")
+    opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["sgd"](), "dynamic")
     grads_and_vars = opt.compute_gradients(tf.reduce_sum(v))
     wanted = tf1.placeholder(tf.bool)
     train = tf.cond(
@@ -198,7 +190,7 @@ def test_ref_variables_in_the_callers_v1_cond():
 def test_accumulation_in_a_function():
   v, total = tf.Variable([2.0]), tf.Variable([0.0])
   opt = tfl.MixedPrecisionLossScaleOptimizer(
-    _INNER["sgd"](), tfl.DynamicLossScale(8, 1)
+    INNER["sgd"](), tfl.DynamicLossScale(8, 1)
   )
 
   @tf.function
@@ -270,14 +262,14 @@ def test_tensorflows_own_metagraph_is_not_importable():
 def test_other_train_ops_stay_in_the_collection(mode):
   with helpers.mode_scope(mode):
     v = tf1.get_variable("v", initializer=[1.0])
-    other = _INNER["sgd"]().minimize(v)
+    other = INNER["sgd"]().minimize(v)
     ours = build_on(v)
-    theirs = _INNER["sgd"]().minimize(v)
+    theirs = INNER["sgd"]().minimize(v)
     assert tf1.get_collection(tf1.GraphKeys.TRAIN_OP) == [other, ours, theirs]
 
 
 def build_on(v):
-  opt = tfl.MixedPrecisionLossScaleOptimizer(_INNER["sgd"](), "dynamic")
+  opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["sgd"](), "dynamic")
   return opt.minimize(v)
 
 
@@ -290,7 +282,7 @@ def test_graphs_are_no_larger_than_tensorflows_own(mode):
         tf1.get_variable(f"v{i}", [2], use_resource=True) for i in range(20)
       ]
       opt = module.MixedPrecisionLossScaleOptimizer(
-        _INNER["adam"](), module.DynamicLossScale()
+        INNER["adam"](), module.DynamicLossScale()
       )
       opt.minimize(tf.add_n([tf.reduce_sum(v) for v in variables]))
       proto = graph.as_graph_def()

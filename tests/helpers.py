@@ -27,6 +27,20 @@ MODES = ("graph_v1", "graph_v2", "eager", "function")
 GRAPH_MODES = MODES[:2]
 RELEASE = tuple(map(int, tf.__version__.split(".")[:2]))
 
+# What is wrapped: every optimizer of `tf.compat.v1.train` that takes dense and
+# sparse gradients of every floating-point dtype.
+INNER: dict[str, Callable[[], tf1.train.Optimizer]] = {
+  "sgd": lambda: tf1.train.GradientDescentOptimizer(0.5),
+  "momentum": lambda: tf1.train.MomentumOptimizer(0.5, 0.9),
+  "nesterov": lambda: tf1.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True),
+  "adam": lambda: tf1.train.AdamOptimizer(0.1),
+  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5),
+  "centered": lambda: tf1.train.RMSPropOptimizer(0.1, centered=True),
+  "adagrad": lambda: tf1.train.AdagradOptimizer(0.1),
+  "adadelta": lambda: tf1.train.AdadeltaOptimizer(0.1),
+  "ftrl": lambda: tf1.train.FtrlOptimizer(0.1),
+}
+
 # Two replicas fit on one processor; it must be said before TensorFlow starts.
 tf.config.set_logical_device_configuration(
   tf.config.list_physical_devices("CPU")[0],

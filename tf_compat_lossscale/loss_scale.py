@@ -172,7 +172,7 @@ class DynamicLossScale(LossScale):
     return self._get_weight("good_steps")
 
   def __call__(self) -> tf.Tensor:
-    return tf.convert_to_tensor(self._current_loss_scale)
+    return tf.convert_to_tensor(self._get_weight("current_loss_scale"))
 
   def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
     """Applies the rule above, once for all replicas.

@@ -97,7 +97,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     """
     # Read once: another worker may change it between two reads.
     loss_scale = tf.cast(self._loss_scale(), tf.float32)
-    grads_and_vars = self._optimizer.compute_gradients(
+    scaled = self._optimizer.compute_gradients(
       gradients.scale(loss, loss_scale),
       var_list=var_list,
       gate_gradients=gate_gradients,
@@ -105,9 +105,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-    grads_and_vars = list(grads_and_vars)
-    grads = gradients.unscale((grad for grad, _ in grads_and_vars), loss_scale)
-    return [(grad, var) for grad, (_, var) in zip(grads, grads_and_vars)]
+    scaled_grads = [grad for grad, _ in scaled]
+    variables = [var for _, var in scaled]
+    return list(zip(gradients.unscale(scaled_grads, loss_scale), variables))
 
   def apply_gradients(
     self,
