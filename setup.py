@@ -16,7 +16,7 @@ def _version() -> str:
 # Keras 2 on TensorFlow 2.16 and later; before that it is in TensorFlow itself.
 _KERAS = ["tf_keras>=2.16"]
 _BENCH = ["rich>=13"]
-_LINT = ["ruff==0.14.5"]
+_LINT = ["mypy==2.4.1", "ruff==0.14.5"]
 _PACKAGE = ["build>=1.0"]
 _TEST = ["hypothesis>=6.80", "pytest>=7.4", "pytest-xdist>=3.3"]
 

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,10 +20,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app
 from absl import flags
-from rich import box
-from rich.console import Console
-from rich.table import Table
 import tensorflow as tf
+
+try:
+  from rich import box
+  from rich.console import Console
+  from rich.table import Table
+except ImportError:
+  print(
+    "resume_digits: the table needs rich: pip install rich", file=sys.stderr
+  )
+  sys.exit(2)
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer(
@@ -134,4 +142,8 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  try:
+    app.run(main)
+  except KeyboardInterrupt:
+    print("resume_digits: interrupted", file=sys.stderr)
+    sys.exit(128 + signal.SIGINT)

@@ -7,6 +7,7 @@ names where TensorFlow 1.15 had them.
 """
 
 import importlib.metadata
+import importlib.util
 import os
 import runpy
 import sys
@@ -16,6 +17,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 _RELEASE = importlib.metadata.version("tensorflow").split(".")
 if tuple(map(int, _RELEASE[:2])) >= (2, 16):
   # `tf.layers` is Keras 2; with this set, `tf.keras` is the one of `tf_keras`.
+  if importlib.util.find_spec("tf_keras") is None:
+    print(
+      "run_legacy: Keras 2 is missing: pip install "
+      f"'tf_keras=={'.'.join(_RELEASE[:2])}.*'",
+      file=sys.stderr,
+    )
+    sys.exit(2)
   os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 import tensorflow.compat.v1 as tf

@@ -195,6 +195,11 @@ def test_a_family_registered_by_a_function():
   assert isinstance(tfl.enable_mixed_precision_graph_rewrite(Family()), Wrapped)
 
 
+def test_a_function_alone_does_not_say_what_it_makes():
+  with pytest.raises(ValueError, match="wrapper_cls must be given"):
+    graph_rewrite.register_loss_scale_wrapper(Family, lambda *args: None)
+
+
 def test_families_of_tensorflow_get_its_loss_scales(monkeypatch):
   register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
   name = "_REGISTERED_WRAPPER_OPTIMIZER_CLS"

@@ -77,10 +77,10 @@ def steps(name: str, value: Any) -> int:
   Raises:
     ValueError: It is none, below 1, not whole, or too large for int64.
   """
-  number = value if isinstance(value, numbers.Integral) else _float(value)
+  exact = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+  number = int(value) if exact else _float(value)
   if (
     number is None
-    or isinstance(value, bool)
     or not 1 <= number <= _INT64_MAX
     or number != math.floor(number)
   ):

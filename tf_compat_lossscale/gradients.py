@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -16,7 +17,7 @@ import tensorflow as tf
 # here sits under one name that nobody gives to an op of their own.
 NAME_SCOPE = "LossScaling"
 
-Gradient = tf.Tensor | tf.IndexedSlices | None
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 def scale(

@@ -35,8 +35,17 @@ def register_loss_scale_wrapper(
       returns the wrapped optimizer.
     wrapper_cls: The class of what `wrapper_fn` returns; by default
       `wrapper_fn` is that class.
+
+  Raises:
+    ValueError: Neither says which class that is.
   """
-  _wrappers[optimizer_cls] = (wrapper_fn, wrapper_cls or wrapper_fn)
+  cls = wrapper_fn if wrapper_cls is None else wrapper_cls
+  if not isinstance(cls, type):
+    raise ValueError(
+      f"wrapper_cls must be given where wrapper_fn is no class, but got "
+      f"wrapper_fn={wrapper_fn!r} and wrapper_cls={wrapper_cls!r}."
+    )
+  _wrappers[optimizer_cls] = (wrapper_fn, cls)
 
 
 def enable_mixed_precision_graph_rewrite(

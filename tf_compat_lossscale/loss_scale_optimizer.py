@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +14,7 @@ from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 
-_Optimizer = tf.compat.v1.train.Optimizer
+_Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 _GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
 
 
@@ -53,22 +54,22 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       ValueError: `opt` is no such optimizer, or `loss_scale` is None or none
         that `get` takes.
     """
-    if not isinstance(opt, _Optimizer):
+    if not isinstance(opt, tf.compat.v1.train.Optimizer):
       raise ValueError(
         '"opt" must be an instance of Optimizer (tf.compat.v1.train.Optimizer)'
         f", but got {opt!r} of type {type(opt).__name__}."
       )
-    loss_scale = loss_scale_lib.get(loss_scale)
-    if loss_scale is None:
+    scale = loss_scale_lib.get(loss_scale)
+    if scale is None:
       raise ValueError(
         "loss_scale cannot be None: pass 'dynamic', a number of at least 1 or "
         "a LossScale, or use the optimizer without this wrapper."
       )
     super().__init__(getattr(opt, "_use_locking", False), opt.get_name())
     self._optimizer = opt
-    self._loss_scale = loss_scale
+    self._loss_scale = scale
     self._track_trackable(opt, "base_optimizer")
-    self._track_trackable(loss_scale, "loss_scale")
+    self._track_trackable(scale, "loss_scale")
 
   def compute_gradients(
     self,

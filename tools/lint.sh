@@ -6,3 +6,4 @@ cd "$(dirname "$0")/.."
 dir=$1
 "$dir/bin/ruff" check .
 "$dir/bin/ruff" format --check .
+"$dir/bin/mypy"
