@@ -18,7 +18,7 @@ _KERAS = ["tf_keras>=2.16"]
 _BENCH = ["rich>=13"]
 _LINT = ["mypy==2.4.1", "ruff==0.14.5"]
 _PACKAGE = ["build>=1.0"]
-_TEST = ["hypothesis>=6.80", "pytest>=7.4", "pytest-xdist>=3.3"]
+_TEST = ["hypothesis>=6.80", "pytest>=7.4", "pytest-xdist>=3.3", *_BENCH]
 
 setuptools.setup(
   name="tf_compat_lossscale",
@@ -40,7 +40,7 @@ setuptools.setup(
     "keras": _KERAS,
     "lint": _LINT,
     "test": _TEST,
-    "dev": _BENCH + _LINT + _PACKAGE + _TEST,
+    "dev": _LINT + _PACKAGE + _TEST,
   },
   classifiers=[
     "Development Status :: 4 - Beta",

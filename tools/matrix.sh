@@ -7,7 +7,8 @@ source tools/releases.sh
 failed=()
 for release in "${RELEASES[@]}"; do
   echo "== TensorFlow $release"
-  tools/venv.sh ".venv-$release" "$release" && tools/test.sh ".venv-$release" -q ||
+  tools/venv.sh ".venv-$release" "$release" test &&
+    tools/test.sh ".venv-$release" -q ||
     failed+=("$release")
 done
 if ((${#failed[@]})); then

@@ -2,15 +2,16 @@
 # Makes the virtual environment DIR with a TensorFlow release and this package
 # in it, or leaves it as it is when it has both already.
 #
-#   tools/venv.sh DIR [TENSORFLOW_RELEASE]
+#   tools/venv.sh DIR [TENSORFLOW_RELEASE [EXTRA]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/releases.sh
 dir=$1
 release=${2:-$NEWEST}
+extra=${3:-dev}
 
 # What the environment is made of; when that changes, it is made anew.
-stamp="$release $(cat setup.py tools/venv.sh | sha256sum)"
+stamp="$release $extra $(cat setup.py tools/venv.sh | sha256sum)"
 if [[ -x $dir/bin/python && $(cat "$dir/.made-of" 2>/dev/null) == "$stamp" ]]; then
   exit 0
 fi
@@ -32,7 +33,7 @@ if [[ -z $python ]]; then
   exit 2
 fi
 
-requirements=("tensorflow==$release" -e ".[dev]")
+requirements=("tensorflow==$release" -e ".[$extra]")
 case $release in
   2.1[2-5].*) ;;  # Keras 2 is in TensorFlow itself.
   *) requirements+=("tf_keras==${release%.*}.*") ;;
