@@ -42,6 +42,9 @@ setuptools.setup(
     "test": _TEST,
     "dev": _LINT + _PACKAGE + _TEST,
   },
+  entry_points={
+    "console_scripts": ["tf-lossscale = tf_compat_lossscale.cli:main"],
+  },
   classifiers=[
     "Development Status :: 4 - Beta",
     "Intended Audience :: Developers",

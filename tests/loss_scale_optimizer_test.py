@@ -324,6 +324,58 @@ def test_custom_optimizers(mode):
     assert trainer.state()["global_step"] == 1
 
 
+class Decayed(tf1.train.Optimizer):
+  """Makes its state by `get_variable` as it applies, as BERT's Adam does."""
+
+  def __init__(self):
+    super().__init__(False, "Decayed")
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    ops = []
+    for grad, var in grads_and_vars:
+      m = tf1.get_variable(
+        var.op.name + "/decayed_m",
+        shape=var.shape,
+        trainable=False,
+        initializer=tf1.zeros_initializer(),
+      )
+      new_m = 0.5 * m + grad
+      ops += [m.assign(new_m), var.assign(var - 0.25 * new_m)]
+    if global_step is not None:
+      ops.append(tf1.assign_add(global_step, 1))
+    return tf.group(*ops, name=name)
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+@pytest.mark.parametrize("use_resource", [True, False])
+@pytest.mark.parametrize("in_cond", [True, False])
+def test_optimizers_that_make_variables_as_they_apply(
+  mode, use_resource, in_cond
+):
+  if not use_resource and mode == "graph_v2":
+    in_cond = False  # A caller's own v2 cond cannot hold reference variables.
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    with tf1.variable_scope("net", use_resource=use_resource):
+      v = tf1.get_variable("v", initializer=[1.0])
+    step = tf1.train.get_or_create_global_step()
+    opt = wrap(dynamic(), Decayed)()
+    fed = tf1.placeholder(tf.float32, [1])
+    grads_and_vars = [(fed, v)]
+    if in_cond:
+      train = tf.cond(
+        tf1.placeholder_with_default(True, []),
+        lambda: opt.apply_gradients(grads_and_vars, step),
+        tf.no_op,
+      )
+    else:
+      train = opt.apply_gradients(grads_and_vars, step)
+    session.run(tf1.global_variables_initializer())
+    for grad in (1.0, math.nan, 1.0):
+      session.run(train, {fed: [grad]})
+    assert session.run([v, step, opt._loss_scale()]) == [[0.375], 2, 4]
+    assert "net/v/decayed_m" in helpers.variable_names()
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_wrapped_twice(mode):
   inner = wrap(dynamic(4.0))

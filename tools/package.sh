@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 for package in dist/*.whl dist/*.tar.gz; do
   echo "Trying $package"
   "$dir/bin/python" -m venv --clear "$scratch/venv"
-  "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$package" 2> >(grep -v '^WARNING: Location' >&2)
+  "$scratch/venv/bin/python" -m pip install -qq --disable-pip-version-check "$package"
   cp tools/smoke.py "$scratch"
   (cd "$scratch" && venv/bin/python smoke.py)
 done

@@ -42,5 +42,5 @@ esac
 echo "Setting up $dir: TensorFlow $release on $("$python" --version)"
 rm -rf "$dir"
 "$python" -m venv "$dir"
-"$dir/bin/python" -m pip install --quiet --disable-pip-version-check "${requirements[@]}" 2> >(grep -v '^WARNING: Location' >&2)
+"$dir/bin/python" -m pip install -qq --disable-pip-version-check "${requirements[@]}"
 echo "$stamp" >"$dir/.made-of"
