@@ -57,20 +57,17 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Gradient]:
   if all(grad is None for grad in grads):
     return grads
   with tf.name_scope(NAME_SCOPE):
-    reciprocals = {tf.float32: 1.0 / loss_scale}
-
-    def reciprocal(dtype: tf.DType) -> tf.Tensor:
-      if dtype not in reciprocals:
-        reciprocals[dtype] = 1.0 / tf.cast(loss_scale, dtype)
-      return reciprocals[dtype]
+    reciprocal = 1.0 / loss_scale
+    reciprocals = {tf.float32: reciprocal}
 
     def unscale_values(values: tf.Tensor) -> tf.Tensor:
-      dtype = values.dtype.base_dtype
+      dtype = values.dtype
+      if dtype in reciprocals:
+        return values * reciprocals[dtype]
       if dtype in (tf.float16, tf.bfloat16):
-        return tf.cast(
-          tf.cast(values, tf.float32) * reciprocal(tf.float32), dtype
-        )
-      return values * reciprocal(dtype)
+        return tf.cast(tf.cast(values, tf.float32) * reciprocal, dtype)
+      reciprocals[dtype] = 1.0 / tf.cast(loss_scale, dtype)
+      return values * reciprocals[dtype]
 
     def unscale_gradient(grad: Gradient) -> Gradient:
       if isinstance(grad, tf.IndexedSlices):
@@ -98,7 +95,9 @@ def all_finite(grads: Any) -> tf.Tensor:
       if grad is None:
         continue
       values = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-      flags += _finite_flags(tf.convert_to_tensor(values))
+      if not isinstance(values, tf.Tensor):
+        values = tf.convert_to_tensor(values)
+      flags += _finite_flags(values)
     if not flags:
       return tf.constant(True)
     if len(flags) == 1:
@@ -108,10 +107,9 @@ def all_finite(grads: Any) -> tf.Tensor:
 
 def _finite_flags(values: tf.Tensor) -> list[tf.Tensor]:
   """Bool scalars that are all True where `values` is finite."""
+  if values.dtype.is_floating:
+    return [tf.reduce_all(tf.math.is_finite(values))]
   if values.dtype.is_complex:
-    return _finite_flags(tf.math.real(values)) + _finite_flags(
-      tf.math.imag(values)
-    )
-  if not values.dtype.is_floating:
-    return []
-  return [tf.reduce_all(tf.math.is_finite(values))]
+    parts = (tf.math.real(values), tf.math.imag(values))
+    return [flag for part in parts for flag in _finite_flags(part)]
+  return []

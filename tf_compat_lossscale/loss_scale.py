@@ -7,6 +7,7 @@ Training" (ICLR 2018), section 3.2, in the form that TensorFlow 1.14 gave it.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -198,23 +199,32 @@ class DynamicLossScale(LossScale):
       with tf.control_dependencies([finite]):
         scale = tf.convert_to_tensor(self._current_loss_scale)
         good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
-      grown = scale * self._multiplier
-      at_period = good_steps >= self._increment_period
-      new_scale = tf.where(
+      none = tf.constant(0, tf.int64)
+      new_scale, new_good_steps = _choose(
         finite,
-        tf.where(at_period & tf.math.is_finite(grown), grown, scale),
-        tf.maximum(scale / self._multiplier, 1.0),
+        lambda: _choose(
+          good_steps >= self._increment_period,
+          lambda: (self._grown(scale), none),
+          lambda: (scale, good_steps),
+        ),
+        lambda: (tf.maximum(scale / self._multiplier, 1.0), none),
       )
-      new_good_steps = tf.where(finite & ~at_period, good_steps, 0)
+      changes = [
+        (self._current_loss_scale, scale, new_scale),
+        (self._num_good_steps, None, new_good_steps),
+      ]
       assignments = [
-        self._current_loss_scale.assign(new_scale),
-        self._num_good_steps.assign(new_good_steps),
+        weight.assign(new) for weight, old, new in changes if new is not old
       ]
       if tf.executing_eagerly():
         return None, finite
       # A tensor, not an op: callers pass it to `tf.identity`.
       with tf.control_dependencies([tf.group(assignments)]):
         return tf.identity(finite, name="update"), finite
+
+  def _grown(self, scale: tf.Tensor) -> tf.Tensor:
+    product = scale * self._multiplier
+    return _choose(tf.math.is_finite(product), lambda: product, lambda: scale)
 
   def __repr__(self) -> str:
     now = ""
@@ -284,6 +294,17 @@ def _from_config(config: dict[str, Any]) -> LossScale:
       f"A loss scale's config does not fit {cls.__name__}: {error}; got "
       f"{config!r}."
     ) from error
+
+
+def _choose(
+  condition: tf.Tensor, if_true: Callable[[], Any], if_false: Callable[[], Any]
+) -> Any:
+  """One of two nests of scalars, without a cond: both cost next to nothing."""
+  if tf.executing_eagerly():
+    return if_true() if condition else if_false()
+  return tf.nest.map_structure(
+    lambda a, b: tf.where(condition, a, b), if_true(), if_false()
+  )
 
 
 def _all_replicas_finite(grads: Any) -> tf.Tensor:
