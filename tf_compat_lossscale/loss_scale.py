@@ -223,6 +223,7 @@ class DynamicLossScale(LossScale):
         return tf.identity(finite, name="update"), finite
 
   def _grown(self, scale: tf.Tensor) -> tf.Tensor:
+    """The next larger scale, or this one where float32 has no larger."""
     product = scale * self._multiplier
     return _choose(tf.math.is_finite(product), lambda: product, lambda: scale)
 
