@@ -40,6 +40,18 @@ def test_as_a_module():
   assert printed.startswith(f"tf_compat_lossscale {tfl.__version__}\n")
 
 
+def test_a_reader_that_leaves_early():
+  command = f"{sys.executable} -m tf_compat_lossscale version | true"
+  done = subprocess.run(
+    ["bash", "-c", command],
+    capture_output=True,
+    cwd=helpers.ROOT,
+    text=True,
+    timeout=60,
+  )
+  assert done.returncode == 0 and not done.stderr
+
+
 def test_installed_command():
   command = os.path.join(os.path.dirname(sys.executable), "tf-lossscale")
   done = subprocess.run(

@@ -67,7 +67,8 @@ def test_modules_are_short_and_say_what_they_are(path):
 
 def public_functions():
   for owner in (tfl, gradients, graph_rewrite):
-    for name, value in vars(owner).items():
+    for name in dir(owner):
+      value = getattr(owner, name)
       if name.startswith("_"):
         continue
       if inspect.isclass(value) and value.__module__.startswith(tfl.__name__):
@@ -99,22 +100,46 @@ def test_type_marker_is_packaged():
   assert typing.get_type_hints(tfl.get)["return"]
 
 
-def test_importing_brings_no_keras_and_little_else():
-  code = """
+def modules_added_by(statement, after=""):
+  """The modules that a statement loads, after another one."""
+  code = f"""
 import json, sys
-import tensorflow
+{after}
 before = set(sys.modules)
-import tf_compat_lossscale
+{statement}
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
-  added = json.loads(helpers.run_python("-c", code).splitlines()[-1])
+  return json.loads(helpers.run_python("-c", code).splitlines()[-1])
+
+
+def test_names_bring_no_keras_and_little_else():
+  added = modules_added_by(
+    "from tf_compat_lossscale import *", after="import tensorflow"
+  )
+  assert "tf_compat_lossscale.graph_rewrite" in added
   assert not [
     name for name in added if "keras" in name or name.endswith(".cli")
   ]
-  others = [
-    name for name in added if not name.startswith("tf_compat_lossscale")
-  ]
-  assert not [name for name in others if not name.startswith("tensorflow")]
+  for name in added:
+    assert name.startswith(("tf_compat_lossscale", "tensorflow")), name
+
+
+def test_the_package_alone_and_the_command_line_need_no_tensorflow():
+  for statement in (
+    "import tf_compat_lossscale",
+    "import tf_compat_lossscale.cli",
+  ):
+    added = modules_added_by(statement)
+    assert not [name for name in added if name.startswith("tensorflow")]
+
+
+def test_names_are_loaded_when_used():
+  assert set(tfl.__all__) <= set(dir(tfl))
+  for name in tfl.__all__:
+    assert getattr(tfl, name) is not None
+  assert tfl.loss_scale.get is tfl.get
+  with pytest.raises(AttributeError, match="LossScales"):
+    tfl.LossScales  # noqa: B018
 
 
 if __name__ == "__main__":

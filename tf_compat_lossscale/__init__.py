@@ -12,20 +12,26 @@ train_op = opt.minimize(loss, global_step=global_step)
 ```
 """
 
+import importlib
+from typing import Any
+from typing import TYPE_CHECKING
+
 from tf_compat_lossscale._version import __version__
-from tf_compat_lossscale.graph_rewrite import (
-  disable_mixed_precision_graph_rewrite,
-)
-from tf_compat_lossscale.graph_rewrite import (
-  enable_mixed_precision_graph_rewrite,
-)
-from tf_compat_lossscale.loss_scale import DynamicLossScale
-from tf_compat_lossscale.loss_scale import FixedLossScale
-from tf_compat_lossscale.loss_scale import get
-from tf_compat_lossscale.loss_scale import LossScale
-from tf_compat_lossscale.loss_scale_optimizer import (
-  MixedPrecisionLossScaleOptimizer,
-)
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.graph_rewrite import (
+    disable_mixed_precision_graph_rewrite,
+  )
+  from tf_compat_lossscale.graph_rewrite import (
+    enable_mixed_precision_graph_rewrite,
+  )
+  from tf_compat_lossscale.loss_scale import DynamicLossScale
+  from tf_compat_lossscale.loss_scale import FixedLossScale
+  from tf_compat_lossscale.loss_scale import get
+  from tf_compat_lossscale.loss_scale import LossScale
+  from tf_compat_lossscale.loss_scale_optimizer import (
+    MixedPrecisionLossScaleOptimizer,
+  )
 
 __all__ = [
   "DynamicLossScale",
@@ -37,3 +43,29 @@ __all__ = [
   "enable_mixed_precision_graph_rewrite",
   "get",
 ]
+
+# Public names by module. They are loaded when first used, so that the command
+# line starts without TensorFlow.
+_NAMES = {
+  "gradients": (),
+  "graph_rewrite": (
+    "disable_mixed_precision_graph_rewrite",
+    "enable_mixed_precision_graph_rewrite",
+  ),
+  "loss_scale": ("DynamicLossScale", "FixedLossScale", "LossScale", "get"),
+  "loss_scale_optimizer": ("MixedPrecisionLossScaleOptimizer",),
+}
+
+
+def __getattr__(name: str) -> Any:
+  for module_name, names in _NAMES.items():
+    if name == module_name or name in names:
+      module = importlib.import_module(f"{__name__}.{module_name}")
+      value = module if name == module_name else getattr(module, name)
+      globals()[name] = value
+      return value
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__, *_NAMES})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 import importlib.metadata
+import os
 import platform
 import sys
 from typing import NoReturn
@@ -43,7 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
   )
   version.set_defaults(run=_version)
   arguments = parser.parse_args(argv)
-  return arguments.run()
+  try:
+    status = arguments.run()
+    sys.stdout.flush()
+  except BrokenPipeError:  # The reader has seen enough, as `head` does.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    status = 0
+  return status
 
 
 def _version() -> int:
