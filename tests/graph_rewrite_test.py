@@ -20,7 +20,12 @@ def restored(monkeypatch):
   """Each test finds the rewrite off and no session noted, and leaves so."""
   state = _tf._rewrite_state
   state.set_non_mixed_precision_session_created(False)
-  monkeypatch.setattr(graph_rewrite, "_wrappers", dict(graph_rewrite._wrappers))
+  own = tf.__internal__.mixed_precision.register_loss_scale_wrapper.__globals__
+  for tables, name in (
+    (vars(graph_rewrite), "_wrappers"),
+    (own, "_REGISTERED_WRAPPER_OPTIMIZER_CLS"),
+  ):
+    monkeypatch.setitem(tables, name, dict(tables[name]))
   yield
   tf.config.optimizer.set_experimental_options({"auto_mixed_precision": False})
   tf.__internal__.train.set_using_mixed_precision_policy(False)
@@ -168,12 +173,7 @@ class Wrapped(Family):
   ],
   ids=["here", "with TensorFlow"],
 )
-def test_registered_families(register, monkeypatch):
-  if register is not graph_rewrite.register_loss_scale_wrapper:
-    name = "_REGISTERED_WRAPPER_OPTIMIZER_CLS"
-    monkeypatch.setitem(
-      register.__globals__, name, dict(register.__globals__[name])
-    )
+def test_registered_families(register):
   with pytest.raises(ValueError, match="must be an instance of"):
     tfl.enable_mixed_precision_graph_rewrite(Family())
   register(Family, Wrapped)
@@ -200,12 +200,8 @@ def test_a_function_alone_does_not_say_what_it_makes():
     graph_rewrite.register_loss_scale_wrapper(Family, lambda *args: None)
 
 
-def test_families_of_tensorflow_get_its_loss_scales(monkeypatch):
+def test_families_of_tensorflow_get_its_loss_scales():
   register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
-  name = "_REGISTERED_WRAPPER_OPTIMIZER_CLS"
-  monkeypatch.setitem(
-    register.__globals__, name, dict(register.__globals__[name])
-  )
   register(Family, Wrapped)
   with tf.Graph().as_default():
     wrapped = tfl.enable_mixed_precision_graph_rewrite(

@@ -113,11 +113,6 @@ def variable_names() -> list[str]:
   return sorted(v.op.name for v in tf1.global_variables())
 
 
-def number(value: Any) -> Any:
-  """A Python number of a scalar variable or tensor that holds one eagerly."""
-  return np.asarray(tf.convert_to_tensor(value)).item()
-
-
 @dataclasses.dataclass(frozen=True)
 class Spec:
   """A variable to train.

@@ -62,7 +62,3 @@ def _version() -> int:
       print(package, "is not installed")
   print("Python", platform.python_version())
   return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())
