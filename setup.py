@@ -16,9 +16,17 @@ def _version() -> str:
 # Keras 2 on TensorFlow 2.16 and later; before that it is in TensorFlow itself.
 _KERAS = ["tf_keras>=2.16"]
 _BENCH = ["rich>=13"]
+_MIGRATE = ["libcst>=1.1"]
 _LINT = ["mypy==2.4.1", "ruff==0.14.5"]
 _PACKAGE = ["build>=1.0"]
-_TEST = ["hypothesis>=6.80", "pytest>=7.4", "pytest-xdist>=3.3", *_BENCH]
+_TEST = [
+  "hypothesis>=6.80",
+  "pytest>=7.4",
+  "pytest-xdist>=3.3",
+  "tf_slim>=1.1",
+  *_BENCH,
+  *_MIGRATE,
+]
 
 setuptools.setup(
   name="tf_compat_lossscale",
@@ -32,13 +40,14 @@ setuptools.setup(
   license="Apache-2.0",
   license_files=["LICENSE"],
   packages=setuptools.find_packages(include=["tf_compat_lossscale*"]),
-  package_data={"tf_compat_lossscale": ["py.typed"]},
+  package_data={"tf_compat_lossscale": ["py.typed", "_site/sitecustomize.py"]},
   python_requires=">=3.10",
   install_requires=["absl-py>=1.0", "tensorflow>=2.12"],
   extras_require={
     "bench": _BENCH,
     "keras": _KERAS,
     "lint": _LINT,
+    "migrate": _MIGRATE,
     "test": _TEST,
     "dev": _LINT + _PACKAGE + _TEST,
   },

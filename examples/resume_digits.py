@@ -69,7 +69,7 @@ def train(model_dir: pathlib.Path, steps: int) -> str:
   """Runs the old program on `model_dir`; returns what it printed."""
   command = [
     sys.executable,
-    str(_EXAMPLES / "run_legacy.py"),
+    *("-m", "tf_compat_lossscale", "run"),
     str(_LEGACY / "train_digits.py"),
     f"--data={_LEGACY / 'digits.npz'}",
     f"--model_dir={model_dir}",

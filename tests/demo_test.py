@@ -60,18 +60,5 @@ def test_mistakes(args, tmp_path):
   assert (tmp_path / "full" / "thesis.tex").read_text() == "precious"
 
 
-def test_launcher_names_a_program_that_is_not_there():
-  launcher = str(helpers.ROOT / "examples" / "run_legacy.py")
-  done = subprocess.run(
-    [sys.executable, launcher, "no_such.py"],
-    capture_output=True,
-    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
-    text=True,
-    timeout=100,
-  )
-  assert done.returncode == 2
-  assert "'no_such.py'" in done.stderr.splitlines()[-1]
-
-
 if __name__ == "__main__":
   helpers.main()

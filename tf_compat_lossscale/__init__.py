@@ -25,6 +25,9 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.graph_rewrite import (
     enable_mixed_precision_graph_rewrite,
   )
+  from tf_compat_lossscale.legacy_modules import install
+  from tf_compat_lossscale.legacy_modules import installed
+  from tf_compat_lossscale.legacy_modules import uninstall
   from tf_compat_lossscale.loss_scale import DynamicLossScale
   from tf_compat_lossscale.loss_scale import FixedLossScale
   from tf_compat_lossscale.loss_scale import get
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.loss_scale_optimizer import (
     MixedPrecisionLossScaleOptimizer,
   )
+  from tf_compat_lossscale.which_keras import use_keras_2
 
 __all__ = [
   "DynamicLossScale",
@@ -42,6 +46,10 @@ __all__ = [
   "disable_mixed_precision_graph_rewrite",
   "enable_mixed_precision_graph_rewrite",
   "get",
+  "install",
+  "installed",
+  "uninstall",
+  "use_keras_2",
 ]
 
 # Public names by module. They are loaded when first used, so that the command
@@ -52,8 +60,10 @@ _NAMES = {
     "disable_mixed_precision_graph_rewrite",
     "enable_mixed_precision_graph_rewrite",
   ),
+  "legacy_modules": ("install", "installed", "uninstall"),
   "loss_scale": ("DynamicLossScale", "FixedLossScale", "LossScale", "get"),
   "loss_scale_optimizer": ("MixedPrecisionLossScaleOptimizer",),
+  "which_keras": ("use_keras_2",),
 }
 
 

@@ -14,10 +14,12 @@ import sys
 from typing import Any
 import weakref
 
-import tensorflow as tf
+# Not plain `tensorflow`, which may stand for TensorFlow 1 (`tensorflow1.py`).
+import tensorflow.compat.v2 as tf
 from tensorflow.python.training.experimental import (
   mixed_precision_global_state as _rewrite_state,
 )
+from tensorflow.python.util import deprecation as _deprecation
 
 # What `tf.train.Checkpoint` walks, and what Keras 2 itself builds on.
 # `tf.Module` and `tf.Variable` are the public trackables; neither lets a class
@@ -139,6 +141,14 @@ def is_checkpointing() -> bool:
   """
   caller = sys._getframe(2).f_globals.get("__name__", "")
   return caller.startswith("tensorflow.python.checkpoint.")
+
+
+def quiet_deprecations() -> contextlib.AbstractContextManager[None]:
+  """Silences TensorFlow's deprecation warnings while it is entered.
+
+  `tf.get_logger().setLevel` would silence all others too.
+  """
+  return _deprecation.silence()
 
 
 def is_rewrite_enabled() -> bool:

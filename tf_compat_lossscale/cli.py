@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-import importlib.metadata
 import os
-import platform
 import sys
 from typing import NoReturn
 
+from tf_compat_lossscale import launcher
+from tf_compat_lossscale import source_edits
 from tf_compat_lossscale._version import __version__
+
+
+class _Mistake(Exception):
+  """What the user should know, in a line; the exit status is then 2."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,18 +46,149 @@ def main(argv: Sequence[str] | None = None) -> int:
   version = commands.add_parser(
     "version", help="print the versions of this package and what it runs on"
   )
-  version.set_defaults(run=_version)
+  version.set_defaults(function=_version)
+  run = commands.add_parser(
+    "run",
+    usage="%(prog)s [options] SCRIPT [ARGS...] | [options] -m MODULE [ARGS...]",
+    help="run a program of an older TensorFlow as it stands",
+    description="Runs a program of an older TensorFlow as Python would, with "
+    "the legacy names in place. What it needs is read off its source, unless "
+    "it is given here.",
+  )
+  tensorflow = run.add_mutually_exclusive_group()
+  keras = run.add_mutually_exclusive_group()
+  for group, name, release, what in (
+    (tensorflow, "tf", 1, "`import tensorflow` is TensorFlow 1"),
+    (tensorflow, "tf", 2, "`import tensorflow` is TensorFlow 2"),
+    (keras, "keras", 2, "`tf.keras` is Keras 2"),
+    (keras, "keras", 3, "`tf.keras` is Keras 3"),
+  ):
+    group.add_argument(
+      f"--{name}{release}",
+      dest=name,
+      action="store_const",
+      const=release,
+      help=what,
+    )
+  run.add_argument("--quiet", action="store_true", help="say nothing of that")
+  run.set_defaults(function=_run)
+  scan = commands.add_parser(
+    "scan",
+    help="list what in old sources needs this package",
+    description="Lists the legacy names in Python sources and what to write "
+    "instead. The exit status is 0 if there is none, 1 if there is one, and "
+    "2 when there is none but a file could not be read.",
+  )
+  scan.add_argument("paths", nargs="+", metavar="PATH", help="a file or folder")
+  scan.add_argument("--format", choices=("text", "json"), default="text")
+  scan.set_defaults(function=_scan)
+  migrate = commands.add_parser(
+    "migrate",
+    help="rewrite old sources to use this package",
+    description="Shows, as a unified diff, what `scan` found to change.",
+  )
+  migrate.add_argument(
+    "paths", nargs="+", metavar="PATH", help="a file or folder"
+  )
+  migrate.add_argument(
+    "--write", action="store_true", help="change the files instead"
+  )
+  migrate.set_defaults(function=_migrate)
+  argv = list(sys.argv[1:] if argv is None else argv)
+  program: list[str] = []
+  if argv[:1] == ["run"]:  # What follows the program's name is the program's.
+    own = next(
+      (i for i, word in enumerate(argv[1:], 1) if _names_program(word)),
+      len(argv),
+    )
+    argv, program = argv[:own], argv[own:]
   arguments = parser.parse_args(argv)
+  arguments.program = program
   try:
-    status = arguments.run()
+    status = arguments.function(arguments)
     sys.stdout.flush()
   except BrokenPipeError:  # The reader has seen enough, as `head` does.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     status = 0
+  except _Mistake as error:
+    commands.choices[arguments.command].error(str(error))
   return status
 
 
-def _version() -> int:
+def _names_program(word: str) -> bool:
+  return word == "-m" or word == "-" or not word.startswith("-")
+
+
+def _run(arguments: argparse.Namespace) -> NoReturn:
+  program = arguments.program
+  if not program or program == ["-m"]:
+    raise _Mistake("name a SCRIPT, or -m MODULE")
+  try:
+    launcher.run(program, arguments.tf, arguments.keras, arguments.quiet)
+  except launcher.LaunchError as error:
+    raise _Mistake(str(error)) from None
+
+
+def _read(arguments: argparse.Namespace) -> source_edits.CodeBase:
+  try:
+    return source_edits.read(arguments.paths)
+  except FileNotFoundError as error:
+    raise _Mistake(str(error)) from None
+
+
+def _scan(arguments: argparse.Namespace) -> int:
+  code = _read(arguments)
+  findings = list(code.findings())
+  if arguments.format == "json":
+    import json
+
+    report = {
+      "findings": [finding._asdict() for finding in findings],
+      "unreadable": list(code.errors),
+    }
+    print(json.dumps(report, indent=2))
+  else:
+    for f in findings:
+      note = f" ({f.note})" if f.note else ""
+      print(f"{f.path}:{f.line}:{f.column}: {f.name} -> {f.edit}{note}")
+    _print_errors(code)
+  return 1 if findings else 2 if code.errors else 0
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
+  code = _read(arguments)
+  for source in code.touched:
+    try:
+      before, after = source_edits.rewrite(source, code.needs_keras_2)
+      if before == after:
+        continue
+      if arguments.write:
+        source_edits.write(source.path, after)
+        print(f"{source.path}: rewritten")
+      else:
+        print(source_edits.diff(source.path, before, after), end="")
+    except OSError as error:
+      raise _Mistake(f"{source.path}: {error.strerror}") from None
+    except ImportError as error:
+      raise _Mistake(str(error)) from None
+  for finding in code.findings():
+    if finding.edit.startswith("by hand"):
+      where = f"{finding.path}:{finding.line}"
+      print(f"{where}: {finding.name}: {finding.edit}", file=sys.stderr)
+  _print_errors(code)
+  return 2 if code.errors else 0
+
+
+def _print_errors(code: source_edits.CodeBase) -> None:
+  for error in code.errors:
+    print(f"tf-lossscale: {error}", file=sys.stderr)
+
+
+def _version(arguments: argparse.Namespace) -> int:
+  del arguments
+  import importlib.metadata  # Slow to load, and of use here alone.
+  import platform
+
   print(f"tf_compat_lossscale {__version__}")
   for package in ("tensorflow", "tf_keras", "absl-py"):
     try:

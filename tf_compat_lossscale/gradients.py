@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 from typing import TypeAlias
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 # Op names are no contract, but users fetch tensors by name: everything made
 # here sits under one name that nobody gives to an op of their own.

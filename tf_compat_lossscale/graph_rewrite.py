@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from absl import logging
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
 from tf_compat_lossscale import loss_scale as loss_scale_lib

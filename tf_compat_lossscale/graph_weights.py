@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
 

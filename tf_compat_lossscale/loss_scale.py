@@ -10,7 +10,7 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _arguments
 from tf_compat_lossscale import gradients

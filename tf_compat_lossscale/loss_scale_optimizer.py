@@ -8,7 +8,7 @@ from typing import Any
 from typing import TypeAlias
 
 import numpy as np
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients

@@ -1,0 +1,270 @@
+"""The legacy names, put in place and taken back."""
+
+import importlib
+import sys
+import threading
+import types
+
+import helpers
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import legacy_modules
+from tf_compat_lossscale import legacy_names
+
+_CORE = [
+  row for row in legacy_names.TABLE if row.home not in ("keras", "contrib")
+]
+_SLIM = {"slim", "layers"}  # Served by tf_slim.
+_ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
+
+
+def spellings(place):
+  """The modules, by name, that a place of the table promises."""
+  first, _, module = place.partition(".")
+  if first == "tensorflow":
+    return [place]
+  if module.startswith("compat."):
+    return [f"tensorflow.{module}"]
+  return [f"{root}.{module}" for root in _ROOTS]
+
+
+def by_attributes(name):
+  module = importlib.import_module("tensorflow")
+  for part in name.split(".")[1:]:
+    module = getattr(module, part)
+  return module
+
+
+def snapshot():
+  """All that TensorFlow's and Keras's modules hold."""
+  return {
+    name: dict(vars(module))
+    for name, module in sys.modules.items()
+    if name.startswith(("tensorflow", "keras", "tf_keras"))
+    and isinstance(module, types.ModuleType)
+    # Two that note for themselves what was asked of them.
+    and "LazyLoader" not in type(module).__name__
+  }
+
+
+def same(before, after):
+  assert set(before) <= set(after)
+  for name, names in before.items():
+    for key in {*names, *after[name]}:
+      if key in ("_fastdict", "__warningregistry__") or key.startswith("_tfmw"):
+        continue
+      assert names.get(key) is after[name].get(key), (name, key)
+  for name in set(after) - set(before):
+    assert not isinstance(after[name], legacy_modules._StandIn), name
+
+
+CASES = [
+  pytest.param(module, name, id=f"{module}.{name}")
+  for row in _CORE
+  for place in row.places
+  for module in spellings(place)
+  for name in row.names
+]
+
+
+@pytest.mark.parametrize(("module", "name"), CASES)
+def test_every_name_in_every_place(module, name):
+  ours = getattr(tfl, legacy_names.current_name(name))
+  with tfl.installed():
+    if not module.startswith("tensorflow.python"):
+      assert getattr(by_attributes(module), name) is ours
+    assert getattr(importlib.import_module(module), name) is ours
+    scope = {}
+    exec(f"from {module} import {name} as found", scope)
+    assert scope["found"] is ours
+    parent, _, last = module.rpartition(".")
+    exec(f"from {parent} import {last} as found", scope)
+    assert getattr(scope["found"], name) is ours
+
+
+def test_the_dialect_of_compat_v1():
+  code = """
+import tf_compat_lossscale as tfl
+tfl.install()
+import tensorflow.compat.v1 as tf
+assert tf.train.experimental.DynamicLossScale is tfl.DynamicLossScale
+assert tf.mixed_precision.LossScale is tfl.LossScale
+import tensorflow as tf2
+assert tf2.compat.v1.train.experimental.LossScale is tfl.LossScale
+assert tf2.compat.v1.compat.v1.train.experimental.LossScale is tfl.LossScale
+assert tf2.compat.v2.mixed_precision.experimental.LossScale is tfl.LossScale
+"""
+  helpers.run_python("-c", code)
+
+
+def test_nothing_is_left_behind():
+  with tfl.installed():  # Loads what is loaded on use.
+    pass
+  before = snapshot()
+  with tfl.installed():
+    importlib.import_module("tensorflow.contrib.mixed_precision")
+    importlib.import_module("tensorflow.mixed_precision.experimental")
+    assert hasattr(tf, "contrib") and hasattr(tf, "mixed_precision")
+  same(before, snapshot())
+  assert not [name for name in sys.modules if name.startswith("tensorflow.con")]
+  assert not any(
+    type(finder).__module__.startswith("tf_compat") for finder in sys.meta_path
+  )
+  with pytest.raises(ModuleNotFoundError):
+    importlib.import_module("tensorflow.contrib.mixed_precision")
+  assert tf.compat.v1.mixed_precision.LossScale is not tfl.LossScale
+
+
+def test_what_somebody_else_set_stays():
+  place = tf.compat.v1.train.experimental
+  own = place.FixedLossScale
+  try:
+    with tfl.installed():
+      place.FixedLossScale = mine = object()
+    assert place.FixedLossScale is mine
+  finally:
+    place.FixedLossScale = own
+
+
+def test_install_is_idempotent_and_contexts_nest():
+  own = tf.compat.v1.mixed_precision.LossScale
+
+  def theirs():
+    return tf.compat.v1.mixed_precision.LossScale is own
+
+  finders = list(sys.meta_path)
+  first, second = tfl.install(), tfl.install()
+  assert repr(first) == repr(second)
+  with tfl.installed():
+    assert "stay" in repr(tfl.uninstall())
+    assert not theirs()
+    with tfl.installed():
+      pass
+    assert not theirs()
+  assert theirs()
+  assert "no legacy names" in repr(tfl.uninstall())
+  tfl.install()
+  with tfl.installed():
+    pass
+  assert not theirs()
+  assert "taken back" in repr(tfl.uninstall())
+  assert theirs() and sys.meta_path == finders
+
+
+def test_the_context_ends_with_errors_too():
+  with pytest.raises(KeyError), tfl.installed():
+    raise KeyError("mine")
+  assert tf.compat.v1.mixed_precision.LossScale is not tfl.LossScale
+
+
+def test_threads():
+  before = snapshot()
+  wrong = []
+
+  def work():
+    for _ in range(20):
+      with tfl.installed():
+        if tf.train.experimental.LossScale is not tfl.LossScale:
+          wrong.append("not there")
+
+  threads = [threading.Thread(target=work) for _ in range(8)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert not wrong
+  same(before, snapshot())
+
+
+def test_report_is_a_table():
+  with tfl.installed() as report:
+    lines = repr(report).splitlines()
+  assert len(lines) > 10
+  row = next(
+    line for line in lines if " tensorflow.train.experimental " in line
+  )
+  assert "DynamicLossScale" in row and "added" in row
+  row = next(line for line in lines if "v1.mixed_precision " in line)
+  assert "in TensorFlow's place" in row
+  row = next(line for line in lines if "tensorflow.contrib.mixed_pre" in line)
+  assert "loads when used" in row
+
+
+@pytest.mark.parametrize("name", sorted({*legacy_names.CONTRIB} - _SLIM))
+def test_the_rest_of_contrib_says_what_replaced_it(name):
+  with tfl.installed():
+    hint = legacy_names.CONTRIB[name]
+    with pytest.raises(AttributeError) as error:
+      getattr(tf.contrib, name)
+    assert f"tf.contrib.{name}" in str(error.value) and hint in str(error.value)
+    for statement in (
+      f"from tensorflow.contrib import {name}",
+      f"import tensorflow.contrib.{name} as x",
+    ):
+      with pytest.raises(ImportError) as error:
+        exec(statement)
+      assert hint in str(error.value)
+
+
+def test_tf_slim_serves_where_it_is_installed(monkeypatch):
+  with tfl.installed():
+    from tensorflow.contrib import slim
+    import tensorflow.contrib.layers as layers
+    import tf_slim
+
+    assert slim is tf_slim is tf.contrib.slim
+    assert layers is importlib.import_module("tf_slim.layers")
+    assert layers.fully_connected is tf_slim.fully_connected
+  monkeypatch.setitem(sys.modules, "tf_slim", None)
+  monkeypatch.delitem(sys.modules, "tf_slim.layers")
+  with tfl.installed():
+    with pytest.raises(AttributeError, match="pip install tf_slim"):
+      tf.contrib.slim  # noqa: B018
+    with pytest.raises(ImportError, match="pip install tf_slim"):
+      exec("from tensorflow.contrib import layers")
+
+
+def test_unknown_names_are_as_unknown_as_ever():
+  with tfl.installed():
+    with pytest.raises(AttributeError, match="no_such"):
+      tf.contrib.no_such  # noqa: B018
+    with pytest.raises(AttributeError, match="LossScales"):
+      tf.mixed_precision.experimental.LossScales  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+      importlib.import_module("tensorflow.mixed_precision.no_such")
+
+
+def test_graph_rewrite_by_its_legacy_name():
+  with tfl.installed(), tf.Graph().as_default():
+    experimental = tf.compat.v1.train.experimental
+    opt = experimental.enable_mixed_precision_graph_rewrite(
+      tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    )
+    experimental.disable_mixed_precision_graph_rewrite()
+    assert isinstance(opt, tfl.MixedPrecisionLossScaleOptimizer)
+
+
+@pytest.mark.parametrize(
+  ("name", "where"),
+  [
+    ("tensorflow", ("v2", "")),
+    ("tensorflow._api.v2.compat.v1.train", ("v1", "train")),
+    (
+      "tensorflow.compat.v2.compat.v1.train.LossScale",
+      ("v1", "train.LossScale"),
+    ),
+    ("tensorflow.compat.v1.compat.v2", ("v2", "")),
+    ("keras.api._v1.keras.mixed_precision", ("v1", "keras.mixed_precision")),
+    ("keras._tf_keras.keras.mixed_precision", ("v2", "keras.mixed_precision")),
+    ("tensorflow_probability.train", None),
+    ("keras.layers", None),
+  ],
+)
+def test_locate(name, where):
+  assert legacy_names.locate(name) == where
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,107 @@
+"""Programs as people wrote them for old releases, on today's TensorFlow.
+
+`legacy/expected.json` has what they must print: what the release named there
+printed.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import helpers
+import pytest
+
+from tf_compat_lossscale import cli
+
+_LEGACY = helpers.ROOT / "tests" / "legacy"
+_EXPECTED = json.loads((_LEGACY / "expected.json").read_text("utf-8"))
+_PROGRAMS = sorted(_EXPECTED)
+_DIGITS = helpers.ROOT / "examples" / "legacy"
+
+
+def python(*args, cwd):
+  done = subprocess.run(
+    [sys.executable, *args],
+    capture_output=True,
+    cwd=cwd,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+    text=True,
+    timeout=300,
+  )
+  assert done.returncode == 0, done.stderr
+  return done.stdout.splitlines()
+
+
+def run(*args, cwd):
+  return python("-m", "tf_compat_lossscale", "run", *args, cwd=cwd)
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("migrated") / "legacy"
+  shutil.copytree(_LEGACY, folder)
+  assert cli.main(["migrate", "--write", str(folder)]) == 0
+  return folder
+
+
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_runs_untouched(name):
+  assert run(name, cwd=_LEGACY) == _EXPECTED[name]["printed"]
+
+
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_runs_migrated(name, migrated):
+  assert python(name, cwd=migrated) == _EXPECTED[name]["printed"]
+
+
+def test_migrated_is_migrated(migrated, capsys):
+  before = {path: path.read_bytes() for path in migrated.rglob("*.py")}
+  assert cli.main(["migrate", "--write", str(migrated)]) == 0
+  assert {path: path.read_bytes() for path in before} == before
+  assert cli.main(["scan", str(migrated)]) == 0
+  assert capsys.readouterr().out == ""
+
+
+def test_programs_know_nothing_of_this_package():
+  sources = list(_LEGACY.rglob("*.py"))
+  assert len(sources) >= 12
+  for path in sources:
+    assert "tf_compat_lossscale" not in path.read_text("utf-8")
+
+
+def progress(lines):
+  """Steps run -> (loss scale, accuracy), as train_digits.py prints them."""
+  pattern = r"ran (\d+) .* loss_scale (\S+)  held-out accuracy (\S+)"
+  found = [re.fullmatch(pattern, line) for line in lines]
+  return {int(m[1]): (float(m[2]), float(m[3])) for m in found if m}
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_digits(resumed, tmp_path):
+  recorded = (_DIGITS / "expected.txt").read_text("utf-8").split("# resumed")
+  expected = progress(recorded[resumed].splitlines())
+  if resumed:
+    shutil.copytree(_DIGITS / "tf-1.15.5", tmp_path / "model")
+  lines = run(
+    str(_DIGITS / "train_digits.py"),
+    f"--data={_DIGITS / 'digits.npz'}",
+    f"--model_dir={tmp_path / 'model'}",
+    "--steps=400",
+    cwd=tmp_path,
+  )
+  now = progress(lines)
+  assert sorted(now) == sorted(expected) and len(now) == 8
+  for ran, (scale, accuracy) in now.items():
+    # From nothing, weights are drawn at random, and so it is by chance when the
+    # scale, always near the edge, is doubled: 50 steps sooner or later.
+    near = (ran,) if resumed else (ran - 50, ran, ran + 50)
+    near_scales = [expected[step][0] for step in near if step in expected]
+    assert min(near_scales) / 2 <= scale <= max(near_scales) * 2, (ran, scale)
+    assert abs(accuracy - expected[ran][1]) < 0.06, (ran, accuracy)
+
+
+if __name__ == "__main__":
+  helpers.main()
