@@ -39,13 +39,21 @@ def batch(seed):
   return x, y.astype(np.float32)
 
 
-def wrap(kind, inner, period):
+def wrap(expected):
   """The golden's optimizer, at another loss scale than the golden's."""
+  inner, kind = _INNER[expected["inner"]](), expected["kind"]
+  if expected["api"].startswith("contrib"):
+    manager = (
+      tfl.contrib.FixedLossScaleManager(512.0)
+      if kind == "fixed"
+      else tfl.contrib.ExponentialUpdateLossScaleManager(3.0, 4, 2, 2.0, 0.5)
+    )
+    return tfl.contrib.LossScaleOptimizer(inner, manager)
   if kind == "fixed":  # Nothing is saved of a fixed scale.
     return tfl.MixedPrecisionLossScaleOptimizer(inner, 128.0)
   loss_scale = tfl.DynamicLossScale(
     initial_loss_scale=3.0,
-    increment_period=period,
+    increment_period=expected["increment_period"],
     multiplier=4.0 if kind == "dynamic_x4" else 2.0,
   )
   if kind == "rewrite":
@@ -57,8 +65,8 @@ class Model:
   """The linear model of the goldens in the current graph."""
 
   def __init__(self, expected):
-    scope = expected["scope"] or tf1.get_variable_scope()
-    resource = expected["use_resource"]
+    scope = expected.get("scope") or tf1.get_variable_scope()
+    resource = expected.get("use_resource", False)
     with tf1.variable_scope(scope):
       self.x = tf1.placeholder(tf.float32, [None, 4], "x")
       self.y = tf1.placeholder(tf.float32, [None, 3], "y")
@@ -68,16 +76,13 @@ class Model:
       self.step = tf1.train.get_or_create_global_step()
       prediction = tf.matmul(self.x, self.w) + self.b
       loss = tf.reduce_mean(tf.square(prediction - self.y)) * self.poison
-      self.opt = wrap(
-        expected["kind"],
-        _INNER[expected["inner"]](),
-        expected["increment_period"],
-      )
+      self.opt = wrap(expected)
       self.train = self.opt.minimize(
         loss, global_step=self.step, name="train_op"
       )
       self.loss_scale = self.opt._loss_scale()
-    self.good_steps = getattr(self.opt._loss_scale, "_num_good_steps", None)
+    weights = {v.op.name.split("/")[-1]: v for v in self.opt.variables()}
+    self.counters = {k: v for k, v in weights.items() if k.endswith("_steps")}
 
   def checkpoint(self):
     return tf.train.Checkpoint(
@@ -107,7 +112,8 @@ class ImportedModel:
     variables = {v.op.name: v for v in tf1.global_variables()}
     self.w, self.b = variables[scope + "w"], variables[scope + "b"]
     self.step = tf1.train.get_global_step()
-    self.good_steps = variables.get(scope + "good_steps")
+    good_steps = variables.get(scope + "good_steps")
+    self.counters = {} if good_steps is None else {"good_steps": good_steps}
 
 
 def train_on(model, session, expected):
@@ -123,9 +129,7 @@ def train_on(model, session, expected):
       "w": model.w,
       "b": model.b,
     }
-    if model.good_steps is not None:
-      values["good_steps"] = model.good_steps
-    values = session.run(values)
+    values = session.run({**values, **model.counters})
     rows.append({k: np.asarray(v).tolist() for k, v in values.items()})
   return rows
 
@@ -181,7 +185,8 @@ def main():
   for golden in goldens:
     with open(os.path.join(golden, "expected.json")) as f:
       expected = json.load(f)
-    for restore in (by_saver, by_checkpoint, by_meta_graph):
+    ways = (by_saver, by_checkpoint, by_meta_graph)
+    for restore in ways if "object_path" in expected else (by_saver,):
       try:
         with tf.Graph().as_default():
           result = restore(golden, expected)

@@ -9,6 +9,7 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import contrib
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_rewrite
 
@@ -27,6 +28,7 @@ _FLOORS = {
   "graph_weights": 1,
   "loss_scale": 2,
   "loss_scale_optimizer": 3,
+  "contrib": 4,
   "graph_rewrite": 4,
   "legacy_modules": 5,
   "legacy_sources": 5,
@@ -77,7 +79,7 @@ def test_modules_are_short_and_say_what_they_are(path):
 
 
 def public_functions():
-  for owner in (tfl, gradients, graph_rewrite):
+  for owner in (tfl, contrib, gradients, graph_rewrite):
     for name in dir(owner):
       value = getattr(owner, name)
       if name.startswith("_"):

@@ -54,7 +54,8 @@ __all__ = [
 
 # Public names by module. They are loaded when first used, so that the command
 # line starts without TensorFlow.
-_NAMES = {
+_NAMES: dict[str, tuple[str, ...]] = {
+  "contrib": (),
   "gradients": (),
   "graph_rewrite": (
     "disable_mixed_precision_graph_rewrite",

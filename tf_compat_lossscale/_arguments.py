@@ -64,6 +64,25 @@ def multiplier(name: str, value: Any) -> float:
   return number
 
 
+def shrinking(name: str, value: Any) -> float:
+  """A factor that makes a float32 number shrink: between 0 and 1.
+
+  Args:
+    name: The argument's name, for the message.
+    value: What the user passed.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: It is none, or not between 0 and 1 as float32 sees it.
+  """
+  number = _float(value)
+  if number is None or not 0 < np.float32(number) < 1:
+    raise ValueError(f"{name} must be between 0 and 1, but got {value!r}.")
+  return number
+
+
 def steps(name: str, value: Any) -> int:
   """A number of steps: whole, and at least 1.
 

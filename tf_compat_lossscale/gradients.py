@@ -105,6 +105,38 @@ def all_finite(grads: Any) -> tf.Tensor:
     return tf.reduce_all(flags)
 
 
+def all_replicas_finite(grads: Any) -> tf.Tensor:
+  """Whether no gradient of any replica holds an infinity or a NaN.
+
+  Args:
+    grads: A nest of gradients, of per-replica ones under a `tf.distribute`
+      strategy.
+
+  Returns:
+    A bool scalar, the same for all replicas.
+
+  Raises:
+    ValueError: In a replica context.
+  """
+  if not tf.distribute.has_strategy():
+    return all_finite(grads)
+  if not tf.distribute.in_cross_replica_context():
+    raise ValueError(
+      "LossScale.update() must be called in a cross-replica context, but was "
+      "called in a replica context: pass it to "
+      "tf.distribute.get_replica_context().merge_call(), or let the optimizer "
+      "call it."
+    )
+  strategy = tf.distribute.get_strategy()
+  # Strategies reduce sums of floats, not conjunctions of bools.
+  finite = strategy.extended.call_for_each_replica(
+    lambda of_replica: tf.cast(all_finite(of_replica), tf.float32),
+    args=(grads,),
+  )
+  count = strategy.reduce(tf.distribute.ReduceOp.SUM, finite, axis=None)
+  return tf.equal(count, strategy.num_replicas_in_sync)
+
+
 def _finite_flags(values: tf.Tensor) -> list[tf.Tensor]:
   """Bool scalars that are all True where `values` is finite."""
   if values.dtype.is_floating:

@@ -189,7 +189,7 @@ class DynamicLossScale(LossScale):
     Raises:
       ValueError: In a replica context of a `tf.distribute` strategy.
     """
-    finite = _all_replicas_finite(grads)
+    finite = gradients.all_replicas_finite(grads)
     # Checkpoints go by variable names, and those of the inner optimizer by the
     # cond that it is applied in: the second of a graph, `cond_1`, since in
     # TensorFlow 1 the update was the first.
@@ -200,9 +200,9 @@ class DynamicLossScale(LossScale):
         scale = tf.convert_to_tensor(self._current_loss_scale)
         good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
       none = tf.constant(0, tf.int64)
-      new_scale, new_good_steps = _choose(
+      new_scale, new_good_steps = choose(
         finite,
-        lambda: _choose(
+        lambda: choose(
           good_steps >= self._increment_period,
           lambda: (self._grown(scale), none),
           lambda: (scale, good_steps),
@@ -225,7 +225,7 @@ class DynamicLossScale(LossScale):
   def _grown(self, scale: tf.Tensor) -> tf.Tensor:
     """The next larger scale, or this one where float32 has no larger."""
     product = scale * self._multiplier
-    return _choose(tf.math.is_finite(product), lambda: product, lambda: scale)
+    return choose(tf.math.is_finite(product), lambda: product, lambda: scale)
 
   def __repr__(self) -> str:
     now = ""
@@ -297,32 +297,21 @@ def _from_config(config: dict[str, Any]) -> LossScale:
     ) from error
 
 
-def _choose(
+def choose(
   condition: tf.Tensor, if_true: Callable[[], Any], if_false: Callable[[], Any]
 ) -> Any:
-  """One of two nests of scalars, without a cond: both cost next to nothing."""
+  """One of two nests of scalars, without a cond: both cost next to nothing.
+
+  Args:
+    condition: A bool scalar.
+    if_true: Returns what it is when that is True.
+    if_false: Returns what it is otherwise; called all the same in graphs.
+
+  Returns:
+    The nest.
+  """
   if tf.executing_eagerly():
     return if_true() if condition else if_false()
   return tf.nest.map_structure(
     lambda a, b: tf.where(condition, a, b), if_true(), if_false()
   )
-
-
-def _all_replicas_finite(grads: Any) -> tf.Tensor:
-  if not tf.distribute.has_strategy():
-    return gradients.all_finite(grads)
-  if not tf.distribute.in_cross_replica_context():
-    raise ValueError(
-      "LossScale.update() must be called in a cross-replica context, but was "
-      "called in a replica context: pass it to "
-      "tf.distribute.get_replica_context().merge_call(), or let the optimizer "
-      "call it."
-    )
-  strategy = tf.distribute.get_strategy()
-  # Strategies reduce sums of floats, not conjunctions of bools.
-  finite = strategy.extended.call_for_each_replica(
-    lambda of_replica: tf.cast(gradients.all_finite(of_replica), tf.float32),
-    args=(grads,),
-  )
-  count = strategy.reduce(tf.distribute.ReduceOp.SUM, finite, axis=None)
-  return tf.equal(count, strategy.num_replicas_in_sync)

@@ -164,6 +164,20 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     update_op, should_apply = self._loss_scale.update(
       [grad for grad, _ in grads_and_vars]
     )
+    applied = self._apply_if(
+      should_apply, strategy, grads_and_vars, global_step, name
+    )
+    return grouped([applied, update_op], name)
+
+  def _apply_if(
+    self,
+    should_apply: bool | tf.Tensor,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str,
+  ) -> Any:
+    """Applies gradients on each replica, if they should be."""
 
     def apply_on_each_replica() -> Any:
       return strategy.group(
@@ -174,15 +188,10 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       )
 
     if isinstance(should_apply, (bool, np.bool_)):
-      applied = apply_on_each_replica() if should_apply else None
-    else:
-      variables = [var for _, var in grads_and_vars] + [global_step]
-      with _tf.v1_control_flow(any(map(_tf.is_ref_variable, variables))):
-        applied = _tf.smart_cond(should_apply, apply_on_each_replica, tf.no_op)
-    if tf.executing_eagerly():
-      return None
-    done = [op for op in (applied, update_op) if op is not None]
-    return tf.group(done, name=name)
+      return apply_on_each_replica() if should_apply else None
+    variables = [var for _, var in grads_and_vars] + [global_step]
+    with _tf.v1_control_flow(any(map(_tf.is_ref_variable, variables))):
+      return _tf.smart_cond(should_apply, apply_on_each_replica, tf.no_op)
 
   def get_name(self) -> str:
     """Returns the name of the wrapped optimizer."""
@@ -210,6 +219,13 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       f"MixedPrecisionLossScaleOptimizer({self._optimizer!r}, "
       f"{self._loss_scale!r})"
     )
+
+
+def grouped(ops: Iterable[Any], name: str) -> tf.Operation | None:
+  """One op for all of these that there are; eagerly they have happened."""
+  if tf.executing_eagerly():
+    return None
+  return tf.group([op for op in ops if op is not None], name=name)
 
 
 def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:

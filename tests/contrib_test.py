@@ -1,0 +1,386 @@
+"""`tf.contrib.mixed_precision`: managers, and the optimizer that has one."""
+
+import math
+
+import helpers
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import contrib
+
+tf1 = tf.compat.v1
+_INF = float("inf")
+
+
+class Model:
+  """The rule of TensorFlow 1.15, in plain Python."""
+
+  def __init__(self, scale, n, m, up, down):
+    self.scale, self.n, self.m = np.float32(scale), n, m
+    self.up, self.down = np.float32(up), np.float32(down)
+    self.good = self.bad = 0
+
+  def update(self, finite):
+    if finite and self.good + 1 >= self.n:
+      with np.errstate(over="ignore"):
+        grown = self.scale * self.up
+      self.scale = grown if np.isfinite(grown) else self.scale
+      self.good = self.bad = 0
+    elif finite:
+      self.good += 1
+    elif self.bad + 1 >= self.m:
+      self.scale = max(np.float32(1), self.scale * self.down)
+      self.good = self.bad = 0
+    else:
+      self.good, self.bad = 0, self.bad + 1
+
+  @property
+  def state(self):
+    return float(self.scale), self.good, self.bad
+
+
+def state(manager):
+  return tuple(
+    float(np.asarray(v.numpy())) if i == 0 else int(v.numpy())
+    for i, v in enumerate(
+      (manager._loss_scale, manager._num_good_steps, manager._num_bad_steps)
+    )
+  )
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+  scale=st.floats(1, 2.0**127, width=32),
+  n=st.integers(1, 4),
+  m=st.integers(1, 3),
+  up=st.floats(1.015625, 1024, width=32),
+  down=st.floats(0.001953125, 0.984375, width=32),
+  steps=st.lists(st.booleans(), max_size=25),
+)
+def test_the_rule_eagerly(scale, n, m, up, down, steps):
+  model = Model(scale, n, m, up, down)
+  manager = contrib.ExponentialUpdateLossScaleManager(scale, n, m, up, down)
+  for finite in steps:
+    assert manager.update_loss_scale(tf.constant(finite)) is None
+    model.update(finite)
+    assert state(manager) == model.state
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_the_rule_in_a_graph(mode):
+  rng = np.random.RandomState(0)
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    finite = tf1.placeholder(tf.bool, [])
+    manager = contrib.ExponentialUpdateLossScaleManager(2.0**120, 2, 3, 7, 0.3)
+    model = Model(2.0**120, 2, 3, 7, 0.3)
+    op = manager.update_loss_scale(finite)
+    session.run(tf1.global_variables_initializer())
+    for value in rng.rand(200) < 0.7:
+      session.run(op, {finite: value})
+      model.update(bool(value))
+      assert session.run(manager.get_loss_scale()) == model.scale
+      assert session.run(manager._num_good_steps) == model.good
+      assert session.run(manager._num_bad_steps) == model.bad
+
+
+def test_python_bools_do():
+  manager = contrib.ExponentialUpdateLossScaleManager(8, 1, 1, 2, 0.5)
+  manager.update_loss_scale(True)
+  assert state(manager) == (16.0, 0, 0)
+  manager.update_loss_scale(False)
+  assert state(manager) == (8.0, 0, 0)
+
+
+class Trainer(helpers.Trainer):
+  """What the others are trained by, for this optimizer."""
+
+  def __init__(self, mode, manager, inner="sgd", **kwargs):
+    super().__init__(
+      mode,
+      lambda: contrib.LossScaleOptimizer(helpers.INNER[inner](), manager()),
+      **kwargs,
+    )
+
+  @property
+  def scale(self):
+    return float(self.value(self.opt._loss_scale_manager.get_loss_scale()))
+
+
+def exponential(*args):
+  return lambda: contrib.ExponentialUpdateLossScaleManager(*args)
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+@pytest.mark.parametrize("inner", ["sgd", "adam", "momentum"])
+def test_trains_and_leaves_steps_out(mode, inner):
+  grads = (1.0, 2.0, _INF, 3.0, float("nan"), 1.0, -2.0)
+  scales = []
+  with Trainer(mode, exponential(1024.0, 2, 2, 2, 0.5), inner) as trainer:
+    for grad in grads:
+      trainer.step(grad)
+      scales.append(trainer.scale)
+    assert trainer.value(trainer.global_step) == 5
+    value = trainer.value(trainer.variables[0])
+  assert scales == [1024, 2048, 2048, 2048, 1024, 1024, 2048]
+  with helpers.Trainer(mode, helpers.INNER[inner]) as bare:
+    for grad in filter(math.isfinite, grads):
+      bare.step(grad)
+    expected = bare.value(bare.variables[0])
+  np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+def test_a_fixed_scale_leaves_steps_out_too(mode):
+  manager = lambda: contrib.FixedLossScaleManager(512.0)  # noqa: E731
+  with Trainer(mode, manager) as trainer:
+    for grad in (1.0, _INF, 1.0):
+      trainer.step(grad)
+    assert trainer.scale == 512.0
+    assert trainer.value(trainer.global_step) == 2
+    np.testing.assert_allclose(trainer.value(trainer.variables[0]), 0.0)
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+@pytest.mark.parametrize("kind", ["sparse", "float16", "none"])
+def test_gradients_of_all_kinds(mode, kind):
+  """In TensorFlow 1.15 None and sparse ones raised, and float16 ones vanished:
+  the reciprocal of 2**25 is 0 in float16."""
+  specs = (
+    helpers.Spec((2,)),
+    helpers.Spec((3, 2), "float32", kind),
+  )
+  with Trainer(
+    mode, exponential(2.0**10, 100), specs=specs, apply_only=kind == "none"
+  ) as trainer:
+    trainer.step(1.0, 1.0)
+    moved = trainer.value(trainer.variables[1])
+    expected = np.ones((3, 2))
+    if kind == "sparse":
+      expected[0] = 0.0
+    elif kind == "float16":
+      expected[:] = 0.5
+    np.testing.assert_allclose(moved, expected)
+    trainer.step(1.0, 1.0 if kind == "none" else _INF)
+    assert trainer.value(trainer.global_step) == (2 if kind == "none" else 1)
+
+
+def test_float16_variables_keep_their_gradients():
+  w = tf.Variable([1.0], dtype=tf.float16)
+  opt = contrib.LossScaleOptimizer(
+    tf1.train.GradientDescentOptimizer(1.0),
+    contrib.FixedLossScaleManager(2.0**25),
+  )
+  (grad, _), *_ = opt.compute_gradients(
+    lambda: tf.reduce_sum(tf.cast(w, tf.float32) * 2.0**-12), [w]
+  )
+  assert grad.numpy() == 2.0**-12
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_names_are_those_of_tensorflow_1(mode):
+  """By Saver: the apply's cond is the first of its optimizer."""
+  with helpers.mode_scope(mode):
+    for scope in ("a", "b"):
+      with tf1.variable_scope(scope):
+        w = tf1.get_variable("w", [2], use_resource=False)
+        manager = contrib.ExponentialUpdateLossScaleManager(8, 2)
+        opt = contrib.LossScaleOptimizer(tf1.train.AdamOptimizer(), manager)
+        opt.minimize(tf.reduce_sum(w), var_list=[w])
+    top = tf1.get_variable("top", [2], use_resource=False)
+    for _ in range(2):
+      manager = contrib.ExponentialUpdateLossScaleManager(8, 2)
+      opt = contrib.LossScaleOptimizer(tf1.train.AdamOptimizer(), manager)
+      opt.minimize(tf.reduce_sum(top), var_list=[top])
+    names = helpers.variable_names()
+  # Read off TensorFlow 1.15.5, on this program.
+  assert [n for n in names if "power" in n or "/" not in n] == [
+    "a/cond/beta1_power",
+    "a/cond/beta2_power",
+    "b/cond/beta1_power",
+    "b/cond/beta2_power",
+    "bad_steps",
+    "bad_steps_1",
+    "cond/beta1_power",
+    "cond/beta2_power",
+    "cond_2/beta1_power",
+    "cond_2/beta2_power",
+    "good_steps",
+    "good_steps_1",
+    "loss_scale",
+    "loss_scale_1",
+    "top",
+  ]
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_the_optimizer_speaks_for_the_one_inside(mode):
+  with Trainer(mode, exponential(8.0, 2), "momentum") as trainer:
+    trainer.step(1.0)
+    opt, inner = trainer.opt, trainer.opt._opt
+    var = trainer.variables[0]
+    assert opt.get_slot(var, "momentum") is inner.get_slot(var, "momentum")
+    assert opt.get_slot_names() == ["momentum"]
+    assert opt.get_name() == "Momentum"
+    names = [v.op.name for v in opt.variables()]
+    assert names == ["v0/Momentum", "loss_scale", "good_steps", "bad_steps"]
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+def test_checkpoints_by_object(mode, tmp_path):
+  with Trainer(mode, exponential(64.0, 3), "adam") as trainer:
+    with trainer.session.as_default() if trainer.graph else tf.name_scope(""):
+      checkpoint = tf.train.Checkpoint(
+        optimizer=trainer.opt, w=trainer.variables[0]
+      )
+      for grad in (1.0, _INF, 1.0):
+        trainer.step(grad)
+      path = checkpoint.save(str(tmp_path / "ckpt"))
+      saved = trainer.value(trainer.variables[0])
+      for _ in range(4):
+        trainer.step(1.0)
+      assert trainer.scale == 128.0
+      status = checkpoint.restore(path)
+      status.assert_consumed()
+      if trainer.graph:
+        status.initialize_or_restore(trainer.session)
+      np.testing.assert_array_equal(trainer.value(trainer.variables[0]), saved)
+  names = {name for name, _ in tf.train.list_variables(path)}
+  for name in ("loss_scale", "good_steps", "bad_steps"):
+    key = f"optimizer/loss_scale/{name}/.ATTRIBUTES/VARIABLE_VALUE"
+    assert key in names
+  assert tf.train.load_variable(path, key) == 1
+  assert any("optimizer/base_optimizer" in name for name in names)
+
+
+def test_a_manager_of_ones_own():
+  class Halving(contrib.LossScaleManager):
+    def __init__(self):
+      self._add_weight("mine", 64.0, tf.float32)
+      self.seen = []
+
+    def get_loss_scale(self):
+      return self._get_weight("mine")
+
+    def update_loss_scale(self, finite_grads):
+      self.seen.append(bool(finite_grads))
+      mine = self._get_weight("mine")
+      return mine.assign(mine / 2)
+
+  class Duck:
+    def get_loss_scale(self):
+      return tf.constant(4.0)
+
+    def update_loss_scale(self, finite_grads):
+      return tf.no_op()
+
+  for manager in (Halving(), Duck()):
+    w = tf.Variable(1.0)
+    opt = contrib.LossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.5), manager
+    )
+    opt.minimize(lambda w=w: w * 1.0, var_list=[w])
+    opt.minimize(lambda w=w: w * _INF, var_list=[w])
+    assert w.numpy() == 0.5
+  halving = Halving()
+  opt = contrib.LossScaleOptimizer(tf1.train.AdamOptimizer(), halving)
+  opt.minimize(lambda: w * 1.0, var_list=[w])
+  assert halving.seen == [True] and halving.get_loss_scale().numpy() == 32.0
+  assert any("mine" in v.name for v in opt.variables())
+
+
+@pytest.mark.parametrize(
+  ("make", "what"),
+  [
+    (lambda: contrib.FixedLossScaleManager(0.5), "loss_scale.*0.5"),
+    (lambda: contrib.FixedLossScaleManager("x"), "loss_scale.*'x'"),
+    (exponential(0, 1), "init_loss_scale.*0"),
+    (exponential(math.nan, 1), "init_loss_scale.*nan"),
+    (exponential(1, 0), "incr_every_n_steps.*0"),
+    (exponential(1, 1.5), r"incr_every_n_steps.*1\.5"),
+    (exponential(1, 1, -1), "decr_every_n_nan_or_inf.*-1"),
+    (exponential(1, 1, 1, 1.0), r"incr_ratio.*1\.0"),
+    (exponential(1, 1, 1, 2, 1.0), r"decr_ratio.*1\.0"),
+    (exponential(1, 1, 1, 2, 0), "decr_ratio.*0"),
+    (exponential(1, 1, 1, 2, True), "decr_ratio.*True"),
+    (
+      lambda: contrib.LossScaleOptimizer(1, contrib.FixedLossScaleManager(1)),
+      "opt.*1",
+    ),
+    (
+      lambda: contrib.LossScaleOptimizer(tf1.train.AdamOptimizer(), 8.0),
+      r"loss_scale_manager.*8\.0",
+    ),
+  ],
+)
+def test_mistakes(make, what):
+  with pytest.raises(ValueError, match=what):
+    make()
+
+
+def test_what_replaced_them():
+  fixed = contrib.FixedLossScaleManager(16).to_loss_scale()
+  assert fixed.get_config() == tfl.FixedLossScale(16).get_config()
+  dynamic = exponential(32, 5, 1, 4, 0.25)().to_loss_scale()
+  assert dynamic.get_config() == tfl.DynamicLossScale(32, 5, 4).get_config()
+  for manager in (exponential(32, 5), exponential(32, 5, 1, 2, 0.8)):
+    with pytest.raises(ValueError, match="decr_every_n_nan_or_inf"):
+      manager().to_loss_scale()
+
+
+@given(st.lists(st.booleans(), max_size=15))
+@settings(deadline=None, max_examples=30)
+def test_what_replaced_it_does_the_same(steps):
+  manager = exponential(32, 2, 1, 4, 0.25)()
+  scale = manager.to_loss_scale()
+  for finite in steps:
+    manager.update_loss_scale(finite)
+    scale.update([tf.constant(1.0 if finite else _INF)])
+    assert float(scale()) == manager.get_loss_scale().numpy()
+
+
+def test_replicas_skip_together():
+  strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+  with strategy.scope():
+    w = tf.Variable(1.0)
+    manager = exponential(8.0, 100, 1, 2, 0.5)()
+    opt = contrib.LossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.25), manager
+    )
+
+  @tf.function
+  def step(bad):
+    def replica():
+      context = tf.distribute.get_replica_context()
+      first = context.replica_id_in_sync_group == 0
+      factor = tf.where(tf.logical_and(bad, first), _INF, 1.0)
+      opt.minimize(lambda: w * factor, var_list=[w])
+
+    strategy.run(replica)
+
+  step(False)
+  after = w.numpy()
+  assert after != 1.0
+  step(True)
+  assert w.numpy() == after
+  assert manager.get_loss_scale().numpy() == 4.0
+
+
+def test_legacy_place():
+  with tfl.installed():
+    assert tf.contrib.mixed_precision.LossScaleOptimizer is (
+      contrib.LossScaleOptimizer
+    )
+    from tensorflow.contrib.mixed_precision import FixedLossScaleManager
+    from tensorflow.contrib.mixed_precision.python import loss_scale_manager
+
+    assert FixedLossScaleManager is contrib.FixedLossScaleManager
+    assert loss_scale_manager.LossScaleManager is contrib.LossScaleManager
+
+
+if __name__ == "__main__":
+  helpers.main()

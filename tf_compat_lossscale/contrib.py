@@ -1,0 +1,301 @@
+"""`tf.contrib.mixed_precision`, as TensorFlow 1.12 to 1.15 had it.
+
+Newer code has `DynamicLossScale` for `ExponentialUpdateLossScaleManager`,
+`FixedLossScale` for `FixedLossScaleManager`, and
+`MixedPrecisionLossScaleOptimizer` for this module's `LossScaleOptimizer`.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import _arguments
+from tf_compat_lossscale import gradients
+from tf_compat_lossscale import graph_weights
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale import loss_scale_optimizer
+
+__all__ = [
+  "ExponentialUpdateLossScaleManager",
+  "FixedLossScaleManager",
+  "LossScaleManager",
+  "LossScaleOptimizer",
+]
+
+
+class LossScaleManager(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
+  """What a loss is multiplied by, and how that number changes.
+
+  A subclass of one's own defines the two methods. Its state goes into
+  `_add_weight` and is read by `_get_weight`.
+  """
+
+  @abc.abstractmethod
+  def get_loss_scale(self) -> tf.Tensor | tf.Variable:
+    """Returns the current loss scale, a float32 scalar."""
+
+  @abc.abstractmethod
+  def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
+    """Lets the loss scale react to the gradients of a step.
+
+    Args:
+      finite_grads: Whether all of them were finite, a bool scalar.
+
+    Returns:
+      An op that does it; None when eager, where it has happened.
+    """
+
+
+class FixedLossScaleManager(LossScaleManager):
+  """A loss scale that stays what it is. `FixedLossScale` replaced it."""
+
+  def __init__(self, loss_scale: float) -> None:
+    """Makes a manager of a fixed loss scale.
+
+    Args:
+      loss_scale: A finite number of at least 1.
+
+    Raises:
+      ValueError: It is not.
+    """
+    self._value = _arguments.scale("loss_scale", loss_scale)
+
+  def get_loss_scale(self) -> tf.Tensor:
+    return tf.constant(self._value, tf.float32)
+
+  def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
+    del finite_grads
+    return tf.no_op()
+
+  def to_loss_scale(self) -> loss_scale_lib.FixedLossScale:
+    """Returns the loss scale that replaced this manager.
+
+    A `MixedPrecisionLossScaleOptimizer` with it does not look at gradients: it
+    applies those that are not finite, too.
+    """
+    return loss_scale_lib.FixedLossScale(self._value)
+
+
+class ExponentialUpdateLossScaleManager(LossScaleManager):
+  """A loss scale that grows and shrinks by what it meets.
+
+  The whole rule, by TensorFlow 1.15:
+
+  ```
+  if all gradients are finite:
+    good_steps += 1
+    if good_steps >= incr_every_n_steps:
+      loss_scale = loss_scale * incr_ratio, unless that is not finite
+      good_steps = bad_steps = 0
+  else:
+    bad_steps += 1
+    good_steps = 0
+    if bad_steps >= decr_every_n_nan_or_inf:
+      loss_scale = max(1, loss_scale * decr_ratio)
+      bad_steps = 0
+  ```
+
+  Finite steps must follow one another to make the scale grow; those that are
+  not finite add up, with finite ones in between, until the scale changes.
+  """
+
+  def __init__(
+    self,
+    init_loss_scale: float,
+    incr_every_n_steps: int,
+    decr_every_n_nan_or_inf: int = 2,
+    incr_ratio: float = 2,
+    decr_ratio: float = 0.8,
+  ) -> None:
+    """Makes a manager, and its variables in the current graph.
+
+    Args:
+      init_loss_scale: What it starts from, a finite number of at least 1.
+      incr_every_n_steps: After how many consecutive finite steps it grows.
+      decr_every_n_nan_or_inf: After how many steps that are not it shrinks.
+      incr_ratio: By what it is multiplied to grow; above 1.
+      decr_ratio: By what it is multiplied to shrink; between 0 and 1.
+
+    Raises:
+      ValueError: A number is not as it should be.
+    """
+    self._init_loss_scale = _arguments.scale("init_loss_scale", init_loss_scale)
+    self._incr_every_n_steps = _arguments.steps(
+      "incr_every_n_steps", incr_every_n_steps
+    )
+    self._decr_every_n_nan_or_inf = _arguments.steps(
+      "decr_every_n_nan_or_inf", decr_every_n_nan_or_inf
+    )
+    self._incr_ratio = _arguments.multiplier("incr_ratio", incr_ratio)
+    self._decr_ratio = _arguments.shrinking("decr_ratio", decr_ratio)
+    self._add_weight("loss_scale", self._init_loss_scale, tf.float32)
+    self._add_weight("good_steps", 0, tf.int32)
+    self._add_weight("bad_steps", 0, tf.int32)
+
+  @property
+  def _loss_scale(self) -> tf.Variable:
+    return self._get_weight("loss_scale")
+
+  @property
+  def _num_good_steps(self) -> tf.Variable:
+    return self._get_weight("good_steps")
+
+  @property
+  def _num_bad_steps(self) -> tf.Variable:
+    return self._get_weight("bad_steps")
+
+  def get_loss_scale(self) -> tf.Variable:
+    return self._loss_scale
+
+  def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
+    """Applies the rule above.
+
+    Args:
+      finite_grads: Whether all gradients were finite, a bool scalar.
+
+    Returns:
+      An op that does it; None when eager, where it has happened.
+    """
+    choose = loss_scale_lib.choose
+    # In TensorFlow 1 this was a cond; what comes after it in the graph is named
+    # accordingly, and checkpoints go by names.
+    with tf.name_scope("cond"):
+      finite = tf.convert_to_tensor(finite_grads)
+      with tf.control_dependencies([finite]):
+        scale = tf.convert_to_tensor(self._loss_scale)
+        good = tf.convert_to_tensor(self._num_good_steps) + 1
+        bad = tf.convert_to_tensor(self._num_bad_steps)
+      none = tf.constant(0, tf.int32)
+      new = choose(
+        finite,
+        lambda: choose(
+          good >= self._incr_every_n_steps,
+          lambda: (self._grown(scale), none, none),
+          lambda: (scale, good, bad),
+        ),
+        lambda: choose(
+          bad + 1 >= self._decr_every_n_nan_or_inf,
+          lambda: (tf.maximum(scale * self._decr_ratio, 1.0), none, none),
+          lambda: (scale, none, bad + 1),
+        ),
+      )
+      weights = (self._loss_scale, self._num_good_steps, self._num_bad_steps)
+      updates = [weight.assign(value) for weight, value in zip(weights, new)]
+      return None if tf.executing_eagerly() else tf.group(updates)
+
+  def _grown(self, scale: tf.Tensor) -> tf.Tensor:
+    product = scale * self._incr_ratio
+    return loss_scale_lib.choose(
+      tf.math.is_finite(product), lambda: product, lambda: scale
+    )
+
+  def to_loss_scale(self) -> loss_scale_lib.DynamicLossScale:
+    """Returns the loss scale that replaced this manager, if it means the same.
+
+    It starts anew: at `init_loss_scale`, with no step counted.
+
+    Raises:
+      ValueError: `DynamicLossScale` cannot do what this one does: it shrinks
+        at every step that is not finite, by the ratio that it grows by.
+    """
+    same_ratio = self._decr_ratio == 1 / self._incr_ratio
+    if self._decr_every_n_nan_or_inf != 1 or not same_ratio:
+      raise ValueError(
+        "DynamicLossScale shrinks at every step that is not finite, by the "
+        "ratio that it grows by: to_loss_scale() needs "
+        "decr_every_n_nan_or_inf=1 and decr_ratio=1/incr_ratio, but has "
+        f"decr_every_n_nan_or_inf={self._decr_every_n_nan_or_inf}, "
+        f"incr_ratio={self._incr_ratio} and decr_ratio={self._decr_ratio}. "
+        "Make a DynamicLossScale of your choice instead."
+      )
+    return loss_scale_lib.DynamicLossScale(
+      self._init_loss_scale, self._incr_every_n_steps, self._incr_ratio
+    )
+
+
+class _Managed(loss_scale_lib.LossScale):
+  """A manager, as the optimizer of the core sees it."""
+
+  def __init__(self, manager: Any) -> None:
+    super().__init__()
+    self.manager = manager
+
+  def __call__(self) -> tf.Tensor:
+    return self.manager.get_loss_scale()
+
+  def update(self, grads: Any) -> tuple[Any, tf.Tensor]:
+    finite = gradients.all_replicas_finite(grads)
+    return self.manager.update_loss_scale(finite), finite
+
+  def get_config(self) -> dict[str, Any]:
+    raise NotImplementedError("Managers of loss scales have no config.")
+
+
+class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
+  """Wraps an optimizer and applies a manager's loss scale to it.
+
+  A step whose gradients are not all finite is left out, whatever the manager.
+  In object-based checkpoints the wrapped optimizer is `base_optimizer` and the
+  manager `loss_scale`.
+  """
+
+  def __init__(
+    self, opt: tf.compat.v1.train.Optimizer, loss_scale_manager: Any
+  ) -> None:
+    """Wraps an optimizer.
+
+    Args:
+      opt: The optimizer that applies the gradients.
+      loss_scale_manager: A LossScaleManager, or what has its two methods.
+
+    Raises:
+      ValueError: One of them is not.
+    """
+    for method in ("get_loss_scale", "update_loss_scale"):
+      if not callable(getattr(loss_scale_manager, method, None)):
+        raise ValueError(
+          "loss_scale_manager must be a LossScaleManager, but got "
+          f"{loss_scale_manager!r}, which has no method {method}()."
+        )
+    super().__init__(opt, _Managed(loss_scale_manager))
+    if isinstance(loss_scale_manager, graph_weights.GraphWeights):
+      self._track_trackable(loss_scale_manager, "loss_scale", overwrite=True)
+
+  @property
+  def _opt(self) -> tf.compat.v1.train.Optimizer:
+    return self._optimizer
+
+  @property
+  def _loss_scale_manager(self) -> Any:
+    return self._loss_scale.manager
+
+  def variables(self) -> list[tf.Variable]:
+    """Returns the variables of the wrapped optimizer and of the manager.
+
+    Those of the current graph, that is; the manager's come last.
+    """
+    weights = getattr(self._loss_scale_manager, "_weights", {})
+    return [*self._optimizer.variables(), *weights.values()]
+
+  def _apply_across_replicas(
+    self,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str | None,
+  ) -> tf.Operation | None:
+    # As in the core, but applied first and updated then: what the wrapped
+    # optimizer makes is named by the first cond, `cond`, not by `cond_1`.
+    name = self.get_name() if name is None else name
+    finite = gradients.all_replicas_finite([grad for grad, _ in grads_and_vars])
+    applied = self._apply_if(
+      finite, strategy, grads_and_vars, global_step, name
+    )
+    update_op = self._loss_scale_manager.update_loss_scale(finite)
+    return loss_scale_optimizer.grouped([applied, update_op], name)
+
+  def __repr__(self) -> str:
+    return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"
