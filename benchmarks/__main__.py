@@ -19,6 +19,7 @@ from absl import flags
 import tensorflow as tf
 
 from benchmarks import shapes
+from benchmarks import start
 import tf_compat_lossscale as tfl
 
 try:
@@ -44,6 +45,9 @@ flags.DEFINE_multi_enum(
 )
 flags.DEFINE_enum(
   "optimizer", "momentum", ["sgd", "momentum", "adam"], "The inner optimizer."
+)
+flags.DEFINE_integer(
+  "starts", 5, "Timed starts of a program; 0 for none.", lower_bound=0
 )
 flags.DEFINE_bool("v2", False, "Times TensorFlow 2's control flow.")
 
@@ -72,7 +76,7 @@ class Rival:
 
   def __init__(self, wrap: _Wrap, variable_shapes: list[shapes.Shape]):
     gc.collect()  # What is left of other graphs is not this one's to pay for.
-    start = time.perf_counter()
+    begin = time.perf_counter()
     with tf.Graph().as_default() as graph:
       variables = [
         tf1.get_variable(
@@ -87,7 +91,7 @@ class Rival:
       opt = wrap(_OPTIMIZERS[FLAGS.optimizer]())
       step = tf1.train.get_or_create_global_step()
       self._train = opt.minimize(loss, global_step=step)
-      self.build_seconds = time.perf_counter() - start
+      self.build_seconds = time.perf_counter() - begin
       initialize = tf1.global_variables_initializer()
     proto = graph.as_graph_def()
     self.nodes = len(proto.node) + sum(
@@ -99,9 +103,9 @@ class Rival:
 
   def step(self) -> float:
     """Seconds that one step took."""
-    start = time.perf_counter()
+    begin = time.perf_counter()
     self._run()
-    return time.perf_counter() - start
+    return time.perf_counter() - begin
 
   def close(self) -> None:
     self._session.close()
@@ -176,6 +180,11 @@ def main(argv: list[str]) -> None:
       str(ours["nodes"]),
     )
   Console(width=110).print(table)
+  if FLAGS.starts:
+    table = Table("start", "median", box=box.SIMPLE)
+    for row in start.rows(FLAGS.starts):
+      table.add_row(*row)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,18 @@ def test_every_block_is_checked():
   assert len(_PYTHON) + len(_SHELL) == len(_BLOCKS)
 
 
-def test_shell_blocks_name_targets_of_the_makefile():
+def test_shell_blocks_name_what_there_is():
   makefile = (helpers.ROOT / "Makefile").read_text("utf-8")
   targets = set(re.findall(r"^(\w+):", makefile, re.MULTILINE))
   commands = [
     line.split("#")[0].split() for s in _SHELL for line in s.splitlines()
   ]
-  assert all(c[0] == "make" and c[1] in targets for c in commands)
+  ours = {"run", "scan", "migrate"}
+  assert {c[0] for c in commands} == {"make", "tf-lossscale"}
+  for program, what, *_ in commands:
+    assert what in (targets if program == "make" else ours), what
+  printed = helpers.run_python("-m", "tf_compat_lossscale", "--help")
+  assert all(f"    {name} " in printed for name in ours)
 
 
 def test_the_two_commands_come_first():
