@@ -47,7 +47,7 @@ flags.DEFINE_enum(
   "optimizer", "momentum", ["sgd", "momentum", "adam"], "The inner optimizer."
 )
 flags.DEFINE_integer(
-  "starts", 5, "Timed starts of a program; 0 for none.", lower_bound=0
+  "starts", 7, "Timed starts of a program; 0 for none.", lower_bound=0
 )
 flags.DEFINE_bool("v2", False, "Times TensorFlow 2's control flow.")
 
@@ -181,7 +181,7 @@ def main(argv: list[str]) -> None:
     )
   Console(width=110).print(table)
   if FLAGS.starts:
-    table = Table("start", "median", box=box.SIMPLE)
+    table = Table("start", "best", box=box.SIMPLE)
     for row in start.rows(FLAGS.starts):
       table.add_row(*row)
     Console(width=110).print(table)

@@ -1,5 +1,6 @@
 """`tf.contrib.mixed_precision`: managers, and the optimizer that has one."""
 
+import contextlib
 import math
 
 import helpers
@@ -232,23 +233,25 @@ def test_the_optimizer_speaks_for_the_one_inside(mode):
 
 @pytest.mark.parametrize("mode", helpers.MODES)
 def test_checkpoints_by_object(mode, tmp_path):
-  with Trainer(mode, exponential(64.0, 3), "adam") as trainer:
-    with trainer.session.as_default() if trainer.graph else tf.name_scope(""):
-      checkpoint = tf.train.Checkpoint(
-        optimizer=trainer.opt, w=trainer.variables[0]
-      )
-      for grad in (1.0, _INF, 1.0):
-        trainer.step(grad)
-      path = checkpoint.save(str(tmp_path / "ckpt"))
-      saved = trainer.value(trainer.variables[0])
-      for _ in range(4):
-        trainer.step(1.0)
-      assert trainer.scale == 128.0
-      status = checkpoint.restore(path)
-      status.assert_consumed()
-      if trainer.graph:
-        status.initialize_or_restore(trainer.session)
-      np.testing.assert_array_equal(trainer.value(trainer.variables[0]), saved)
+  with contextlib.ExitStack() as stack:
+    trainer = stack.enter_context(Trainer(mode, exponential(64.0, 3), "adam"))
+    if trainer.graph:
+      stack.enter_context(trainer.session.as_default())
+    checkpoint = tf.train.Checkpoint(
+      optimizer=trainer.opt, w=trainer.variables[0]
+    )
+    for grad in (1.0, _INF, 1.0):
+      trainer.step(grad)
+    path = checkpoint.save(str(tmp_path / "ckpt"))
+    saved = trainer.value(trainer.variables[0])
+    for _ in range(4):
+      trainer.step(1.0)
+    assert trainer.scale == 128.0
+    status = checkpoint.restore(path)
+    status.assert_consumed()
+    if trainer.graph:
+      status.initialize_or_restore(trainer.session)
+    np.testing.assert_array_equal(trainer.value(trainer.variables[0]), saved)
   names = {name for name, _ in tf.train.list_variables(path)}
   for name in ("loss_scale", "good_steps", "bad_steps"):
     key = f"optimizer/loss_scale/{name}/.ATTRIBUTES/VARIABLE_VALUE"
