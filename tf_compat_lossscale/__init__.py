@@ -57,6 +57,7 @@ __all__ = [
 _NAMES: dict[str, tuple[str, ...]] = {
   "contrib": (),
   "gradients": (),
+  "keras": (),
   "graph_rewrite": (
     "disable_mixed_precision_graph_rewrite",
     "enable_mixed_precision_graph_rewrite",

@@ -64,9 +64,11 @@ class FixedLossScaleManager(LossScaleManager):
     self._value = _arguments.scale("loss_scale", loss_scale)
 
   def get_loss_scale(self) -> tf.Tensor:
+    """Returns the loss scale, a float32 scalar."""
     return tf.constant(self._value, tf.float32)
 
   def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
+    """Changes nothing."""
     del finite_grads
     return tf.no_op()
 
@@ -148,6 +150,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     return self._get_weight("bad_steps")
 
   def get_loss_scale(self) -> tf.Variable:
+    """Returns the current graph's loss scale, a float32 scalar."""
     return self._loss_scale
 
   def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
@@ -187,6 +190,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
       return None if tf.executing_eagerly() else tf.group(updates)
 
   def _grown(self, scale: tf.Tensor) -> tf.Tensor:
+    """The next larger scale, or this one where float32 has no larger."""
     product = scale * self._incr_ratio
     return loss_scale_lib.choose(
       tf.math.is_finite(product), lambda: product, lambda: scale
@@ -287,8 +291,11 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     global_step: Any,
     name: str | None,
   ) -> tf.Operation | None:
-    # As in the core, but applied first and updated then: what the wrapped
-    # optimizer makes is named by the first cond, `cond`, not by `cond_1`.
+    """Applies gradients if they are finite, then updates the loss scale.
+
+    In that order, unlike the core, since variables that the wrapped optimizer
+    makes are named by the cond that they are made in: here the first, `cond`.
+    """
     name = self.get_name() if name is None else name
     finite = gradients.all_replicas_finite([grad for grad, _ in grads_and_vars])
     applied = self._apply_if(

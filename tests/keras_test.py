@@ -1,0 +1,656 @@
+"""`tf.keras.mixed_precision.experimental` on Keras 2."""
+
+import json
+import logging
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _keras2
+from tf_compat_lossscale import keras
+
+k2 = _keras2.keras
+own = k2.mixed_precision
+_INF = float("inf")
+_HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
+_KINDS = {
+  "legacy": k2.optimizers.legacy,
+  "new": k2.optimizers,
+}
+kinds = pytest.mark.parametrize("kind", list(_KINDS))
+
+
+@pytest.fixture(autouse=True)
+def _policy_restored():
+  yield
+  keras.set_policy(None)
+
+
+def model_of(how="sequential", **kwargs):
+  """A linear model, made the way that is asked for."""
+  layers = k2.layers
+  if how == "sequential":
+    return k2.Sequential(
+      [layers.InputLayer((4,)), layers.Dense(3), out_layer()], **kwargs
+    )
+  if how == "functional":
+    x = k2.Input((4,))
+    return k2.Model(x, out_layer()(layers.Dense(3)(x)), **kwargs)
+
+  class Mine(k2.Model):
+    def __init__(self, **kwargs):
+      super().__init__(**kwargs)
+      self.dense, self.out = layers.Dense(3), out_layer()
+
+    def call(self, x):
+      return self.out(self.dense(x))
+
+  return Mine(**kwargs)
+
+
+def out_layer():
+  return k2.layers.Activation("linear", dtype="float32")
+
+
+@kinds
+def test_the_conversions_that_were_documented(kind):
+  sgd, convert = _KINDS[kind].SGD, own.LossScaleOptimizer
+  for loss_scale, arguments in (
+    ("dynamic", {}),
+    (123, {"dynamic": False, "initial_scale": 123}),
+    (
+      tfl.DynamicLossScale(initial_loss_scale=2048, increment_period=500),
+      {"initial_scale": 2048, "dynamic_growth_steps": 500},
+    ),
+  ):
+    opt1 = keras.LossScaleOptimizer(sgd(), loss_scale)
+    opt2 = convert(sgd(), **arguments)
+    assert opt1.get_config() == opt2.get_config()
+    assert isinstance(opt1, own.LossScaleOptimizer)
+    assert isinstance(opt1, keras.LossScaleOptimizer)
+    assert not isinstance(opt2, keras.LossScaleOptimizer)
+    assert isinstance(opt1, _KINDS[kind].Optimizer)
+  assert issubclass(keras.LossScaleOptimizer, own.LossScaleOptimizer)
+
+
+@kinds
+def test_what_it_has(kind):
+  sgd = _KINDS[kind].SGD(0.25)
+  opt = keras.LossScaleOptimizer(
+    optimizer=sgd, loss_scale=tfl.DynamicLossScale(64, 5)
+  )
+  assert opt.inner_optimizer is sgd and opt.dynamic
+  assert (opt.initial_scale, opt.dynamic_growth_steps) == (64, 5)
+  assert float(opt.loss_scale) == 64.0 and int(opt.dynamic_counter) == 0
+  assert float(opt.get_scaled_loss(tf.constant(2.0))) == 128.0
+  grads = opt.get_unscaled_gradients([tf.constant(128.0), None])
+  assert float(grads[0]) == 2.0 and grads[1] is None
+  assert float(opt.learning_rate) == 0.25
+  fixed = keras.LossScaleOptimizer(_KINDS[kind].SGD(), 8)
+  assert not fixed.dynamic and fixed.dynamic_counter is None
+  assert fixed.dynamic_growth_steps is None and float(fixed.loss_scale) == 8.0
+
+
+@pytest.mark.parametrize(
+  ("loss_scale", "expected"),
+  [
+    ("dynamic", (True, 2**15, 2000)),
+    (8, (False, 8, None)),
+    (8.5, (False, 8.5, None)),
+    (np.float32(8), (False, 8, None)),
+    (tfl.FixedLossScale(16), (False, 16, None)),
+    (tfl.DynamicLossScale(4, 3), (True, 4, 3)),
+    (helpers.OWN.FixedLossScale(16), (False, 16, None)),
+    (helpers.OWN.DynamicLossScale(4, 3), (True, 4, 3)),
+    (
+      {"class_name": "FixedLossScale", "config": {"loss_scale_value": 4}},
+      (False, 4, None),
+    ),
+    (tfl.DynamicLossScale(32, 7).get_config(), (True, 32, 7)),
+  ],
+)
+def test_loss_scales(loss_scale, expected):
+  opt = keras.LossScaleOptimizer(k2.optimizers.legacy.SGD(), loss_scale)
+  assert (
+    opt.dynamic,
+    opt.initial_scale,
+    opt.dynamic_growth_steps,
+  ) == expected
+
+
+class OfMine(tfl.FixedLossScale.__bases__[0]):
+  def __call__(self):
+    return tf.constant(1.0)
+
+  def update(self, grads):
+    return tf.no_op(), True
+
+  def get_config(self):
+    return {}
+
+
+class OfMineOnTensorFlows(helpers.OWN.LossScale):
+  __call__, update = OfMine.__call__, OfMine.update
+
+  def get_config(self):
+    return {}
+
+
+@pytest.mark.parametrize(
+  ("loss_scale", "error", "what"),
+  [
+    (tfl.DynamicLossScale(4, 3, 4), ValueError, "multiplier must be 2"),
+    (None, ValueError, "None"),
+    ("fixed", ValueError, "'fixed'"),
+    (True, ValueError, "True"),
+    (0.5, ValueError, r"0\.5"),
+    (float("nan"), ValueError, "nan"),
+    (OfMine(), TypeError, "OfMine"),
+    (OfMineOnTensorFlows(), TypeError, "OfMine"),
+  ],
+)
+def test_loss_scales_that_are_none(loss_scale, error, what):
+  with pytest.raises(error, match=what):
+    keras.LossScaleOptimizer(k2.optimizers.legacy.SGD(), loss_scale)
+
+
+def test_optimizers_that_are_none():
+  sgd = k2.optimizers.legacy.SGD
+  for wrong in (
+    1,
+    None,
+    tf.compat.v1.train.AdamOptimizer(),
+    own.LossScaleOptimizer(sgd()),
+    keras.LossScaleOptimizer(sgd(), 8),
+  ):
+    with pytest.raises(TypeError):
+      keras.LossScaleOptimizer(wrong, "dynamic")
+
+
+def test_a_subclass_of_ones_own():
+  class Mine(keras.LossScaleOptimizer):
+    def get_scaled_loss(self, loss):
+      return -super().get_scaled_loss(loss)
+
+  for kind in _KINDS.values():
+    opt = Mine(kind.SGD(), 8)
+    assert isinstance(opt, Mine) and type(opt).__name__ == "Mine"
+    assert float(opt.get_scaled_loss(tf.constant(1.0))) == -8.0
+
+
+@pytest.mark.parametrize("form", ["old", "new"])
+def test_from_config_of_both_generations(form):
+  inner = {
+    "class_name": "SGD",
+    "config": {
+      "name": "SGD",
+      "learning_rate": 0.5,
+      "decay": 0.125,
+      "momentum": 0.75,
+      "nesterov": False,
+    },
+  }
+  config = {
+    "old": {
+      "optimizer": inner,
+      "loss_scale": {
+        "class_name": "DynamicLossScale",
+        "config": {
+          "initial_loss_scale": 4.0,
+          "increment_period": 3,
+          "multiplier": 2.0,
+        },
+      },
+    },
+    "new": {
+      "inner_optimizer": inner,
+      "dynamic": True,
+      "initial_scale": 4.0,
+      "dynamic_growth_steps": 3,
+    },
+  }[form]
+  before = json.dumps(config)
+  opt = keras.LossScaleOptimizer.from_config(config)
+  assert json.dumps(config) == before
+  assert isinstance(opt, keras.LossScaleOptimizer)
+  assert isinstance(opt.inner_optimizer, k2.optimizers.legacy.SGD)
+  assert opt.inner_optimizer.get_config()["decay"] == 0.125
+  assert (opt.initial_scale, opt.dynamic_growth_steps) == (4.0, 3)
+
+
+@kinds
+def test_config_round_trip(kind):
+  for scale in ("dynamic", 8, tfl.DynamicLossScale(4, 3)):
+    opt = keras.LossScaleOptimizer(_KINDS[kind].Adam(0.5), scale)
+    again = keras.LossScaleOptimizer.from_config(opt.get_config())
+    assert again.get_config() == opt.get_config()
+    assert type(again) is type(opt)
+    assert type(again.inner_optimizer) is type(opt.inner_optimizer)
+
+
+def test_configs_that_are_none():
+  with pytest.raises(ValueError, match="multiplier"):
+    keras.LossScaleOptimizer.from_config(
+      {
+        "optimizer": {"class_name": "SGD", "config": {}},
+        "loss_scale": tfl.DynamicLossScale(4, 3, 4).get_config(),
+      }
+    )
+  with pytest.raises(ValueError, match="inner_optimizer"):
+    keras.LossScaleOptimizer.from_config({"name": "x"})
+
+
+def trajectory(optimizer, compiled, schedule):
+  w = tf.Variable([1.0, 2.0])
+
+  def step(factor):
+    with tf.GradientTape() as tape:
+      loss = optimizer.get_scaled_loss(tf.reduce_sum(w * w) * factor)
+    grads = optimizer.get_unscaled_gradients(tape.gradient(loss, [w]))
+    optimizer.apply_gradients(zip(grads, [w]))
+
+  step = tf.function(step) if compiled else step
+  rows = []
+  for factor in schedule:
+    step(tf.constant(factor))
+    rows.append(
+      (
+        w.numpy().tobytes(),
+        float(optimizer.loss_scale),
+        int(optimizer.dynamic_counter),
+        int(optimizer.iterations),
+      )
+    )
+  return rows
+
+
+@kinds
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("inner", ["SGD", "Adam"])
+def test_does_what_keras_own_does(kind, compiled, inner):
+  schedule = np.random.RandomState(0).choice(
+    [1.0, 2.0, -1.0, _INF, float("nan"), 1e38], size=30
+  )
+  make = getattr(_KINDS[kind], inner)
+  ours = keras.LossScaleOptimizer(make(0.01), tfl.DynamicLossScale(4096, 3))
+  theirs = own.LossScaleOptimizer(
+    make(0.01), initial_scale=4096, dynamic_growth_steps=3
+  )
+  assert trajectory(ours, compiled, schedule.astype("f")) == trajectory(
+    theirs, compiled, schedule.astype("f")
+  )
+
+
+def test_policy():
+  auto = keras.Policy("mixed_float16")
+  assert isinstance(auto.loss_scale, tfl.DynamicLossScale)
+  assert auto.get_config() == {"name": "mixed_float16"}
+  assert keras.Policy("float32").loss_scale is None
+  assert keras.Policy("mixed_bfloat16").loss_scale is None
+  none = keras.Policy("mixed_float16", loss_scale=None)
+  assert none.loss_scale is None
+  assert none.get_config() == {"name": "mixed_float16", "loss_scale": None}
+  fixed = keras.Policy("mixed_float16", 8)
+  assert isinstance(fixed.loss_scale, tfl.FixedLossScale)
+  assert (fixed.compute_dtype, fixed.variable_dtype) == ("float16", "float32")
+  for policy in (auto, none, fixed):
+    again = keras.Policy.from_config(policy.get_config())
+    assert again.get_config() == policy.get_config()
+    assert repr(again) == repr(policy)
+  with pytest.raises(ValueError, match="'often'"):
+    keras.Policy("mixed_float16", "often")
+
+
+def test_policy_warns_of_a_scale_without_use(caplog):
+  logger = logging.getLogger("absl")
+  logger.propagate = True
+  with caplog.at_level(logging.WARNING, logger="absl"):
+    keras.Policy("mixed_float16", 8)
+    assert not caplog.records
+    keras.Policy("float32", 8)
+  assert "float16 policies alone" in caplog.text and "float32" in caplog.text
+
+
+def test_a_policy_that_keras_deserializes_is_keras_own():
+  policy = keras.Policy("mixed_float16", 8)
+  layer = k2.layers.Dense(2, dtype=policy)
+  assert keras.get_layer_policy(layer) is policy
+  again = k2.layers.Dense.from_config(layer.get_config())
+  assert type(keras.get_layer_policy(again)) is own.Policy
+  assert keras.get_layer_policy(again).name == "mixed_float16"
+  keras.set_policy(policy)
+  model = model_of()
+  loaded = k2.models.model_from_json(model.to_json())
+  assert type(loaded.layers[0].dtype_policy) is own.Policy
+
+
+@pytest.mark.parametrize("how", ["sequential", "functional", "subclass"])
+@pytest.mark.parametrize(
+  ("scale", "expected"),
+  [
+    ("auto", (True, 2**15, 2000)),
+    (tfl.DynamicLossScale(512, 3), (True, 512, 3)),
+    (16, (False, 16, None)),
+    (None, None),
+  ],
+)
+@kinds
+def test_compile_uses_the_policys_scale(how, scale, expected, kind):
+  keras.set_policy(keras.Policy("mixed_float16", scale))
+  model = model_of(how)
+  keras.set_policy(None)
+  inner = _KINDS[kind].SGD(0.01)
+  model.compile(inner, "mse")
+  opt = model.optimizer
+  if expected is None:
+    assert opt is inner
+  else:
+    assert isinstance(opt, keras.LossScaleOptimizer)
+    found = (opt.dynamic, opt.initial_scale, opt.dynamic_growth_steps)
+    assert found == expected
+  model.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
+  assert int(opt.iterations) == 1
+
+
+def test_compile_leaves_the_rest_alone():
+  keras.set_policy(keras.Policy("mixed_float16", 16))
+  model = model_of()
+  wrapped = own.LossScaleOptimizer(k2.optimizers.SGD())
+  model.compile(wrapped, "mse")
+  assert model.optimizer is wrapped
+  model.compile("sgd", "mse")
+  assert model.optimizer.initial_scale == 16
+  keras.set_policy("mixed_float16")
+  model = model_of()
+  model.compile("sgd", "mse")
+  assert isinstance(model.optimizer, own.LossScaleOptimizer)
+  assert not isinstance(model.optimizer, keras.LossScaleOptimizer)
+  keras.set_policy(None)
+  model = model_of()
+  model.compile("sgd", "mse")
+  assert not isinstance(model.optimizer, own.LossScaleOptimizer)
+  model = model_of("subclass", dtype=keras.Policy("mixed_float16", 32))
+  model.compile("sgd", "mse")
+  assert model.optimizer.initial_scale == 32
+
+
+def test_policy_functions_and_their_errors():
+  policy = keras.Policy("mixed_float16", 8)
+  keras.set_policy(policy)
+  assert keras.global_policy() is policy
+  keras.set_policy("float32")
+  assert keras.global_policy().name == "float32"
+  with pytest.raises(ValueError, match="floating"):
+    keras.set_policy("int32")
+  with pytest.raises(ValueError, match="only be called on a layer"):
+    keras.get_layer_policy("dense")
+  opt = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+  try:
+    tfl.enable_mixed_precision_graph_rewrite(opt)
+    with pytest.raises(ValueError, match="graph rewrite"):
+      keras.set_policy("mixed_float16")
+  finally:
+    tfl.disable_mixed_precision_graph_rewrite()
+  keras.set_policy("mixed_float16")
+  with pytest.raises(ValueError, match="mixed"):
+    tfl.enable_mixed_precision_graph_rewrite(opt)
+
+
+@kinds
+def test_graph_rewrite_wraps_keras_optimizers(kind):
+  try:
+    opt = tfl.enable_mixed_precision_graph_rewrite(_KINDS[kind].SGD(), 8)
+    assert isinstance(opt, keras.LossScaleOptimizer)
+    assert float(opt.loss_scale) == 8.0
+    with pytest.raises(ValueError, match="must not already be"):
+      tfl.enable_mixed_precision_graph_rewrite(opt)
+  finally:
+    tfl.disable_mixed_precision_graph_rewrite()
+
+
+@kinds
+def test_a_saved_model_gets_its_loss_scale_back(kind, tmp_path):
+  keras.set_policy(keras.Policy("mixed_float16", tfl.DynamicLossScale(64, 3)))
+  model = model_of()
+  model.compile(_KINDS[kind].SGD(0.01, momentum=0.9), "mse")
+  keras.set_policy(None)
+  model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=4, verbose=0)
+  assert float(model.optimizer.loss_scale) == 128.0
+  path = str(tmp_path / "saved")
+  model.save(path, save_format="tf")
+  assert float(k2.models.load_model(path).optimizer.loss_scale) == 64.0
+  loaded = keras.load_model(path)
+  assert float(loaded.optimizer.loss_scale) == 128.0
+  assert int(loaded.optimizer.dynamic_counter) == 1
+  assert keras.load_model(path, compile=False).predict(np.ones((1, 4))).any()
+  model.save(str(tmp_path / "model.h5"))
+  assert keras.load_model(str(tmp_path / "model.h5")).optimizer.dynamic
+  with pytest.raises(OSError):
+    keras.load_model(str(tmp_path / "typo"))
+
+
+@kinds
+def test_replicas_skip_together(kind):
+  strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+  with strategy.scope():
+    w = tf.Variable(1.0)
+    opt = keras.LossScaleOptimizer(
+      _KINDS[kind].SGD(0.25), tfl.DynamicLossScale(8, 100)
+    )
+
+  @tf.function
+  def step(bad):
+    def replica():
+      context = tf.distribute.get_replica_context()
+      first = context.replica_id_in_sync_group == 0
+      factor = tf.where(tf.logical_and(bad, first), _INF, 1.0)
+      with tf.GradientTape() as tape:
+        loss = opt.get_scaled_loss(w * factor)
+      grads = opt.get_unscaled_gradients(tape.gradient(loss, [w]))
+      opt.apply_gradients(zip(grads, [w]))
+
+    strategy.run(replica)
+
+  step(tf.constant(False))
+  after = w.numpy()
+  assert after != 1.0 and float(opt.loss_scale) == 8.0
+  step(tf.constant(True))
+  assert w.numpy() == after and float(opt.loss_scale) == 4.0
+
+
+def sessions():
+  """Keras 2 as TensorFlow 1 ran it: graphs, sessions and `fit`."""
+  tf1 = tf.compat.v1
+  tf1.disable_v2_behavior()
+  layers = k2.__dict__.get("layers")
+  tf1.keras.layers.enable_v2_dtype_behavior()
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable(
+      "w", [2], initializer=tf1.ones_initializer(), use_resource=True
+    )
+    factor = tf1.placeholder(tf.float32, [])
+    opt = keras.LossScaleOptimizer(
+      k2.optimizers.legacy.SGD(0.5), tfl.DynamicLossScale(8, 2)
+    )
+    loss = lambda: tf.reduce_sum(w) * factor  # noqa: E731
+    op = opt.minimize(loss, [w])
+    session.run(tf1.global_variables_initializer())
+    scales = []
+    for value in (1.0, 1.0, _INF, 1.0):
+      session.run(op, {factor: value})
+      scales.append(float(session.run(opt.loss_scale)))
+    assert scales == [8.0, 16.0, 8.0, 8.0], scales
+    assert session.run(w).tolist() == [-0.5, -0.5]
+  k2.backend.clear_session()
+  policy = keras.Policy("mixed_float16", tfl.DynamicLossScale(64, 2))
+  keras.set_policy(policy)
+  model = k2.Sequential([layers.Dense(3, input_shape=(4,)), out_layer()])
+  model.compile(k2.optimizers.legacy.SGD(0.01), "mse")
+  assert isinstance(model.optimizer, keras.LossScaleOptimizer)
+  model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=3, verbose=0)
+  session = tf1.keras.backend.get_session()
+  assert session.run(model.optimizer.loss_scale) == 128.0
+  keras.set_policy(keras.Policy("mixed_float16", None))
+  model = k2.Sequential([layers.Dense(3, input_shape=(4,)), out_layer()])
+  sgd = k2.optimizers.legacy.SGD(0.01)
+  model.compile(sgd, "mse")
+  assert model.optimizer is sgd
+
+
+def test_sessions():
+  helpers.run_alone(sessions, TF_USE_LEGACY_KERAS="1" if _HAS_KERAS_3 else "")
+
+
+def test_checkpoints_are_keras_own(tmp_path):
+  w = tf.Variable([1.0])
+
+  def make(cls, *args, **kwargs):
+    opt = cls(k2.optimizers.legacy.Adam(0.1), *args, **kwargs)
+    opt.minimize(lambda: w * 1.0, [w])
+    return opt, tf.train.Checkpoint(opt=opt, w=w)
+
+  ours, ours_ckpt = make(keras.LossScaleOptimizer, tfl.DynamicLossScale(4, 9))
+  theirs, theirs_ckpt = make(own.LossScaleOptimizer, initial_scale=64)
+  path_of_ours = ours_ckpt.save(str(tmp_path / "ours"))
+  theirs_ckpt.restore(path_of_ours).assert_consumed()
+  assert float(theirs.loss_scale) == 4.0
+  path_of_theirs = theirs_ckpt.save(str(tmp_path / "theirs"))
+  ours._loss_scale.current_loss_scale.assign(1.0)
+  ours_ckpt.restore(path_of_theirs).assert_consumed()
+  assert float(ours.loss_scale) == 4.0
+  names, other_names = (
+    [name for name, _ in tf.train.list_variables(path)]
+    for path in (path_of_ours, path_of_theirs)
+  )
+  assert names == other_names
+
+
+@pytest.mark.skipif(not _HAS_KERAS_3, reason="Keras 3 comes with 2.16")
+@kinds
+def test_on_to_keras_3(kind):
+  import keras as k3
+
+  opt = keras.LossScaleOptimizer(
+    _KINDS[kind].Adam(0.5, beta_1=0.75), tfl.DynamicLossScale(64, 4)
+  )
+  w = tf.Variable([1.0])
+  for factor in (1.0, _INF, 1.0, 1.0):
+    opt.minimize(lambda factor=factor: w * factor, [w])
+  assert (float(opt.loss_scale), int(opt.dynamic_counter)) == (32.0, 2)
+  mine = k3.optimizers.SGD(0.25)
+  states = (
+    keras.to_keras3(opt),
+    keras.to_keras3(opt, optimizer=mine),
+    keras.to_keras3(
+      {"loss_scale": 32.0, "good_steps": 2, "growth_steps": 4},
+      optimizer=k3.optimizers.SGD(0.25),
+    ),
+  )
+  assert states[1].inner_optimizer is mine
+  assert isinstance(states[0].inner_optimizer, k3.optimizers.Adam)
+  assert float(states[0].inner_optimizer.learning_rate) == 0.5
+  assert states[0].inner_optimizer.beta_1 == 0.75
+  for new in states:
+    assert type(new) is k3.optimizers.LossScaleOptimizer
+    v = k3.Variable([1.0])
+    seen = []
+    for factor in (1.0, 1.0, _INF):
+      new.apply([tf.constant([32.0 * factor])], [v])
+      seen.append((float(new.dynamic_scale), int(new.step_counter)))
+    assert seen == [(32.0, 3), (64.0, 0), (32.0, 0)]
+
+
+@pytest.mark.skipif(not _HAS_KERAS_3, reason="Keras 3 comes with 2.16")
+def test_what_cannot_go_on_to_keras_3():
+  sgd = k2.optimizers.legacy.SGD
+  fixed = keras.LossScaleOptimizer(sgd(), 8)
+  for given in (fixed, tfl.FixedLossScale(8)):
+    with pytest.raises(ValueError, match=r"loss_scale_factor=8\.0"):
+      keras.to_keras3(given)
+  with pytest.raises(ValueError, match="optimizer="):
+    keras.to_keras3(tfl.DynamicLossScale())
+  with pytest.raises(TypeError, match="'x'"):
+    keras.to_keras3("x")
+  decaying = keras.LossScaleOptimizer(sgd(decay=0.5), "dynamic")
+  with pytest.raises(ValueError, match="decay"):
+    keras.to_keras3(decaying)
+  with pytest.raises(TypeError, match="Keras 3"):
+    keras.to_keras3(tfl.DynamicLossScale(), optimizer=sgd())
+
+
+@pytest.mark.skipif(_HAS_KERAS_3, reason="Keras 3 comes with 2.16")
+def test_keras_3_is_not_there():
+  opt = keras.LossScaleOptimizer(k2.optimizers.SGD(), "dynamic")
+  with pytest.raises(ImportError, match=r"TensorFlow 2\.16"):
+    keras.to_keras3(opt)
+
+
+def test_brings_no_keras_3():
+  code = """
+import sys
+import tensorflow
+before = set(sys.modules)
+from tf_compat_lossscale import keras
+new = set(sys.modules) - before
+print([m for m in new if m == "keras" or m.startswith("keras.")][:3])
+"""
+  printed = helpers.run_python("-c", code).splitlines()[-1]
+  assert printed == "[]" or not _HAS_KERAS_3
+
+
+def test_without_keras_2_it_says_what_to_install():
+  code = """
+import sys
+sys.modules["tf_keras"] = None
+import tf_compat_lossscale as tfl
+tfl.install()
+import tensorflow as tf
+from tensorflow.keras.mixed_precision import experimental as mp
+for use in (lambda: mp.Policy, lambda: tfl.keras):
+  try:
+    use()
+  except ImportError as error:
+    print(error)
+"""
+  lines = helpers.run_python("-c", code).splitlines()
+  if _HAS_KERAS_3:
+    release = ".".join(map(str, helpers.RELEASE))
+    assert len(lines) == 2
+    for line in lines:
+      assert f"pip install 'tf_keras=={release}.*'" in line
+  else:
+    assert not lines
+
+
+def test_legacy_places():
+  code = """
+import tf_compat_lossscale as tfl
+tfl.use_keras_2()
+tfl.install()
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
+from tensorflow.keras.mixed_precision import experimental as mp
+from tensorflow.python.keras.mixed_precision.experimental import policy
+import tensorflow.keras.mixed_precision.experimental as again
+from tensorflow.python.keras.mixed_precision.experimental.loss_scale_optimizer \
+  import LossScaleOptimizer
+for place in (tf.keras, tf1.keras):
+  found = place.mixed_precision.experimental
+  for name in ("LossScaleOptimizer", "Policy", "global_policy", "set_policy",
+               "get_layer_policy"):
+    assert getattr(found, name) is getattr(tfl.keras, name), (place, name)
+assert again is mp and mp.Policy is tfl.keras.Policy is policy.Policy
+assert LossScaleOptimizer is tfl.keras.LossScaleOptimizer
+opt = mp.LossScaleOptimizer(tf.keras.optimizers.SGD(), "dynamic")
+assert isinstance(opt, tf.keras.mixed_precision.LossScaleOptimizer)
+assert isinstance(mp.Policy("mixed_float16").loss_scale,
+                  tf.mixed_precision.experimental.DynamicLossScale)
+"""
+  helpers.run_python("-c", code)
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,364 @@
+"""`tf.keras.mixed_precision.experimental`, as TensorFlow 2.4 to 2.8 had it.
+
+For Keras 2: `tf.keras` up to TensorFlow 2.15, and the package tf_keras. To
+import this module teaches `Model.compile` of Keras 2 about the loss scale of a
+`Policy` of this module; models with other policies notice nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import os
+from typing import Any
+
+from absl import logging
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import _keras2
+from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._keras3 import to_keras3
+
+__all__ = [
+  "LossScaleOptimizer",
+  "Policy",
+  "get_layer_policy",
+  "global_policy",
+  "load_model",
+  "set_policy",
+  "to_keras3",
+]
+
+_Base = _keras2.BaseLossScaleOptimizer
+_TENSORFLOWS = "tensorflow.python.training.experimental.loss_scale"
+
+
+class _ByKind(type(_Base)):  # type: ignore[misc]
+  """Makes, of a class for all optimizers, the one for an optimizer's kind."""
+
+  def __call__(
+    cls, optimizer: Any, loss_scale: Any, *args: Any, **kwargs: Any
+  ) -> Any:
+    return type.__call__(
+      cls._for(optimizer), optimizer, loss_scale, *args, **kwargs
+    )
+
+  def _for(cls, optimizer: Any) -> type:
+    if isinstance(optimizer, _Base):
+      raise TypeError(
+        "LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got "
+        f"{optimizer!r}."
+      )
+    kinds = {
+      _keras2.LegacyOptimizer: _keras2.LossScaleOptimizerOfLegacy,
+      _keras2.Optimizer: _keras2.LossScaleOptimizerOfNew,
+    }
+    for kind, concrete in kinds.items():
+      if isinstance(optimizer, kind):
+        if issubclass(cls, concrete):
+          return cls
+        key = f"_{concrete.__name__}"
+        if key not in cls.__dict__:
+          # Files name the class. They get Keras's name for it, and so load
+          # without this package.
+          named = concrete if cls is LossScaleOptimizer else cls
+          names = {"__module__": named.__module__, "__doc__": cls.__doc__}
+          kind_of_it = type(cls)(named.__name__, (cls, concrete), names)
+          setattr(cls, key, kind_of_it)
+        return cls.__dict__[key]
+    raise TypeError(
+      "optimizer must be an optimizer of Keras 2 "
+      f"({_keras2.keras.__name__}), but got {optimizer!r} of type "
+      f"{type(optimizer).__module__}.{type(optimizer).__qualname__}."
+    )
+
+
+class LossScaleOptimizer(_Base, metaclass=_ByKind):  # type: ignore[misc, valid-type]
+  """Wraps a Keras 2 optimizer, and scales the loss for it.
+
+  It is a `tf.keras.mixed_precision.LossScaleOptimizer` of Keras 2 in all, and
+  differs in what it is made of: that class does not take a loss scale.
+
+  ```
+  opt = LossScaleOptimizer(tf.keras.optimizers.legacy.Adam(), "dynamic")
+  with tf.GradientTape() as tape:
+    loss = opt.get_scaled_loss(compute_loss())
+  grads = opt.get_unscaled_gradients(tape.gradient(loss, variables))
+  opt.apply_gradients(zip(grads, variables))
+  ```
+
+  `minimize` and `Model.fit` scale and unscale by themselves. Checkpoints are
+  those of Keras since TensorFlow 2.3; those of 1.15 to 2.2 restore, too.
+  """
+
+  def __init__(self, optimizer: Any, loss_scale: Any) -> None:
+    """Wraps an optimizer.
+
+    Args:
+      optimizer: A legacy optimizer of Keras 2, or a newer one.
+      loss_scale: 'dynamic', a number for a fixed scale, a FixedLossScale, a
+        DynamicLossScale whose multiplier is 2, or the config of one of these.
+
+    Raises:
+      TypeError: `optimizer` is none, or `loss_scale` is a LossScale of another
+        class.
+      ValueError: `loss_scale` is none, or its multiplier is not 2.
+    """
+    super().__init__(optimizer, **_arguments(loss_scale))
+    self._old_path = None
+    if isinstance(optimizer, _keras2.LegacyOptimizer):
+      self._old_path = _keras2.RestoredAsBaseOptimizer(optimizer)
+      self._track_trackable(self._old_path, "base_optimizer", overwrite=True)
+
+  def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
+    """Applies unscaled gradients, if all of them are finite.
+
+    A step that is left out counts in `iterations`. It does not where training
+    goes on from a checkpoint of TensorFlow 1.14 to 2.2, which did not count
+    it: Adam's bias correction goes by that number.
+
+    Args:
+      *args: What the method of Keras's own class takes.
+      **kwargs: Likewise.
+
+    Returns:
+      What that returns.
+    """
+    inner = self.inner_optimizer
+    if self._old_path is None or not self._old_path.was_restored:
+      return super().apply_gradients(*args, **kwargs)
+    object.__setattr__(self, "_optimizer", _keras2.NotCounting(inner))
+    try:
+      return super().apply_gradients(*args, **kwargs)
+    finally:
+      object.__setattr__(self, "_optimizer", self._old_path._optimizer)
+
+  @classmethod
+  def from_config(
+    cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+  ) -> LossScaleOptimizer:
+    """Makes an optimizer of what some release's `get_config` returned.
+
+    Args:
+      config: `{'optimizer', 'loss_scale'}`, of TensorFlow 2.0 to 2.3, or
+        `{'inner_optimizer', 'dynamic', 'initial_scale',
+        'dynamic_growth_steps'}`, of later ones.
+      custom_objects: Classes by name, beside those that Keras knows.
+
+    Returns:
+      The optimizer. What was no newer optimizer of Keras 2.11 is a legacy one.
+
+    Raises:
+      ValueError: It is no such config.
+    """
+    config = dict(config)
+    if "loss_scale" in config and "optimizer" in config:
+      inner, loss_scale = config["optimizer"], config["loss_scale"]
+    elif {"inner_optimizer", "dynamic", "initial_scale"} <= set(config):
+      inner = config["inner_optimizer"]
+      loss_scale = config["initial_scale"]
+      if config["dynamic"]:
+        loss_scale = loss_scale_lib.DynamicLossScale(
+          loss_scale, config["dynamic_growth_steps"]
+        )
+    else:
+      raise ValueError(
+        "A LossScaleOptimizer's config has 'optimizer' and 'loss_scale', or "
+        "'inner_optimizer', 'dynamic' and 'initial_scale', but got "
+        f"{config!r}."
+      )
+    return cls(_keras2.optimizer_of_config(inner, custom_objects), loss_scale)
+
+
+def _loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
+  """`loss_scale.get`, for TensorFlow's own loss scales, too."""
+  if any(base.__module__ == _TENSORFLOWS for base in type(value).__mro__):
+    cls = getattr(loss_scale_lib, type(value).__name__, None)
+    if cls is None or type(value).__module__ != _TENSORFLOWS:
+      raise TypeError(
+        "A LossScale that is neither a FixedLossScale nor a DynamicLossScale "
+        f"cannot be used with Keras, but got {value!r}."
+      )
+    return cls.from_config(value.get_config())
+  return loss_scale_lib.get(value)
+
+
+def _arguments(loss_scale: Any) -> dict[str, Any]:
+  """What Keras's own class takes in place of a loss scale."""
+  scale = _loss_scale(loss_scale)
+  if scale is None:
+    raise ValueError(
+      "loss_scale must be 'dynamic', a number, a FixedLossScale or a "
+      "DynamicLossScale, but got None: use the optimizer as it is."
+    )
+  if isinstance(scale, loss_scale_lib.FixedLossScale):
+    value = scale.get_config()["loss_scale_value"]
+    return {"dynamic": False, "initial_scale": value}
+  if not isinstance(scale, loss_scale_lib.DynamicLossScale):
+    raise TypeError(
+      "A LossScale that is neither a FixedLossScale nor a DynamicLossScale "
+      f"cannot be used with Keras, but got {scale!r}."
+    )
+  if scale.multiplier != 2:
+    raise ValueError(
+      "DynamicLossScale.multiplier must be 2 to be used with Keras, but got "
+      f"{scale!r}."
+    )
+  return {
+    "dynamic": True,
+    "initial_scale": scale.initial_loss_scale,
+    "dynamic_growth_steps": scale.increment_period,
+  }
+
+
+class Policy(_keras2.keras.mixed_precision.Policy):
+  """A dtype policy that says how `Model.compile` is to scale the loss.
+
+  Where Keras deserializes a layer with it, the layer has a policy of Keras's
+  own, without a loss scale.
+  """
+
+  def __init__(self, name: str, loss_scale: Any = "auto") -> None:
+    """Makes a policy.
+
+    Args:
+      name: 'mixed_float16', 'mixed_bfloat16' or a dtype.
+      loss_scale: 'auto', which is 'dynamic' for 'mixed_float16' and None for
+        others; None, for none; or what `LossScaleOptimizer` takes.
+
+    Raises:
+      ValueError: `name` or `loss_scale` is none.
+    """
+    super().__init__(name)
+    self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
+    if self._is_automatic:
+      loss_scale = "dynamic" if name == "mixed_float16" else None
+    self._loss_scale = _loss_scale(loss_scale)
+    if self._loss_scale is not None and self.compute_dtype not in (
+      None,
+      "float16",
+    ):
+      logging.warning(
+        "A loss scale is of use to float16 policies alone, but got "
+        "loss_scale=%r for the policy %r: consider to leave it out.",
+        loss_scale,
+        name,
+      )
+
+  @property
+  def loss_scale(self) -> loss_scale_lib.LossScale | None:
+    """What `Model.compile` wraps the optimizer with; None for nothing."""
+    return self._loss_scale
+
+  def get_config(self) -> dict[str, Any]:
+    """Returns the arguments, without a loss scale that is automatic."""
+    config = {"name": self.name}
+    if not self._is_automatic:
+      scale = self._loss_scale
+      config["loss_scale"] = scale and {
+        "class_name": type(scale).__name__,
+        "config": scale.get_config(),
+      }
+    return config
+
+  @classmethod
+  def from_config(
+    cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+  ) -> Policy:
+    """Makes a policy of what `get_config` returned."""
+    del custom_objects
+    return cls(**config)
+
+  def __repr__(self) -> str:
+    return f'<Policy "{self.name}", loss_scale={self.loss_scale}>'
+
+
+def global_policy() -> Any:
+  """Returns the policy of layers that are given none."""
+  return _keras2.keras.mixed_precision.global_policy()
+
+
+def set_policy(policy: Any) -> None:
+  """Sets the policy of layers that are given none.
+
+  Args:
+    policy: A Policy of this module or of Keras, the name of one, or None for
+      the default.
+
+  Raises:
+    ValueError: It is a mixed one while the graph rewrite is on, no
+      floating-point one, or TensorFlow 2's dtype behavior is off.
+  """
+  _keras2.keras.mixed_precision.set_global_policy(policy)
+
+
+def get_layer_policy(layer: Any) -> Any:
+  """Returns the dtype policy of a layer.
+
+  Raises:
+    ValueError: `layer` is no layer of Keras 2.
+  """
+  if not isinstance(layer, _keras2.keras.layers.Layer):
+    raise ValueError(
+      f"get_policy can only be called on a layer, but got: {layer!r}"
+    )
+  return layer.dtype_policy
+
+
+def load_model(path: Any, **kwargs: Any) -> Any:
+  """Loads a model as Keras does, and its loss scale with it.
+
+  `tf.keras.models.load_model` starts from the initial loss scale. A SavedModel
+  has the current one and its counter, in its variables; here they come back.
+
+  Args:
+    path: A SavedModel's folder, or what else Keras loads models from; that has
+      no loss scale in it.
+    **kwargs: What `tf.keras.models.load_model` takes.
+
+  Returns:
+    The model.
+  """
+  model = _keras2.keras.models.load_model(path, **kwargs)
+  optimizer = getattr(model, "optimizer", None)
+  variables = os.path.join(os.fspath(path), "variables", "variables")
+  if not isinstance(optimizer, _Base) or not optimizer.dynamic:
+    return model
+  if not tf.io.gfile.exists(variables + ".index"):
+    return model
+  state = optimizer._loss_scale
+  for key, variable in (
+    ("current_loss_scale", state.current_loss_scale),
+    ("good_steps", state.counter),
+  ):
+    found = [
+      name
+      for name, _ in tf.train.list_variables(variables)
+      if f"/loss_scale/{key}/" in name
+    ]
+    if len(found) == 1:
+      value = tf.train.load_variable(variables, found[0])
+      if tf.executing_eagerly():
+        variable.assign(value)
+      else:
+        variable.load(value, _keras2.keras.backend.get_session())
+  return model
+
+
+def _wrap(policy: Any, get_optimizer: Callable[[], Any]) -> Any:
+  """What `Model.compile` uses for an optimizer; None leaves it to Keras."""
+  if not isinstance(policy, Policy):
+    return None
+  optimizer = get_optimizer()
+  if policy.loss_scale is None or isinstance(optimizer, _Base):
+    return optimizer
+  return LossScaleOptimizer(optimizer, policy.loss_scale)
+
+
+_keras2.wrap_in_compile(_wrap)
+graph_rewrite.register_loss_scale_wrapper(
+  _keras2.LegacyOptimizer, LossScaleOptimizer, _Base
+)
+graph_rewrite.register_loss_scale_wrapper(
+  _keras2.Optimizer, LossScaleOptimizer, _Base
+)
