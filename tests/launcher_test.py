@@ -384,6 +384,24 @@ def test_without_keras_2_it_says_what_to_install(tmp_path, monkeypatch):
     which_keras.environment(3)
 
 
+def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
+  def no_keras_2(keras):
+    raise ImportError("Keras 2 is not installed: pip install it")
+
+  def execve(*command):
+    raise SystemExit(command[1][1])
+
+  monkeypatch.setattr(which_keras, "environment", no_keras_2)
+  monkeypatch.setattr(os, "execve", execve)
+  with_keras = _TF1 + "tf.layers.dense(x, 1)\n"
+  path = str(tmp_path / program(tmp_path, with_keras, "with.py"))
+  with pytest.raises(launcher.LaunchError, match="pip install"):
+    launcher.run([path])
+  path = str(tmp_path / program(tmp_path, _TF1, "without.py"))
+  with pytest.raises(SystemExit, match="without"):
+    launcher.run([path])
+
+
 def test_reads_the_release_off_the_folder():
   assert which_keras._tensorflow_release() == helpers.RELEASE
 

@@ -16,6 +16,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _keras2
 from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale import legacy_names
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._keras3 import to_keras3
 
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 _Base = _keras2.BaseLossScaleOptimizer
-_TENSORFLOWS = "tensorflow.python.training.experimental.loss_scale"
+_TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
 
 
 class _ByKind(type(_Base)):  # type: ignore[misc]
@@ -69,7 +70,9 @@ class _ByKind(type(_Base)):  # type: ignore[misc]
     raise TypeError(
       "optimizer must be an optimizer of Keras 2 "
       f"({_keras2.keras.__name__}), but got {optimizer!r} of type "
-      f"{type(optimizer).__module__}.{type(optimizer).__qualname__}."
+      f"{type(optimizer).__module__}.{type(optimizer).__qualname__}. Where "
+      "tf.keras is Keras 3, call tf_compat_lossscale.use_keras_2() before "
+      "TensorFlow is imported, or use keras.optimizers.LossScaleOptimizer."
     )
 
 

@@ -34,11 +34,13 @@ class Choice(NamedTuple):
     tensorflow: 1 or 2: what `import tensorflow` is to it.
     keras: 2 or 3: what `tf.keras` is to it; None leaves that as it is.
     reason: What in the program the choice rests on, in words.
+    uses_keras: Whether the program uses Keras, or what is built on it.
   """
 
   tensorflow: int
   keras: int | None
   reason: str = ""
+  uses_keras: bool = False
 
   def __str__(self) -> str:
     keras = f" --keras{self.keras}" if self.keras else ""
@@ -79,7 +81,8 @@ def choose(
   legacy = any(source.uses for source in sources)
   if keras is None and (tensorflow == 1 or legacy):
     keras = 2
-  return Choice(tensorflow, keras, reason)
+  uses_keras = any(source.keras for source in sources)
+  return Choice(tensorflow, keras, reason, uses_keras)
 
 
 def read_program(
@@ -192,7 +195,7 @@ def run(
   try:
     env = environment(choice)
   except ImportError as error:
-    if keras is not None:
+    if keras is not None or choice.uses_keras:
       raise LaunchError(str(error)) from None
     choice = choice._replace(keras=None)
     env = environment(choice)

@@ -209,6 +209,7 @@ def install() -> Report:
     A report; its repr is a table of the names and places.
   """
   global _installed
+  _import_what_is_needed()
   with _lock:
     _installed = True
     return _put_in_place()
@@ -239,6 +240,7 @@ def installed() -> Iterator[Report]:
   that `install()` had put in place stay.
   """
   global _contexts
+  _import_what_is_needed()
   with _lock:
     _contexts += 1
     report = _put_in_place()
@@ -250,9 +252,16 @@ def installed() -> Iterator[Report]:
       _take_back()
 
 
+def _import_what_is_needed() -> None:
+  """Imports before the lock is held: imports of other threads wait for it."""
+  importlib.import_module("tensorflow")
+  for row in legacy_names.TABLE:
+    if row.home not in ("contrib", "keras"):
+      importlib.import_module(f"tf_compat_lossscale.{row.home}")
+
+
 def _put_in_place() -> Report:
   global _installer
-  importlib.import_module("tensorflow")
   if _installer is None:
     installer = _Installer()
     installer.enter()

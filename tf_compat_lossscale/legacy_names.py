@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple
 
 _PRIVATE = "tensorflow.python.training.experimental"
+LOSS_SCALE_MODULE = f"{_PRIVATE}.loss_scale"  # Where TensorFlow's own are.
 _PRIVATE_KERAS = "tensorflow.python.keras.mixed_precision.experimental"
 
 
@@ -35,10 +36,10 @@ TABLE = (
       "tf.train.experimental",  # 1.14 to 2.8
       "tf.mixed_precision.experimental",  # 2.3 to 2.8
       "tf.compat.v1.mixed_precision",  # 2.4 on
-      f"{_PRIVATE}.loss_scale",
+      LOSS_SCALE_MODULE,
     ),
   ),
-  Names(("get",), "loss_scale", (f"{_PRIVATE}.loss_scale",)),
+  Names(("get",), "loss_scale", (LOSS_SCALE_MODULE,)),
   Names(
     ("MixedPrecisionLossScaleOptimizer",),
     "loss_scale_optimizer",
@@ -149,8 +150,16 @@ NOTES = {
   "decides whether a step is applied",
   "MixedPrecisionLossScaleOptimizer": "get_slot() and get_slot_names() now "
   "answer for the wrapped optimizer",
-  "ExponentialUpdateLossScaleManager": "DynamicLossScale is what replaced it",
-  "FixedLossScaleManager": "FixedLossScale is what replaced it",
+  "contrib.ExponentialUpdateLossScaleManager": "DynamicLossScale is what "
+  "replaced it",
+  "contrib.FixedLossScaleManager": "FixedLossScale is what replaced it",
+  "contrib.LossScaleOptimizer": "get_slot() and variables() now answer for the "
+  "wrapped optimizer, too",
+  "enable_mixed_precision_graph_rewrite": "it wraps the optimizer in this "
+  "package's class",
+  "keras.LossScaleOptimizer": "old checkpoints restore into "
+  "tf.keras.optimizers.legacy optimizers alone",
+  "keras.Policy": "loss_scale is a loss scale of this package",
 }
 
 _TENSORFLOW = re.compile(

@@ -137,7 +137,7 @@ def _finding(path: str, use: legacy_sources.Use) -> Finding:
     "import": f"import {use.now}",
     "text": f"by hand, since the name is in a string: {use.now}",
   }[use.form]
-  note = legacy_names.NOTES.get(use.now.rpartition(".")[2], "")
+  note = legacy_names.NOTES.get(use.now.partition(".")[2], "")
   return Finding(
     path, use.line, use.column + 1, use.written, use.now, edit, note
   )

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -24,6 +26,15 @@ with tf.Graph().as_default(), tf1.Session() as session:
   session.run(train_op)
   assert session.run(opt._loss_scale()) == 16
   assert abs(session.run(v) - 2.0) < 1e-3
+
+pathlib.Path("old.py").write_text(
+  "import tensorflow as tf\n"
+  "with tf.Session() as session:\n"
+  "  print(session.run(tf.train.experimental.FixedLossScale(8)()))\n"
+)
+command = pathlib.Path(sys.executable).parent / "tf-lossscale"
+assert subprocess.check_output([command, "run", "old.py"]) == b"8.0\n"
+assert subprocess.run([command, "scan", "old.py"]).returncode == 1
 print(
   f"tf_compat_lossscale {tfl.__version__} on TensorFlow {tf.__version__}: ok"
 )
