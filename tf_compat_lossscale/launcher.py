@@ -136,10 +136,9 @@ def environment(choice: Choice) -> dict[str, str]:
   """
   env = dict(os.environ)
   env[_MODE] = f"tf{choice.tensorflow}"
-  paths = [_SITE, *env.get("PYTHONPATH", "").split(os.pathsep)]
-  env["PYTHONPATH"] = os.pathsep.join(
-    dict.fromkeys(path for path in paths if path)
-  )
+  path = env.get("PYTHONPATH", "")
+  if path.partition(os.pathsep)[0] != _SITE:  # It is there in a child's run.
+    env["PYTHONPATH"] = _SITE + (os.pathsep + path if path else "")
   if choice.keras is not None:
     env.update(which_keras.environment(choice.keras))
   return env
