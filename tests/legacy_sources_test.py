@@ -216,6 +216,15 @@ def test_positions_count_characters(tmp_path):
   assert (use.line, use.column) == (2, 15)
 
 
+def test_uses_in_f_strings_are_found(tmp_path):
+  text = "import tensorflow as tf\nx = f'ü{tf.train.experimental.LossScale}'\n"
+  text += 'y = f"""\n\nü{\ntf.train.experimental.FixedLossScale}"""\n'
+  assert [use[1] for use in uses(tmp_path, text)] == [
+    "tf.train.experimental.LossScale",
+    "tf.train.experimental.FixedLossScale",
+  ]
+
+
 @pytest.mark.parametrize(
   ("text", "evidence"),
   [

@@ -279,8 +279,9 @@ class _Reader:
 
   def _note(self, node: Any, written: str, name: str, form: str) -> None:
     """Files what is known of a name under what it is."""
-    line = self._lines[node.lineno - 1].encode("utf-8")
-    column = len(line[: node.col_offset].decode("utf-8"))
+    # Before Python 3.12, what is in an f-string has a place that may not be.
+    line = "".join(self._lines[node.lineno - 1 : node.lineno]).encode("utf-8")
+    column = len(line[: node.col_offset].decode("utf-8", "ignore"))
     where = legacy_names.locate(name)
     if where is None:
       return
