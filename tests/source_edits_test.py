@@ -233,6 +233,18 @@ def test_scan_prints_and_exits(tmp_path, capsys):
   assert cli.main(["scan", str(path)]) == 0
 
 
+def test_scan_of_a_star(tmp_path, capsys):
+  path = tmp_path / "old.py"
+  path.write_text("from tensorflow.contrib.mixed_precision import *\n")
+  assert cli.main(["scan", "--format=json", str(path)]) == 1
+  found = json.loads(capsys.readouterr().out)["findings"]
+  assert "from tf_compat_lossscale.contrib import *" in [
+    finding["edit"] for finding in found
+  ]
+  assert cli.main(["migrate", "--write", str(path)]) == 0
+  assert "from tf_compat_lossscale.contrib import *\n" in path.read_text()
+
+
 def test_scan_and_migrate_report_what_they_cannot_read(tmp_path, capsys):
   good, bad = tmp_path / "good.py", tmp_path / "bad.py"
   good.write_text(_OLD)

@@ -137,6 +137,8 @@ def _finding(path: str, use: legacy_sources.Use) -> Finding:
     "import": f"import {use.now}",
     "text": f"by hand, since the name is in a string: {use.now}",
   }[use.form]
+  if use.written.endswith("*"):
+    edit = f"from {use.now} import *"
   note = legacy_names.NOTES.get(use.now.partition(".")[2], "")
   return Finding(
     path, use.line, use.column + 1, use.written, use.now, edit, note
