@@ -130,7 +130,8 @@ def test_nothing_is_on_when_the_options_cannot_be_set(monkeypatch):
   def fail(options):
     raise RuntimeError("no such option")
 
-  monkeypatch.setattr(tf.config.optimizer, "set_experimental_options", fail)
+  options = graph_rewrite.tf.config.optimizer
+  monkeypatch.setattr(options, "set_experimental_options", fail)
   with pytest.raises(RuntimeError):
     tfl.enable_mixed_precision_graph_rewrite(sgd())
   monkeypatch.undo()
