@@ -141,10 +141,33 @@ def test_interpreter_flags_reach_the_program(tmp_path):
   assert code == 2 and "-E" in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+  ("command", "flags"),
+  [
+    (["python", "/bin/tf-lossscale", "run", "-O", "x.py"], []),
+    (["python", "-m", "tf_compat_lossscale", "run", "x.py"], []),
+    (["python", "-u", "-c", "code", "x"], ["-u"]),
+    (
+      ["python", "-O", "-X", "dev", "-Werror", "-W", "once", "-m", "x"],
+      ["-O", "-X", "dev", "-Werror", "-W", "once"],
+    ),
+  ],
+)
+def test_reads_interpreter_flags(command, flags):
+  assert launcher._interpreter_flags(command) == flags
+
+
 def test_ctrl_c(tmp_path):
   text = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
   name = program(tmp_path, text)
-  with start("--quiet", name, cwd=tmp_path, start_new_session=True) as process:
+  with start(
+    "--quiet",
+    name,
+    cwd=tmp_path,
+    start_new_session=True,
+    # Whoever runs the tests may have it ignored, which children inherit.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+  ) as process:
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
     started = time.monotonic()
@@ -389,7 +412,7 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
     raise ImportError("Keras 2 is not installed: pip install it")
 
   def execve(*command):
-    raise SystemExit(command[1][1])
+    raise SystemExit(" ".join(command[1]))
 
   monkeypatch.setattr(which_keras, "environment", no_keras_2)
   monkeypatch.setattr(os, "execve", execve)

@@ -77,10 +77,10 @@ def train(model_dir, log, until):
         lines.flush()
 
 
-def start(*args):
+def start(*args, target=train):
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["tensorflow"])
-  child = context.Process(target=train, args=args)
+  child = context.Process(target=target, args=args)
   child.start()
   return child
 
@@ -88,6 +88,7 @@ def start(*args):
 def test_resumes_after_sigkill(tmp_path):
   rng = random.Random(time.time_ns())
   model_dir, log = str(tmp_path / "model"), str(tmp_path / "log")
+  start(0, target=time.sleep).join()  # TensorFlow is imported once for all.
   # The first life shows how long this machine takes to start training.
   born = time.monotonic()
   child = start(model_dir, log, 10**9)

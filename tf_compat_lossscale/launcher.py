@@ -214,7 +214,7 @@ def _interpreter_flags(command: Sequence[str]) -> list[str]:
   flags: list[str] = []
   words = iter(command[1:])
   for word in words:
-    if not word.startswith("-") or word.startswith("-m"):
+    if not word.startswith("-") or word[:2] in ("-c", "-m"):
       break
     flags.append(word)
     if word in ("-W", "-X"):
