@@ -358,9 +358,7 @@ def test_replicas_skip_together():
   @tf.function
   def step(bad):
     def replica():
-      context = tf.distribute.get_replica_context()
-      first = context.replica_id_in_sync_group == 0
-      factor = tf.where(tf.logical_and(bad, first), _INF, 1.0)
+      factor = helpers.factor_of_replica(bad)
       opt.minimize(lambda: w * factor, var_list=[w])
 
     strategy.run(replica)

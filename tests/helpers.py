@@ -108,6 +108,13 @@ def mode_scope(mode: str) -> Iterator[tf.Graph | None]:
     yield graph
 
 
+def factor_of_replica(bad: tf.Tensor) -> tf.Tensor:
+  """Infinity in the first replica, if `bad`; else 1."""
+  context = tf.distribute.get_replica_context()
+  first = context.replica_id_in_sync_group == 0
+  return tf.where(tf.logical_and(bad, first), float("inf"), 1.0)
+
+
 def variable_names() -> list[str]:
   """The names of the default graph's variables."""
   return sorted(v.op.name for v in tf1.global_variables())

@@ -444,9 +444,7 @@ def test_replicas_skip_together(kind):
   @tf.function
   def step(bad):
     def replica():
-      context = tf.distribute.get_replica_context()
-      first = context.replica_id_in_sync_group == 0
-      factor = tf.where(tf.logical_and(bad, first), _INF, 1.0)
+      factor = helpers.factor_of_replica(bad)
       with tf.GradientTape() as tape:
         loss = opt.get_scaled_loss(w * factor)
       grads = opt.get_unscaled_gradients(tape.gradient(loss, [w]))

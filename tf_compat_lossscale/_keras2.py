@@ -15,6 +15,9 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale import which_keras
+
 
 def _find() -> Any:
   release = tuple(map(int, tf.__version__.split(".")[:2]))
@@ -27,7 +30,7 @@ def _find() -> Any:
       raise
     raise ImportError(
       "tf_compat_lossscale.keras needs Keras 2, which is not installed: "
-      f"pip install 'tf_keras=={release[0]}.{release[1]}.*'",
+      + which_keras.how_to_install(release),
       name="tf_keras",
     ) from None
 
@@ -99,7 +102,9 @@ def wrap_in_compile(wrap: Callable[[Any, Callable[[], Any]], Any]) -> None:
   def _set_optimizer(self: Any, optimizer: Any) -> None:
     own = None
     if not isinstance(optimizer, (list, tuple)):
-      legacy = _LEGACY if isinstance(optimizer, str) else {}
+      # By a name, graphs mean the legacy optimizer.
+      of_name = isinstance(optimizer, str)
+      legacy = {"use_legacy_optimizer": True} if of_name else {}
       get = functools.partial(keras.optimizers.get, optimizer, **legacy)
       own = wrap(self._dtype_policy, get)
     if own is None:
@@ -111,10 +116,7 @@ def wrap_in_compile(wrap: Callable[[Any, Callable[[], Any]], Any]) -> None:
   v1._set_optimizer = _set_optimizer
 
 
-_LEGACY = {"use_legacy_optimizer": True}
-
-
-class RestoredAsBaseOptimizer(tf.__internal__.tracking.Trackable):
+class RestoredAsBaseOptimizer(_tf.Trackable):
   """Lets an optimizer take what TensorFlow 1.14 to 2.2 saved for it.
 
   They had the wrapped optimizer below the loss-scale one, as `base_optimizer`;

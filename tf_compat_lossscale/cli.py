@@ -157,9 +157,10 @@ def _scan(arguments: argparse.Namespace) -> int:
 
 def _migrate(arguments: argparse.Namespace) -> int:
   code = _read(arguments)
+  keras_2 = code.needs_keras_2  # Of the whole, and so asked once.
   for source in code.touched:
     try:
-      before, after = source_edits.rewrite(source, code.needs_keras_2)
+      before, after = source_edits.rewrite(source, keras_2)
       if before == after:
         continue
       if arguments.write:

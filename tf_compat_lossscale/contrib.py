@@ -8,6 +8,7 @@ Newer code has `DynamicLossScale` for `ExponentialUpdateLossScaleManager`,
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v2 as tf
@@ -227,6 +228,10 @@ class _Managed(loss_scale_lib.LossScale):
     super().__init__()
     self.manager = manager
 
+  @property
+  def _weights(self) -> dict[str, tf.Variable]:
+    return getattr(self.manager, "_weights", {})
+
   def __call__(self) -> tf.Tensor:
     return self.manager.get_loss_scale()
 
@@ -276,33 +281,17 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   def _loss_scale_manager(self) -> Any:
     return self._loss_scale.manager
 
-  def variables(self) -> list[tf.Variable]:
-    """Returns the variables of the wrapped optimizer and of the manager.
-
-    Those of the current graph, that is; the manager's come last.
-    """
-    weights = getattr(self._loss_scale_manager, "_weights", {})
-    return [*self._optimizer.variables(), *weights.values()]
-
-  def _apply_across_replicas(
-    self,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str | None,
-  ) -> tf.Operation | None:
+  def _update_and_apply(
+    self, grads: list[Any], apply_if: Callable[[bool | tf.Tensor], Any]
+  ) -> tuple[Any, ...]:
     """Applies gradients if they are finite, then updates the loss scale.
 
     In that order, unlike the core, since variables that the wrapped optimizer
     makes are named by the cond that they are made in: here the first, `cond`.
     """
-    name = self.get_name() if name is None else name
-    finite = gradients.all_replicas_finite([grad for grad, _ in grads_and_vars])
-    applied = self._apply_if(
-      finite, strategy, grads_and_vars, global_step, name
-    )
-    update_op = self._loss_scale_manager.update_loss_scale(finite)
-    return loss_scale_optimizer.grouped([applied, update_op], name)
+    finite = gradients.all_replicas_finite(grads)
+    applied = apply_if(finite)
+    return applied, self._loss_scale_manager.update_loss_scale(finite)
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"

@@ -178,12 +178,16 @@ def _loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
   if any(base.__module__ == _TENSORFLOWS for base in type(value).__mro__):
     cls = getattr(loss_scale_lib, type(value).__name__, None)
     if cls is None or type(value).__module__ != _TENSORFLOWS:
-      raise TypeError(
-        "A LossScale that is neither a FixedLossScale nor a DynamicLossScale "
-        f"cannot be used with Keras, but got {value!r}."
-      )
+      raise _unusable(value)
     return cls.from_config(value.get_config())
   return loss_scale_lib.get(value)
+
+
+def _unusable(loss_scale: Any) -> TypeError:
+  return TypeError(
+    "A LossScale that is neither a FixedLossScale nor a DynamicLossScale "
+    f"cannot be used with Keras, but got {loss_scale!r}."
+  )
 
 
 def _arguments(loss_scale: Any) -> dict[str, Any]:
@@ -198,10 +202,7 @@ def _arguments(loss_scale: Any) -> dict[str, Any]:
     value = scale.get_config()["loss_scale_value"]
     return {"dynamic": False, "initial_scale": value}
   if not isinstance(scale, loss_scale_lib.DynamicLossScale):
-    raise TypeError(
-      "A LossScale that is neither a FixedLossScale nor a DynamicLossScale "
-      f"cannot be used with Keras, but got {scale!r}."
-    )
+    raise _unusable(scale)
   if scale.multiplier != 2:
     raise ValueError(
       "DynamicLossScale.multiplier must be 2 to be used with Keras, but got "

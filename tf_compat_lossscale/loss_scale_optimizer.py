@@ -159,25 +159,10 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     global_step: Any,
     name: str | None,
   ) -> tf.Operation | None:
-    """Updates the loss scale, then applies gradients if it says so."""
+    """Does a step, once for all replicas."""
     name = self.get_name() if name is None else name
-    update_op, should_apply = self._loss_scale.update(
-      [grad for grad, _ in grads_and_vars]
-    )
-    applied = self._apply_if(
-      should_apply, strategy, grads_and_vars, global_step, name
-    )
-    return grouped([applied, update_op], name)
-
-  def _apply_if(
-    self,
-    should_apply: bool | tf.Tensor,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str,
-  ) -> Any:
-    """Applies gradients on each replica, if they should be."""
+    grads = [grad for grad, _ in grads_and_vars]
+    variables = [var for _, var in grads_and_vars] + [global_step]
 
     def apply_on_each_replica() -> Any:
       return strategy.group(
@@ -187,11 +172,31 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         )
       )
 
-    if isinstance(should_apply, (bool, np.bool_)):
-      return apply_on_each_replica() if should_apply else None
-    variables = [var for _, var in grads_and_vars] + [global_step]
-    with _tf.v1_control_flow(any(map(_tf.is_ref_variable, variables))):
-      return _tf.smart_cond(should_apply, apply_on_each_replica, tf.no_op)
+    def apply_if(should_apply: bool | tf.Tensor) -> Any:
+      if isinstance(should_apply, (bool, np.bool_)):
+        return apply_on_each_replica() if should_apply else None
+      with _tf.v1_control_flow(any(map(_tf.is_ref_variable, variables))):
+        return _tf.smart_cond(should_apply, apply_on_each_replica, tf.no_op)
+
+    ops = self._update_and_apply(grads, apply_if)
+    if tf.executing_eagerly():
+      return None
+    return tf.group([op for op in ops if op is not None], name=name)
+
+  def _update_and_apply(
+    self, grads: list[Any], apply_if: Callable[[bool | tf.Tensor], Any]
+  ) -> tuple[Any, ...]:
+    """Updates the loss scale, then applies gradients if it says so.
+
+    Args:
+      grads: The gradients, of all replicas.
+      apply_if: Applies them where it is given True.
+
+    Returns:
+      What both gave; None for what has happened.
+    """
+    update_op, should_apply = self._loss_scale.update(grads)
+    return apply_if(should_apply), update_op
 
   def get_name(self) -> str:
     """Returns the name of the wrapped optimizer."""
@@ -219,13 +224,6 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       f"MixedPrecisionLossScaleOptimizer({self._optimizer!r}, "
       f"{self._loss_scale!r})"
     )
-
-
-def grouped(ops: Iterable[Any], name: str) -> tf.Operation | None:
-  """One op for all of these that there are; eagerly they have happened."""
-  if tf.executing_eagerly():
-    return None
-  return tf.group([op for op in ops if op is not None], name=name)
 
 
 def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:

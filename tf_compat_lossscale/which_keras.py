@@ -54,11 +54,14 @@ def environment(keras: int) -> dict[str, str]:
     return {_SWITCH: "0"}
   if importlib.machinery.PathFinder.find_spec("tf_keras") is None:
     raise ImportError(
-      "Keras 2 is not installed: pip install "
-      f"'tf_keras=={release[0]}.{release[1]}.*'",
-      name="tf_keras",
+      f"Keras 2 is not installed: {how_to_install(release)}", name="tf_keras"
     )
   return {_SWITCH: "1"}
+
+
+def how_to_install(release: tuple[int, ...]) -> str:
+  """What gets Keras 2 for a TensorFlow release, (major, minor)."""
+  return f"pip install 'tf_keras=={release[0]}.{release[1]}.*'"
 
 
 def _tensorflow_release() -> tuple[int, int] | None:
