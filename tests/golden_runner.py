@@ -90,17 +90,24 @@ class Model:
     )
 
 
+def import_by_tensorflow(path, expected):
+  meta = tf1.MetaGraphDef()
+  with open(path, "rb") as f:
+    meta.ParseFromString(f.read())
+  if expected.get("v2_behavior"):
+    # TensorFlow's own optimizer put an op there that is in no graph.
+    del meta.collection_def[tf1.GraphKeys.TRAIN_OP]
+  return tf1.train.import_meta_graph(meta)
+
+
 class ImportedModel:
   """The same fetches, from a MetaGraph that the old release wrote."""
 
-  def __init__(self, path, expected):
-    meta = tf1.MetaGraphDef()
-    with open(path, "rb") as f:
-      meta.ParseFromString(f.read())
-    if expected.get("v2_behavior"):
-      # TensorFlow's own optimizer put an op there that is in no graph.
-      del meta.collection_def[tf1.GraphKeys.TRAIN_OP]
-    self.saver = tf1.train.import_meta_graph(meta)
+  def __init__(self, path, expected, import_meta_graph=None):
+    if import_meta_graph is None:
+      self.saver = import_by_tensorflow(path, expected)
+    else:
+      self.saver = import_meta_graph(path)
     get = tf1.get_default_graph().get_tensor_by_name
     scope = expected["scope"] + "/" if expected["scope"] else ""
     self.x, self.y = get(scope + "x:0"), get(scope + "y:0")

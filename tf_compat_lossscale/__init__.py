@@ -55,6 +55,7 @@ __all__ = [
 # Public names by module. They are loaded when first used, so that the command
 # line starts without TensorFlow.
 _NAMES: dict[str, tuple[str, ...]] = {
+  "checkpoint": (),
   "contrib": (),
   "gradients": (),
   "keras": (),

@@ -143,6 +143,27 @@ def is_checkpointing() -> bool:
   return caller.startswith("tensorflow.python.checkpoint.")
 
 
+def slice_info(variable: Any) -> Any:
+  """Which part of a partitioned variable this one is; None if it is whole.
+
+  `Saver` reads the same attribute. A public reader would replace this.
+
+  Returns:
+    An object with `full_name`, `full_shape`, `var_offset` and `var_shape`.
+  """
+  get = getattr(variable, "_get_save_slice_info", None)
+  return get() if get else None
+
+
+def children(trackable: Any) -> dict[str, Any]:
+  """What a trackable's checkpoint holds under it: name -> trackable.
+
+  `tf.train.Checkpoint` walks these. A public walker would replace this.
+  """
+  get = getattr(trackable, "_trackable_children", None)
+  return dict(get("checkpoint")) if get else {}
+
+
 def quiet_deprecations() -> contextlib.AbstractContextManager[None]:
   """Silences TensorFlow's deprecation warnings while it is entered.
 

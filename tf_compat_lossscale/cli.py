@@ -94,6 +94,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     "--write", action="store_true", help="change the files instead"
   )
   migrate.set_defaults(function=_migrate)
+  _add_inspect(
+    commands.add_parser(
+      "inspect",
+      help="say what wrote a checkpoint, and what its loss scale is",
+      description="Says what wrote checkpoints, what their loss scales are, "
+      "and what to do with them today.",
+    )
+  )
+  _add_convert(
+    commands.add_parser(
+      "convert",
+      help="write a checkpoint anew, in the layout of another API or release",
+      description="Writes a checkpoint anew in another layout. The source is "
+      "never changed; the destination appears whole or not at all.",
+    )
+  )
   argv = list(sys.argv[1:] if argv is None else argv)
   program: list[str] = []
   if argv[:1] == ["run"]:  # What follows the program's name is the program's.
@@ -112,7 +128,62 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = 0
   except _Mistake as error:
     commands.choices[arguments.command].error(str(error))
+  except KeyboardInterrupt:
+    print("tf-lossscale: interrupted", file=sys.stderr)
+    status = 130  # 128 and the number of SIGINT, as shells have it.
   return status
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument(
+    "paths",
+    nargs="+",
+    metavar="PATH",
+    help="a checkpoint's prefix or index, a folder (its latest), a SavedModel, "
+    "an .h5 or a .keras file",
+  )
+  parser.add_argument("--format", choices=("text", "json"), default="text")
+  parser.add_argument("--keys", action="store_true", help="list every tensor")
+  parser.add_argument(
+    "--verify",
+    action="store_true",
+    help="compare every byte with its checksum, of large ones too",
+  )
+  parser.set_defaults(function=_inspect)
+
+
+def _add_convert(parser: argparse.ArgumentParser) -> None:
+  parser.add_argument("source", metavar="SRC", help="a checkpoint")
+  parser.add_argument("destination", metavar="DST", help="the new one's prefix")
+  parser.add_argument(
+    "--to",
+    required=True,
+    metavar="LAYOUT",
+    help="saver (variables by name, as compat.v1 has them under TensorFlow 1's "
+    "control flow), saver-v2 (TensorFlow 2's), contrib, object "
+    "(tf.train.Checkpoint), keras2 (as Keras 2.3 and later has them) or fp32 "
+    "(without loss scales)",
+  )
+  repair = parser.add_mutually_exclusive_group()
+  repair.add_argument(
+    "--set-loss-scale",
+    type=float,
+    metavar="X",
+    help="what every loss scale is to be; its counters become 0",
+  )
+  repair.add_argument(
+    "--reset", action="store_true", help="the same as --set-loss-scale=32768"
+  )
+  parser.add_argument(
+    "--template",
+    metavar="CHECKPOINT",
+    help="an object-based checkpoint of the same model, for object and keras2 "
+    "from variables by name",
+  )
+  parser.add_argument(
+    "--overwrite", action="store_true", help="replace DST if it exists"
+  )
+  parser.set_defaults(function=_convert)
 
 
 def _names_program(word: str) -> bool:
@@ -127,6 +198,64 @@ def _run(arguments: argparse.Namespace) -> NoReturn:
     launcher.run(program, arguments.tf, arguments.keras, arguments.quiet)
   except launcher.LaunchError as error:
     raise _Mistake(str(error)) from None
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+  # Not at the top, so that `run` starts as fast as it can.
+  from tf_compat_lossscale import checkpoint
+  from tf_compat_lossscale.checkpoint import printing
+
+  descriptions = []
+  status = 0
+  for path in arguments.paths:
+    try:
+      found = checkpoint.describe(path, arguments.verify)
+    except checkpoint.CheckpointError as error:
+      print(f"tf-lossscale inspect: {_line(error)}", file=sys.stderr)
+      status = 2
+      continue
+    descriptions.append(found)
+    if arguments.format == "text":
+      if len(descriptions) > 1:
+        print()
+      printing.show(found, arguments.keys)
+  if arguments.format == "json":
+    print(printing.as_json(descriptions, arguments.keys))
+  return status
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+  from tf_compat_lossscale import checkpoint
+  from tf_compat_lossscale.checkpoint import printing
+
+  try:
+    with printing.progress(f"Writing {arguments.destination}") as progress:
+      done = checkpoint.convert(
+        arguments.source,
+        arguments.destination,
+        arguments.to,
+        set_loss_scale=arguments.set_loss_scale,
+        reset=arguments.reset,
+        template=arguments.template,
+        overwrite=arguments.overwrite,
+        progress=progress,
+      )
+  except checkpoint.CheckpointError as error:
+    raise _Mistake(_line(error)) from None
+  print(f"{done.path}: written, {len(done.renamed)} tensors renamed")
+  for what, names in (
+    ("dropped", done.dropped),
+    ("added", done.added),
+    ("set", done.changed),
+  ):
+    if names:
+      print(f"{what}: {', '.join(names)}")
+  return 0
+
+
+def _line(error: Exception) -> str:
+  """An error in a line, whatever a path or a library put into it."""
+  return " ".join(str(error).split())
 
 
 def _read(arguments: argparse.Namespace) -> source_edits.CodeBase:

@@ -1,0 +1,104 @@
+"""CRC-32C, the checksum of TensorFlow's checkpoints, by NumPy.
+
+The polynomial is Castagnoli's (RFC 3720, appendix B.4). A checksum is linear
+in the data, so that those of many short stretches are computed side by side,
+and then joined two by two.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TypeAlias
+
+import numpy as np
+
+_POLYNOMIAL = 0x82F63B78
+_ONES = 0xFFFFFFFF
+_WORDS = 64  # What each stretch has, 4 bytes a word.
+_LEVELS = 12  # So many times stretches are joined: 2**12 of them at most.
+_SHORT = 16384  # Bytes that are not worth the tables.
+# A linear map of 32 bits: what it makes of the lower half, and of the upper.
+_Map: TypeAlias = tuple[np.ndarray, np.ndarray]
+
+
+def crc32c(data: bytes | memoryview, value: int = 0) -> int:
+  """The checksum of bytes.
+
+  Args:
+    data: The bytes.
+    value: The checksum of what comes before them.
+
+  Returns:
+    The checksum of both.
+  """
+  data = memoryview(data).cast("B")
+  register = value ^ _ONES
+  begin = 0
+  if len(data) >= _SHORT:
+    joins = _joins()
+    for level in range(_LEVELS, -1, -1):
+      size = 4 * _WORDS << level
+      while len(data) - begin >= size:
+        register = int(_apply(joins[level], np.array([register]))[0])
+        register ^= _stretches(data[begin : begin + size], level)
+        begin += size
+  table = _byte_table()
+  for byte in data[begin:]:
+    register = table[(register ^ byte) & 255] ^ (register >> 8)
+  return register ^ _ONES
+
+
+def mask(crc: int) -> int:
+  """A checksum as files hold it, so that files may hold files."""
+  return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
+
+
+def _stretches(data: memoryview, level: int) -> int:
+  """The register after 2**level stretches, from zero."""
+  words = np.frombuffer(data, "<u4").reshape(-1, _WORDS).T.copy()
+  lower, upper = _zeros(4)
+  registers = np.zeros(1 << level, np.uint32)
+  for row in words:
+    registers ^= row
+    registers = lower[registers & 0xFFFF] ^ upper[registers >> np.uint32(16)]
+  for join in _joins()[:level]:
+    registers = _apply(join, registers[0::2]) ^ registers[1::2]
+  return int(registers[0])
+
+
+def _apply(linear: _Map, registers: np.ndarray) -> np.ndarray:
+  return linear[0][registers & 0xFFFF] ^ linear[1][registers >> 16]
+
+
+@functools.cache
+def _byte_table() -> list[int]:
+  table = []
+  for register in range(256):
+    for _ in range(8):
+      register = register >> 1 ^ (_POLYNOMIAL if register & 1 else 0)
+    table.append(register)
+  return table
+
+
+@functools.cache
+def _zeros(count: int) -> _Map:
+  """What so many zero bytes do to a register."""
+  table = np.array(_byte_table(), np.uint32)
+  halves = []
+  for shift in (0, 16):
+    registers = np.arange(1 << 16, dtype=np.uint32) << np.uint32(shift)
+    for _ in range(count):
+      registers = table[registers & 255] ^ registers >> np.uint32(8)
+    halves.append(registers)
+  return halves[0], halves[1]
+
+
+@functools.cache
+def _joins() -> list[_Map]:
+  """What the zeros of 2**level stretches do to a register, level by level."""
+  linear = _zeros(4)
+  maps = []
+  for _ in range(_LEVELS + _WORDS.bit_length()):
+    maps.append(linear)
+    linear = (_apply(linear, linear[0]), _apply(linear, linear[1]))
+  return maps[_WORDS.bit_length() - 1 :]

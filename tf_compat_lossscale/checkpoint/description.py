@@ -1,0 +1,118 @@
+"""What a checkpoint is: who wrote it, and its loss scales."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tf_compat_lossscale.checkpoint.bundle import Tensor
+
+SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
+KERAS_H5, KERAS_ZIP = "keras_h5", "keras"
+KERAS_22, KERAS_23 = "Keras <=2.2", "Keras 2.3+"
+KERAS_211, KERAS_3 = "Keras 2.11+", "Keras 3"
+
+
+@dataclasses.dataclass(frozen=True)
+class LossScaleState:
+  """A loss scale that is in a checkpoint.
+
+  Attributes:
+    value: What a loss is multiplied by; None if the file has no more than
+      where it starts from.
+    good_steps: Finite steps since it last changed, or None.
+    bad_steps: tf.contrib's count of steps that were not; None elsewhere.
+    names: The names of its variables: those of a Saver, or paths of objects.
+    initial: Where it starts from, if the file says so.
+  """
+
+  value: float | None
+  good_steps: int | None = None
+  bad_steps: int | None = None
+  names: tuple[str, ...] = ()
+  initial: float | None = None
+
+
+def usable(value: float | None) -> bool:
+  """Whether training can go on with that loss scale; None is not known."""
+  return value is None or (math.isfinite(value) and value >= 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+  """What `describe` found.
+
+  Attributes:
+    path: The checkpoint's prefix, or the file.
+    kind: 'saver' (variables by name), 'object' (`tf.train.Checkpoint`),
+      'saved_model', 'keras_h5' or 'keras' (Keras's zip files).
+    api: Who wrote its loss scale and optimizer: 'contrib', 'compat.v1',
+      'Keras <=2.2' (that is, TensorFlow 1.14 to 2.2), 'Keras 2.3+' (and
+      `optimizers.legacy`), 'Keras 2.11+' (its newer optimizers), 'Keras 3'; or
+      None if that does not show.
+    step: The global step, or the optimizer's iterations; None if unknown.
+    release: The TensorFlow or Keras that wrote it, if a MetaGraph beside it or
+      the file itself says so.
+    control_flow: 'v1' or 'v2', where names show it.
+    loss_scales: Every dynamic loss scale in it. A fixed one leaves no state.
+    inner_optimizer: The optimizer that the loss scale is for, or several,
+      separated by commas; None if it does not show (SGD leaves no state).
+    keys: Name -> dtype and shape of every tensor.
+    checked: Whether every byte was compared with its checksum. What is said
+      of values always was.
+  """
+
+  path: str
+  kind: str
+  api: str | None = None
+  step: int | None = None
+  release: str | None = None
+  control_flow: str | None = None
+  loss_scales: tuple[LossScaleState, ...] = ()
+  inner_optimizer: str | None = None
+  keys: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+  checked: bool = False
+
+  @property
+  def advice(self) -> str:
+    """What to do with it today, in a sentence."""
+    if any(not usable(state.value) for state in self.loss_scales):
+      return (
+        "Its loss scale has run away: repair it with tf-lossscale convert "
+        "--reset or --set-loss-scale before you restore it."
+      )
+    scaled = "" if self.loss_scales else " (it has no dynamic loss scale)"
+    if self.kind == SAVER:
+      return (
+        "Restore it with tf_compat_lossscale.checkpoint.Saver (or restore()), "
+        f"which bridges names and a missing loss scale{scaled}."
+      )
+    if self.kind == KERAS_H5 or self.kind == KERAS_ZIP:
+      if self.api == KERAS_3:
+        return "Load it with keras.saving.load_model of Keras 3."
+      return (
+        "Load it with tf_compat_lossscale.keras.load_model; the file has no "
+        "loss scale but the initial one."
+      )
+    if self.kind == SAVED_MODEL:
+      return (
+        "Load it with tf_compat_lossscale.keras.load_model, which brings the "
+        "loss scale back."
+        if self.api in (KERAS_22, KERAS_23, KERAS_211)
+        else "Load it with tf.saved_model.load."
+      )
+    if self.api in (KERAS_22, KERAS_23):
+      return (
+        "Restore it with tf.train.Checkpoint into "
+        "tf_compat_lossscale.keras.LossScaleOptimizer around an optimizer of "
+        "tf.keras.optimizers.legacy (Keras 2)."
+      )
+    if self.api in (KERAS_211, KERAS_3):
+      return (
+        "Restore it with tf.train.Checkpoint into an optimizer of the same "
+        f"generation ({self.api})."
+      )
+    return (
+      "Restore it with tf_compat_lossscale.checkpoint.restore(session, path, "
+      f"objects), objects called as in the file{scaled}."
+    )

@@ -1,0 +1,329 @@
+"""Restores checkpoints of any generation into what there is now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale.checkpoint import _object_layouts
+from tf_compat_lossscale.checkpoint import _restoring_objects
+from tf_compat_lossscale.checkpoint import description as kinds
+from tf_compat_lossscale.checkpoint import layouts
+from tf_compat_lossscale.checkpoint import matching
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import paths
+from tf_compat_lossscale.checkpoint._errors import CheckpointError
+from tf_compat_lossscale.checkpoint.bundle import Bundle
+from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.bundle import Tensor
+from tf_compat_lossscale.checkpoint.writing import Literal
+from tf_compat_lossscale.checkpoint.writing import Source
+
+WHAT = ("all", "weights", "all_but_optimizer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+  """What came from where.
+
+  Attributes:
+    path: The checkpoint.
+    restored: Variable -> the key that its value is from.
+    bridged: Those among them whose key is not simply their own name.
+    initialized: Variable -> why it has its initial value instead.
+    unused: The keys that nothing was made of.
+  """
+
+  path: str
+  restored: dict[str, str]
+  bridged: dict[str, str]
+  initialized: dict[str, str]
+  unused: tuple[str, ...]
+
+  def __str__(self) -> str:
+    lines = [f"{self.path}: {len(self.restored)} restored"]
+    lines += [f"  {name} from {key}" for name, key in self.bridged.items()]
+    lines += [
+      f"  {name} initialized: {why}" for name, why in self.initialized.items()
+    ]
+    lines += [f"  {key} unused" for key in self.unused]
+    return "\n".join(lines)
+
+
+def restore(
+  session: tf.compat.v1.Session | None,
+  path: str | os.PathLike[str],
+  objects: Any = None,
+  *,
+  variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None = None,
+  what: str = "all",
+) -> Report:
+  """Restores a checkpoint, by name or by object, whichever it is.
+
+  What differs between generations is bridged: names that depend on control
+  flow or API, the state of a loss scale of another API, an optimizer that was
+  not wrapped then or is not now. A loss scale of which the checkpoint has
+  nothing starts anew. The report says all of that.
+
+  By name, no op is added to the graph, so that it may be finalized.
+
+  Args:
+    session: The session whose graph's variables are restored; None when eager.
+    path: A checkpoint, as `describe` takes it, but no Keras file.
+    objects: A trackable, or a dict of those as `tf.train.Checkpoint` takes
+      them by keyword. With it an object-based checkpoint is restored by
+      object, and what is made later gets its value then.
+    variables: What to restore by name: variables, or a dict from their names
+      in the checkpoint. By default all global variables of the session's
+      graph, or all that `objects` have.
+    what: 'all'; 'weights' for a model's variables alone, without those of
+      optimizers, loss scales and the global step; or 'all_but_optimizer' to go
+      on with another optimizer. The others are initialized. By name only: to
+      restore some objects, give those alone.
+
+  Returns:
+    What came from where.
+
+  Raises:
+    CheckpointError: The checkpoint is missing or damaged, or something is
+      neither found in it nor bridged. Nothing is assigned then.
+    ValueError: An argument is none of those.
+  """
+  if what not in WHAT:
+    raise ValueError(
+      f"what must be one of {', '.join(WHAT)}, but got {what!r}."
+    )
+  found = paths.find(os.fspath(path))
+  if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
+    raise CheckpointError(
+      f"{found.path}: Keras's own files are loaded by "
+      "tf_compat_lossscale.keras.load_model()"
+    )
+  bundle = Bundle(found.path)
+  if objects is not None and OBJECT_GRAPH in bundle and variables is None:
+    if what != "all":
+      raise ValueError(
+        f"what={what!r} is for variables by name; to restore some objects, "
+        "give those alone."
+      )
+    return Report(
+      bundle.prefix, *_restoring_objects.restore(session, bundle, objects)
+    )
+  if variables is None:
+    if session is not None:
+      variables = session.graph.get_collection(
+        tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
+      )
+    elif objects is not None:
+      variables = _restoring_objects.variables(objects)
+    else:
+      raise ValueError(
+        "restore(None, …) needs the objects or the variables to restore."
+      )
+  return restore_variables(session, bundle, Targets(variables), what)
+
+
+class Targets:
+  """Variables by the names that a checkpoint has for them.
+
+  Attributes:
+    parts: Name -> the variable, or the parts of a partitioned one.
+    tensors: Name -> dtype and shape, of the whole.
+  """
+
+  def __init__(
+    self, variables: Mapping[str, Any] | Iterable[tf.Variable]
+  ) -> None:
+    """Takes variables, or a mapping from names, as a Saver does."""
+    self.parts: dict[str, list[Any]] = {}
+    self.tensors: dict[str, Tensor] = {}
+    if isinstance(variables, Mapping):
+      for name, value in variables.items():
+        for variable in _parts(value):
+          self._add(name, variable)
+    else:
+      for value in variables:
+        for variable in _parts(value):
+          part = _tf.slice_info(variable)
+          self._add(
+            part.full_name if part else variable.name.split(":")[0], variable
+          )
+
+  def _add(self, name: str, variable: Any) -> None:
+    part = _tf.slice_info(variable)
+    shape = part.full_shape if part else variable.shape.as_list()
+    dtype = variable.dtype.base_dtype.name
+    known = self.parts.setdefault(name, [])
+    if known and not part:
+      raise ValueError(
+        f"Two variables are called {name!r}; give a dict from the names in the "
+        "checkpoint to them."
+      )
+    known.append(variable)
+    self.tensors[name] = Tensor(dtype, tuple(int(size) for size in shape))
+
+
+def _parts(value: Any) -> list[Any]:
+  if isinstance(value, (list, tuple)):
+    return list(value)
+  # A PartitionedVariable is none itself.
+  return list(value) if hasattr(value, "partitions") else [value]
+
+
+def plan(
+  bundle: Bundle, targets: Targets, what: str = "all"
+) -> tuple[matching.Match, layouts.Variables]:
+  """Which tensor each variable is to get, and all that there are."""
+  variables = _object_layouts.by_name(bundle)
+  excused = _excused(targets, what)
+  found = matching.match(targets.tensors, variables, excused, bundle.prefix)
+  return found, variables
+
+
+def restore_variables(
+  session: tf.compat.v1.Session | None,
+  bundle: Bundle,
+  targets: Targets,
+  what: str = "all",
+) -> Report:
+  """Restores variables by name."""
+  found, variables = plan(bundle, targets, what)
+  reader = tf.train.load_checkpoint(bundle.prefix)
+  # Read before any is assigned: what is damaged shows here.
+  values = {
+    name: _value(reader, bundle, source)
+    for name, source in found.sources.items()
+  }
+  assign = _assign_eagerly if session is None else _Assigner(session)
+  assign(
+    [v for name in found.initialized for v in targets.parts[name]],
+    [
+      (variable, _part_of(variable, values[name]))
+      for name in values
+      for variable in targets.parts[name]
+    ],
+  )
+  origins = {n: matching.origin(s) for n, s in found.sources.items()}
+  used = set(origins.values())
+  return Report(
+    bundle.prefix,
+    restored=origins,
+    bridged={n: key for n, key in origins.items() if n != key},
+    initialized=found.initialized,
+    unused=tuple(
+      sorted(
+        matching.origin(source)
+        for source in variables.values()
+        if matching.origin(source) not in used
+      )
+    ),
+  )
+
+
+def _excused(targets: Targets, what: str) -> dict[str, str]:
+  """The variables that are not asked for, and so are initialized."""
+  if what == "all":
+    return {}
+  own = {
+    name
+    for name, primary in names.slots(targets.tensors)
+    if all(v.trainable for v in targets.parts[primary])
+    and not any(v.trainable for v in targets.parts[name])
+  }
+  own.update(filter(names.is_power, targets.tensors))
+  why = f"what={what!r}"
+  excused = dict.fromkeys(own, why)
+  if what == "weights":
+    for state in names.loss_scales(targets.tensors):
+      excused.update(dict.fromkeys(state.names, why))
+    for name in targets.tensors:
+      if names.split_scope(name)[1] == "global_step":
+        excused[name] = why
+  return excused
+
+
+def _value(reader: Any, bundle: Bundle, source: Source) -> np.ndarray:
+  if isinstance(source, Literal):
+    return np.array(source.value, source.dtype)
+  try:
+    return reader.get_tensor(source.name)
+  except (tf.errors.OpError, RuntimeError) as error:
+    message = str(error).splitlines()[0]
+    raise CheckpointError(
+      f"{bundle.prefix}: {source.name}: {message}"
+    ) from None
+
+
+def _part_of(variable: Any, value: np.ndarray) -> np.ndarray:
+  """What a part of a partitioned variable has of the whole."""
+  part = _tf.slice_info(variable)
+  if part is None:
+    return value
+  slices = zip(part.var_offset, part.var_shape)
+  return value[tuple(slice(begin, begin + size) for begin, size in slices)]
+
+
+def _assign_eagerly(
+  initialized: list[Any], values: list[tuple[Any, np.ndarray]]
+) -> None:
+  del initialized  # They have their initial values.
+  for variable, value in values:
+    variable.assign(value)
+
+
+class _Assigner:
+  """Assigns variables in a session, by the ops that initialize them.
+
+  Their initial values are fed instead, so that no op is needed that the graph,
+  which may be finalized, does not have.
+  """
+
+  def __init__(self, session: tf.compat.v1.Session) -> None:
+    self._session = session
+
+  def __call__(
+    self, initialized: list[Any], values: list[tuple[Any, np.ndarray]]
+  ) -> None:
+    pending = [
+      (each.initializer, _input_of(each), value)
+      for variable, value in values
+      for each in _components(variable)
+    ]
+    self._session.run([variable.initializer for variable in initialized])
+    while pending:
+      # Two variables may have one tensor as their initial value.
+      feeds: dict[Any, np.ndarray] = {}
+      ops, later = [], []
+      for op, tensor, value in pending:
+        if tensor.ref() in feeds:
+          later.append((op, tensor, value))
+        else:
+          feeds[tensor.ref()] = value
+          ops.append(op)
+      self._session.run(ops, {r.deref(): value for r, value in feeds.items()})
+      pending = later
+
+
+def _components(variable: Any) -> list[Any]:
+  """The variable, or those that it is on several replicas."""
+  if len(variable.initializer.inputs) > 1:
+    return [variable]
+  return list(tf.distribute.get_strategy().experimental_local_results(variable))
+
+
+def _input_of(variable: Any) -> tf.Tensor:
+  """The tensor that a variable is initialized with."""
+  inputs = variable.initializer.inputs
+  if len(inputs) < 2:
+    raise CheckpointError(
+      f"{variable.name}: its initializer takes no value; restore it with "
+      "tf.compat.v1.train.Saver"
+    )
+  return inputs[1]
