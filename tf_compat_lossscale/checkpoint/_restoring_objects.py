@@ -40,21 +40,12 @@ def restore(
   bridge = _Bridge(bundle, graph)
   bridge.walk(root)
   bridge.raise_for_missing()
+  unused = bridge.unused()
   prefix = bridge.write() if bridge.changed else bundle.prefix
   status = root.restore(prefix)
+  status.expect_partial()  # The report says what is not used.
   if session is not None:
     status.initialize_or_restore(session)
-  used = set(bridge.restored.values())
-  waiting = {slot.slot for node in graph.nodes for slot in node.slots}
-  unused = tuple(
-    sorted(
-      attribute.key
-      for number, node in enumerate(graph.nodes)
-      if number not in bridge.met and number not in waiting
-      for attribute in node.attributes
-      if attribute.key not in used and attribute.key in bundle
-    )
-  )
   return bridge.restored, bridge.bridged, bridge.initialized, unused
 
 
@@ -202,7 +193,7 @@ class _Bridge:
 
   def _add(self, base: str, value: writing.Source) -> int:
     if isinstance(value, Literal):
-      key = f".BRIDGED/{len(self._literals)}/{base}"
+      key = f"bridged/{len(self._literals)}/.ATTRIBUTES/VARIABLE_VALUE"
       self._literals[key] = value
     else:
       key = value.name
@@ -217,6 +208,20 @@ class _Bridge:
         f"{self._bundle.prefix}: it does not fit, and nothing was restored: "
         f"{'; '.join(self._missing)}: not in it"
       )
+
+  def unused(self) -> tuple[str, ...]:
+    """The keys of what no object is for, but for slots: those may come."""
+    used = set(self.restored.values())
+    slots = {slot.slot for node in self._graph.nodes for slot in node.slots}
+    return tuple(
+      sorted(
+        attribute.key
+        for number, node in enumerate(self._graph.nodes)
+        if number not in self.met and number not in slots
+        for attribute in node.attributes
+        if attribute.key not in used and attribute.key in self._bundle
+      )
+    )
 
   def write(self) -> str:
     """Writes the changed graph where TensorFlow can read it."""

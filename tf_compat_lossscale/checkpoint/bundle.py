@@ -277,6 +277,8 @@ class Bundle:
     """
     by_tensorflow = self.size > CHECKED_AT_SIGHT
     for key, entry in self.entries.items():
+      if entry.slices:  # The slices have entries of their own.
+        continue
       if by_tensorflow and entry.size > _LARGE and not key.startswith(b"\0"):
         self._check_by_tensorflow(key.decode("utf-8"))
       else:

@@ -137,18 +137,28 @@ def _aliases(wanted: list[str], given: list[str]) -> dict[str, str]:
 
   Those of a family belong together in the order in which they were made, if
   there are as many of them here as there.
+
+  Args:
+    wanted: The names here, in the order in which the variables were made.
+    given: The names there.
   """
   ours = names.families(wanted)
   theirs = names.families(given)
   aliases: dict[str, str] = {}
-  for family, members in ours.items():
-    others = theirs.get(family)
-    if others is None and names.is_power(members[0]):
-      # In another scope, if there is but one such family here and there.
-      like = [f for f in theirs if f.base == family.base and f not in ours]
-      mine = [f for f in ours if f.base == family.base and f not in theirs]
-      if len(like) == len(mine) == 1:
-        others = theirs[like[0]]
-    if others is not None and len(others) == len(members):
-      aliases.update(zip(members, others))
+  for family in [f for f in ours if len(ours[f]) == len(theirs.get(f, []))]:
+    aliases.update(zip(ours.pop(family), theirs.pop(family)))
+  # Powers that are scoped here and numbered there, or the other way round.
+  for base in {f.base for f in ours if names.is_power(f.base)}:
+    mine = [n for f in ours if f.base == base for n in ours[f]]
+    scopes = [f for f in theirs if f.base == base]
+    scopes.sort(key=lambda family: _first_of_scope(family.scope, wanted))
+    others = [name for family in scopes for name in theirs[family]]
+    if len(mine) == len(others):
+      aliases.update(zip(sorted(mine, key=wanted.index), others))
   return aliases
+
+
+def _first_of_scope(scope: str, wanted: list[str]) -> int:
+  """Where variables of a scope begin; a scope's power is not far from them."""
+  begins = (i for i, name in enumerate(wanted) if name.startswith(scope))
+  return next(begins, len(wanted))

@@ -31,6 +31,7 @@ class Saver(tf.compat.v1.train.Saver):
   """
 
   last_report: restoring.Report | None = None
+  _import_scope: str | None = None
 
   def restore(self, sess: tf.compat.v1.Session, save_path: str) -> None:
     """Restores variables that were saved.
@@ -68,8 +69,12 @@ class Saver(tf.compat.v1.train.Saver):
     saved = self._var_list
     others = []
     if saved is None:
-      saved = graph.get_collection(_Keys.GLOBAL_VARIABLES)
-      others = graph.get_collection(_Keys.SAVEABLE_OBJECTS)
+      scope = self._import_scope and self._import_scope + "/"
+      saved = graph.get_collection(_Keys.GLOBAL_VARIABLES, scope)
+      others = graph.get_collection(_Keys.SAVEABLE_OBJECTS, scope)
+      if scope:  # Which the checkpoint does not know.
+        targets = restoring.Targets(saved).parts
+        saved = {name[len(scope) :]: parts for name, parts in targets.items()}
     elif not isinstance(saved, dict):
       saved = list(saved)
       others = [s for s in saved if not _is_variable(s)]
@@ -156,7 +161,9 @@ def import_meta_graph(
   )
   if saver is None:
     return None
-  return Saver(saver_def=meta_graph.saver_def, name=import_scope)
+  saver = Saver(saver_def=saver.saver_def)
+  saver._import_scope = import_scope
+  return saver
 
 
 def _read_meta_graph(meta_graph_or_file: Any) -> tf.compat.v1.MetaGraphDef:

@@ -1,0 +1,570 @@
+"""Checkpoints restored into models that are not quite those that saved them."""
+
+import functools
+import json
+import os
+import pathlib
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+
+tf1 = tf.compat.v1
+_GOLDENS = sorted(
+  str(path.parent.relative_to(helpers.GOLDENS))
+  for case in ("session", "contrib")
+  for path in helpers.GOLDENS.glob(f"tf-*/{case}_*/expected.json")
+)
+_WAYS = {
+  "session": (
+    *("by_name", "by_saver", "by_names_of_objects", "by_object"),
+    *("from_fp32", "from_fp32_object", "as_other_kind"),
+    *("as_other_kind_object", "as_other_api", "by_meta_graph"),
+  ),
+  "contrib": ("by_name", "by_saver", "from_fp32", "as_other_api"),
+}
+
+
+@functools.cache
+def results(behavior):
+  """All goldens in one process, since starting TensorFlow takes longest."""
+  runner = os.path.join(os.path.dirname(__file__), "checkpoint_runner.py")
+  paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
+  return json.loads(helpers.run_python(runner, behavior, *paths, timeout=600))
+
+
+def ways(golden):
+  return _WAYS[golden.split("/")[1].split("_")[0]]
+
+
+@pytest.mark.parametrize("behavior", ["v1", "v2"])
+@pytest.mark.parametrize(
+  ("golden", "way"), [(g, way) for g in _GOLDENS for way in ways(g)]
+)
+def test_trains_on_as_recorded(golden, way, behavior):
+  result = results(behavior)[f"{helpers.GOLDENS / golden} {way}"]
+  assert not isinstance(result, str), result
+  rows, report = result
+  expected = json.loads(
+    (helpers.GOLDENS / golden / "expected.json").read_text()
+  )
+  expected_rows = expected["rows"][expected["steps_before"] :]
+  has_state = expected["kind"] != "fixed"
+  other = way.startswith(("as_other", "from_fp32"))
+  # Contrib's fixed scale leaves out what is not finite, compat.v1's does not.
+  inert = "other_kind" in way or ("other_api" in way and not has_state)
+  for row, expected_row in zip(rows, expected_rows):
+    if inert and (expected_row["poisoned"] or not np.isfinite(row["w"]).all()):
+      break
+    if not other:
+      for key in ("loss_scale", "good_steps", "bad_steps"):
+        assert row.get(key) == expected_row.get(key), (key, expected_row["i"])
+    assert row["global_step"] == expected_row["global_step"]
+    for key in ("w", "b"):
+      np.testing.assert_allclose(
+        row[key], expected_row[key], rtol=2e-5, atol=2e-7
+      )
+  if report and "from_fp32" in way and has_state:
+    fresh = {name.split("/")[-1] for name in report["initialized"]}
+    assert {"current_loss_scale", "good_steps"} <= fresh or (
+      fresh == {"loss_scale", "good_steps", "bad_steps"}
+    )
+  elif report and not (other and not has_state):
+    assert not report["initialized"]
+  if way == "as_other_api" and has_state:
+    # The state is taken over: what the first step makes of it differs by API.
+    before = expected["rows"][expected["steps_before"] - 1]
+    factors = (1, 0.5, 2, 4)
+    assert rows[0]["loss_scale"] in [before["loss_scale"] * f for f in factors]
+
+
+def variable(name, value, **kwargs):
+  return tf1.get_variable(
+    name, initializer=np.float32(value), use_resource=True, **kwargs
+  )
+
+
+def save(folder, build, name="model"):
+  """Saves what `build` makes, by name; returns the path."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    build()
+    session.run(tf1.global_variables_initializer())
+    return tf1.train.Saver().save(session, str(folder / name))
+
+
+@pytest.fixture
+def path(tmp_path):
+  return save(tmp_path, lambda: (variable("dense/kernel", [1, 2]), dynamic()))
+
+
+def dynamic(value=64.0):
+  return tfl.DynamicLossScale(value)
+
+
+def test_a_variable_that_is_not_there(path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    kernel = variable("dense/kernel", [5, 5])
+    variable("dense/kernels", [1, 1])
+    scale = dynamic(2.0)
+    session.run(tf1.global_variables_initializer())
+    with pytest.raises(checkpoint.CheckpointError) as error:
+      checkpoint.restore(session, path)
+    message = str(error.value)
+    assert "dense/kernels (nearest: dense/kernel" in message
+    assert "nothing was restored" in message and "\n" not in message
+    assert session.run(kernel).tolist() == [5, 5]
+    assert session.run(scale()) == 2.0
+
+
+@pytest.mark.parametrize(
+  ("value", "what"), [([[1.0, 2.0]], "[1, 2]"), ([1.0, 2.0, 3.0], "[3]")]
+)
+def test_another_shape(path, value, what):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variable("dense/kernel", value)
+    with pytest.raises(checkpoint.CheckpointError) as error:
+      checkpoint.restore(session, path)
+    assert f"dense/kernel is float32 {what} but float32 [2]" in str(error.value)
+
+
+def test_another_dtype(path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    tf1.get_variable("dense/kernel", initializer=np.zeros(2, np.float16))
+    with pytest.raises(
+      checkpoint.CheckpointError, match=r"is float16 \[2\] but"
+    ):
+      checkpoint.restore(session, path)
+
+
+def test_the_report(path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variable("dense/kernel", [5, 5])
+    report = checkpoint.restore(session, path)
+  assert report.restored == {"dense/kernel": "dense/kernel"}
+  assert report.unused == ("current_loss_scale", "good_steps")
+  assert "1 restored" in str(report) and "good_steps unused" in str(report)
+
+
+def adam_on(scopes, resource=True, what=None):
+  """An Adam with a loss scale in each scope."""
+  what = what or (
+    lambda opt, i: tfl.MixedPrecisionLossScaleOptimizer(opt, dynamic(2.0**i))
+  )
+  for i, scope in enumerate(scopes, 3):
+    with tf1.variable_scope(scope):
+      w = tf1.get_variable("w", [2], use_resource=resource)
+      opt = what(tf1.train.AdamOptimizer(0.1, beta1=0.5 + i / 100), i)
+      opt.minimize(tf.reduce_sum(w), var_list=[w])
+
+
+@pytest.mark.parametrize("scoped", [False, True])
+@pytest.mark.parametrize("source", ["v1", "v2", "contrib", "fp32"])
+@pytest.mark.parametrize("target", ["v1", "v2", "contrib", "fp32"])
+def test_several_optimizers(scoped, source, target, tmp_path):
+  """Each gets its own powers, whatever they are called here and there."""
+  kinds = {
+    "v1": None,
+    "v2": None,
+    "contrib": lambda opt, i: tfl.contrib.LossScaleOptimizer(
+      opt, tfl.contrib.ExponentialUpdateLossScaleManager(2.0**i, 4)
+    ),
+    "fp32": lambda opt, i: opt,
+  }
+
+  def build(kind):
+    with tf1.variable_scope("net") if scoped else tf1.variable_scope(""):
+      if scoped:
+        adam_on(["gen", "disc", "other"], what=kinds[kind])
+      else:
+        adam_on(["gen", "disc", "other"], what=kinds[kind])
+
+  with helpers.control_flow(source == "v2"):
+    path = save(tmp_path, lambda: build(source))
+  with helpers.control_flow(target == "v2"), tf.Graph().as_default():
+    build(target)
+    names = {v.op.name: v for v in tf1.global_variables()}
+    with tf1.Session() as session:
+      report = checkpoint.restore(session, path)
+      values = session.run(names)
+  powers = sorted(
+    float(value) for name, value in values.items() if "beta1_power" in name
+  )
+  np.testing.assert_allclose(powers, [0.53, 0.54, 0.55], rtol=1e-6)
+  expected = {"gen": 0.53, "disc": 0.54, "other": 0.55}
+  by_number = {
+    "beta1_power": 0.53,
+    "beta1_power_1": 0.54,
+    "beta1_power_2": 0.55,
+  }
+  for name in values:
+    if "beta1_power" in name:
+      scope, _, last = name.replace("net/", "").rpartition("/")
+      power = expected[scope.split("/")[0]] if scope else by_number[last]
+      assert values[name] == np.float32(power), (name, report)
+  if source != "fp32" and target != "fp32":
+    assert not report.initialized
+    for name in values:
+      if name.endswith("loss_scale"):
+        scope = name.replace("net/", "").split("/")[0]
+        expected = {"gen": 8, "disc": 16, "other": 32}[scope]
+        assert values[name] == expected
+  elif target != "fp32":
+    assert len(report.initialized) == (9 if target == "contrib" else 6)
+
+
+@pytest.mark.parametrize("target", [False, True])
+def test_several_optimizers_in_one_scope(target, tmp_path):
+  def build():
+    for i in range(3):
+      w = tf1.get_variable(f"w{i}", [2], use_resource=True)
+      opt = tf1.train.AdamOptimizer(0.1, beta1=0.5 + i / 100)
+      opt = tfl.MixedPrecisionLossScaleOptimizer(opt, dynamic(2.0 ** (i + 3)))
+      opt.minimize(tf.reduce_sum(w), var_list=[w])
+
+  with helpers.control_flow(not target):
+    path = save(tmp_path, build)
+  with helpers.control_flow(target), tf.Graph().as_default():
+    build()
+    with tf1.Session() as session:
+      checkpoint.restore(session, path)
+      got = session.run(
+        [v for v in tf1.global_variables() if "beta1_power" in v.op.name]
+      )
+      scales = session.run(
+        [v for v in tf1.global_variables() if "loss_scale" in v.op.name]
+      )
+  np.testing.assert_allclose(got, [0.5, 0.51, 0.52], rtol=1e-6)
+  assert scales == [8, 16, 32]
+
+
+def test_a_part_of_several_is_not_guessed(tmp_path):
+  """With fewer optimizers here than there, which is whose does not show."""
+  with helpers.control_flow(False):
+    path = save(tmp_path, lambda: adam_on(["a", "b"]))
+  with helpers.control_flow(True), tf.Graph().as_default():
+    with tf1.variable_scope("c"):
+      adam_on(["a"])
+    error = pytest.raises(checkpoint.CheckpointError, match="beta1_power")
+    with tf1.Session() as session, error:
+      checkpoint.restore(session, path)
+
+
+def test_weights_alone(tmp_path):
+  path = save(tmp_path, lambda: (adam_on(["net"]), step()))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    adam_on(["net"], what=lambda opt, i: tf1.train.MomentumOptimizer(1.0, 0.9))
+    tf1.train.get_or_create_global_step()
+    report = checkpoint.restore(session, path, what="weights")
+    assert list(report.restored) == ["net/w"]
+    assert set(report.initialized) == {"net/net/w/Momentum", "global_step"}
+    assert not session.run(tf1.report_uninitialized_variables()).size
+
+
+def step():
+  tf1.train.get_or_create_global_step(tf1.get_default_graph())
+
+
+def test_another_optimizer(tmp_path):
+  path = save(tmp_path, lambda: (adam_on(["net"]), step()))
+
+  def momentum(opt, i):
+    del opt, i
+    inner = tf1.train.MomentumOptimizer(1.0, 0.9)
+    return tfl.MixedPrecisionLossScaleOptimizer(inner, dynamic(2.0))
+
+  with tf.Graph().as_default(), tf1.Session() as session:
+    adam_on(["net"], what=momentum)
+    tf1.train.get_or_create_global_step()
+    with pytest.raises(checkpoint.CheckpointError, match="Momentum"):
+      checkpoint.restore(session, path)
+    report = checkpoint.restore(session, path, what="all_but_optimizer")
+    assert set(report.initialized) == {"net/net/w/Momentum"}
+    scale = [v for v in tf1.global_variables() if "loss_scale" in v.op.name]
+    assert session.run(scale) == [8.0]
+    with pytest.raises(ValueError, match="what must be one of all, weights"):
+      checkpoint.restore(session, path, what="some")
+
+
+def test_partitioned_variables(tmp_path):
+  def build():
+    with tf1.variable_scope(
+      "", partitioner=tf1.fixed_size_partitioner(3), reuse=tf1.AUTO_REUSE
+    ):
+      embedding = tf1.get_variable(
+        "embedding", [7, 2], initializer=tf1.random_uniform_initializer()
+      )
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), dynamic()
+    )
+    opt.minimize(tf.reduce_sum(embedding.as_tensor()))
+    return embedding
+
+  with helpers.control_flow(False):
+    path = save(tmp_path, build)
+  value = tf.train.load_checkpoint(path).get_tensor("embedding")
+  with helpers.control_flow(True), tf.Graph().as_default():
+    embedding = build()
+    with tf1.Session() as session:
+      checkpoint.restore(session, path)
+      np.testing.assert_array_equal(session.run(embedding.as_tensor()), value)
+  assert checkpoint.describe(path).keys["embedding"].shape == (7, 2)
+  copy = str(tmp_path / "copy")
+  checkpoint.convert(path, copy, "saver-v2")
+  reader = tf.train.load_checkpoint(copy)
+  np.testing.assert_array_equal(reader.get_tensor("embedding"), value)
+
+
+def test_variables_with_one_initial_value(tmp_path):
+  def build():
+    initial = tf.ones([2])
+    return [tf1.Variable(initial, name=name) for name in "abc"]
+
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variables = build()
+    for i, v in enumerate(variables):
+      session.run(v.initializer, {v.initializer.inputs[1]: [i, i]})
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variables = build()
+    checkpoint.restore(session, path)
+    assert [v[0] for v in session.run(variables)] == [0, 1, 2]
+
+
+def test_names_given(path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    kernel = variable("layer/w", [5, 5])
+    variable("unrelated", [0])
+    checkpoint.restore(session, path, variables={"dense/kernel": kernel})
+    assert session.run(kernel).tolist() == [1, 2]
+    with pytest.raises(ValueError, match="Two variables are called"):
+      checkpoint.restore(session, path, variables=[kernel, kernel])
+
+
+def test_eagerly_by_name(path):
+  kernel = tf.Variable([5.0, 5.0], name="dense/kernel")
+  scale = dynamic(2.0)
+  objects = {"kernel": kernel, "scale": scale}
+  report = checkpoint.restore(None, path, objects)
+  assert kernel.numpy().tolist() == [1, 2] and float(scale()) == 64.0
+  assert len(report.restored) == 3
+  with pytest.raises(ValueError, match="needs the objects"):
+    checkpoint.restore(None, path)
+
+
+def test_a_keras_file():
+  h5 = helpers.GOLDENS / "tf-2.8.4" / "keras_policy_model" / "model.h5"
+  with pytest.raises(checkpoint.CheckpointError, match="load_model"):
+    checkpoint.restore(None, h5, {})
+
+
+def test_damaged_data_is_not_assigned(path):
+  data = f"{path}.data-00000-of-00001"
+  content = bytearray(pathlib.Path(data).read_bytes())
+  content[1] ^= 1
+  pathlib.Path(data).write_bytes(content)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    kernel = variable("dense/kernel", [5, 5])
+    scale = dynamic(2.0)
+    session.run(tf1.global_variables_initializer())
+    with pytest.raises(checkpoint.CheckpointError):
+      checkpoint.restore(session, path)
+    assert session.run(kernel).tolist() == [5, 5]
+    assert session.run(scale()) == 2.0
+
+
+_OPTIMIZERS = {
+  "plain": lambda: tf1.train.AdamOptimizer(0.1),
+  "dynamic": lambda: tfl.MixedPrecisionLossScaleOptimizer(
+    tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(8.0, 2)
+  ),
+  "fixed": lambda: tfl.MixedPrecisionLossScaleOptimizer(
+    tf1.train.AdamOptimizer(0.1), 4.0
+  ),
+  "contrib": lambda: tfl.contrib.LossScaleOptimizer(
+    tf1.train.AdamOptimizer(0.1),
+    tfl.contrib.ExponentialUpdateLossScaleManager(16.0, 2),
+  ),
+}
+
+
+def train_eagerly(kind, steps, restored=None):
+  """Trains; what was restored is there before or after the first step."""
+  w = tf.Variable([1.0, -1.0])
+  opt = _OPTIMIZERS[kind]()
+  root = tf.train.Checkpoint(optimizer=opt, w=w)
+  report = restored and checkpoint.restore(
+    None, restored, {"optimizer": opt, "w": w}
+  )
+  for _ in range(steps):
+    opt.minimize(lambda: tf.reduce_sum(w * w), var_list=[w])
+  return root, w, opt, report
+
+
+@pytest.mark.parametrize("source", list(_OPTIMIZERS))
+@pytest.mark.parametrize("target", list(_OPTIMIZERS))
+def test_eagerly_by_object(source, target, tmp_path):
+  root, *_ = train_eagerly(source, 3)
+  path = root.save(str(tmp_path / "ckpt"))
+  _, expected, opt, _ = train_eagerly(source, 8)
+  _, w, restored, report = train_eagerly(target, 5, path)
+  np.testing.assert_allclose(w.numpy(), expected.numpy(), rtol=1e-6)
+  dynamics = {"dynamic", "contrib"}
+  if {source, target} <= dynamics:
+    assert not report.initialized
+  elif target in dynamics:
+    assert len(report.initialized) == (2 if target == "dynamic" else 3)
+  if source in dynamics and target not in dynamics:
+    assert any("loss_scale" in key for key in report.unused)
+  del opt, restored
+
+
+def test_by_object_what_is_not_there(tmp_path):
+  root, *_ = train_eagerly("dynamic", 1)
+  path = root.save(str(tmp_path / "ckpt"))
+  w, other = tf.Variable([5.0, 5.0]), tf.Variable(1.0)
+  with pytest.raises(checkpoint.CheckpointError, match=r"ww .*nearest: w"):
+    checkpoint.restore(None, path, {"w": w, "ww": other})
+  assert w.numpy().tolist() == [5, 5]
+  checkpoint.restore(None, path, {"w": w})
+  assert w.numpy().tolist() != [5, 5]
+  with pytest.raises(ValueError, match="by name"):
+    checkpoint.restore(None, path, {"w": w}, what="weights")
+
+
+@pytest.mark.parametrize("how", ["function", "scaffold", "creator"])
+def test_monitored_sessions(how, tmp_path):
+  """One name is changed, and a run goes on in the other control flow."""
+
+  def run(v2, steps, session_of):
+    with helpers.control_flow(v2), tf.Graph().as_default():
+      global_step = tf1.train.get_or_create_global_step()
+      w = tf1.get_variable("w", initializer=[3.0, 4.0], use_resource=True)
+      opt = tfl.MixedPrecisionLossScaleOptimizer(
+        tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(8.0, 2)
+      )
+      train = opt.minimize(tf.reduce_sum(w * w), global_step)
+      fetches = [global_step, opt._loss_scale(), w]
+      with session_of(str(tmp_path)) as session:
+        for _ in range(steps):
+          session.run(train)
+        return session.run(fetches)
+
+  def plainly(folder):
+    return tf1.train.MonitoredTrainingSession(
+      checkpoint_dir=folder, save_checkpoint_steps=1, save_checkpoint_secs=None
+    )
+
+  def bridging(folder):
+    if how == "creator":
+      return tf1.train.MonitoredSession(
+        tf1.train.ChiefSessionCreator(
+          checkpoint.Scaffold(), checkpoint_dir=folder
+        )
+      )
+    make = (
+      checkpoint.MonitoredTrainingSession
+      if how == "function"
+      else functools.partial(
+        tf1.train.MonitoredTrainingSession, scaffold=checkpoint.Scaffold()
+      )
+    )
+    return make(checkpoint_dir=folder)
+
+  assert run(False, 3, plainly)[:2] == [3, 16.0]
+  with pytest.raises(tf.errors.NotFoundError):
+    run(True, 1, plainly)
+  steps, scale, w = run(True, 3, bridging)
+  assert (steps, scale) == (6, 64.0)
+  _, _, expected = run_anew(6)
+  np.testing.assert_allclose(w, expected, rtol=1e-6)
+
+
+def run_anew(steps):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    global_step = tf1.train.get_or_create_global_step()
+    w = tf1.get_variable("w", initializer=[3.0, 4.0], use_resource=True)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(8.0, 2)
+    )
+    train = opt.minimize(tf.reduce_sum(w * w), global_step)
+    session.run(tf1.global_variables_initializer())
+    for _ in range(steps):
+      session.run(train)
+    return session.run([global_step, opt._loss_scale(), w])
+
+
+def test_a_saver_without_need_of_bridges_is_tensorflows(path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    kernel = variable("dense/kernel", [5, 5])
+    scale = dynamic(2.0)
+    saver = checkpoint.Saver()
+    saver.restore(session, path)
+    assert saver.last_report is None
+    assert session.run(kernel).tolist() == [1, 2]
+    assert session.run(scale()) == 64.0
+    with pytest.raises(ValueError, match="None"):
+      saver.restore(session, None)
+
+
+def test_a_saver_of_some_variables(path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    kernel = variable("kernel", [5, 5])
+    variable("unrelated", [0])
+    saver = checkpoint.Saver({"dense/kernel": kernel})
+    saver.restore(session, path)
+    assert session.run(kernel).tolist() == [1, 2]
+    scale = tfl.DynamicLossScale(2.0)
+    checkpoint.Saver([*scale._weights.values()]).restore(session, path)
+    assert session.run(scale()) == 64.0
+
+
+def test_a_saver_of_more_than_variables(tmp_path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    with helpers.control_flow(False):
+      adam_on(["net"])
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with helpers.control_flow(True), tf.Graph().as_default():
+    adam_on(["net"])
+    dataset = tf1.data.make_initializable_iterator(tf.data.Dataset.range(3))
+    tf1.add_to_collection(
+      tf1.GraphKeys.SAVEABLE_OBJECTS,
+      tf.data.experimental.make_saveable_from_iterator(dataset),
+    )
+    error = pytest.raises(checkpoint.CheckpointError, match="Iterator")
+    with tf1.Session() as session, error:
+      checkpoint.Saver().restore(session, path)
+
+
+@pytest.mark.parametrize("scope", [None, "imported"])
+def test_import_meta_graph(scope):
+  """One that TensorFlow itself cannot import."""
+  golden = helpers.GOLDENS / "tf-2.4.4" / "session_v2_behavior_adam"
+  path = str(golden / "model.ckpt-10")
+  with tf.Graph().as_default(), pytest.raises(KeyError):
+    tf1.train.import_meta_graph(path + ".meta")
+  with tf.Graph().as_default(), tf1.Session() as session:
+    saver = checkpoint.import_meta_graph(path + ".meta", import_scope=scope)
+    saver.restore(session, path)
+    prefix = f"{scope}/" if scope else ""
+    read = f"{prefix}current_loss_scale/Read/ReadVariableOp:0"
+    assert session.run(read) == 16384.0
+
+
+@pytest.mark.parametrize(
+  ("content", "what"), [(None, "No such file"), (b"text", "no MetaGraph")]
+)
+def test_no_meta_graph(content, what, tmp_path):
+  path = tmp_path / "x.meta"
+  if content:
+    path.write_bytes(content)
+  with pytest.raises(checkpoint.CheckpointError, match=what):
+    checkpoint.import_meta_graph(path)
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,327 @@
+"""What a checkpoint is said to be: for goldens, what `expected.json` has."""
+
+import json
+import os
+import shutil
+import zipfile
+
+import helpers
+import pytest
+import tensorflow as tf
+
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale import cli
+
+tf1 = tf.compat.v1
+_GOLDENS = sorted(
+  str(path.parent.relative_to(helpers.GOLDENS))
+  for path in helpers.GOLDENS.glob("tf-*/*/expected.json")
+)
+_INNER = {
+  "adam": "Adam",
+  "momentum": "Momentum",
+  "rmsprop": "RMSProp",
+  "sgd": "SGD",
+}
+
+
+def golden(name):
+  folder = helpers.GOLDENS / name
+  return folder, json.loads((folder / "expected.json").read_text())
+
+
+def of(case):
+  return [name for name in _GOLDENS if f"/{case}_" in name]
+
+
+def assert_state(description, expected):
+  row = expected["rows"][expected["steps_before"] - 1]
+  assert description.step == row.get("global_step", row.get("iterations"))
+  if expected["kind"] == "fixed":
+    assert description.loss_scales == ()
+    return
+  (state,) = description.loss_scales
+  assert state.value == row["loss_scale"]
+  assert state.good_steps == row["good_steps"]
+  assert state.bad_steps == row.get("bad_steps")
+  assert state.initial is None
+
+
+@pytest.mark.parametrize("name", of("session"))
+def test_session_by_name(name):
+  folder, expected = golden(name)
+  d = checkpoint.describe(folder)
+  assert d.kind == "saver" and d.checked
+  assert d.path == tf1.train.latest_checkpoint(str(folder))
+  assert d.release == f"TensorFlow {name.split('/')[0][3:]}"
+  assert d.inner_optimizer == _INNER[expected["inner"]]
+  assert_state(d, expected)
+  assert sorted(d.keys) == expected["variables"]
+  scope = f"{expected['scope']}/" if expected.get("scope") else ""
+  if expected["kind"] == "fixed":
+    assert d.api is None
+  else:
+    assert d.api == "compat.v1"
+    assert d.loss_scales[0].names == (
+      scope + "current_loss_scale",
+      scope + "good_steps",
+    )
+    # TensorFlow 1.14 built its conds the old way even in version 2's behaviour.
+    v2 = expected.get("v2_behavior") and "tf-1.14" not in name
+    assert d.control_flow == ("v2" if v2 else "v1")
+
+
+@pytest.mark.parametrize("name", of("session"))
+def test_session_by_object(name):
+  folder, expected = golden(name)
+  d = checkpoint.describe(folder / expected["object_path"])
+  assert (d.kind, d.api) == ("object", "compat.v1")
+  assert d.inner_optimizer == _INNER[expected["inner"]]
+  assert_state(d, expected)
+
+
+@pytest.mark.parametrize("name", of("contrib"))
+def test_contrib(name):
+  folder, expected = golden(name)
+  d = checkpoint.describe(folder)
+  assert (d.kind, d.api, d.control_flow) == ("saver", "contrib", "v1")
+  assert d.inner_optimizer == _INNER[expected["inner"]]
+  assert_state(d, expected)
+
+
+@pytest.mark.parametrize(
+  "name", [name for name in of("keras") if "policy" not in name]
+)
+def test_keras_objects(name):
+  folder, expected = golden(name)
+  d = checkpoint.describe(folder / expected["object_path"])
+  old = name.startswith(("tf-1.", "tf-2.0", "tf-2.1", "tf-2.2"))
+  if expected["kind"] != "fixed" or old:
+    assert d.api == ("Keras <=2.2" if old else "Keras 2.3+")
+  assert d.kind == "object"
+  assert d.inner_optimizer == _INNER[expected["inner"]]
+  assert_state(d, expected)
+
+
+@pytest.mark.parametrize(
+  "name", [name for name in of("keras") if "policy" in name]
+)
+def test_keras_models(name):
+  folder, expected = golden(name)
+  old = name.startswith(("tf-1.", "tf-2.0"))
+  api = "Keras <=2.2" if old else "Keras 2.3+"
+  weights = checkpoint.describe(folder / "weights" / "ckpt")
+  forms = {"object": weights}
+  if (folder / "saved_model").exists():
+    forms["saved_model"] = checkpoint.describe(folder / "saved_model")
+    release = forms["saved_model"].release
+    assert release == f"TensorFlow {name.split('/')[0][3:]}"
+  for kind, d in forms.items():
+    assert (d.kind, d.api, d.inner_optimizer) == (kind, api, "SGD")
+    assert d.step == 12
+    (state,) = d.loss_scales
+    assert (state.value, state.good_steps) == (expected["loss_scale"], 0)
+  h5 = checkpoint.describe(folder / "model.h5")
+  assert h5.kind == "keras_h5" and not h5.checked
+  if h5.api:  # That of 1.15 has nothing in it: saving had failed half-way.
+    assert (h5.api, h5.inner_optimizer) == (api, "SGD")
+    assert h5.step == 12
+    (state,) = h5.loss_scales
+    assert state.value is None and state.initial == 512.0
+
+
+def test_there_are_goldens():
+  assert len(_GOLDENS) >= 40
+
+
+def make_gan(mode_v2):
+  """A generator and a discriminator, each with a loss scale of its own."""
+  with helpers.control_flow(mode_v2), tf.Graph().as_default() as graph:
+    for scope, value in (("gen", 8.0), ("disc", 64.0)):
+      with tf1.variable_scope(scope):
+        w = tf1.get_variable("w", [2], use_resource=True)
+        opt = helpers.OWN.MixedPrecisionLossScaleOptimizer(
+          tf1.train.AdamOptimizer(0.1), helpers.OWN.DynamicLossScale(value)
+        )
+        opt.minimize(tf.reduce_sum(w), var_list=[w])
+    saver = tf1.train.Saver()
+  return graph, saver
+
+
+@pytest.mark.parametrize("mode_v2", [False, True])
+def test_several_loss_scales(mode_v2, tmp_path):
+  graph, saver = make_gan(mode_v2)
+  with tf1.Session(graph=graph) as session:
+    with graph.as_default():
+      session.run(tf1.global_variables_initializer())
+    path = saver.save(session, str(tmp_path / "gan"), 7)
+  d = checkpoint.describe(tmp_path)
+  assert {s.names[0]: s.value for s in d.loss_scales} == {
+    "gen/current_loss_scale": 8.0,
+    "disc/current_loss_scale": 64.0,
+  }
+  assert d.control_flow == ("v2" if mode_v2 else "v1")
+  assert d.step == 7  # By the name: it has no global step.
+  assert d == checkpoint.describe(path)
+
+
+def test_several_in_a_scope(tmp_path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    for value in (2.0, 4.0, 8.0):
+      helpers.OWN.DynamicLossScale(value)
+    tf1.get_variable("current_loss_scale_again", [3])
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  d = checkpoint.describe(path)
+  assert [(s.value, s.names[1]) for s in d.loss_scales] == [
+    (2.0, "good_steps"),
+    (4.0, "good_steps_1"),
+    (8.0, "good_steps_2"),
+  ]
+
+
+def save_by_keras():
+  """In a process of its own: Keras is chosen for a whole process."""
+  folder, generation = os.environ["FOLDER"], os.environ["GENERATION"]
+  keras = tf.keras
+  keras.mixed_precision.set_global_policy("mixed_float16")
+  model = keras.Sequential([keras.layers.Dense(3, input_shape=(4,))])
+  optimizers = keras.optimizers
+  if generation == "legacy":
+    optimizers = optimizers.legacy
+  model.compile(optimizers.Adam(0.01), "mse")
+  model.fit(tf.ones([64, 4]), tf.ones([64, 3]), batch_size=8, verbose=0)
+  optimizer = model.optimizer
+  if generation == "3":
+    optimizer.dynamic_scale.assign(32.0)
+  tf.train.Checkpoint(model=model, optimizer=optimizer).write(f"{folder}/ckpt")
+  model.save(f"{folder}/model.h5")
+  model.save(f"{folder}/model.keras", save_format="keras") if (
+    generation != "3"
+  ) else model.save(f"{folder}/model.keras")
+
+
+@pytest.mark.parametrize("generation", ["legacy", "newer", "3"])
+def test_todays_keras(generation, tmp_path):
+  if generation == "3" and helpers.RELEASE < (2, 16):
+    pytest.skip("Keras 3 is not TensorFlow's before 2.16")
+  legacy = "1" if generation != "3" and helpers.RELEASE > (2, 15) else "0"
+  helpers.run_alone(
+    save_by_keras,
+    FOLDER=str(tmp_path),
+    GENERATION=generation,
+    TF_USE_LEGACY_KERAS=legacy,
+  )
+  api = {"legacy": "Keras 2.3+", "newer": "Keras 2.11+", "3": "Keras 3"}
+  d = checkpoint.describe(tmp_path / "ckpt")
+  assert (d.kind, d.api, d.inner_optimizer) == (
+    "object",
+    api[generation],
+    "Adam",
+  )
+  (state,) = d.loss_scales
+  assert state.good_steps is not None and d.step
+  step = d.step
+  for name, kind in (("model.h5", "keras_h5"), ("model.keras", "keras")):
+    d = checkpoint.describe(tmp_path / name)
+    assert (d.kind, d.api) == (kind, api[generation])
+    if generation == "3":
+      assert [s.value for s in d.loss_scales] == [32.0]
+      assert d.step == step
+  with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
+    archive.writestr("metadata.json", "[1]")
+    archive.writestr("config.json", "{}")
+  with pytest.raises(checkpoint.CheckpointError, match="no JSON object"):
+    checkpoint.describe(tmp_path / "model.keras")
+
+
+def test_all_ways_to_name_one(tmp_path):
+  source = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
+  folder = tmp_path / "moved"
+  shutil.copytree(source, folder)
+  expected = checkpoint.describe(folder / "model.ckpt-10")
+  for name in ("", ".index", ".meta", ".data-00000-of-00001"):
+    assert checkpoint.describe(f"{folder}/model.ckpt-10{name}") == expected
+  assert checkpoint.describe(folder) == expected
+  # Where it was written is not where it is.
+  (folder / "checkpoint").write_text(
+    'model_checkpoint_path: "/gone/train/model.ckpt-10"\n'
+  )
+  assert checkpoint.describe(folder) == expected
+  (folder / "checkpoint").unlink()
+  for path in list(folder.glob("model.ckpt-10.*")):
+    shutil.copy(path, str(path).replace("-10.", "-9."))
+  assert checkpoint.describe(folder) == expected
+  (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-11"\n')
+  with pytest.raises(checkpoint.CheckpointError, match="ckpt-11"):
+    checkpoint.describe(folder)
+
+
+def test_it_needs_no_tensorflow():
+  path = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
+  code = f"""
+import sys
+from tf_compat_lossscale import cli
+assert cli.main(["inspect", {str(path)!r}]) == 0
+assert not [name for name in sys.modules if name.startswith("tensorflow")]
+"""
+  assert "16384" in helpers.run_python("-c", code)
+
+
+def test_inspect_in_text(capsys):
+  path = helpers.GOLDENS / "tf-1.15.5" / "contrib_exponential"
+  assert cli.main(["inspect", "--keys", str(path)]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert "written by: contrib, TensorFlow 1.15.5" in lines
+  expected = "8192, 3 good steps, 1 bad steps (loss_scale, good_steps, bad_ste"
+  assert any(line.startswith(f"loss scale: {expected}") for line in lines)
+  assert "  w: float32 [4, 3]" in lines
+  assert lines[-9].startswith("today: Restore it")
+
+
+def test_inspect_in_json(capsys):
+  paths = [
+    str(helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"),
+    "nowhere",
+    str(helpers.GOLDENS / "tf-2.8.4" / "keras_policy_model" / "model.h5"),
+  ]
+  assert cli.main(["inspect", "--format=json", "--keys", *paths]) == 2
+  out, err = capsys.readouterr()
+  assert err.startswith("tf-lossscale inspect: nowhere: no such")
+  first, second = json.loads(out)
+  assert first["loss_scales"][0]["value"] == 16384.0
+  assert first["keys"]["w"] == {"dtype": "float32", "shape": [4, 3]}
+  assert second["loss_scales"][0]["initial"] == 512.0
+
+
+def test_a_scale_that_has_run_away(tmp_path, capsys):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    scale = helpers.OWN.DynamicLossScale(8.0)
+    session.run(scale._current_loss_scale.assign(float("inf")))
+    session.run(scale._num_good_steps.initializer)
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  assert "--reset" in checkpoint.describe(path).advice
+  assert cli.main(["inspect", "--format=json", path]) == 0
+  report = json.loads(capsys.readouterr().out)
+  assert report[0]["loss_scales"][0]["value"] == "inf"
+
+
+def test_a_terminal_gets_a_table():
+  import pty
+
+  path = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
+  written = []
+
+  def read(descriptor):
+    data = os.read(descriptor, 1024)
+    written.append(data)
+    return data
+
+  command = [os.sys.executable, "-m", "tf_compat_lossscale", "inspect"]
+  assert pty.spawn([*command, str(path)], read) == 0
+  text = b"".join(written).decode()
+  assert "16384" in text and "\x1b[1m" in text
+
+
+if __name__ == "__main__":
+  helpers.main()
