@@ -203,7 +203,7 @@ def test_several_optimizers(scoped, source, target, tmp_path):
   for name in values:
     if "beta1_power" in name:
       scope, _, last = name.replace("net/", "").rpartition("/")
-      power = expected[scope.split("/")[0]] if scope else by_number[last]
+      power = expected[scope.split("/")[0]] if scope else by_number[last[6:]]
       assert values[name] == np.float32(power), (name, report)
   if source != "fp32" and target != "fp32":
     assert not report.initialized

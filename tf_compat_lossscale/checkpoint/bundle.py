@@ -199,6 +199,11 @@ class Bundle:
     """The bytes of all tensors."""
     return sum(entry.size for entry in self.entries.values())
 
+  @property
+  def is_small(self) -> bool:
+    """Whether it is read through at sight."""
+    return self.size <= CHECKED_AT_SIGHT
+
   def __contains__(self, name: str) -> bool:
     return name.encode("utf-8") in self.entries
 
@@ -275,11 +280,10 @@ class Bundle:
     Raises:
       CheckpointError: Some fail.
     """
-    by_tensorflow = self.size > CHECKED_AT_SIGHT
     for key, entry in self.entries.items():
       if entry.slices:  # The slices have entries of their own.
         continue
-      if by_tensorflow and entry.size > _LARGE and not key.startswith(b"\0"):
+      if not self.is_small and entry.size > _LARGE and not key.startswith(b"\0"):
         self._check_by_tensorflow(key.decode("utf-8"))
       else:
         self.read(entry)

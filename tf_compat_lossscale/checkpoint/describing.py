@@ -15,7 +15,6 @@ from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
-from tf_compat_lossscale.checkpoint.bundle import CHECKED_AT_SIGHT
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
@@ -61,7 +60,7 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     return _keras_files.describe(found.path, found.kind)
   bundle = Bundle(found.path)
-  checked = verify or bundle.size <= CHECKED_AT_SIGHT
+  checked = verify or bundle.is_small
   if checked:
     bundle.check()
   if OBJECT_GRAPH in bundle:

@@ -1,0 +1,525 @@
+"""Checkpoints converted: what changes, what does not, and what is refused."""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale import cli
+from tf_compat_lossscale.checkpoint import bundle
+from tf_compat_lossscale.checkpoint import converting
+
+tf1 = tf.compat.v1
+_SAVER_GOLDENS = sorted(
+  path.parent
+  for case in ("session", "contrib")
+  for path in helpers.GOLDENS.glob(f"tf-*/{case}_*/expected.json")
+)
+_OBJECT_GOLDENS = sorted(
+  pathlib.Path(str(path)[: -len(".index")])
+  for pattern in ("*/object/ckpt-1.index", "*/weights/ckpt.index")
+  for path in helpers.GOLDENS.glob(f"tf-*/{pattern}")
+)
+_STATE = {"loss_scale", "current_loss_scale", "good_steps", "bad_steps"}
+
+
+def name_of(path):
+  return str(path.relative_to(helpers.GOLDENS))
+
+
+def contents(path):
+  """Key -> (dtype, shape, bytes), as TensorFlow reads them."""
+  reader = tf.train.load_checkpoint(str(path))
+  dtypes = reader.get_variable_to_dtype_map()
+  result = {}
+  for key, shape in reader.get_variable_to_shape_map().items():
+    value = reader.get_tensor(key)
+    data = value if isinstance(value, bytes) else value.tobytes()
+    result[key] = (dtypes[key], tuple(shape), data)
+  return result
+
+
+def without_state(tensors):
+  """All but loss scales and the graph of objects; conds do not matter."""
+  return {
+    key.replace("cond_1/", "").replace("cond/", ""): value
+    for key, value in tensors.items()
+    if not _STATE & set(key.split("/")) and key != bundle.OBJECT_GRAPH
+  }
+
+
+@pytest.mark.parametrize("golden", _SAVER_GOLDENS, ids=name_of)
+@pytest.mark.parametrize("middle", ["contrib", "saver-v2"])
+def test_there_and_back(golden, middle, tmp_path):
+  before = contents(checkpoint.describe(golden).path)
+  checkpoint.convert(golden, tmp_path / "middle", middle)
+  checkpoint.convert(tmp_path / "middle", tmp_path / "back", "saver")
+  after = contents(tmp_path / "back")
+  assert without_state(after) == without_state(before)
+  if "contrib" not in golden.name and "fixed" not in golden.name:
+    assert after == before or "v2_behavior" in golden.name
+  assert without_state(contents(tmp_path / "middle")) == without_state(before)
+
+
+@pytest.mark.parametrize("golden", _SAVER_GOLDENS, ids=name_of)
+@pytest.mark.parametrize("layout", ["saver", "saver-v2", "contrib", "fp32"])
+def test_names_are_those_of_that_api(golden, layout, tmp_path):
+  """A plain Saver of a model of that kind restores what was converted."""
+  expected = json.loads((golden / "expected.json").read_text())
+  checkpoint.convert(golden, tmp_path / "new", layout)
+  d = checkpoint.describe(tmp_path / "new")
+  old = checkpoint.describe(golden)
+  dynamic = bool(old.loss_scales) and layout != "fp32"
+  assert bool(d.loss_scales) == dynamic
+  if dynamic:
+    assert d.api == ("contrib" if layout == "contrib" else "compat.v1")
+    assert d.loss_scales[0].value == old.loss_scales[0].value
+    assert d.loss_scales[0].good_steps == old.loss_scales[0].good_steps
+  import golden_runner
+
+  kind = {
+    "api": "contrib" if layout == "contrib" else "compat.v1",
+    "kind": "dynamic" if dynamic else "fixed",
+    "increment_period": 3,
+  }
+  if not dynamic:
+    kind["api"] = "compat.v1"
+  resource = {"use_resource": layout == "saver-v2"}
+  model = expected | kind | resource
+  with (
+    helpers.control_flow(layout == "saver-v2"),
+    tf.Graph().as_default(),
+    tf1.Session() as session,
+  ):
+    golden_runner.Model(model)
+    tf1.train.Saver().restore(session, str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("path", _OBJECT_GOLDENS, ids=name_of)
+def test_objects_without_loss_scale(path, tmp_path):
+  done = checkpoint.convert(path, tmp_path / "fp32", "fp32")
+  before, after = contents(path), contents(tmp_path / "fp32")
+  dropped = {key for key in before if "/loss_scale/" in key}
+  assert set(done.dropped) == dropped == set(before) - set(after)
+  for key in set(after) - {bundle.OBJECT_GRAPH}:
+    assert after[key] == before[key], key
+  assert not checkpoint.describe(tmp_path / "fp32").loss_scales
+
+
+@pytest.mark.parametrize(
+  "path",
+  [p for p in _OBJECT_GOLDENS if "session" in str(p) and "adam" in str(p)],
+  ids=name_of,
+)
+def test_objects_without_loss_scale_restore(path, tmp_path):
+  """Into the optimizer itself, with nothing left over."""
+  checkpoint.convert(path, tmp_path / "fp32", "fp32")
+  expected = contents(path)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable("w", [4, 3], use_resource=True)
+    b = tf1.get_variable("b", [3], use_resource=True)
+    step = tf1.train.get_or_create_global_step()
+    opt = tf1.train.AdamOptimizer(0.01)
+    opt.minimize(tf.reduce_sum(w) + tf.reduce_sum(b), step)
+    root = tf.train.Checkpoint(optimizer=opt, w=w, b=b, global_step=step)
+    status = root.restore(str(tmp_path / "fp32"))
+    status.assert_consumed()
+    status.initialize_or_restore(session)
+    for value, key in (
+      (
+        (w, "w"),
+        (opt.get_slot(w, "v"), "w/.OPTIMIZER_SLOT/optimizer/base_optimizer/v"),
+        (opt._beta1_power, "optimizer/base_optimizer/beta1_power"),
+      )
+      if hasattr(opt, "_beta1_power")
+      else (
+        (w, "w"),
+        (opt.get_slot(w, "v"), "w/.OPTIMIZER_SLOT/optimizer/base_optimizer/v"),
+      )
+    ):
+      data = session.run(value).tobytes()
+      assert data == expected[f"{key}/.ATTRIBUTES/VARIABLE_VALUE"][2]
+
+
+@pytest.mark.parametrize(
+  "path", [p for p in _OBJECT_GOLDENS if "keras" in str(p)], ids=name_of
+)
+def test_keras2(path, tmp_path):
+  checkpoint.convert(path, tmp_path / "new", "keras2")
+  d = checkpoint.describe(tmp_path / "new")
+  old = checkpoint.describe(path)
+  assert d.kind == "object" and not any("base_opt" in key for key in d.keys)
+  assert d.loss_scales == old.loss_scales and d.step == old.step
+  before = {k: v for k, v in contents(path).items() if k[0] != "_"}
+  after = {k: v for k, v in contents(tmp_path / "new").items() if k[0] != "_"}
+  assert {
+    k.replace("base_optimizer/", ""): v for k, v in before.items()
+  } == after
+
+
+def restore_by_keras():
+  """In a process of its own; the names of Keras 2 are today's own."""
+  keras = tf.keras
+  model = keras.Sequential(
+    [keras.layers.InputLayer((4,)), keras.layers.Dense(3, name="dense")]
+  )
+  optimizer = keras.mixed_precision.LossScaleOptimizer(
+    keras.optimizers.legacy.Adam(0.5), initial_scale=2.0
+  )
+  status = tf.train.Checkpoint(model=model, optimizer=optimizer).restore(
+    os.environ["CHECKPOINT"]
+  )
+  grads = [tf.zeros_like(v) for v in model.trainable_variables]
+  optimizer.apply_gradients(zip(grads, model.trainable_variables))
+  status.assert_consumed()
+  assert float(optimizer.loss_scale) == 16384.0
+  assert int(optimizer.iterations) == int(os.environ["STEPS"]) + 1
+
+
+@pytest.mark.parametrize("source", ["objects", "names"])
+def test_keras_itself_restores_that(source, tmp_path):
+  golden = helpers.GOLDENS / "tf-2.0.4" / "keras_dynamic_adam"
+  path = golden / "object" / "ckpt-1"
+  new = str(tmp_path / "new")
+  if source == "objects":
+    checkpoint.convert(path, new, "keras2")
+  else:
+    with helpers.control_flow(False), tf.Graph().as_default():
+      with tf1.variable_scope("dense"):
+        kernel = tf1.get_variable("kernel", [4, 3])
+        bias = tf1.get_variable("bias", [3])
+      opt = tfl.MixedPrecisionLossScaleOptimizer(
+        tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(2.0**14)
+      )
+      step = tf1.train.get_or_create_global_step()
+      opt.minimize(tf.reduce_sum(kernel) + tf.reduce_sum(bias), step)
+      with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        session.run(step.assign(10))
+        names = tf1.train.Saver().save(session, str(tmp_path / "names"))
+    checkpoint.convert(names, new, "keras2", template=path)
+    reader, old = tf.train.load_checkpoint(new), tf.train.load_checkpoint(names)
+    np.testing.assert_array_equal(
+      reader.get_tensor(
+        "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
+      ),
+      old.get_tensor("dense/kernel"),
+    )
+  legacy = "1" if helpers.RELEASE > (2, 15) else "0"
+  helpers.run_alone(
+    restore_by_keras, CHECKPOINT=new, STEPS="10", TF_USE_LEGACY_KERAS=legacy
+  )
+
+
+@pytest.mark.parametrize(
+  "path", [p for p in _OBJECT_GOLDENS if "session" in str(p)], ids=name_of
+)
+def test_names_into_objects(path, tmp_path):
+  """With the graph of another checkpoint of the model, all is as it was."""
+  before = contents(path)
+  checkpoint.convert(path, tmp_path / "names", "saver")
+  done = checkpoint.convert(
+    tmp_path / "names", tmp_path / "objects", "object", template=path
+  )
+  after = contents(tmp_path / "objects")
+  assert after == before
+  counter = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
+  assert done.added == (counter,) and not done.dropped
+  assert checkpoint.describe(tmp_path / "names").kind == "saver"
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("golden", _SAVER_GOLDENS, ids=name_of)
+def test_the_scale_is_set(golden, reset, tmp_path):
+  how = {"reset": True} if reset else {"set_loss_scale": 2.0**20}
+  done = checkpoint.convert(golden, tmp_path / "new", "saver", **how)
+  (state,) = checkpoint.describe(tmp_path / "new").loss_scales
+  assert state.value == (2.0**15 if reset else 2.0**20)
+  assert state.good_steps == 0
+  assert {name.split("/")[-1] for name in done.changed} <= _STATE
+  before = without_state(contents(checkpoint.describe(golden).path))
+  assert without_state(contents(tmp_path / "new")) == before
+
+
+@pytest.mark.parametrize("layout", ["object", "keras2"])
+def test_the_scale_of_objects_is_set(layout, tmp_path):
+  golden = helpers.GOLDENS / "tf-2.0.4" / "keras_dynamic_adam"
+  new = tmp_path / "new"
+  checkpoint.convert(golden / "object/ckpt-1", new, layout, set_loss_scale=4)
+  (state,) = checkpoint.describe(new).loss_scales
+  assert (state.value, state.good_steps) == (4.0, 0)
+
+
+_SESSION = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
+_OBJECTS = _SESSION / "object" / "ckpt-1"
+_KERAS = helpers.GOLDENS / "tf-2.8.4" / "keras_policy_model"
+
+
+@pytest.mark.parametrize(
+  ("source", "arguments", "what"),
+  [
+    (_SESSION, ["--to=savers"], "'savers' is no layout; there are saver, sav"),
+    (_SESSION, [], "required: --to"),
+    (_SESSION, ["--to=object"], "give a template"),
+    (_SESSION, ["--to=keras2"], "give a template"),
+    (_SESSION, ["--to=saver", "--set-loss-scale=0"], "at least 1"),
+    (_SESSION, ["--to=saver", "--set-loss-scale=nan"], "at least 1"),
+    (_SESSION, ["--to=saver", "--set-loss-scale=x"], "invalid float"),
+    (_SESSION, ["--to=saver", "--set-loss-scale=2", "--reset"], "not allowed"),
+    (_SESSION, ["--to=fp32", "--reset"], "fp32 has no loss scale"),
+    (_SESSION, ["--to=saver", "--template=x"], "needs no template"),
+    (_SESSION, ["--to=object", "--template=nowhere"], "nowhere: no such"),
+    (_SESSION, ["--to=object", f"--template={_SESSION}"], "object-based"),
+    (_OBJECTS, ["--to=keras2"], "no optimizer in it is Keras's"),
+    (
+      _SESSION,
+      ["--to=object", f"--template={_KERAS / 'weights/ckpt'}"],
+      "dense/kernel",
+    ),
+    (
+      helpers.GOLDENS / "tf-2.8.4/keras_fixed_sgd/object/ckpt-1",
+      ["--to=object", "--reset"],
+      "no optimizer in it has a dynamic loss scale",
+    ),
+    (_KERAS / "model.h5", ["--to=fp32"], "load_model"),
+    ("nowhere", ["--to=fp32"], "nowhere: no such checkpoint"),
+  ],
+)
+def test_mistakes(source, arguments, what, tmp_path, capsys):
+  with pytest.raises(SystemExit) as exit_:
+    cli.main(["convert", str(source), str(tmp_path / "new"), *arguments])
+  assert exit_.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("tf-lossscale convert: ") and what in line, line
+  assert not list(tmp_path.iterdir())
+
+
+def test_mistakes_in_the_destination(tmp_path):
+  source = shutil.copytree(_SESSION, tmp_path / "source")
+  prefix = str(source / "model.ckpt-10")
+
+  def refused(destination, what, **kwargs):
+    with pytest.raises(checkpoint.CheckpointError, match=what):
+      checkpoint.convert(prefix, destination, "fp32", **kwargs)
+
+  refused(prefix, "--overwrite")
+  refused(prefix, "never changed", overwrite=True)
+  (tmp_path / "link").symlink_to(source)
+  refused(tmp_path / "link/model.ckpt-10", "never changed", overwrite=True)
+  refused(tmp_path, "a folder; name a checkpoint in it")
+  refused(f"{tmp_path}/", "a folder")
+  refused(tmp_path / "no" / "new", "no: no such folder")
+  assert checkpoint.describe(source) == checkpoint.describe(prefix)
+  assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "source"]
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+  def full(*_):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(os, "fsync", full)
+  with pytest.raises(checkpoint.CheckpointError, match="No space left"):
+    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+  assert not list(tmp_path.iterdir())
+
+
+def test_overwriting(tmp_path, capsys):
+  new = str(tmp_path / "new")
+  command = ["convert", str(_SESSION), new]
+  assert cli.main([*command, "--to=contrib"]) == 0
+  assert "3 tensors renamed\nadded: bad_steps" in capsys.readouterr().out
+  with pytest.raises(SystemExit):
+    cli.main([*command, "--to=fp32"])
+  assert "--overwrite replaces it" in capsys.readouterr().err
+  for layout in ("saver", "fp32", "contrib"):
+    assert cli.main([*command, f"--to={layout}", "--overwrite"]) == 0
+    assert len(list(tmp_path.iterdir())) == 2
+    contents(new)
+  assert checkpoint.describe(new).api == "contrib"
+
+
+def test_what_was_left_is_no_hindrance(tmp_path):
+  """As if another process had been killed between any two steps."""
+  new = tmp_path / "new"
+  (tmp_path / "new.data-00000-of-00001").write_bytes(b"half")
+  (tmp_path / ".new.unfinished").mkdir()
+  (tmp_path / ".new.unfinished" / "data").write_bytes(b"half")
+  checkpoint.convert(_SESSION, new, "fp32")
+  assert len(list(tmp_path.iterdir())) == 2
+  contents(new)
+
+
+def test_two_at_once(tmp_path):
+  import fcntl
+
+  folder = tmp_path / ".new.unfinished"
+  folder.mkdir()
+  lock = os.open(folder, os.O_RDONLY)
+  fcntl.flock(lock, fcntl.LOCK_EX)
+  with pytest.raises(checkpoint.CheckpointError, match="another process"):
+    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+  os.close(lock)
+  checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+
+
+def large(folder, megabytes=48):
+  """A checkpoint that takes a while, made without TensorFlow's help."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    ones = tf1.ones_initializer()
+    for i in range(8):
+      tf1.get_variable(f"w{i}", [megabytes << 18], initializer=ones)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.1), tfl.DynamicLossScale(8.0)
+    )
+    del opt
+    session.run(tf1.global_variables_initializer())
+    return tf1.train.Saver().save(session, str(folder / "model"))
+
+
+def checksums(folder):
+  return {
+    path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in sorted(folder.iterdir())
+  }
+
+
+def start(*arguments):
+  return subprocess.Popen(
+    [sys.executable, "-m", "tf_compat_lossscale", *map(str, arguments)],
+    cwd=helpers.ROOT,
+    stderr=subprocess.PIPE,
+    stdout=subprocess.DEVNULL,
+    text=True,
+  )
+
+
+def test_killed_at_any_moment(tmp_path):
+  source, target = tmp_path / "source", tmp_path / "target"
+  source.mkdir()
+  target.mkdir()
+  path = large(source, megabytes=7)  # 56 MB: TensorFlow is not needed.
+  before = checksums(source)
+  command = ("convert", path, target / "new", "--to=contrib")
+  begin = time.monotonic()
+  assert start(*command).wait() == 0
+  duration = time.monotonic() - begin
+  expected = checksums(target)
+  rng = random.Random(20201116)
+  absent = whole = 0
+  for turn in range(50):
+    for file in target.glob("new*"):  # What a killed one left stays.
+      file.unlink()
+    process = start(*command)
+    time.sleep(rng.uniform(0.1, 1.1) * duration)
+    process.kill()
+    process.wait()
+    if (target / "new.index").exists():
+      whole += 1
+      assert {n: d for n, d in checksums(target).items() if n[0] != "."} == (
+        expected
+      ), turn
+    else:
+      absent += 1
+    if turn % 10 == 9:
+      assert checksums(source) == before
+      again = start(*command, "--overwrite")
+      assert again.wait() == 0, again.stderr.read()
+      contents(target / "new")
+      assert len(list(target.iterdir())) == 2
+  assert absent >= 5
+  print(absent, "absent,", whole, "whole")
+
+
+def test_interrupted(tmp_path):
+  path = large(tmp_path, megabytes=7)
+  process = subprocess.Popen(
+    [sys.executable, "-c", _INTERRUPTIBLE, path, str(tmp_path / "new")],
+    cwd=helpers.ROOT,
+    stderr=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+  assert process.stdout.readline() == "begun\n"
+  process.send_signal(signal.SIGINT)
+  _, err = process.communicate(timeout=60)
+  assert (process.returncode, err) == (130, "tf-lossscale: interrupted\n")
+  assert not list(tmp_path.glob("*new*"))
+
+
+_INTERRUPTIBLE = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tf_compat_lossscale import cli
+from tf_compat_lossscale.checkpoint import writing
+copy = writing._copy_bytes
+def slow(*args):
+  print("begun", flush=True)
+  time.sleep(20)
+  copy(*args)
+writing._copy_bytes = slow
+sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=fp32"]))
+"""
+
+
+def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
+  """What is damaged is refused, whoever compares the checksums."""
+  path = large(tmp_path, megabytes=2)
+  monkeypatch.setattr(bundle, "CHECKED_AT_SIGHT", 1 << 20)
+  d = checkpoint.describe(path)
+  assert not d.checked and checkpoint.describe(path, verify=True).checked
+  assert d.loss_scales[0].value == 8.0
+  checkpoint.convert(path, tmp_path / "good", "fp32")
+  with open(f"{path}.data-00000-of-00001", "r+b") as file:
+    file.seek(5_000_000)
+    file.write(b"\xff")
+  assert checkpoint.describe(path).loss_scales == d.loss_scales
+  with pytest.raises(checkpoint.CheckpointError, match="w2"):
+    checkpoint.describe(path, verify=True)
+  with pytest.raises(checkpoint.CheckpointError, match="w2"):
+    checkpoint.convert(path, tmp_path / "bad", "fp32")
+  assert not list(tmp_path.glob("*bad*"))
+
+
+def test_progress(tmp_path):
+  sizes = []
+
+  def begin(total):
+    sizes.append(total)
+    return lambda size: sizes.append(-size)
+
+  checkpoint.convert(_SESSION, tmp_path / "new", "contrib", progress=begin)
+  total = sizes[0]
+  assert total > 0 and abs(sum(sizes)) < 100  # Names differ, and so do sizes.
+
+
+def test_counters_that_contrib_cannot_hold(tmp_path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    scale = tfl.DynamicLossScale()
+    session.run([v.initializer for v in scale._weights.values()])
+    session.run(scale._num_good_steps.assign(2**31))
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with pytest.raises(checkpoint.CheckpointError, match="int32"):
+    checkpoint.convert(path, tmp_path / "new", "contrib")
+
+
+def test_layouts_are_those_of_the_command_line():
+  help_ = helpers.run_python("-m", "tf_compat_lossscale", "convert", "--help")
+  for layout in converting.LAYOUTS:
+    assert layout in help_
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,202 @@
+"""The files of checkpoints: checksums, tables, bundles; TensorFlow's beside."""
+
+import helpers
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_compat_lossscale.checkpoint import _crc32c
+from tf_compat_lossscale.checkpoint import _table
+from tf_compat_lossscale.checkpoint import _wire
+from tf_compat_lossscale.checkpoint import bundle
+from tf_compat_lossscale.checkpoint import object_graph
+from tf_compat_lossscale.checkpoint import writing
+
+_INDEXES = sorted(
+  str(path)[: -len(".index")] for path in helpers.GOLDENS.rglob("*.index")
+)
+_DTYPES = (
+  *("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32"),
+  *("int64", "uint8", "uint16", "uint32", "uint64", "bool", "complex64"),
+  *("complex128", "string"),
+)
+
+
+def slowly(data, value=0):
+  """The definition, bit by bit."""
+  value ^= 0xFFFFFFFF
+  for byte in data:
+    value ^= byte
+    for _ in range(8):
+      value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+  return value ^ 0xFFFFFFFF
+
+
+def test_checksum_of_the_standard():
+  """RFC 3720, B.4."""
+  assert _crc32c.crc32c(b"123456789") == 0xE3069283
+  assert _crc32c.crc32c(bytes(32)) == 0x8A9136AA
+  assert _crc32c.crc32c(b"\xff" * 32) == 0x62A8AB43
+  assert _crc32c.crc32c(bytes(range(32))) == 0x46DD794E
+
+
+@pytest.mark.parametrize("size", [0, 1, 16383, 16384, 16385, 262147, 1100003])
+def test_checksum_of_any_length(size):
+  data = np.random.RandomState(size).bytes(size)
+  whole = _crc32c.crc32c(data)
+  cut = size // 3
+  assert _crc32c.crc32c(data[cut:], _crc32c.crc32c(data[:cut])) == whole
+  if size < 20000:
+    assert whole == slowly(data)
+
+
+@hypothesis.settings(deadline=None, max_examples=200)
+@hypothesis.given(
+  st.dictionaries(st.binary(max_size=40), st.binary(max_size=99))
+)
+def test_tables(items):
+  written = _table.write(sorted(items.items()))
+  assert _table.read(written) == items
+
+
+def test_a_table_of_many_blocks():
+  items = {b"%08d" % i: bytes(100) for i in range(20000)}
+  written = _table.write(items.items())
+  assert _table.read(written) == items
+
+
+@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.given(st.integers(0, 2**64 - 1))
+def test_numbers(value):
+  written = _wire.varint(value)
+  assert _wire.read_varint(written, 0) == (value, len(written))
+  for cut in range(len(written)):
+    with pytest.raises(ValueError, match="cut off"):
+      _wire.read_varint(written[:cut], 0)
+
+
+@pytest.mark.parametrize(
+  ("data", "what"),
+  [(b"\x0b", "kind 3"), (b"\x0a\x05ab", "cut off"), (b"\x0d\1", "cut off")],
+)
+def test_no_message(data, what):
+  with pytest.raises(ValueError, match=what):
+    list(_wire.fields(data))
+
+
+@pytest.mark.parametrize("prefix", _INDEXES)
+def test_goldens_read_as_tensorflow_reads_them(prefix):
+  opened = bundle.Bundle(prefix)
+  opened.check()
+  reader = tf.train.load_checkpoint(prefix)
+  shapes = reader.get_variable_to_shape_map()
+  dtypes = reader.get_variable_to_dtype_map()
+  assert set(opened.names) == set(shapes)
+  for name in opened.names:
+    tensor = opened.tensor(name)
+    assert tensor == (dtypes[name].name, tuple(shapes[name]))
+    value = reader.get_tensor(name)
+    if isinstance(value, bytes):
+      assert opened.string(name) == value
+    else:
+      entry = opened.entries[name.encode()]
+      assert opened.read(entry) == value.tobytes()
+      if not tensor.shape:
+        assert opened.scalar(name) == value
+
+
+@pytest.mark.parametrize("prefix", _INDEXES)
+def test_object_graphs_are_written_as_they_were_read(prefix):
+  opened = bundle.Bundle(prefix)
+  if bundle.OBJECT_GRAPH not in opened:
+    return
+  data = opened.string(bundle.OBJECT_GRAPH)
+  graph = object_graph.ObjectGraph(data)
+  again = object_graph.ObjectGraph(graph.encode())
+  assert again.nodes == graph.nodes
+  from tensorflow.core.protobuf import trackable_object_graph_pb2 as proto
+
+  message = proto.TrackableObjectGraph.FromString(data)
+  assert proto.TrackableObjectGraph.FromString(graph.encode()) == message
+  graph.prune()
+  assert len(graph.nodes) == len(message.nodes)
+
+
+def save_all_dtypes(folder):
+  values = {}
+  for dtype in _DTYPES:
+    if dtype == "string":
+      values[dtype] = tf.constant(["", "a" * 300, "ü"])
+    else:
+      values[dtype] = tf.cast(tf.range(6), dtype)
+  values["empty"] = tf.zeros([0, 3])
+  values["nothing"] = tf.zeros([])
+  prefix = str(folder / "all")
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=list(values),
+    shape_and_slices=[""] * len(values),
+    tensors=list(values.values()),
+  )
+  return prefix, values
+
+
+def test_every_dtype(tmp_path):
+  prefix, values = save_all_dtypes(tmp_path)
+  opened = bundle.Bundle(prefix)
+  opened.check()
+  new = str(tmp_path / "new")
+  sources = {f"x/{name}": writing.Stored(opened, name) for name in opened.names}
+  sources["made"] = writing.Literal("int64", -5)
+  with writing.whole(new, sources):
+    pass
+  reader = tf.train.load_checkpoint(new)
+  for name, value in values.items():
+    assert opened.tensor(name).dtype == value.dtype.name
+    np.testing.assert_array_equal(reader.get_tensor(f"x/{name}"), value.numpy())
+  assert reader.get_tensor("made") == -5
+  bundle.Bundle(new).check()
+
+
+def test_several_shards(tmp_path):
+  parts = []
+  for i in range(3):
+    prefix = str(tmp_path / f"part{i}")
+    tf.raw_ops.SaveV2(
+      prefix=prefix,
+      tensor_names=[f"v{i}"],
+      shape_and_slices=[""],
+      tensors=[tf.fill([5], float(i))],
+    )
+    parts.append(prefix)
+  prefix = str(tmp_path / "joined")
+  tf.raw_ops.MergeV2Checkpoints(
+    checkpoint_prefixes=parts, destination_prefix=prefix
+  )
+  opened = bundle.Bundle(prefix)
+  assert opened.shards == 3
+  opened.check()
+  with writing.whole(
+    str(tmp_path / "one"),
+    {name: writing.Stored(opened, name) for name in opened.names},
+  ):
+    pass
+  reader = tf.train.load_checkpoint(str(tmp_path / "one"))
+  for i in range(3):
+    assert reader.get_tensor(f"v{i}").tolist() == [i] * 5
+  (tmp_path / "joined.data-00001-of-00003").unlink()
+  with pytest.raises(bundle.CheckpointError, match="00001-of-00003: No such"):
+    bundle.Bundle(prefix)
+
+
+def test_of_a_big_endian_machine(tmp_path):
+  items = [(b"", _wire.field(1, 1) + _wire.field(2, 1))]
+  (tmp_path / "x.index").write_bytes(_table.write(items))
+  with pytest.raises(bundle.CheckpointError, match="big-endian"):
+    bundle.Bundle(str(tmp_path / "x"))
+
+
+if __name__ == "__main__":
+  helpers.main()
