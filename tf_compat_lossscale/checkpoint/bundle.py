@@ -15,6 +15,7 @@ import glob
 import math
 import os
 import struct
+from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import _crc32c
@@ -280,23 +281,58 @@ class Bundle:
     Raises:
       CheckpointError: Some fail.
     """
+    large = None
     for key, entry in self.entries.items():
       if entry.slices:  # The slices have entries of their own.
         continue
-      if not self.is_small and entry.size > _LARGE and not key.startswith(b"\0"):
-        self._check_by_tensorflow(key.decode("utf-8"))
+      if (
+        not self.is_small and entry.size > _LARGE and not key.startswith(b"\0")
+      ):
+        large = large or _TensorFlowReader(self.prefix)
+        large.check(key.decode("utf-8"), entry.tensor.dtype)
       else:
         self.read(entry)
       progress(entry.size)
 
-  def _check_by_tensorflow(self, name: str) -> None:
+
+class _TensorFlowReader:
+  """TensorFlow's own reader, several times as fast as this one.
+
+  In a graph, since eager execution may be disabled; and its tensors stay in
+  TensorFlow, where no other thread has to wait for them.
+  """
+
+  def __init__(self, prefix: str) -> None:
     import tensorflow.compat.v2 as tf  # Seconds, and of use here alone.
 
+    self._tf, self._prefix = tf, prefix
+    self._graph = tf.Graph()
+    self._session = tf.compat.v1.Session(graph=self._graph)
+    with self._graph.as_default():
+      self._name = tf.compat.v1.placeholder(tf.string, [1])
+    self._ops: dict[str, Any] = {}
+
+  def check(self, name: str, dtype: str) -> None:
+    """Reads a tensor.
+
+    Raises:
+      CheckpointError: It fails its checksum.
+    """
+    tf = self._tf
+    if dtype not in self._ops:
+      with self._graph.as_default():
+        (tensor,) = tf.raw_ops.RestoreV2(
+          prefix=self._prefix,
+          tensor_names=self._name,
+          shape_and_slices=[""],
+          dtypes=[tf.as_dtype(dtype)],
+        )
+      self._ops[dtype] = tensor.op
     try:
-      tf.train.load_checkpoint(self.prefix).get_tensor(name)
-    except (tf.errors.OpError, RuntimeError) as error:
-      message = str(error).splitlines()[0]
-      raise CheckpointError(f"{self.prefix}: {name}: {message}") from None
+      self._session.run(self._ops[dtype], {self._name: [name]})
+    except tf.errors.OpError as error:
+      message = error.message.splitlines()[0]
+      raise CheckpointError(f"{self._prefix}: {name}: {message}") from None
 
 
 def literal(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
