@@ -18,6 +18,7 @@ from absl import app
 from absl import flags
 import tensorflow as tf
 
+from benchmarks import checkpoints
 from benchmarks import shapes
 from benchmarks import start
 import tf_compat_lossscale as tfl
@@ -49,6 +50,10 @@ flags.DEFINE_enum(
 flags.DEFINE_integer(
   "starts", 7, "Timed starts of a program; 0 for none.", lower_bound=0
 )
+flags.DEFINE_integer(
+  "checkpoints", 3, "Timed rounds with checkpoints; 0 for none.", lower_bound=0
+)
+flags.DEFINE_bool("large", True, "Converts one of 2 GiB, too.")
 flags.DEFINE_bool("v2", False, "Times TensorFlow 2's control flow.")
 
 tf1 = tf.compat.v1
@@ -183,6 +188,11 @@ def main(argv: list[str]) -> None:
   if FLAGS.starts:
     table = Table("start", "best", box=box.SIMPLE)
     for row in start.rows(FLAGS.starts):
+      table.add_row(*row)
+    Console(width=110).print(table)
+  if FLAGS.checkpoints:
+    table = Table("checkpoints", "", box=box.SIMPLE)
+    for row in checkpoints.rows(FLAGS.checkpoints, FLAGS.large):
       table.add_row(*row)
     Console(width=110).print(table)
 

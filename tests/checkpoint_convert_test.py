@@ -493,6 +493,23 @@ def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
   assert not list(tmp_path.glob("*bad*"))
 
 
+@pytest.mark.skipif(
+  "LARGE_CHECKPOINT" not in os.environ,
+  reason="writes 4 GiB; LARGE_CHECKPOINT=1 has it run",
+)
+def test_memory_for_the_largest_tensor(tmp_path):
+  """Not for the file: it has 2 GiB, in tensors of 128 MiB."""
+  sys.path.insert(0, str(helpers.ROOT))
+  from benchmarks import checkpoints
+
+  source, target = str(tmp_path / "source"), str(tmp_path / "target")
+  checkpoints.make(source)
+  _, before, after = checkpoints.convert(source, target)
+  assert after - before < 512 << 20
+  assert checkpoint.describe(target).api == "contrib"
+  assert os.path.getsize(f"{target}.data-00000-of-00001") > 2 << 30
+
+
 def test_progress(tmp_path):
   sizes = []
 

@@ -30,7 +30,7 @@ def test_shell_blocks_name_what_there_is():
   commands = [
     line.split("#")[0].split() for s in _SHELL for line in s.splitlines()
   ]
-  ours = {"run", "scan", "migrate"}
+  ours = {"run", "scan", "migrate", "inspect", "convert"}
   assert {c[0] for c in commands} == {"make", "tf-lossscale"}
   for program, what, *_ in commands:
     assert what in (targets if program == "make" else ours), what

@@ -26,6 +26,9 @@ with tf.Graph().as_default(), tf1.Session() as session:
   session.run(train_op)
   assert session.run(opt._loss_scale()) == 16
   assert abs(session.run(v) - 2.0) < 1e-3
+  saved = tf1.train.Saver().save(session, "./saved")
+(state,) = tfl.checkpoint.describe(saved).loss_scales
+assert state.value == 16
 
 pathlib.Path("old.py").write_text(
   "import tensorflow as tf\n"
@@ -35,6 +38,8 @@ pathlib.Path("old.py").write_text(
 command = pathlib.Path(sys.executable).parent / "tf-lossscale"
 assert subprocess.check_output([command, "run", "old.py"]) == b"8.0\n"
 assert subprocess.run([command, "scan", "old.py"]).returncode == 1
+convert = [command, "convert", saved, "new", "--to=fp32"]
+assert b"dropped: current_loss_scale" in subprocess.check_output(convert)
 print(
   f"tf_compat_lossscale {tfl.__version__} on TensorFlow {tf.__version__}: ok"
 )
