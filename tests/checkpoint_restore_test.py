@@ -41,7 +41,7 @@ def ways(golden):
   return _WAYS[golden.split("/")[1].split("_")[0]]
 
 
-@pytest.mark.parametrize("behavior", ["v1", "v2"])
+@pytest.mark.parametrize("behavior", helpers.by_worker("restore"))
 @pytest.mark.parametrize(
   ("golden", "way"), [(g, way) for g in _GOLDENS for way in ways(g)]
 )

@@ -37,7 +37,7 @@ def ways(golden):
   return ("by_saver", "by_checkpoint", "by_meta_graph")
 
 
-@pytest.mark.parametrize("behavior", ["v1", "v2"])
+@pytest.mark.parametrize("behavior", helpers.by_worker("goldens"))
 @pytest.mark.parametrize(
   ("golden", "restore"), [(g, way) for g in _GOLDENS for way in ways(g)]
 )

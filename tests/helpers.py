@@ -21,7 +21,7 @@ import tensorflow as tf
 
 tf1 = tf.compat.v1
 OWN = tf.compat.v1.mixed_precision  # TensorFlow's: the oracle, or the rival.
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).absolute().parent.parent
 GOLDENS = ROOT / "tests" / "goldens"
 MODES = ("graph_v1", "graph_v2", "eager", "function")
 GRAPH_MODES = MODES[:2]
@@ -51,6 +51,17 @@ tf.config.set_logical_device_configuration(
 def main() -> None:
   """Runs the calling test file by itself, as `py_test` does."""
   sys.exit(pytest.main([sys.argv[0], *sys.argv[1:]]))
+
+
+def by_worker(group: str) -> list[Any]:
+  """'v1' and 'v2' for parametrize, each group of tests in one worker.
+
+  They share what a long process of that behavior printed.
+  """
+  return [
+    pytest.param(v, marks=pytest.mark.xdist_group(f"{group}-{v}"))
+    for v in ("v1", "v2")
+  ]
 
 
 def run_python(

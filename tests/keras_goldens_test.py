@@ -8,6 +8,8 @@ import helpers
 import numpy as np
 import pytest
 
+# One process prints what all of them need.
+pytestmark = pytest.mark.xdist_group("keras_goldens")
 _GOLDENS = sorted(
   str(path.parent.relative_to(helpers.GOLDENS))
   for path in helpers.GOLDENS.glob("tf-*/keras_*/expected.json")

@@ -1,0 +1,7 @@
+"""Trains, and says how it went."""
+
+import training
+
+if __name__ == "__main__":
+  loss, scale = training.train(50)
+  print(f"loss {loss:.2g}, loss scale {scale:g}")

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Checks the BUILD files, and runs the tests and the example workspace under
+# Bazel, without a network, on the Python of the virtual environment DIR.
+# Installs what is missing: Bazel from Debian, buildifier from npm.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dir=$(cd "$1" && pwd)
+buildifier=8.2.1
+
+if ! command -v bazel >/dev/null; then
+  if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+    echo "tools/bazel.sh: needs Bazel: install bazel-bootstrap (Debian), bazelisk or bazel" >&2
+    exit 2
+  fi
+  DEBIAN_FRONTEND=noninteractive apt-get install -yqq bazel-bootstrap >/dev/null
+fi
+if [[ ! -x $dir/node_modules/.bin/buildifier ]]; then
+  if ! command -v npm >/dev/null; then
+    echo "tools/bazel.sh: needs buildifier, which npm has: install npm" >&2
+    exit 2
+  fi
+  npm install --silent --no-save --prefix "$dir" "@bazel/buildifier@$buildifier" >/dev/null
+fi
+
+export PATH="$dir/bin:$PATH"
+# Nothing is left behind: no server, and no links in the checkout.
+flags=(--config=offline --noshow_progress --symlink_prefix=/)
+# Two at a time: TensorFlow is heavy.
+test=(bazel --batch test "${flags[@]}" --local_test_jobs=2)
+mapfile -t files < <(git ls-files '*BUILD' '*.bzl' '*.bazel' '*WORKSPACE')
+"$dir/node_modules/.bin/buildifier" -mode=check -lint=warn "${files[@]}"
+"${test[@]}" //...
+cd examples/bazel_consumer
+"${test[@]}" //...
+bazel --batch run "${flags[@]}" //:train

@@ -1,0 +1,8 @@
+"""`tf-lossscale`, for Bazel; pip makes its own from setup.py."""
+
+import sys
+
+from tf_compat_lossscale import cli
+
+if __name__ == "__main__":
+  sys.exit(cli.main())
