@@ -37,6 +37,11 @@ def by_name(golden, expected):
     return golden_runner.train_on(model, session, expected), report_of(report)
 
 
+def as_resources(golden, expected):
+  """Conds are of TensorFlow 2's kind then, in its behavior."""
+  return by_name(golden, expected | {"use_resource": True})
+
+
 def by_saver(golden, expected):
   model = golden_runner.Model(expected)
   saver = checkpoint.Saver()
@@ -133,6 +138,7 @@ def by_meta_graph(golden, expected):
 WAYS = {
   "session": (
     by_name,
+    as_resources,
     by_saver,
     by_names_of_objects,
     by_object,

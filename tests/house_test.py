@@ -59,13 +59,14 @@ _FLOORS = {
   "checkpoint._object_layouts": 6,
   "checkpoint.converting": 7,
   "checkpoint._restoring_objects": 7,
-  "checkpoint.restoring": 8,
-  "checkpoint.saver": 9,
-  "checkpoint.__init__": 10,
+  "checkpoint._restoring_models": 8,
+  "checkpoint.restoring": 9,
+  "checkpoint.saver": 10,
+  "checkpoint.__init__": 11,
   "__init__": 8,
-  "cli": 11,
-  "__main__": 12,
-  "sitecustomize": 12,
+  "cli": 12,
+  "__main__": 13,
+  "sitecustomize": 13,
 }
 
 

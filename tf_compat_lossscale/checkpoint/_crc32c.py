@@ -16,7 +16,7 @@ _POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
 _WORDS = 64  # What each stretch has, 4 bytes a word.
 _LEVELS = 12  # So many times stretches are joined: 2**12 of them at most.
-_SHORT = 16384  # Bytes that are not worth the tables.
+_SHORT = 2048  # Bytes that are not worth the tables.
 # A linear map of 32 bits: what it makes of the lower half, and of the upper.
 _Map: TypeAlias = tuple[np.ndarray, np.ndarray]
 

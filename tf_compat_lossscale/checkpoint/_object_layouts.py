@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-import difflib
 
+from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import names
@@ -159,13 +159,13 @@ def onto(
     if new is None:
       if find.is_kept(node) or attribute.key.startswith("save_counter/"):
         continue
-      close = difflib.get_close_matches(attribute.full_name, variables, 3, 0.5)
-      hint = f" (there are {', '.join(close)})" if close else ""
-      missing.append(f"{attribute.full_name}{hint}")
+      missing.append(
+        attribute.full_name + _errors.nearest(attribute.full_name, variables)
+      )
     elif new.tensor != old.tensor:
       missing.append(
-        f"{attribute.full_name} ({old.tensor.dtype} {list(old.tensor.shape)} "
-        f"in the template, {new.tensor.dtype} {list(new.tensor.shape)} here)"
+        f"{attribute.full_name} ({old.tensor} in the template, {new.tensor} "
+        "here)"
       )
     else:
       sources[attribute.key] = new

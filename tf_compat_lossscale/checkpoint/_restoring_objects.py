@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import difflib
 import shutil
 import tempfile
 from typing import Any
@@ -11,13 +10,14 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
+from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import writing
-from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.object_graph import Attribute
 from tf_compat_lossscale.checkpoint.object_graph import Node
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
@@ -39,7 +39,7 @@ def restore(
   graph = describing.object_graph(bundle)
   bridge = _Bridge(bundle, graph)
   bridge.walk(root)
-  bridge.raise_for_missing()
+  bridge.raise_for_misfits()
   unused = bridge.unused()
   prefix = bridge.write() if bridge.changed else bundle.prefix
   status = root.restore(prefix)
@@ -84,7 +84,8 @@ class _Bridge:
   def __init__(self, bundle: Bundle, graph: ObjectGraph) -> None:
     self._bundle, self._graph = bundle, graph
     self._literals: dict[str, Literal] = {}
-    self._missing: list[str] = []
+    self._missing: list[tuple[str, str]] = []
+    self._problems: list[str] = []
     self.restored: dict[str, str] = {}
     self.bridged: dict[str, str] = {}
     self.initialized: dict[str, str] = {}
@@ -119,16 +120,22 @@ class _Bridge:
   ) -> None:
     attribute = self._graph.value(number) if number is not None else None
     if attribute is not None:
+      here = Tensor(variable.dtype.base_dtype.name, tuple(variable.shape))
+      there = self._tensor(attribute.key)
+      if there not in (None, here) and variable.shape.is_fully_defined():
+        self._problems.append(f"{path} is {here} but {there} in it")
       self.restored[path] = attribute.key
       if moved:
         self.bridged[path] = attribute.key
     elif f"/{_SCALE}/" in f"/{path}":
       self.initialized[path] = "the checkpoint has no loss scale for it"
     else:
-      known = list(self._graph.paths().values())
-      close = difflib.get_close_matches(path, known, 3, 0.5)
-      hint = f" (nearest: {', '.join(close)})" if close else ""
-      self._missing.append(f"{path} ({variable.name}){hint}")
+      self._missing.append((path, variable.name))
+
+  def _tensor(self, key: str) -> Tensor | None:
+    if key in self._literals:
+      return self._literals[key].tensor
+    return self._bundle.tensor(key) if key in self._bundle else None
 
   def _reconciled(
     self, children: dict[str, Any], number: int
@@ -201,13 +208,17 @@ class _Bridge:
     self._graph.nodes.append(Node(attributes=[attribute]))
     return len(self._graph.nodes) - 1
 
-  def raise_for_missing(self) -> None:
-    """Raises for variables that the checkpoint has nothing for."""
-    if self._missing:
-      raise CheckpointError(
-        f"{self._bundle.prefix}: it does not fit, and nothing was restored: "
-        f"{'; '.join(self._missing)}: not in it"
-      )
+  def raise_for_misfits(self) -> None:
+    """Raises for variables that the checkpoint has nothing for, or another."""
+    known = list(self._graph.paths().values())
+    missing = [
+      f"{path} ({name}){_errors.nearest(path, known)} is not in it"
+      for path, name in self._missing[: _errors.MOST]
+    ]
+    count = len(self._missing) + len(self._problems)
+    if count:
+      listed = (missing + self._problems)[: _errors.MOST]
+      raise _errors.misfit(self._bundle.prefix, listed, count)
 
   def unused(self) -> tuple[str, ...]:
     """The keys of what no object is for, but for slots: those may come."""

@@ -71,6 +71,9 @@ class Tensor(NamedTuple):
   dtype: str
   shape: tuple[int, ...]
 
+  def __str__(self) -> str:
+    return f"{self.dtype} {list(self.shape)}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
-import difflib
 
+from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import names
-from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Source
@@ -84,29 +83,22 @@ def match(
   problems = []
   for name in rest:
     source = variables.get(aliases.get(name, name))
-    if source is None:
-      problems.append(f"{name}{_hint(name, variables)} is not in it")
-    elif source.tensor != wanted[name]:
-      problems.append(
-        f"{name} is {_shown(wanted[name])} but {_shown(source.tensor)} in it"
-      )
-    else:
+    if source is not None and source.tensor == wanted[name]:
       result.sources[name] = source
+    else:
+      problems.append((name, source))
   if problems:
-    raise CheckpointError(
-      f"{path}: it does not fit, and nothing was restored: "
-      f"{'; '.join(problems)}"
+    raise _errors.misfit(
+      path,
+      [
+        f"{name}{_errors.nearest(name, variables)} is not in it"
+        if source is None
+        else f"{name} is {wanted[name]} but {source.tensor} in it"
+        for name, source in problems[: _errors.MOST]
+      ],
+      len(problems),
     )
   return result
-
-
-def _shown(tensor: Tensor) -> str:
-  return f"{tensor.dtype} {list(tensor.shape)}"
-
-
-def _hint(name: str, variables: Mapping[str, Source]) -> str:
-  close = difflib.get_close_matches(name, variables, 3, 0.5)
-  return f" (nearest: {', '.join(close)})" if close else ""
 
 
 def _paired(

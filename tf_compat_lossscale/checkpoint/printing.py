@@ -62,8 +62,7 @@ def show(description: Description, keys: bool = False) -> None:
   rows = list(_rows(description))
   if keys:
     rows += [
-      (f"  {name}", f"{tensor.dtype} {list(tensor.shape)}")
-      for name, tensor in description.keys.items()
+      (f"  {name}", str(tensor)) for name, tensor in description.keys.items()
     ]
   if sys.stdout.isatty():
     try:

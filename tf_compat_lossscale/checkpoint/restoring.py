@@ -13,7 +13,9 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
 from tf_compat_lossscale.checkpoint import _object_layouts
+from tf_compat_lossscale.checkpoint import _restoring_models
 from tf_compat_lossscale.checkpoint import _restoring_objects
+from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import matching
@@ -76,10 +78,11 @@ def restore(
 
   Args:
     session: The session whose graph's variables are restored; None when eager.
-    path: A checkpoint, as `describe` takes it, but no Keras file.
+    path: A checkpoint, as `describe` takes it.
     objects: A trackable, or a dict of those as `tf.train.Checkpoint` takes
       them by keyword. With it an object-based checkpoint is restored by
-      object, and what is made later gets its value then.
+      object, and what is made later gets its value then. A Keras file needs a
+      Keras model here.
     variables: What to restore by name: variables, or a dict from their names
       in the checkpoint. By default all global variables of the session's
       graph, or all that `objects` have.
@@ -102,10 +105,8 @@ def restore(
     )
   found = paths.find(os.fspath(path))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
-    raise CheckpointError(
-      f"{found.path}: Keras's own files are loaded by "
-      "tf_compat_lossscale.keras.load_model()"
-    )
+    description = describing.describe(found.path)
+    return Report(found.path, *_restoring_models.restore(description, objects))
   bundle = Bundle(found.path)
   if objects is not None and OBJECT_GRAPH in bundle and variables is None:
     if what != "all":

@@ -1,0 +1,65 @@
+"""Restores Keras's own files into models that are there already."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale.checkpoint import _restoring_objects
+from tf_compat_lossscale.checkpoint._errors import CheckpointError
+from tf_compat_lossscale.checkpoint.bundle import Bundle
+from tf_compat_lossscale.checkpoint.description import Description
+
+_INITIAL = "the file has no more than where it starts from"
+
+
+def restore(
+  description: Description, objects: Any
+) -> tuple[dict[str, str], dict[str, str], dict[str, str], tuple[str, ...]]:
+  """Restores a Keras model; returns the fields of a report after its path.
+
+  Args:
+    description: What the file is.
+    objects: The model, or a dict with it as 'model'.
+  """
+  model: Any = objects.get("model") if isinstance(objects, dict) else objects
+  path = description.path
+  if not hasattr(model, "load_weights"):
+    raise CheckpointError(
+      f"{path}: a Keras file is restored into a Keras model: give it as the "
+      "objects, or load it anew with tf_compat_lossscale.keras.load_model()"
+    )
+  try:
+    if not _is_keras_2(model):
+      model.load_weights(path)
+      # Keras 3 restores the optimizer from its own formats alone.
+      keys = sorted(description.keys)
+      left = tuple(k for k in keys if k.startswith("optimizer_weights/"))
+      return {key: key for key in keys if key not in left}, {}, {}, left
+    # Keras 2 restores the optimizer of a new model alone; so what is in the
+    # file is made a model, and that a checkpoint.
+    from tf_compat_lossscale import keras
+
+    saved = tf.train.Checkpoint(model=keras.load_model(path))
+  except (ImportError, OSError, ValueError, TypeError, KeyError) as error:
+    raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
+  with tempfile.TemporaryDirectory() as folder:
+    prefix = saved.write(os.path.join(folder, "model"))
+    restored, bridged, initialized, unused = _restoring_objects.restore(
+      None, Bundle(prefix), {"model": model}
+    )
+  for name in [name for name in restored if "/loss_scale/" in f"/{name}"]:
+    del restored[name]
+    initialized[name] = _INITIAL
+  return restored, bridged, initialized, unused
+
+
+def _is_keras_2(model: Any) -> bool:
+  try:
+    from tf_compat_lossscale import _keras2
+  except ImportError:
+    return False
+  return isinstance(model, _keras2.keras.Model)
