@@ -12,7 +12,7 @@ test: venv
 	tools/test.sh $(VENV)
 
 matrix:
-	tools/matrix.sh
+	tools/matrix.sh $(RELEASES)
 
 lint: venv
 	tools/lint.sh $(VENV)

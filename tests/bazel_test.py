@@ -8,6 +8,7 @@ import pytest
 
 import tf_compat_lossscale as tfl
 
+pytestmark = pytest.mark.any_release
 _PACKAGES = (
   "tf_compat_lossscale",
   "tf_compat_lossscale/checkpoint",

@@ -406,6 +406,7 @@ def start(*arguments):
   )
 
 
+@pytest.mark.any_release
 def test_killed_at_any_moment(tmp_path):
   source, target = tmp_path / "source", tmp_path / "target"
   source.mkdir()

@@ -16,6 +16,7 @@ from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import cli
 from tf_compat_lossscale.checkpoint import bundle
 
+pytestmark = pytest.mark.any_release
 _CASES = 500
 _SOURCES = sorted(
   path

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 
+import checkpoint_runner
 import helpers
 import numpy as np
 import pytest
@@ -19,40 +20,30 @@ _GOLDENS = sorted(
   for case in ("session", "contrib")
   for path in helpers.GOLDENS.glob(f"tf-*/{case}_*/expected.json")
 )
-_WAYS = {
-  "session": (
-    *(
-      "by_name",
-      "as_resources",
-      "by_saver",
-      "by_names_of_objects",
-      "by_object",
-    ),
-    *("from_fp32", "from_fp32_object", "as_other_kind"),
-    *("as_other_kind_object", "as_other_api", "by_meta_graph"),
-  ),
-  "contrib": ("by_name", "by_saver", "from_fp32", "as_other_api"),
-}
 
 
-@functools.cache
-def results(behavior):
+def results(factory, behavior):
   """All goldens in one process, since starting TensorFlow takes longest."""
   runner = os.path.join(os.path.dirname(__file__), "checkpoint_runner.py")
   paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
-  return json.loads(helpers.run_python(runner, behavior, *paths, timeout=600))
+  return json.loads(
+    helpers.run_once(factory, runner, behavior, *paths, timeout=600)
+  )
 
 
-def ways(golden):
-  return _WAYS[golden.split("/")[1].split("_")[0]]
-
-
-@pytest.mark.parametrize("behavior", helpers.by_worker("restore"))
+@pytest.mark.parametrize("behavior", ["v1", "v2"])
 @pytest.mark.parametrize(
-  ("golden", "way"), [(g, way) for g in _GOLDENS for way in ways(g)]
+  ("golden", "way"),
+  [
+    (golden, way.__name__)
+    for golden in _GOLDENS
+    for way in checkpoint_runner.ways(golden)
+  ],
 )
-def test_trains_on_as_recorded(golden, way, behavior):
-  result = results(behavior)[f"{helpers.GOLDENS / golden} {way}"]
+def test_trains_on_as_recorded(golden, way, behavior, tmp_path_factory):
+  result = results(tmp_path_factory, behavior)[
+    f"{helpers.GOLDENS / golden} {way}"
+  ]
   assert not isinstance(result, str), result
   rows, report = result
   expected = json.loads(
@@ -587,6 +578,13 @@ def test_a_saver_without_need_of_bridges_is_tensorflows(path):
     assert session.run(scale()) == 64.0
     with pytest.raises(ValueError, match="None"):
       saver.restore(session, None)
+
+
+def test_a_file_system_that_tensorflow_alone_knows():
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variable("dense/kernel", [5, 5])
+    with pytest.raises((tf.errors.OpError, ValueError), match="ram://"):
+      checkpoint.Saver().restore(session, "ram://nothing")
 
 
 def test_a_saver_of_some_variables(path):

@@ -4,7 +4,6 @@
 `goldens/make_goldens.py`; `expected.json` has what it did next.
 """
 
-import functools
 import json
 import os
 
@@ -23,12 +22,11 @@ def expected_of(golden):
   return json.loads((helpers.GOLDENS / golden / "expected.json").read_text())
 
 
-@functools.cache
-def results(behavior):
+def results(factory, behavior):
   """All goldens in one process, since starting TensorFlow takes longest."""
   runner = os.path.join(os.path.dirname(__file__), "golden_runner.py")
   paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
-  return json.loads(helpers.run_python(runner, behavior, *paths))
+  return helpers.parse_json(helpers.run_once(factory, runner, behavior, *paths))
 
 
 def ways(golden):
@@ -37,12 +35,13 @@ def ways(golden):
   return ("by_saver", "by_checkpoint", "by_meta_graph")
 
 
-@pytest.mark.parametrize("behavior", helpers.by_worker("goldens"))
+@pytest.mark.parametrize("behavior", ["v1", "v2"])
 @pytest.mark.parametrize(
   ("golden", "restore"), [(g, way) for g in _GOLDENS for way in ways(g)]
 )
-def test_trains_on_as_recorded(golden, restore, behavior):
-  rows = results(behavior)[f"{helpers.GOLDENS / golden} {restore}"]
+def test_trains_on_as_recorded(golden, restore, behavior, tmp_path_factory):
+  name = f"{helpers.GOLDENS / golden} {restore}"
+  rows = results(tmp_path_factory, behavior)[name]
   assert not isinstance(rows, str), rows
   expected = expected_of(golden)
   expected_rows = expected["rows"][expected["steps_before"] :]

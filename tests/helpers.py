@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import contextlib
 import ctypes
 import dataclasses
+import fcntl
+import functools
+import hashlib
+import json
 import os
 import pathlib
 import subprocess
@@ -53,17 +57,6 @@ def main() -> None:
   sys.exit(pytest.main([sys.argv[0], *sys.argv[1:]]))
 
 
-def by_worker(group: str) -> list[Any]:
-  """'v1' and 'v2' for parametrize, each group of tests in one worker.
-
-  They share what a long process of that behavior printed.
-  """
-  return [
-    pytest.param(v, marks=pytest.mark.xdist_group(f"{group}-{v}"))
-    for v in ("v1", "v2")
-  ]
-
-
 def run_python(
   *args: str, timeout: float = 300, cwd: Any = ROOT, **env: str
 ) -> str:
@@ -78,6 +71,31 @@ def run_python(
   )
   assert done.returncode == 0, done.stdout + done.stderr
   return done.stdout
+
+
+def run_once(
+  factory: pytest.TempPathFactory, *args: str, timeout: float = 300
+) -> str:
+  """As `run_python`, but once for all workers that run tests side by side.
+
+  Args:
+    factory: pytest's fixture `tmp_path_factory`.
+    *args: What to run.
+    timeout: Seconds.
+  """
+  folder = factory.getbasetemp()
+  if "PYTEST_XDIST_WORKER" in os.environ:
+    folder = folder.parent  # What the workers have in common.
+  name = hashlib.sha256("\0".join(args).encode()).hexdigest()
+  path = folder / name
+  with open(folder / f"{name}.lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not path.exists():
+      path.write_text(run_python(*args, timeout=timeout), "utf-8")
+  return path.read_text("utf-8")
+
+
+parse_json = functools.cache(json.loads)  # Of what many tests look into.
 
 
 def run_alone(function: Callable[[], None], **env: str) -> None:

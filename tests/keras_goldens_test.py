@@ -1,6 +1,5 @@
 """What old releases saved of Keras is restored, and goes on as theirs did."""
 
-import functools
 import json
 import os
 
@@ -8,8 +7,6 @@ import helpers
 import numpy as np
 import pytest
 
-# One process prints what all of them need.
-pytestmark = pytest.mark.xdist_group("keras_goldens")
 _GOLDENS = sorted(
   str(path.parent.relative_to(helpers.GOLDENS))
   for path in helpers.GOLDENS.glob("tf-*/keras_*/expected.json")
@@ -22,24 +19,23 @@ def expected_of(golden):
   return json.loads((helpers.GOLDENS / golden / "expected.json").read_text())
 
 
-@functools.cache
-def results():
+def results(factory):
   runner = os.path.join(os.path.dirname(__file__), "keras_golden_runner.py")
   paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
-  printed = helpers.run_python(runner, *paths)
-  return json.loads(printed[printed.index("{") :])
+  printed = helpers.run_once(factory, runner, *paths)
+  return helpers.parse_json(printed[printed.index("{") :])
 
 
-def result(golden):
-  found = results()[str(helpers.GOLDENS / golden)]
+def result(golden, factory):
+  found = results(factory)[str(helpers.GOLDENS / golden)]
   assert not isinstance(found, str), found
   return found
 
 
 @pytest.mark.parametrize("golden", _LOOPS)
-def test_trains_on_as_recorded(golden):
+def test_trains_on_as_recorded(golden, tmp_path_factory):
   expected = expected_of(golden)
-  rows, expected_rows = result(golden), expected["rows"]
+  rows, expected_rows = result(golden, tmp_path_factory), expected["rows"]
   expected_rows = expected_rows[expected["steps_before"] :]
   assert len(rows) == len(expected_rows) == expected["steps_after"]
   for row, expected_row in zip(rows, expected_rows):
@@ -52,8 +48,8 @@ def test_trains_on_as_recorded(golden):
 
 
 @pytest.mark.parametrize("golden", _MODELS)
-def test_models_load(golden):
-  expected, found = expected_of(golden), result(golden)
+def test_models_load(golden, tmp_path_factory):
+  expected, found = expected_of(golden), result(golden, tmp_path_factory)
   forms = {"weights"}
   forms |= {"model.h5"} if "no_h5" not in expected else set()
   forms |= {"saved_model"} if "no_savedmodel" not in expected else set()

@@ -309,7 +309,8 @@ def test_policy_warns_of_a_scale_without_use(caplog):
   logger.propagate = True
   with caplog.at_level(logging.WARNING, logger="absl"):
     keras.Policy("mixed_float16", 8)
-    assert not caplog.records
+    # Keras may say once what it thinks of the device.
+    assert not [r for r in caplog.records if r.name == "absl"]
     keras.Policy("float32", 8)
   assert "float16 policies alone" in caplog.text and "float32" in caplog.text
 

@@ -17,6 +17,9 @@ _TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
 _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
 
+pytestmark = pytest.mark.any_release
+
+
 def environment(**env):
   clean = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
   return {**clean, "PYTHONPATH": str(helpers.ROOT), **env}

@@ -96,11 +96,13 @@ def test_digits(resumed, tmp_path):
   assert sorted(now) == sorted(expected) and len(now) == 8
   for ran, (scale, accuracy) in now.items():
     # From nothing, weights are drawn at random, and so it is by chance when the
-    # scale, always near the edge, is doubled: 50 steps sooner or later.
+    # scale, always near the edge, doubles: 50 steps sooner or later, and once
+    # more or less (1.15.5 itself had 524288 to 2097152 at one step).
     near = (ran,) if resumed else (ran - 50, ran, ran + 50)
+    factor = 2.01 if resumed else 4.01
     near_scales = [expected[step][0] for step in near if step in expected]
     # Printed with six digits.
-    assert min(near_scales) / 2.01 <= scale <= max(near_scales) * 2.01, ran
+    assert min(near_scales) / factor <= scale <= max(near_scales) * factor, ran
     assert abs(accuracy - expected[ran][1]) < 0.06, (ran, accuracy)
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tf_compat_lossscale import legacy_sources
 
+pytestmark = pytest.mark.any_release
+
 
 def read(tmp_path, text):
   path = tmp_path / "program.py"

@@ -14,6 +14,8 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import cli
 from tf_compat_lossscale import source_edits
 
+pytestmark = pytest.mark.any_release
+
 
 def migrated(tmp_path, text, name="program.py"):
   path = tmp_path / name

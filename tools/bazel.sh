@@ -12,7 +12,9 @@ if ! command -v bazel >/dev/null; then
     echo "tools/bazel.sh: needs Bazel: install bazel-bootstrap (Debian), bazelisk or bazel" >&2
     exit 2
   fi
-  DEBIAN_FRONTEND=noninteractive apt-get install -yqq bazel-bootstrap >/dev/null
+  export DEBIAN_FRONTEND=noninteractive
+  install=(apt-get install -yqq bazel-bootstrap)
+  "${install[@]}" >/dev/null 2>&1 || { apt-get update -qq && "${install[@]}"; }
 fi
 if [[ ! -x $dir/node_modules/.bin/buildifier ]]; then
   if ! command -v npm >/dev/null; then

@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$1
 shift
-exec "$dir/bin/python" -m pytest -n 2 --dist loadgroup "$@"
+exec "$dir/bin/python" -m pytest -n 2 "$@"

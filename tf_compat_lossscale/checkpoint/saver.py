@@ -48,6 +48,10 @@ class Saver(tf.compat.v1.train.Saver):
     self.last_report = None
     if save_path is None:
       raise ValueError("save_path must be a checkpoint, but got None.")
+    if "://" in os.fspath(save_path):
+      # Not a local file: TensorFlow alone can read it, by exact names.
+      super().restore(sess, save_path)
+      return
     bundle = Bundle(paths.find(os.fspath(save_path)).path)
     variables, others = self._saved(sess.graph)
     targets = restoring.Targets(variables)
