@@ -1,6 +1,8 @@
 """Damaged checkpoints: a result or a line of error, never a wrong number."""
 
 import contextlib
+import errno
+import functools
 import io
 import json
 import os
@@ -8,6 +10,7 @@ import pathlib
 import random
 import shutil
 import tempfile
+from unittest import mock
 
 import helpers
 import pytest
@@ -218,8 +221,31 @@ def test_what_is_no_checkpoint(name, tmp_path):
   assert str(path) in str(error.value)
 
 
+@contextlib.contextmanager
+def without_permission(path):
+  """The file may not be read; root, who may read all, becomes nobody."""
+  path.chmod(0)
+  me = os.geteuid()
+  with contextlib.ExitStack() as stack:
+    stack.callback(path.chmod, 0o644)
+    if me == 0:
+      try:
+        os.seteuid(65534)
+      except OSError:  # In a sandbox that has no other user.
+        opener = functools.partial(refuse, path, open)
+        stack.enter_context(mock.patch("builtins.open", opener))
+      stack.callback(os.seteuid, me)
+    yield
+
+
+def refuse(path, opener, name, *args, **kwargs):
+  if str(name) == str(path):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+  return opener(name, *args, **kwargs)
+
+
 def describe_without_permission():
-  """In a process of its own: root, who may read all, becomes nobody."""
+  """In a process of its own, since who it is is a whole process's."""
   with tempfile.TemporaryDirectory() as folder:
     source = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
     copy = pathlib.Path(folder, "copy")
@@ -228,13 +254,9 @@ def describe_without_permission():
     (index,) = copy.glob("*.index")
     (data,) = copy.glob("*.data-*")
     checkpoint.describe(copy)
-    me = os.geteuid()
     for path in (index, data):
-      path.chmod(0)
-      os.seteuid(65534 if me == 0 else me)
-      status, _, err = run("inspect", str(copy))
-      os.seteuid(me)
-      path.chmod(0o644)
+      with without_permission(path):
+        status, _, err = run("inspect", str(copy))
       assert status == 2, err
       assert err == f"tf-lossscale inspect: {path}: Permission denied\n"
 
