@@ -24,7 +24,13 @@ if [[ ! -x $dir/node_modules/.bin/buildifier ]]; then
   npm install --silent --no-save --prefix "$dir" "@bazel/buildifier@$buildifier" >/dev/null
 fi
 
-export PATH="$dir/bin:$PATH"
+# A Python with all that DIR has but this package, which is found there whether
+# or not a target depends on it: a .pth file is not followed into others.
+site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+bare=$dir/bazel
+"$dir/bin/python" -m venv --without-pip --clear "$bare"
+echo "$site" >"$("$bare/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+export PATH="$bare/bin:$PATH"
 # Nothing is left behind: no server, and no links in the checkout.
 flags=(--config=offline --noshow_progress --symlink_prefix=/)
 # Two at a time: TensorFlow is heavy.
