@@ -38,7 +38,7 @@ pathlib.Path("old.py").write_text(
 command = pathlib.Path(sys.executable).parent / "tf-lossscale"
 assert subprocess.check_output([command, "run", "old.py"]) == b"8.0\n"
 assert subprocess.run([command, "scan", "old.py"]).returncode == 1
-convert = [command, "convert", saved, "new", "--to=fp32"]
+convert = [command, "convert", saved, "new", "--to=fp32", "--overwrite"]
 assert b"dropped: current_loss_scale" in subprocess.check_output(convert)
 print(
   f"tf_compat_lossscale {tfl.__version__} on TensorFlow {tf.__version__}: ok"
