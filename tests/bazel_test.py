@@ -47,21 +47,6 @@ def absolute(label, package):
   return label
 
 
-def imports(path):
-  """The dotted names that a module imports, but for types alone."""
-  tree = ast.parse(path.read_text("utf-8"))
-  for node in ast.walk(tree):
-    if isinstance(node, ast.If) and getattr(node.test, "id", "") == (
-      "TYPE_CHECKING"
-    ):
-      node.body = []
-  for node in ast.walk(tree):
-    if isinstance(node, ast.Import):
-      yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-      yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def target_of(name, package):
   """The target that has what is imported by that name; None for Python's."""
   top, *rest = name.split(".")
@@ -96,7 +81,7 @@ def libraries():
 def test_deps_are_the_imports(package, rule):
   expected = set()
   for source in rule["srcs"]:
-    for name in imports(helpers.ROOT / package / source):
+    for name in helpers.imports(helpers.ROOT / package / source, types=False):
       expected.add(target_of(name, package))
   if package == "tf_compat_lossscale/checkpoint":
     expected.add(

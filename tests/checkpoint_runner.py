@@ -9,16 +9,12 @@ For each golden and each way the result is a list of rows, as in the golden's
 expected.json, and what the report said; or a traceback.
 """
 
-import json
 import os
-import sys
 import tempfile
-import traceback
 
 import golden_runner
 import tensorflow as tf
 
-import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
@@ -152,26 +148,5 @@ def ways(golden):
   return _ALWAYS + (_BESIDES if some else ())
 
 
-def main():
-  behavior, goldens = sys.argv[1], sys.argv[2:]
-  if behavior == "v1":
-    tf1.disable_v2_behavior()
-  results = {}
-  for golden in goldens:
-    with open(os.path.join(golden, "expected.json")) as f:
-      expected = json.load(f)
-    for way in ways(golden):
-      try:
-        with tf.Graph().as_default():
-          result = way(golden, expected)
-      except Exception:  # Reported, and the test that reads it fails.
-        result = traceback.format_exc()
-      finally:
-        if expected["kind"] == "rewrite":
-          tfl.disable_mixed_precision_graph_rewrite()
-      results[f"{golden} {way.__name__}"] = result
-  json.dump(results, sys.stdout)
-
-
 if __name__ == "__main__":
-  main()
+  golden_runner.main(ways)

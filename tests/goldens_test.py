@@ -7,6 +7,7 @@
 import json
 import os
 
+import golden_runner
 import helpers
 import numpy as np
 import pytest
@@ -29,15 +30,14 @@ def results(factory, behavior):
   return helpers.parse_json(helpers.run_once(factory, runner, behavior, *paths))
 
 
-def ways(golden):
-  if "contrib_" in golden:  # That had Savers alone.
-    return ("by_saver",)
-  return ("by_saver", "by_checkpoint", "by_meta_graph")
-
-
 @pytest.mark.parametrize("behavior", ["v1", "v2"])
 @pytest.mark.parametrize(
-  ("golden", "restore"), [(g, way) for g in _GOLDENS for way in ways(g)]
+  ("golden", "restore"),
+  [
+    (golden, way.__name__)
+    for golden in _GOLDENS
+    for way in golden_runner.ways(golden)
+  ],
 )
 def test_trains_on_as_recorded(golden, restore, behavior, tmp_path_factory):
   name = f"{helpers.GOLDENS / golden} {restore}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from typing import Any
 import zipfile
 
@@ -81,8 +80,6 @@ def _of_h5(
       shape = tuple(int(size) for size in item.shape or ())
       if item.dtype.kind not in "biufc":
         return
-      if item.nbytes and not math.isfinite(item.size):
-        raise ValueError(f"{name} has no size")
       keys[name] = Tensor(str(item.dtype), shape)
 
   file.visititems(note)

@@ -152,12 +152,11 @@ class _Bridge:
     keras = "iter" in node.children or "_iterations" in node.children
     if wraps and not wrapped and not keras and _SCALE not in node.children:
       # Saved without loss scaling: what is here goes to the wrapped optimizer.
-      self._graph.nodes.append(Node({_BASE: number}))
-      new = len(self._graph.nodes) - 1
+      new = len(self._graph.nodes)
       self._graph.replace_children(
         lambda child: new if child == number else child
       )
-      self._graph.nodes[new].children[_BASE] = number
+      self._graph.nodes.append(Node({_BASE: number}))
       self.changed = True
       return new, True
     if wrapped and _BASE not in children and _SCALE not in children:

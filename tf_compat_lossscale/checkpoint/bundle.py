@@ -15,7 +15,6 @@ import glob
 import math
 import os
 import struct
-from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import _crc32c
@@ -177,7 +176,8 @@ class Bundle:
       self.shards = _wire.number(header.get(1, 0))
       for key, value in items.items():
         self.entries[key] = Entry.parse(value)
-        key.decode("utf-8") if not key.startswith(b"\0") else None
+        if not key.startswith(b"\0"):
+          key.decode("utf-8")  # Names that are none show here.
     ends: dict[int, int] = {}
     for entry in self.entries.values():
       end = entry.offset + entry.size
@@ -215,23 +215,27 @@ class Bundle:
     """What the tensor of that name is like."""
     return self.entries[name.encode("utf-8")].tensor
 
-  def parts(self, name: str) -> Iterator[tuple[bytes, Entry]]:
+  def parts(self, name: str, new: str) -> Iterator[tuple[bytes, Entry]]:
     """A tensor's entry and, if it was partitioned, those of its slices.
 
+    Args:
+      name: The tensor's name.
+      new: What it is called elsewhere.
+
     Yields:
-      (what the key has besides the name, the entry).
+      (the key that it has elsewhere, the entry).
     """
-    encoded = name.encode("utf-8")
-    entry = self.entries[encoded]
-    yield b"", entry
+    old_key, new_key = name.encode("utf-8"), new.encode("utf-8")
+    entry = self.entries[old_key]
+    yield new_key, entry
     if entry.slices:
       for key, part in self.entries.items():
-        if key.startswith(b"\0" + encoded + b"\0\1"):
-          yield key[1 + len(encoded) :], part
+        if key.startswith(b"\0" + old_key + b"\0\1"):
+          yield b"\0" + new_key + key[1 + len(old_key) :], part
 
   def shard_path(self, shard: int) -> str:
     """The file with the bytes of that shard."""
-    return f"{self.prefix}.data-{shard:05}-of-{self.shards:05}"
+    return shard_path(self.prefix, shard, self.shards)
 
   def read(self, entry: Entry) -> bytes:
     """The bytes of an entry.
@@ -284,58 +288,20 @@ class Bundle:
     Raises:
       CheckpointError: Some fail.
     """
-    large = None
+    small, large = self.is_small, None
     for key, entry in self.entries.items():
       if entry.slices:  # The slices have entries of their own.
         continue
-      if (
-        not self.is_small and entry.size > _LARGE and not key.startswith(b"\0")
-      ):
-        large = large or _TensorFlowReader(self.prefix)
+      if not small and entry.size > _LARGE and not key.startswith(b"\0"):
+        if large is None:
+          # Imports TensorFlow: seconds, and of use here alone.
+          from tf_compat_lossscale.checkpoint import _tensorflow_reader
+
+          large = _tensorflow_reader.Reader(self.prefix)
         large.check(key.decode("utf-8"), entry.tensor.dtype)
       else:
         self.read(entry)
       progress(entry.size)
-
-
-class _TensorFlowReader:
-  """TensorFlow's own reader, several times as fast as this one.
-
-  In a graph, since eager execution may be disabled; and its tensors stay in
-  TensorFlow, where no other thread has to wait for them.
-  """
-
-  def __init__(self, prefix: str) -> None:
-    import tensorflow.compat.v2 as tf  # Seconds, and of use here alone.
-
-    self._tf, self._prefix = tf, prefix
-    self._graph = tf.Graph()
-    self._session = tf.compat.v1.Session(graph=self._graph)
-    with self._graph.as_default():
-      self._name = tf.compat.v1.placeholder(tf.string, [1])
-    self._ops: dict[str, Any] = {}
-
-  def check(self, name: str, dtype: str) -> None:
-    """Reads a tensor.
-
-    Raises:
-      CheckpointError: It fails its checksum.
-    """
-    tf = self._tf
-    if dtype not in self._ops:
-      with self._graph.as_default():
-        (tensor,) = tf.raw_ops.RestoreV2(
-          prefix=self._prefix,
-          tensor_names=self._name,
-          shape_and_slices=[""],
-          dtypes=[tf.as_dtype(dtype)],
-        )
-      self._ops[dtype] = tensor.op
-    try:
-      self._session.run(self._ops[dtype], {self._name: [name]})
-    except tf.errors.OpError as error:
-      message = error.message.splitlines()[0]
-      raise CheckpointError(f"{self._prefix}: {name}: {message}") from None
 
 
 def literal(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
@@ -350,6 +316,11 @@ def literal(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
     data = struct.pack("<" + _DTYPES[number][2], value)
     crc = _crc32c.crc32c(data)
   return Entry(number, (), size=len(data), crc=_crc32c.mask(crc)), data
+
+
+def shard_path(prefix: str, shard: int, shards: int) -> str:
+  """The file with the bytes of a shard, of so many."""
+  return f"{prefix}.data-{shard:05}-of-{shards:05}"
 
 
 def data_files(prefix: str) -> list[str]:

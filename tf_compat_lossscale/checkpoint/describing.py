@@ -72,7 +72,6 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
     facts["release"] = _meta_graph.saved_model_release(found.folder)
-  facts.setdefault("step", None)
   if facts["step"] is None:
     facts["step"] = _step_in_path(found.path)
   keys = {name: bundle.tensor(name) for name in bundle.names}

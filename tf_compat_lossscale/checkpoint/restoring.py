@@ -128,7 +128,8 @@ def restore(
       raise ValueError(
         "restore(None, …) needs the objects or the variables to restore."
       )
-  return restore_variables(session, bundle, Targets(variables), what)
+  targets = Targets(variables)
+  return carry_out(session, bundle, targets, *plan(bundle, targets, what))
 
 
 class Targets:
@@ -188,14 +189,14 @@ def plan(
   return found, variables
 
 
-def restore_variables(
+def carry_out(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
-  what: str = "all",
+  found: matching.Match,
+  variables: layouts.Variables,
 ) -> Report:
-  """Restores variables by name."""
-  found, variables = plan(bundle, targets, what)
+  """Restores variables by name, as `plan` has it."""
   reader = tf.train.load_checkpoint(bundle.prefix)
   # Read before any is assigned: what is damaged shows here.
   values = {

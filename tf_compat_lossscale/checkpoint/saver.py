@@ -55,7 +55,7 @@ class Saver(tf.compat.v1.train.Saver):
     bundle = Bundle(paths.find(os.fspath(save_path)).path)
     variables, others = self._saved(sess.graph)
     targets = restoring.Targets(variables)
-    found, _ = restoring.plan(bundle, targets)
+    planned = found, _ = restoring.plan(bundle, targets)
     if found.exact:
       super().restore(sess, bundle.prefix)
       return
@@ -65,7 +65,7 @@ class Saver(tf.compat.v1.train.Saver):
         f"what is no variable ({', '.join(others)}): convert the checkpoint "
         "first (tf-lossscale convert)"
       )
-    self.last_report = restoring.restore_variables(sess, bundle, targets)
+    self.last_report = restoring.carry_out(sess, bundle, targets, *planned)
     logging.info("%s", self.last_report)
 
   def _saved(self, graph: tf.Graph) -> tuple[Any, list[str]]:

@@ -90,14 +90,13 @@ def whole(
       f"{prefix}: a folder; name a checkpoint in it, such as "
       f"{os.path.join(prefix, 'model.ckpt')}"
     )
-  for source in sources.values():
-    if isinstance(source, Stored) and os.path.realpath(
-      source.bundle.prefix
-    ) == os.path.realpath(prefix):
-      raise CheckpointError(
-        f"{prefix}: that is where it is read from, which is never changed; "
-        "name another one"
-      )
+  stored = (s for s in sources.values() if isinstance(s, Stored))
+  read = {source.bundle.prefix for source in stored}
+  if os.path.realpath(prefix) in map(os.path.realpath, read):
+    raise CheckpointError(
+      f"{prefix}: that is where it is read from, which is never changed; "
+      "name another one"
+    )
   try:
     with _folder_beside(prefix) as folder:
       data = os.path.join(folder, "data")
@@ -127,17 +126,15 @@ def overlay(folder: str, bundle: Bundle, sources: Mapping[str, Source]) -> str:
   for shard in range(bundle.shards):
     target = os.path.abspath(bundle.shard_path(shard))
     if os.path.exists(target):
-      os.symlink(target, f"{prefix}.data-{shard:05}-of-{shards:05}")
+      os.symlink(target, bundle_lib.shard_path(prefix, shard, shards))
   entries: dict[bytes, Entry] = {}
   literals: dict[str, Source] = {}
   for name, source in sources.items():
     if isinstance(source, Literal):
       literals[name] = source
-      continue
-    for suffix, entry in source.bundle.parts(source.name):
-      encoded = name.encode("utf-8")
-      entries[b"\0" + encoded + suffix if suffix else encoded] = entry
-  with open(f"{prefix}.data-{shards - 1:05}-of-{shards:05}", "wb") as file:
+    else:
+      entries.update(source.bundle.parts(source.name, name))
+  with open(bundle_lib.shard_path(prefix, shards - 1, shards), "wb") as file:
     for key, entry in _copy(file, literals, lambda size: None).items():
       entries[key] = dataclasses.replace(entry, shard=shards - 1)
   with open(prefix + ".index", "wb") as file:
@@ -153,9 +150,8 @@ def _publish(
   # finds its bytes, and the renaming of the index changes one for the other.
   old = bundle_lib.data_files(prefix)
   shards = 1
-  while f"{prefix}.data-{shards - 1:05}-of-{shards:05}" in old:
+  while (new := bundle_lib.shard_path(prefix, shards - 1, shards)) in old:
     shards += 1
-  new = f"{prefix}.data-{shards - 1:05}-of-{shards:05}"
   entries = {
     key: dataclasses.replace(entry, shard=shards - 1)
     for key, entry in entries.items()
@@ -186,16 +182,14 @@ def _copy(
   offset = 0
   for name in sorted(sources):
     source = sources[name]
-    encoded = name.encode("utf-8")
     if isinstance(source, Literal):
       entry, data = bundle_lib.literal(source.dtype, source.value)
       file.write(data)
-      entries[encoded] = dataclasses.replace(entry, offset=offset)
+      entries[name.encode("utf-8")] = dataclasses.replace(entry, offset=offset)
       offset += len(data)
       progress(len(data))
       continue
-    for suffix, entry in source.bundle.parts(source.name):
-      key = b"\0" + encoded + suffix if suffix else encoded
+    for key, entry in source.bundle.parts(source.name, name):
       entries[key] = entry
       if entry.size:
         entries[key] = dataclasses.replace(entry, offset=offset)
