@@ -13,9 +13,17 @@ from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import _tf
+
 # Op names are no contract, but users fetch tensors by name: everything made
 # here sits under one name that nobody gives to an op of their own.
 NAME_SCOPE = "LossScaling"
+
+# In elements. Up to so many, joining a tensor with others costs less than an op
+# for it alone; and up to so many, the exact check costs less than a sum and a
+# cond.
+_MANY_ELEMENTS = 1 << 13
+_FEW_ELEMENTS = 1 << 14
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
@@ -82,6 +90,12 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Gradient]:
 def all_finite(grads: Any) -> tf.Tensor:
   """Whether no gradient of a nest holds an infinity or a NaN.
 
+  The answer is exact, and mostly found without looking at every element by
+  itself: the sum of a tensor that holds an infinity or a NaN is one, too, so
+  where sums are finite, all is. A sum reads a gradient once and writes nothing.
+  Only where one is not, since a gradient is bad or because finite elements add
+  up to more than the dtype holds, are the elements looked at.
+
   Args:
     grads: Any nest of gradients; None and tensors without elements count as
       finite, and so does every tensor of whole numbers.
@@ -90,19 +104,32 @@ def all_finite(grads: Any) -> tf.Tensor:
     A bool scalar.
   """
   with tf.name_scope(NAME_SCOPE):
-    flags = []
-    for grad in tf.nest.flatten(grads):
-      if grad is None:
-        continue
-      values = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-      if not isinstance(values, tf.Tensor):
-        values = tf.convert_to_tensor(values)
-      flags += _finite_flags(values)
-    if not flags:
-      return tf.constant(True)
-    if len(flags) == 1:
-      return flags[0]
-    return tf.reduce_all(flags)
+    values = [
+      grad.values if isinstance(grad, tf.IndexedSlices) else grad
+      for grad in tf.nest.flatten(grads)
+      if grad is not None
+    ]
+    values = [
+      value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
+      for value in values
+    ]
+    small, large = [], []
+    for value in _joined(
+      v for v in values if v.dtype.is_floating or v.dtype.is_complex
+    ):
+      count = value.shape.num_elements()
+      few = count is not None and count <= _FEW_ELEMENTS
+      (small if few else large).append(value)
+    flags = [_is_finite(value) for value in small]
+    if large:
+      flags.append(
+        _tf.cond(
+          _are_sums_finite(large),
+          lambda: tf.constant(True),
+          lambda: _all([_is_finite(value) for value in large]),
+        )
+      )
+    return _all(flags)
 
 
 def all_replicas_finite(grads: Any) -> tf.Tensor:
@@ -137,11 +164,60 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   return tf.equal(count, strategy.num_replicas_in_sync)
 
 
-def _finite_flags(values: tf.Tensor) -> list[tf.Tensor]:
-  """Bool scalars that are all True where `values` is finite."""
-  if values.dtype.is_floating:
-    return [tf.reduce_all(tf.math.is_finite(values))]
+def _joined(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+  """The same elements in fewer tensors: an op costs more than it does there.
+
+  Those of one device, dtype and shape behind the first axis go together, if
+  they are known to be small.
+  """
+  joined = []
+  groups: dict[Any, list[tf.Tensor]] = {}
+  for value in values:
+    shape = value.shape
+    count = shape.num_elements()
+    if count is None or count > _MANY_ELEMENTS:
+      joined.append(value)
+    else:
+      device = "" if tf.executing_eagerly() else value.device
+      key = (value.dtype, device, shape.rank, *shape[1:])
+      groups.setdefault(key, []).append(value)
+  for members in groups.values():
+    if len(members) == 1:
+      joined += members
+    elif members[0].shape.rank:
+      joined.append(tf.concat(members, 0))
+    else:
+      joined.append(tf.stack(members))
+  return joined
+
+
+def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
+  """True only if `values` are finite; False if their sums are not."""
+  sums: dict[tf.DType, list[tf.Tensor]] = {}
+  axes: dict[int, tf.Tensor] = {}
+  for value in values:
+    rank = value.shape.rank
+    if rank is None:
+      value, rank = tf.reshape(value, [-1]), 1
+    if rank not in axes:
+      axes[rank] = tf.constant(list(range(rank)), tf.int32)
+    total = tf.raw_ops.Sum(input=value, axis=axes[rank])
+    sums.setdefault(value.dtype, []).append(total)
+  return _all([_is_finite(tf.add_n(totals)) for totals in sums.values()])
+
+
+def _is_finite(values: tf.Tensor) -> tf.Tensor:
+  """A bool scalar: whether every element is finite."""
   if values.dtype.is_complex:
-    parts = (tf.math.real(values), tf.math.imag(values))
-    return [flag for part in parts for flag in _finite_flags(part)]
-  return []
+    return _all(
+      [_is_finite(tf.math.real(values)), _is_finite(tf.math.imag(values))]
+    )
+  finite = tf.math.is_finite(values)
+  return finite if finite.shape.rank == 0 else tf.reduce_all(finite)
+
+
+def _all(flags: list[tf.Tensor]) -> tf.Tensor:
+  """The conjunction of bool scalars."""
+  if len(flags) == 1:
+    return flags[0]
+  return tf.reduce_all(flags) if flags else tf.constant(True)

@@ -176,7 +176,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       if isinstance(should_apply, (bool, np.bool_)):
         return apply_on_each_replica() if should_apply else None
       with _tf.v1_control_flow(any(map(_tf.is_ref_variable, variables))):
-        return _tf.smart_cond(should_apply, apply_on_each_replica, tf.no_op)
+        return _tf.cond(should_apply, apply_on_each_replica, tf.no_op)
 
     ops = self._update_and_apply(grads, apply_if)
     if tf.executing_eagerly():
