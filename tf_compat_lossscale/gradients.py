@@ -113,23 +113,20 @@ def all_finite(grads: Any) -> tf.Tensor:
       value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
       for value in values
     ]
-    small, large = [], []
-    for value in _joined(
-      v for v in values if v.dtype.is_floating or v.dtype.is_complex
-    ):
-      count = value.shape.num_elements()
-      few = count is not None and count <= _FEW_ELEMENTS
-      (small if few else large).append(value)
-    flags = [_is_finite(value) for value in small]
-    if large:
-      flags.append(
-        _tf.cond(
-          _are_sums_finite(large),
-          lambda: tf.constant(True),
-          lambda: _all([_is_finite(value) for value in large]),
-        )
-      )
-    return _all(flags)
+    values = _joined(
+      value
+      for value in values
+      if value.dtype.is_floating or value.dtype.is_complex
+    )
+
+    def look_at_all() -> tf.Tensor:
+      return _all([_is_finite(value) for value in values])
+
+    counts = [value.shape.num_elements() for value in values]
+    if None not in counts and sum(counts) <= _FEW_ELEMENTS:
+      return look_at_all()
+    quick = _are_sums_finite(values)
+    return _tf.cond(quick, lambda: tf.constant(True), look_at_all)
 
 
 def all_replicas_finite(grads: Any) -> tf.Tensor:

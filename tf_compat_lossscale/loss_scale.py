@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _arguments
+from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_weights
 
@@ -197,30 +198,30 @@ class DynamicLossScale(LossScale):
       # Read no sooner than the gradients are known: with several workers, the
       # step may have been a long one.
       with tf.control_dependencies([finite]):
-        scale = tf.convert_to_tensor(self._current_loss_scale)
         good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
-      none = tf.constant(0, tf.int64)
-      new_scale, new_good_steps = choose(
-        finite,
-        lambda: choose(
-          good_steps >= self._increment_period,
-          lambda: (self._grown(scale), none),
-          lambda: (scale, good_steps),
-        ),
-        lambda: (tf.maximum(scale / self._multiplier, 1.0), none),
+      update = _tf.cond(
+        tf.logical_and(finite, good_steps < self._increment_period),
+        lambda: tf.group(self._num_good_steps.assign(good_steps)),
+        lambda: self._change(finite),
       )
-      changes = [
-        (self._current_loss_scale, scale, new_scale),
-        (self._num_good_steps, None, new_good_steps),
-      ]
-      assignments = [
-        weight.assign(new) for weight, old, new in changes if new is not old
-      ]
       if tf.executing_eagerly():
         return None, finite
       # A tensor, not an op: callers pass it to `tf.identity`.
-      with tf.control_dependencies([tf.group(assignments)]):
+      with tf.control_dependencies([update]):
         return tf.identity(finite, name="update"), finite
+
+  def _change(self, finite: tf.Tensor) -> tf.Operation | None:
+    """Makes the scale grow or shrink, and begins to count anew."""
+    scale = tf.convert_to_tensor(self._current_loss_scale)
+    new_scale = choose(
+      finite,
+      lambda: self._grown(scale),
+      lambda: tf.maximum(scale / self._multiplier, 1.0),
+    )
+    return tf.group(
+      self._current_loss_scale.assign(new_scale),
+      self._num_good_steps.assign(0),
+    )
 
   def _grown(self, scale: tf.Tensor) -> tf.Tensor:
     """The next larger scale, or this one where float32 has no larger."""
