@@ -16,6 +16,7 @@ def _version() -> str:
 # Keras 2 on TensorFlow 2.16 and later; before that it is in TensorFlow itself.
 _KERAS = ["tf_keras>=2.16"]
 _BENCH = ["rich>=13"]
+_PLOT = ["matplotlib>=3.7"]
 _MIGRATE = ["libcst>=1.1"]
 _LINT = ["mypy==2.4.1", "ruff==0.14.5"]
 _PACKAGE = ["build>=1.0"]
@@ -48,6 +49,7 @@ setuptools.setup(
     "keras": _KERAS,
     "lint": _LINT,
     "migrate": _MIGRATE,
+    "plot": _PLOT,
     "test": _TEST,
     "dev": _LINT + _PACKAGE + _TEST,
   },

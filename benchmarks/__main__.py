@@ -1,16 +1,16 @@
-"""Times a training step's optimizer, and building it: python -m benchmarks
+"""Times training steps, and all else that people wait for: python -m benchmarks
 
-Rivals take turns, a step each, in one process: the bare optimizer, the one of
-TensorFlow, and this package's. Only ratios of their medians say anything.
+Rivals take turns, a step each, in one process: the bare optimizer, TensorFlow's
+own loss scaling, and this package's. Only ratios of medians say anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import gc
+import json
+import math
 import os
-import statistics
-import time
+import platform
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -18,34 +18,46 @@ from absl import app
 from absl import flags
 import tensorflow as tf
 
-from benchmarks import checkpoints
-from benchmarks import shapes
-from benchmarks import start
-import tf_compat_lossscale as tfl
-
 try:
   from rich import box
   from rich.console import Console
-  from rich.progress import track
   from rich.table import Table
 except ImportError:
   raise SystemExit(
     "benchmarks need rich: pip install 'tf_compat_lossscale[bench]'"
   ) from None
 
+from benchmarks import checkpoints
+from benchmarks import growth
+from benchmarks import machine
+from benchmarks import memory
+from benchmarks import network
+from benchmarks import pictures
+from benchmarks import rivals
+from benchmarks import shapes
+from benchmarks import start
+from benchmarks import steps
+from benchmarks import timing
+
 FLAGS = flags.FLAGS
+_EMBEDDING = "embedding"
+_NETWORK = "small network"
+_ALL = [*shapes.SHAPES, _EMBEDDING, _NETWORK]
 flags.DEFINE_float(
   "seconds", 12, "How long to time a set of variables.", lower_bound=0
 )
 flags.DEFINE_integer(
-  "steps", 100, "Steps of each rival to time at least.", lower_bound=4
+  "rounds", 60, "Steps of each rival to time at least.", lower_bound=4
 )
-flags.DEFINE_integer("builds", 5, "Timed builds of each rival.", lower_bound=1)
+flags.DEFINE_multi_enum("shape", _ALL, _ALL, "What to time.")
 flags.DEFINE_multi_enum(
-  "shape", list(shapes.SHAPES), list(shapes.SHAPES), "What to time."
+  "optimizer", ["momentum"], list(rivals.OPTIMIZERS), "The inner optimizers."
 )
-flags.DEFINE_enum(
-  "optimizer", "momentum", ["sgd", "momentum", "adam"], "The inner optimizer."
+flags.DEFINE_multi_enum(
+  "mode", [steps.MODES[0]], list(steps.MODES), "How steps are run."
+)
+flags.DEFINE_list(
+  "growth", ["10", "100", "1000"], "Numbers of variables; empty for none."
 )
 flags.DEFINE_integer(
   "starts", 7, "Timed starts of a program; 0 for none.", lower_bound=0
@@ -53,148 +65,167 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
   "checkpoints", 3, "Timed rounds with checkpoints; 0 for none.", lower_bound=0
 )
-flags.DEFINE_bool("large", True, "Converts one of 2 GiB, too.")
-flags.DEFINE_bool("v2", False, "Times TensorFlow 2's control flow.")
-
-tf1 = tf.compat.v1
-_OPTIMIZERS = {
-  "sgd": lambda: tf1.train.GradientDescentOptimizer(1e-6),
-  "momentum": lambda: tf1.train.MomentumOptimizer(1e-6, 0.9),
-  "adam": lambda: tf1.train.AdamOptimizer(1e-6),
-}
-_OWN = tf1.mixed_precision
-_ERRORS = Console(stderr=True)
-_Wrap = Callable[[tf1.train.Optimizer], tf1.train.Optimizer]
-RIVALS: dict[str, _Wrap] = {
-  "bare": lambda opt: opt,
-  "TensorFlow": lambda opt: _OWN.MixedPrecisionLossScaleOptimizer(
-    opt, _OWN.DynamicLossScale()
-  ),
-  "ours": lambda opt: tfl.MixedPrecisionLossScaleOptimizer(
-    opt, tfl.DynamicLossScale()
-  ),
-}
+flags.DEFINE_bool("large", True, "Converts a checkpoint of 2 GiB, too.")
+flags.DEFINE_string("json", None, "A file to write all figures to.")
+flags.DEFINE_string("plot", None, "A folder to draw pictures into.")
 
 
-class Rival:
-  """A training step in a graph of its own, without a model."""
-
-  def __init__(self, wrap: _Wrap, variable_shapes: list[shapes.Shape]):
-    gc.collect()  # What is left of other graphs is not this one's to pay for.
-    begin = time.perf_counter()
-    with tf.Graph().as_default() as graph:
-      variables = [
-        tf1.get_variable(
-          f"v{i}",
-          shape,
-          initializer=tf1.ones_initializer(),
-          use_resource=True,
-        )
-        for i, shape in enumerate(variable_shapes)
-      ]
-      loss = tf.add_n([tf.nn.l2_loss(v) for v in variables])
-      opt = wrap(_OPTIMIZERS[FLAGS.optimizer]())
-      step = tf1.train.get_or_create_global_step()
-      self._train = opt.minimize(loss, global_step=step)
-      self.build_seconds = time.perf_counter() - begin
-      initialize = tf1.global_variables_initializer()
-    proto = graph.as_graph_def()
-    self.nodes = len(proto.node) + sum(
-      len(function.node_def) for function in proto.library.function
-    )
-    self._session = tf1.Session(graph=graph)
-    self._session.run(initialize)
-    self._run = self._session.make_callable(self._train)
-
-  def step(self) -> float:
-    """Seconds that one step took."""
-    begin = time.perf_counter()
-    self._run()
-    return time.perf_counter() - begin
-
-  def close(self) -> None:
-    self._session.close()
+def _sizes(words: list[str]) -> bool:
+  numbers = [int(word) if word.isdecimal() else 0 for word in words]
+  return numbers == sorted({n for n in numbers if n}) and len(numbers) != 1
 
 
-def time_shape(name: str) -> dict[str, dict[str, float]]:
-  """Rival -> medians of step and build seconds, quartiles and nodes."""
-  builds: dict[str, list[float]] = {rival: [] for rival in RIVALS}
-  for i in range(FLAGS.builds):
-    rivals = {}
-    for rival, wrap in RIVALS.items():
-      rivals[rival] = Rival(wrap, shapes.SHAPES[name])
-      builds[rival].append(rivals[rival].build_seconds)
-    if i < FLAGS.builds - 1:
-      for rival in rivals.values():
-        rival.close()
-  for _ in range(3):  # To warm up, and to see how long a round takes.
-    round_seconds = sum(rival.step() for rival in rivals.values())
-  rounds = max(FLAGS.steps, int(FLAGS.seconds / round_seconds))
-  steps: dict[str, list[float]] = {rival: [] for rival in RIVALS}
-  for _ in track(range(rounds), name, transient=True, console=_ERRORS):
-    for rival, timed in rivals.items():
-      steps[rival].append(timed.step())
-  for rival in rivals.values():
-    rival.close()
-  return {
-    rival: {
-      "step": statistics.median(steps[rival]),
-      "quartiles": statistics.quantiles(steps[rival], n=4),
-      "build": statistics.median(builds[rival]),
-      "nodes": rivals[rival].nodes,
-    }
-    for rival in RIVALS
+flags.register_validator(
+  "growth", _sizes, "must be none or several growing numbers, as in 10,100,1000"
+)
+
+
+def time_shape(name: str, optimizer: str, mode: str) -> dict[str, Any]:
+  """Times all rivals with a set of variables."""
+  loss, variables = steps.filled, shapes.SHAPES.get(name)
+  if name == _EMBEDDING:
+    loss, variables = steps.gathered, shapes.EMBEDDING
+  elif name == _NETWORK:
+    loss, variables = network.loss, network.SHAPES
+  assert variables is not None
+  built = {
+    rival: steps.Step(wrapped, variables, optimizer, mode, loss)
+    for rival, wrapped in rivals.RIVALS.items()
   }
+  title = f"{name}, {optimizer}, {mode}"
+  times = timing.take_turns(built, FLAGS.seconds, FLAGS.rounds, title)
+  for step in built.values():
+    step.close()
+  bare, own = times["bare"], times["TensorFlow"]
+  again = timing.ratio(bare[::2], bare[1 : len(bare) // 2 * 2 : 2])
+  return {
+    "shape": name,
+    "bare": sorted(bare)[len(bare) // 2],
+    "bare over itself": again,
+    "over bare": {n: timing.ratio(t, bare) for n, t in times.items()},
+    "over TensorFlow": timing.ratio(times["ours"], own),
+    "over floor": timing.ratio(times["ours"], times["floor"]),
+    "fixed over TensorFlow": timing.ratio(
+      times["ours, fixed"], times["TensorFlow, fixed"]
+    ),
+    "build": {n: step.build_seconds for n, step in built.items()},
+    "nodes": {n: step.nodes for n, step in built.items()},
+  }
+
+
+def print_steps(
+  console: Console, optimizer: str, mode: str, rows: list[dict[str, Any]]
+) -> None:
+  table = Table(
+    "variables",
+    "bare",
+    "TensorFlow",
+    "ours",
+    "awaited",
+    "floor",
+    "ours / TensorFlow",
+    "95 % of runs",
+    "fixed",
+    "nodes",
+    title=f"TensorFlow {tf.__version__}, {optimizer}, {mode}: a step, "
+    "over the bare optimizer's",
+    box=box.SIMPLE,
+  )
+  for row in rows:
+    over, nodes = row["over bare"], row["nodes"]
+    middle, low, high = row["over TensorFlow"]
+    table.add_row(
+      row["shape"],
+      f"{1e3 * row['bare']:.2f} ms",
+      *[f"{over[n][0]:.3f}" for n in ("TensorFlow", "ours")],
+      *[f"{over[n][0]:.3f}" for n in ("awaited", "floor")],
+      f"{middle:.3f}",
+      f"{low:.3f}-{high:.3f}",
+      f"{row['fixed over TensorFlow'][0]:.3f}",
+      f"{nodes['TensorFlow']} -> {nodes['ours']}" if nodes["ours"] else "",
+    )
+  mean = math.exp(
+    sum(math.log(row["over TensorFlow"][0]) for row in rows) / len(rows)
+  )
+  console.print(table)
+  console.print(f"Geometric mean of ours / TensorFlow: {mean:.3f}\n")
+
+
+def print_growth(console: Console, found: dict[str, Any]) -> None:
+  sizes = found["sizes"]
+  table = Table("growth", *map(str, sizes), "exponent", box=box.SIMPLE)
+  for name, values in found["rivals"].items():
+    powers = iter(growth.exponents(sizes, values))
+    for key, unit, factor in (
+      ("step", "ms", 1e3),
+      ("build", "s", 1),
+      ("nodes", "", 1),
+      ("memory", "MB", 1e-6),
+    ):
+      table.add_row(
+        f"{name}: {key} {unit}",
+        *[f"{factor * value:.4g}" for value in values[key]],
+        f"{next(powers):.2f}" if key in ("step", "build") else "",
+      )
+  console.print(table)
+
+
+def print_rows(
+  console: Console, title: str, rows: list[tuple[str, str]]
+) -> None:
+  table = Table(title, "", box=box.SIMPLE)
+  for row in rows:
+    table.add_row(*row)
+  console.print(table)
 
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f"Arguments are not understood: {argv[1:]}")
-  if FLAGS.v2:
-    tf1.enable_control_flow_v2()
-  else:
-    tf1.disable_control_flow_v2()
-  table = Table(
-    "variables",
-    "step: TensorFlow / bare",
-    "ours / bare",
-    "ours / TensorFlow",
-    "spread",
-    "build: ours / TensorFlow",
-    "nodes: TensorFlow",
-    "ours",
-    title=f"TensorFlow {tf.__version__}, {FLAGS.optimizer}, "
-    f"control flow v{2 if FLAGS.v2 else 1}",
-    box=box.SIMPLE,
+  console = Console(width=120)
+  bounds = machine.measure()
+  results: dict[str, Any] = {
+    "tensorflow": tf.__version__,
+    "python": platform.python_version(),
+    "cores": os.cpu_count(),
+    "machine": bounds,
+    "steps": [],
+  }
+  console.print(
+    f"This machine reads {bounds['bytes_per_second'] / 1e9:.1f} GB/s; an op in "
+    f"a chain costs {1e6 * bounds['seconds_per_op']:.2f} us.\n"
   )
-  for name in FLAGS.shape:
-    timed = time_shape(name)
-    bare, own, ours = (timed[rival] for rival in RIVALS)
-    spread = max(
-      (t["quartiles"][2] - t["quartiles"][0]) / t["step"] / 2
-      for t in (own, ours)
+  for mode in FLAGS.mode:
+    for optimizer in FLAGS.optimizer:
+      rows = [time_shape(name, optimizer, mode) for name in FLAGS.shape]
+      results["steps"].append(
+        {"optimizer": optimizer, "mode": mode, "rows": rows}
+      )
+      print_steps(console, optimizer, mode, rows)
+  if _EMBEDDING in FLAGS.shape:
+    peaks = results["embedding peak"] = memory.measure()
+    print_rows(
+      console,
+      "peak of memory with the embedding",
+      [(name, f"{peak / 1e6:.0f} MB") for name, peak in peaks.items()],
     )
-    table.add_row(
-      name,
-      f"{own['step'] / bare['step']:.3f}",
-      f"{ours['step'] / bare['step']:.3f}",
-      f"{ours['step'] / own['step']:.3f}",
-      f"±{spread:.1%}",
-      f"{ours['build'] / own['build']:.2f}",
-      str(own["nodes"]),
-      str(ours["nodes"]),
-    )
-  Console(width=110).print(table)
+  if FLAGS.growth:
+    sizes = [int(word) for word in FLAGS.growth]
+    found = growth.measure(sizes, FLAGS.seconds)
+    results["growth"] = {"sizes": sizes, "rivals": found}
+    print_growth(console, results["growth"])
   if FLAGS.starts:
-    table = Table("start", "best", box=box.SIMPLE)
-    for row in start.rows(FLAGS.starts):
-      table.add_row(*row)
-    Console(width=110).print(table)
+    results["start"] = start.rows(FLAGS.starts)
+    print_rows(console, "start", results["start"])
   if FLAGS.checkpoints:
-    table = Table("checkpoints", "", box=box.SIMPLE)
-    for row in checkpoints.rows(FLAGS.checkpoints, FLAGS.large):
-      table.add_row(*row)
-    Console(width=110).print(table)
+    results["checkpoints"] = checkpoints.rows(FLAGS.checkpoints, FLAGS.large)
+    print_rows(console, "checkpoints", results["checkpoints"])
+  if FLAGS.json:
+    with open(FLAGS.json, "w", encoding="utf-8") as file:
+      json.dump(results, file, indent=1)
+  if FLAGS.plot:
+    for path in pictures.draw(results, FLAGS.plot):
+      console.print(f"Drawn: {path}")
 
 
 if __name__ == "__main__":

@@ -37,12 +37,15 @@ tf.raw_ops.MergeV2Checkpoints(
 # Prints the seconds of a conversion, and the bytes held at most before it,
 # once TensorFlow is loaded, and in the end.
 _CONVERT = """
-import resource
 import sys
 import time
 import tensorflow
 from tf_compat_lossscale import checkpoint
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+def peak():
+  # Not getrusage's, which counts what its parent held, too.
+  with open("/proc/self/status") as file:
+    (line,) = (line for line in file if line.startswith("VmHWM:"))
+  return int(line.split()[1]) << 10
 before, begin = peak(), time.perf_counter()
 checkpoint.convert(sys.argv[1], sys.argv[2], "contrib")
 print(time.perf_counter() - begin, before, peak())

@@ -39,3 +39,5 @@ SHAPES: dict[str, list[Shape]] = {
   "400 tiny": [(16,)] * 400,
   "2 x 4096^2": [(4096, 4096)] * 2,
 }
+
+EMBEDDING: list[Shape] = [(1_000_000, 64)]

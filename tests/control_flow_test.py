@@ -172,6 +172,113 @@ def test_steps_in_a_while_loop(mode, inner):
     assert_importable(graph)
 
 
+class _Winding(tf1.train.GradientDescentOptimizer):
+  """One with control flow of its own, and with effects that can be counted."""
+
+  def __init__(self, calls):
+    super().__init__(1.0)
+    self.calls = calls
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    grads_and_vars = list(grads_and_vars)
+    seen = tf.numpy_function(self._seen, [tf.constant(1)], tf.int32)
+
+    def half(i, grad):
+      return i + 1, grad / 2
+
+    wound = []
+    for grad, var in grads_and_vars:
+      _, grad = tf.while_loop(lambda i, _: i < 2, half, [seen * 0, grad])
+      _, grad = tf.while_loop(lambda i, _: i < 1, half, [0, grad])
+      grad = tf.cond(
+        tf.reduce_sum(var) > 100, lambda g=grad: g * 0, lambda g=grad: g
+      )
+      wound.append((grad, var))
+    return super().apply_gradients(wound, global_step, name)
+
+  def _seen(self, value):
+    self.calls.append(1)
+    return np.int32(value)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_what_is_left_out_does_not_happen(mode, use_resource):
+  if mode == "graph_v2" and not use_resource:
+    mode = "graph_v1"  # Where reference variables take the apply anyway.
+  calls = []
+  with helpers.mode_scope(mode) as graph, tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[80.0], use_resource=use_resource)
+    g = tf1.placeholder(tf.float32, [1])
+    step = tf1.train.get_or_create_global_step()
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      _Winding(calls), tfl.DynamicLossScale(8, 2)
+    )
+    train = opt.minimize(v * g, global_step=step)
+    session.run(tf1.global_variables_initializer())
+    for grad, value, steps in (
+      (8, 79, 1),
+      (math.nan, 79, 1),
+      (math.inf, 79, 1),
+      (-320, 119, 2),
+      (8, 119, 3),  # The inner cond's other branch.
+      (-math.inf, 119, 3),
+    ):
+      session.run(train, {g: [grad]})
+      assert session.run([v, step]) == [[value], steps]
+      assert len(calls) == steps
+    assert_importable(graph)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_variables_on_another_device_than_the_gradients(mode):
+  config = tf1.ConfigProto(device_count={"CPU": 2})
+  with helpers.mode_scope(mode), tf1.Session(config=config) as session:
+    with tf.device("/cpu:1"):
+      v = tf1.get_variable("v", initializer=[2.0, 3.0], use_resource=True)
+    with tf.device("/cpu:0"):
+      g = tf1.placeholder(tf.float32, [2])
+      opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["momentum"](), "dynamic")
+      train = opt.apply_gradients([(g * 2, v)])
+    session.run(tf1.global_variables_initializer())
+    for grad, moved in ((1.0, True), (math.nan, False), (1.0, True)):
+      before = session.run(v)
+      session.run(train, {g: [grad, 1]})
+      assert (session.run(v) != before).all() == moved
+
+
+def test_switches_do_not_grow_with_the_variables():
+  counts = []
+  for many in (1, 20):
+    with helpers.mode_scope("graph_v1") as graph:
+      variables = [
+        tf1.get_variable(f"v{i}", [2], use_resource=True) for i in range(many)
+      ]
+      opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["adam"](), "dynamic")
+      opt.minimize(tf.add_n([tf.reduce_sum(v * v) for v in variables]))
+      types = [op.type for op in graph.get_operations()]
+      counts.append(types.count("Switch"))
+  assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize("value", [1.0, math.inf])
+@pytest.mark.parametrize("size", [2, 100_000])
+def test_gradients_that_are_known_need_no_cond(mode, value, size):
+  names = []
+  for module in (OWN, tfl):
+    with helpers.mode_scope(mode), tf1.Session() as session:
+      v = tf1.get_variable("v", [size], use_resource=True)
+      opt = module.MixedPrecisionLossScaleOptimizer(
+        INNER["adam"](), module.DynamicLossScale(8, 2)
+      )
+      train = opt.apply_gradients([(tf.fill([size], value), v)])
+      session.run(tf1.global_variables_initializer())
+      session.run(train)
+      names.append((helpers.variable_names(), session.run(opt._loss_scale())))
+  assert names[0] == names[1]
+
+
 def test_ref_variables_in_the_callers_v1_cond():
   with helpers.mode_scope("graph_v1"), tf1.Session() as session:
     v = tf1.get_variable("v", initializer=[2.0], use_resource=False)

@@ -1,5 +1,6 @@
 """Tests of the pure functions over gradients."""
 
+import contextlib
 import math
 
 import helpers
@@ -138,6 +139,126 @@ def test_all_finite_is_exact(lists, dtype):
     grads = [np.array(values, dtype) for values in lists]
   expected = all(np.isfinite(grad).all() for grad in grads)
   assert bool(gradients.all_finite(grads)) == expected
+
+
+# Shapes on both sides of every bound: joined with others or not, looked at
+# element by element or summed first.
+_SETS = {
+  "one scalar": [()],
+  "scalars": [()] * 40,
+  "one small": [(5,)],
+  "small ones": [(16,), (3, 4), (7, 4), (2, 3, 4), (), (), (5,), (0,), (0, 4)],
+  "at the bounds": [(8192,), (8193,), (64, 128), (64, 129)],
+  "few in all": [(8192,), (8192,)],
+  "many in all": [(8192,), (8192,), (1,)],
+  "large": [(300, 100), (70_000,)],
+  "of all kinds": [(300, 100), (16,), (16,), (), (4, 4), (2, 4), (9000,)],
+}
+_DTYPES = {
+  "float16": 6e4,
+  "bfloat16": 3e38,
+  "float32": 3e38,
+  "float64": 1.5e308,
+  "complex64": 3e38,
+}
+
+
+@contextlib.contextmanager
+def _checks(specs):
+  """`all_finite` in each mode, as functions of arrays."""
+  function = tf.function(
+    lambda *args: gradients.all_finite(args), input_signature=specs
+  )
+  with contextlib.ExitStack() as stack:
+    checks = {
+      "eager": lambda arrays: gradients.all_finite(
+        [tf.constant(array) for array in arrays]
+      ),
+      "function": lambda arrays: function(*arrays),
+    }
+    for mode in helpers.GRAPH_MODES:
+      with helpers.mode_scope(mode) as graph:
+        fed = [tf.compat.v1.placeholder(s.dtype, s.shape) for s in specs]
+        answer = gradients.all_finite(fed)
+      session = tf.compat.v1.Session(graph=graph)
+      stack.callback(session.close)
+      run = session.make_callable(answer, fed)
+      checks[mode] = lambda arrays, run=run: run(*arrays)
+    yield checks
+
+
+def _assert_answers(arrays, expected, checks):
+  answers = {mode: bool(check(arrays)) for mode, check in checks.items()}
+  assert set(answers.values()) == {expected}, answers
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("kind", _SETS)
+def test_the_answer_is_exact_in_every_mode(kind, dtype):
+  random = np.random.default_rng(len(kind))
+  numpy_dtype = tf.as_dtype(dtype).as_numpy_dtype
+  for known in (True, False):
+    specs = [
+      tf.TensorSpec(shape if known else None, dtype) for shape in _SETS[kind]
+    ]
+    with _checks(specs) as checks:
+      # Sums of these are finite, are not, are of what is nearly nothing.
+      for value in (1.0, _DTYPES[dtype], 1e-45, -0.0):
+        arrays = [np.full(s, value, numpy_dtype) for s in _SETS[kind]]
+        arrays[-1] = -arrays[-1]
+        _assert_answers(arrays, True, checks)
+      for bad in (math.inf, -math.inf, math.nan):
+        arrays = [np.ones(s, numpy_dtype) for s in _SETS[kind]]
+        full = [array for array in arrays if array.size]
+        chosen = full[random.integers(len(full))]
+        at = tuple(random.integers(size) for size in chosen.shape)
+        chosen[at] = complex(1, bad) if dtype == "complex64" else bad
+        _assert_answers(arrays, False, checks)
+
+
+def test_infinities_that_cancel_in_a_sum_are_found():
+  for shapes in ([(100_000,)], [(8,), (8,)], [(100_000,), (100_000,)]):
+    arrays = [np.zeros(shape, np.float32) for shape in shapes]
+    arrays[0][3], arrays[-1][5] = math.inf, -math.inf
+    with _checks([tf.TensorSpec(shape) for shape in shapes]) as checks:
+      _assert_answers(arrays, False, checks)
+
+
+def test_small_gradients_cost_no_op_each():
+  counts = []
+  for many in (2, 200):
+    with tf.Graph().as_default() as graph:
+      grads = [tf.compat.v1.placeholder(tf.float32, [4]) for _ in range(many)]
+      before = len(graph.get_operations())
+      gradients.all_finite(grads)
+      counts.append(len(graph.get_operations()) - before)
+  assert counts[0] == counts[1]
+
+
+def test_large_gradients_cost_one_op_and_nothing_of_their_size():
+  with tf.Graph().as_default() as graph:
+    grads = [tf.compat.v1.placeholder(tf.float32, [10**6]) for _ in range(9)]
+    gradients.all_finite(grads)
+    outside = [
+      op for op in graph.get_operations() if not op._get_control_flow_context()
+    ]
+  large = [op for op in outside if 10**6 in [o.shape for o in op.outputs]]
+  assert {op.type for op in large} <= {"Placeholder"}
+  assert sum(op.type == "Sum" for op in outside) == 9
+
+
+def test_gradients_on_several_devices_are_not_joined():
+  with tf.Graph().as_default() as graph:
+    grads = []
+    for device in ("/cpu:0", "/cpu:1"):
+      with tf.device(device):
+        grads += [tf.compat.v1.placeholder(tf.float32, [4]) for _ in range(3)]
+    gradients.all_finite(grads)
+    joins = [op for op in graph.get_operations() if op.type == "ConcatV2"]
+  for join in joins:
+    values = list(join.inputs)[:-1]
+    assert len(values) == 3 and len({v.device for v in values}) == 1
+  assert len(joins) == 2
 
 
 def test_ops_leave_the_names_that_users_give_alone():

@@ -1,0 +1,82 @@
+"""Draws what was measured."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from benchmarks import rivals
+
+_COLORS = {"TensorFlow": "tab:orange", "ours": "tab:blue", "floor": "tab:gray"}
+
+
+def draw(results: dict[str, Any], folder: str) -> list[str]:
+  """Writes a picture of the steps, and one of growth if that was measured.
+
+  Args:
+    results: What `python -m benchmarks --json` writes.
+    folder: Where to; it is made.
+
+  Returns:
+    The files' names.
+  """
+  try:
+    import matplotlib
+  except ImportError:
+    raise SystemExit(
+      "--plot needs matplotlib: pip install 'tf_compat_lossscale[plot]'"
+    ) from None
+  matplotlib.use("Agg")
+  from matplotlib import pyplot
+
+  pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+  written = []
+  for measured in results["steps"]:
+    rows = measured["rows"]
+    figure, axes = pyplot.subplots(figsize=(8, 3.5), layout="constrained")
+    for i, (name, color) in enumerate(_COLORS.items()):
+      timed = [row["over bare"][name] for row in rows]
+      axes.bar(
+        [x + 0.27 * (i - 1) for x in range(len(rows))],
+        [ratio for ratio, _, _ in timed],
+        0.25,
+        color=color,
+        label=name,
+        yerr=[
+          [ratio - low for ratio, low, _ in timed],
+          [high - ratio for ratio, _, high in timed],
+        ],
+      )
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_ylim(bottom=0.8)
+    axes.set_xticks(range(len(rows)), [row["shape"] for row in rows])
+    axes.set_ylabel("step / bare optimizer's")
+    axes.set_title(f"{measured['optimizer']}, {measured['mode']}")
+    axes.legend()
+    name = f"steps-{measured['optimizer']}-{measured['mode']}.png"
+    written.append(str(pathlib.Path(folder, name.replace(" ", "-"))))
+    figure.savefig(written[-1], dpi=100)
+    pyplot.close(figure)
+  growth = results.get("growth")
+  if growth:
+    figure, panes = pyplot.subplots(
+      1, 4, figsize=(12, 3.2), layout="constrained"
+    )
+    units = {
+      "step": "a step [s]",
+      "build": "building the graph [s]",
+      "nodes": "nodes of the graph",
+      "memory": "memory [bytes]",
+    }
+    for axes, (key, label) in zip(panes, units.items()):
+      for name in rivals.MAIN:
+        color = _COLORS.get(name, "black")
+        values = growth["rivals"][name][key]
+        axes.loglog(growth["sizes"], values, "o-", color=color, label=name)
+      axes.set_xlabel("variables")
+      axes.set_title(label)
+    panes[0].legend()
+    written.append(str(pathlib.Path(folder, "growth.png")))
+    figure.savefig(written[-1], dpi=100)
+    pyplot.close(figure)
+  return written

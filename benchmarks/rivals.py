@@ -1,0 +1,79 @@
+"""Who takes part: an optimizer by itself, and what wraps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import contextlib
+import dataclasses
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import gradients
+
+tf1 = tf.compat.v1
+_OWN = tf1.mixed_precision
+
+OPTIMIZERS: dict[str, Callable[[], tf1.train.Optimizer]] = {
+  "sgd": lambda: tf1.train.GradientDescentOptimizer(1e-6),
+  "momentum": lambda: tf1.train.MomentumOptimizer(1e-6, 0.9),
+  "adam": lambda: tf1.train.AdamOptimizer(1e-6),
+}
+
+
+def _yes(grads: Any) -> tf.Tensor:
+  """Stands for the check: no gradient is looked at, or even waited for."""
+  del grads
+  if tf.executing_eagerly():
+    return tf.constant(True)
+  # Not a constant, which would take the cond away, too.
+  return tf.random.uniform([]) < 2
+
+
+def _awaited(grads: Any) -> tf.Tensor:
+  """Every gradient is waited for, none is looked at: what no check can beat."""
+  values = [
+    grad.values if isinstance(grad, tf.IndexedSlices) else grad
+    for grad in tf.nest.flatten(grads)
+    if grad is not None
+  ]
+  with tf.control_dependencies(values):
+    return _yes(grads)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rival:
+  """How an optimizer is wrapped, and by what check of gradients."""
+
+  wrap: Callable[[tf1.train.Optimizer], tf1.train.Optimizer]
+  check: Callable[[Any], tf.Tensor] | None = None
+
+  def entered(self) -> contextlib.AbstractContextManager[Any]:
+    """Where its step must be built and, when eager, run."""
+    if self.check is None:
+      return contextlib.nullcontext()
+    return mock.patch.object(gradients, "all_finite", self.check)
+
+
+def _own(scale: Any) -> Rival:
+  return Rival(lambda opt: _OWN.MixedPrecisionLossScaleOptimizer(opt, scale()))
+
+
+def _ours(scale: Any, check: Any = None) -> Rival:
+  return Rival(
+    lambda opt: tfl.MixedPrecisionLossScaleOptimizer(opt, scale()), check
+  )
+
+
+RIVALS: dict[str, Rival] = {
+  "bare": Rival(lambda opt: opt),
+  "TensorFlow": _own(_OWN.DynamicLossScale),
+  "ours": _ours(tfl.DynamicLossScale),
+  "awaited": _ours(tfl.DynamicLossScale, _awaited),
+  "floor": _ours(tfl.DynamicLossScale, _yes),
+  "TensorFlow, fixed": _own(lambda: _OWN.FixedLossScale(1024.0)),
+  "ours, fixed": _ours(lambda: tfl.FixedLossScale(1024.0)),
+}
+MAIN = ("bare", "TensorFlow", "ours")

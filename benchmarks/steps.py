@@ -1,0 +1,127 @@
+"""One training step, in each of the ways to run one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import gc
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from benchmarks import rivals
+from benchmarks import shapes
+
+tf1 = tf.compat.v1
+MODES = ("graph v1", "graph v2", "function", "eager")
+_Loss = Callable[[Sequence[tf.Variable]], tf.Tensor]
+
+
+def filled(variables: Sequence[tf.Variable]) -> tf.Tensor:
+  """A loss whose gradients cost one op each, which writes every element.
+
+  So that the step is the optimizer's alone. Unlike a product, which TensorFlow
+  would join with that of unscaling, Fill leaves unscaling what it is after the
+  ops of a real model.
+  """
+
+  @tf.custom_gradient
+  def loss(*values: tf.Tensor) -> Any:
+    first = tf.add_n([value[(0,) * value.shape.rank] for value in values])
+    return first, lambda dy: [tf.fill(value.shape, dy) for value in values]
+
+  return loss(*[tf.convert_to_tensor(variable) for variable in variables])
+
+
+def gathered(variables: Sequence[tf.Variable]) -> tf.Tensor:
+  """A loss with sparse gradients, of 1,024 rows of each variable."""
+  rows = tf.range(1024) * 37
+  return tf.add_n(
+    [tf.reduce_sum(tf.gather(variable, rows)) for variable in variables]
+  )
+
+
+class Step:
+  """A rival's step with variables of its own. Calling it runs it.
+
+  Attributes:
+    build_seconds: What `minimize` took in a graph; None in other modes.
+    nodes: How many nodes that graph has, with those of its functions.
+  """
+
+  build_seconds: float | None = None
+  nodes: int | None = None
+
+  def __init__(
+    self,
+    rival: rivals.Rival,
+    variable_shapes: Sequence[shapes.Shape],
+    optimizer: str = "momentum",
+    mode: str = MODES[0],
+    loss: _Loss = filled,
+  ) -> None:
+    gc.collect()  # What is left of other graphs is not this one's to pay for.
+    self._rival, self._shapes, self._loss = rival, variable_shapes, loss
+    self._make_optimizer = rivals.OPTIMIZERS[optimizer]
+    self._session: tf1.Session | None = None
+    with rival.entered():
+      if mode.startswith("graph"):
+        self._run = self._in_graph(mode == "graph v2")
+      else:
+        self._run = self._outside(mode == "function")
+
+  def __call__(self) -> None:
+    self._run()
+
+  def close(self) -> None:
+    if self._session:
+      self._session.close()
+
+  def _variables(self) -> list[tf.Variable]:
+    return [
+      tf1.Variable(tf.zeros(shape), name="v", use_resource=True)
+      for shape in self._shapes
+    ]
+
+  def _in_graph(self, v2: bool) -> Callable[[], Any]:
+    if v2:
+      tf1.enable_control_flow_v2()
+    else:
+      tf1.disable_control_flow_v2()
+    with tf.Graph().as_default() as graph:
+      variables = self._variables()
+      # What no optimization of graphs knows the value of.
+      one = tf1.Variable(1.0, trainable=False, use_resource=True)
+      loss = self._loss(variables) * one
+      opt = self._rival.wrap(self._make_optimizer())
+      global_step = tf1.train.get_or_create_global_step()
+      begin = time.perf_counter()
+      train = opt.minimize(loss, global_step=global_step)
+      self.build_seconds = time.perf_counter() - begin
+      initialize = tf1.global_variables_initializer()
+    definition = graph.as_graph_def()
+    self.nodes = len(definition.node) + sum(
+      len(function.node_def) for function in definition.library.function
+    )
+    self._session = tf1.Session(graph=graph)
+    self._session.run(initialize)
+    return self._session.make_callable(train)
+
+  def _outside(self, in_function: bool) -> Callable[[], Any]:
+    variables = self._variables()
+    opt = self._rival.wrap(self._make_optimizer())
+
+    def minimize() -> None:
+      opt.minimize(lambda: self._loss(variables), var_list=variables)
+
+    if in_function:
+      function = tf.function(minimize)
+      function()  # While the check is the rival's.
+      return function
+
+    def run() -> None:
+      with self._rival.entered():
+        minimize()
+
+    return run
