@@ -23,6 +23,9 @@ NAME_SCOPE = "LossScaling"
 # for it alone; and up to so many, the exact check costs less than a sum and a
 # cond.
 _MANY_ELEMENTS = 1 << 13
+# Tensors at most: TensorFlow's optimization of graphs takes time that grows with
+# the square of an op's inputs.
+_MANY_TENSORS = 128
 _FEW_ELEMENTS = 1 << 14
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
@@ -178,13 +181,15 @@ def _joined(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
       device = "" if tf.executing_eagerly() else value.device
       key = (value.dtype, device, shape.rank, *shape[1:])
       groups.setdefault(key, []).append(value)
-  for members in groups.values():
-    if len(members) == 1:
-      joined += members
-    elif members[0].shape.rank:
-      joined.append(tf.concat(members, 0))
-    else:
-      joined.append(tf.stack(members))
+  for group in groups.values():
+    for i in range(0, len(group), _MANY_TENSORS):
+      members = group[i : i + _MANY_TENSORS]
+      if len(members) == 1:
+        joined += members
+      elif members[0].shape.rank:
+        joined.append(tf.concat(members, 0))
+      else:
+        joined.append(tf.stack(members))
   return joined
 
 
