@@ -23,10 +23,10 @@ NAME_SCOPE = "LossScaling"
 # for it alone; and up to so many, the exact check costs less than a sum and a
 # cond.
 _MANY_ELEMENTS = 1 << 13
-# Tensors at most: TensorFlow's optimization of graphs takes time that grows with
-# the square of an op's inputs.
-_MANY_TENSORS = 128
 _FEW_ELEMENTS = 1 << 14
+# In tensors. The time that TensorFlow takes to optimize a graph grows with the
+# square of an op's inputs.
+_MANY_TENSORS = 128
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
