@@ -1,0 +1,110 @@
+"""The benchmarks measure what they say: steps that train, ratios that hold."""
+
+import json
+import subprocess
+import sys
+
+import helpers
+import numpy as np
+import pytest
+
+pytest.importorskip("rich", reason="the extra [bench] is not installed")
+
+from benchmarks import pictures
+from benchmarks import rivals
+from benchmarks import shapes
+from benchmarks import steps
+from benchmarks import timing
+
+pytestmark = pytest.mark.any_release
+
+
+def test_ratio_and_its_interval():
+  random = np.random.default_rng(1)
+  base = list(1 + 0.1 * random.random(200))
+  middle, low, high = timing.ratio([2 * t for t in base], base)
+  assert middle == pytest.approx(2)
+  assert low <= 2 <= high < 2.1
+
+
+def test_exponent():
+  assert timing.exponent([10, 100, 1000], [3, 30, 300]) == pytest.approx(1)
+  assert timing.exponent([2, 4], [5, 20]) == pytest.approx(2)
+
+
+def test_turns_are_taken():
+  order = []
+  calls = {name: lambda name=name: order.append(name) for name in "ab"}
+  times = timing.take_turns(calls, 0, 4, "")
+  assert [len(t) for t in times.values()] == [4, 4]
+  assert "".join(order[6:]) == "abbaabba"
+
+
+def test_sets_are_of_the_size_that_they_claim():
+  resnet = shapes.SHAPES["ResNet-50"]
+  assert len(resnet) == 161
+  assert round(sum(map(np.prod, resnet)) / 1e6, 1) == 25.6
+
+
+@pytest.mark.parametrize("mode", steps.MODES)
+@pytest.mark.parametrize("rival", rivals.RIVALS)
+def test_steps_train(mode, rival):
+  seen = []
+
+  def loss(variables):
+    seen[:] = variables
+    return steps.filled(variables)
+
+  with helpers.control_flow(mode != "graph v1"):
+    step = steps.Step(rivals.RIVALS[rival], [(3, 2), (4,)], "sgd", mode, loss)
+    step()
+    step()
+    if step._session:
+      with step._session.graph.as_default():
+        values = step._session.run([v.value() for v in seen])
+    else:
+      values = [v.numpy() for v in seen]
+    step.close()
+  taken = 3 if mode == "function" else 2  # One of them to trace it.
+  for value in values:
+    assert value == pytest.approx(np.full(value.shape, -taken * 1e-6))
+
+
+def test_pictures(tmp_path):
+  pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+  over = dict.fromkeys(rivals.RIVALS, (1.1, 1.0, 1.2))
+  found = {f: [1.0, 2.0] for f in ("step", "build", "nodes", "memory")}
+  results = {
+    "steps": [
+      {
+        "optimizer": "sgd",
+        "mode": "eager",
+        "rows": [{"shape": "some", "over bare": over}],
+      }
+    ],
+    "growth": {
+      "sizes": [10, 20],
+      "rivals": dict.fromkeys(rivals.MAIN, found),
+    },
+  }
+  paths = pictures.draw(json.loads(json.dumps(results)), str(tmp_path / "new"))
+  assert len(paths) == 2
+  for path in paths:
+    with open(path, "rb") as file:
+      assert file.read(4) == b"\x89PNG"
+
+
+@pytest.mark.parametrize("growth", ["10", "100,10", "10,x"])
+def test_sizes_that_make_no_sense_are_refused(growth):
+  done = subprocess.run(
+    [sys.executable, "-m", "benchmarks", f"--growth={growth}"],
+    capture_output=True,
+    cwd=helpers.ROOT,
+    text=True,
+  )
+  assert done.returncode
+  assert "10,100,1000" in done.stderr
+
+
+if __name__ == "__main__":
+  helpers.main()
