@@ -235,6 +235,16 @@ def test_small_gradients_cost_no_op_each():
   assert counts[0] == counts[1]
 
 
+def test_shapes_of_tensorflow_1_will_do():
+  tf.compat.v1.disable_v2_tensorshape()
+  try:
+    for grads in ([tf.ones([2, 3]), tf.ones([4, 3])], [tf.ones([99, 999])]):
+      assert gradients.all_finite(grads)
+      assert not gradients.all_finite([*grads, tf.constant([[math.nan] * 3])])
+  finally:
+    tf.compat.v1.enable_v2_tensorshape()
+
+
 def test_no_op_has_very_many_inputs():
   # Graphs with such take TensorFlow minutes to optimize.
   with tf.Graph().as_default() as graph:

@@ -179,7 +179,8 @@ def _joined(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
       joined.append(value)
     else:
       device = "" if tf.executing_eagerly() else value.device
-      key = (value.dtype, device, shape.rank, *shape[1:])
+      # As a list: in TF 1 behavior a shape's sizes cannot be hashed.
+      key = (value.dtype, device, shape.rank, *shape.as_list()[1:])
       groups.setdefault(key, []).append(value)
   for group in groups.values():
     for i in range(0, len(group), _MANY_TENSORS):
