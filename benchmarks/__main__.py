@@ -137,8 +137,10 @@ def print_steps(
     table.add_row(
       row["shape"],
       f"{1e3 * row['bare']:.2f} ms",
-      *[f"{over[n][0]:.3f}" for n in ("TensorFlow", "ours")],
-      *[f"{over[n][0]:.3f}" for n in ("awaited", "floor")],
+      *[
+        f"{over[name][0]:.3f}"
+        for name in ("TensorFlow", "ours", "awaited", "floor")
+      ],
       f"{middle:.3f}",
       f"{low:.3f}-{high:.3f}",
       f"{row['fixed over TensorFlow'][0]:.3f}",

@@ -11,10 +11,10 @@ import os
 import pathlib
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+
+from benchmarks import processes
 
 _MIB = 1 << 20
 _SMALL = "tests/goldens/tf-1.15.5/session_dynamic_adam"
@@ -40,32 +40,17 @@ _CONVERT = """
 import sys
 import time
 import tensorflow
+from benchmarks.processes import peak
 from tf_compat_lossscale import checkpoint
-def peak():
-  # Not getrusage's, which counts what its parent held, too.
-  with open("/proc/self/status") as file:
-    (line,) = (line for line in file if line.startswith("VmHWM:"))
-  return int(line.split()[1]) << 10
 before, begin = peak(), time.perf_counter()
 checkpoint.convert(sys.argv[1], sys.argv[2], "contrib")
 print(time.perf_counter() - begin, before, peak())
 """
 
 
-def _python(*args: str) -> str:
-  return subprocess.run(
-    [sys.executable, *args],
-    check=True,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    stderr=subprocess.DEVNULL,
-    stdout=subprocess.PIPE,
-    text=True,
-  ).stdout
-
-
 def make(prefix: str, megabytes: int = 128) -> None:
   """Writes a checkpoint of 16 tensors of so many MiB, in 16 shards."""
-  _python("-c", _MAKE, prefix, str(megabytes))
+  processes.python("-c", _MAKE, prefix, str(megabytes))
 
 
 def convert(source: str, destination: str) -> tuple[float, int, int]:
@@ -75,7 +60,9 @@ def convert(source: str, destination: str) -> tuple[float, int, int]:
     Seconds, without TensorFlow's import; the peak of resident memory in bytes
     after that import; and in the end.
   """
-  seconds, before, after = _python("-c", _CONVERT, source, destination).split()
+  seconds, before, after = processes.python(
+    "-c", _CONVERT, source, destination
+  ).split()
   return float(seconds), int(before), int(after)
 
 
@@ -100,7 +87,7 @@ def rows(rounds: int, large: bool) -> list[tuple[str, str]]:
       (imported, ("-c", "import tensorflow")),
     ):
       begin = time.perf_counter()
-      _python(*arguments)
+      processes.python(*arguments)
       times.append(time.perf_counter() - begin)
   result = [
     (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 from typing import Any
 
 import numpy as np
 
+from benchmarks import processes
 from benchmarks import rivals
 from benchmarks import steps
 from benchmarks import timing
@@ -25,7 +25,7 @@ def measure(sizes: list[int], seconds: float) -> dict[str, Any]:
   Returns:
     Rival -> figure -> a value for each size: medians of seconds of a step,
     seconds of `minimize`, nodes of the graph, and bytes by which the process
-    grew at its peak while the graph was built and first run.
+    grew while the graph was built and first run.
   """
   found: dict[str, Any] = {
     name: {figure: [] for figure in FIGURES} for name in rivals.MAIN
@@ -33,24 +33,18 @@ def measure(sizes: list[int], seconds: float) -> dict[str, Any]:
   for size in sizes:
     built = {}
     for name in rivals.MAIN:
-      before = _resident()
+      before = processes.resident()
       step = steps.Step(rivals.RIVALS[name], [_SHAPE] * size, "sgd")
       step()
       built[name] = step
       found[name]["build"].append(step.build_seconds)
       found[name]["nodes"].append(step.nodes)
-      found[name]["memory"].append(max(_resident() - before, 0))
+      found[name]["memory"].append(max(processes.resident() - before, 0))
     times = timing.take_turns(built, seconds, 10, f"{size} variables")
     for name, step in built.items():
       found[name]["step"].append(float(np.median(times[name])))
       step.close()
   return found
-
-
-def _resident() -> int:
-  """Bytes of memory that this process holds now."""
-  with open("/proc/self/statm", encoding="ascii") as file:
-    return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def exponents(sizes: list[int], values: dict[str, list[float]]) -> list[float]:

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
+from benchmarks import processes
 from benchmarks import rivals
 from benchmarks import shapes
 from benchmarks import steps
 
 
-def peak() -> int:
-  """Bytes of memory that this process held at most.
-
-  Not `getrusage`'s, which counts what the process was before it became another
-  program.
-  """
-  with open("/proc/self/status", encoding="ascii") as file:
-    (line,) = (line for line in file if line.startswith("VmHWM:"))
-  return int(line.split()[1]) << 10
-
-
 def measure() -> dict[str, int]:
   """Rival -> the peak of a process with 20 steps of momentum, in bytes."""
   return {
-    name: int(
-      subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", name],
-        check=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-      ).stdout
-    )
+    name: int(processes.python("-m", "benchmarks.memory", name))
     for name in rivals.MAIN
   }
 
@@ -47,4 +26,4 @@ if __name__ == "__main__":
   )
   for _ in range(20):
     one()
-  print(peak())
+  print(processes.peak())

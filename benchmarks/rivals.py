@@ -34,12 +34,8 @@ def _yes(grads: Any) -> tf.Tensor:
 
 def _awaited(grads: Any) -> tf.Tensor:
   """Every gradient is waited for, none is looked at: what no check can beat."""
-  values = [
-    grad.values if isinstance(grad, tf.IndexedSlices) else grad
-    for grad in tf.nest.flatten(grads)
-    if grad is not None
-  ]
-  with tf.control_dependencies(values):
+  flat = [grad for grad in tf.nest.flatten(grads) if grad is not None]
+  with tf.control_dependencies(flat):
     return _yes(grads)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import time
+
+from benchmarks import processes
 
 _PROGRAMS = {
   "an empty program": "pass",
@@ -24,17 +23,10 @@ print(imported - start, time.perf_counter() - imported)
 """
 
 
-def _python(*args: str) -> tuple[float, str]:
-  start = time.perf_counter()
-  done = subprocess.run(
-    [sys.executable, *args],
-    check=True,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    stderr=subprocess.DEVNULL,
-    stdout=subprocess.PIPE,
-    text=True,
-  )
-  return time.perf_counter() - start, done.stdout
+def _seconds(*args: str) -> float:
+  begin = time.perf_counter()
+  processes.python(*args)
+  return time.perf_counter() - begin
 
 
 def rows(rounds: int) -> list[tuple[str, str]]:
@@ -51,12 +43,12 @@ def rows(rounds: int) -> list[tuple[str, str]]:
       program.write_text(text, "utf-8")
       plain, launched = [], []
       for _ in range(rounds):
-        plain.append(_python(str(program))[0])
-        launched.append(_python(*run, str(program))[0])
+        plain.append(_seconds(str(program)))
+        launched.append(_seconds(*run, str(program)))
       more = min(launched) - min(plain)
       result.append((f"run, over python: {name}", f"{1e3 * more:.0f} ms more"))
   inside = [
-    [float(word) for word in _python("-c", _INSIDE)[1].split()]
+    [float(word) for word in processes.python("-c", _INSIDE).split()]
     for _ in range(rounds)
   ]
   for name, times in zip(("import of all names", "install()"), zip(*inside)):
