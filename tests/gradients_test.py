@@ -151,6 +151,7 @@ _SETS = {
   "at the bounds": [(8192,), (8193,), (64, 128), (64, 129)],
   "few in all": [(8192,), (8192,)],
   "many in all": [(8192,), (8192,), (1,)],
+  "of one shape": [(30, 40)] * 20 + [(7,)] * 3,
   "large": [(300, 100), (70_000,)],
   "of all kinds": [(300, 100), (16,), (16,), (), (4, 4), (2, 4), (9000,)],
 }
@@ -217,18 +218,46 @@ def test_the_answer_is_exact_in_every_mode(kind, dtype):
 
 
 def test_infinities_that_cancel_in_a_sum_are_found():
-  for shapes in ([(100_000,)], [(8,), (8,)], [(100_000,), (100_000,)]):
+  for shapes in (
+    [(100_000,)],
+    [(8,), (8,)],
+    [(8000,)] * 3,
+    [(100_000,), (100_000,)],
+  ):
     arrays = [np.zeros(shape, np.float32) for shape in shapes]
-    arrays[0][3], arrays[-1][5] = math.inf, -math.inf
     with _checks([tf.TensorSpec(shape) for shape in shapes]) as checks:
-      _assert_answers(arrays, False, checks)
+      for i, j in ((3, 5), (3, 3) if len(shapes) > 1 else (3, 4)):
+        arrays[0][i], arrays[-1][j] = math.inf, -math.inf
+        _assert_answers(arrays, False, checks)
+        arrays[0][i] = arrays[-1][j] = 0
 
 
-def test_small_gradients_cost_no_op_each():
+def test_products_that_overflow_are_found_by_whatever_optimizer():
+  # Told to be aggressive, TensorFlow's adds up x * z and y * z as (x + y) * z.
+  config = tf.compat.v1.ConfigProto()
+  options = config.graph_options.rewrite_options
+  options.arithmetic_optimization = options.AGGRESSIVE
+  for mode in helpers.GRAPH_MODES:
+    with helpers.mode_scope(mode) as graph:
+      x, y = (tf.compat.v1.placeholder(tf.float32, [8192]) for _ in range(2))
+      z = tf.compat.v1.placeholder(tf.float32, [])
+      answer = gradients.all_finite([x * z, y * z, tf.ones([9])])
+    with tf.compat.v1.Session(graph=graph, config=config) as session:
+      ones = np.ones([8192], np.float32)
+      for factor, expected in ((1e30, False), (1.0, True)):
+        feeds = {x: 1e20 * ones, y: -1e20 * ones, z: factor}
+        assert session.run(answer, feeds) == expected
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+@pytest.mark.parametrize("size", [4, 8192])
+def test_small_gradients_cost_no_op_each(size, mode):
   counts = []
-  for many in (2, 100):
-    with tf.Graph().as_default() as graph:
-      grads = [tf.compat.v1.placeholder(tf.float32, [4]) for _ in range(many)]
+  for many in (3, 100):
+    with helpers.mode_scope(mode) as graph:
+      grads = [
+        tf.compat.v1.placeholder(tf.float32, [size]) for _ in range(many)
+      ]
       before = len(graph.get_operations())
       gradients.all_finite(grads)
       counts.append(len(graph.get_operations()) - before)
@@ -245,10 +274,11 @@ def test_shapes_of_tensorflow_1_will_do():
     tf.compat.v1.enable_v2_tensorshape()
 
 
-def test_no_op_has_very_many_inputs():
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_no_op_has_very_many_inputs(mode):
   # Graphs with such take TensorFlow minutes to optimize.
-  with tf.Graph().as_default() as graph:
-    for shape in ([4], []):
+  with helpers.mode_scope(mode) as graph:
+    for shape in ([4], [], [40]):
       placeholders = [
         tf.compat.v1.placeholder(tf.float32, shape) for _ in range(3000)
       ]
@@ -268,18 +298,25 @@ def test_large_gradients_cost_one_op_and_nothing_of_their_size():
   assert sum(op.type == "Sum" for op in outside) == 9
 
 
-def test_gradients_on_several_devices_are_not_joined():
-  with tf.Graph().as_default() as graph:
+@pytest.mark.parametrize(("size", "join"), [(4, "ConcatV2"), (8000, "AddN")])
+def test_gradients_on_several_devices_are_not_joined(size, join):
+  with helpers.mode_scope("graph_v1") as graph:
     grads = []
     for device in ("/cpu:0", "/cpu:1"):
       with tf.device(device):
-        grads += [tf.compat.v1.placeholder(tf.float32, [4]) for _ in range(3)]
+        grads += [
+          tf.compat.v1.placeholder(tf.float32, [size]) for _ in range(3)
+        ]
     gradients.all_finite(grads)
-    joins = [op for op in graph.get_operations() if op.type == "ConcatV2"]
-  for join in joins:
-    values = list(join.inputs)[:-1]
-    assert len(values) == 3 and len({v.device for v in values}) == 1
-  assert len(joins) == 2
+    joins = [
+      [value for value in op.inputs if value.shape.rank and value.device]
+      for op in graph.get_operations()
+      if op.type == join and op.outputs[0].shape.rank
+    ]
+  assert [{value.device for value in values} for values in joins] == [
+    {"/device:CPU:0"},
+    {"/device:CPU:1"},
+  ]
 
 
 def test_ops_leave_the_names_that_users_give_alone():
