@@ -6,13 +6,22 @@ own loss scaling, and this package's. Only ratios of medians say anything.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import platform
+import sys
 from typing import Any
+from typing import NoReturn
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def _fail(message: str, status: int = 2) -> NoReturn:
+  print(f"benchmarks: {message}", file=sys.stderr)
+  sys.exit(status)
+
 
 from absl import app
 from absl import flags
@@ -23,9 +32,7 @@ try:
   from rich.console import Console
   from rich.table import Table
 except ImportError:
-  raise SystemExit(
-    "benchmarks need rich: pip install 'tf_compat_lossscale[bench]'"
-  ) from None
+  _fail("rich is needed: pip install 'tf_compat_lossscale[bench]'")
 
 from benchmarks import checkpoints
 from benchmarks import growth
@@ -54,6 +61,12 @@ flags.DEFINE_multi_enum(
   "optimizer", ["momentum"], list(rivals.OPTIMIZERS), "The inner optimizers."
 )
 flags.DEFINE_multi_enum(
+  "gradients",
+  ["filled"],
+  list(steps.LOSSES),
+  "How they come about, for sets of variables without a model.",
+)
+flags.DEFINE_multi_enum(
   "mode", [steps.MODES[0]], list(steps.MODES), "How steps are run."
 )
 flags.DEFINE_list(
@@ -80,9 +93,38 @@ flags.register_validator(
 )
 
 
-def time_shape(name: str, optimizer: str, mode: str) -> dict[str, Any]:
+def _can_write(path: str | None) -> bool:
+  folder = os.path.dirname(os.path.abspath(path)) if path else os.curdir
+  return os.access(folder, os.W_OK) and not (path and os.path.isdir(path))
+
+
+flags.register_validator("json", _can_write, "must be a file in a folder")
+
+
+def _parse(argv: list[str]) -> list[str]:
+  """Flags that make no sense end it before anything is timed."""
+  try:
+    rest = FLAGS(argv)
+  except flags.Error as error:
+    _fail(" ".join(str(error).split()))
+  if rest[1:]:
+    _fail(f"arguments are not understood: {' '.join(rest[1:])}")
+  if FLAGS.plot:
+    try:
+      pictures.pyplot()
+      os.makedirs(FLAGS.plot, exist_ok=True)
+    except ImportError:
+      _fail("--plot needs matplotlib: pip install 'tf_compat_lossscale[plot]'")
+    except OSError as error:
+      _fail(f"--plot: {error}")
+  return rest
+
+
+def time_shape(
+  name: str, optimizer: str, mode: str, gradients: str
+) -> dict[str, Any]:
   """Times all rivals with a set of variables."""
-  loss, variables = steps.filled, shapes.SHAPES.get(name)
+  loss, variables = steps.LOSSES[gradients], shapes.SHAPES.get(name)
   if name == _EMBEDDING:
     loss, variables = steps.gathered, shapes.EMBEDDING
   elif name == _NETWORK:
@@ -113,9 +155,8 @@ def time_shape(name: str, optimizer: str, mode: str) -> dict[str, Any]:
   }
 
 
-def print_steps(
-  console: Console, optimizer: str, mode: str, rows: list[dict[str, Any]]
-) -> None:
+def print_steps(console: Console, measured: dict[str, Any]) -> None:
+  rows = measured["rows"]
   table = Table(
     "variables",
     "bare",
@@ -127,8 +168,9 @@ def print_steps(
     "95 % of runs",
     "fixed",
     "nodes",
-    title=f"TensorFlow {tf.__version__}, {optimizer}, {mode}: a step, "
-    "over the bare optimizer's",
+    title=f"TensorFlow {tf.__version__}, {measured['optimizer']}, "
+    f"{measured['mode']}, {measured['gradients']}: a step, over the bare "
+    "optimizer's",
     box=box.SIMPLE,
   )
   for row in rows:
@@ -182,8 +224,7 @@ def print_rows(
 
 
 def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f"Arguments are not understood: {argv[1:]}")
+  del argv
   console = Console(width=120)
   bounds = machine.measure()
   results: dict[str, Any] = {
@@ -197,13 +238,11 @@ def main(argv: list[str]) -> None:
     f"This machine reads {bounds['bytes_per_second'] / 1e9:.1f} GB/s; an op in "
     f"a chain costs {1e6 * bounds['seconds_per_op']:.2f} us.\n"
   )
-  for mode in FLAGS.mode:
-    for optimizer in FLAGS.optimizer:
-      rows = [time_shape(name, optimizer, mode) for name in FLAGS.shape]
-      results["steps"].append(
-        {"optimizer": optimizer, "mode": mode, "rows": rows}
-      )
-      print_steps(console, optimizer, mode, rows)
+  for axes in itertools.product(FLAGS.optimizer, FLAGS.mode, FLAGS.gradients):
+    measured = dict(zip(("optimizer", "mode", "gradients"), axes))
+    measured["rows"] = [time_shape(name, *axes) for name in FLAGS.shape]
+    results["steps"].append(measured)
+    print_steps(console, measured)
   if _EMBEDDING in FLAGS.shape:
     peaks = results["embedding peak"] = memory.measure()
     print_rows(
@@ -231,4 +270,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  try:
+    app.run(main, flags_parser=_parse)
+  except KeyboardInterrupt:
+    _fail("interrupted", 130)  # 128 and the number of SIGINT.

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import processes
+from benchmarks import memory
 from benchmarks import rivals
+from benchmarks import shapes
 from benchmarks import steps
 from benchmarks import timing
 
-_SHAPE = (16,)
 FIGURES = ("step", "build", "nodes", "memory")
 
 
@@ -24,8 +24,8 @@ def measure(sizes: list[int], seconds: float) -> dict[str, Any]:
 
   Returns:
     Rival -> figure -> a value for each size: medians of seconds of a step,
-    seconds of `minimize`, nodes of the graph, and bytes by which the process
-    grew while the graph was built and first run.
+    seconds of `minimize`, nodes of the graph, and bytes by which a process
+    grows while the graph is built and first run.
   """
   found: dict[str, Any] = {
     name: {figure: [] for figure in FIGURES} for name in rivals.MAIN
@@ -33,13 +33,11 @@ def measure(sizes: list[int], seconds: float) -> dict[str, Any]:
   for size in sizes:
     built = {}
     for name in rivals.MAIN:
-      before = processes.resident()
-      step = steps.Step(rivals.RIVALS[name], [_SHAPE] * size, "sgd")
-      step()
+      step = steps.Step(rivals.RIVALS[name], [shapes.TINY] * size, "sgd")
       built[name] = step
       found[name]["build"].append(step.build_seconds)
       found[name]["nodes"].append(step.nodes)
-      found[name]["memory"].append(max(processes.resident() - before, 0))
+      found[name]["memory"].append(memory.of_graph(name, size))
     times = timing.take_turns(built, seconds, 10, f"{size} variables")
     for name, step in built.items():
       found[name]["step"].append(float(np.median(times[name])))
@@ -48,11 +46,12 @@ def measure(sizes: list[int], seconds: float) -> dict[str, Any]:
 
 
 def exponents(sizes: list[int], values: dict[str, list[float]]) -> list[float]:
-  """The exponents of step and build, from the second size on.
+  """The exponents of step and build, from the second of three sizes or more.
 
   With few variables, what every graph has counts more than they do.
   """
+  first = min(1, len(sizes) - 2)
   return [
-    timing.exponent(sizes[1:], values[figure][1:])
+    timing.exponent(sizes[first:], values[figure][first:])
     for figure in ("step", "build")
   ]

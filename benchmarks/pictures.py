@@ -10,6 +10,16 @@ from benchmarks import rivals
 _COLORS = {"TensorFlow": "tab:orange", "ours": "tab:blue", "floor": "tab:gray"}
 
 
+def pyplot() -> Any:
+  """What draws, into files; raises ImportError where it is not installed."""
+  import matplotlib
+
+  matplotlib.use("Agg")
+  from matplotlib import pyplot
+
+  return pyplot
+
+
 def draw(results: dict[str, Any], folder: str) -> list[str]:
   """Writes a picture of the steps, and one of growth if that was measured.
 
@@ -20,20 +30,12 @@ def draw(results: dict[str, Any], folder: str) -> list[str]:
   Returns:
     The files' names.
   """
-  try:
-    import matplotlib
-  except ImportError:
-    raise SystemExit(
-      "--plot needs matplotlib: pip install 'tf_compat_lossscale[plot]'"
-    ) from None
-  matplotlib.use("Agg")
-  from matplotlib import pyplot
-
+  plot = pyplot()
   pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
   written = []
   for measured in results["steps"]:
     rows = measured["rows"]
-    figure, axes = pyplot.subplots(figsize=(8, 3.5), layout="constrained")
+    figure, axes = plot.subplots(figsize=(8, 3.5), layout="constrained")
     for i, (name, color) in enumerate(_COLORS.items()):
       timed = [row["over bare"][name] for row in rows]
       axes.bar(
@@ -51,17 +53,16 @@ def draw(results: dict[str, Any], folder: str) -> list[str]:
     axes.set_ylim(bottom=0.8)
     axes.set_xticks(range(len(rows)), [row["shape"] for row in rows])
     axes.set_ylabel("step / bare optimizer's")
-    axes.set_title(f"{measured['optimizer']}, {measured['mode']}")
+    which = [measured[key] for key in ("optimizer", "mode", "gradients")]
+    axes.set_title(", ".join(which))
     axes.legend()
-    name = f"steps-{measured['optimizer']}-{measured['mode']}.png"
+    name = f"steps-{'-'.join(which)}.png"
     written.append(str(pathlib.Path(folder, name.replace(" ", "-"))))
     figure.savefig(written[-1], dpi=100)
-    pyplot.close(figure)
+    plot.close(figure)
   growth = results.get("growth")
   if growth:
-    figure, panes = pyplot.subplots(
-      1, 4, figsize=(12, 3.2), layout="constrained"
-    )
+    figure, panes = plot.subplots(1, 4, figsize=(12, 3.2), layout="constrained")
     units = {
       "step": "a step [s]",
       "build": "building the graph [s]",
@@ -78,5 +79,5 @@ def draw(results: dict[str, Any], folder: str) -> list[str]:
     panes[0].legend()
     written.append(str(pathlib.Path(folder, "growth.png")))
     figure.savefig(written[-1], dpi=100)
-    pyplot.close(figure)
+    plot.close(figure)
   return written

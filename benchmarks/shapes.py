@@ -32,11 +32,13 @@ def _bert_layers(layers: int) -> list[Shape]:
   return layer * layers
 
 
+TINY: Shape = (16,)
+
 SHAPES: dict[str, list[Shape]] = {
   "ResNet-50": _resnet50(),
   "4 BERT layers": _bert_layers(4),
   "100 small": [(32, 32), (32,)] * 50,
-  "400 tiny": [(16,)] * 400,
+  "400 tiny": [TINY] * 400,
   "2 x 4096^2": [(4096, 4096)] * 2,
 }
 

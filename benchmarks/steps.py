@@ -34,6 +34,14 @@ def filled(variables: Sequence[tf.Variable]) -> tf.Tensor:
   return loss(*[tf.convert_to_tensor(variable) for variable in variables])
 
 
+def products(variables: Sequence[tf.Variable]) -> tf.Tensor:
+  """A loss whose gradients are products: unscaling is joined with them."""
+  return tf.add_n([tf.nn.l2_loss(variable) for variable in variables])
+
+
+LOSSES: dict[str, _Loss] = {"filled": filled, "products": products}
+
+
 def gathered(variables: Sequence[tf.Variable]) -> tf.Tensor:
   """A loss with sparse gradients, of 1,024 rows of each variable."""
   rows = tf.range(1024) * 37

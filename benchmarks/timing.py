@@ -38,11 +38,11 @@ def take_turns(
       steps[name]()
   rounds = max(rounds, int(3 * seconds / (time.perf_counter() - begin)))
   times: dict[str, list[float]] = {name: [] for name in names}
-  for i in track(range(rounds), title, transient=True, console=_ERRORS):
+  random = np.random.default_rng(0)
+  for _ in track(range(rounds), title, transient=True, console=_ERRORS):
     # Who comes after whom changes, since what one leaves in the caches is the
     # next one's luck.
-    first = i % len(names)
-    for name in names[first:] + names[:first]:
+    for name in random.permutation(names):
       begin = time.perf_counter()
       steps[name]()
       times[name].append(time.perf_counter() - begin)

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("rich", reason="the extra [bench] is not installed")
 
+from benchmarks import growth
 from benchmarks import pictures
 from benchmarks import rivals
 from benchmarks import shapes
@@ -32,12 +33,20 @@ def test_exponent():
   assert timing.exponent([2, 4], [5, 20]) == pytest.approx(2)
 
 
+def test_exponents_of_growth_leave_the_smallest_out_if_they_can():
+  values = {"step": [7.0, 1.0, 10.0], "build": [7.0, 1.0, 100.0]}
+  assert growth.exponents([1, 10, 100], values) == pytest.approx([1, 2])
+  values = {figure: found[1:] for figure, found in values.items()}
+  assert growth.exponents([10, 100], values) == pytest.approx([1, 2])
+
+
 def test_turns_are_taken():
   order = []
   calls = {name: lambda name=name: order.append(name) for name in "ab"}
   times = timing.take_turns(calls, 0, 4, "")
   assert [len(t) for t in times.values()] == [4, 4]
-  assert "".join(order[6:]) == "abbaabba"
+  rounds = {"".join(order[i : i + 2]) for i in range(6, 14, 2)}
+  assert rounds == {"ab", "ba"}
 
 
 def test_sets_are_of_the_size_that_they_claim():
@@ -79,6 +88,7 @@ def test_pictures(tmp_path):
       {
         "optimizer": "sgd",
         "mode": "eager",
+        "gradients": "filled",
         "rows": [{"shape": "some", "over bare": over}],
       }
     ],
@@ -94,16 +104,31 @@ def test_pictures(tmp_path):
       assert file.read(4) == b"\x89PNG"
 
 
-@pytest.mark.parametrize("growth", ["10", "100,10", "10,x"])
-def test_sizes_that_make_no_sense_are_refused(growth):
+@pytest.mark.parametrize(
+  ("argument", "expected"),
+  [
+    ("--growth=10", "10,100,1000"),
+    ("--growth=100,10", "10,100,1000"),
+    ("--growth=10,x", "10,100,1000"),
+    ("--shape=ResNet", "ResNet-50"),
+    ("--jsn=a", "jsn"),
+    ("--json=no/such/folder/a.json", "no/such/folder"),
+    ("--json=tests", "folder"),
+    ("--plot=README.md", "README.md"),
+    ("momentum", "momentum"),
+  ],
+)
+def test_what_makes_no_sense_is_refused_at_once(argument, expected):
   done = subprocess.run(
-    [sys.executable, "-m", "benchmarks", f"--growth={growth}"],
+    [sys.executable, "-m", "benchmarks", argument],
     capture_output=True,
     cwd=helpers.ROOT,
     text=True,
   )
-  assert done.returncode
-  assert "10,100,1000" in done.stderr
+  assert done.returncode == 2
+  *others, error = done.stderr.splitlines()  # The others are TensorFlow's.
+  assert error.startswith("benchmarks: ") and expected in error
+  assert done.stdout == "" and "Traceback" not in others
 
 
 if __name__ == "__main__":
