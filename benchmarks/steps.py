@@ -29,7 +29,12 @@ def filled(variables: Sequence[tf.Variable]) -> tf.Tensor:
   @tf.custom_gradient
   def loss(*values: tf.Tensor) -> Any:
     first = tf.add_n([value[(0,) * value.shape.rank] for value in values])
-    return first, lambda dy: [tf.fill(value.shape, dy) for value in values]
+    return first, lambda dy: [gradient(value, dy) for value in values]
+
+  def gradient(value: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    # Else those of one shape would be made once, and be one tensor.
+    with tf.control_dependencies([value]):
+      return tf.fill(value.shape, dy)
 
   return loss(*[tf.convert_to_tensor(variable) for variable in variables])
 

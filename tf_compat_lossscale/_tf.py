@@ -110,33 +110,20 @@ def cond(
     What the function that was chosen returns; in graphs, a tensor for an op.
   """
   smart_cond = tf.__internal__.smart_cond.smart_cond
-  if not are_branches_gated():
+  # Inside of another cond or a loop, which count on the Switches, they stay.
+  if tf.executing_eagerly() or _control_flow_context():
     return smart_cond(predicate, true_fn, false_fn)
 
   def gated(fn: Callable[[], Any]) -> Callable[[], Any]:
     def branch() -> Any:
       context = _control_flow_context()
-      if context:  # None where the predicate is known.
+      if context:  # None in a branch that is a function, or that is left out.
         context.AddOp = _AddOp(context)
       return fn()
 
     return branch
 
   return smart_cond(predicate, gated(true_fn), gated(false_fn))
-
-
-def are_branches_gated() -> bool:
-  """Whether `cond` can do without Switches here: in TF 1's graphs.
-
-  Not in functions. And inside of another cond or a loop, which count on the
-  Switches, they stay.
-  """
-  return not (
-    tf.executing_eagerly()
-    or tf.compat.v1.control_flow_v2_enabled()
-    or tf.compat.v1.get_default_graph().building_function
-    or _control_flow_context()
-  )
 
 
 def _control_flow_context() -> Any:

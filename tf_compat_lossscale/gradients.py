@@ -116,25 +116,20 @@ def all_finite(grads: Any) -> tf.Tensor:
       value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
       for value in values
     ]
-    values = [
+    values = _joined(
       value
       for value in values
       if value.dtype.is_floating or value.dtype.is_complex
-    ]
+    )
+
+    def look_at_all() -> tf.Tensor:
+      return _all([_is_finite(value) for value in values])
+
     counts = [value.shape.num_elements() for value in values]
     if None not in counts and sum(counts) <= _FEW_ELEMENTS:
-      return _are_all_finite(_joined(values))
-    # Where it costs a branch nothing to take many tensors, they are joined in
-    # it, and so hardly ever.
-    if _tf.are_branches_gated():
-      few = _joined(_added(values))
-    else:
-      few = values = _joined(values)
-    return _tf.cond(
-      _are_sums_finite(few),
-      lambda: tf.constant(True),
-      lambda: _are_all_finite(_joined(values)),
-    )
+      return look_at_all()
+    quick = _are_sums_finite(values)
+    return _tf.cond(quick, lambda: tf.constant(True), look_at_all)
 
 
 def all_replicas_finite(grads: Any) -> tf.Tensor:
@@ -169,59 +164,34 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   return tf.equal(count, strategy.num_replicas_in_sync)
 
 
-def _joined(values: list[tf.Tensor]) -> list[tf.Tensor]:
-  """The same elements in fewer tensors: an op costs more than it does there."""
+def _joined(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+  """The same elements in fewer tensors: an op costs more than it does there.
 
-  def join(members: list[tf.Tensor]) -> tf.Tensor:
-    return tf.concat(members, 0) if members[0].shape.rank else tf.stack(members)
-
-  return _in_groups(values, lambda sizes: (len(sizes), *sizes[1:]), join)
-
-
-def _added(values: list[tf.Tensor]) -> list[tf.Tensor]:
-  """Those of one shape added up, which writes less than joining them does.
-
-  The sum of tensors is not finite where one of them is not, nor where it
-  overflows.
+  Those of one device, dtype and shape behind the first axis go together, if
+  they are known to be small.
   """
-
-  def add(members: list[tf.Tensor]) -> tf.Tensor:
-    # Else TensorFlow's optimizer, when told to be aggressive, would add up the
-    # factors of products, and a product that is infinite might go unseen.
-    first = tf.ensure_shape(members[0], members[0].shape)
-    return tf.add_n([first, *members[1:]])
-
-  return _in_groups(values, tuple, add)
-
-
-def _in_groups(
-  values: list[tf.Tensor],
-  key: Callable[[list[int]], tuple[int, ...]],
-  join: Callable[[list[tf.Tensor]], tf.Tensor],
-) -> list[tf.Tensor]:
-  """Joins tensors that are known to be small.
-
-  Args:
-    values: Tensors, also large ones and such of unknown shape, which stay.
-    key: Of a shape's sizes; those of one device, dtype and key go together.
-    join: What makes one of them.
-  """
-  fewer = []
+  joined = []
   groups: dict[Any, list[tf.Tensor]] = {}
   for value in values:
-    count = value.shape.num_elements()
+    shape = value.shape
+    count = shape.num_elements()
     if count is None or count > _MANY_ELEMENTS:
-      fewer.append(value)
+      joined.append(value)
     else:
       device = "" if tf.executing_eagerly() else value.device
       # As a list: in TF 1 behavior a shape's sizes cannot be hashed.
-      name = (value.dtype, device, *key(value.shape.as_list()))
-      groups.setdefault(name, []).append(value)
+      key = (value.dtype, device, shape.rank, *shape.as_list()[1:])
+      groups.setdefault(key, []).append(value)
   for group in groups.values():
     for i in range(0, len(group), _MANY_TENSORS):
       members = group[i : i + _MANY_TENSORS]
-      fewer.append(join(members) if len(members) > 1 else members[0])
-  return fewer
+      if len(members) == 1:
+        joined += members
+      elif members[0].shape.rank:
+        joined.append(tf.concat(members, 0))
+      else:
+        joined.append(tf.stack(members))
+  return joined
 
 
 def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
@@ -237,11 +207,6 @@ def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
     total = tf.raw_ops.Sum(input=value, axis=axes[rank])
     sums.setdefault(value.dtype, []).append(total)
   return _all([_is_finite(tf.add_n(totals)) for totals in sums.values()])
-
-
-def _are_all_finite(values: list[tf.Tensor]) -> tf.Tensor:
-  """Whether all are, found by looking at every element."""
-  return _all([_is_finite(value) for value in values])
 
 
 def _is_finite(values: tf.Tensor) -> tf.Tensor:
