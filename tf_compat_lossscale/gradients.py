@@ -198,15 +198,46 @@ def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
   """True only if `values` are finite; False if their sums are not."""
   sums: dict[tf.DType, list[tf.Tensor]] = {}
   axes: dict[int, tf.Tensor] = {}
+  squares: dict[Any, tf.Tensor] = {}
   for value in values:
-    rank = value.shape.rank
-    if rank is None:
-      value, rank = tf.reshape(value, [-1]), 1
-    if rank not in axes:
-      axes[rank] = tf.constant(list(range(rank)), tf.int32)
-    total = tf.raw_ops.Sum(input=value, axis=axes[rank])
+    total = _sum_at_hand(value, squares)
+    if total is None:
+      rank = value.shape.rank
+      if rank is None:
+        value, rank = tf.reshape(value, [-1]), 1
+      if rank not in axes:
+        axes[rank] = tf.constant(list(range(rank)), tf.int32)
+      total = tf.raw_ops.Sum(input=value, axis=axes[rank])
     sums.setdefault(value.dtype, []).append(total)
+  for square in squares.values():
+    sums[square.dtype].append(square)
   return _all([_is_finite(tf.add_n(totals)) for totals in sums.values()])
+
+
+def _sum_at_hand(
+  value: tf.Tensor, squares: dict[Any, tf.Tensor]
+) -> tf.Tensor | None:
+  """A sum of squares that says as much, if the graph has one already.
+
+  Who clips gradients by their global norm has such sums: of what was clipped,
+  which is then multiplied by one scalar for all. With M the dtype's largest
+  number, x**2 / 2 <= M and (2 * scalar)**2 <= M make x * scalar < M.
+
+  Args:
+    value: A tensor.
+    squares: Where (2 * scalar)**2 is put, by scalar, which must be finite, too.
+  """
+  if value.dtype not in (tf.float32, tf.float64):
+    return None  # Squares of float16 overflow where nothing is amiss.
+  total = _tf.sum_of_squares(value)
+  if total is None:
+    product = _tf.product_with_scalar(value)
+    if product:
+      factor, scalar = product
+      total = _tf.sum_of_squares(factor)
+      if total is not None and scalar.ref() not in squares:
+        squares[scalar.ref()] = tf.square(2 * scalar)
+  return total
 
 
 def _is_finite(values: tf.Tensor) -> tf.Tensor:
