@@ -69,6 +69,7 @@ flags.DEFINE_multi_enum(
 flags.DEFINE_multi_enum(
   "mode", [steps.MODES[0]], list(steps.MODES), "How steps are run."
 )
+flags.DEFINE_bool("clip", False, "Clips gradients by their global norm, too.")
 flags.DEFINE_list(
   "growth", ["10", "100", "1000"], "Numbers of variables; empty for none."
 )
@@ -131,7 +132,7 @@ def time_shape(
     loss, variables = network.loss, network.SHAPES
   assert variables is not None
   built = {
-    rival: steps.Step(wrapped, variables, optimizer, mode, loss)
+    rival: steps.Step(wrapped, variables, optimizer, mode, loss, FLAGS.clip)
     for rival, wrapped in rivals.RIVALS.items()
   }
   title = f"{name}, {optimizer}, {mode}"
@@ -232,6 +233,7 @@ def main(argv: list[str]) -> None:
     "python": platform.python_version(),
     "cores": os.cpu_count(),
     "machine": bounds,
+    "clipped": FLAGS.clip,
     "steps": [],
   }
   console.print(

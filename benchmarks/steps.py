@@ -59,7 +59,8 @@ class Step:
   """A rival's step with variables of its own. Calling it runs it.
 
   Attributes:
-    build_seconds: What `minimize` took in a graph; None in other modes.
+    build_seconds: What it took to build in a graph, variables and loss aside;
+      None in other modes.
     nodes: How many nodes that graph has, with those of its functions.
   """
 
@@ -73,9 +74,11 @@ class Step:
     optimizer: str = "momentum",
     mode: str = MODES[0],
     loss: _Loss = filled,
+    clip: bool = False,
   ) -> None:
     gc.collect()  # What is left of other graphs is not this one's to pay for.
     self._rival, self._shapes, self._loss = rival, variable_shapes, loss
+    self._clip = clip
     self._make_optimizer = rivals.OPTIMIZERS[optimizer]
     self._session: tf1.Session | None = None
     with rival.entered():
@@ -97,6 +100,19 @@ class Step:
       for shape in self._shapes
     ]
 
+  def _minimize(
+    self,
+    opt: tf1.train.Optimizer,
+    loss: Any,
+    variables: Sequence[tf.Variable],
+    global_step: tf.Variable | None = None,
+  ) -> Any:
+    pairs = opt.compute_gradients(loss, variables)
+    if self._clip:
+      gradients, variables = zip(*pairs)
+      pairs = zip(tf.clip_by_global_norm(gradients, 1.0)[0], variables)
+    return opt.apply_gradients(pairs, global_step)
+
   def _in_graph(self, v2: bool) -> Callable[[], Any]:
     if v2:
       tf1.enable_control_flow_v2()
@@ -110,7 +126,7 @@ class Step:
       opt = self._rival.wrap(self._make_optimizer())
       global_step = tf1.train.get_or_create_global_step()
       begin = time.perf_counter()
-      train = opt.minimize(loss, global_step=global_step)
+      train = self._minimize(opt, loss, variables, global_step)
       self.build_seconds = time.perf_counter() - begin
       initialize = tf1.global_variables_initializer()
     definition = graph.as_graph_def()
@@ -126,7 +142,7 @@ class Step:
     opt = self._rival.wrap(self._make_optimizer())
 
     def minimize() -> None:
-      opt.minimize(lambda: self._loss(variables), var_list=variables)
+      self._minimize(opt, lambda: self._loss(variables), variables)
 
     if in_function:
       function = tf.function(minimize)

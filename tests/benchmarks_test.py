@@ -57,7 +57,8 @@ def test_sets_are_of_the_size_that_they_claim():
 
 @pytest.mark.parametrize("mode", steps.MODES)
 @pytest.mark.parametrize("rival", rivals.RIVALS)
-def test_steps_train(mode, rival):
+@pytest.mark.parametrize("clip", [False, True])
+def test_steps_train(mode, rival, clip):
   seen = []
 
   def loss(variables):
@@ -65,7 +66,9 @@ def test_steps_train(mode, rival):
     return steps.filled(variables)
 
   with helpers.control_flow(mode != "graph v1"):
-    step = steps.Step(rivals.RIVALS[rival], [(3, 2), (4,)], "sgd", mode, loss)
+    step = steps.Step(
+      rivals.RIVALS[rival], [(3, 2), (4,)], "sgd", mode, loss, clip
+    )
     step()
     step()
     if step._session:
@@ -75,8 +78,9 @@ def test_steps_train(mode, rival):
       values = [v.numpy() for v in seen]
     step.close()
   taken = 3 if mode == "function" else 2  # One of them to trace it.
+  change = -taken * 1e-6 / (10**0.5 if clip else 1)  # Ten ones have that norm.
   for value in values:
-    assert value == pytest.approx(np.full(value.shape, -taken * 1e-6))
+    assert value == pytest.approx(np.full(value.shape, change))
 
 
 def test_pictures(tmp_path):
