@@ -29,8 +29,12 @@ _STRATEGIES = {
 }
 
 
-def train(module, mode, strategy_name, schedule, made="in the scope"):
+def train(
+  module, mode, strategy_name, schedule, made="in the scope", clipped=False
+):
   """Trains by a schedule of (replica, its gradient's factor) pairs.
+
+  If clipped, by the global norm of gradients that are not small.
 
   Returns:
     After each step: loss scale, good steps, variable, slot and global step.
@@ -47,7 +51,8 @@ def train(module, mode, strategy_name, schedule, made="in the scope"):
     graph = stack.enter_context(helpers.mode_scope(mode))
     if strategy_name != "default":
       stack.enter_context(strategy.scope())
-    v = tf1.Variable([1.0, 2.0], use_resource=True, name="v")
+    initial = tf.tile([1.0, 2.0], [10_000 if clipped else 1])
+    v = tf1.Variable(initial, use_resource=True, name="v")
     step = tf1.Variable(
       0,
       dtype=tf.int64,
@@ -66,7 +71,10 @@ def train(module, mode, strategy_name, schedule, made="in the scope"):
       def loss():
         return tf.reduce_sum(v * v) * tf.where(bad, factor, 1.0)
 
-      op = opt.minimize(loss, var_list=[v], global_step=step)
+      ((grad, _),) = opt.compute_gradients(loss, [v])
+      if clipped:
+        (grad,), _ = tf.clip_by_global_norm([grad], 1.0)
+      op = opt.apply_gradients([(grad, v)], step)
       return op if mode in GRAPH_MODES else None
 
     def run(bad_replica, factor):
@@ -105,9 +113,10 @@ _SCHEDULE = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("strategy", _STRATEGIES)
-def test_as_tensorflows_own(mode, strategy):
-  rows = train(tfl, mode, strategy, _SCHEDULE)
-  assert rows == train(OWN, mode, strategy, _SCHEDULE)
+@pytest.mark.parametrize("clipped", [False, True])
+def test_as_tensorflows_own(mode, strategy, clipped):
+  rows = train(tfl, mode, strategy, _SCHEDULE, clipped=clipped)
+  assert rows == train(OWN, mode, strategy, _SCHEDULE, clipped=clipped)
   second = strategy in ("mirrored", "central")
   assert [row[0] for row in rows] == (
     [8, 16, 8, 8, 4, 4] if second else [8, 16, 16, 32, 16, 16]
