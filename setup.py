@@ -51,7 +51,7 @@ setuptools.setup(
     "migrate": _MIGRATE,
     "plot": _PLOT,
     "test": _TEST,
-    "dev": _LINT + _PACKAGE + _TEST,
+    "dev": _LINT + _PACKAGE + _PLOT + _TEST,
   },
   entry_points={
     "console_scripts": ["tf-lossscale = tf_compat_lossscale.cli:main"],

@@ -112,8 +112,8 @@ def _parse(argv: list[str]) -> list[str]:
     _fail(f"arguments are not understood: {' '.join(rest[1:])}")
   if FLAGS.plot:
     try:
-      pictures.pyplot()
       os.makedirs(FLAGS.plot, exist_ok=True)
+      pictures.pyplot()
     except ImportError:
       _fail("--plot needs matplotlib: pip install 'tf_compat_lossscale[plot]'")
     except OSError as error:
