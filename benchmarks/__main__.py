@@ -95,8 +95,10 @@ flags.register_validator(
 
 
 def _can_write(path: str | None) -> bool:
-  folder = os.path.dirname(os.path.abspath(path)) if path else os.curdir
-  return os.access(folder, os.W_OK) and not (path and os.path.isdir(path))
+  if path is None:
+    return True
+  folder = os.path.dirname(os.path.abspath(path))
+  return os.access(folder, os.W_OK) and not os.path.isdir(path)
 
 
 flags.register_validator("json", _can_write, "must be a file in a folder")
@@ -233,7 +235,6 @@ def main(argv: list[str]) -> None:
     "python": platform.python_version(),
     "cores": os.cpu_count(),
     "machine": bounds,
-    "clipped": FLAGS.clip,
     "steps": [],
   }
   console.print(
@@ -241,7 +242,11 @@ def main(argv: list[str]) -> None:
     f"a chain costs {1e6 * bounds['seconds_per_op']:.2f} us.\n"
   )
   for axes in itertools.product(FLAGS.optimizer, FLAGS.mode, FLAGS.gradients):
-    measured = dict(zip(("optimizer", "mode", "gradients"), axes))
+    measured: dict[str, Any] = dict(
+      zip(("optimizer", "mode", "gradients"), axes)
+    )
+    if FLAGS.clip:
+      measured["gradients"] += " clipped"
     measured["rows"] = [time_shape(name, *axes) for name in FLAGS.shape]
     results["steps"].append(measured)
     print_steps(console, measured)

@@ -71,10 +71,12 @@ def train(
       def loss():
         return tf.reduce_sum(v * v) * tf.where(bad, factor, 1.0)
 
-      ((grad, _),) = opt.compute_gradients(loss, [v])
       if clipped:
+        ((grad, _),) = opt.compute_gradients(loss, [v])
         (grad,), _ = tf.clip_by_global_norm([grad], 1.0)
-      op = opt.apply_gradients([(grad, v)], step)
+        op = opt.apply_gradients([(grad, v)], step)
+      else:
+        op = opt.minimize(loss, var_list=[v], global_step=step)
       return op if mode in GRAPH_MODES else None
 
     def run(bad_replica, factor):

@@ -126,46 +126,13 @@ def cond(
   return smart_cond(predicate, gated(true_fn), gated(false_fn))
 
 
-def sum_of_squares(value: tf.Tensor) -> tf.Tensor | None:
-  """Half of one, if the graph has it and it takes nothing else to run.
+def runs_here(op: tf.Operation) -> bool:
+  """Whether an op has a value whenever one does that is made here.
 
-  In TF 1's graphs an op of a branch that is not taken has no value, and which
-  ops are in one is private.
+  In TF 1's graphs an op of a branch that is not taken has none, and which ops
+  are in one is private.
   """
-  if not hasattr(value, "graph"):  # It is eager.
-    return None
-  here = _control_flow_context()
-  for op in value.consumers():
-    if (
-      op.type == "L2Loss"
-      and op._get_control_flow_context() is here
-      and not op.control_inputs
-    ):
-      return op.outputs[0]
-  return None
-
-
-def product_with_scalar(
-  value: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor] | None:
-  """The tensor and the scalar that `value` is the product of, if it is one.
-
-  As `tf.clip_by_global_norm` makes them. Which ops a graph has is public;
-  in what branch of TF 1's control flow they are is not.
-  """
-  if not hasattr(value, "graph"):
-    return None
-  op = value.op
-  while op.type == "Identity":
-    op = op.inputs[0].op
-  if op.type != "Mul" or op._get_control_flow_context() is not (
-    _control_flow_context()
-  ):
-    return None
-  factor, scalar = op.inputs
-  if factor.shape.rank == 0:
-    factor, scalar = scalar, factor
-  return (factor, scalar) if scalar.shape.rank == 0 else None
+  return op._get_control_flow_context() is _control_flow_context()
 
 
 def _control_flow_context() -> Any:

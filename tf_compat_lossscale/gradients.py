@@ -227,17 +227,42 @@ def _sum_at_hand(
     value: A tensor.
     squares: Where (2 * scalar)**2 is put, by scalar, which must be finite, too.
   """
+  if not hasattr(value, "graph"):  # It is eager.
+    return None
   if value.dtype not in (tf.float32, tf.float64):
     return None  # Squares of float16 overflow where nothing is amiss.
-  total = _tf.sum_of_squares(value)
+  total = _sum_of_squares(value)
   if total is None:
-    product = _tf.product_with_scalar(value)
+    product = _product_with_scalar(value)
     if product:
       factor, scalar = product
-      total = _tf.sum_of_squares(factor)
+      total = _sum_of_squares(factor)
       if total is not None and scalar.ref() not in squares:
         squares[scalar.ref()] = tf.square(2 * scalar)
   return total
+
+
+def _sum_of_squares(value: tf.Tensor) -> tf.Tensor | None:
+  """Half of one, if the graph has it and it takes nothing else to run."""
+  for op in value.consumers():
+    if op.type == "L2Loss" and _tf.runs_here(op) and not op.control_inputs:
+      return op.outputs[0]
+  return None
+
+
+def _product_with_scalar(
+  value: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor] | None:
+  """The tensor and the scalar that `value` is the product of, if it is one."""
+  op = value.op
+  while op.type == "Identity":  # As `tf.clip_by_global_norm` ends.
+    op = op.inputs[0].op
+  if op.type != "Mul" or not _tf.runs_here(op):
+    return None
+  factor, scalar = op.inputs
+  if factor.shape.rank == 0:
+    factor, scalar = scalar, factor
+  return (factor, scalar) if scalar.shape.rank == 0 else None
 
 
 def _is_finite(values: tf.Tensor) -> tf.Tensor:
