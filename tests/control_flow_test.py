@@ -204,8 +204,6 @@ class _Winding(tf1.train.GradientDescentOptimizer):
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_what_is_left_out_does_not_happen(mode, use_resource):
-  if mode == "graph_v2" and not use_resource:
-    mode = "graph_v1"  # Where reference variables take the apply anyway.
   calls = []
   with helpers.mode_scope(mode) as graph, tf1.Session() as session:
     v = tf1.get_variable("v", initializer=[80.0], use_resource=use_resource)

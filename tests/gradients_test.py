@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
 
 _BIG = float(np.finfo(np.float32).max)
@@ -311,111 +310,6 @@ def test_gradients_on_several_devices_are_not_joined():
     values = list(join.inputs)[:-1]
     assert len(values) == 3 and len({v.device for v in values}) == 1
   assert len(joins) == 2
-
-
-def _sums(graph):
-  return sum(
-    op.type == "Sum" and op.inputs[0].shape.num_elements() > 8192
-    for op in graph.get_operations()
-  )
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-def test_sums_of_squares_at_hand_spare_the_sums(mode, dtype):
-  big = float(np.finfo(dtype).max)
-  root = math.sqrt(big)
-  with helpers.mode_scope(mode) as graph:
-    # Of unknown rank, too: what is known is the scalar's.
-    x, y = (tf.compat.v1.placeholder(dtype, s) for s in ([99, 200], None))
-    scalar = tf.compat.v1.placeholder(dtype, [])
-    tf.linalg.global_norm([x, y])
-    answers = [
-      gradients.all_finite([x, y]),
-      gradients.all_finite([x * scalar, tf.identity(scalar * y)]),
-    ]
-    assert _sums(graph) == 0
-  with tf.compat.v1.Session(graph=graph) as session:
-    for value, factor in (
-      (1, 1),
-      (0.0, 1),
-      (root / 10, root / 10),
-      (root, root * 0.99),  # At the bounds of what squares tell.
-      (1.4 * root, root / 2),
-      (1.4 * root, root),  # The product overflows, and not a square of x.
-      (root / 10, root * 100),
-      (root * 100, root / 1e4),  # The other way around.
-      (1 / root, big),
-      (big, 1),
-      (big, 1 / big),
-      (0.0, math.inf),
-      (1, math.nan),
-      (math.inf, 1),
-      (math.inf, 0),
-      (math.nan, 1),
-    ):
-      values = np.zeros([99, 200], dtype)
-      values[5, 7] = value
-      with np.errstate(all="ignore"):
-        expected = [
-          bool(np.isfinite(array).all())
-          for array in (values, values * dtype(factor))
-        ]
-      zeros = np.zeros_like(values)
-      for fed in ({x: values, y: zeros}, {x: zeros, y: values}):
-        got = session.run(answers, {**fed, scalar: factor})
-        assert got == expected, (value, factor)
-
-
-def test_clipping_by_the_global_norm_spares_the_sums():
-  @tf.function
-  def clipped(x):
-    grads, _ = tf.clip_by_global_norm([x, 2 * x], 1.0)
-    return gradients.all_finite(grads)
-
-  x = np.ones([99, 200], np.float32)
-  assert clipped(x) and not clipped(np.where(x, np.nan, x))
-  assert not clipped(np.where(np.arange(200) == 3, np.inf, x))
-  assert _sums(clipped.get_concrete_function(x).graph) == 0
-
-
-@pytest.mark.parametrize("cond", [tf.cond, _tf.cond])
-def test_sums_of_squares_in_a_branch_are_left_alone(cond):
-  with helpers.mode_scope("graph_v1") as graph:
-    x = tf.compat.v1.placeholder(tf.float32, [99, 200])
-    chosen = tf.compat.v1.placeholder(tf.bool, [])
-    cond(chosen, lambda: tf.nn.l2_loss(x), lambda: tf.constant(0.0))
-    answer = gradients.all_finite([x])
-  with tf.compat.v1.Session(graph=graph) as session:
-    ones = np.ones(x.shape, np.float32)
-    for taken in (True, False):
-      assert session.run(answer, {x: ones, chosen: taken})
-      assert not session.run(answer, {x: np.inf * ones, chosen: taken})
-
-
-@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-def test_sums_of_squares_that_have_other_ops_run_are_left_alone(mode):
-  with helpers.mode_scope(mode) as graph:
-    count = tf.compat.v1.Variable(0, use_resource=True)
-    x = tf.compat.v1.placeholder(tf.float32, [99, 200])
-    with tf.control_dependencies([count.assign_add(1)]):
-      tf.linalg.global_norm([x])
-    answer = gradients.all_finite([x])
-    initialize = tf.compat.v1.global_variables_initializer()
-    read = count.read_value()
-  with tf.compat.v1.Session(graph=graph) as session:
-    session.run(initialize)
-    assert session.run(answer, {x: np.ones([99, 200])})
-    assert session.run(read) == 0
-
-
-def test_squares_of_float16_are_not_relied_on():
-  # They overflow where nothing is amiss, which would cost the exact look.
-  with helpers.mode_scope("graph_v1") as graph:
-    x = tf.compat.v1.placeholder(tf.float16, [99, 200])
-    tf.linalg.global_norm([x])
-    gradients.all_finite([x])
-    assert _sums(graph) == 1
 
 
 def test_ops_leave_the_names_that_users_give_alone():

@@ -450,5 +450,61 @@ def test_eager_needs_a_function_for_the_loss():
     wrap("dynamic")().minimize(v * 1.0, var_list=[v])
 
 
+class _Returning(tf1.train.GradientDescentOptimizer):
+  """One whose apply returns a tensor, when eager, too."""
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    done = super().apply_gradients(grads_and_vars, global_step)
+    with tf.control_dependencies([] if done is None else [done]):
+      return tf.constant(7.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loss_scale", [8.0, "dynamic"])
+def test_an_apply_that_returns_a_tensor(mode, loss_scale):
+  with Trainer(mode, wrap(loss_scale, lambda: _Returning(0.5))) as trainer:
+    trainer.step([2.0, 4.0])
+    assert trainer.state()["v0"].tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.bool])
+def test_gradients_of_whole_numbers_are_an_error_at_once(mode, sparse, dtype):
+  with helpers.mode_scope(mode):
+    v = tf1.Variable([1.0, 2.0], name="v", use_resource=True)
+    opt = wrap("dynamic")()
+
+    def apply():
+      grad = tf.cast([1, 0], dtype)
+      if sparse:
+        grad = tf.IndexedSlices(grad, tf.constant([0, 1]))
+      with pytest.raises(TypeError, match=f"gradient of v:0 .* {dtype.name}"):
+        opt.apply_gradients([(grad, v)])
+
+    (tf.function(apply) if mode == "function" else apply)()
+    assert mode != "eager" or v.numpy().tolist() == [1, 2]
+
+
+# Finite gradients, and a scale that cannot grow, under a debugger -----------
+
+
+def _train_with_checked_numerics():
+  tf.debugging.enable_check_numerics()
+  for mode in MODES:
+    for shape in ((2,), (200, 100)):
+      for scale in (8.0, float(np.finfo(np.float32).max)):
+        make = wrap(dynamic(scale, 1))
+        with Trainer(mode, make, (Spec(shape),), apply_only=True) as trainer:
+          for _ in range(2):
+            trainer.step(1.5e38)  # The sum is more than float32 holds.
+          assert trainer.loss_scale == min(4 * scale, np.finfo(np.float32).max)
+          assert (trainer.state()["v0"] == 1 - np.float32(1.5e38)).all()
+
+
+def test_numerics_may_be_checked():
+  helpers.run_alone(_train_with_checked_numerics)
+
+
 if __name__ == "__main__":
   helpers.main()

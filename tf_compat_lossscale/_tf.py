@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import re
 import sys
+import threading
 from typing import Any
 import weakref
 
@@ -21,19 +23,27 @@ from tensorflow.python.training.experimental import (
 )
 from tensorflow.python.util import deprecation as _deprecation
 
+try:
+  from tensorflow.python.ops.control_flow_ops import CondContext as _CondContext
+except ImportError:  # `_v1_cond` says what to do then.
+  _CondContext = None
+try:
+  from tensorflow.python.framework import op_callbacks as _op_callbacks
+except ImportError:  # Then there are no callbacks.
+  _op_callbacks = None
+
 # What `tf.train.Checkpoint` walks, and what Keras 2 itself builds on.
 # `tf.Module` and `tf.Variable` are the public trackables; neither lets a class
 # choose its children by graph.
 Trackable = tf.__internal__.tracking.Trackable
 
-# Ops of TF 1's control flow: what they let pass is theirs to decide.
-_CONTROL_FLOW = frozenset(
-  prefix + kind
-  for prefix in ("", "Ref")
-  for kind in ("Enter", "Exit", "Merge", "NextIteration", "Switch")
-)
+# TensorFlow's fused optimizer kernels, from `ApplyAdam` to
+# `ResourceSparseApplyProximalGradientDescent`, and the scalar that each takes.
+_FUSED_APPLY = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
+_LEARNING_RATES = ("lr", "alpha")
 
 _STATE = "_tf_compat_lossscale_state"  # The attribute of graphs that holds it.
+_STATE_LOCK = threading.Lock()  # Several threads may build one graph.
 
 
 def current_graph() -> tf.Graph | None:
@@ -69,13 +79,14 @@ def state_on_graph(
   Returns:
     The state.
   """
-  owners = getattr(graph, _STATE, None)
-  if owners is None:
-    owners = weakref.WeakKeyDictionary()
-    setattr(graph, _STATE, owners)
-  if owner not in owners:
-    owners[owner] = default()
-  return owners[owner]
+  with _STATE_LOCK:
+    owners = getattr(graph, _STATE, None)
+    if owners is None:
+      owners = weakref.WeakKeyDictionary()
+      setattr(graph, _STATE, owners)
+    if owner not in owners:
+      owners[owner] = default()
+    return owners[owner]
 
 
 def is_ref_variable(variable: Any) -> bool:
@@ -88,121 +99,195 @@ def is_ref_variable(variable: Any) -> bool:
 
 
 def cond(
-  predicate: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]
+  predicate: Any,
+  true_fn: Callable[[], Any],
+  false_fn: Callable[[], Any],
+  v1: bool = False,
 ) -> Any:
-  """`tf.cond`, left out where the predicate is known; cheaper in TF 1 graphs.
+  """Runs the ops of one function or of the other, as `tf.cond` does.
 
-  There every input of an op in a branch goes through a Switch of its own: half
-  of what dynamic loss scaling costs where variables are many and small. An op
-  runs just as conditionally if it waits for the branch's pivot, which is dead
-  in the branch that is not taken: one control edge, and no op more.
-
-  `CondContext` is private, and so is `smart_cond`, which asks whether the
-  predicate is known. A public cond that gates whole branches would replace
-  this.
+  No cond is built if the predicate is known; `smart_cond`, which finds that
+  out, has no public name. In a v1 cond, fused optimizer ops get one Switch each
+  at most, shared by all that have the same learning rate (see `_gate`).
 
   Args:
     predicate: A bool scalar, or a Python bool.
-    true_fn: Makes what is wanted when that is True.
-    false_fn: The same for False.
+    true_fn: Makes the ops that run if the predicate is True.
+    false_fn: Makes those that run if it is False.
+    v1: Whether a graph gets a v1 cond even if control flow v2 is enabled, as
+      reference variables need it: a branch of a v2 cond is a function, and a
+      function cannot capture a reference. Both functions must return ops.
 
   Returns:
-    What the function that was chosen returns; in graphs, a tensor for an op.
+    What the chosen function returns; in graphs, a tensor for an op.
   """
-  smart_cond = tf.__internal__.smart_cond.smart_cond
-  # Inside of another cond or a loop, which count on the Switches, they stay.
-  if tf.executing_eagerly() or _control_flow_context():
-    return smart_cond(predicate, true_fn, false_fn)
 
-  def gated(fn: Callable[[], Any]) -> Callable[[], Any]:
-    def branch() -> Any:
-      context = _control_flow_context()
-      if context:  # None in a branch that is a function, or that is left out.
-        context.AddOp = _AddOp(context)
-      return fn()
+  def gated() -> Any:
+    _gate(_control_flow_context())
+    return true_fn()
 
-    return branch
-
-  return smart_cond(predicate, gated(true_fn), gated(false_fn))
+  if tf.executing_eagerly():
+    return true_fn() if predicate else false_fn()
+  if v1 and tf.compat.v1.control_flow_v2_enabled():
+    return _v1_cond(predicate, gated, false_fn)
+  return tf.__internal__.smart_cond.smart_cond(predicate, gated, false_fn)
 
 
-def runs_here(op: tf.Operation) -> bool:
-  """Whether an op has a value whenever one does that is made here.
+def _v1_cond(
+  predicate: tf.Tensor,
+  true_fn: Callable[[], tf.Operation],
+  false_fn: Callable[[], tf.Operation],
+) -> tf.Tensor:
+  """Builds a v1 cond, named as `tf.cond` names one.
 
-  In TF 1's graphs an op of a branch that is not taken has none, and which ops
-  are in one is private.
+  `tf.compat.v1.disable_control_flow_v2` would make `tf.cond` do this, but for
+  all threads of the process. `CondContext` is private; `tf.cond(..., v1=True)`
+  would replace this function.
   """
-  return op._get_control_flow_context() is _control_flow_context()
+  if _CondContext is None:
+    raise RuntimeError(
+      f"TensorFlow {tf.__version__} cannot build a v1 cond while control flow "
+      "v2 is enabled, and reference variables need one: make the variables "
+      "with use_resource=True, or call tf.compat.v1.disable_control_flow_v2()."
+    )
+  with tf.name_scope("cond"):
+    switch = tf.raw_ops.Switch(data=predicate, pred=predicate)
+    predicate = tf.identity(predicate, "pred_id")
+    contexts, results = [], []
+    for branch, fn, name in (
+      (1, true_fn, "switch_t"),
+      (0, false_fn, "switch_f"),
+    ):
+      pivot = tf.identity(switch[branch], name)
+      context = _CondContext(predicate, pivot, branch)
+      context.Enter()
+      try:
+        _, (result,) = context.BuildCondBranch(fn)
+        context.ExitResult([result])
+      finally:
+        context.Exit()
+      contexts.append(context)
+      results.append(result)
+      pivot.graph.prevent_fetching(pivot.op)
+    switch[0].graph.prevent_fetching(switch[0].op)
+    merged = tf.raw_ops.Merge(inputs=results[::-1])[0]
+  if contexts[0].outer_context is None:  # A MetaGraph holds the outermost.
+    tf.compat.v1.add_to_collections(
+      tf.compat.v1.GraphKeys.COND_CONTEXT, contexts
+    )
+  return merged
 
 
 def _control_flow_context() -> Any:
-  """What TF 1's cond or loop is being built; None outside of any."""
+  """Returns the v1 cond or loop that is being built; None outside of any."""
   return tf.compat.v1.get_default_graph()._get_control_flow_context()
 
 
-class _AddOp:
-  """Takes an op into the branch of a v1 cond, without Switches."""
+def _gate(context: Any) -> None:
+  """Spares the fused optimizer ops of a v1 cond's branch most Switches.
 
-  def __init__(self, context: Any) -> None:
-    self._context = context
-    self._add_op = context.AddOp  # The one with a Switch for each input.
+  The invariant of a v1 cond: every op of a branch that has an effect has a
+  *data* input that comes from a Switch by the cond's predicate. A control edge
+  does not do: graph optimizers drop those of which they think that nothing
+  hangs on them. TensorFlow holds the invariant by a Switch for each tensor that
+  a branch takes from outside: for each gradient, variable, slot and constant.
+  That is half of what dynamic loss scaling costs if variables are many and
+  small.
 
-  def __call__(self, op: tf.Operation) -> None:
-    if op.type in _CONTROL_FLOW or not op.inputs:
-      self._add_op(op)
-      return
-    context = self._context
-    if not any(x.op._get_control_flow_context() is context for x in op.inputs):
-      op._add_control_input(context.pivot.op)
-    context._values.update(output.name for output in op.outputs)
-    op.graph.prevent_fetching(op)
+  A fused optimizer op runs only if all its inputs are there, so one Switch is
+  enough for it. Here that one is on its learning rate, a scalar that mostly all
+  of an optimizer's ops share. All other ops get TensorFlow's Switches.
 
-
-@contextlib.contextmanager
-def v1_control_flow(wanted: bool = True) -> Iterator[None]:
-  """Builds conds the TF 1 way inside, as reference variables need it.
-
-  A branch of a v2 cond is a function, and a function cannot capture a
-  reference. The switch is public but process-wide, so it is turned for the
-  construction of one cond alone. `tf.cond(..., v1=True)` would replace this.
+  `CondContext.AddOp`, which makes the Switches, is private, and so are the
+  tables that it keeps. If a release does not have them, or if its `AddOp` makes
+  something else of them, then ops get the Switches that TensorFlow makes. A
+  public cond that gates whole branches would replace this.
 
   Args:
-    wanted: False leaves the switch as it is.
+    context: The branch's CondContext; None in a branch that is a function.
   """
-  if not wanted or not tf.compat.v1.control_flow_v2_enabled():
-    yield
+  known = getattr(context, "_values", None)
+  switched = getattr(context, "_external_values", None)
+  if known is None or switched is None:
     return
-  tf.compat.v1.disable_control_flow_v2()
-  try:
-    yield
-  finally:
-    tf.compat.v1.enable_control_flow_v2()
+  if context.outer_context is not None:  # It counts on this one's Switches.
+    return
+  add_op = context.AddOp
+
+  def add_fused_op(op: tf.Operation) -> None:
+    rate = _learning_rate(op)
+    if rate is not None:
+      name = op.inputs[rate].name
+      others = {x.name for x in op.inputs if x.name != name} - known
+      if name not in switched:  # One made in the branch gets a Switch, too.
+        known.discard(name)
+      known.update(others)
+      add_op(op)
+      known.difference_update(others)
+      if op.inputs[rate].op.type == "Switch":
+        return
+    add_op(op)
+
+  context.AddOp = add_fused_op
+
+
+def _learning_rate(op: tf.Operation) -> int | None:
+  """Returns which input of a fused optimizer op is its learning rate."""
+  if _FUSED_APPLY.fullmatch(op.type):
+    for i, argument in enumerate(op.op_def.input_arg):
+      if argument.name in _LEARNING_RATES:
+        return i
+  return None
 
 
 @contextlib.contextmanager
 def train_ops_left_out() -> Iterator[None]:
-  """Takes out of the TRAIN_OP collection what is put in meanwhile.
+  """Takes ops of branches out of the TRAIN_OP collection again.
 
   `Optimizer.apply_gradients` adds its op from wherever it is called. From
   inside a cond that op cannot be run by itself; under v2 control flow it lives
   in another graph, and a MetaGraph with it cannot be imported. An argument of
-  `apply_gradients` would replace this.
+  `apply_gradients` would replace this function.
   """
-  # A function's graph shares the collections of the graph around it.
+  # A function's graph shares the collections of the graph around it, and other
+  # threads may add to them meanwhile.
   ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
-  before = list(ops)
+  before = set(map(id, ops))
   yield
-  ops[:] = before
+  for op in [op for op in ops if id(op) not in before]:
+    if not _is_runnable(op) and op in ops:
+      ops.remove(op)
 
 
 def add_train_op(op: Any) -> None:
   """Adds an op to the TRAIN_OP collection, if a session can run it."""
-  op = op.op if isinstance(op, tf.Tensor) else op
-  graph = current_graph()
-  if graph is None or not isinstance(op, tf.Operation) or op.graph is not graph:
+  if tf.executing_eagerly():
     return
-  if graph.is_fetchable(op):
-    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TRAIN_OP, op)
+  op = op.op if isinstance(op, tf.Tensor) else op
+  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+  if _is_runnable(op) and op not in ops:
+    ops.append(op)
+
+
+def _is_runnable(op: Any) -> bool:
+  """Returns whether a session of the current graph can run `op`."""
+  graph = current_graph()
+  return (
+    isinstance(op, tf.Operation)
+    and op.graph is graph
+    and graph.is_fetchable(op)
+  )
+
+
+def are_values_checked() -> bool:
+  """Returns whether ops that are made now are given to callbacks of a debugger.
+
+  That of `tf.debugging.enable_check_numerics` makes an op fail if a value of it
+  is not finite. A public reader of these callbacks would replace this function.
+  """
+  return _op_callbacks is not None and bool(
+    _op_callbacks.should_invoke_op_callbacks()
+  )
 
 
 def is_checkpointing() -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _arguments
+from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_weights
 from tf_compat_lossscale import loss_scale as loss_scale_lib
@@ -163,38 +164,44 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     Returns:
       An op that does it; None when eager, where it has happened.
     """
-    choose = loss_scale_lib.choose
     # In TensorFlow 1 this was a cond; what comes after it in the graph is named
     # accordingly, and checkpoints go by names.
-    with tf.name_scope("cond"):
+    with self._exclusively(), tf.name_scope("cond"):
       finite = tf.convert_to_tensor(finite_grads)
       with tf.control_dependencies([finite]):
-        scale = tf.convert_to_tensor(self._loss_scale)
         good = tf.convert_to_tensor(self._num_good_steps) + 1
-        bad = tf.convert_to_tensor(self._num_bad_steps)
-      none = tf.constant(0, tf.int32)
-      new = choose(
-        finite,
-        lambda: choose(
-          good >= self._incr_every_n_steps,
-          lambda: (self._grown(scale), none, none),
-          lambda: (scale, good, bad),
-        ),
-        lambda: choose(
-          bad + 1 >= self._decr_every_n_nan_or_inf,
-          lambda: (tf.maximum(scale * self._decr_ratio, 1.0), none, none),
-          lambda: (scale, none, bad + 1),
-        ),
+      update = _tf.cond(
+        tf.logical_and(finite, good < self._incr_every_n_steps),
+        # Not assigned: another thread or worker may have counted meanwhile.
+        lambda: tf.group(self._num_good_steps.assign_add(1, read_value=False)),
+        lambda: self._end_run(finite),
       )
-      weights = (self._loss_scale, self._num_good_steps, self._num_bad_steps)
-      updates = [weight.assign(value) for weight, value in zip(weights, new)]
-      return None if tf.executing_eagerly() else tf.group(updates)
+      return None if tf.executing_eagerly() else tf.group(update)
 
-  def _grown(self, scale: tf.Tensor) -> tf.Tensor:
-    """The next larger scale, or this one where float32 has no larger."""
-    product = scale * self._incr_ratio
-    return loss_scale_lib.choose(
-      tf.math.is_finite(product), lambda: product, lambda: scale
+  def _end_run(self, finite: tf.Tensor) -> Any:
+    """Begins to count good steps anew, and changes the scale if it is time."""
+    bad = tf.convert_to_tensor(self._num_bad_steps) + 1
+    return _tf.cond(
+      tf.logical_or(finite, bad >= self._decr_every_n_nan_or_inf),
+      lambda: self._change(finite),
+      lambda: tf.group(
+        self._num_good_steps.assign(0),
+        self._num_bad_steps.assign_add(1, read_value=False),
+      ),
+    )
+
+  def _change(self, finite: tf.Tensor) -> tf.Operation | None:
+    """Makes the scale grow or shrink, and begins to count all steps anew."""
+    scale = tf.convert_to_tensor(self._loss_scale)
+    new_scale = loss_scale_lib.choose(
+      finite,
+      lambda: loss_scale_lib.grown(scale, self._incr_ratio),
+      lambda: tf.maximum(scale * self._decr_ratio, 1.0),
+    )
+    return tf.group(
+      self._loss_scale.assign(new_scale),
+      self._num_good_steps.assign(0),
+      self._num_bad_steps.assign(0),
     )
 
   def to_loss_scale(self) -> loss_scale_lib.DynamicLossScale:

@@ -126,7 +126,8 @@ def all_finite(grads: Any) -> tf.Tensor:
       return _all([_is_finite(value) for value in values])
 
     counts = [value.shape.num_elements() for value in values]
-    if None not in counts and sum(counts) <= _FEW_ELEMENTS:
+    few = None not in counts and sum(counts) <= _FEW_ELEMENTS
+    if few or _tf.are_values_checked():  # A sum may overflow.
       return look_at_all()
     quick = _are_sums_finite(values)
     return _tf.cond(quick, lambda: tf.constant(True), look_at_all)
@@ -195,74 +196,18 @@ def _joined(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
-  """True only if `values` are finite; False if their sums are not."""
+  """Returns True only if `values` are finite; False if their sums are not."""
   sums: dict[tf.DType, list[tf.Tensor]] = {}
   axes: dict[int, tf.Tensor] = {}
-  squares: dict[Any, tf.Tensor] = {}
   for value in values:
-    total = _sum_at_hand(value, squares)
-    if total is None:
-      rank = value.shape.rank
-      if rank is None:
-        value, rank = tf.reshape(value, [-1]), 1
-      if rank not in axes:
-        axes[rank] = tf.constant(list(range(rank)), tf.int32)
-      total = tf.raw_ops.Sum(input=value, axis=axes[rank])
+    rank = value.shape.rank
+    if rank is None:
+      value, rank = tf.reshape(value, [-1]), 1
+    if rank not in axes:
+      axes[rank] = tf.constant(list(range(rank)), tf.int32)
+    total = tf.raw_ops.Sum(input=value, axis=axes[rank])
     sums.setdefault(value.dtype, []).append(total)
-  for square in squares.values():
-    sums[square.dtype].append(square)
   return _all([_is_finite(tf.add_n(totals)) for totals in sums.values()])
-
-
-def _sum_at_hand(
-  value: tf.Tensor, squares: dict[Any, tf.Tensor]
-) -> tf.Tensor | None:
-  """A sum of squares that says as much, if the graph has one already.
-
-  Who clips gradients by their global norm has such sums: of what was clipped,
-  which is then multiplied by one scalar for all. With M the dtype's largest
-  number, x**2 / 2 <= M and (2 * scalar)**2 <= M make x * scalar < M.
-
-  Args:
-    value: A tensor.
-    squares: Where (2 * scalar)**2 is put, by scalar, which must be finite, too.
-  """
-  if not hasattr(value, "graph"):  # It is eager.
-    return None
-  if value.dtype not in (tf.float32, tf.float64):
-    return None  # Squares of float16 overflow where nothing is amiss.
-  total = _sum_of_squares(value)
-  if total is None:
-    product = _product_with_scalar(value)
-    if product:
-      factor, scalar = product
-      total = _sum_of_squares(factor)
-      if total is not None and scalar.ref() not in squares:
-        squares[scalar.ref()] = tf.square(2 * scalar)
-  return total
-
-
-def _sum_of_squares(value: tf.Tensor) -> tf.Tensor | None:
-  """Half of one, if the graph has it and it takes nothing else to run."""
-  for op in value.consumers():
-    if op.type == "L2Loss" and _tf.runs_here(op) and not op.control_inputs:
-      return op.outputs[0]
-  return None
-
-
-def _product_with_scalar(
-  value: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor] | None:
-  """The tensor and the scalar that `value` is the product of, if it is one."""
-  op = value.op
-  while op.type == "Identity":  # As `tf.clip_by_global_norm` ends.
-    op = op.inputs[0].op
-  if op.type != "Mul" or not _tf.runs_here(op):
-    return None
-  factor, scalar = op.inputs
-  if factor.shape.rank == 0:
-    factor, scalar = scalar, factor
-  return (factor, scalar) if scalar.shape.rank == 0 else None
 
 
 def _is_finite(values: tf.Tensor) -> tf.Tensor:

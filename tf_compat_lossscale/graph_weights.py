@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import threading
 from typing import Any
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
+
+# Held while weights are looked up: an object's first use in a graph makes them,
+# and several threads may build one graph. Held while they change eagerly, too.
+_LOCK = threading.RLock()
 
 
 class _State:
@@ -47,9 +53,7 @@ class GraphWeights(_tf.Trackable):
   @property
   def _recipes(self) -> _Recipes:
     # Made on first use: a subclass may leave out `super().__init__()`.
-    if "_weight_recipes" not in self.__dict__:
-      self._weight_recipes = _Recipes()
-    return self._weight_recipes
+    return self.__dict__.setdefault("_weight_recipes", _Recipes())
 
   @property
   def _state(self) -> _State:
@@ -111,13 +115,21 @@ class GraphWeights(_tf.Trackable):
       KeyError: No such weight was ever added.
     """
     recipes = self._recipes.by_name
-    if name in recipes and name not in self._weights:
-      # All at once, so that what is saved does not hang on what was asked for;
-      # and named for where they were first made, not for who asks.
-      with tf.init_scope(), tf.compat.v1.name_scope(None):
-        for key in [key for key in recipes if key not in self._weights]:
-          self._make_weight(key, *recipes[key])
-    return self._weights[name]
+    with _LOCK:
+      if name in recipes and name not in self._weights:
+        # All at once, so that what is saved does not hang on what was asked
+        # for; and named for where they were first made, not for who asks.
+        with tf.init_scope(), tf.compat.v1.name_scope(None):
+          for key in [key for key in recipes if key not in self._weights]:
+            self._make_weight(key, *recipes[key])
+      return self._weights[name]
+
+  def _exclusively(self) -> contextlib.AbstractContextManager[Any]:
+    """Keeps other threads from changing weights while it is entered eagerly.
+
+    In graphs nothing does: what reads and writes there must not need it.
+    """
+    return _LOCK if tf.executing_eagerly() else contextlib.nullcontext()
 
   def _make_weight(
     self, key: str, name: str, initial_value: Any, dtype: tf.DType | None

@@ -10,6 +10,7 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _arguments
@@ -194,14 +195,15 @@ class DynamicLossScale(LossScale):
     # Checkpoints go by variable names, and those of the inner optimizer by the
     # cond that it is applied in: the second of a graph, `cond_1`, since in
     # TensorFlow 1 the update was the first.
-    with tf.name_scope("cond"):
+    with self._exclusively(), tf.name_scope("cond"):
       # Read no sooner than the gradients are known: with several workers, the
       # step may have been a long one.
       with tf.control_dependencies([finite]):
         good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
       update = _tf.cond(
         tf.logical_and(finite, good_steps < self._increment_period),
-        lambda: tf.group(self._num_good_steps.assign(good_steps)),
+        # Not assigned: another thread or worker may have counted meanwhile.
+        lambda: tf.group(self._num_good_steps.assign_add(1, read_value=False)),
         lambda: self._change(finite),
       )
       if tf.executing_eagerly():
@@ -215,18 +217,13 @@ class DynamicLossScale(LossScale):
     scale = tf.convert_to_tensor(self._current_loss_scale)
     new_scale = choose(
       finite,
-      lambda: self._grown(scale),
+      lambda: grown(scale, self._multiplier),
       lambda: tf.maximum(scale / self._multiplier, 1.0),
     )
     return tf.group(
       self._current_loss_scale.assign(new_scale),
       self._num_good_steps.assign(0),
     )
-
-  def _grown(self, scale: tf.Tensor) -> tf.Tensor:
-    """The next larger scale, or this one where float32 has no larger."""
-    product = scale * self._multiplier
-    return choose(tf.math.is_finite(product), lambda: product, lambda: scale)
 
   def __repr__(self) -> str:
     now = ""
@@ -316,3 +313,26 @@ def choose(
   return tf.nest.map_structure(
     lambda a, b: tf.where(condition, a, b), if_true(), if_false()
   )
+
+
+def grown(scale: tf.Tensor, factor: float) -> tf.Tensor:
+  """Returns a loss scale times a factor, or the scale if float32 has no more.
+
+  No infinity is computed on the way: `tf.debugging.enable_check_numerics` makes
+  an op fail for one.
+
+  Args:
+    scale: A float32 scalar.
+    factor: A number above 1, finite in float32.
+
+  Returns:
+    A float32 scalar.
+  """
+  ratio, largest = np.float32(factor), np.finfo(np.float32).max
+  with np.errstate(over="ignore"):  # Finds the largest scale that may grow.
+    limit = largest / ratio
+    while np.isfinite(np.nextafter(limit, largest) * ratio):
+      limit = np.nextafter(limit, largest)
+    while not np.isfinite(limit * ratio):
+      limit = np.nextafter(limit, np.float32(0))
+  return scale * tf.where(scale <= limit, ratio, np.float32(1))

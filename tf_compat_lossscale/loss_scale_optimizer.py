@@ -129,6 +129,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       slot and not `global_step`.
 
     Raises:
+      TypeError: A gradient is of whole numbers, and the loss scale looks at
+        gradients.
       ValueError: In a cross-replica context of a `tf.distribute` strategy.
     """
     if tf.distribute.in_cross_replica_context():
@@ -145,6 +147,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
           grads_and_vars, global_step, name
         )
       else:
+        _check_dtypes(grads_and_vars)
         step = tf.distribute.get_replica_context().merge_call(
           self._apply_across_replicas,
           args=(grads_and_vars, global_step, name),
@@ -175,8 +178,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     def apply_if(should_apply: bool | tf.Tensor) -> Any:
       if isinstance(should_apply, (bool, np.bool_)):
         return apply_on_each_replica() if should_apply else None
-      with _tf.v1_control_flow(any(map(_tf.is_ref_variable, variables))):
-        return _tf.cond(should_apply, apply_on_each_replica, tf.no_op)
+      v1 = any(map(_tf.is_ref_variable, variables))
+      return _tf.cond(should_apply, apply_on_each_replica, tf.no_op, v1)
 
     ops = self._update_and_apply(grads, apply_if)
     if tf.executing_eagerly():
@@ -229,3 +232,18 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
   """Whether `update` is known to do nothing: a subclass may override it."""
   return type(loss_scale).update is loss_scale_lib.FixedLossScale.update
+
+
+def _check_dtypes(grads_and_vars: _GradsAndVars) -> None:
+  """Raises a TypeError if a gradient has no dtype that a loss can have."""
+  for grad, var in grads_and_vars:
+    dtype = getattr(grad, "dtype", None)
+    if dtype is None:
+      continue
+    dtype = tf.as_dtype(dtype).base_dtype
+    if not dtype.is_floating and not dtype.is_complex:
+      raise TypeError(
+        f"The gradient of {getattr(var, 'name', var)} must be of a "
+        f"floating-point dtype, but is of {dtype.name}: {grad!r}. Cast it by "
+        "tf.cast(gradient, variable.dtype), or leave the variable out."
+      )

@@ -1,0 +1,170 @@
+"""Threads and sessions side by side: counting, and building graphs."""
+
+from concurrent import futures
+import threading
+
+import helpers
+from helpers import GRAPH_MODES
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale import contrib
+
+tf1 = tf.compat.v1
+
+
+def in_threads(function, count):
+  """Calls a function in so many threads at once; returns what it returned."""
+  barrier = threading.Barrier(count, timeout=60)
+
+  def call(i):
+    barrier.wait()
+    return function(i)
+
+  with futures.ThreadPoolExecutor(count) as pool:
+    return list(pool.map(call, range(count), timeout=240))
+
+
+# Counting ------------------------------------------------------------------
+
+
+def dynamic():
+  loss_scale = tfl.DynamicLossScale(8, 10**6)
+  return loss_scale, lambda grads: loss_scale.update(grads)[0]
+
+
+def managed():
+  manager = contrib.ExponentialUpdateLossScaleManager(8, 10**6, 10**6)
+  return manager, lambda grads: manager.update_loss_scale(
+    tf.reduce_all(tf.math.is_finite(grads[0]))
+  )
+
+
+COUNTERS = [(dynamic, "good_steps", 1.0), (managed, "good_steps", 1.0)]
+COUNTERS += [(managed, "bad_steps", np.inf)]
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize(("make", "name", "grad"), COUNTERS)
+def test_no_step_goes_uncounted_in_a_session(mode, make, name, grad):
+  with helpers.mode_scope(mode) as graph:
+    loss_scale, update = make()
+    fed = tf1.placeholder(tf.float32, [2])
+    step = update([fed])
+    count = loss_scale._weights[name]
+    with tf1.Session(graph=graph) as session:
+      session.run(tf1.global_variables_initializer())
+      run = session.make_callable(step, [fed])
+      in_threads(lambda _: [run([grad, grad]) for _ in range(1000)], 4)
+      assert session.run(count) == 4000
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_no_step_goes_uncounted_on_a_server(mode):
+  """As workers of a parameter server, each with a session of its own."""
+  server = tf1.train.Server.create_local_server()
+  with helpers.mode_scope(mode) as graph:
+    loss_scale, update = dynamic()
+    step = update([tf1.placeholder_with_default([1.0, 2.0], [2])])
+    initialize = tf1.global_variables_initializer()
+    with tf1.Session(server.target, graph=graph) as session:
+      session.run(initialize)
+
+    def work(_):
+      with tf1.Session(server.target, graph=graph) as session:
+        for _ in range(200):
+          session.run(step)
+
+    in_threads(work, 2)
+    with tf1.Session(server.target, graph=graph) as session:
+      assert session.run(loss_scale._weights["good_steps"]) == 400
+
+
+@pytest.mark.parametrize(("make", "name", "grad"), COUNTERS)
+def test_no_step_goes_uncounted_eagerly(make, name, grad):
+  loss_scale, update = make()
+  grads = [tf.constant([grad, grad])]
+  in_threads(lambda _: [update(grads) for _ in range(300)], 4)
+  assert int(loss_scale._weights[name]) == 1200
+
+
+@pytest.mark.parametrize("make", [dynamic, managed])
+def test_a_reset_is_not_overwritten(make, monkeypatch):
+  loss_scale, update = make()
+  count, cond = loss_scale._weights["good_steps"], _tf.cond
+  count.assign(7)
+
+  def cond_after_a_bad_step_of_another_worker(*args):
+    count.assign(0)
+    return cond(*args)
+
+  # When the cond is entered, the count has been read.
+  monkeypatch.setattr(_tf, "cond", cond_after_a_bad_step_of_another_worker)
+  update([tf.constant([1.0, 2.0])])
+  assert int(count) == 1
+
+
+# Building ------------------------------------------------------------------
+
+
+def test_threads_that_build_graphs_do_not_disturb_one_another():
+  assert tf1.control_flow_v2_enabled()
+
+  def build(i):
+    kinds = set()
+    for _ in range(12):
+      with tf.Graph().as_default() as graph:
+        if i % 2:
+          tf.cond(tf1.placeholder(tf.bool), lambda: 1.0, lambda: 2.0)
+          kinds |= {op.type for op in graph.get_operations()}
+        else:
+          v = tf1.get_variable("v", [2], use_resource=False)
+          opt = tfl.MixedPrecisionLossScaleOptimizer(
+            tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale()
+          )
+          opt.minimize(tf.reduce_sum(v * v))
+          assert "cond_1/beta1_power" in helpers.variable_names()
+    return kinds
+
+  for i, kinds in enumerate(in_threads(build, 6)):
+    assert "Switch" not in kinds
+    assert i % 2 == 0 or kinds & {"If", "StatelessIf"}
+
+
+def test_threads_that_build_one_graph_share_its_weights():
+  loss_scale = tfl.DynamicLossScale(8)
+  for _ in range(5):
+    with tf.Graph().as_default() as graph:
+
+      def build(_, graph=graph):
+        with graph.as_default():
+          return loss_scale(), loss_scale._weights
+
+      weights = [w for _, w in in_threads(build, 8)]
+      assert all(w is weights[0] for w in weights)
+      assert helpers.variable_names() == ["current_loss_scale", "good_steps"]
+
+
+def test_train_ops_of_other_threads_stay():
+  with tf.Graph().as_default():
+    train_ops = tf1.get_collection_ref(tf1.GraphKeys.TRAIN_OP)
+    v = tf1.get_variable("v", [2], use_resource=True)
+
+    class Slow(tf1.train.GradientDescentOptimizer):
+      """Another thread adds its op while this one builds the apply."""
+
+      def apply_gradients(self, *args, **kwargs):
+        train_ops.append(other)
+        return super().apply_gradients(*args, **kwargs)
+
+    other = tf.no_op("other")
+    opt = tfl.MixedPrecisionLossScaleOptimizer(Slow(0.1), "dynamic")
+    train = opt.minimize(tf.reduce_sum(v))
+    assert train_ops == [other, train]
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,402 @@
+"""A skipped step leaves nothing behind, whatever the inner optimizer does.
+
+100 random optimizers by default, always the same ones. For more:
+
+  SKIPPED_STEPS_EXAMPLES=2000 make test
+"""
+
+import math
+import os
+import random
+import re
+
+import helpers
+import numpy as np
+import pytest
+import random_optimizers
+import tensorflow as tf
+from tensorflow.python.framework import function as defun
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _tf
+
+tf1 = tf.compat.v1
+
+_EXAMPLES = int(os.environ.get("SKIPPED_STEPS_EXAMPLES", "100"))
+_FIRST = int(os.environ.get("SKIPPED_STEPS_FIRST", "0"))
+_SHAPES = [(), (2,), (3, 2), (1, 1), (150, 120)]
+
+
+class Program:
+  """A training program in a graph, the same for each seed."""
+
+  def __init__(self, seed: int, module) -> None:
+    rng = random.Random(seed)
+    self.mode = rng.choice(["graph_v1"] * 4 + ["graph_v2"])
+    # TensorFlow's own takes no references under control flow v2.
+    self.use_resource = self.mode == "graph_v2" or rng.random() < 0.6
+    self.shapes = [rng.choice(_SHAPES) for _ in range(rng.randint(1, 3))]
+    self.clip = rng.random() < 0.4
+    self.feeds_clipped = self.clip and rng.random() < 0.5
+    self.sparse = [rng.random() < 0.2 and len(s) > 1 for s in self.shapes]
+    self.config = random_optimizers.session_config(rng)
+    self.steps = [
+      [
+        rng.choice([1.0, -2.0, 0.5, 0.0, 1e20])
+        if rng.random() < 0.75
+        else rng.choice([math.inf, -math.inf, math.nan])
+        for _ in self.shapes
+      ]
+      for _ in range(5)
+    ]
+    self._build(module, rng.randrange(2**32))
+
+  def _build(self, module, seed: int) -> None:
+    with helpers.mode_scope(self.mode) as graph:
+      variables = [
+        tf1.get_variable(
+          f"v{i}",
+          shape,
+          initializer=tf1.constant_initializer(1.0 + i),
+          use_resource=self.use_resource,
+        )
+        for i, shape in enumerate(self.shapes)
+      ]
+      self.feeds = [tf1.placeholder(tf.float32, s) for s in self.shapes]
+      self.inner = random_optimizers.RandomOptimizer(
+        seed, self.shapes, self.use_resource
+      )
+      step = tf1.get_variable(
+        "step",
+        [],
+        tf.int64,
+        tf1.zeros_initializer(),
+        trainable=False,
+        use_resource=self.use_resource,
+      )
+      self.opt = module.MixedPrecisionLossScaleOptimizer(
+        self.inner, module.DynamicLossScale(8, 2)
+      )
+      loss = tf.add_n(
+        [
+          tf.reduce_sum((tf.gather(v, [0]) if sparse else v) * g)
+          for v, g, sparse in zip(variables, self.feeds, self.sparse)
+        ]
+      )
+      grads = [g for g, _ in self.opt.compute_gradients(loss, variables)]
+      if self.clip:
+        grads, _ = tf.clip_by_global_norm(grads, 100.0)
+      if self.feeds_clipped and not any(self.sparse):
+        self.feeds = grads
+      self.train = self.opt.apply_gradients(
+        zip(grads, variables), global_step=step
+      )
+      self.state = {v.op.name: v for v in tf1.global_variables()}
+      self.setup = {v.initializer.name for v in self.state.values()}
+      self.session = tf1.Session(graph=graph, config=self.config)
+      with graph.as_default():
+        self.session.run(tf1.global_variables_initializer())
+    self.graph = graph
+
+  def step(self, values, **options):
+    """Does a step with these gradients: one element of each is the value."""
+    fed = {}
+    for feed, shape, value in zip(self.feeds, self.shapes, values):
+      fed[feed] = np.full(shape, 0.25, np.float32)
+      fed[feed].flat[-1 if shape else 0] = value
+    self.session.run(self.train, fed, **options)
+
+  def read(self):
+    """Returns all that a step can change, by name."""
+    state, sizes = self.session.run([self.state, self.inner.sizes])
+    return {
+      **state,
+      "sizes": np.array(sizes),
+      "calls": np.array(len(self.inner.calls)),
+    }
+
+
+# Ops with effects. TensorFlow does not mark all of them as stateful.
+_EFFECTS = re.compile(
+  r"\w*(Assign|Apply[A-Z]|Scatter|PyFunc|Enqueue|Insert|PartitionedCall)\w*"
+)
+
+
+def ungated(nodes):
+  """Returns the names of nodes with an effect that nothing gates.
+
+  What gates is a Switch by whose data a node's data are made; or, as TensorFlow
+  has it for what is made of constants alone, a control edge to one of these.
+
+  Args:
+    nodes: NodeDefs.
+  """
+  by_name = {node.name: node for node in nodes}
+
+  def is_gated(name, seen):
+    node = by_name.get(name)
+    if node is None or name in seen:
+      return False
+    seen.add(name)
+    if node.op in ("Switch", "RefSwitch"):
+      return True
+    inputs = [x.split(":")[0] for x in node.input]
+    data = [x for x in inputs if not x.startswith("^")]
+    sources = data or [x[1:] for x in inputs]
+    return any(is_gated(x, seen) for x in sources)
+
+  return [
+    node.name
+    for node in nodes
+    if _EFFECTS.fullmatch(node.op) and not is_gated(node.name, set())
+  ]
+
+
+def partition_nodes(program, values):
+  """Does a step; returns the nodes of the graph that ran."""
+  metadata = tf1.RunMetadata()
+  program.step(
+    values,
+    options=tf1.RunOptions(output_partition_graphs=True),
+    run_metadata=metadata,
+  )
+  return [node for graph in metadata.partition_graphs for node in graph.node]
+
+
+def run(seed, module):
+  """Returns what each step leaves; checks that skipped ones leave nothing."""
+  program = Program(seed, module)
+  if program.mode == "graph_v1":
+    assert set(ungated(program.graph.as_graph_def().node)) <= program.setup
+  before = program.read()
+  states = []
+  with program.session:
+    for values in program.steps:
+      nodes = partition_nodes(program, values)
+      if program.mode == "graph_v1":
+        assert not ungated(nodes)
+      after = program.read()
+      bad = not np.isfinite(values).all()
+      if bad:
+        for name, value in after.items():
+          if name not in ("current_loss_scale", "good_steps"):
+            assert value.tobytes() == before[name].tobytes(), (name, value)
+      states.append(after)
+      before = after
+  return states
+
+
+@pytest.mark.parametrize("seed", range(_FIRST, _FIRST + _EXAMPLES))
+def test_a_skipped_step_leaves_nothing(seed):
+  with np.errstate(all="ignore"):
+    expected = run(seed, helpers.OWN)
+    states = run(seed, tfl)
+  for state, expected_state in zip(states, expected, strict=True):
+    helpers.assert_same_state(state, expected_state)
+
+
+# Cases of their own --------------------------------------------------------
+
+
+class Accumulating(tf1.train.GradientDescentOptimizer):
+  """Adds up something made of each gradient, beside applying it."""
+
+  def __init__(self, accumulate):
+    super().__init__(0.5)
+    self._accumulate = accumulate
+    self.sum = tf1.get_variable(
+      "sum", [2], initializer=tf1.zeros_initializer(), use_resource=True
+    )
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    ((grad, var),) = grads_and_vars
+    done = self._accumulate(self.sum, grad)
+    apply = super().apply_gradients([(grad, var)], global_step)
+    return tf.group(apply, done, name=name)
+
+
+def defun_of(total, grad):
+  @defun.Defun(tf.float32)
+  def add(value):
+    with tf.control_dependencies(
+      [tf.raw_ops.AssignAddVariableOp(resource=total.handle, value=value)]
+    ):
+      return value * 2.0
+
+  return add(grad)
+
+
+ACCUMULATE = {
+  "broadcast": lambda total, g: total.assign_add(tf.broadcast_to(g, [2])),
+  "reshape": lambda total, g: total.assign_add(
+    tf.reshape(tf.reshape(g, [1, 2]), [2])
+  ),
+  "transpose": lambda total, g: total.assign_add(tf.transpose(tf.transpose(g))),
+  "constant": lambda total, g: total.assign_add([1.0, 1.0]),
+  "function": lambda total, g: tf.function(total.assign_add)(g),
+  "function of broadcast": lambda total, g: tf.function(total.assign_add)(
+    tf.broadcast_to(g, [2])
+  ),
+  "defun": defun_of,
+  "defun of broadcast": lambda total, g: defun_of(
+    total, tf.broadcast_to(g, [2])
+  ),
+}
+
+
+def inlining(kind):
+  """Returns the configuration of a session that inlines functions, or not."""
+  config = tf1.ConfigProto()
+  options = config.graph_options
+  if kind == "common runtime":
+    options.optimizer_options.do_function_inlining = True
+  elif kind == "grappler":
+    rewrites = options.rewrite_options
+    rewrites.function_optimization = rewrites.AGGRESSIVE
+    rewrites.min_graph_nodes = -1
+  return config
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+@pytest.mark.parametrize("kind", ["default", "common runtime", "grappler"])
+@pytest.mark.parametrize("accumulate", ACCUMULATE)
+def test_nothing_is_accumulated(mode, kind, accumulate):
+  with helpers.mode_scope(mode) as graph:
+    v = tf1.get_variable("v", [2], use_resource=True)
+    g = tf1.placeholder(tf.float32, [2])
+    inner = Accumulating(ACCUMULATE[accumulate])
+    opt = tfl.MixedPrecisionLossScaleOptimizer(inner, "dynamic")
+    train = opt.apply_gradients([(g, v)])
+    initialize = tf1.global_variables_initializer()
+  with tf1.Session(graph=graph, config=inlining(kind)) as session:
+    session.run(initialize)
+    for bad in (math.inf, math.nan):
+      session.run(train, {g: [bad, 1.0]})
+      assert session.run(inner.sum).tolist() == [0, 0]
+    session.run(train, {g: [1.0, 1.0]})
+    assert session.run(inner.sum).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+@pytest.mark.parametrize("size", [2, 20_000])
+@pytest.mark.parametrize("through", ["clip", "product", "norm"])
+def test_a_gradient_that_is_fed_is_looked_at(mode, size, through):
+  """As by programs that accumulate or clip gradients outside of TensorFlow."""
+  with helpers.mode_scope(mode) as graph:
+    v = tf1.get_variable("v", [size], use_resource=True)
+    x = tf.random.uniform([size])
+    if through == "clip":
+      (grad,), _ = tf.clip_by_global_norm([x], 1.0)
+    elif through == "product":
+      grad = x * tf.random.uniform([])
+      tf.nn.l2_loss(x)
+    else:
+      grad = tf.identity(x)
+      tf.linalg.global_norm([grad])
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(1.0), tfl.DynamicLossScale(8, 1)
+    )
+    train = opt.apply_gradients([(grad, v)])
+    initialize = tf1.global_variables_initializer()
+    scale = opt._loss_scale()
+  with tf1.Session(graph=graph) as session:
+    session.run(initialize)
+    fed = np.zeros([size], np.float32)
+    for bad, expected in ((math.nan, 4), (math.inf, 2), (1.0, 4)):
+      before = session.run(v)
+      fed[1] = bad
+      session.run(train, {grad: fed})
+      assert session.run(scale) == expected
+      assert (session.run(v)[1] == before[1]) == (not math.isfinite(bad))
+
+
+# Gates ---------------------------------------------------------------------
+
+
+def adam(many=3):
+  """Builds a step of Adam; returns it and the fused ops that it runs."""
+  variables = [
+    tf1.get_variable(f"v{i}", [2], use_resource=True) for i in range(many)
+  ]
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf1.train.AdamOptimizer(0.1), "dynamic"
+  )
+  train = opt.minimize(tf.add_n([tf.reduce_sum(v * v) for v in variables]))
+  ops = train.graph.get_operations()
+  return train, [op for op in ops if op.type == "ResourceApplyAdam"]
+
+
+def switches(op):
+  return {x.ref() for x in op.inputs if x.op.type == "Switch"}
+
+
+def test_fused_ops_share_one_switch():
+  with helpers.mode_scope("graph_v1"):
+    _, ops = adam()
+  assert len(ops) == 3
+  assert len(set.union(*map(switches, ops))) == 1
+
+
+class OtherContext:
+  """A CondContext as another release may have it.
+
+  Args:
+    context: This release's.
+    parts: Its private parts, where they differ.
+  """
+
+  def __init__(self, context, parts):
+    self.__dict__.update(context=context, parts=parts)
+
+  def __getattr__(self, name):
+    if name not in self.parts:
+      return getattr(self.context, name)
+    if self.parts[name] is None:
+      raise AttributeError(name)
+    return self.parts[name]
+
+  def __setattr__(self, name, value):
+    setattr(self.context, name, value)
+
+
+@pytest.mark.parametrize(
+  "parts",
+  [
+    {"_values": None},
+    {"_external_values": None},
+    # Tables that `AddOp` does not go by.
+    {"_values": set(), "_external_values": {}},
+  ],
+)
+def test_without_private_parts_ops_get_tensorflows_switches(parts, monkeypatch):
+  real = _tf._control_flow_context
+  monkeypatch.setattr(
+    _tf,
+    "_control_flow_context",
+    lambda: real() and OtherContext(real(), parts),
+  )
+  with helpers.mode_scope("graph_v1"), tf1.Session() as session:
+    train, ops = adam()
+    # Variable, two slots and gradient.
+    assert all(len(switches(op)) >= 4 for op in ops)
+    session.run(tf1.global_variables_initializer())
+    session.run(train)
+
+
+def test_without_private_parts_references_need_v1_control_flow(monkeypatch):
+  monkeypatch.setattr(_tf, "_CondContext", None)
+  for mode in helpers.GRAPH_MODES:
+    with helpers.mode_scope(mode):
+      v = tf1.get_variable("v", [2], use_resource=False)
+      opt = tfl.MixedPrecisionLossScaleOptimizer(
+        tf1.train.AdamOptimizer(0.1), "dynamic"
+      )
+      if mode == "graph_v1":
+        opt.minimize(tf.reduce_sum(v))
+      else:
+        with pytest.raises(RuntimeError, match="use_resource=True"):
+          opt.minimize(tf.reduce_sum(v))
+
+
+if __name__ == "__main__":
+  helpers.main()
