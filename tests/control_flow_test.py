@@ -67,6 +67,21 @@ def test_ref_variables_are_named_as_in_tensorflow_1_in_both_modes():
   assert "cond_1/beta1_power" in names[0]
 
 
+def test_a_metagraph_has_the_branches_of_ref_variables():
+  with helpers.mode_scope("graph_v2"):
+    build(tfl, "adam", "dynamic", use_resource=False)
+    meta = tf1.train.export_meta_graph()
+  with tf.Graph().as_default() as graph:
+    tf1.train.import_meta_graph(meta)
+    contexts = tf1.get_collection(tf1.GraphKeys.COND_CONTEXT)
+    assert [context.name for context in contexts] == [
+      "cond_1/cond_text",
+      "cond_1/cond_text_1",
+    ]
+    (apply,) = [op for op in graph.get_operations() if op.type == "ApplyAdam"]
+    assert apply._get_control_flow_context() is contexts[0]
+
+
 def test_a_name_that_users_fetch_by_stays_theirs():
   with tf.Graph().as_default() as graph:
     build(tfl, "adam", "dynamic", True)

@@ -177,6 +177,25 @@ def test_apply_in_cross_replica_context_is_an_error(loss_scale):
       opt.apply_gradients([(tf.constant(1.0), v)])
 
 
+@pytest.mark.parametrize("strategy", _STRATEGIES)
+@pytest.mark.parametrize("loss_scale", ["dynamic", 8])
+def test_an_eager_global_step(strategy, loss_scale):
+  strategy = _STRATEGIES[strategy]()
+  with strategy.scope():
+    v = tf.Variable(1.0)
+    step = tf.Variable(
+      0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, dtype=tf.int64
+    )
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.25), loss_scale
+    )
+  for _ in range(2):
+    strategy.run(
+      lambda: opt.minimize(lambda: v * 1.0, var_list=[v], global_step=step)
+    )
+  assert int(tf.convert_to_tensor(step)) == 2
+
+
 class Vetoing(tfl.LossScale):
   """Lets nothing through, and says so by a Python bool."""
 

@@ -122,17 +122,19 @@ class _Effects:
       self._table.size(),
       self._accumulator.num_accumulated(),
     ]
-    # By name. A function cannot capture a reference variable.
+    # By name. A function cannot capture a reference variable, and with control
+    # flow v2 a loop is one.
     self._kinds = {
       name.removeprefix("_by_"): getattr(self, name)
       for name in dir(type(self))
       if name.startswith("_by_")
-      and (use_resource or not name.endswith("function"))
+      and (use_resource or not name.endswith(("function", "loop")))
     }
 
   def add(self, i: int, x: tf.Tensor) -> tf.Operation:
     """Returns an op with an effect that `x` decides."""
     kind = self._rng.choice(list(self._kinds))
+    self._key = 1000 * i
     (done,) = tf.nest.flatten(self._kinds[kind](self._variables[i], x))
     return done if isinstance(done, tf.Operation) else done.op
 
@@ -211,7 +213,8 @@ class _Effects:
     return self._queue.enqueue(tf.reduce_sum(x))
 
   def _by_insert(self, variable, x):
-    return self._table.insert(self._table.size(), tf.reduce_sum(x))
+    key = self._table.size() + self._key  # Of no other insertion.
+    return self._table.insert(key, tf.reduce_sum(x))
 
   def _by_accumulator(self, variable, x):
     # Older than none, so that it counts whatever the time step is.

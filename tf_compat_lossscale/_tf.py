@@ -153,7 +153,7 @@ def _v1_cond(
   with tf.name_scope("cond"):
     switch = tf.raw_ops.Switch(data=predicate, pred=predicate)
     predicate = tf.identity(predicate, "pred_id")
-    contexts, results = [], []
+    results = []
     for branch, fn, name in (
       (1, true_fn, "switch_t"),
       (0, false_fn, "switch_f"),
@@ -166,16 +166,14 @@ def _v1_cond(
         context.ExitResult([result])
       finally:
         context.Exit()
-      contexts.append(context)
       results.append(result)
       pivot.graph.prevent_fetching(pivot.op)
+      if context.outer_context is None:  # A MetaGraph holds the outermost.
+        tf.compat.v1.add_to_collection(
+          tf.compat.v1.GraphKeys.COND_CONTEXT, context
+        )
     switch[0].graph.prevent_fetching(switch[0].op)
-    merged = tf.raw_ops.Merge(inputs=results[::-1])[0]
-  if contexts[0].outer_context is None:  # A MetaGraph holds the outermost.
-    tf.compat.v1.add_to_collections(
-      tf.compat.v1.GraphKeys.COND_CONTEXT, contexts
-    )
-  return merged
+    return tf.raw_ops.Merge(inputs=results[::-1])[0]
 
 
 def _control_flow_context() -> Any:
