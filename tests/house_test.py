@@ -3,6 +3,9 @@
 import ast
 import inspect
 import json
+import re
+import shutil
+import subprocess
 import typing
 
 import helpers
@@ -190,6 +193,76 @@ def test_names_are_loaded_when_used():
   assert tfl.loss_scale.get is tfl.get
   with pytest.raises(AttributeError, match="LossScales"):
     tfl.LossScales  # noqa: B018
+
+
+# An absolute path of one machine: in a folder for users, for temporary files or
+# for a system's additions, or on a drive of Windows. A path that the shell or
+# the program completes (such as a variable after the folder) is not one. This
+# text is written so that it does not match itself.
+_MACHINE_PATH = re.compile(
+  r"(?<![\w.~$})*-])"
+  r"/(?:home|Users|root|tmp|var/(?:folders|tmp)|private|work|workspace|builds|"
+  r"mnt|media|Volumes|scratch|data|srv|opt)/[\w.]"
+  r"|(?<!\w)[A-Z]:(?:/|\\\\|\\(?![nrt]))\w"
+)
+
+
+def text_files_of_the_project():
+  """Yields (path, text) of the text files that git tracks."""
+  if not (helpers.ROOT / ".git").exists():
+    pytest.skip("this is no git checkout, so nothing says what is tracked")
+  if shutil.which("git") is None:
+    pytest.skip("git is not installed")
+  listed = subprocess.run(
+    # A container may give the checkout to another user than the tests'.
+    ["git", "-c", "safe.directory=*", "ls-files", "-z"],
+    capture_output=True,
+    check=True,
+    cwd=helpers.ROOT,
+  )
+  for name in listed.stdout.decode("utf-8").split("\0"):
+    path = helpers.ROOT / name
+    if path.is_file():
+      data = path.read_bytes()
+      if b"\0" not in data:
+        yield path, data.decode("utf-8", "replace")
+
+
+@pytest.mark.any_release
+def test_no_file_names_a_folder_of_one_machine():
+  files = list(text_files_of_the_project())
+  found = [
+    f"{path.relative_to(helpers.ROOT)}:{number}: {line.strip()[:100]}"
+    for path, text in files
+    for number, line in enumerate(text.splitlines(), 1)
+    if _MACHINE_PATH.search(line)
+  ]
+  assert not found, "name a path relatively, or as /path/to/it"
+  assert len(files) > 100
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("line", "refused"),
+  [
+    # The first character apart: this file is read, too.
+    ("/" + "tmp/models/model.ckpt-1", True),
+    ('model_checkpoint_path: "/' + 'home/me/train"', True),
+    ("cd /" + "root/.cache", True),
+    ("file:///" + "Users/me/x", True),
+    ("C" + ":\\Users\\me", True),
+    ('"D' + ':\\\\temp\\\\x"', True),
+    ("#!/usr/bin/env bash", False),
+    (">/dev/null 2>&1; cat /proc/self/status", False),
+    ("/job:worker/replica:0/device:CPU:0", False),
+    ("https://example.org/home/page ~/work/x ./tmp/x */data/x", False),
+    ("mount -t tmpfs none /tmp; ls /tmp/$USER ${x}/tmp/y", False),
+    ("//third_party:tensorflow /path/to/model.ckpt", False),
+    (r"class C:\n  pass", False),
+  ],
+)
+def test_what_a_folder_of_one_machine_is(line, refused):
+  assert bool(_MACHINE_PATH.search(line)) == refused
 
 
 if __name__ == "__main__":

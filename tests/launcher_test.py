@@ -1,5 +1,6 @@
 """`tf-lossscale run`: what `python` does, with the legacy names in place."""
 
+import importlib
 import os
 import pathlib
 import signal
@@ -10,6 +11,8 @@ import time
 import helpers
 import pytest
 
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _imports
 from tf_compat_lossscale import launcher
 from tf_compat_lossscale import which_keras
 
@@ -300,6 +303,65 @@ print("fine")
   name = program(tmp_path, text)
   code, out, err = run("--tf1", name, cwd=tmp_path)
   assert (code, out) == (0, "fine\n"), err
+
+
+_FIRST_IMPORTS = """
+import importlib, os, sys
+for name in sys.argv[1:]:
+  if os.fork():
+    print(name, os.wait()[1], flush=True)
+    continue
+  importlib.import_module(name)
+  if "tensorflow" in sys.modules:
+    import tensorflow as tf
+    import tf_compat_lossscale as tfl
+    assert tf.train.experimental.LossScale is tfl.LossScale
+  break
+"""
+
+
+def modules_in(folder):
+  """The dotted names of a folder's modules that are no programs."""
+  for path in sorted((helpers.ROOT / folder).glob("*.py")):
+    if path.stem != "__main__":
+      parts = path.relative_to(helpers.ROOT).with_suffix("").parts
+      yield ".".join(parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize(
+  ("mode", "modules"),
+  [
+    pytest.param("--tf1", list(modules_in("tf_compat_lossscale")), id="tf1"),
+    pytest.param(
+      "--tf1",
+      list(modules_in("tf_compat_lossscale/checkpoint")),
+      id="tf1-checkpoint",
+    ),
+    pytest.param("--tf2", ["tf_compat_lossscale.gradients"], id="tf2"),
+  ],
+)
+def test_any_module_may_be_what_a_program_imports_first(
+  mode, modules, tmp_path
+):
+  """TensorFlow, whose import brings the legacy names, is then half-way in."""
+  name = program(tmp_path, _FIRST_IMPORTS)
+  code, out, err = run(mode, "--quiet", name, *modules, cwd=tmp_path)
+  assert code == 0 and out.splitlines() == [f"{m} 0" for m in modules], err
+
+
+def test_a_module_that_fails_after_importing_what_is_awaited(
+  tmp_path, monkeypatch
+):
+  """What waits for TensorFlow does not wait any longer."""
+  program(tmp_path, "", "awaited.py")
+  program(tmp_path, "import awaited\nraise KeyError('mine')", "failing.py")
+  monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.setattr(tfl, "__path__", [*tfl.__path__, str(tmp_path)])
+  finders, come = list(sys.meta_path), []
+  _imports.when_imported("awaited", come.append)
+  with pytest.raises(KeyError, match="mine"):
+    importlib.import_module("tf_compat_lossscale.failing")
+  assert come == [sys.modules["awaited"]] and sys.meta_path == finders
 
 
 def test_tensorflow_2_is_left_as_it_is(tmp_path):

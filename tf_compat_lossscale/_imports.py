@@ -15,6 +15,7 @@ if TYPE_CHECKING:
   from importlib.abc import Loader
 
 _Spec = importlib.machinery.ModuleSpec
+_OURS = f"{__package__}."
 
 
 class Finder:
@@ -29,8 +30,14 @@ class Finder:
     """Whether the module called `name` is of interest."""
     raise NotImplementedError
 
+  def loading(self, name: str) -> None:
+    """Called when a wanted module is about to be loaded."""
+
   def loaded(self, name: str, module: types.ModuleType) -> None:
     """Called when a wanted module has just been loaded."""
+
+  def ended(self, name: str) -> None:
+    """Called after that, and when a wanted module could not be loaded."""
 
   def replacement(self, name: str) -> types.ModuleType | None:
     """What stands at `name`, whatever else might be found there."""
@@ -80,21 +87,41 @@ class Finder:
 
 
 class _Once(Finder):
-  """Waits for one module, and leaves when it has come."""
+  """Waits for a module, calls a function when it has come, and leaves.
+
+  A module of this package may be what imports the awaited one, and the function
+  may need that module whole. So it is not called while modules of this package
+  are half loaded, but when the last of them ends.
+  """
 
   def __init__(self, name: str, then: Callable[[types.ModuleType], None]):
     self._name, self._then = name, then
+    self._come: list[types.ModuleType] = []
+    self._half_loaded: set[str] = set()
 
   def wants(self, name: str) -> bool:
-    return name == self._name
+    return name == self._name or name.startswith(_OURS)
+
+  def loading(self, name: str) -> None:
+    if name != self._name:
+      self._half_loaded.add(name)
 
   def loaded(self, name: str, module: types.ModuleType) -> None:
-    self.leave()
-    self._then(module)
+    if name == self._name:
+      self._come.append(module)
+
+  def ended(self, name: str) -> None:
+    self._half_loaded.discard(name)
+    if self._come and not self._half_loaded:
+      self.leave()
+      self._then(self._come.pop())
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
-  """Calls `then` with the module called `name` as soon as that is imported."""
+  """Calls `then` with the module called `name` when that is imported.
+
+  That is at once, or when the module of this package is loaded that imports it.
+  """
   _Once(name, then).enter()
 
 
@@ -127,9 +154,13 @@ class _Teller:
     assert spec is not None
     # From here on the module is as if it had been loaded without us.
     spec.loader = module.__loader__ = self._loader
-    self._loader.exec_module(module)
-    # TensorFlow's modules may put a wrapper of themselves in their own place.
-    self._finder.loaded(spec.name, sys.modules.get(spec.name, module))
+    self._finder.loading(spec.name)
+    try:
+      self._loader.exec_module(module)
+      # TensorFlow's modules may put a wrapper of themselves in their own place.
+      self._finder.loaded(spec.name, sys.modules.get(spec.name, module))
+    finally:
+      self._finder.ended(spec.name)
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._loader, name)
