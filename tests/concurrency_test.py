@@ -92,19 +92,28 @@ def test_no_step_goes_uncounted_eagerly(make, name, grad):
 
 
 @pytest.mark.parametrize("make", [dynamic, managed])
-def test_a_reset_is_not_overwritten(make, monkeypatch):
+@pytest.mark.parametrize(
+  ("count", "scale"),
+  [(7, 8), (10**6 - 1, 16)],
+  ids=["after a bad step", "after a run"],
+)
+def test_a_reset_is_not_overwritten(make, count, scale, monkeypatch):
+  """Another worker resets when this one has read the count, but not written."""
   loss_scale, update = make()
-  count, cond = loss_scale._weights["good_steps"], _tf.cond
-  count.assign(7)
+  weights, cond = loss_scale._weights, _tf.cond
+  good_steps = weights["good_steps"]
+  current = weights["current_loss_scale" if make is dynamic else "loss_scale"]
+  good_steps.assign(count)
 
-  def cond_after_a_bad_step_of_another_worker(*args):
-    count.assign(0)
+  def cond_after_a_reset(*args):
+    monkeypatch.undo()
+    good_steps.assign(0)
+    current.assign(scale)
     return cond(*args)
 
-  # When the cond is entered, the count has been read.
-  monkeypatch.setattr(_tf, "cond", cond_after_a_bad_step_of_another_worker)
+  monkeypatch.setattr(_tf, "cond", cond_after_a_reset)
   update([tf.constant([1.0, 2.0])])
-  assert int(count) == 1
+  assert (int(good_steps), float(current)) == (1, scale)
 
 
 # Building ------------------------------------------------------------------

@@ -252,9 +252,10 @@ def train_ops_left_out() -> Iterator[None]:
   ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
   before = set(map(id, ops))
   yield
-  for op in [op for op in ops if id(op) not in before]:
-    if not _is_runnable(op) and op in ops:
-      ops.remove(op)
+  for op in list(ops):
+    if id(op) not in before and not _is_runnable(op):
+      # By identity: a tensor may be in there, which compares by its elements.
+      del ops[[id(other) for other in ops].index(id(op))]
 
 
 def add_train_op(op: Any) -> None:
@@ -263,13 +264,14 @@ def add_train_op(op: Any) -> None:
     return
   op = op.op if isinstance(op, tf.Tensor) else op
   ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
-  if _is_runnable(op) and op not in ops:
+  if _is_runnable(op) and not any(op is other for other in ops):
     ops.append(op)
 
 
 def _is_runnable(op: Any) -> bool:
-  """Returns whether a session of the current graph can run `op`."""
+  """Returns whether a session of the current graph can run an op or tensor."""
   graph = current_graph()
+  op = op.op if isinstance(op, tf.Tensor) else op
   return (
     isinstance(op, tf.Operation)
     and op.graph is graph

@@ -169,40 +169,56 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     with self._exclusively(), tf.name_scope("cond"):
       finite = tf.convert_to_tensor(finite_grads)
       with tf.control_dependencies([finite]):
-        good = tf.convert_to_tensor(self._num_good_steps) + 1
-      update = _tf.cond(
-        tf.logical_and(finite, good < self._incr_every_n_steps),
-        # Not assigned: another thread or worker may have counted meanwhile.
-        lambda: tf.group(self._num_good_steps.assign_add(1, read_value=False)),
-        lambda: self._end_run(finite),
-      )
+        goes_on = self._run_goes_on(finite)
+      update = _tf.cond(goes_on, self._count, lambda: self._look_again(finite))
       return None if tf.executing_eagerly() else tf.group(update)
 
-  def _end_run(self, finite: tf.Tensor) -> Any:
-    """Begins to count good steps anew, and changes the scale if it is time."""
-    bad = tf.convert_to_tensor(self._num_bad_steps) + 1
+  def _run_goes_on(self, finite: tf.Tensor) -> tf.Tensor:
+    """Returns whether this step is one more good one, and not the last."""
+    good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
+    return tf.logical_and(finite, good_steps < self._incr_every_n_steps)
+
+  def _count(self) -> tf.Operation | None:
+    """Counts a good step. It adds: another worker may count meanwhile."""
+    return tf.group(self._num_good_steps.assign_add(1, read_value=False))
+
+  def _look_again(self, finite: tf.Tensor) -> Any:
+    """Ends a run of good steps, unless another worker has just ended it.
+
+    As `DynamicLossScale` does it, and with bad steps counted likewise.
+    """
+    scale = tf.convert_to_tensor(self._loss_scale)
+    with tf.control_dependencies([scale]):
+      goes_on = self._run_goes_on(finite)
+      bad_steps = tf.convert_to_tensor(self._num_bad_steps) + 1
+    changes = tf.logical_or(finite, bad_steps >= self._decr_every_n_nan_or_inf)
     return _tf.cond(
-      tf.logical_or(finite, bad >= self._decr_every_n_nan_or_inf),
-      lambda: self._change(finite),
-      lambda: tf.group(
-        self._num_good_steps.assign(0),
-        self._num_bad_steps.assign_add(1, read_value=False),
+      goes_on,
+      self._count,
+      lambda: _tf.cond(
+        changes, lambda: self._end_run(finite, scale), self._count_bad
       ),
     )
 
-  def _change(self, finite: tf.Tensor) -> tf.Operation | None:
-    """Makes the scale grow or shrink, and begins to count all steps anew."""
-    scale = tf.convert_to_tensor(self._loss_scale)
+  def _count_bad(self) -> tf.Operation | None:
+    """Counts a bad step, and good ones anew."""
+    return tf.group(
+      self._num_good_steps.assign(0),
+      self._num_bad_steps.assign_add(1, read_value=False),
+    )
+
+  def _end_run(
+    self, finite: tf.Tensor, scale: tf.Tensor
+  ) -> tf.Operation | None:
+    """Begins to count all steps anew, then makes the scale grow or shrink."""
     new_scale = loss_scale_lib.choose(
       finite,
       lambda: loss_scale_lib.grown(scale, self._incr_ratio),
       lambda: tf.maximum(scale * self._decr_ratio, 1.0),
     )
-    return tf.group(
-      self._loss_scale.assign(new_scale),
-      self._num_good_steps.assign(0),
-      self._num_bad_steps.assign(0),
-    )
+    counts = (self._num_good_steps, self._num_bad_steps)
+    with tf.control_dependencies([tf.group([x.assign(0) for x in counts])]):
+      return tf.group(self._loss_scale.assign(new_scale))
 
   def to_loss_scale(self) -> loss_scale_lib.DynamicLossScale:
     """Returns the loss scale that replaced this manager, if it means the same.

@@ -199,31 +199,46 @@ class DynamicLossScale(LossScale):
       # Read no sooner than the gradients are known: with several workers, the
       # step may have been a long one.
       with tf.control_dependencies([finite]):
-        good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
-      update = _tf.cond(
-        tf.logical_and(finite, good_steps < self._increment_period),
-        # Not assigned: another thread or worker may have counted meanwhile.
-        lambda: tf.group(self._num_good_steps.assign_add(1, read_value=False)),
-        lambda: self._change(finite),
-      )
+        goes_on = self._run_goes_on(finite)
+      update = _tf.cond(goes_on, self._count, lambda: self._look_again(finite))
       if tf.executing_eagerly():
         return None, finite
       # A tensor, not an op: callers pass it to `tf.identity`.
       with tf.control_dependencies([update]):
         return tf.identity(finite, name="update"), finite
 
-  def _change(self, finite: tf.Tensor) -> tf.Operation | None:
-    """Makes the scale grow or shrink, and begins to count anew."""
+  def _run_goes_on(self, finite: tf.Tensor) -> tf.Tensor:
+    """Returns whether this step is one more good one, and not the last."""
+    good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
+    return tf.logical_and(finite, good_steps < self._increment_period)
+
+  def _count(self) -> tf.Operation | None:
+    """Counts a good step. It adds: another worker may count meanwhile."""
+    return tf.group(self._num_good_steps.assign_add(1, read_value=False))
+
+  def _look_again(self, finite: tf.Tensor) -> Any:
+    """Ends a run of good steps, unless another worker has just ended it.
+
+    Workers that end a run begin to count anew before they write the scale. So
+    if this worker reads the new scale, it reads the new count, too, if it reads
+    that later. Thus no two workers make the scale grow for one run.
+    """
     scale = tf.convert_to_tensor(self._current_loss_scale)
+    with tf.control_dependencies([scale]):
+      goes_on = self._run_goes_on(finite)
+    return _tf.cond(goes_on, self._count, lambda: self._end_run(finite, scale))
+
+  def _end_run(
+    self, finite: tf.Tensor, scale: tf.Tensor
+  ) -> tf.Operation | None:
+    """Begins to count anew, then makes the scale grow or shrink."""
     new_scale = choose(
       finite,
       lambda: grown(scale, self._multiplier),
       lambda: tf.maximum(scale / self._multiplier, 1.0),
     )
-    return tf.group(
-      self._current_loss_scale.assign(new_scale),
-      self._num_good_steps.assign(0),
-    )
+    with tf.control_dependencies([tf.group(self._num_good_steps.assign(0))]):
+      return tf.group(self._current_loss_scale.assign(new_scale))
 
   def __repr__(self) -> str:
     now = ""
