@@ -454,7 +454,7 @@ cli.main(["convert", sys.argv[1], sys.argv[2], "--to=contrib"])
 
 
 def test_killed_at_the_last_moment(tmp_path):
-  """The checkpoint is whole, and an empty folder stays until the next one."""
+  """The checkpoint is whole; the next conversion removes an empty folder."""
   new = tmp_path / "new"
   done = subprocess.run(
     [sys.executable, "-c", _KILLED_AT_LAST, str(_SESSION), str(new)],

@@ -31,13 +31,13 @@ def in_threads(function, count):
 # Counting ------------------------------------------------------------------
 
 
-def dynamic():
-  loss_scale = tfl.DynamicLossScale(8, 10**6)
+def dynamic(period=10**6):
+  loss_scale = tfl.DynamicLossScale(8, period)
   return loss_scale, lambda grads: loss_scale.update(grads)[0]
 
 
-def managed():
-  manager = contrib.ExponentialUpdateLossScaleManager(8, 10**6, 10**6)
+def managed(period=10**6):
+  manager = contrib.ExponentialUpdateLossScaleManager(8, period, 10**6)
   return manager, lambda grads: manager.update_loss_scale(
     tf.reduce_all(tf.math.is_finite(grads[0]))
   )
@@ -91,29 +91,84 @@ def test_no_step_goes_uncounted_eagerly(make, name, grad):
   assert int(loss_scale._weights[name]) == 1200
 
 
+def weights_of(loss_scale):
+  """Returns the count of good steps, and the scale."""
+  weights = dict(loss_scale._weights)
+  good_steps = weights.pop("good_steps")
+  weights.pop("bad_steps", None)
+  (scale,) = weights.values()
+  return good_steps, scale
+
+
 @pytest.mark.parametrize("make", [dynamic, managed])
-@pytest.mark.parametrize(
-  ("count", "scale"),
-  [(7, 8), (10**6 - 1, 16)],
-  ids=["after a bad step", "after a run"],
-)
-def test_a_reset_is_not_overwritten(make, count, scale, monkeypatch):
-  """Another worker resets when this one has read the count, but not written."""
+def test_a_reset_is_not_overwritten(make, monkeypatch):
+  """By a step that has read the count when another worker resets it."""
   loss_scale, update = make()
-  weights, cond = loss_scale._weights, _tf.cond
-  good_steps = weights["good_steps"]
-  current = weights["current_loss_scale" if make is dynamic else "loss_scale"]
-  good_steps.assign(count)
+  good_steps, _ = weights_of(loss_scale)
+  good_steps.assign(7)
+  cond = _tf.cond
 
   def cond_after_a_reset(*args):
-    monkeypatch.undo()
     good_steps.assign(0)
-    current.assign(scale)
     return cond(*args)
 
   monkeypatch.setattr(_tf, "cond", cond_after_a_reset)
   update([tf.constant([1.0, 2.0])])
-  assert (int(good_steps), float(current)) == (1, scale)
+  assert int(good_steps) == 1
+
+
+class Watched:
+  """A variable that calls a function before it is read or assigned."""
+
+  def __init__(self, variable, call):
+    self.variable, self.call = variable, call
+
+  def assign(self, *args, **kwargs):
+    self.call()
+    return self.variable.assign(*args, **kwargs)
+
+  def assign_add(self, *args, **kwargs):
+    self.call()
+    return self.variable.assign_add(*args, **kwargs)
+
+
+def read(watched, dtype=None, name=None, as_ref=False):
+  del dtype, as_ref
+  watched.call()
+  return tf.convert_to_tensor(watched.variable, name=name)
+
+
+tf.register_tensor_conversion_function(Watched, read)
+
+
+@pytest.mark.parametrize("make", [dynamic, managed])
+def test_a_run_ends_once(make):
+  """Another worker ends a run at any moment while this one does the same."""
+  for when in range(30):
+    loss_scale, update = make(10)
+    good_steps, scale = weights_of(loss_scale)
+    good_steps.assign(9)
+    calls = []
+
+    def call(when=when, calls=calls, update=update):
+      calls.append(1)
+      if len(calls) == when + 1:
+        update([tf.constant([1.0])])
+
+    for name, weight in loss_scale._weights.items():
+      loss_scale._weights[name] = Watched(weight, call)
+    update([tf.constant([1.0])])
+    assert float(scale) == 16, when
+    assert int(good_steps) in (0, 1), when
+  assert len(calls) < when  # So the other one came at every moment.
+
+
+def test_eager_threads_end_every_run():
+  loss_scale = tfl.DynamicLossScale(1, 50)
+  grads = [tf.constant([1.0, 1.0])]
+  in_threads(lambda _: [loss_scale.update(grads) for _ in range(250)], 4)
+  good_steps, scale = weights_of(loss_scale)
+  assert (int(good_steps), float(scale)) == (0, 2.0**20)
 
 
 # Building ------------------------------------------------------------------
@@ -138,9 +193,9 @@ def test_threads_that_build_graphs_do_not_disturb_one_another():
           assert "cond_1/beta1_power" in helpers.variable_names()
     return kinds
 
-  for i, kinds in enumerate(in_threads(build, 6)):
+  for kinds in in_threads(build, 6)[1::2]:
     assert "Switch" not in kinds
-    assert i % 2 == 0 or kinds & {"If", "StatelessIf"}
+    assert kinds & {"If", "StatelessIf"}
 
 
 def test_threads_that_build_one_graph_share_its_weights():

@@ -277,11 +277,14 @@ def test_switches_do_not_grow_with_the_variables():
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 @pytest.mark.parametrize("value", [1.0, math.inf])
 @pytest.mark.parametrize("size", [2, 100_000])
-def test_gradients_that_are_known_need_no_cond(mode, value, size):
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_gradients_that_are_known_need_no_cond(mode, value, size, use_resource):
   names = []
   for module in (OWN, tfl):
+    if module is OWN and not use_resource:
+      mode = "graph_v1"  # It takes references there alone.
     with helpers.mode_scope(mode), tf1.Session() as session:
-      v = tf1.get_variable("v", [size], use_resource=True)
+      v = tf1.get_variable("v", [size], use_resource=use_resource)
       opt = module.MixedPrecisionLossScaleOptimizer(
         INNER["adam"](), module.DynamicLossScale(8, 2)
       )
@@ -290,6 +293,19 @@ def test_gradients_that_are_known_need_no_cond(mode, value, size):
       session.run(train)
       names.append((helpers.variable_names(), session.run(opt._loss_scale())))
   assert names[0] == names[1]
+
+
+def test_the_callers_own_branch_stays_as_it_was():
+  with helpers.mode_scope("graph_v1") as graph:
+    v = tf1.get_variable("v", initializer=[2.0], use_resource=True)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["sgd"](), "dynamic")
+
+    def train():
+      done = opt.apply_gradients([(tf.constant([1.0]), v)])  # It is known.
+      assert "AddOp" not in vars(graph._get_control_flow_context())
+      return done
+
+    tf.cond(tf1.placeholder(tf.bool), train, tf.no_op)
 
 
 def test_ref_variables_in_the_callers_v1_cond():

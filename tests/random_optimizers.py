@@ -213,7 +213,7 @@ class _Effects:
     return self._queue.enqueue(tf.reduce_sum(x))
 
   def _by_insert(self, variable, x):
-    key = self._table.size() + self._key  # Of no other insertion.
+    key = self._table.size() + self._key  # A new key each time.
     return self._table.insert(key, tf.reduce_sum(x))
 
   def _by_accumulator(self, variable, x):
@@ -287,8 +287,7 @@ class RandomOptimizer(tf1.train.Optimizer):
       if not isinstance(grad, tf.IndexedSlices) and self._rng.random() < 0.5:
         grad = self._path(grad)
       applied.append((grad, var))
-    # Without an order a base that reads what an effect changes would do so by
-    # chance: here none does, so that any order will do.
+    # No base reads what an effect changes, so their order does not matter.
     if self._rng.random() < 0.5:
       with tf.control_dependencies(effects):
         return self._apply(applied, global_step, name)

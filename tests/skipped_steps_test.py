@@ -5,6 +5,7 @@
   SKIPPED_STEPS_EXAMPLES=2000 make test
 """
 
+import functools
 import math
 import os
 import random
@@ -34,7 +35,8 @@ class Program:
     rng = random.Random(seed)
     self.mode = rng.choice(["graph_v1"] * 3 + ["graph_v2"])
     self.use_resource = rng.random() < 0.6
-    # Where references take the apply anyway, but not TensorFlow's own.
+    # References have them from this package in both modes, from TensorFlow's
+    # own in one of them.
     self.has_v1_conds = self.mode == "graph_v1" or not self.use_resource
     if self.has_v1_conds and module is helpers.OWN:
       self.mode = "graph_v1"
@@ -130,32 +132,52 @@ _EFFECTS = re.compile(
 
 
 def ungated(nodes):
-  """Returns the names of nodes with an effect that nothing gates.
+  """Returns the names of nodes with an effect that no check of gradients gates.
 
   What gates is a Switch by whose data a node's data are made; or, as TensorFlow
-  has it for what is made of constants alone, a control edge to one of these.
+  has it for what is made of constants alone, a control edge to such data.
 
   Args:
     nodes: NodeDefs.
   """
   by_name = {node.name: node for node in nodes}
 
+  def split(node):
+    """Returns the names of what a node takes as data, and waits for."""
+    inputs = [x.split(":")[0] for x in node.input]
+    data = [x for x in inputs if not x.startswith("^")]
+    return data, [x[1:] for x in inputs if x.startswith("^")]
+
+  @functools.cache
+  def is_checked(name):
+    """Returns whether a predicate comes from a check for finiteness."""
+    pending, seen = [name], set()
+    while pending:
+      node = by_name.get(pending.pop())
+      if node is not None and node.name not in seen:
+        if node.op == "IsFinite":
+          return True
+        seen.add(node.name)
+        pending += split(node)[0]
+    return False
+
   def is_gated(name, seen):
     node = by_name.get(name)
     if node is None or name in seen:
       return False
-    seen.add(name)
-    if node.op in ("Switch", "RefSwitch"):
+    seen = {*seen, name}
+    data, control = split(node)
+    if node.op in ("Switch", "RefSwitch") and is_checked(data[1]):
       return True
-    inputs = [x.split(":")[0] for x in node.input]
-    data = [x for x in inputs if not x.startswith("^")]
-    sources = data or [x[1:] for x in inputs]
-    return any(is_gated(x, seen) for x in sources)
+    if node.op in ("Merge", "RefMerge"):  # Of a cond or of a loop.
+      back = [x for x in data if by_name[x].op.endswith("NextIteration")]
+      return all(is_gated(x, seen) for x in data if x not in back)
+    return any(is_gated(x, seen) for x in data or control)
 
   return [
     node.name
     for node in nodes
-    if _EFFECTS.fullmatch(node.op) and not is_gated(node.name, set())
+    if _EFFECTS.fullmatch(node.op) and not is_gated(node.name, frozenset())
   ]
 
 

@@ -37,7 +37,7 @@ class Finder:
     """Called when a wanted module has just been loaded."""
 
   def ended(self, name: str) -> None:
-    """Called after that, and when a wanted module could not be loaded."""
+    """Called when loading a wanted module has ended, even if it failed."""
 
   def replacement(self, name: str) -> types.ModuleType | None:
     """What stands at `name`, whatever else might be found there."""
@@ -96,7 +96,7 @@ class _Once(Finder):
 
   def __init__(self, name: str, then: Callable[[types.ModuleType], None]):
     self._name, self._then = name, then
-    self._come: list[types.ModuleType] = []
+    self._module: types.ModuleType | None = None
     self._half_loaded: set[str] = set()
 
   def wants(self, name: str) -> bool:
@@ -108,19 +108,20 @@ class _Once(Finder):
 
   def loaded(self, name: str, module: types.ModuleType) -> None:
     if name == self._name:
-      self._come.append(module)
+      self._module = module
 
   def ended(self, name: str) -> None:
     self._half_loaded.discard(name)
-    if self._come and not self._half_loaded:
+    if self._module is not None and not self._half_loaded:
       self.leave()
-      self._then(self._come.pop())
+      self._then(self._module)
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
-  """Calls `then` with the module called `name` when that is imported.
+  """Calls `then` with the module called `name` right after it is imported.
 
-  That is at once, or when the module of this package is loaded that imports it.
+  If modules of this package are half loaded at that moment, `then` is called
+  when the last of them has loaded.
   """
   _Once(name, then).enter()
 

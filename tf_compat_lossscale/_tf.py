@@ -29,8 +29,15 @@ except ImportError:  # `_v1_cond` says what to do then.
   _CondContext = None
 try:
   from tensorflow.python.framework import op_callbacks as _op_callbacks
-except ImportError:  # Then there are no callbacks.
+except ImportError:  # `are_values_checked` returns False then.
   _op_callbacks = None
+try:
+  # Finds more than the public name: it lets the runtime evaluate the tensor.
+  from tensorflow.python.framework.smart_cond import (
+    smart_constant_value as _constant_value,
+  )
+except ImportError:
+  _constant_value = tf.get_static_value
 
 # What `tf.train.Checkpoint` walks, and what Keras 2 itself builds on.
 # `tf.Module` and `tf.Variable` are the public trackables; neither lets a class
@@ -43,7 +50,7 @@ _FUSED_APPLY = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
 _LEARNING_RATES = ("lr", "alpha")
 
 _STATE = "_tf_compat_lossscale_state"  # The attribute of graphs that holds it.
-_STATE_LOCK = threading.Lock()  # Several threads may build one graph.
+_GRAPH_LOCK = threading.Lock()  # Several threads may build one graph.
 
 
 def current_graph() -> tf.Graph | None:
@@ -79,7 +86,7 @@ def state_on_graph(
   Returns:
     The state.
   """
-  with _STATE_LOCK:
+  with _GRAPH_LOCK:
     owners = getattr(graph, _STATE, None)
     if owners is None:
       owners = weakref.WeakKeyDictionary()
@@ -106,9 +113,9 @@ def cond(
 ) -> Any:
   """Runs the ops of one function or of the other, as `tf.cond` does.
 
-  No cond is built if the predicate is known; `smart_cond`, which finds that
-  out, has no public name. In a v1 cond, fused optimizer ops get one Switch each
-  at most, shared by all that have the same learning rate (see `_gate`).
+  No cond is built if the predicate is known. In the branch that `true_fn` makes
+  of a v1 cond, fused optimizer ops get one Switch each at most, shared by all
+  that have the same learning rate (see `_gate`).
 
   Args:
     predicate: A bool scalar, or a Python bool.
@@ -121,16 +128,18 @@ def cond(
   Returns:
     What the chosen function returns; in graphs, a tensor for an op.
   """
+  eager = tf.executing_eagerly()
+  known = predicate if eager else _constant_value(predicate)
+  if known is not None:
+    return true_fn() if known else false_fn()
 
   def gated() -> Any:
     _gate(_control_flow_context())
     return true_fn()
 
-  if tf.executing_eagerly():
-    return true_fn() if predicate else false_fn()
   if v1 and tf.compat.v1.control_flow_v2_enabled():
     return _v1_cond(predicate, gated, false_fn)
-  return tf.__internal__.smart_cond.smart_cond(predicate, gated, false_fn)
+  return tf.cond(predicate, gated, false_fn)
 
 
 def _v1_cond(
@@ -162,11 +171,16 @@ def _v1_cond(
       context = _CondContext(predicate, pivot, branch)
       context.Enter()
       try:
-        _, (result,) = context.BuildCondBranch(fn)
-        context.ExitResult([result])
+        done, result = context.BuildCondBranch(fn)
+        if done is None:
+          raise ValueError(
+            "apply_gradients() of the wrapped optimizer must return an op in "
+            "a graph, but returned None: return the op that applies gradients."
+          )
+        context.ExitResult(result)
       finally:
         context.Exit()
-      results.append(result)
+      results += result
       pivot.graph.prevent_fetching(pivot.op)
       if context.outer_context is None:  # A MetaGraph holds the outermost.
         tf.compat.v1.add_to_collection(
@@ -192,9 +206,12 @@ def _gate(context: Any) -> None:
   That is half of what dynamic loss scaling costs if variables are many and
   small.
 
-  A fused optimizer op runs only if all its inputs are there, so one Switch is
-  enough for it. Here that one is on its learning rate, a scalar that mostly all
-  of an optimizer's ops share. All other ops get TensorFlow's Switches.
+  An op runs only if all its inputs are alive, so one Switch is enough, if
+  TensorFlow's graph optimizers leave it in place. They rewrite many kinds of
+  ops, but not a fused optimizer op, which takes nearly all of its inputs from
+  outside the branch. So each of these gets one Switch, on its learning rate: a
+  scalar that mostly all of an optimizer's ops share. All other ops get
+  TensorFlow's.
 
   `CondContext.AddOp`, which makes the Switches, is private, and so are the
   tables that it keeps. If a release does not have them, or if its `AddOp` makes
@@ -208,7 +225,9 @@ def _gate(context: Any) -> None:
   switched = getattr(context, "_external_values", None)
   if known is None or switched is None:
     return
-  if context.outer_context is not None:  # It counts on this one's Switches.
+  # A loop or cond around this one must gate the op's inputs, too. It learns of
+  # them by TensorFlow's `AddOp` alone.
+  if context.outer_context is not None:
     return
   add_op = context.AddOp
 
@@ -217,7 +236,9 @@ def _gate(context: Any) -> None:
     if rate is not None:
       name = op.inputs[rate].name
       others = {x.name for x in op.inputs if x.name != name} - known
-      if name not in switched:  # One made in the branch gets a Switch, too.
+      # A tensor that is made in the branch depends on it by a control edge at
+      # best, so it gets a Switch, too.
+      if name not in switched:
         known.discard(name)
       known.update(others)
       add_op(op)
@@ -240,22 +261,25 @@ def _learning_rate(op: tf.Operation) -> int | None:
 
 @contextlib.contextmanager
 def train_ops_left_out() -> Iterator[None]:
-  """Takes ops of branches out of the TRAIN_OP collection again.
+  """Removes from TRAIN_OP what is added meanwhile and no session can run.
 
   `Optimizer.apply_gradients` adds its op from wherever it is called. From
   inside a cond that op cannot be run by itself; under v2 control flow it lives
   in another graph, and a MetaGraph with it cannot be imported. An argument of
   `apply_gradients` would replace this function.
   """
-  # A function's graph shares the collections of the graph around it, and other
-  # threads may add to them meanwhile.
+  # A branch of a v2 cond shares the collections of the graph around it, and
+  # other threads may add to them meanwhile.
   ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
   before = set(map(id, ops))
   yield
-  for op in list(ops):
-    if id(op) not in before and not _is_runnable(op):
+  for op in [op for op in ops if id(op) not in before and not _is_runnable(op)]:
+    with _GRAPH_LOCK:  # Nobody else removes ops, which shifts the others.
       # By identity: a tensor may be in there, which compares by its elements.
-      del ops[[id(other) for other in ops].index(id(op))]
+      for i, other in enumerate(ops):
+        if other is op:
+          del ops[i]
+          break
 
 
 def add_train_op(op: Any) -> None:
@@ -280,10 +304,10 @@ def _is_runnable(op: Any) -> bool:
 
 
 def are_values_checked() -> bool:
-  """Returns whether ops that are made now are given to callbacks of a debugger.
+  """Returns whether a debugger inspects the ops that are made now.
 
-  That of `tf.debugging.enable_check_numerics` makes an op fail if a value of it
-  is not finite. A public reader of these callbacks would replace this function.
+  `tf.debugging.enable_check_numerics` makes every op fail whose result is not
+  finite. A public reader of a debugger's callbacks would replace this function.
   """
   return _op_callbacks is not None and bool(
     _op_callbacks.should_invoke_op_callbacks()

@@ -168,36 +168,22 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     # accordingly, and checkpoints go by names.
     with self._exclusively(), tf.name_scope("cond"):
       finite = tf.convert_to_tensor(finite_grads)
-      with tf.control_dependencies([finite]):
-        goes_on = self._run_goes_on(finite)
-      update = _tf.cond(goes_on, self._count, lambda: self._look_again(finite))
+      update = loss_scale_lib.count_step(
+        finite,
+        self._num_good_steps,
+        self._incr_every_n_steps,
+        self._loss_scale,
+        lambda scale: self._end_run(finite, scale),
+      )
       return None if tf.executing_eagerly() else tf.group(update)
 
-  def _run_goes_on(self, finite: tf.Tensor) -> tf.Tensor:
-    """Returns whether this step is one more good one, and not the last."""
-    good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
-    return tf.logical_and(finite, good_steps < self._incr_every_n_steps)
-
-  def _count(self) -> tf.Operation | None:
-    """Counts a good step. It adds: another worker may count meanwhile."""
-    return tf.group(self._num_good_steps.assign_add(1, read_value=False))
-
-  def _look_again(self, finite: tf.Tensor) -> Any:
-    """Ends a run of good steps, unless another worker has just ended it.
-
-    As `DynamicLossScale` does it, and with bad steps counted likewise.
-    """
-    scale = tf.convert_to_tensor(self._loss_scale)
-    with tf.control_dependencies([scale]):
-      goes_on = self._run_goes_on(finite)
-      bad_steps = tf.convert_to_tensor(self._num_bad_steps) + 1
-    changes = tf.logical_or(finite, bad_steps >= self._decr_every_n_nan_or_inf)
+  def _end_run(self, finite: tf.Tensor, scale: tf.Tensor) -> Any:
+    """Changes the scale, or counts one more bad step."""
+    bad_steps = tf.convert_to_tensor(self._num_bad_steps) + 1
     return _tf.cond(
-      goes_on,
-      self._count,
-      lambda: _tf.cond(
-        changes, lambda: self._end_run(finite, scale), self._count_bad
-      ),
+      tf.logical_or(finite, bad_steps >= self._decr_every_n_nan_or_inf),
+      lambda: self._change(finite, scale),
+      self._count_bad,
     )
 
   def _count_bad(self) -> tf.Operation | None:
@@ -207,9 +193,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
       self._num_bad_steps.assign_add(1, read_value=False),
     )
 
-  def _end_run(
-    self, finite: tf.Tensor, scale: tf.Tensor
-  ) -> tf.Operation | None:
+  def _change(self, finite: tf.Tensor, scale: tf.Tensor) -> tf.Operation | None:
     """Begins to count all steps anew, then makes the scale grow or shrink."""
     new_scale = loss_scale_lib.choose(
       finite,

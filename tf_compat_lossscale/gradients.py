@@ -127,7 +127,8 @@ def all_finite(grads: Any) -> tf.Tensor:
 
     counts = [value.shape.num_elements() for value in values]
     few = None not in counts and sum(counts) <= _FEW_ELEMENTS
-    if few or _tf.are_values_checked():  # A sum may overflow.
+    # A sum may overflow, which a debugger takes for an error.
+    if few or _tf.are_values_checked():
       return look_at_all()
     quick = _are_sums_finite(values)
     return _tf.cond(quick, lambda: tf.constant(True), look_at_all)

@@ -125,9 +125,9 @@ class GraphWeights(_tf.Trackable):
       return self._weights[name]
 
   def _exclusively(self) -> contextlib.AbstractContextManager[Any]:
-    """Keeps other threads from changing weights while it is entered eagerly.
+    """Returns a context manager that one thread at a time may enter eagerly.
 
-    In graphs nothing does: what reads and writes there must not need it.
+    In graphs it does nothing: an update there runs when the graph does.
     """
     return _LOCK if tf.executing_eagerly() else contextlib.nullcontext()
 

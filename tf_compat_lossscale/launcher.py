@@ -203,8 +203,10 @@ def run(
       f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "
       f"{choice.reason}: run with {choice}; --quiet leaves this line out",
       file=sys.stderr,
-      flush=True,
     )
+  for stream in (sys.stdout, sys.stderr):
+    if stream is not None:  # What a `sitecustomize` has printed, for instance.
+      stream.flush()
   command = [sys.executable, *_interpreter_flags(sys.orig_argv), *program]
   os.execve(sys.executable, command, env)
 

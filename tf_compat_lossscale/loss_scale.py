@@ -10,13 +10,14 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _arguments
 from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_weights
+
+_FLOAT32_OVERFLOWS = float(2**128 - 2**103)  # Rounded, it is infinity.
 
 
 class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
@@ -196,37 +197,18 @@ class DynamicLossScale(LossScale):
     # cond that it is applied in: the second of a graph, `cond_1`, since in
     # TensorFlow 1 the update was the first.
     with self._exclusively(), tf.name_scope("cond"):
-      # Read no sooner than the gradients are known: with several workers, the
-      # step may have been a long one.
-      with tf.control_dependencies([finite]):
-        goes_on = self._run_goes_on(finite)
-      update = _tf.cond(goes_on, self._count, lambda: self._look_again(finite))
+      update = count_step(
+        finite,
+        self._num_good_steps,
+        self._increment_period,
+        self._current_loss_scale,
+        lambda scale: self._end_run(finite, scale),
+      )
       if tf.executing_eagerly():
         return None, finite
       # A tensor, not an op: callers pass it to `tf.identity`.
       with tf.control_dependencies([update]):
         return tf.identity(finite, name="update"), finite
-
-  def _run_goes_on(self, finite: tf.Tensor) -> tf.Tensor:
-    """Returns whether this step is one more good one, and not the last."""
-    good_steps = tf.convert_to_tensor(self._num_good_steps) + 1
-    return tf.logical_and(finite, good_steps < self._increment_period)
-
-  def _count(self) -> tf.Operation | None:
-    """Counts a good step. It adds: another worker may count meanwhile."""
-    return tf.group(self._num_good_steps.assign_add(1, read_value=False))
-
-  def _look_again(self, finite: tf.Tensor) -> Any:
-    """Ends a run of good steps, unless another worker has just ended it.
-
-    Workers that end a run begin to count anew before they write the scale. So
-    if this worker reads the new scale, it reads the new count, too, if it reads
-    that later. Thus no two workers make the scale grow for one run.
-    """
-    scale = tf.convert_to_tensor(self._current_loss_scale)
-    with tf.control_dependencies([scale]):
-      goes_on = self._run_goes_on(finite)
-    return _tf.cond(goes_on, self._count, lambda: self._end_run(finite, scale))
 
   def _end_run(
     self, finite: tf.Tensor, scale: tf.Tensor
@@ -330,6 +312,53 @@ def choose(
   )
 
 
+def count_step(
+  finite: tf.Tensor,
+  good_steps: tf.Variable,
+  period: int,
+  scale: tf.Variable,
+  end_run: Callable[[tf.Tensor], Any],
+) -> Any:
+  """Counts a good step, or ends the run of good steps.
+
+  Good steps are counted by adding, since an assignment would lose those that
+  other workers count meanwhile. `end_run` must set `good_steps` to 0 before it
+  writes `scale`, and `scale` is read before `good_steps` here. So a worker that
+  reads a scale that has just grown reads the new count, too, and does not make
+  the scale grow again; workers that read the same old scale write the same new
+  one. This is no lock: a worker that is delayed between reading and writing may
+  overwrite what another one has written, as in TensorFlow's own.
+
+  Args:
+    finite: A bool scalar: whether the step is a good one.
+    good_steps: An integer scalar variable: the good steps so far.
+    period: How many good steps make a run that is complete.
+    scale: A float32 scalar variable: the loss scale.
+    end_run: Called with the scale if the step is bad or completes the run.
+
+  Returns:
+    What `tf.cond` returns for an op; eagerly nothing of use.
+  """
+
+  def goes_on() -> tf.Tensor:
+    return tf.logical_and(finite, tf.convert_to_tensor(good_steps) + 1 < period)
+
+  def count() -> tf.Operation | None:
+    return tf.group(good_steps.assign_add(1, read_value=False))
+
+  def look_again() -> Any:
+    seen = tf.convert_to_tensor(scale)
+    with tf.control_dependencies([seen]):
+      still = goes_on()
+    return _tf.cond(still, count, lambda: end_run(seen))
+
+  # Read no sooner than the gradients are known: with several workers, the step
+  # may have been a long one.
+  with tf.control_dependencies([finite]):
+    first = goes_on()
+  return _tf.cond(first, count, look_again)
+
+
 def grown(scale: tf.Tensor, factor: float) -> tf.Tensor:
   """Returns a loss scale times a factor, or the scale if float32 has no more.
 
@@ -343,11 +372,7 @@ def grown(scale: tf.Tensor, factor: float) -> tf.Tensor:
   Returns:
     A float32 scalar.
   """
-  ratio, largest = np.float32(factor), np.finfo(np.float32).max
-  with np.errstate(over="ignore"):  # Finds the largest scale that may grow.
-    limit = largest / ratio
-    while np.isfinite(np.nextafter(limit, largest) * ratio):
-      limit = np.nextafter(limit, largest)
-    while not np.isfinite(limit * ratio):
-      limit = np.nextafter(limit, np.float32(0))
-  return scale * tf.where(scale <= limit, ratio, np.float32(1))
+  wide = tf.cast(scale, tf.float64)  # Where the product is exact.
+  product = wide * tf.cast(tf.constant(factor, tf.float32), tf.float64)
+  fits = product < _FLOAT32_OVERFLOWS
+  return tf.cast(tf.where(fits, product, wide), tf.float32)

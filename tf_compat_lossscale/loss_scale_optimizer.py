@@ -129,8 +129,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       slot and not `global_step`.
 
     Raises:
-      TypeError: A gradient is of whole numbers, and the loss scale looks at
-        gradients.
+      TypeError: A gradient is neither floating-point nor complex, and the loss
+        scale is not a `FixedLossScale`.
       ValueError: In a cross-replica context of a `tf.distribute` strategy.
     """
     if tf.distribute.in_cross_replica_context():
@@ -235,7 +235,7 @@ def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
 
 
 def _check_dtypes(grads_and_vars: _GradsAndVars) -> None:
-  """Raises a TypeError if a gradient has no dtype that a loss can have."""
+  """Raises a TypeError if a gradient is neither floating-point nor complex."""
   for grad, var in grads_and_vars:
     dtype = getattr(grad, "dtype", None)
     if dtype is None:
@@ -244,6 +244,7 @@ def _check_dtypes(grads_and_vars: _GradsAndVars) -> None:
     if not dtype.is_floating and not dtype.is_complex:
       raise TypeError(
         f"The gradient of {getattr(var, 'name', var)} must be of a "
-        f"floating-point dtype, but is of {dtype.name}: {grad!r}. Cast it by "
-        "tf.cast(gradient, variable.dtype), or leave the variable out."
+        f"floating-point or complex dtype, but is of {dtype.name}: {grad!r}. "
+        "Cast it by tf.cast(gradient, variable.dtype), or leave the variable "
+        "out."
       )
