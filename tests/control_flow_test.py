@@ -260,6 +260,29 @@ def test_variables_on_another_device_than_the_gradients(mode):
       assert (session.run(v) != before).all() == moved
 
 
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize("api", ["core", "contrib"])
+def test_a_loss_scale_on_another_device_than_the_step(mode, api):
+  config = tf1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=False)
+  with helpers.mode_scope(mode), tf1.Session(config=config) as session:
+    with tf.device("/cpu:1"):
+      v = tf1.get_variable("v", initializer=[2.0, 3.0], use_resource=True)
+      if api == "core":
+        wrap, scale = tfl.MixedPrecisionLossScaleOptimizer, "dynamic"
+      else:
+        wrap = tfl.contrib.LossScaleOptimizer
+        scale = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 2)
+    with tf.device("/cpu:0"):
+      g = tf1.placeholder(tf.float32, [])
+      opt = wrap(INNER["momentum"](), scale)
+      train = opt.minimize(tf.reduce_sum(v * v) * g, var_list=[v])
+    session.run(tf1.global_variables_initializer())
+    for grad in (1.0, 1.0, math.nan, 1.0, math.inf, math.inf):
+      before = session.run(v)
+      session.run(train, {g: grad})
+      assert (session.run(v) != before).all() == math.isfinite(grad)
+
+
 def test_switches_do_not_grow_with_the_variables():
   counts = []
   for many in (1, 20):
@@ -278,7 +301,9 @@ def test_switches_do_not_grow_with_the_variables():
 @pytest.mark.parametrize("value", [1.0, math.inf])
 @pytest.mark.parametrize("size", [2, 100_000])
 @pytest.mark.parametrize("use_resource", [True, False])
-def test_gradients_that_are_known_need_no_cond(mode, value, size, use_resource):
+def test_known_gradients_leave_names_as_tensorflow_has_them(
+  mode, value, size, use_resource
+):
   names = []
   for module in (OWN, tfl):
     if module is OWN and not use_resource:

@@ -469,8 +469,8 @@ def test_an_apply_that_returns_a_tensor(mode, loss_scale):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.bool])
-def test_gradients_of_whole_numbers_are_an_error_at_once(mode, sparse, dtype):
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.bool, tf.complex64])
+def test_gradients_of_other_dtypes_are_an_error_at_once(mode, sparse, dtype):
   with helpers.mode_scope(mode):
     v = tf1.Variable([1.0, 2.0], name="v", use_resource=True)
     opt = wrap("dynamic")()

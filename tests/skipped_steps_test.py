@@ -308,14 +308,17 @@ def test_nothing_is_accumulated(mode, kind, accumulate):
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
 @pytest.mark.parametrize("size", [2, 20_000])
-@pytest.mark.parametrize("through", ["clip", "product", "norm"])
-def test_a_gradient_that_is_fed_is_looked_at(mode, size, through):
+@pytest.mark.parametrize("through", ["clip", "product", "norm", "constant"])
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_gradient_that_is_fed_is_looked_at(mode, size, through, use_resource):
   """As by programs that accumulate or clip gradients outside of TensorFlow."""
   with helpers.mode_scope(mode) as graph:
-    v = tf1.get_variable("v", [size], use_resource=True)
+    v = tf1.get_variable("v", [size], use_resource=use_resource)
     x = tf.random.uniform([size])
     if through == "clip":
       (grad,), _ = tf.clip_by_global_norm([x], 1.0)
+    elif through == "constant":
+      grad = tf.zeros([size])
     elif through == "product":
       grad = x * tf.random.uniform([])
       tf.nn.l2_loss(x)

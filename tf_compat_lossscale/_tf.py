@@ -113,12 +113,17 @@ def cond(
 ) -> Any:
   """Runs the ops of one function or of the other, as `tf.cond` does.
 
-  No cond is built if the predicate is known. In the branch that `true_fn` makes
-  of a v1 cond, fused optimizer ops get one Switch each at most, shared by all
-  that have the same learning rate (see `_gate`).
+  In the branch that `true_fn` makes of a v1 cond, fused optimizer ops get one
+  Switch each at most, shared by all that have the same learning rate (see
+  `_gate`).
+
+  A predicate that is known to be True, since it is made of constants, gets a
+  cond, too: a session may be fed another value for one of these. But variables
+  are named as if there were none, since TensorFlow's own builds none then. If
+  the predicate is known to be False, there is no cond and no op of `true_fn`.
 
   Args:
-    predicate: A bool scalar, or a Python bool.
+    predicate: A bool scalar, or a Python bool, which gets no cond.
     true_fn: Makes the ops that run if the predicate is True.
     false_fn: Makes those that run if it is False.
     v1: Whether a graph gets a v1 cond even if control flow v2 is enabled, as
@@ -128,30 +133,48 @@ def cond(
   Returns:
     What the chosen function returns; in graphs, a tensor for an op.
   """
-  eager = tf.executing_eagerly()
-  known = predicate if eager else _constant_value(predicate)
-  if known is not None:
-    return true_fn() if known else false_fn()
+  if tf.executing_eagerly() or not isinstance(predicate, tf.Tensor):
+    return true_fn() if predicate else false_fn()
 
   def gated() -> Any:
     _gate(_control_flow_context())
     return true_fn()
 
-  if v1 and tf.compat.v1.control_flow_v2_enabled():
-    return _v1_cond(predicate, gated, false_fn)
+  known = is_known(predicate)
+  if known and not _constant_value(predicate):
+    return false_fn()
+  in_function = isinstance(
+    tf.compat.v1.get_default_graph(), tf.__internal__.FuncGraph
+  )
+  if not in_function and not tf.compat.v1.control_flow_v2_enabled():
+    v1 = known  # `tf.cond` builds a v1 cond, but names what is in it.
+  if v1:
+    return _v1_cond(predicate, gated, false_fn, named=not known)
   return tf.cond(predicate, gated, false_fn)
+
+
+def is_known(tensor: tf.Tensor) -> bool:
+  """Returns whether a tensor of a graph is made of constants alone."""
+  return not tf.executing_eagerly() and _constant_value(tensor) is not None
 
 
 def _v1_cond(
   predicate: tf.Tensor,
   true_fn: Callable[[], tf.Operation],
   false_fn: Callable[[], tf.Operation],
+  named: bool,
 ) -> tf.Tensor:
-  """Builds a v1 cond, named as `tf.cond` names one.
+  """Builds a v1 cond.
 
   `tf.compat.v1.disable_control_flow_v2` would make `tf.cond` do this, but for
   all threads of the process. `CondContext` is private; `tf.cond(..., v1=True)`
   would replace this function.
+
+  Args:
+    predicate: A bool scalar.
+    true_fn: Makes an op of one branch.
+    false_fn: Makes an op of the other.
+    named: Whether what both make is named for the cond, as in `tf.cond`.
   """
   if _CondContext is None:
     raise RuntimeError(
@@ -159,7 +182,9 @@ def _v1_cond(
       "v2 is enabled, and reference variables need one: make the variables "
       "with use_resource=True, or call tf.compat.v1.disable_control_flow_v2()."
     )
-  with tf.name_scope("cond"):
+  around = tf.compat.v1.get_default_graph().get_name_scope()
+  with tf.name_scope("cond" if named else "LossScaling") as scope:
+    inside = scope if named else f"{around}/" if around else None
     switch = tf.raw_ops.Switch(data=predicate, pred=predicate)
     predicate = tf.identity(predicate, "pred_id")
     results = []
@@ -171,7 +196,8 @@ def _v1_cond(
       context = _CondContext(predicate, pivot, branch)
       context.Enter()
       try:
-        done, result = context.BuildCondBranch(fn)
+        with tf.compat.v1.name_scope(inside):
+          done, result = context.BuildCondBranch(fn)
         if done is None:
           raise ValueError(
             "apply_gradients() of the wrapped optimizer must return an op in "

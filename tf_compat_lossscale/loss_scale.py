@@ -347,7 +347,8 @@ def count_step(
     return tf.group(good_steps.assign_add(1, read_value=False))
 
   def look_again() -> Any:
-    seen = tf.convert_to_tensor(scale)
+    # No read itself, which a v2 cond cannot take from the variable's device.
+    seen = tf.identity(tf.convert_to_tensor(scale))
     with tf.control_dependencies([seen]):
       still = goes_on()
     return _tf.cond(still, count, lambda: end_run(seen))

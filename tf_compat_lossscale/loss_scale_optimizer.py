@@ -129,8 +129,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       slot and not `global_step`.
 
     Raises:
-      TypeError: A gradient is neither floating-point nor complex, and the loss
-        scale is not a `FixedLossScale`.
+      TypeError: A gradient is not floating-point (nor complex, as its variable
+        is), and the loss scale is not a `FixedLossScale`.
       ValueError: In a cross-replica context of a `tf.distribute` strategy.
     """
     if tf.distribute.in_cross_replica_context():
@@ -235,16 +235,20 @@ def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
 
 
 def _check_dtypes(grads_and_vars: _GradsAndVars) -> None:
-  """Raises a TypeError if a gradient is neither floating-point nor complex."""
+  """Raises a TypeError if a gradient has a dtype that cannot be its own."""
   for grad, var in grads_and_vars:
     dtype = getattr(grad, "dtype", None)
     if dtype is None:
       continue
     dtype = tf.as_dtype(dtype).base_dtype
-    if not dtype.is_floating and not dtype.is_complex:
+    if not dtype.is_floating and not (dtype.is_complex and _is_complex(var)):
       raise TypeError(
-        f"The gradient of {getattr(var, 'name', var)} must be of a "
-        f"floating-point or complex dtype, but is of {dtype.name}: {grad!r}. "
-        "Cast it by tf.cast(gradient, variable.dtype), or leave the variable "
-        "out."
+        f"The gradient of {getattr(var, 'name', var)} must be of the "
+        f"variable's dtype or another floating-point one, but is of "
+        f"{dtype.name}: {grad!r}. Cast it by tf.cast(gradient, "
+        "variable.dtype), or leave the variable out."
       )
+
+
+def _is_complex(var: Any) -> bool:
+  return tf.as_dtype(getattr(var, "dtype", tf.float32)).is_complex
