@@ -142,11 +142,10 @@ def time_shape(
   for step in built.values():
     step.close()
   bare, own = times["bare"], times["TensorFlow"]
-  again = timing.ratio(bare[::2], bare[1 : len(bare) // 2 * 2 : 2])
   return {
     "shape": name,
     "bare": sorted(bare)[len(bare) // 2],
-    "bare over itself": again,
+    "bare over itself": timing.over_itself(bare),
     "over bare": {n: timing.ratio(t, bare) for n, t in times.items()},
     "over TensorFlow": timing.ratio(times["ours"], own),
     "over floor": timing.ratio(times["ours"], times["floor"]),

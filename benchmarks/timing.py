@@ -63,6 +63,12 @@ def ratio(times: list[float], base: list[float]) -> tuple[float, float, float]:
   return float(np.median(times) / np.median(base)), float(low), float(high)
 
 
+def over_itself(times: list[float]) -> tuple[float, float, float]:
+  """The same of every other round to those between: what noise makes of it."""
+  pairs = len(times) // 2
+  return ratio(times[: 2 * pairs : 2], times[1 : 2 * pairs : 2])
+
+
 def exponent(sizes: list[int], values: list[float]) -> float:
   """The p of `values` ~ `sizes`**p, by least squares of the logarithms."""
   return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])

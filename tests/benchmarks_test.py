@@ -28,6 +28,14 @@ def test_ratio_and_its_interval():
   assert low <= 2 <= high < 2.1
 
 
+@pytest.mark.parametrize("rounds", [60, 61])
+def test_a_rival_over_itself(rounds):
+  middle, low, high = timing.over_itself(
+    [1.0, 2.0] * 30 + [3.0] * (rounds - 60)
+  )
+  assert (middle, low, high) == (0.5, 0.5, 0.5)
+
+
 def test_exponent():
   assert timing.exponent([10, 100, 1000], [3, 30, 300]) == pytest.approx(1)
   assert timing.exponent([2, 4], [5, 20]) == pytest.approx(2)
