@@ -425,6 +425,7 @@ def test_without_private_parts_references_need_v1_control_flow(monkeypatch):
       )
       if mode == "graph_v1":
         opt.minimize(tf.reduce_sum(v))
+        opt.apply_gradients([(tf.ones([2]), v)])  # Its predicate is known.
       else:
         with pytest.raises(RuntimeError, match="use_resource=True"):
           opt.minimize(tf.reduce_sum(v))

@@ -8,8 +8,8 @@ needed and the public name that would replace it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import contextlib
+import importlib
 import re
 import sys
 import threading
@@ -23,21 +23,24 @@ from tensorflow.python.training.experimental import (
 )
 from tensorflow.python.util import deprecation as _deprecation
 
-try:
-  from tensorflow.python.ops.control_flow_ops import CondContext as _CondContext
-except ImportError:  # `_v1_cond` says what to do then.
-  _CondContext = None
-try:
-  from tensorflow.python.framework import op_callbacks as _op_callbacks
-except ImportError:  # `are_values_checked` returns False then.
-  _op_callbacks = None
-try:
-  # Finds more than the public name: it lets the runtime evaluate the tensor.
-  from tensorflow.python.framework.smart_cond import (
-    smart_constant_value as _constant_value,
-  )
-except ImportError:
-  _constant_value = tf.get_static_value
+
+def _private(module: str, name: str) -> Any:
+  """Returns what a private module has by that name; None in other releases."""
+  try:
+    return getattr(importlib.import_module(f"tensorflow.python.{module}"), name)
+  except (AttributeError, ImportError):
+    return None
+
+
+_CondContext = _private("ops.control_flow_ops", "CondContext")
+_has_callbacks = _private(
+  "framework.op_callbacks", "should_invoke_op_callbacks"
+)
+# It finds more than the public function: the runtime evaluates the tensor.
+_constant_value = (
+  _private("framework.smart_cond", "smart_constant_value")
+  or tf.get_static_value
+)
 
 # What `tf.train.Checkpoint` walks, and what Keras 2 itself builds on.
 # `tf.Module` and `tf.Variable` are the public trackables; neither lets a class
@@ -143,11 +146,11 @@ def cond(
   known = is_known(predicate)
   if known and not _constant_value(predicate):
     return false_fn()
-  in_function = isinstance(
-    tf.compat.v1.get_default_graph(), tf.__internal__.FuncGraph
-  )
-  if not in_function and not tf.compat.v1.control_flow_v2_enabled():
-    v1 = known  # `tf.cond` builds a v1 cond, but names what is in it.
+  graph = tf.compat.v1.get_default_graph()
+  v2 = tf.compat.v1.control_flow_v2_enabled()
+  if not v2 and not isinstance(graph, tf.__internal__.FuncGraph):
+    # `tf.cond` builds a v1 cond itself, but names what is in it.
+    v1 = known and _CondContext is not None
   if v1:
     return _v1_cond(predicate, gated, false_fn, named=not known)
   return tf.cond(predicate, gated, false_fn)
@@ -164,17 +167,11 @@ def _v1_cond(
   false_fn: Callable[[], tf.Operation],
   named: bool,
 ) -> tf.Tensor:
-  """Builds a v1 cond.
+  """Builds a v1 cond; if `named`, what is in it is named for it.
 
   `tf.compat.v1.disable_control_flow_v2` would make `tf.cond` do this, but for
   all threads of the process. `CondContext` is private; `tf.cond(..., v1=True)`
   would replace this function.
-
-  Args:
-    predicate: A bool scalar.
-    true_fn: Makes an op of one branch.
-    false_fn: Makes an op of the other.
-    named: Whether what both make is named for the cond, as in `tf.cond`.
   """
   if _CondContext is None:
     raise RuntimeError(
@@ -188,11 +185,8 @@ def _v1_cond(
     switch = tf.raw_ops.Switch(data=predicate, pred=predicate)
     predicate = tf.identity(predicate, "pred_id")
     results = []
-    for branch, fn, name in (
-      (1, true_fn, "switch_t"),
-      (0, false_fn, "switch_f"),
-    ):
-      pivot = tf.identity(switch[branch], name)
+    for branch, fn in ((1, true_fn), (0, false_fn)):
+      pivot = tf.identity(switch[branch], f"switch_{'ft'[branch]}")
       context = _CondContext(predicate, pivot, branch)
       context.Enter()
       try:
@@ -285,59 +279,13 @@ def _learning_rate(op: tf.Operation) -> int | None:
   return None
 
 
-@contextlib.contextmanager
-def train_ops_left_out() -> Iterator[None]:
-  """Removes from TRAIN_OP what is added meanwhile and no session can run.
-
-  `Optimizer.apply_gradients` adds its op from wherever it is called. From
-  inside a cond that op cannot be run by itself; under v2 control flow it lives
-  in another graph, and a MetaGraph with it cannot be imported. An argument of
-  `apply_gradients` would replace this function.
-  """
-  # A branch of a v2 cond shares the collections of the graph around it, and
-  # other threads may add to them meanwhile.
-  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
-  before = set(map(id, ops))
-  yield
-  for op in [op for op in ops if id(op) not in before and not _is_runnable(op)]:
-    with _GRAPH_LOCK:  # Nobody else removes ops, which shifts the others.
-      # By identity: a tensor may be in there, which compares by its elements.
-      for i, other in enumerate(ops):
-        if other is op:
-          del ops[i]
-          break
-
-
-def add_train_op(op: Any) -> None:
-  """Adds an op to the TRAIN_OP collection, if a session can run it."""
-  if tf.executing_eagerly():
-    return
-  op = op.op if isinstance(op, tf.Tensor) else op
-  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
-  if _is_runnable(op) and not any(op is other for other in ops):
-    ops.append(op)
-
-
-def _is_runnable(op: Any) -> bool:
-  """Returns whether a session of the current graph can run an op or tensor."""
-  graph = current_graph()
-  op = op.op if isinstance(op, tf.Tensor) else op
-  return (
-    isinstance(op, tf.Operation)
-    and op.graph is graph
-    and graph.is_fetchable(op)
-  )
-
-
 def are_values_checked() -> bool:
   """Returns whether a debugger inspects the ops that are made now.
 
   `tf.debugging.enable_check_numerics` makes every op fail whose result is not
   finite. A public reader of a debugger's callbacks would replace this function.
   """
-  return _op_callbacks is not None and bool(
-    _op_callbacks.should_invoke_op_callbacks()
-  )
+  return bool(_has_callbacks and _has_callbacks())
 
 
 def is_checkpointing() -> bool:

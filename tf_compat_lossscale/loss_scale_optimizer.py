@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import threading
 from typing import Any
 from typing import TypeAlias
 
@@ -13,6 +16,8 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+
+_REMOVING = threading.Lock()  # Held to remove ops from TRAIN_OP.
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 _GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
@@ -140,7 +145,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         "Strategy.run()."
       )
     grads_and_vars = tuple(grads_and_vars)
-    with _tf.train_ops_left_out():
+    with _train_ops_left_out():
       if _is_inert(self._loss_scale):
         # As if unwrapped, so that variables are named as if unwrapped.
         step = self._optimizer.apply_gradients(
@@ -152,7 +157,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
           self._apply_across_replicas,
           args=(grads_and_vars, global_step, name),
         )
-    _tf.add_train_op(step)
+    _add_train_op(step)
     return step
 
   def _apply_across_replicas(
@@ -252,3 +257,47 @@ def _check_dtypes(grads_and_vars: _GradsAndVars) -> None:
 
 def _is_complex(var: Any) -> bool:
   return tf.as_dtype(getattr(var, "dtype", tf.float32)).is_complex
+
+
+@contextlib.contextmanager
+def _train_ops_left_out() -> Iterator[None]:
+  """Removes from TRAIN_OP what is added meanwhile and no session can run.
+
+  `Optimizer.apply_gradients` adds its op from wherever it is called. From
+  inside a cond that op cannot be run by itself; under v2 control flow it lives
+  in another graph, and a MetaGraph with it cannot be imported. An argument of
+  `apply_gradients` would replace this function.
+  """
+  # A branch of a v2 cond shares the collections of the graph around it, and
+  # other threads may add to them meanwhile.
+  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+  before = set(map(id, ops))
+  yield
+  for op in [op for op in ops if id(op) not in before and not _is_runnable(op)]:
+    with _REMOVING:  # Nobody else removes ops, which shifts the others.
+      # By identity: a tensor may be in there, which compares by its elements.
+      for i, other in enumerate(ops):
+        if other is op:
+          del ops[i]
+          break
+
+
+def _add_train_op(op: Any) -> None:
+  """Adds an op to the TRAIN_OP collection, if a session can run it."""
+  if tf.executing_eagerly():
+    return
+  op = op.op if isinstance(op, tf.Tensor) else op
+  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+  if _is_runnable(op) and not any(op is other for other in ops):
+    ops.append(op)
+
+
+def _is_runnable(op: Any) -> bool:
+  """Returns whether a session of the current graph can run an op or tensor."""
+  graph = _tf.current_graph()
+  op = op.op if isinstance(op, tf.Tensor) else op
+  return (
+    isinstance(op, tf.Operation)
+    and op.graph is graph
+    and graph.is_fetchable(op)
+  )
