@@ -268,7 +268,8 @@ def test_a_loss_scale_on_another_device_than_the_step(mode, api):
     with tf.device("/cpu:1"):
       v = tf1.get_variable("v", initializer=[2.0, 3.0], use_resource=True)
       if api == "core":
-        wrap, scale = tfl.MixedPrecisionLossScaleOptimizer, "dynamic"
+        wrap = tfl.MixedPrecisionLossScaleOptimizer
+        scale = tfl.DynamicLossScale(8, 2)
       else:
         wrap = tfl.contrib.LossScaleOptimizer
         scale = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 2)
