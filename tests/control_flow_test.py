@@ -301,24 +301,47 @@ def test_switches_do_not_grow_with_the_variables():
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 @pytest.mark.parametrize("value", [1.0, math.inf])
 @pytest.mark.parametrize("size", [2, 100_000])
-@pytest.mark.parametrize("use_resource", [True, False])
+@pytest.mark.parametrize(
+  ("use_resource", "around"),
+  [
+    *itertools.product([True, False], ["nothing", "scope"]),
+    (True, "loop"),  # In TensorFlow 2 a loop cannot capture a reference.
+  ],
+)
 def test_known_gradients_leave_names_as_tensorflow_has_them(
-  mode, value, size, use_resource
+  mode, value, size, use_resource, around
 ):
-  names = []
+  results = []
   for module in (OWN, tfl):
-    if module is OWN and not use_resource:
-      mode = "graph_v1"  # It takes references there alone.
-    with helpers.mode_scope(mode), tf1.Session() as session:
+    # TensorFlow's own takes references in one mode alone.
+    references = module is OWN and not use_resource
+    with (
+      helpers.mode_scope("graph_v1" if references else mode),
+      tf1.Session() as session,
+    ):
       v = tf1.get_variable("v", [size], use_resource=use_resource)
       opt = module.MixedPrecisionLossScaleOptimizer(
         INNER["adam"](), module.DynamicLossScale(8, 2)
       )
-      train = opt.apply_gradients([(tf.fill([size], value), v)])
+
+      def apply(i=0, v=v, opt=opt):
+        step = opt.apply_gradients([(tf.fill([size], value), v)])
+        with tf.control_dependencies([step]):
+          return tf.identity(i) + 1
+
+      if around == "scope":
+        with tf.name_scope("outer"):
+          train = apply()
+      elif around == "loop":
+        train = tf.while_loop(
+          lambda i: i < 3, apply, [0], parallel_iterations=1
+        )
+      else:
+        train = apply()
       session.run(tf1.global_variables_initializer())
       session.run(train)
-      names.append((helpers.variable_names(), session.run(opt._loss_scale())))
-  assert names[0] == names[1]
+      results.append((helpers.variable_names(), session.run(opt._loss_scale())))
+  assert results[0] == results[1]
 
 
 def test_the_callers_own_branch_stays_as_it_was():

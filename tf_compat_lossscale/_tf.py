@@ -147,11 +147,11 @@ def cond(
   if known and not _constant_value(predicate):
     return false_fn()
   graph = tf.compat.v1.get_default_graph()
-  v2 = tf.compat.v1.control_flow_v2_enabled()
-  if not v2 and not isinstance(graph, tf.__internal__.FuncGraph):
-    # `tf.cond` builds a v1 cond itself, but names what is in it.
-    v1 = known and _CondContext is not None
-  if v1:
+  in_function = isinstance(graph, tf.__internal__.FuncGraph)
+  if known and (in_function or _CondContext is None):
+    return true_fn()  # Nothing in a function can be fed.
+  v1 = v1 and not in_function and tf.compat.v1.control_flow_v2_enabled()
+  if v1 or known:
     return _v1_cond(predicate, gated, false_fn, named=not known)
   return tf.cond(predicate, gated, false_fn)
 
