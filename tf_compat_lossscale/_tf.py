@@ -52,6 +52,10 @@ Trackable = tf.__internal__.tracking.Trackable
 _FUSED_APPLY = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
 _LEARNING_RATES = ("lr", "alpha")
 
+# Op names are no contract, but users fetch tensors by name: everything made
+# here sits under one name that nobody gives to an op of their own.
+NAME_SCOPE = "LossScaling"
+
 _STATE = "_tf_compat_lossscale_state"  # The attribute of graphs that holds it.
 _GRAPH_LOCK = threading.Lock()  # Several threads may build one graph.
 
@@ -143,9 +147,10 @@ def cond(
     _gate(_control_flow_context())
     return true_fn()
 
-  known = is_known(predicate)
-  if known and not _constant_value(predicate):
+  value = _constant_value(predicate)
+  if value is not None and not value:
     return false_fn()
+  known = value is not None
   graph = tf.compat.v1.get_default_graph()
   in_function = isinstance(graph, tf.__internal__.FuncGraph)
   if known and (in_function or _CondContext is None):
@@ -180,7 +185,7 @@ def _v1_cond(
       "with use_resource=True, or call tf.compat.v1.disable_control_flow_v2()."
     )
   around = tf.compat.v1.get_default_graph().get_name_scope()
-  with tf.name_scope("cond" if named else "LossScaling") as scope:
+  with tf.name_scope("cond" if named else NAME_SCOPE) as scope:
     inside = scope if named else f"{around}/" if around else None
     switch = tf.raw_ops.Switch(data=predicate, pred=predicate)
     predicate = tf.identity(predicate, "pred_id")

@@ -15,10 +15,6 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
 
-# Op names are no contract, but users fetch tensors by name: everything made
-# here sits under one name that nobody gives to an op of their own.
-NAME_SCOPE = "LossScaling"
-
 # In elements. Up to so many, joining a tensor with others costs less than an op
 # for it alone; and up to so many, the exact check costs less than a sum and a
 # cond.
@@ -47,7 +43,7 @@ def scale(
   """
   if callable(loss):
     return lambda: scale(loss(), loss_scale)
-  with tf.name_scope(NAME_SCOPE):
+  with tf.name_scope(_tf.NAME_SCOPE):
     return loss * tf.cast(loss_scale, loss.dtype)
 
 
@@ -67,7 +63,7 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Gradient]:
   grads = list(grads)
   if all(grad is None for grad in grads):
     return grads
-  with tf.name_scope(NAME_SCOPE):
+  with tf.name_scope(_tf.NAME_SCOPE):
     reciprocal = 1.0 / loss_scale
     reciprocals = {tf.float32: reciprocal}
 
@@ -106,7 +102,7 @@ def all_finite(grads: Any) -> tf.Tensor:
   Returns:
     A bool scalar.
   """
-  with tf.name_scope(NAME_SCOPE):
+  with tf.name_scope(_tf.NAME_SCOPE):
     values = [
       grad.values if isinstance(grad, tf.IndexedSlices) else grad
       for grad in tf.nest.flatten(grads)
