@@ -50,6 +50,7 @@ _FLOORS = {
   "checkpoint._tensorflow_reader": 1,
   "checkpoint.object_graph": 1,
   "checkpoint.bundle": 2,
+  "checkpoint.report": 0,
   "checkpoint.names": 3,
   "checkpoint.description": 3,
   "checkpoint.writing": 3,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint.describing import describe
   from tf_compat_lossscale.checkpoint.description import Description
   from tf_compat_lossscale.checkpoint.description import LossScaleState
-  from tf_compat_lossscale.checkpoint.restoring import Report
+  from tf_compat_lossscale.checkpoint.report import Report
   from tf_compat_lossscale.checkpoint.restoring import restore
   from tf_compat_lossscale.checkpoint.saver import import_meta_graph
   from tf_compat_lossscale.checkpoint.saver import MonitoredTrainingSession
@@ -48,7 +48,7 @@ _MODULES = {
   "Description": "description",
   "LossScaleState": "description",
   "MonitoredTrainingSession": "saver",
-  "Report": "restoring",
+  "Report": "report",
   "Saver": "saver",
   "Scaffold": "saver",
   "convert": "converting",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from typing import Any
@@ -12,14 +13,13 @@ from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.description import Description
+from tf_compat_lossscale.checkpoint.report import Report
 
 _INITIAL = "the file has no more than where it starts from"
 
 
-def restore(
-  description: Description, objects: Any
-) -> tuple[dict[str, str], dict[str, str], dict[str, str], tuple[str, ...]]:
-  """Restores a Keras model; returns the fields of a report after its path.
+def restore(description: Description, objects: Any) -> Report:
+  """Restores a Keras model.
 
   Args:
     description: What the file is.
@@ -38,7 +38,8 @@ def restore(
       # Keras 3 restores the optimizer from its own formats alone.
       keys = sorted(description.keys)
       left = tuple(k for k in keys if k.startswith("optimizer_weights/"))
-      return {key: key for key in keys if key not in left}, {}, {}, left
+      restored = {key: key for key in keys if key not in left}
+      return Report(path, restored=restored, unused=left)
     # Keras 2 restores the optimizer of a new model alone; so what is in the
     # file is made a model, and that a checkpoint.
     from tf_compat_lossscale import keras
@@ -48,13 +49,14 @@ def restore(
     raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
   with tempfile.TemporaryDirectory() as folder:
     prefix = saved.write(os.path.join(folder, "model"))
-    restored, bridged, initialized, unused = _restoring_objects.restore(
-      None, Bundle(prefix), {"model": model}
-    )
-  for name in [name for name in restored if "/loss_scale/" in f"/{name}"]:
-    del restored[name]
-    initialized[name] = _INITIAL
-  return restored, bridged, initialized, unused
+    report = _restoring_objects.restore(None, Bundle(prefix), {"model": model})
+  scales = [name for name in report.restored if "/loss_scale/" in f"/{name}"]
+  return dataclasses.replace(
+    report,
+    path=path,
+    restored={k: v for k, v in report.restored.items() if k not in scales},
+    initialized=report.initialized | dict.fromkeys(scales, _INITIAL),
+  )
 
 
 def _is_keras_2(model: Any) -> bool:

@@ -21,15 +21,14 @@ from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.object_graph import Attribute
 from tf_compat_lossscale.checkpoint.object_graph import Node
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.writing import Literal
 
 _BASE, _SCALE = "base_optimizer", "loss_scale"
 
 
-def restore(
-  session: Any, bundle: Bundle, objects: Any
-) -> tuple[dict[str, str], dict[str, str], dict[str, str], tuple[str, ...]]:
-  """Restores by object; returns the fields of a report after its path."""
+def restore(session: Any, bundle: Bundle, objects: Any) -> Report:
+  """Restores by object."""
   root = (
     tf.train.Checkpoint(**objects) if isinstance(objects, dict) else objects
   )
@@ -46,7 +45,13 @@ def restore(
   status.expect_partial()  # The report says what is not used.
   if session is not None:
     status.initialize_or_restore(session)
-  return bridge.restored, bridge.bridged, bridge.initialized, unused
+  return Report(
+    bundle.prefix,
+    restored=bridge.restored,
+    bridged=bridge.bridged,
+    initialized=bridge.initialized,
+    unused=unused,
+  )
 
 
 def variables(objects: Any) -> list[tf.Variable]:
@@ -75,7 +80,7 @@ class _Bridge:
 
   Attributes:
     restored: Path of a variable -> key.
-    bridged: Those that are found elsewhere than at their path.
+    bridged: Path of a variable -> key that is found elsewhere than there.
     initialized: Path -> why it keeps its initial value.
     met: The nodes that belong to objects.
     changed: Whether the graph is not the checkpoint's any more.
@@ -124,9 +129,7 @@ class _Bridge:
       there = self._tensor(attribute.key)
       if there not in (None, here) and variable.shape.is_fully_defined():
         self._problems.append(f"{path} is {here} but {there} in it")
-      self.restored[path] = attribute.key
-      if moved:
-        self.bridged[path] = attribute.key
+      (self.bridged if moved else self.restored)[path] = attribute.key
     elif f"/{_SCALE}/" in f"/{path}":
       self.initialized[path] = "the checkpoint has no loss scale for it"
     else:
@@ -221,7 +224,7 @@ class _Bridge:
 
   def unused(self) -> tuple[str, ...]:
     """The keys of what no object is for, but for slots: those may come."""
-    used = set(self.restored.values())
+    used = {*self.restored.values(), *self.bridged.values()}
     slots = {slot.slot for node in self._graph.nodes for slot in node.slots}
     return tuple(
       sorted(

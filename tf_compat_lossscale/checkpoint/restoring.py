@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping
-import dataclasses
 import os
 from typing import Any
 
@@ -25,38 +24,11 @@ from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.bundle import Tensor
+from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Source
 
 WHAT = ("all", "weights", "all_but_optimizer")
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-  """What came from where.
-
-  Attributes:
-    path: The checkpoint.
-    restored: Variable -> the key that its value is from.
-    bridged: Those among them whose key is not simply their own name.
-    initialized: Variable -> why it has its initial value instead.
-    unused: The keys that nothing was made of.
-  """
-
-  path: str
-  restored: dict[str, str]
-  bridged: dict[str, str]
-  initialized: dict[str, str]
-  unused: tuple[str, ...]
-
-  def __str__(self) -> str:
-    lines = [f"{self.path}: {len(self.restored)} restored"]
-    lines += [f"  {name} from {key}" for name, key in self.bridged.items()]
-    lines += [
-      f"  {name} initialized: {why}" for name, why in self.initialized.items()
-    ]
-    lines += [f"  {key} unused" for key in self.unused]
-    return "\n".join(lines)
 
 
 def restore(
@@ -106,7 +78,7 @@ def restore(
   found = paths.find(os.fspath(path))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     description = describing.describe(found.path)
-    return Report(found.path, *_restoring_models.restore(description, objects))
+    return _restoring_models.restore(description, objects)
   bundle = Bundle(found.path)
   if objects is not None and OBJECT_GRAPH in bundle and variables is None:
     if what != "all":
@@ -114,9 +86,7 @@ def restore(
         f"what={what!r} is for variables by name; to restore some objects, "
         "give those alone."
       )
-    return Report(
-      bundle.prefix, *_restoring_objects.restore(session, bundle, objects)
-    )
+    return _restoring_objects.restore(session, bundle, objects)
   if variables is None:
     if session is not None:
       variables = session.graph.get_collection(
@@ -216,7 +186,7 @@ def carry_out(
   used = set(origins.values())
   return Report(
     bundle.prefix,
-    restored=origins,
+    restored={n: key for n, key in origins.items() if n == key},
     bridged={n: key for n, key in origins.items() if n != key},
     initialized=found.initialized,
     unused=tuple(

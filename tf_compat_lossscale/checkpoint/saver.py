@@ -13,6 +13,7 @@ from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import restoring
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
+from tf_compat_lossscale.checkpoint.report import Report
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
@@ -30,7 +31,7 @@ class Saver(tf.compat.v1.train.Saver):
       every variable had its own name in the checkpoint.
   """
 
-  last_report: restoring.Report | None = None
+  last_report: Report | None = None
   _import_scope: str | None = None
 
   def restore(self, sess: tf.compat.v1.Session, save_path: str) -> None:

@@ -1,0 +1,55 @@
+"""What a restore did, variable by variable."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+  """What each variable got, and from where.
+
+  Every variable is in exactly one of `restored`, `bridged`, `initialized` and
+  `kept`.
+
+  Attributes:
+    path: The checkpoint.
+    restored: Variable -> the key of the checkpoint that it was restored from,
+      found by the variable's own name or object path.
+    bridged: Variable -> the key that it was restored from, found otherwise.
+    initialized: Variable -> why it has its initial value.
+    kept: Variable -> why it has the value that it had before.
+    unused: The keys of the checkpoint that no variable was restored from.
+    proofs: Variable in `bridged` -> how the key was found.
+  """
+
+  path: str
+  restored: dict[str, str] = dataclasses.field(default_factory=dict)
+  bridged: dict[str, str] = dataclasses.field(default_factory=dict)
+  initialized: dict[str, str] = dataclasses.field(default_factory=dict)
+  kept: dict[str, str] = dataclasses.field(default_factory=dict)
+  unused: tuple[str, ...] = ()
+  proofs: dict[str, str] = dataclasses.field(default_factory=dict)
+
+  def __str__(self) -> str:
+    lines = [self.summary]
+    lines += [
+      f"  {name} from {key}" + f" ({self.proofs[name]})" * (name in self.proofs)
+      for name, key in self.bridged.items()
+    ]
+    for what in ("initialized", "kept"):
+      lines += [
+        f"  {name} {what}: {why}" for name, why in getattr(self, what).items()
+      ]
+    lines += [f"  {key} unused" for key in self.unused]
+    return "\n".join(lines)
+
+  @property
+  def summary(self) -> str:
+    """How many variables were restored, bridged, initialized and kept."""
+    counts = [f"{len(self.restored)} restored"] + [
+      f"{len(getattr(self, what))} {what}"
+      for what in ("bridged", "initialized", "kept", "unused")
+      if getattr(self, what)
+    ]
+    return f"{self.path}: {', '.join(counts)}"
