@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import difflib
 
 MOST = 20  # So many problems are listed; more would not be read.
@@ -28,6 +30,53 @@ def misfit(path: str, problems: Sequence[str], count: int) -> CheckpointError:
   listed = [*problems, *([f"and {more} more"] if more else [])]
   return CheckpointError(
     f"{path}: it does not fit, and nothing was restored: {'; '.join(listed)}"
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Undecided:
+  """Variables of which nothing proves which is which.
+
+  Attributes:
+    here: The variables of the program, or of the new checkpoint.
+    there: The candidates in the checkpoint.
+    likely: What the pairs are if both were created in the same order.
+  """
+
+  here: Sequence[str]
+  there: Sequence[str]
+  likely: Mapping[str, str]
+
+  def __str__(self) -> str:
+    here, there = (
+      ", ".join(names) or "nothing" for names in (self.here, self.there)
+    )
+    text = f"nothing proves which of {there} there are {here} here"
+    pairs = dict(self.likely)
+    rest = [name for name in self.here if name not in pairs]
+    shown = ", ".join(f"{a!r}: {b!r}" for a, b in pairs.items())
+    shown += ", " * bool(shown and rest)
+    shown += ", ".join(f"{name!r}: …" for name in rest)
+    return f"{text}: decide by mapping={{{shown}}}" + " (likely)" * bool(pairs)
+
+
+def unmatched(
+  path: str, problems: Sequence[str], undecided: Sequence[Undecided]
+) -> CheckpointError:
+  """The error for variables that have no tensor, or may have several.
+
+  Args:
+    path: The checkpoint.
+    problems: What is wrong with variables.
+    undecided: What nothing proves.
+  """
+  listed = [*map(str, undecided), *problems[:MOST]]
+  error = misfit(path, listed, len(undecided) + len(problems))
+  if not undecided:
+    return error
+  return CheckpointError(
+    f"{error} (mapping={{here: there}}; --map HERE=THERE on the command line; "
+    "a MetaGraph, the '.meta' file, beside the checkpoint would be a proof)"
   )
 
 

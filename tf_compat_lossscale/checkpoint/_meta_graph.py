@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Iterator
 import os
 from typing import NamedTuple
 
+from tf_compat_lossscale.checkpoint import _dataflow
 from tf_compat_lossscale.checkpoint import _wire
 from tf_compat_lossscale.checkpoint import names
 
 _LARGEST = 32 << 20  # Bytes; beyond, looking takes longer than it is worth.
+_LARGEST_PROOF = 512 << 20
 
 
 class Facts(NamedTuple):
@@ -38,6 +42,103 @@ def read(path: str) -> Facts:
       return _facts(memoryview(file.read()))
   except (OSError, ValueError):
     return Facts()
+
+
+class MetaGraph(NamedTuple):
+  """The parts of a MetaGraph that prove whose its variables are.
+
+  Attributes:
+    graph_def: The encoded GraphDef.
+    saver: The name scope of its saver's ops; None if it has no saver.
+    full_names: Part of a partitioned variable -> the variable's name.
+  """
+
+  graph_def: memoryview
+  saver: str | None
+  full_names: dict[str, str]
+
+
+def load(path: str) -> MetaGraph | None:
+  """Loads a '.meta' file; a missing or damaged one proves nothing."""
+  try:
+    if os.path.getsize(path) > _LARGEST_PROOF:
+      return None
+    with open(path, "rb") as file:
+      fields = list(_wire.fields(file.read()))
+    graph_def = saver = None
+    full_names: dict[str, str] = {}
+    for tag, value in fields:
+      if tag == 2:
+        graph_def = _wire.part(value)
+      elif tag == 3:
+        saver = _saver_scope(_wire.part(value))
+      elif tag == 4:
+        full_names.update(_full_names(_wire.part(value)))
+  except (OSError, ValueError, KeyError):
+    return None
+  return MetaGraph(graph_def, saver, full_names) if graph_def else None
+
+
+def _saver_scope(saver: memoryview) -> str | None:
+  for tag, value in _wire.fields(saver):
+    if tag == 3:  # The op that restores all.
+      return names.split_scope(_wire.text(value))[0]
+  return None
+
+
+def _full_names(entry: memoryview) -> Iterator[tuple[str, str]]:
+  """Yields the parts of partitioned variables in an entry of collections."""
+  pair = dict(_wire.fields(entry))
+  if _wire.text(pair[1]) not in ("variables", "trainable_variables"):
+    return
+  for kind, items in _wire.fields(_wire.part(pair[2])):
+    if kind != 2:  # Only a list of bytes holds encoded variables.
+      continue
+    for _, item in _wire.fields(_wire.part(items)):
+      variable = dict(_wire.fields(_wire.part(item)))
+      if 1 in variable and 4 in variable:
+        part = dict(_wire.fields(_wire.part(variable[4])))
+        name = _wire.text(variable[1]).partition(":")[0]
+        if 1 in part:
+          yield name, _wire.text(part[1])
+
+
+def saved_keys(
+  nodes: Iterable[_dataflow.NodeDef], scope: str
+) -> dict[str, set[str]] | None:
+  """Finds out under which keys a saver of a graph saves its variables.
+
+  Args:
+    nodes: The graph's ops.
+    scope: The name scope of the saver's ops.
+
+  Returns:
+    Op -> the keys under which its value is saved: of each variable, or of
+    whatever else is saved. None if the graph does not tell.
+  """
+  known = {node.name: node for node in nodes}
+  keys: dict[str, set[str]] = {}
+  found = False
+  for node in known.values():
+    if node.op != "SaveV2" or not node.name.startswith(scope):
+      continue
+    value = _dataflow.attribute(known[node.inputs[1]], "value")
+    if 8 not in value:
+      return None
+    texts = [
+      _wire.text(text)
+      for tag, text in _wire.fields(_wire.part(value[8]))
+      if tag == 8
+    ]
+    if len(texts) != len(node.inputs) - 3:
+      return None
+    found = True
+    for key, tensor in zip(texts, node.inputs[3:]):
+      op = known[tensor.partition(":")[0]]
+      while op.op in ("Identity", "ReadVariableOp") and op.inputs:
+        op = known[op.inputs[0].partition(":")[0]]
+      keys.setdefault(op.name, set()).add(key)
+  return keys if found else None
 
 
 def saved_model_release(folder: str) -> str | None:

@@ -94,8 +94,8 @@ def _step_in_path(path: str) -> int | None:
 def _of_names(bundle: Bundle, meta: _meta_graph.Facts) -> dict[str, Any]:
   """What the names of variables show."""
   tensors = {name: bundle.tensor(name) for name in bundle.names}
-  found = names.loss_scales(tensors)
-  powers = [name for name in tensors if names.is_power(name)]
+  found = names.loss_scales(tensors).known
+  powers = [name for name in tensors if names.is_power(name, tensors[name])]
   conds = {names.innermost_cond(name) for name in powers} - {None}
   api: str | None = None
   if found:

@@ -31,7 +31,7 @@ def value(source: Source) -> float | int:
 
 def found_in(variables: Mapping[str, Source]) -> list[names.State]:
   """The loss scales among variables."""
-  return names.loss_scales({n: s.tensor for n, s in variables.items()})
+  return names.loss_scales({n: s.tensor for n, s in variables.items()}).known
 
 
 def scale_of(

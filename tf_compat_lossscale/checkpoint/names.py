@@ -10,6 +10,7 @@ tf.contrib `loss_scale` (float32), `good_steps` and `bad_steps` (int32).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -31,6 +32,9 @@ LAYOUTS: dict[str, dict[str, Tensor]] = {
     "bad_steps": Tensor("int32", ()),
   },
 }
+INTEGERS = {
+  f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+} | {"bool", "string"}
 _COND = re.compile(r"cond(?:_(\d+))?")
 _NUMBERED = re.compile(r"(.*?)(?:_(\d+))?")
 _POWER = re.compile(r"beta\d_power(?:_\d+)?")
@@ -76,36 +80,85 @@ def split_number(name: str) -> tuple[str, int]:
   return match[1], int(match[2] or 0)
 
 
+def base(name: str) -> str:
+  """A name without its scope and number."""
+  return split_number(split_scope(name)[1])[0]
+
+
 def numbered(name: str, number: int) -> str:
   """The opposite of `split_number`."""
   return f"{name}_{number}" if number else name
 
 
-def loss_scales(tensors: Mapping[str, Tensor]) -> list[State]:
+def is_like_scale(name: str, tensor: Tensor) -> bool:
+  """Returns whether a variable could be a loss scale's, by name and dtype."""
+  last = base(name)
+  return any(layout.get(last) == tensor for layout in LAYOUTS.values())
+
+
+def is_special(name: str, tensor: Tensor) -> bool:
+  """Returns whether a name depends on more than the model, as it seems.
+
+  Those of Adam's powers and of loss scales depend on the control flow, and on
+  which optimizers have a loss scale.
+  """
+  return is_power(name, tensor) or is_like_scale(name, tensor)
+
+
+class Scales(NamedTuple):
+  """The loss scales among variables.
+
+  Attributes:
+    known: The loss scales, by scope and number.
+    unclear: The variables that could be a loss scale's, but not all of them
+      are.
+  """
+
+  known: list[State]
+  unclear: set[str]
+
+
+def loss_scales(
+  tensors: Mapping[str, Tensor],
+  proven: Iterable[State] = (),
+  others: Collection[str] = (),
+) -> Scales:
   """Finds the loss scales among a Saver's variables.
 
   Several in a scope are numbered: those of one API belong together in the
-  order of their numbers.
+  order of their numbers. If a scope has more of one kind than of another, then
+  a variable of the user's is called like a loss scale's.
 
   Args:
     tensors: Name -> dtype and shape.
-
-  Returns:
-    The loss scales, by scope and number.
+    proven: The loss scales that are known by more than their names.
+    others: The variables that are known to be no loss scale's.
   """
+  states = [s for s in proven if set(s.names) <= set(tensors)]
+  known = {name for state in states for name in state.names}
   found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
   for name, tensor in tensors.items():
     scope, last = split_scope(name)
-    base, number = split_number(last)
+    first, number = split_number(last)
     for api, layout in LAYOUTS.items():
-      if layout.get(base) == tensor:
-        found.setdefault((scope, api, base), []).append((number, name))
-  states = []
-  for scope, api in sorted({key[:2] for key in found}):
-    lists = [sorted(found.get((scope, api, base), [])) for base in LAYOUTS[api]]
-    for names in zip(*lists):
-      states.append(State(api, scope, tuple(name for _, name in names)))
-  return states
+      if layout.get(first) == tensor and name not in {*known, *others}:
+        found.setdefault((scope, api, first), []).append((number, name))
+  unclear: set[str] = set()
+  for scope, api in {key[:2] for key in found}:
+    lists = [sorted(found.get((scope, api, b), [])) for b in LAYOUTS[api]]
+    sizes = set(map(len, lists))
+    if len(sizes) == 1:
+      for names in zip(*lists):
+        states.append(State(api, scope, tuple(name for _, name in names)))
+    elif 0 not in sizes:
+      unclear.update(name for names in lists for _, name in names)
+  order = {name: i for i, name in enumerate(tensors)}
+
+  def key(state: State) -> tuple[str, str, int, int]:
+    number = split_number(state.names[0])[1]
+    return (state.scope, state.api, number, order[state.names[0]])
+
+  return Scales(sorted(states, key=key), unclear)
 
 
 def without_conds(name: str) -> str:
@@ -123,8 +176,15 @@ def innermost_cond(name: str) -> int | None:
   return numbers[-1] if numbers else None
 
 
-def is_power(name: str) -> bool:
-  """Whether that is one of Adam's powers, or of its like."""
+def is_power(name: str, tensor: Tensor | None = None) -> bool:
+  """Returns whether that is one of Adam's powers, or of its like, by its name.
+
+  Args:
+    name: The variable's name.
+    tensor: Its dtype and shape, if known: powers are scalars, and no integers.
+  """
+  if tensor is not None and (tensor.shape or tensor.dtype in INTEGERS):
+    return False
   return bool(_POWER.fullmatch(split_scope(name)[1]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import os
 from typing import Any
@@ -16,6 +17,7 @@ from tf_compat_lossscale.checkpoint import _restoring_models
 from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import description as kinds
+from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
@@ -29,6 +31,8 @@ from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Source
 
 WHAT = ("all", "weights", "all_but_optimizer")
+_NOT_ASKED = "it is not among the variables to restore"
+MISSING = ("error", "initialize")
 
 
 def restore(
@@ -38,12 +42,16 @@ def restore(
   *,
   variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None = None,
   what: str = "all",
+  mapping: Mapping[str, str | None] | None = None,
+  missing: str = "error",
 ) -> Report:
   """Restores a checkpoint, by name or by object, whichever it is.
 
   What differs between generations is bridged: names that depend on control
   flow or API, the state of a loss scale of another API, an optimizer that was
-  not wrapped then or is not now. A loss scale of which the checkpoint has
+  not wrapped then or is not now. Each bridge has a proof: the graph here and
+  the MetaGraph or the object graph there show the same variables to depend on
+  it, or it is the only candidate. A loss scale of which the checkpoint has
   nothing starts anew. The report says all of that.
 
   By name, no op is added to the graph, so that it may be finalized.
@@ -62,15 +70,24 @@ def restore(
       optimizers, loss scales and the global step; or 'all_but_optimizer' to go
       on with another optimizer. The others are initialized. By name only: to
       restore some objects, give those alone.
+    mapping: Variable -> its name in the checkpoint, where nothing proves which
+      of several it is; None to initialize it. By name only.
+    missing: 'error', or 'initialize' to initialize variables that the
+      checkpoint has not, instead of an error.
 
   Returns:
     What came from where.
 
   Raises:
-    CheckpointError: The checkpoint is missing or damaged, or something is
-      neither found in it nor bridged. Nothing is assigned then.
+    CheckpointError: The checkpoint is missing or damaged, something is neither
+      found in it nor bridged, or nothing proves which of several variables it
+      is. Nothing is assigned then.
     ValueError: An argument is none of those.
   """
+  if missing not in MISSING:
+    raise ValueError(
+      f"missing must be one of {', '.join(MISSING)}, but got {missing!r}."
+    )
   if what not in WHAT:
     raise ValueError(
       f"what must be one of {', '.join(WHAT)}, but got {what!r}."
@@ -86,6 +103,10 @@ def restore(
         f"what={what!r} is for variables by name; to restore some objects, "
         "give those alone."
       )
+    if mapping is not None:
+      raise ValueError(
+        "mapping is for variables by name; objects are found by their paths."
+      )
     return _restoring_objects.restore(session, bundle, objects)
   if variables is None:
     if session is not None:
@@ -99,7 +120,8 @@ def restore(
         "restore(None, …) needs the objects or the variables to restore."
       )
   targets = Targets(variables)
-  return carry_out(session, bundle, targets, *plan(bundle, targets, what))
+  planned = plan(session, bundle, targets, what, mapping, missing)
+  return carry_out(session, bundle, targets, *planned)
 
 
 class Targets:
@@ -150,13 +172,47 @@ def _parts(value: Any) -> list[Any]:
 
 
 def plan(
-  bundle: Bundle, targets: Targets, what: str = "all"
+  session: tf.compat.v1.Session | None,
+  bundle: Bundle,
+  targets: Targets,
+  what: str = "all",
+  mapping: Mapping[str, str | None] | None = None,
+  missing: str = "error",
 ) -> tuple[matching.Match, layouts.Variables]:
   """Which tensor each variable is to get, and all that there are."""
   variables = _object_layouts.by_name(bundle)
-  excused = _excused(targets, what)
-  found = matching.match(targets.tensors, variables, excused, bundle.prefix)
+  here = matching.Side(
+    targets.tensors, lambda: session and _evidence_of(session, targets)
+  )
+  there = matching.Side(
+    {name: source.tensor for name, source in variables.items()},
+    lambda: evidence.of_checkpoint(bundle),
+  )
+  found = matching.match(
+    here,
+    there,
+    variables,
+    bundle.prefix,
+    excused=_excused(targets, what),
+    mapping=mapping,
+    missing=missing,
+  )
   return found, variables
+
+
+def _evidence_of(
+  session: tf.compat.v1.Session, targets: Targets
+) -> evidence.Evidence | None:
+  """What the session's graph proves of variables."""
+  keys: dict[str, list[str]] = {}
+  for name, parts in targets.parts.items():
+    for part in parts:
+      keys.setdefault(part.name.split(":")[0], []).append(name)
+  try:
+    graph_def = session.graph.as_graph_def().SerializeToString()
+  except ValueError:
+    return None  # More than protocol buffers can hold.
+  return evidence.of_graph(graph_def, keys)
 
 
 def carry_out(
@@ -186,9 +242,10 @@ def carry_out(
   used = set(origins.values())
   return Report(
     bundle.prefix,
-    restored={n: key for n, key in origins.items() if n == key},
-    bridged={n: key for n, key in origins.items() if n != key},
+    restored={n: key for n, key in origins.items() if n not in found.proofs},
+    bridged={n: origins[n] for n in found.proofs},
     initialized=found.initialized,
+    kept=dict.fromkeys(_others(session, targets), _NOT_ASKED),
     unused=tuple(
       sorted(
         matching.origin(source)
@@ -196,7 +253,22 @@ def carry_out(
         if matching.origin(source) not in used
       )
     ),
+    proofs=found.proofs,
   )
+
+
+def _others(
+  session: tf.compat.v1.Session | None, targets: Targets
+) -> Iterator[str]:
+  """Yields the graph's variables that are not to be restored."""
+  if session is None:
+    return
+  known = {v.name for parts in targets.parts.values() for v in parts}
+  for variable in session.graph.get_collection(
+    tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
+  ):
+    if variable.name not in known:
+      yield variable.name.split(":")[0]
 
 
 def _excused(targets: Targets, what: str) -> dict[str, str]:
@@ -213,7 +285,7 @@ def _excused(targets: Targets, what: str) -> dict[str, str]:
   why = f"what={what!r}"
   excused = dict.fromkeys(own, why)
   if what == "weights":
-    for state in names.loss_scales(targets.tensors):
+    for state in names.loss_scales(targets.tensors).known:
       excused.update(dict.fromkeys(state.names, why))
     for name in targets.tensors:
       if names.split_scope(name)[1] == "global_step":

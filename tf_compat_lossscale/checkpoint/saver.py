@@ -56,7 +56,7 @@ class Saver(tf.compat.v1.train.Saver):
     bundle = Bundle(paths.find(os.fspath(save_path)).path)
     variables, others = self._saved(sess.graph)
     targets = restoring.Targets(variables)
-    planned = found, _ = restoring.plan(bundle, targets)
+    planned = found, _ = restoring.plan(sess, bundle, targets)
     if found.exact:
       super().restore(sess, bundle.prefix)
       return
@@ -67,7 +67,7 @@ class Saver(tf.compat.v1.train.Saver):
         "first (tf-lossscale convert)"
       )
     self.last_report = restoring.carry_out(sess, bundle, targets, *planned)
-    logging.info("%s", self.last_report)
+    logging.info("%s", self.last_report.summary)
 
   def _saved(self, graph: tf.Graph) -> tuple[Any, list[str]]:
     """What it saves: the variables, and the names of what is none."""
