@@ -181,9 +181,25 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     "from variables by name",
   )
   parser.add_argument(
+    "--map",
+    action="append",
+    default=[],
+    type=_pair,
+    metavar="HERE=THERE",
+    help="the variable HERE of DST is THERE of SRC, where nothing proves which "
+    "of several it is; may be given several times",
+  )
+  parser.add_argument(
     "--overwrite", action="store_true", help="replace DST if it exists"
   )
   parser.set_defaults(function=_convert)
+
+
+def _pair(text: str) -> tuple[str, str]:
+  here, equals, there = text.partition("=")
+  if not here or not equals or not there:
+    raise argparse.ArgumentTypeError(f"{text!r} is not of the form HERE=THERE")
+  return here, there
 
 
 def _names_program(word: str) -> bool:
@@ -237,6 +253,7 @@ def _convert(arguments: argparse.Namespace) -> int:
         set_loss_scale=arguments.set_loss_scale,
         reset=arguments.reset,
         template=arguments.template,
+        mapping=_mapping(arguments.map),
         overwrite=arguments.overwrite,
         progress=progress,
       )
@@ -251,6 +268,14 @@ def _convert(arguments: argparse.Namespace) -> int:
     if names:
       print(f"{what}: {', '.join(names)}")
   return 0
+
+
+def _mapping(pairs: list[tuple[str, str]]) -> dict[str, str]:
+  mapping: dict[str, str] = {}
+  for here, there in pairs:
+    if mapping.setdefault(here, there) != there:
+      raise _Mistake(f"--map names {here} twice: {mapping[here]} and {there}")
+  return mapping
 
 
 def _line(error: Exception) -> str:

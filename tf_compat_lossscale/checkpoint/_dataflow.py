@@ -226,12 +226,15 @@ class Flow:
     branches = [
       [self._add(_JOIN, where) for _ in node.inputs[1:]] for _ in functions
     ]
-    results = [
-      self._body(name, entries, (*predicates, predicate), where or node.name)
-      for name, entries in zip(functions, branches)
-    ]
+    inside = where or node.name
     joined = [
-      self._add(_JOIN, where, [*values, predicate]) for values in zip(*results)
+      self._add(_JOIN, where, [*values, predicate])
+      for values in zip(
+        *(
+          self._body(name, entries, (*predicates, predicate), inside)
+          for name, entries in zip(functions, branches)
+        )
+      )
     ]
     return [[predicate], *map(list, zip(*branches))], joined or [predicate]
 

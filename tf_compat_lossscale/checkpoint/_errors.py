@@ -56,8 +56,12 @@ class Undecided:
     rest = [name for name in self.here if name not in pairs]
     shown = ", ".join(f"{a!r}: {b!r}" for a, b in pairs.items())
     shown += ", " * bool(shown and rest)
-    shown += ", ".join(f"{name!r}: …" for name in rest)
-    return f"{text}: decide by mapping={{{shown}}}" + " (likely)" * bool(pairs)
+    shown += ", ".join(f"{name!r}: ..." for name in rest)
+    return (
+      f"{text}: decide by mapping={{{shown}}}{' (likely)' * bool(pairs)}, on "
+      "the command line by --map HERE=THERE; the MetaGraph (the '.meta' file) "
+      "beside the checkpoint would be a proof"
+    )
 
 
 def unmatched(
@@ -71,12 +75,19 @@ def unmatched(
     undecided: What nothing proves.
   """
   listed = [*map(str, undecided), *problems[:MOST]]
-  error = misfit(path, listed, len(undecided) + len(problems))
-  if not undecided:
-    return error
+  return misfit(path, listed, len(undecided) + len(problems))
+
+
+def unnamed(path: str, what: str, undecided: Undecided) -> CheckpointError:
+  """The error for a conversion in which nothing proves a variable's new name.
+
+  Args:
+    path: The checkpoint.
+    what: What would have to be known.
+    undecided: The new names, and the variables.
+  """
   return CheckpointError(
-    f"{error} (mapping={{here: there}}; --map HERE=THERE on the command line; "
-    "a MetaGraph, the '.meta' file, beside the checkpoint would be a proof)"
+    f"{path}: nothing was written, since nothing proves {what}: {undecided}"
   )
 
 

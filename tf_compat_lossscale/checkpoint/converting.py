@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import concurrent.futures
 import dataclasses
 import os
@@ -10,8 +11,10 @@ import threading
 
 from tf_compat_lossscale import _arguments
 from tf_compat_lossscale.checkpoint import _object_layouts
+from tf_compat_lossscale.checkpoint import _renaming
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import description as kinds
+from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
@@ -53,6 +56,7 @@ def convert(
   set_loss_scale: float | None = None,
   reset: bool = False,
   template: str | os.PathLike[str] | None = None,
+  mapping: Mapping[str, str] | None = None,
   overwrite: bool = False,
   progress: Callable[[int], _Progress] | None = None,
 ) -> Conversion:
@@ -73,6 +77,8 @@ def convert(
     reset: As `set_loss_scale=32768`, where DynamicLossScale starts.
     template: An object-based checkpoint of the same model, for 'object' and
       'keras2' from variables by name: the graph of its objects is taken.
+    mapping: New name -> name in the source, where nothing proves which of
+      several it is.
     overwrite: Whether the destination may be replaced.
     progress: Called with the number of bytes to come; returns what is called
       with the number of bytes each time some were read or written.
@@ -99,7 +105,7 @@ def convert(
     )
   bundle = Bundle(found.path)
   try:
-    sources, changed = _plan(bundle, to, scale, template)
+    sources, changed = _plan(bundle, to, scale, template, mapping or {})
   except ValueError as error:
     if isinstance(error, CheckpointError):
       raise
@@ -146,6 +152,7 @@ def _plan(
   to: str,
   scale: float | None,
   template: str | os.PathLike[str] | None,
+  mapping: Mapping[str, str],
 ) -> tuple[layouts.Variables, list[str]]:
   """What the new checkpoint is made of, and what was set in it."""
   objects = OBJECT_GRAPH in bundle
@@ -158,6 +165,8 @@ def _plan(
       "of the same model"
     )
   if objects and template is None and to in ("object", "keras2", "fp32"):
+    if mapping:
+      raise CheckpointError(f"{bundle.prefix}: {to} keeps names; map nothing")
     if to == "object":
       sources = _object_layouts.copied(bundle)
     elif to == "keras2":
@@ -166,23 +175,49 @@ def _plan(
       sources = _object_layouts.without_scale(bundle)
     return sources, _set_in_objects(sources, bundle, scale, to)
   variables = _object_layouts.by_name(bundle)
-  changed = _set_scales(variables, scale)
+  side = matching.Side(
+    {name: source.tensor for name, source in variables.items()},
+    lambda: evidence.of_checkpoint(bundle),
+  )
+  changed = _set_scales(variables, side, scale, bundle.prefix)
   if template is not None:
     model = Bundle(paths.find(os.fspath(template)).path)
     return _object_layouts.onto(variables, model, to == "keras2"), changed
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
-  return layouts.with_names(variables, api, flow), changed
+  return _renaming.with_names(
+    variables, side, api, flow, bundle.prefix, mapping
+  ), changed
 
 
-def _set_scales(variables: layouts.Variables, scale: float | None) -> list[str]:
+def _set_scales(
+  variables: layouts.Variables,
+  side: matching.Side,
+  scale: float | None,
+  path: str,
+) -> list[str]:
   """Sets every loss scale; adds one if there is none."""
   if scale is None:
     return []
-  states = layouts.found_in(variables)
+  if side.scales.unclear:
+    side.look([n for n, t in side.tensors.items() if names.is_special(n, t)])
+  states, unclear = side.scales
+  if unclear:
+    raise CheckpointError(
+      f"{path}: nothing proves which of {', '.join(sorted(unclear))} are a "
+      "loss scale's, since there are more of one kind than of another: put the "
+      "MetaGraph, the '.meta' file, beside it"
+    )
   if not states:
     base = tuple(names.LAYOUTS[names.COMPAT])
     states = [names.State(names.COMPAT, "", base)]
+    taken = sorted(set(base) & set(variables))
+    if taken:
+      raise CheckpointError(
+        f"{path}: it has no loss scale, and none can be added: the model has a "
+        f"variable of its own that is called {taken[0]}"
+      )
+    side.tensors |= names.LAYOUTS[names.COMPAT]
   changed: list[str] = []
   for state in states:
     variables.update(zip(state.names, layouts.anew(scale, state.api)))

@@ -44,12 +44,12 @@ class Evidence(Protocol):
 
   @property
   def order(self) -> list[str]:
-    """The names of all variables, in the order of their creation."""
+    """The names of variables, in the order of their creation, if known."""
 
   def is_in_cond(self, name: str) -> bool:
     """Returns whether a variable was created in a cond of TensorFlow 1."""
 
-  def owners(self, names: Collection[str]) -> Owners:
+  def owners(self, asked: Collection[str]) -> Owners:
     """Finds out what some variables are for."""
 
 
@@ -86,10 +86,10 @@ class GraphEvidence:
         return True
     return False
 
-  def owners(self, names: Collection[str]) -> Owners:
+  def owners(self, asked: Collection[str]) -> Owners:
     """Finds out what some variables are for."""
     found = self._flow.dependents(
-      [v for name in names for v in self._variables.get(name, ())]
+      [v for name in asked for v in self._variables.get(name, ())]
     )
 
     def keys_of(variables: Iterable[str]) -> frozenset[str]:
@@ -99,7 +99,7 @@ class GraphEvidence:
       name: keys_of(
         dependent for v in self._variables[name] for dependent in found.of[v]
       )
-      for name in names
+      for name in asked
       if name in self._variables
     }
     return Owners(
@@ -140,15 +140,15 @@ class ObjectEvidence:
 
   @property
   def order(self) -> list[str]:
-    """The names of all variables, in no order that means anything."""
-    return [a.full_name for _, a in self._graph.attributes() if a.full_name]
+    """Nothing: an object graph does not tell which variable is older."""
+    return []
 
   def is_in_cond(self, name: str) -> bool:
     """Returns False: an object graph has no conds."""
     del name
     return False
 
-  def owners(self, names: Collection[str]) -> Owners:
+  def owners(self, asked: Collection[str]) -> Owners:
     """Finds out what some variables are for."""
     result = Owners()
     scales: list[names.State] = []
@@ -172,7 +172,7 @@ class ObjectEvidence:
         own += self._names(scale.children.values())
         scales += self._scale(scale.children)
       for name in own:
-        if name in names:
+        if name in asked:
           known = result.serves.get(name, frozenset())
           result.serves[name] = known | served
     return dataclasses.replace(

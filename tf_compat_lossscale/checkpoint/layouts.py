@@ -6,7 +6,6 @@ names to where their tensors come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 
@@ -74,112 +73,6 @@ def anew(loss_scale: float, api: str) -> list[Source]:
     Literal(first.dtype, loss_scale),
     *(Literal(count.dtype, 0) for count in counts),
   ]
-
-
-def with_names(
-  variables: Mapping[str, Source], api: str | None, control_flow: str
-) -> Variables:
-  """Variables as a Saver has them in another API or control flow.
-
-  Args:
-    variables: Saver's name -> the tensor.
-    api: COMPAT or CONTRIB; None for a model without loss scaling.
-    control_flow: 'v1' or 'v2'. In the latter, and without a dynamic loss
-      scale, an optimizer's own variables are not in a cond.
-
-  Returns:
-    The same, by other names.
-
-  Raises:
-    CheckpointError: Two variables would have one name.
-  """
-  states = found_in(variables)
-  theirs = {name for state in states for name in state.names}
-  contrib = {state.api for state in states} == {names.CONTRIB}
-  if states and api and control_flow == "v1":
-    shift = (api == names.CONTRIB) - contrib
-    rename = _into_conds(variables, api, -shift)
-  else:
-    rename = _out_of_conds(variables)
-  result: Variables = {}
-  for name, source in variables.items():
-    if name not in theirs:
-      _add(result, rename(name), source)
-  if api:
-    counts: dict[str, int] = {}
-    for state in states:
-      number = counts.get(state.scope, 0)
-      counts[state.scope] = number + 1
-      for base, source in zip(
-        names.LAYOUTS[api], scale_of(variables, state, api)
-      ):
-        _add(result, state.scope + names.numbered(base, number), source)
-  return result
-
-
-def _add(variables: Variables, name: str, source: Source) -> None:
-  if name in variables:
-    raise CheckpointError(
-      f"two variables would be called {name}: this layout cannot hold both"
-    )
-  variables[name] = source
-
-
-def _into_conds(
-  variables: Iterable[str], api: str, shift: int
-) -> Callable[[str], str]:
-  """How variables are called that are made in the conds of an API.
-
-  An optimizer takes two conds. `compat.v1` applies gradients in the second of
-  them, tf.contrib in the first.
-
-  Args:
-    variables: The names of all.
-    api: COMPAT or CONTRIB.
-    shift: What is added to the number of a cond that is there already.
-  """
-  first = 1 if api == names.COMPAT else 0
-  plain = names.families(
-    name
-    for name in variables
-    if names.is_power(name) and names.innermost_cond(name) is None
-  )
-
-  def rename(name: str) -> str:
-    scope, last = names.split_scope(name)
-    number = names.innermost_cond(name)
-    if number is not None:
-      return _with_cond(name, max(0, number + shift))
-    if not names.is_power(name):
-      return name
-    order = plain[names.family(name)].index(name)
-    cond = names.numbered("cond", 2 * order + first)
-    return f"{scope}{cond}/{names.split_number(last)[0]}"
-
-  return rename
-
-
-def _with_cond(name: str, number: int) -> str:
-  parts = name.split("/")
-  for i in range(len(parts) - 2, -1, -1):
-    if names.innermost_cond(parts[i] + "/") is not None:
-      parts[i] = names.numbered("cond", number)
-      break
-  return "/".join(parts)
-
-
-def _out_of_conds(variables: Iterable[str]) -> Callable[[str], str]:
-  """How variables are called that are made in no cond."""
-  families = names.families(filter(names.is_power, variables))
-
-  def rename(name: str) -> str:
-    if not names.is_power(name):
-      return names.without_conds(name)
-    family = names.family(name)
-    order = families[family].index(name)
-    return family.scope + names.numbered(family.base, order)
-
-  return rename
 
 
 def stored(pairs: Iterable[tuple[str, str]], bundle: Bundle) -> Variables:

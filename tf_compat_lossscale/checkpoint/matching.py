@@ -26,6 +26,8 @@ from tf_compat_lossscale.checkpoint.writing import Source
 
 _NO_SCALE = "the checkpoint has no loss scale for it"
 _NOT_THERE = "it is not in the checkpoint"
+_NOT_COUNTED = "the loss scale in the checkpoint does not count them"
+_CONVERTED = "of the loss scale of another API"
 _ASKED = "as the mapping says"
 _MAPPED = "the mapping says so"
 
@@ -78,7 +80,7 @@ class Side:
       find_evidence: Finds what proves whose the variables are. It is called
         when names do not decide.
     """
-    self.tensors = tensors
+    self.tensors = dict(tensors)
     self._find_evidence = find_evidence
     self._evidence: Evidence | None = None
     self._owners = Owners()
@@ -101,6 +103,16 @@ class Side:
   def is_in_cond(self, name: str) -> bool:
     """Returns whether a variable is known to be created in a cond."""
     return bool(self._evidence and self._evidence.is_in_cond(name))
+
+  def cond(self, name: str) -> str | None:
+    """Returns the cond of TensorFlow 2 that a variable is updated in."""
+    return self._owners.conds.get(name)
+
+  @property
+  def order(self) -> dict[str, int]:
+    """Variable -> its place in the order of their creation, if known."""
+    order = self._evidence.order if self._evidence else []
+    return {name: i for i, name in enumerate(order)}
 
   def serves(self, name: str) -> frozenset[str] | None:
     """Returns what depends on a variable; None if that is not known."""
@@ -264,8 +276,11 @@ class _Matcher:
     for name in other.names:
       self.given.pop(name, None)
     for name, source in zip(state.names, found):
+      if not origin(source):
+        self.excuse({name: _NOT_COUNTED})
+        continue
       same = origin(source) == name and not isinstance(source, Literal)
-      self.take(name, source, "" if same else proof)
+      self.take(name, source, "" if same else proof or _CONVERTED)
 
   def match_powers(self) -> None:
     """Gives optimizers' powers theirs."""

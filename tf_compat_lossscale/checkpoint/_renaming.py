@@ -1,0 +1,292 @@
+"""What variables are called in another API or control flow.
+
+What an optimizer creates while it applies gradients is named by the cond in
+which it does so, and numbered in the order of creation:
+
+```
+                    TensorFlow 1's control flow      TensorFlow 2's
+compat.v1           s/cond_1/beta1_power             beta1_power
+tf.contrib          s/cond/beta1_power               beta1_power
+without loss scale  s/beta1_power                    s/beta1_power
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from typing import NoReturn
+
+from tf_compat_lossscale.checkpoint import _errors
+from tf_compat_lossscale.checkpoint import layouts
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint._errors import CheckpointError
+from tf_compat_lossscale.checkpoint.matching import Side
+from tf_compat_lossscale.checkpoint.writing import Source
+
+_FIRST = {names.COMPAT: 1, names.CONTRIB: 0}  # The cond that they apply in.
+
+
+class _Place(NamedTuple):
+  """Where an optimizer creates a variable.
+
+  Attributes:
+    scope: The scope in which gradients are applied, with its slash.
+    cond: The number of the cond; None if there is none.
+    is_wrapped: Whether the optimizer has a loss scale that may skip steps;
+      None if that is not known.
+  """
+
+  scope: str
+  cond: int | None
+  is_wrapped: bool | None
+
+
+class _Renaming:
+  """Gives variables their names in another layout, one kind after the other."""
+
+  def __init__(
+    self, side: Side, variables: layouts.Variables, path: str
+  ) -> None:
+    self.side, self.path = side, path
+    self.variables = variables
+    self.result: layouts.Variables = {}
+    self.left = dict.fromkeys(variables)
+    self.states, self.unclear = side.scales
+
+  def add(self, new: str, old: str, source: Source | None = None) -> None:
+    """Gives a variable its name."""
+    if new in self.result:
+      raise CheckpointError(
+        f"{self.path}: two variables would be called {new}: this layout cannot "
+        "hold both"
+      )
+    self.result[new] = source or self.variables[old]
+    self.left.pop(old, None)
+
+  def map(self, mapping: Mapping[str, str | None]) -> None:
+    """Gives the names that the caller decided on."""
+    for new, old in mapping.items():
+      if old is None or old not in self.left:
+        near = _errors.nearest(str(old), self.variables)
+        raise CheckpointError(
+          f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
+          "not in it, or mapped twice"
+        )
+      self.add(new, old)
+
+  def rename_scales(self, api: str | None) -> None:
+    """Gives loss scales their names in an API; None leaves them out."""
+    layout = names.LAYOUTS.get(api or "", {})
+    if api is None or any(names.base(n) not in layout for n in self.unclear):
+      unclear = [name for name in self.unclear if name in self.left]
+      if unclear:
+        self._give_up(unclear, unclear, "which of them are a loss scale's")
+    for scope in {state.scope for state in self.states}:
+      states = [
+        s for s in self.states if s.scope == scope and s.names[0] in self.left
+      ]
+      if api is None:
+        for name in [name for state in states for name in state.names]:
+          self.left.pop(name, None)
+      elif any(state.api != api for state in states):
+        self._rename_scope(scope, states, api)
+
+  def _rename_scope(
+    self, scope: str, states: list[names.State], api: str
+  ) -> None:
+    """Gives the loss scales of a scope their names."""
+    known = {name for state in states for name in state.names}
+    others = [
+      name
+      for name, source in self.variables.items()
+      if names.split_scope(name)[0] == scope
+      and name not in known
+      and names.base(name) in names.LAYOUTS[api]
+    ]
+    apis = {state.api for state in states}
+    order = self.side.order
+    if len(apis) > 1 and order:
+      states = sorted(states, key=lambda state: order[state.names[0]])
+    elif len(apis) > 1 or others:
+      self._give_up(
+        [
+          scope + names.numbered(base, i)
+          for i in range(len(states))
+          for base in names.LAYOUTS[api]
+        ],
+        [*known, *others],
+        "how these are numbered",
+      )
+    if others:
+      self._give_up(others, [*known, *others], "how these are numbered")
+    for number, state in enumerate(states):
+      found = layouts.scale_of(self.variables, state, api)
+      for name in state.names:
+        self.left.pop(name, None)
+      for base, source in zip(names.LAYOUTS[api], found):
+        new = scope + names.numbered(base, number)
+        self.add(new, state.names[0], source)
+
+  def rename_own(self, api: str | None, control_flow: str) -> None:
+    """Gives variables that optimizers create the names that they have there.
+
+    Args:
+      api: COMPAT or CONTRIB; None without a loss scale.
+      control_flow: 'v1' or 'v2'.
+    """
+    places = self._places()
+    stems: dict[str, list[tuple[str, str]]] = {}
+    for name, place in places.items():
+      last = names.split_scope(name)[1]
+      base = names.split_number(last)[0] if names.is_power(name) else last
+      stem = self._stem(name, place, api, control_flow)
+      stems.setdefault(stem + base, []).append((name, base))
+    for stem, members in stems.items():
+      found = [name for name, _ in members]
+      if all(names.split_number(name)[0] == stem for name in found):
+        for name in found:
+          self.add(name, name)
+        continue
+      for number, name in enumerate(self._in_order(found, places, stem)):
+        self.add(names.numbered(stem, number), name)
+
+  def _places(self) -> dict[str, _Place]:
+    """Where optimizers create their own variables: powers, and the like."""
+    powers = [
+      n for n in self.left if names.is_power(n, self.variables[n].tensor)
+    ]
+    scopes = {
+      names.split_scope(n)[0]
+      for n in powers
+      if names.innermost_cond(n) is not None
+    }
+    places = {}
+    for name in self.left:
+      scope = names.split_scope(name)[0]
+      power = name in powers
+      if self.side.has_evidence:
+        in_cond = self.side.is_in_cond(name)
+      else:
+        in_cond = scope in scopes
+      if not power and not in_cond:
+        continue
+      number = names.innermost_cond(name) if in_cond else None
+      cond = self.side.cond(name) if power and not in_cond else None
+      if cond is not None:
+        scope, last = names.split_scope(cond)
+        number = names.innermost_cond(f"{last}/")
+      wrapped: bool | None = number is not None or cond is not None
+      if not wrapped and not self.side.has_evidence and not scopes:
+        alone = len([n for n in powers if names.base(n) == names.base(name)])
+        wrapped = True if alone == len(self.states) == 1 else None
+        wrapped = wrapped if self.states or self.unclear else False
+      if in_cond:
+        scope = names.split_scope(names.without_conds(name))[0]
+      places[name] = _Place(scope, number, wrapped)
+    return places
+
+  def _stem(
+    self, name: str, place: _Place, api: str | None, control_flow: str
+  ) -> str:
+    """What stands before a variable's own name."""
+    scaled = bool(self.states or self.unclear)
+    if place.is_wrapped is None and (api is None or control_flow == "v2"):
+      return names.split_scope(name)[0]  # It has that name there, too.
+    if place.is_wrapped is None:
+      alike = names.in_order(
+        n for n in self.variables if names.base(n) == names.base(name)
+      )
+      self._give_up(alike, alike, "which optimizers have a loss scale")
+    if not place.is_wrapped:
+      return place.scope
+    if not scaled and api == names.CONTRIB and place.cond == 0:
+      return names.split_scope(name)[0]  # A fixed scale of tf.contrib.
+    if not scaled or api is None:
+      return place.scope
+    if control_flow == "v2":
+      return ""
+    number = _FIRST[api]
+    if place.cond is not None:
+      number = place.cond + number - _FIRST[self._api_of(name)]
+    cond = names.numbered("cond", max(0, number))
+    return f"{place.scope}{cond}/"
+
+  def _api_of(self, name: str) -> str:
+    """The API of the loss scale that an optimizer's variable goes with."""
+    apis = {state.api for state in self.states} or {names.COMPAT}
+    if len(apis) > 1:
+      serves = self.side.serves(name) or frozenset()
+      apis = {
+        state.api
+        for state in self.states
+        if name in (self.side.serves(state.names[0]) or ())
+        or serves & (self.side.serves(state.names[0]) or frozenset())
+      }
+    if len(apis) != 1:
+      self._give_up([name], [name], "of which API its loss scale is")
+    return apis.pop()
+
+  def _in_order(
+    self, found: list[str], places: Mapping[str, _Place], stem: str
+  ) -> list[str]:
+    """Variables in the order of their creation, which numbers them."""
+    if len(found) == 1:
+      return found
+    order = self.side.order
+    if order:
+      return sorted(found, key=lambda name: order[name])
+    scopes = {places[name].scope for name in found}
+    conds = [places[name].cond for name in found]
+    if len(scopes) > 1 or None in conds or len(set(conds)) < len(conds):
+      found = names.in_order(found)
+      new = [names.numbered(stem, i) for i in range(len(found))]
+      self._give_up(new, found, "in which order these were created")
+    return sorted(found, key=lambda name: places[name].cond or 0)
+
+  def _give_up(self, here: list[str], there: list[str], what: str) -> NoReturn:
+    undecided = _errors.Undecided(here, there, dict(zip(here, there)))
+    raise _errors.unnamed(self.path, what, undecided)
+
+
+def with_names(
+  variables: layouts.Variables,
+  side: Side,
+  api: str | None,
+  control_flow: str,
+  path: str,
+  mapping: Mapping[str, str | None] | None = None,
+) -> layouts.Variables:
+  """Variables as a Saver has them in another API or control flow.
+
+  What has the names of that layout already keeps them.
+
+  Args:
+    variables: Saver's name -> the tensor.
+    side: The same, with what is known of them.
+    api: COMPAT or CONTRIB; None for a model without loss scaling.
+    control_flow: 'v1' or 'v2'.
+    path: The checkpoint, for messages.
+    mapping: New name -> name, as the caller decided.
+
+  Returns:
+    New name -> the tensor.
+
+  Raises:
+    CheckpointError: Two variables would have one name, or nothing proves which
+      name is whose.
+  """
+  if not side.has_evidence:
+    side.look(
+      n
+      for n, source in variables.items()
+      if names.is_special(n, source.tensor)
+      or names.innermost_cond(n) is not None
+    )
+  renaming = _Renaming(side, variables, path)
+  renaming.map(mapping or {})
+  renaming.rename_scales(api)
+  renaming.rename_own(api, control_flow)
+  for name in list(renaming.left):
+    renaming.add(name, name)
+  return renaming.result
