@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Iterator
 import os
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from tf_compat_lossscale.checkpoint import _wire
 from tf_compat_lossscale.checkpoint import names
 
 _LARGEST = 32 << 20  # Bytes; beyond, looking takes longer than it is worth.
+_TRAINABLE = "trainable_variables"
 _LARGEST_PROOF = 512 << 20
 
 
@@ -51,11 +51,13 @@ class MetaGraph(NamedTuple):
     graph_def: The encoded GraphDef.
     saver: The name scope of its saver's ops; None if it has no saver.
     full_names: Part of a partitioned variable -> the variable's name.
+    trainable: The variables that are for training.
   """
 
   graph_def: memoryview
   saver: str | None
   full_names: dict[str, str]
+  trainable: frozenset[str]
 
 
 def load(path: str) -> MetaGraph | None:
@@ -67,16 +69,22 @@ def load(path: str) -> MetaGraph | None:
       fields = list(_wire.fields(file.read()))
     graph_def = saver = None
     full_names: dict[str, str] = {}
+    trainable: set[str] = set()
     for tag, value in fields:
       if tag == 2:
         graph_def = _wire.part(value)
       elif tag == 3:
         saver = _saver_scope(_wire.part(value))
       elif tag == 4:
-        full_names.update(_full_names(_wire.part(value)))
+        collection, variables = _variables(_wire.part(value))
+        full_names.update(variables)
+        if collection == _TRAINABLE:
+          trainable.update(variables)
   except (OSError, ValueError, KeyError):
     return None
-  return MetaGraph(graph_def, saver, full_names) if graph_def else None
+  if graph_def is None:
+    return None
+  return MetaGraph(graph_def, saver, full_names, frozenset(trainable))
 
 
 def _saver_scope(saver: memoryview) -> str | None:
@@ -86,21 +94,28 @@ def _saver_scope(saver: memoryview) -> str | None:
   return None
 
 
-def _full_names(entry: memoryview) -> Iterator[tuple[str, str]]:
-  """Yields the parts of partitioned variables in an entry of collections."""
+def _variables(entry: memoryview) -> tuple[str, dict[str, str]]:
+  """Reads an entry of the collections.
+
+  Returns:
+    Its key, and if it has variables: variable -> its name as a whole, if it is
+    a part of a partitioned one.
+  """
   pair = dict(_wire.fields(entry))
-  if _wire.text(pair[1]) not in ("variables", "trainable_variables"):
-    return
+  key = _wire.text(pair[1])
+  found: dict[str, str] = {}
+  if key not in ("variables", _TRAINABLE):
+    return key, found
   for kind, items in _wire.fields(_wire.part(pair[2])):
     if kind != 2:  # Only a list of bytes holds encoded variables.
       continue
     for _, item in _wire.fields(_wire.part(items)):
       variable = dict(_wire.fields(_wire.part(item)))
-      if 1 in variable and 4 in variable:
-        part = dict(_wire.fields(_wire.part(variable[4])))
+      if 1 in variable:
         name = _wire.text(variable[1]).partition(":")[0]
-        if 1 in part:
-          yield name, _wire.text(part[1])
+        part = dict(_wire.fields(_wire.part(variable.get(4, memoryview(b"")))))
+        found[name] = _wire.text(part[1]) if 1 in part else name
+  return key, found
 
 
 def saved_keys(

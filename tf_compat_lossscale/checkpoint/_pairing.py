@@ -93,7 +93,7 @@ def pair(
   result = Pairing({}, [], list(here), list(there))
   _pair_by_serves(result)
   _pair_by_scope(result)
-  _pair_the_only(result, keeps_scope and max(len(here), len(there)) > 1)
+  _pair_the_only(result, keeps_scope)
   for item in list(result.undecided):
     if not result.candidates(item):
       result.undecided.remove(item)

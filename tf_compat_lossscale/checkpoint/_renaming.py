@@ -21,7 +21,7 @@ from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
-from tf_compat_lossscale.checkpoint.matching import Side
+from tf_compat_lossscale.checkpoint.side import Side
 from tf_compat_lossscale.checkpoint.writing import Source
 
 _FIRST = {names.COMPAT: 1, names.CONTRIB: 0}  # The cond that they apply in.
@@ -144,7 +144,7 @@ class _Renaming:
       stems.setdefault(stem + base, []).append((name, base))
     for stem, members in stems.items():
       found = [name for name, _ in members]
-      if all(names.split_number(name)[0] == stem for name in found):
+      if set(found) == {n for n in places if names.split_number(n)[0] == stem}:
         for name in found:
           self.add(name, name)
         continue
@@ -165,10 +165,9 @@ class _Renaming:
     for name in self.left:
       scope = names.split_scope(name)[0]
       power = name in powers
-      if self.side.has_evidence:
-        in_cond = self.side.is_in_cond(name)
-      else:
-        in_cond = scope in scopes
+      in_cond = (
+        self.side.is_own(name) if self.side.has_evidence else scope in scopes
+      )
       if not power and not in_cond:
         continue
       number = names.innermost_cond(name) if in_cond else None
@@ -197,7 +196,12 @@ class _Renaming:
       alike = names.in_order(
         n for n in self.variables if names.base(n) == names.base(name)
       )
-      self._give_up(alike, alike, "which optimizers have a loss scale")
+      conds = range(_FIRST[api or names.COMPAT], 2 * len(alike) + 1, 2)
+      likely = [
+        f"{names.numbered('cond', i)}/{names.base(name)}"
+        for i, _ in zip(conds, alike)
+      ]
+      self._give_up(likely, alike, "which optimizers have a loss scale")
     if not place.is_wrapped:
       return place.scope
     if not scaled and api == names.CONTRIB and place.cond == 0:

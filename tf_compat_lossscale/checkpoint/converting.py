@@ -23,6 +23,7 @@ from tf_compat_lossscale.checkpoint import writing
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.side import Side
 
 LAYOUTS = ("saver", "saver-v2", "contrib", "object", "keras2", "fp32")
 _INITIAL = 2.0**15  # What DynamicLossScale starts from by default.
@@ -175,7 +176,7 @@ def _plan(
       sources = _object_layouts.without_scale(bundle)
     return sources, _set_in_objects(sources, bundle, scale, to)
   variables = _object_layouts.by_name(bundle)
-  side = matching.Side(
+  side = Side(
     {name: source.tensor for name, source in variables.items()},
     lambda: evidence.of_checkpoint(bundle),
   )
@@ -192,7 +193,7 @@ def _plan(
 
 def _set_scales(
   variables: layouts.Variables,
-  side: matching.Side,
+  side: Side,
   scale: float | None,
   path: str,
 ) -> list[str]:

@@ -28,6 +28,7 @@ class Owners:
     serves: Variable -> the variables whose updates depend on it. A variable of
       which nothing is known is left out.
     trained: The variables that are updated from the values of variables.
+    trainable: Those among them that are for training.
     scales: The loss scales that are known as such.
     conds: Variable -> the cond, under TensorFlow 2's control flow, in which it
       is updated.
@@ -35,6 +36,7 @@ class Owners:
 
   serves: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
   trained: frozenset[str] = frozenset()
+  trainable: frozenset[str] = frozenset()
   scales: tuple[names.State, ...] = ()
   conds: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -47,7 +49,7 @@ class Evidence(Protocol):
     """The names of variables, in the order of their creation, if known."""
 
   def is_in_cond(self, name: str) -> bool:
-    """Returns whether a variable was created in a cond of TensorFlow 1."""
+    """Returns whether an untrainable variable is called after a v1 cond."""
 
   def owners(self, asked: Collection[str]) -> Owners:
     """Finds out what some variables are for."""
@@ -57,14 +59,19 @@ class GraphEvidence:
   """What a TensorFlow graph proves."""
 
   def __init__(
-    self, flow: _dataflow.Flow, keys: Mapping[str, Iterable[str]]
+    self,
+    flow: _dataflow.Flow,
+    keys: Mapping[str, Iterable[str]],
+    trainable: Collection[str],
   ) -> None:
     """Takes the graph's data flow.
 
     Args:
       flow: The data flow.
       keys: Variable of the graph -> its names in the checkpoint.
+      trainable: The variables of the graph that are for training.
     """
+    self._trainable = trainable
     self._flow = flow
     self._keys = {name: tuple(keys.get(name, ())) for name in flow.variables}
     self._variables: dict[str, list[str]] = {}
@@ -78,11 +85,13 @@ class GraphEvidence:
     return [key for known in self._keys.values() for key in known]
 
   def is_in_cond(self, name: str) -> bool:
-    """Returns whether a variable was created in a cond of TensorFlow 1."""
+    """Returns whether an untrainable variable is called after a cond."""
     conds = self._flow.conds
     for variable in self._variables.get(name, ()):
       parts = variable.split("/")
-      if any("/".join(parts[:i]) in conds for i in range(1, len(parts))):
+      if variable not in self._trainable and any(
+        "/".join(parts[:i]) in conds for i in range(1, len(parts))
+      ):
         return True
     return False
 
@@ -105,6 +114,7 @@ class GraphEvidence:
     return Owners(
       serves,
       keys_of(found.trained),
+      keys_of(v for v in found.trained if v in self._trainable),
       tuple(_scales(serves)),
       {key: cond for v, cond in found.conds.items() for key in self._keys[v]},
     )
@@ -213,19 +223,25 @@ def of_checkpoint(bundle: Bundle) -> Evidence | None:
     name: {meta.full_names.get(name, name)} for name in flow.variables
   }
   known = {key for found in keys.values() for key in found}
-  return GraphEvidence(flow, keys) if known.issuperset(bundle.names) else None
+  if not known.issuperset(bundle.names):
+    return None
+  return GraphEvidence(flow, keys, meta.trainable)
 
 
 def of_graph(
-  graph_def: bytes, keys: Mapping[str, Iterable[str]]
+  graph_def: bytes,
+  keys: Mapping[str, Iterable[str]],
+  trainable: Collection[str],
 ) -> Evidence | None:
   """Returns what a graph proves of its variables.
 
   Args:
     graph_def: An encoded GraphDef.
     keys: Variable of the graph -> its names in the checkpoint.
+    trainable: The variables of the graph that are for training.
   """
   try:
-    return GraphEvidence(_dataflow.Flow(memoryview(graph_def)), keys)
+    flow = _dataflow.Flow(memoryview(graph_def))
+    return GraphEvidence(flow, keys, trainable)
   except ValueError:
     return None  # Too large: its names must do.

@@ -8,7 +8,6 @@ proof of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
@@ -17,10 +16,10 @@ from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import _pairing
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import side
 from tf_compat_lossscale.checkpoint._pairing import Item
 from tf_compat_lossscale.checkpoint.bundle import Tensor
-from tf_compat_lossscale.checkpoint.evidence import Evidence
-from tf_compat_lossscale.checkpoint.evidence import Owners
+from tf_compat_lossscale.checkpoint.side import Side
 from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Source
 
@@ -58,98 +57,6 @@ class Match:
 def origin(source: Source) -> str:
   """The key that a value comes from."""
   return source.origin if isinstance(source, Literal) else source.name
-
-
-class Side:
-  """Variables by name, and what is known of them: of a graph or a checkpoint.
-
-  Attributes:
-    tensors: Name -> dtype and shape.
-    has_evidence: Whether anything but names is known.
-  """
-
-  def __init__(
-    self,
-    tensors: Mapping[str, Tensor],
-    find_evidence: Callable[[], Evidence | None],
-  ) -> None:
-    """Takes variables.
-
-    Args:
-      tensors: Name -> dtype and shape.
-      find_evidence: Finds what proves whose the variables are. It is called
-        when names do not decide.
-    """
-    self.tensors = dict(tensors)
-    self._find_evidence = find_evidence
-    self._evidence: Evidence | None = None
-    self._owners = Owners()
-    self.has_evidence = False
-
-  def look(self, wanted: Iterable[str]) -> None:
-    """Has evidence found for some variables."""
-    self._evidence = self._find_evidence()
-    self.has_evidence = self._evidence is not None
-    if self._evidence:
-      self._owners = self._evidence.owners(
-        [name for name in wanted if name in self.tensors]
-      )
-
-  @property
-  def trained(self) -> frozenset[str]:
-    """The variables that are known to be trained."""
-    return self._owners.trained
-
-  def is_in_cond(self, name: str) -> bool:
-    """Returns whether a variable is known to be created in a cond."""
-    return bool(self._evidence and self._evidence.is_in_cond(name))
-
-  def cond(self, name: str) -> str | None:
-    """Returns the cond of TensorFlow 2 that a variable is updated in."""
-    return self._owners.conds.get(name)
-
-  @property
-  def order(self) -> dict[str, int]:
-    """Variable -> its place in the order of their creation, if known."""
-    order = self._evidence.order if self._evidence else []
-    return {name: i for i, name in enumerate(order)}
-
-  def serves(self, name: str) -> frozenset[str] | None:
-    """Returns what depends on a variable; None if that is not known."""
-    return self._owners.serves.get(name)
-
-  def item(self, found: tuple[str, ...], api: str = "") -> Item:
-    """Returns variables as an item that can be paired."""
-    name = found[0]
-    scope: str | None = names.split_scope(names.without_conds(name))[0]
-    cond = self._owners.conds.get(name)
-    if not api and cond:
-      # Variables that are made in a cond of TensorFlow 2 have no scope.
-      scope = names.split_scope(cond)[0]
-    elif not api and not scope and not self.has_evidence:
-      scope = "" if names.innermost_cond(name) is not None else None
-    serves = self._owners.serves.get(name, frozenset())
-    firm = frozenset(
-      n
-      for n in serves
-      if n in self.tensors
-      and self.tensors[n].dtype not in names.INTEGERS
-      and not names.is_special(n, self.tensors[n])
-    )
-    return Item(found, scope, firm, api)
-
-  @property
-  def scales(self) -> names.Scales:
-    """The loss scales, and what could be one's."""
-    others = [n for n, serves in self._owners.serves.items() if not serves]
-    proven = self._owners.scales
-    return names.loss_scales(self.tensors, proven, others if proven else ())
-
-  def without_conds(self, name: str) -> str:
-    """Returns a name without the conds that its variable was created in."""
-    if self.has_evidence and not self.is_in_cond(name):
-      return name
-    return names.without_conds(name)
 
 
 class _Matcher:
@@ -238,7 +145,7 @@ class _Matcher:
     found = self._pair(
       [self.here.item(s.names, s.api) for s in ours],
       [self.there.item(s.names, s.api) for s in theirs],
-      keeps_scope=True,
+      keeps_scope=not any(self.here.is_alone(s.names[0]) for s in ours),
     )
     if self._are_equal(like, like_there) and (
       found.is_exact
@@ -258,6 +165,9 @@ class _Matcher:
       self.excuse(dict.fromkeys(a.names, _NO_SCALE))
     self._leave_undecided(found)
     scales = {name for state in theirs for name in state.names}
+    for state in self.here.scales.known:  # Of which a part is wanted.
+      for name in [n for n in state.names if n in self.wanted]:
+        self.take(name, self.variables[name] if name in self.given else None)
     self._match_plain(
       [n for n in like if n in self.wanted],
       [n for n in like_there if n in self.given and n not in scales],
@@ -353,20 +263,31 @@ class _Matcher:
 
   def _match_plain(self, ours: list[str], theirs: list[str]) -> None:
     """Gives variables of the user's that are called like an optimizer's."""
-    for name in [n for n in ours if n in theirs]:
-      self.take(name, self.variables[name])
-    for name in [n for n in ours if n not in theirs]:
-      family = names.split_scope(name)[0], names.base(name)
-      alike = [
-        [n for n in side if (names.split_scope(n)[0], names.base(n)) == family]
-        for side in ([n for n in ours if n in self.wanted], theirs)
+
+    def key(name: str, tensor: Tensor) -> tuple[str, str, Tensor]:
+      return names.split_scope(name)[0], names.base(name), tensor
+
+    for name in ours:
+      source = self.variables.get(name)
+      if name in theirs and source and source.tensor == self.wanted[name]:
+        self.take(name, source)
+    kinds: dict[tuple[str, str, Tensor], list[str]] = {}
+    for name in [name for name in ours if name in self.wanted]:
+      kinds.setdefault(key(name, self.wanted[name]), []).append(name)
+    for kind, mine in kinds.items():
+      others = [
+        name
+        for name in theirs
+        if name in self.given and key(name, self.variables[name].tensor) == kind
       ]
-      alike[1] = [n for n in alike[1] if n in self.given]
-      if len(alike[1]) > 1 or len(alike[0]) > len(alike[1]) > 0:
-        self._leave_open([name], alike[1])
+      if len(mine) == len(others) == 1:
+        source = self.variables[others[0]]
+        self.take(mine[0], source, "the only other variable of that name")
+      elif others:
+        self._leave_open(mine, others)
       else:
-        source = self.variables[alike[1][0]] if alike[1] else None
-        self.take(name, source, "the only other variable of that name")
+        for name in mine:
+          self.take(name, None)
 
   def _pair(
     self, ours: list[Item], theirs: list[Item], keeps_scope: bool
@@ -446,17 +367,7 @@ def match(
     ValueError: The mapping has a name that is not there.
   """
   matcher = _Matcher(here, there, variables)
-  if _needs_evidence(here.tensors, there.tensors):
-    fragile = [
-      name
-      for side in (here, there)
-      for name, tensor in side.tensors.items()
-      if names.is_special(name, tensor)
-      or name not in here.tensors
-      or name not in there.tensors
-    ]
-    here.look(fragile)
-    there.look(fragile)
+  side.look_at_both(here, there)
   matcher.excuse(excused or {})
   matcher.map(mapping or {})
   matcher.match_names()
@@ -473,19 +384,3 @@ def match(
   if problems or matcher.undecided:
     raise _errors.unmatched(path, problems, matcher.undecided)
   return matcher.result
-
-
-def _needs_evidence(
-  here: Mapping[str, Tensor], there: Mapping[str, Tensor]
-) -> bool:
-  """Returns whether names alone do not decide."""
-  if not set(here) <= set(there):
-    return True
-  special = [n for n, tensor in here.items() if names.is_special(n, tensor)]
-  others = [n for n, tensor in there.items() if names.is_special(n, tensor)]
-  powers = [names.base(name) for name in special if names.is_power(name)]
-  return (
-    set(special) != set(others)
-    or len(powers) != len(set(powers))
-    or any(not names.is_power(name) for name in special)
-  )

@@ -91,9 +91,9 @@ def numbered(name: str, number: int) -> str:
 
 
 def is_like_scale(name: str, tensor: Tensor) -> bool:
-  """Returns whether a variable could be a loss scale's, by name and dtype."""
+  """Returns whether a scalar is called like one of a loss scale's."""
   last = base(name)
-  return any(layout.get(last) == tensor for layout in LAYOUTS.values())
+  return not tensor.shape and any(last in api for api in LAYOUTS.values())
 
 
 def is_special(name: str, tensor: Tensor) -> bool:

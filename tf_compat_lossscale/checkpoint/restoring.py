@@ -22,6 +22,7 @@ from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import paths
+from tf_compat_lossscale.checkpoint import side
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
@@ -181,10 +182,10 @@ def plan(
 ) -> tuple[matching.Match, layouts.Variables]:
   """Which tensor each variable is to get, and all that there are."""
   variables = _object_layouts.by_name(bundle)
-  here = matching.Side(
+  here = side.Side(
     targets.tensors, lambda: session and _evidence_of(session, targets)
   )
-  there = matching.Side(
+  there = side.Side(
     {name: source.tensor for name, source in variables.items()},
     lambda: evidence.of_checkpoint(bundle),
   )
@@ -212,7 +213,12 @@ def _evidence_of(
     graph_def = session.graph.as_graph_def().SerializeToString()
   except ValueError:
     return None  # More than protocol buffers can hold.
-  return evidence.of_graph(graph_def, keys)
+  trainable = session.graph.get_collection(
+    tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES
+  )
+  return evidence.of_graph(
+    graph_def, keys, {variable.name.split(":")[0] for variable in trainable}
+  )
 
 
 def carry_out(

@@ -1,0 +1,434 @@
+"""No value lands in the wrong variable: names first, then proofs, or an error.
+
+The programs are small; each variable has a value of its own, and is known by
+what it is for, not by its name.
+"""
+
+import os
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale import cli
+
+tf1 = tf.compat.v1
+
+
+def build(*optimizers):
+  """Builds a program; returns (optimizer, what) -> variable.
+
+  Args:
+    *optimizers: (scope, what wraps an Adam: "dynamic", "contrib" or "none").
+  """
+  found = {}
+  for i, (scope, kind) in enumerate(optimizers):
+    w = tf1.get_variable(f"w{i}", [2], use_resource=True)
+    with tf1.name_scope(scope or None):
+      opt = adam = tf1.train.AdamOptimizer(0.1)
+      scale = None
+      if kind == "dynamic":
+        scale = tfl.DynamicLossScale()
+        opt = tfl.MixedPrecisionLossScaleOptimizer(adam, scale)
+      elif kind == "contrib":
+        scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 3)
+        opt = tfl.contrib.LossScaleOptimizer(adam, scale)
+      opt.minimize(tf.reduce_sum(w * w), var_list=[w])
+    found[i, "w"] = w
+    found[i, "beta1"], found[i, "beta2"] = adam._get_beta_accumulators()
+    for slot in ("m", "v"):
+      found[i, slot] = adam.get_slot(w, slot)
+    for name, variable in scale._weights.items() if scale else ():
+      found[i, name.replace("current_", "")] = variable
+  return found
+
+
+def load(variables, session, values):
+  for key, variable in variables.items():
+    dtype = variable.dtype.base_dtype.as_numpy_dtype
+    variable.load(np.full(variable.shape, values(key), dtype), session)
+
+
+def save(folder, variables, meta=True):
+  """Saves variables at values of their own; returns the path and the values."""
+  values = {key: i for i, key in enumerate(variables, 2)}
+  with tf1.Session() as session:
+    load(variables, session, values.__getitem__)
+    path = os.path.join(folder, "model")
+    saver = tf1.train.Saver()
+    return saver.save(session, path, write_meta_graph=meta), values
+
+
+def save_program(folder, optimizers, v2, meta=True):
+  with helpers.control_flow(v2), tf.Graph().as_default():
+    return save(folder, build(*optimizers), meta)
+
+
+def restore_program(path, optimizers, v2, **kwargs):
+  """Restores; returns (optimizer, what) -> value, and the report."""
+  with helpers.control_flow(v2), tf.Graph().as_default():
+    variables = build(*optimizers)
+    with tf1.Session() as session:
+      load(variables, session, lambda key: -1)
+      try:
+        report = checkpoint.restore(session, path, **kwargs)
+      except checkpoint.CheckpointError:
+        assert all(np.all(v == -1) for v in session.run([*variables.values()]))
+        raise
+      check_report(report)
+      values = session.run(variables)
+  return {key: float(np.ravel(v)[0]) for key, v in values.items()}, report
+
+
+def check_report(report):
+  """Every variable of the graph is in the report exactly once."""
+  parts = (report.restored, report.bridged, report.initialized, report.kept)
+  listed = sorted(name for part in parts for name in part)
+  assert listed == sorted(v.op.name for v in tf1.global_variables())
+  assert set(report.proofs) == set(report.bridged)
+  assert all(report.proofs.values())
+
+
+_GAN = [("train_gen", "dynamic"), ("train_disc", "dynamic")]
+_PAIRS = {
+  "against the alphabet": (_GAN, _GAN),
+  "numbers": ([("s10", "dynamic"), ("s2", "dynamic")],) * 2,
+  "one outside": ([("s", "dynamic"), ("", "dynamic")],) * 2,
+  "three": ([("b", "dynamic"), ("", "none"), ("a", "contrib")],) * 2,
+  "plain and wrapped": ([("", "none"), ("", "dynamic")],) * 2,
+  "wrapped and plain": ([("", "dynamic"), ("", "none")],) * 2,
+  "wrapped here": (
+    [("", "none"), ("", "dynamic")],
+    [("", "dynamic"), ("", "dynamic")],
+  ),
+  "exchanged": (
+    [("", "none"), ("", "dynamic")],
+    [("", "dynamic"), ("", "none")],
+  ),
+  "contrib beside compat": (
+    [("", "contrib"), ("", "dynamic")],
+    [("", "dynamic"), ("", "contrib")],
+  ),
+  "one here": ([("a", "dynamic"), ("b", "dynamic")], [("a", "dynamic")]),
+  "another scope": (
+    [("opt_a", "none"), ("opt_b", "dynamic")],
+    [("opt_a", "dynamic"), ("opt_b", "none")],
+  ),
+}
+
+
+@pytest.mark.parametrize("there", ["v1", "v2"])
+@pytest.mark.parametrize("here", ["v1", "v2"])
+@pytest.mark.parametrize("pair", list(_PAIRS))
+def test_with_a_meta_graph(pair, here, there, tmp_path):
+  """Everything is proven."""
+  theirs, ours = _PAIRS[pair]
+  path, values = save_program(tmp_path, theirs, there == "v2")
+  found, report = restore_program(path, ours, here == "v2")
+  for key, value in found.items():
+    if key in values:
+      assert value == values[key], (key, report)
+    else:
+      assert value != -1  # Initialized.
+  initialized = {key for key in found if key not in values}
+  assert len(report.initialized) == len(initialized)
+  assert {key[1] for key in initialized} <= {
+    *("loss_scale", "good_steps", "bad_steps")
+  }
+
+
+@pytest.mark.parametrize("there", ["v1", "v2"])
+@pytest.mark.parametrize("here", ["v1", "v2"])
+@pytest.mark.parametrize("pair", list(_PAIRS))
+def test_without_a_meta_graph(pair, here, there, tmp_path):
+  """What the names do not prove is an error that says how to decide."""
+  theirs, ours = _PAIRS[pair]
+  path, values = save_program(tmp_path, theirs, there == "v2", meta=False)
+  names = {name for name, _ in tf1.train.list_variables(path)}
+  try:
+    found, report = restore_program(path, ours, here == "v2")
+  except checkpoint.CheckpointError as error:
+    assert "nothing proves" in str(error) and "mapping={" in str(error)
+    assert "--map" in str(error) and "\n" not in str(error)
+    return
+  if not report.bridged and not report.initialized and not report.unused:
+    assert set(report.restored) == names  # As TensorFlow's Saver has it.
+    return
+  given = {key for key in found if key in values}
+  assert {key: found[key] for key in given} == {k: values[k] for k in given}
+  assert len(report.initialized) == len(found) - len(given)
+
+
+def test_the_mapping_decides(tmp_path):
+  path, values = save_program(tmp_path, _GAN, False, meta=False)
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    restore_program(path, [("", "dynamic"), ("", "dynamic")], True)
+  mapping = {
+    "current_loss_scale": "train_gen/current_loss_scale",
+    "current_loss_scale_1": "train_disc/current_loss_scale",
+  }
+  for i, scope in ((0, "train_gen"), (1, "train_disc")):
+    for power in ("beta1_power", "beta2_power"):
+      here = power + "_1" * i
+      assert here in str(error.value)
+      assert f"{scope}/cond_1/{power}" in str(error.value)
+      mapping[here] = f"{scope}/cond_1/{power}"
+  found, report = restore_program(
+    path, [("", "dynamic"), ("", "dynamic")], True, mapping=mapping
+  )
+  assert found == values
+  assert "mapping" in report.proofs["beta1_power_1"]
+  assert report.bridged["good_steps"] == "train_gen/good_steps"
+
+
+@pytest.mark.parametrize(
+  ("mapping", "what"),
+  [
+    ({"w": "w0"}, "'w'.*nearest: .*no variable"),
+    ({"w0": "v0"}, "'v0'.*not in the checkpoint"),
+  ],
+)
+def test_a_mapping_of_what_is_not_there(mapping, what, tmp_path):
+  path, _ = save_program(tmp_path, _GAN, False)
+  with pytest.raises(ValueError, match=what):
+    restore_program(path, _GAN, False, mapping=mapping)
+
+
+def test_a_mapping_to_none_initializes(tmp_path):
+  path, _ = save_program(tmp_path, [("", "dynamic")], False)
+  found, report = restore_program(
+    path, [("", "dynamic")], False, mapping={"good_steps": None}
+  )
+  assert found[0, "good_steps"] == 0
+  assert list(report.initialized) == ["good_steps"]
+
+
+def variables(**values):
+  return {
+    name: tf1.get_variable(name.replace("__", "/"), initializer=value)
+    for name, value in values.items()
+  }
+
+
+@pytest.mark.parametrize("meta", [False, True])
+def test_an_exact_name_wins(meta, tmp_path):
+  """A scope of the model is called as a cond would be."""
+  with tf.Graph().as_default():
+    path, values = save(tmp_path, variables(cond__w=1.0, cond_1__w=2.0), meta)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    here = variables(w=0.0, cond__w=0.0)
+    try:
+      checkpoint.restore(session, path)
+    except checkpoint.CheckpointError as error:
+      assert meta and "w is not in it" in str(error)
+      report = checkpoint.restore(session, path, missing="initialize")
+      assert report.initialized == {"w": "it is not in the checkpoint"}
+    else:
+      assert not meta and session.run(here["w"]) == values["cond_1__w"]
+    assert session.run(here["cond__w"]) == values["cond__w"]
+
+
+def users(before, kind, after=(), scope=""):
+  """Builds a program with variables of the user's around an optimizer."""
+
+  def add(names):
+    for name, dtype in names:
+      found["user", dtype, name] = tf1.Variable(
+        np.zeros([], dtype), name=name, use_resource=True
+      )
+
+  found = {}
+  add(before)
+  found.update(build((scope, kind)))
+  add(after)
+  return found
+
+
+_USERS = [
+  ("good_steps", "int64"),
+  ("loss_scale", "float32"),
+  ("current_loss_scale", "float64"),
+  ("good_steps", "int32"),
+  ("beta1_power", "float32"),
+]
+
+
+@pytest.mark.parametrize("place", ["before", "after", "both"])
+@pytest.mark.parametrize("there", ["dynamic", "none", "contrib"])
+@pytest.mark.parametrize("here", ["dynamic", "none", "contrib"])
+def test_variables_of_the_user_are_their_own(there, here, place, tmp_path):
+  """Called like a loss scale's, they are restored like any other."""
+  before = _USERS if place != "after" else []
+  after = _USERS if place != "before" else []
+  after = [(name, dtype) for name, dtype in after if place == "after"]
+  with helpers.control_flow(False), tf.Graph().as_default():
+    path, values = save(tmp_path, users(before, there, after))
+  with helpers.control_flow(True), tf.Graph().as_default():
+    found = users(before, here, after)
+    with tf1.Session() as session:
+      load(found, session, lambda key: -1)
+      try:
+        report = checkpoint.restore(session, path)
+      except checkpoint.CheckpointError as error:
+        assert "mapping={" in str(error)
+        return
+      check_report(report)
+      for key, value in session.run(found).items():
+        if key in values:
+          assert np.ravel(value)[0] == values[key], (key, report)
+        else:
+          assert found[key].op.name in report.initialized
+
+
+@pytest.mark.parametrize("meta", [False, True])
+def test_a_scale_is_set_in_loss_scales_alone(meta, tmp_path):
+  before = [("good_steps", "int64"), ("current_loss_scale", "float64")]
+  with helpers.control_flow(False), tf.Graph().as_default():
+    path, values = save(tmp_path, users(before, "dynamic"), meta)
+  new = str(tmp_path / "new")
+  arguments = ["convert", path, new, "--to=saver", "--set-loss-scale=8"]
+  if not meta:
+    with pytest.raises(checkpoint.CheckpointError, match="nothing proves"):
+      checkpoint.convert(path, new, "saver", set_loss_scale=8)
+    return
+  assert cli.main(arguments) == 0
+  reader, old = tf.train.load_checkpoint(new), tf.train.load_checkpoint(path)
+  changed = {"current_loss_scale_1": 8.0, "good_steps_1": 0}
+  for name, _ in tf1.train.list_variables(path):
+    expected = changed.get(name, old.get_tensor(name))
+    np.testing.assert_array_equal(reader.get_tensor(name), expected)
+    assert reader.get_tensor(name).dtype == old.get_tensor(name).dtype
+  del values
+
+
+def test_no_scale_is_added_over_a_variable(tmp_path):
+  with tf.Graph().as_default():
+    path, _ = save(tmp_path, variables(current_loss_scale=np.float64(3)))
+  with pytest.raises(checkpoint.CheckpointError, match="a variable of its own"):
+    checkpoint.convert(path, tmp_path / "new", "saver", reset=True)
+
+
+@pytest.mark.parametrize("meta", [False, True])
+@pytest.mark.parametrize("pair", ["numbers", "three", "plain and wrapped"])
+@pytest.mark.parametrize("there", ["v1", "v2"])
+@pytest.mark.parametrize("here", ["v1", "v2"])
+def test_converted_for_tensorflows_saver(pair, here, there, meta, tmp_path):
+  """What TensorFlow's own Saver restores from is right, too."""
+  optimizers = [
+    (scope, "dynamic" if kind == "contrib" else kind)
+    for scope, kind in _PAIRS[pair][0]
+  ]
+  path, values = save_program(tmp_path, optimizers, there == "v2", meta)
+  new = str(tmp_path / "new")
+  layout = "saver" if here == "v1" else "saver-v2"
+  try:
+    checkpoint.convert(path, new, layout)
+  except checkpoint.CheckpointError as error:
+    assert not meta and here != there and "mapping={" in str(error)
+    assert not list(tmp_path.glob("new*"))
+    return
+  with helpers.control_flow(here == "v2"), tf.Graph().as_default():
+    found = build(*optimizers)
+    with tf1.Session() as session:
+      tf1.train.Saver().restore(session, new)
+      for key, value in session.run(found).items():
+        assert np.ravel(value)[0] == values[key], key
+
+
+def test_the_command_line_maps(tmp_path, capsys):
+  path, _ = save_program(tmp_path, _PAIRS["numbers"][0], False, meta=False)
+  new = str(tmp_path / "new")
+  command = ["convert", path, new, "--to=saver-v2"]
+  with pytest.raises(SystemExit) as exit_:
+    cli.main(command)
+  assert exit_.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert "--map HERE=THERE" in line and "s10/cond_1/beta1_power" in line
+  for power in ("beta1_power", "beta2_power"):
+    command += [f"--map={power}=s10/cond_1/{power}"]
+    command += [f"--map={power}_1=s2/cond_1/{power}"]
+  assert cli.main(command) == 0
+  reader, old = tf.train.load_checkpoint(new), tf.train.load_checkpoint(path)
+  assert reader.get_tensor("beta2_power_1") == old.get_tensor(
+    "s2/cond_1/beta2_power"
+  )
+
+
+@pytest.mark.parametrize(
+  ("text", "what"),
+  [("a", "HERE=THERE"), ("=a", "HERE=THERE"), ("nope=no", "'no'")],
+)
+def test_mistakes_in_maps(text, what, tmp_path, capsys):
+  path, _ = save_program(tmp_path, _GAN, False)
+  with pytest.raises(SystemExit) as exit_:
+    new = str(tmp_path / "new")
+    cli.main(["convert", path, new, "--to=saver-v2", f"--map={text}"])
+  assert exit_.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert what in line
+
+
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("pair", list(_PAIRS))
+def test_the_same_layout_is_the_same_file(pair, v2, tmp_path):
+  """With variables of the user's in scopes that are called like conds."""
+  optimizers = [
+    (scope, "dynamic" if kind == "contrib" else kind)
+    for scope, kind in _PAIRS[pair][0]
+  ]
+  with helpers.control_flow(v2), tf.Graph().as_default():
+    found = build(*optimizers)
+    found.update(variables(cond__w=1.0, a__cond_3__b=2.0, cond_1__cond__c=0.0))
+    path, _ = save(tmp_path, found)
+  for meta in (True, False):
+    done = checkpoint.convert(
+      path, tmp_path / "new", "saver-v2" if v2 else "saver", overwrite=True
+    )
+    assert not done.renamed and not done.dropped and not done.added
+    old = pathlib_bytes(path)
+    assert pathlib_bytes(str(tmp_path / "new")) == old, meta
+    if meta:
+      os.remove(f"{path}.meta")
+
+
+def pathlib_bytes(path):
+  reader = tf.train.load_checkpoint(path)
+  return {
+    name: reader.get_tensor(name).tobytes()
+    for name, _ in tf1.train.list_variables(path)
+  }
+
+
+def test_missing_slots(tmp_path):
+  path, values = save_program(tmp_path, [("", "none")], False)
+  more = [("", "none"), ("", "none")]
+  with pytest.raises(checkpoint.CheckpointError, match="w1/Adam"):
+    restore_program(path, more, False)
+  found, report = restore_program(path, more, False, missing="initialize")
+  assert {n for n in report.initialized if n.startswith("w1")} == {
+    *("w1", "w1/Adam", "w1/Adam_1")
+  }
+  assert {key: found[key] for key in values} == values
+  with pytest.raises(ValueError, match="missing must be one of error, init"):
+    restore_program(path, more, False, missing="ignore")
+
+
+def test_a_meta_graph_of_another_program_proves_nothing(tmp_path):
+  path, _ = save_program(tmp_path, _PAIRS["numbers"][0], False)
+  for folder in ("other", "damaged"):
+    (tmp_path / folder).mkdir()
+  other, _ = save_program(tmp_path / "other", _GAN, False)
+  os.replace(f"{other}.meta", f"{path}.meta")
+  with pytest.raises(checkpoint.CheckpointError, match="nothing proves"):
+    restore_program(path, [("", "dynamic")] * 2, True)
+  with open(f"{path}.meta", "r+b") as file:
+    file.truncate(1000)
+  with pytest.raises(checkpoint.CheckpointError, match="nothing proves"):
+    restore_program(path, [("", "dynamic")] * 2, True)
+
+
+if __name__ == "__main__":
+  helpers.main()

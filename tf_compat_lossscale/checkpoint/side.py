@@ -1,0 +1,142 @@
+"""Variables by name, and what is known of them beyond their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+
+from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint._pairing import Item
+from tf_compat_lossscale.checkpoint.bundle import Tensor
+from tf_compat_lossscale.checkpoint.evidence import Evidence
+from tf_compat_lossscale.checkpoint.evidence import Owners
+
+
+class Side:
+  """Variables by name, and what is known of them: of a graph or a checkpoint.
+
+  Attributes:
+    tensors: Name -> dtype and shape.
+    has_evidence: Whether anything but names is known.
+  """
+
+  def __init__(
+    self,
+    tensors: Mapping[str, Tensor],
+    find_evidence: Callable[[], Evidence | None],
+  ) -> None:
+    """Takes variables.
+
+    Args:
+      tensors: Name -> dtype and shape.
+      find_evidence: Finds what proves whose the variables are. It is called
+        when names do not decide.
+    """
+    self.tensors = dict(tensors)
+    self._find_evidence = find_evidence
+    self._evidence: Evidence | None = None
+    self._owners = Owners()
+    self.has_evidence = False
+
+  def look(self, wanted: Iterable[str]) -> None:
+    """Has evidence found for some variables."""
+    self._evidence = self._find_evidence()
+    self.has_evidence = self._evidence is not None
+    if self._evidence:
+      self._owners = self._evidence.owners(
+        [name for name in wanted if name in self.tensors]
+      )
+
+  @property
+  def trained(self) -> frozenset[str]:
+    """The variables that are known to be trained."""
+    return self._owners.trained
+
+  def is_in_cond(self, name: str) -> bool:
+    """Returns whether a variable is known to be created in a cond."""
+    return bool(self._evidence and self._evidence.is_in_cond(name))
+
+  def is_alone(self, name: str) -> bool:
+    """Returns whether all that is trained is known to need a loss scale."""
+    trainable = self._owners.trainable
+    return bool(trainable) and trainable <= (self.serves(name) or frozenset())
+
+  def is_own(self, name: str) -> bool:
+    """Returns whether an optimizer is known to have created a variable."""
+    return self.is_in_cond(name) and self.serves(name) != frozenset()
+
+  def cond(self, name: str) -> str | None:
+    """Returns the cond of TensorFlow 2 that a variable is updated in."""
+    return self._owners.conds.get(name)
+
+  @property
+  def order(self) -> dict[str, int]:
+    """Variable -> its place in the order of their creation, if known."""
+    order = self._evidence.order if self._evidence else []
+    return {name: i for i, name in enumerate(order)}
+
+  def serves(self, name: str) -> frozenset[str] | None:
+    """Returns what depends on a variable; None if that is not known."""
+    return self._owners.serves.get(name)
+
+  def item(self, found: tuple[str, ...], api: str = "") -> Item:
+    """Returns variables as an item that can be paired."""
+    name = found[0]
+    scope: str | None = names.split_scope(names.without_conds(name))[0]
+    cond = self._owners.conds.get(name)
+    if not api and cond:
+      # Variables that are made in a cond of TensorFlow 2 have no scope.
+      scope = names.split_scope(cond)[0]
+    elif not api and not scope and not self.has_evidence:
+      scope = "" if names.innermost_cond(name) is not None else None
+    serves = self._owners.serves.get(name, frozenset())
+    firm = frozenset(
+      n
+      for n in serves
+      if n in self.tensors
+      and self.tensors[n].dtype not in names.INTEGERS
+      and not names.is_special(n, self.tensors[n])
+    )
+    return Item(found, scope, firm, api)
+
+  @property
+  def scales(self) -> names.Scales:
+    """The loss scales, and what could be one's."""
+    others = [n for n, serves in self._owners.serves.items() if not serves]
+    proven = self._owners.scales
+    return names.loss_scales(self.tensors, proven, others if proven else ())
+
+  def without_conds(self, name: str) -> str:
+    """Returns a name without the conds that its variable was created in."""
+    if self.has_evidence and not self.is_in_cond(name):
+      return name
+    return names.without_conds(name)
+
+
+def look_at_both(here: Side, there: Side) -> None:
+  """Has evidence found on both sides, if names alone do not decide."""
+  if _do_names_decide(here.tensors, there.tensors):
+    return
+  asked = [
+    name
+    for one, other in ((here, there), (there, here))
+    for name, tensor in one.tensors.items()
+    if names.is_special(name, tensor) or name not in other.tensors
+  ]
+  here.look(asked)
+  there.look(asked)
+
+
+def _do_names_decide(
+  here: Mapping[str, Tensor], there: Mapping[str, Tensor]
+) -> bool:
+  """Returns whether all names are there, and none depends on more."""
+  special = [n for n, tensor in here.items() if names.is_special(n, tensor)]
+  others = [n for n, tensor in there.items() if names.is_special(n, tensor)]
+  powers = {names.base(name) for name in special if names.is_power(name)}
+  return (
+    set(here) <= set(there)
+    and set(special) == set(others)
+    and len(powers) == len(special)
+  )
