@@ -240,7 +240,23 @@ def program_of(seed: int) -> dict:
       "scale": "ls0" if shared and i < 2 else f"ls{i}",
     }
   _draw_steps(rng, program, prefixes, with_step)
+  _part_slots(program)
   return program
+
+
+def _part_slots(program: dict) -> None:
+  """Changes variable scopes where two slots would have one name.
+
+  TensorFlow refuses that for a variable which two optimizers of a kind train in
+  one variable scope.
+  """
+  taken = set()
+  for spec in program["optimizers"].values():
+    path = "/".join(name for what, name in spec["scope"] if what == "variable")
+    slots = {(path, spec["kind"], name) for name in spec["trains"]}
+    if path and slots & taken:
+      spec["scope"] = [["name", name] for _, name in spec["scope"]]
+    taken |= slots
 
 
 def _draw_steps(rng, program, prefixes, with_step) -> None:
@@ -613,6 +629,7 @@ FAILURES = {
   "LOST": "a variable starts anew although the checkpoint has its value",
   "TOUCHED": "something was assigned although there was an error",
   "TEXT": "an error names no variable, or no way out",
+  "STUCK": "what an error says would decide does not",
   "REFUSED": "the very same program is not restored",
   "CHANGED": "a conversion changed what was in its layout already",
   "CRASHED": "an error that is no CheckpointError",
@@ -761,29 +778,39 @@ def check(program, variant, api, path, manifest, saver=False, same=False):
 
 
 def _with_mapping(session, path, made, manifest, initial, finding) -> Finding:
-  """Restores once more, saying which is which, if that can be said."""
+  """Restores once more, saying which is which, if the error says so."""
   from tf_compat_lossscale import checkpoint
 
-  if "mapping" not in inspect.signature(checkpoint.restore).parameters:
+  text = finding.details[0]
+  accepted = inspect.signature(checkpoint.restore).parameters
+  if "mapping" not in accepted or "mapping=" not in text:
     return finding
   truths = {
     made[identity].op.name: truth_of(identity, manifest) for identity in made
   }
   mapping = {name: truth[0] for name, truth in truths.items() if truth}
   mapping = {name: key for name, key in mapping.items() if key}
+  # Each candidate, as far as the text goes.
+  if not any(name in text and key in text for name, key in mapping.items()):
+    finding.tags.add("no true candidate is listed")
+  missing = [
+    identity
+    for identity in made
+    if identity[0] != "scale" and not truth_of(identity, manifest)
+  ]
   try:
     report = checkpoint.restore(session, path, mapping=mapping)
   except (checkpoint.CheckpointError, ValueError) as error:
-    finding.tags.add("mapping refused")
     finding.details.append(f"with the true mapping: {error}")
+    finding.tags.add("mapping refused")
+    if not missing:
+      finding.outcome = "STUCK"
     return finding
+  numbers = _numbers(session, made)
+  judged = _judged(_differences(made, manifest, numbers, initial, report), ())
   finding.tags.add("mapped")
-  judged = _judged(
-    _differences(made, manifest, _numbers(session, made), initial, report), ()
-  )
   if judged.failed:
-    judged.tags = finding.tags
-    return judged
+    return Finding(judged.outcome, judged.details, finding.tags)
   return finding
 
 

@@ -15,15 +15,15 @@ import tensorflow as tf
 # Case -> (seed, how each optimizer is wrapped, TensorFlow 2's control flow).
 CASES = {
     # Two Adams, in scopes that are made against the alphabet.
-    'gan': (144, ('dynamic', 'dynamic'), False),
-    'gan_v2': (144, ('dynamic', 'dynamic'), True),
+    'gan': (1800, ('dynamic', 'dynamic'), False),
+    'gan_v2': (1800, ('dynamic', 'dynamic'), True),
     'gan_reference_variables': (2215, ('dynamic', 'dynamic'), False),
-    # A variable of the user's that is called as a loss scale is.
-    'user_loss_scale': (485, ('dynamic', 'dynamic'), False),
-    'user_loss_scale_contrib': (485, ('contrib', 'contrib'), False),
-    'user_loss_scale_trained': (36, ('dynamic', 'dynamic'), False),
+    # Variables of the user's that are called as a loss scale's are.
+    'user_loss_scale': (3145, ('dynamic', 'dynamic'), False),
+    'user_loss_scale_contrib': (3145, ('contrib', 'contrib'), False),
+    'user_loss_scale_trained': (3303, ('dynamic', 'dynamic'), False),
     # Variables of the user's that are called as powers are.
-    'user_powers': (12, ('dynamic', 'dynamic'), False),
+    'user_powers': (177, ('dynamic', 'dynamic'), False),
     # A plain Adam and a wrapped one in one scope.
     'one_scope': (883, ('plain', 'dynamic'), False),
     'one_scope_v2': (883, ('plain', 'dynamic'), True),
@@ -31,8 +31,8 @@ CASES = {
     # One loss scale of two optimizers, and a third.
     'three': (1569, ('dynamic', 'dynamic', 'dynamic'), False),
     # Conds of the user's, and moving averages.
-    'conds_v2': (63, ('dynamic', 'dynamic'), True),
-    'conds_contrib': (63, ('contrib', 'contrib'), False),
+    'conds_v2': (208, ('dynamic', 'dynamic'), True),
+    'conds_contrib': (208, ('contrib', 'contrib'), False),
     # Optimizers of the user's.
     'custom': (254, ('dynamic', 'dynamic'), False),
 }
