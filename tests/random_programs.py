@@ -772,6 +772,8 @@ def check(program, variant, api, path, manifest, saver=False, same=False):
       except Exception as error:  # Reported: no other kind is foreseen.
         return Finding("CRASHED", [f"{type(error).__name__}: {error}"], tags)
       numbers = _numbers(session, made)
+      if report and report.bridged:
+        tags.add("bridged")
       return _judged(
         _differences(made, manifest, numbers, initial, report), tags
       )
@@ -783,7 +785,10 @@ def _with_mapping(session, path, made, manifest, initial, finding) -> Finding:
 
   text = finding.details[0]
   accepted = inspect.signature(checkpoint.restore).parameters
-  if "mapping" not in accepted or "mapping=" not in text:
+  by_object = "_CHECKPOINTABLE_OBJECT_GRAPH" in dict(
+    tf.train.list_variables(path)
+  )
+  if "mapping" not in accepted or "mapping=" not in text or by_object:
     return finding
   truths = {
     made[identity].op.name: truth_of(identity, manifest) for identity in made
