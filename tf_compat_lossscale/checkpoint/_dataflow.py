@@ -297,6 +297,7 @@ class Flow:
             waiting.add(consumer)
             queue.append(consumer)
     updates: dict[int, int] = {}
+    always: dict[int, int] = {}  # What every such update depends on.
     where: dict[int, str] = {}
     for number, op in enumerate(self._types):
       if not _UPDATES.fullmatch(op):
@@ -310,6 +311,7 @@ class Flow:
       for variable in updated if applies else updated[:1]:
         updates[variable] = updates.get(variable, 0) | mask
         if mask:
+          always[variable] = always.get(variable, -1) & mask
           where.setdefault(variable, self._where[number])
     by_number = {number: name for name, number in self._ids.items()}
     return Dependents(
@@ -318,6 +320,14 @@ class Flow:
           by_number[variable]
           for variable, mask in updates.items()
           if mask & bits[self._ids[name]] and variable != self._ids[name]
+        )
+        for name in names
+      },
+      {
+        name: frozenset(
+          by_number[variable]
+          for variable, mask in always.items()
+          if mask & bits[self._ids[name]]
         )
         for name in names
       },
@@ -331,6 +341,8 @@ class Dependents(NamedTuple):
 
   Attributes:
     of: Variable -> the variables whose updates depend on it.
+    all_of: Variable -> those among them none of whose updates does without it,
+      initialization aside.
     trained: The variables that are updated by ops that read a variable, or by
       an optimizer's op.
     conds: Variable -> the cond of TensorFlow 2's control flow in which it is
@@ -338,6 +350,7 @@ class Dependents(NamedTuple):
   """
 
   of: dict[str, frozenset[str]]
+  all_of: dict[str, frozenset[str]]
   trained: frozenset[str]
   conds: dict[str, str]
 

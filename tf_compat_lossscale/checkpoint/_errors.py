@@ -58,9 +58,10 @@ class Undecided:
     shown += ", " * bool(shown and rest)
     shown += ", ".join(f"{name!r}: ..." for name in rest)
     return (
-      f"{text}: decide by mapping={{{shown}}}{' (likely)' * bool(pairs)}, on "
-      "the command line by --map HERE=THERE; the MetaGraph (the '.meta' file) "
-      "beside the checkpoint would be a proof"
+      f"{text}: decide by mapping={{{shown}}}{' (likely)' * bool(pairs)}, with "
+      "None for what is to be initialized, on the command line by --map "
+      "HERE=THERE; the MetaGraph (the '.meta' file) beside the checkpoint would "
+      "be a proof"
     )
 
 

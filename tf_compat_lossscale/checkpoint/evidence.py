@@ -28,7 +28,8 @@ class Owners:
     serves: Variable -> the variables whose updates depend on it. A variable of
       which nothing is known is left out.
     trained: The variables that are updated from the values of variables.
-    trainable: Those among them that are for training.
+    trainable: The variables that are for training.
+    alone: The variables without which no variable is trained.
     scales: The loss scales that are known as such.
     conds: Variable -> the cond, under TensorFlow 2's control flow, in which it
       is updated.
@@ -37,6 +38,7 @@ class Owners:
   serves: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
   trained: frozenset[str] = frozenset()
   trainable: frozenset[str] = frozenset()
+  alone: frozenset[str] = frozenset()
   scales: tuple[names.State, ...] = ()
   conds: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -114,7 +116,12 @@ class GraphEvidence:
     return Owners(
       serves,
       keys_of(found.trained),
-      keys_of(v for v in found.trained if v in self._trainable),
+      keys_of(v for v in self._keys if v in self._trainable),
+      keys_of(
+        v
+        for v, needed in found.all_of.items()
+        if needed and needed >= found.trained.intersection(self._trainable)
+      ),
       tuple(_scales(serves)),
       {key: cond for v, cond in found.conds.items() for key in self._keys[v]},
     )

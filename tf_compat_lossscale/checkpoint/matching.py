@@ -8,6 +8,7 @@ proof of its own.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
@@ -109,19 +110,25 @@ class _Matcher:
           "checkpoint."
         )
     for name, key in mapping.items():
-      state, other = ours.get(name), theirs.get(key or "")
       if name not in self.wanted:
         continue
+      state, other = ours.get(name), theirs.get(key or "")
       if key is None:
         self.excuse({name: _ASKED})
-      elif state and other and not set(state.names) - {name} & set(mapping):
-        self._take_scale(state, other, _MAPPED)
       elif state and other and state.api != other.api:
         found = layouts.scale_of(self.variables, other, state.api)
-        index = state.names.index(name)
-        self.take(name, found[index], _MAPPED)
+        self.take(name, found[state.names.index(name)], _MAPPED)
       else:
         self.take(name, self.variables[key], _MAPPED * (name != key))
+    for state in {ours[name] for name in mapping if name in ours}:
+      # One of its variables decides for those that the mapping leaves out.
+      others = {theirs.get(mapping.get(name) or "") for name in state.names}
+      others.discard(None)
+      left = [name for name in state.names if name in self.wanted]
+      if left and len(others) == 1:
+        (other,) = others
+        assert other
+        self._take_scale(state, other, _MAPPED, left)
 
   def match_names(self) -> None:
     """Gives what has its own name, unless names depend on more than that."""
@@ -180,12 +187,18 @@ class _Matcher:
     )
 
   def _take_scale(
-    self, state: names.State, other: names.State, proof: str
+    self,
+    state: names.State,
+    other: names.State,
+    proof: str,
+    only: Collection[str] | None = None,
   ) -> None:
     found = layouts.scale_of(self.variables, other, state.api)
     for name in other.names:
       self.given.pop(name, None)
     for name, source in zip(state.names, found):
+      if only is not None and name not in only:
+        continue
       if not origin(source):
         self.excuse({name: _NOT_COUNTED})
         continue
@@ -206,8 +219,8 @@ class _Matcher:
         and names.is_power(name, self.variables[name].tensor)
       ]
       # What serves nothing is a variable of the user's.
-      plain = [n for n in ours if self.here.serves(n) == frozenset()]
-      plain_there = [n for n in theirs if self.there.serves(n) == frozenset()]
+      plain = [n for n in ours if self.here.is_users(n)]
+      plain_there = [n for n in theirs if self.there.is_users(n)]
       certain = self.here.has_evidence and self.there.has_evidence
       if set(ours) == set(theirs) and (
         set(plain) == set(plain_there) or not certain

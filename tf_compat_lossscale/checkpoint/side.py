@@ -58,13 +58,16 @@ class Side:
     return bool(self._evidence and self._evidence.is_in_cond(name))
 
   def is_alone(self, name: str) -> bool:
-    """Returns whether all that is trained is known to need a loss scale."""
-    trainable = self._owners.trainable
-    return bool(trainable) and trainable <= (self.serves(name) or frozenset())
+    """Returns whether nothing is known to be trained without a loss scale."""
+    return name in self._owners.alone
+
+  def is_users(self, name: str) -> bool:
+    """Returns whether a variable is known to be none of an optimizer's own."""
+    return name in self._owners.trainable or self.serves(name) == frozenset()
 
   def is_own(self, name: str) -> bool:
     """Returns whether an optimizer is known to have created a variable."""
-    return self.is_in_cond(name) and self.serves(name) != frozenset()
+    return self.is_in_cond(name) and not self.is_users(name)
 
   def cond(self, name: str) -> str | None:
     """Returns the cond of TensorFlow 2 that a variable is updated in."""

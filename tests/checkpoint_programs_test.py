@@ -1,0 +1,202 @@
+"""Checkpoints of programs drawn by chance, in other control flow and wrapping.
+
+Every variable gets its own value, or there is an error and nothing is assigned.
+More programs than the usual ones are run by the variables of the environment
+CHECKPOINT_PROGRAMS (how many) and CHECKPOINT_PROGRAMS_FIRST (from which seed).
+
+`goldens/tf-1.15.5/program_*` were written by that release itself, by
+`goldens/make_program_goldens.py`.
+"""
+
+import collections
+import os
+import shutil
+
+import helpers
+import pytest
+import random_programs
+from random_programs import Api
+import tensorflow as tf
+
+from tf_compat_lossscale import checkpoint
+
+tf1 = tf.compat.v1
+_COUNT = int(os.environ.get("CHECKPOINT_PROGRAMS", "100"))
+_FIRST = int(os.environ.get("CHECKPOINT_PROGRAMS_FIRST", "0"))
+_CHUNKS = 10
+_GOLDENS = sorted(
+  str(path.parent.relative_to(helpers.GOLDENS))
+  for path in helpers.GOLDENS.glob("tf-*/program_*/manifest.json")
+)
+
+
+@pytest.mark.parametrize("chunk", range(_CHUNKS))
+def test_every_variable_gets_its_own_value(chunk):
+  failed, outcomes = [], collections.Counter()
+  for seed in range(_FIRST + chunk, _FIRST + _COUNT, _CHUNKS):
+    for what, case, finding in random_programs.run(seed):
+      outcomes[what.split()[0], finding.outcome] += 1
+      if finding.failed:
+        failed.append(f"{case}: {what}: {finding}")
+  assert not failed, "\n".join(failed)
+  # Who refuses everything makes no mistake, either.
+  restored, refused = outcomes["restore", "ok"], outcomes["restore", "error"]
+  assert restored >= (restored + refused) // 3, outcomes
+
+
+def names_of(program, variant, api):
+  with (
+    helpers.control_flow(variant["v2"]),
+    tf.Graph().as_default(),
+  ):
+    made, _ = random_programs.build(program, variant, api)
+    return {identity: v.op.name for identity, v in made.items()}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_programs_are_the_same_by_tensorflows_own_api(seed):
+  program = random_programs.program_of(seed)
+  kinds = dict.fromkeys(program["optimizers"], "dynamic")
+  for v2 in [False] + [True] * program["resource"]:
+    variant = {"kinds": kinds, "v2": v2, "dropped": []}
+    assert names_of(program, variant, Api("tfl")) == names_of(
+      program, variant, Api("tf")
+    )
+
+
+def _restored(session, path):
+  tf1.train.Saver().restore(session, path)
+  names = helpers.variable_names()
+  return checkpoint.Report(path, restored=dict(zip(names, names)))
+
+
+def _exchanged(session, path):
+  report = _restored(session, path)
+  first, second = tf1.global_variables()[-2:]
+  random_programs.set_values(session, [(first, session.run(second))])
+  return report
+
+
+def _anew(session, path):
+  report = _restored(session, path)
+  name = helpers.variable_names()[0]
+  del report.restored[name]
+  report.initialized[name] = "so be it"
+  return report
+
+
+def _unsaid(session, path):
+  report = _restored(session, path)
+  del report.restored[helpers.variable_names()[0]]
+  return report
+
+
+def _untold(session, path):
+  raise checkpoint.CheckpointError("no")
+
+
+def _unsure(session, path):
+  raise checkpoint.CheckpointError("w0 is not in it")
+
+
+def _halfway(session, path):
+  session.run(tf1.global_variables()[0].initializer)
+  raise checkpoint.CheckpointError("w0 is not in it")
+
+
+def _broken(session, path):
+  raise KeyError("w0")
+
+
+@pytest.mark.parametrize(
+  ("restore", "outcome"),
+  [
+    (_restored, "ok"),
+    (_exchanged, "WRONG"),
+    (_anew, "SILENT"),
+    (_unsaid, "SILENT"),
+    (_untold, "TEXT"),
+    (_unsure, "error"),
+    (_halfway, "TOUCHED"),
+    (_broken, "CRASHED"),
+  ],
+)
+def test_the_judge(restore, outcome, monkeypatch, tmp_path):
+  program = random_programs.program_of(468)
+  kinds = {"opt0": "dynamic", "opt1": "contrib"}
+  variant = {"kinds": kinds, "v2": False, "dropped": []}
+  api = Api("tfl")
+  path, manifest = random_programs.save(
+    program, variant, api, str(tmp_path / "model.ckpt")
+  )
+  monkeypatch.setattr(checkpoint, "restore", restore)
+  finding = random_programs.check(program, variant, api, path, manifest)
+  assert finding.outcome == outcome, finding
+
+
+def variants(variant):
+  """Yields (name, variant): the ways to restore a golden."""
+  kinds = variant["kinds"]
+  yield "same", variant
+  yield "other_flow", dict(variant, v2=not variant["v2"])
+  swap = {"dynamic": "contrib", "contrib": "dynamic"}
+  other = {key: swap.get(kind, kind) for key, kind in kinds.items()}
+  yield "other_api", dict(variant, kinds=other)
+  yield "plain", dict(variant, kinds=dict.fromkeys(kinds, "plain"))
+  yield "wrapped", dict(variant, kinds=dict.fromkeys(kinds, "dynamic"))
+  if len(set(kinds.values())) > 1:
+    order = list(kinds.values())
+    other = dict(zip(kinds, [*order[1:], order[0]]))
+    yield "swapped", dict(variant, kinds=other)
+
+
+def copied(golden, folder, meta):
+  """Copies a golden; returns (path, program, variant, manifest)."""
+  source = helpers.GOLDENS / golden
+  for path in source.glob("model.ckpt*"):
+    if meta or path.suffix != ".meta":
+      shutil.copy(path, folder)
+  manifest = random_programs.read_manifest(source / "manifest.json")
+  return (str(folder / "model.ckpt"), *manifest)
+
+
+@pytest.mark.parametrize("meta", [True, False])
+@pytest.mark.parametrize("golden", _GOLDENS)
+def test_golden(golden, meta, tmp_path):
+  path, program, variant, manifest = copied(golden, tmp_path, meta)
+  failed = []
+  for i, (name, here) in enumerate(variants(variant)):
+    saver = (i + meta) % 2 == 1  # With the other one of the '.meta's, too.
+    finding = random_programs.check(
+      program, here, Api("tfl"), path, manifest, saver, name == "same"
+    )
+    if finding.failed:
+      failed.append(f"{name}: {finding}")
+  for to in ("saver", "saver-v2", "contrib", "fp32"):
+    finding = random_programs.check_conversion(
+      program, variant, path, manifest, to
+    )
+    if finding.failed:
+      failed.append(f"converted to {to}: {finding}")
+  own = random_programs.own_layout(program, variant)
+  if own:
+    finding = random_programs.check_own_layout(path, own)
+    if finding.failed:
+      failed.append(f"converted to its own {own}: {finding}")
+  assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("golden", _GOLDENS)
+def test_goldens_names_are_todays(golden):
+  manifest_path = helpers.GOLDENS / golden / "manifest.json"
+  program, variant, manifest = random_programs.read_manifest(manifest_path)
+  names = names_of(program, variant, Api("tfl"))
+  assert names == {identity: name for identity, (name, _) in manifest.items()}
+
+
+def test_there_are_goldens():
+  assert len(_GOLDENS) >= 12
+
+
+if __name__ == "__main__":
+  helpers.main()
