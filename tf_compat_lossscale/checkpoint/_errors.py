@@ -60,8 +60,8 @@ class Undecided:
     return (
       f"{text}: decide by mapping={{{shown}}}{' (likely)' * bool(pairs)}, with "
       "None for what is to be initialized, on the command line by --map "
-      "HERE=THERE; the MetaGraph (the '.meta' file) beside the checkpoint would "
-      "be a proof"
+      "HERE=THERE; the MetaGraph (the '.meta' file) beside the checkpoint "
+      "would be a proof"
     )
 
 

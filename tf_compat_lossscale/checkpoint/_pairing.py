@@ -91,7 +91,7 @@ def pair(
     if not any(_contradict(a, b, there, trained) for a, b in same):
       return Pairing({a: (b, "") for a, b in same}, [], [], [])
   result = Pairing({}, [], list(here), list(there))
-  _pair_by_serves(result)
+  _pair_by_serves(result, trained)
   _pair_by_scope(result)
   _pair_the_only(result, keeps_scope)
   for item in list(result.undecided):
@@ -124,12 +124,25 @@ def _is_possible(here: Item, there: Item) -> bool:
   return bool(here.serves & there.serves)
 
 
-def _pair_by_serves(result: Pairing) -> None:
-  """Pairs items that serve the same variables, or some of the same."""
-  for are_alike in (
-    lambda a, b: a.serves == b.serves,
-    lambda a, b: bool(a.serves & b.serves),
-  ):
+def _pair_by_serves(
+  result: Pairing, trained: tuple[frozenset[str], frozenset[str]]
+) -> None:
+  """Pairs items that serve the same variables, or some of the same.
+
+  If some, then what only one of them serves must not be trained without it on
+  the other side: it would be another optimizer's.
+  """
+
+  def are_equal(here: Item, there: Item) -> bool:
+    return here.serves == there.serves
+
+  def are_akin(here: Item, there: Item) -> bool:
+    return bool(here.serves & there.serves) and not (
+      (there.serves - here.serves) & trained[0]
+      or (here.serves - there.serves) & trained[1]
+    )
+
+  for are_alike in (are_equal, are_akin):
     alike = {
       item: [
         other for other in result.left if item.serves and are_alike(item, other)
