@@ -61,6 +61,8 @@ _FLOORS = {
   "checkpoint.layouts": 4,
   "checkpoint.describing": 5,
   "checkpoint.matching": 5,
+  "checkpoint._template_places": 5,
+  "checkpoint._object_bridges": 5,
   "checkpoint._object_layouts": 6,
   "checkpoint.converting": 7,
   "checkpoint._restoring_objects": 7,
