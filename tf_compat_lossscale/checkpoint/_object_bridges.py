@@ -93,6 +93,7 @@ class Bridge:
     """Takes a checkpoint and its graph, which may be changed."""
     self._bundle, self._graph = bundle, graph
     self._replaced: dict[tuple[int, int], tuple[int, str]] = {}
+    self._owned: dict[int, dict[int, int]] = {}
     self._scales: dict[tuple[int, str], int] = {}
     self._visited: set[tuple[int, str]] = set()
     self._alive: list[Any] = []  # So that an identity stays one object's.
@@ -187,6 +188,8 @@ class Bridge:
       if to is not None:
         to, why = self._bridged(child, to)
         proof = why or proof
+        if not is_variable(child):
+          to = self._own(child, to)
         if number is not None and name in node.children:
           self._visited.add((number, name))
           if node.children[name] != to:
@@ -195,6 +198,18 @@ class Bridge:
       new = (name == SCALE and is_new_scale) or step.is_new_scale
       below = f"{path}/{name}".lstrip("/")
       yield _Step(child, to, below, proof, (item, name), new)
+
+  def _own(self, item: Any, number: int) -> int:
+    """A node for one object alone, as TensorFlow restores no other one."""
+    self._alive.append(item)
+    own = self._owned.setdefault(number, {id(item): number})
+    if id(item) not in own:
+      node = self._graph.nodes[number]
+      self._graph.nodes.append(
+        Node(dict(node.children), node.attributes, list(node.slots), node.other)
+      )
+      own[id(item)] = len(self._graph.nodes) - 1
+    return own[id(item)]
 
   def _has_values(self, number: int) -> bool:
     numbers = self._graph.nodes[number].children.values()
