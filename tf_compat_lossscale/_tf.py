@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import contextlib
+import copy
 import importlib
 import re
 import sys
@@ -324,6 +325,26 @@ def children(trackable: Any) -> dict[str, Any]:
   """
   get = getattr(trackable, "_trackable_children", None)
   return dict(get("checkpoint")) if get else {}
+
+
+def initial_state(
+  optimizer: Any, variables: list[tf.Variable]
+) -> list[tuple[tf.Variable, tf.Tensor]]:
+  """The own variables of a `compat.v1` optimizer, and what each starts from.
+
+  A copy of it makes them anew, eagerly. A public reset would replace this.
+  """
+  twin = copy.copy(optimizer)
+  for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
+    setattr(twin, table, {})
+  twin._self_unconditional_deferred_dependencies = {}
+  twin._create_slots(variables)
+  old, new = optimizer._slots, twin._slots | {"": twin._non_slot_dict}
+  return [
+    (mine[key], tf.identity(new[name][key]))
+    for name, mine in (old | {"": optimizer._non_slot_dict}).items()
+    for key in mine.keys() & new.get(name, {}).keys()
+  ]
 
 
 def quiet_deprecations() -> contextlib.AbstractContextManager[None]:

@@ -124,6 +124,19 @@ class GraphWeights(_tf.Trackable):
             self._make_weight(key, *recipes[key])
       return self._weights[name]
 
+  def _initial_value(self, name: str) -> tf.Tensor:
+    """What the weight of that name starts from in a graph that has it not.
+
+    Args:
+      name: A name that `_add_weight` was given.
+
+    Raises:
+      KeyError: No such weight was ever added.
+    """
+    _, value, dtype = self._recipes.by_name[name]
+    value = value() if callable(value) else value
+    return tf.convert_to_tensor(value, dtype)
+
   def _exclusively(self) -> contextlib.AbstractContextManager[Any]:
     """Returns a context manager that one thread at a time may enter eagerly.
 

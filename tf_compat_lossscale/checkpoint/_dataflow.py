@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import re
 from typing import NamedTuple
 
+from tf_compat_lossscale.checkpoint import _graph_def
 from tf_compat_lossscale.checkpoint import _wire
 
 _LARGEST = 4_000_000  # Ops, with those of functions once for each call.
@@ -27,33 +28,16 @@ _UPDATES = re.compile(
   r"|(Resource)?Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)"
   r"|(Resource)?StridedSliceAssign"
 )
-_BRANCHES = {"then_branch", "else_branch", "branches"}
 _CONDS = {"If", "StatelessIf", "Case", "StatelessCase"}
 _LOOPS = {"While", "StatelessWhile"}
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
-
-
-class NodeDef(NamedTuple):
-  """An op of a graph or of a function.
-
-  Attributes:
-    name: Its name.
-    op: Its type.
-    inputs: Its inputs' names, control inputs left out.
-    attributes: The encoded attributes.
-  """
-
-  name: str
-  op: str
-  inputs: tuple[str, ...]
-  attributes: tuple[memoryview, ...]
 
 
 class _Function(NamedTuple):
   arguments: list[str]
   results: list[str]  # The tensors in it that it returns.
   result_names: list[str]
-  nodes: list[NodeDef]
+  nodes: list[_graph_def.NodeDef]
 
 
 class Flow:
@@ -78,10 +62,10 @@ class Flow:
     self._inputs: list[list[int]] = []
     self._where: list[str] = []  # The cond of TensorFlow 2 that it runs in.
     self._library: dict[str, _Function] = {}
-    nodes: list[NodeDef] = []
+    nodes: list[_graph_def.NodeDef] = []
     for tag, value in _wire.fields(graph_def):
       if tag == 1:
-        nodes.append(parse_node(_wire.part(value)))
+        nodes.append(_graph_def.parse_node(_wire.part(value)))
       elif tag == 2:
         for inner, function in _wire.fields(_wire.part(value)):
           if inner == 1:
@@ -105,7 +89,7 @@ class Flow:
     name = ""
     arguments: list[str] = []
     result_names: list[str] = []
-    nodes: list[NodeDef] = []
+    nodes: list[_graph_def.NodeDef] = []
     returned: dict[str, str] = {}
     for tag, value in _wire.fields(data):
       if tag == 1:
@@ -117,7 +101,7 @@ class Flow:
             known = arguments if inner == 2 else result_names
             known.append(_wire.text(argument))
       elif tag == 3:
-        nodes.append(parse_node(_wire.part(value)))
+        nodes.append(_graph_def.parse_node(_wire.part(value)))
       elif tag == 4:
         pair = dict(_wire.fields(_wire.part(value)))
         returned[_wire.text(pair[1])] = _wire.text(pair[2])
@@ -134,7 +118,7 @@ class Flow:
 
   def _add_nodes(
     self,
-    nodes: list[NodeDef],
+    nodes: list[_graph_def.NodeDef],
     arguments: dict[str, int],
     predicates: tuple[int, ...],
     where: str,
@@ -188,20 +172,22 @@ class Flow:
           self._inputs[number].append(find(name))
     return find
 
-  def _called(self, node: NodeDef) -> list[str]:
+  def _called(self, node: _graph_def.NodeDef) -> list[str]:
     """The functions that an op calls; none if it is an ordinary op."""
     if node.op in self._library:
       return [node.op]
     if node.op in _LOOPS:
-      known = _functions(node)
+      known = _graph_def.functions(node)
       return [known["cond"][0], known["body"][0]]
     if node.op in _CONDS or node.op in _CALLS:
-      return [name for names in _functions(node).values() for name in names]
+      return [
+        name for names in _graph_def.functions(node).values() for name in names
+      ]
     return []
 
   def _call(
     self,
-    node: NodeDef,
+    node: _graph_def.NodeDef,
     functions: list[str],
     predicates: tuple[int, ...],
     where: str,
@@ -355,55 +341,6 @@ class Dependents(NamedTuple):
   conds: dict[str, str]
 
 
-def parse_node(data: memoryview) -> NodeDef:
-  """Parses an encoded NodeDef."""
-  name = op = ""
-  inputs, attributes = [], []
-  for tag, value in _wire.fields(data):
-    if tag == 3:
-      text = _wire.text(value)
-      if not text.startswith("^"):
-        inputs.append(text)
-    elif tag == 5:
-      attributes.append(_wire.part(value))
-    elif tag == 1:
-      name = _wire.text(value)
-    elif tag == 2:
-      op = _wire.text(value)
-  return NodeDef(name, op, tuple(inputs), tuple(attributes))
-
-
-def attribute(node: NodeDef, name: str) -> dict[int, int | memoryview]:
-  """The fields of an op's attribute (an AttrValue); none if there is none."""
-  for data in node.attributes:
-    entry = dict(_wire.fields(data))
-    if _wire.text(entry[1]) == name:
-      return dict(_wire.fields(_wire.part(entry[2])))
-  return {}
-
-
-def _functions(node: NodeDef) -> dict[str, list[str]]:
-  """The attributes of an op that are functions."""
-  found: dict[str, list[str]] = {}
-  for data in node.attributes:
-    entry = dict(_wire.fields(data))
-    key = _wire.text(entry[1])
-    for tag, value in _wire.fields(_wire.part(entry[2])):
-      if tag == 10:
-        found[key] = [_function_name(value)]
-      elif tag == 1 and key in _BRANCHES:
-        found[key] = [
-          _function_name(function)
-          for inner, function in _wire.fields(_wire.part(value))
-          if inner == 9
-        ]
-  return found
-
-
-def _function_name(value: int | memoryview) -> str:
-  return _wire.text(dict(_wire.fields(_wire.part(value)))[1])
-
-
-def _is_pivot(node: NodeDef) -> bool:
+def _is_pivot(node: _graph_def.NodeDef) -> bool:
   """Whether an op is the predicate of a cond of TensorFlow 1's control flow."""
   return node.op == "Identity" and node.name.rpartition("/")[2] == "pred_id"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import os
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint import _dataflow
+from tf_compat_lossscale.checkpoint import _graph_def
 from tf_compat_lossscale.checkpoint import _wire
 from tf_compat_lossscale.checkpoint import names
 
@@ -119,7 +119,7 @@ def _variables(entry: memoryview) -> tuple[str, dict[str, str]]:
 
 
 def saved_keys(
-  nodes: Iterable[_dataflow.NodeDef], scope: str
+  nodes: Iterable[_graph_def.NodeDef], scope: str
 ) -> dict[str, set[str]] | None:
   """Finds out under which keys a saver of a graph saves its variables.
 
@@ -137,7 +137,7 @@ def saved_keys(
   for node in known.values():
     if node.op != "SaveV2" or not node.name.startswith(scope):
       continue
-    value = _dataflow.attribute(known[node.inputs[1]], "value")
+    value = _graph_def.attribute(known[node.inputs[1]], "value")
     if 8 not in value:
       return None
     texts = [

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from tf_compat_lossscale.checkpoint import _errors
+from tf_compat_lossscale.checkpoint import _template_places
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import layouts
-from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.object_graph import Attribute
-from tf_compat_lossscale.checkpoint.object_graph import Node
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Stored
@@ -20,10 +17,6 @@ from tf_compat_lossscale.checkpoint.writing import Stored
 # What holds a loss scale, by whichever API.
 SCALES = {"current_loss_scale", "loss_scale", "dynamic_scale"}
 _BASE = "base_optimizer"
-# Slots of Keras 2's Adam -> those of `tf.compat.v1.train.AdamOptimizer`. Other
-# optimizers' slots do not mean the same: Keras's SGD, for one, keeps what is
-# added to a variable, not what is accumulated.
-_ADAM = {"m": "Adam", "v": "Adam_1"}
 
 
 def by_name(bundle: Bundle) -> layouts.Variables:
@@ -127,7 +120,10 @@ def scale_keys(graph: ObjectGraph) -> dict[str, str]:
 
 
 def onto(
-  variables: layouts.Variables, template: Bundle, keras: bool
+  variables: layouts.Variables,
+  template: Bundle,
+  keras: bool,
+  mapping: Mapping[str, str] | None = None,
 ) -> layouts.Variables:
   """Variables by name, in the objects of another checkpoint of the model.
 
@@ -135,12 +131,15 @@ def onto(
     variables: Saver's name -> the tensor.
     template: An object-based checkpoint.
     keras: Whether it must be of Keras 2.
+    mapping: What the user decides: a variable's name or path in the template
+      -> the name in `variables` of what it is to get.
 
   Returns:
     The new checkpoint.
 
   Raises:
-    CheckpointError: It has variables for which there are no values.
+    CheckpointError: It has variables for which there are no values, or it does
+      not show which value is whose.
   """
   if OBJECT_GRAPH not in template:
     raise CheckpointError(
@@ -149,107 +148,10 @@ def onto(
     )
   sources = flat(template) if keras else copied(template)
   graph = ObjectGraph(_graph_of(sources, template))
-  find = _Finder(variables, graph)
-  missing = []
-  for node, attribute in graph.attributes():
-    if attribute.name != "VARIABLE_VALUE" or attribute.key not in sources:
-      continue
-    old = sources[attribute.key]
-    new = find(node, attribute)
-    if new is None:
-      if find.is_kept(node) or attribute.key.startswith("save_counter/"):
-        continue
-      missing.append(
-        attribute.full_name + _errors.nearest(attribute.full_name, variables)
-      )
-    elif new.tensor != old.tensor:
-      missing.append(
-        f"{attribute.full_name} ({old.tensor} in the template, {new.tensor} "
-        "here)"
-      )
-    else:
-      sources[attribute.key] = new
-  if missing:
-    raise CheckpointError(
-      f"{template.prefix}: the template has what there are no values for: "
-      f"{'; '.join(sorted(missing))}"
-    )
-  return sources
-
-
-class _Finder:
-  """Finds the tensor for a variable of an object graph."""
-
-  def __init__(self, variables: layouts.Variables, graph: ObjectGraph) -> None:
-    self._variables = variables
-    self._by_family = {
-      family: members
-      for family, members in names.families(variables).items()
-      if len(members) == 1
-    }
-    self._given: dict[int, Literal | Stored] = dict(
-      _scale_values(variables, graph)
-    )
-    self._slots = {
-      slot.slot: (slot, owner) for owner in graph.nodes for slot in owner.slots
-    }
-    self._iterations = {
-      node.children["iter"] for node in graph.nodes if "iter" in node.children
-    }
-    # Keras's hyperparameters have no variables elsewhere.
-    self._kept = {
-      number
-      for node in graph.nodes
-      if "iter" in node.children
-      for name, number in node.children.items()
-      if name in ("beta_1", "beta_2", "decay", "learning_rate", "epsilon")
-    }
-    self._graph = graph
-    self._numbers = {id(node): n for n, node in enumerate(graph.nodes)}
-
-  def __call__(
-    self, node: Node, attribute: Attribute
-  ) -> Literal | Stored | None:
-    number = self._numbers[id(node)]
-    if number in self._given:
-      return self._given[number]
-    exact = self._variables.get(attribute.full_name)
-    if exact is not None:
-      return exact
-    if number in self._iterations:
-      steps = [n for n in self._variables if n.endswith("global_step")]
-      return self._variables[steps[0]] if len(steps) == 1 else None
-    if number in self._slots:
-      slot, owner = self._slots[number]
-      variable = self._graph.value(slot.variable)
-      if variable and "iter" in owner.children and slot.name in _ADAM:
-        name = f"{variable.full_name}/{_ADAM[slot.name]}"
-        return self._variables.get(name)
-    family = self._by_family.get(names.family(attribute.full_name))
-    return self._variables[family[0]] if family else None
-
-  def is_kept(self, node: Node) -> bool:
-    """Whether the template's value is to stay: hyperparameters of Keras."""
-    return self._numbers[id(node)] in self._kept
-
-
-def _scale_values(
-  variables: layouts.Variables, graph: ObjectGraph
-) -> Iterator[tuple[int, Literal | Stored]]:
-  """What the loss scales of a graph become: (node, value), in order."""
-  states = iter(layouts.found_in(variables))
-  for node in graph.nodes:
-    if "loss_scale" not in node.children:
-      continue
-    scale = graph.nodes[node.children["loss_scale"]]
-    for api, layout in names.LAYOUTS.items():
-      if set(layout) <= set(scale.children):
-        state = next(states, None)
-        if state is not None:
-          values = layouts.scale_of(variables, state, api)
-          for base, value in zip(layout, values):
-            yield scale.children[base], value
-        break
+  tensors = {key: source.tensor for key, source in sources.items()}
+  finder = _template_places.Finder(graph, tensors, variables, template.prefix)
+  finder.find(mapping)
+  return sources | finder.sources
 
 
 def _with_graph(

@@ -158,15 +158,12 @@ class _Renaming:
       for n in self.left
       if names.is_power(n, self.variables[n].tensor)
       and not self.side.is_users(n)
+      and (self.side.has_evidence or names.partner(n) in self.variables)
     ]
     scopes = {
       names.split_scope(n)[0]
       for n in powers
       if names.innermost_cond(n) is not None
-      and sum(
-        names.split_scope(n)[0] == names.split_scope(m)[0] for m in powers
-      )
-      > 1  # Adam's powers come in pairs.
     }
     places = {}
     for name in self.left:

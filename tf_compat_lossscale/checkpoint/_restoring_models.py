@@ -17,13 +17,20 @@ from tf_compat_lossscale.checkpoint.report import Report
 
 _INITIAL = "the file has no more than where it starts from"
 
+_OWN_FORMATS = "Keras 3 restores optimizers from its own formats alone"
 
-def restore(description: Description, objects: Any) -> Report:
+
+def restore(
+  description: Description, objects: Any, missing: str = "error"
+) -> Report:
   """Restores a Keras model.
 
   Args:
     description: What the file is.
     objects: The model, or a dict with it as 'model'.
+    missing: What becomes of variables that the file has nothing for: 'error',
+      or 'initialize' to have them start anew. For models of Keras 2 alone:
+      those of Keras 3 restore themselves.
   """
   model: Any = objects.get("model") if isinstance(objects, dict) else objects
   path = description.path
@@ -39,7 +46,9 @@ def restore(description: Description, objects: Any) -> Report:
       keys = sorted(description.keys)
       left = tuple(k for k in keys if k.startswith("optimizer_weights/"))
       restored = {key: key for key in keys if key not in left}
-      return Report(path, restored=restored, unused=left)
+      own = model.optimizer.variables if left and model.optimizer else ()
+      kept = {f"optimizer/{v.path}": _OWN_FORMATS for v in own}
+      return Report(path, restored=restored, kept=kept, unused=left)
     # Keras 2 restores the optimizer of a new model alone; so what is in the
     # file is made a model, and that a checkpoint.
     from tf_compat_lossscale import keras
@@ -49,12 +58,23 @@ def restore(description: Description, objects: Any) -> Report:
     raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
   with tempfile.TemporaryDirectory() as folder:
     prefix = saved.write(os.path.join(folder, "model"))
-    report = _restoring_objects.restore(None, Bundle(prefix), {"model": model})
-  scales = [name for name in report.restored if "/loss_scale/" in f"/{name}"]
+    try:
+      report = _restoring_objects.restore(
+        None, Bundle(prefix), {"model": model}, missing
+      )
+    except CheckpointError as error:  # Which names what is there for now.
+      raise CheckpointError(str(error).replace(prefix, path)) from None
+  scales = [
+    name
+    for name in (*report.restored, *report.bridged)
+    if "/loss_scale/" in f"/{name}"
+  ]
   return dataclasses.replace(
     report,
     path=path,
     restored={k: v for k, v in report.restored.items() if k not in scales},
+    bridged={k: v for k, v in report.bridged.items() if k not in scales},
+    proofs={k: v for k, v in report.proofs.items() if k not in scales},
     initialized=report.initialized | dict.fromkeys(scales, _INITIAL),
   )
 

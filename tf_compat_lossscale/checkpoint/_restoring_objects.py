@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import dataclasses
 import shutil
 import tempfile
 from typing import Any
@@ -10,48 +12,60 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
+from tf_compat_lossscale import graph_weights
 from tf_compat_lossscale.checkpoint import _errors
+from tf_compat_lossscale.checkpoint import _object_bridges
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import layouts
-from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import writing
+from tf_compat_lossscale.checkpoint._object_bridges import Bridge
+from tf_compat_lossscale.checkpoint._object_bridges import Found
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.bundle import Tensor
-from tf_compat_lossscale.checkpoint.object_graph import Attribute
-from tf_compat_lossscale.checkpoint.object_graph import Node
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.writing import Literal
 
-_BASE, _SCALE = "base_optimizer", "loss_scale"
+_NO_SCALE = "the checkpoint has no loss scale for it"
+_NOT_THERE = "it is not in the checkpoint"
+_KEPT = "it is not in the checkpoint, and eagerly its first value is not known"
+_MADE_UP = "that loss scale has no such count; it starts from 0"
+_STRANGE = "the variable that it belongs to is not among the objects"
 
 
-def restore(session: Any, bundle: Bundle, objects: Any) -> Report:
-  """Restores by object."""
-  root = (
-    tf.train.Checkpoint(**objects) if isinstance(objects, dict) else objects
-  )
-  if not hasattr(root, "restore"):
-    root = tf.train.Checkpoint(root)
-  bundle.check()
-  graph = describing.object_graph(bundle)
-  bridge = _Bridge(bundle, graph)
-  bridge.walk(root)
-  bridge.raise_for_misfits()
-  unused = bridge.unused()
-  prefix = bridge.write() if bridge.changed else bundle.prefix
-  status = root.restore(prefix)
-  status.expect_partial()  # The report says what is not used.
-  if session is not None:
-    status.initialize_or_restore(session)
-  return Report(
-    bundle.prefix,
-    restored=bridge.restored,
-    bridged=bridge.bridged,
-    initialized=bridge.initialized,
-    unused=unused,
-  )
+def restore(
+  session: Any, bundle: Bundle, objects: Any, missing: str = "error"
+) -> Report:
+  """Restores by object.
+
+  Args:
+    session: The session; None when eager.
+    bundle: The checkpoint.
+    objects: A trackable, or a dict of those.
+    missing: What becomes of variables that the checkpoint has nothing for:
+      'error', or 'initialize' to have them start anew. A loss scale does so in
+      any case if the checkpoint has none for its optimizer.
+
+  Returns:
+    What came from where, with every variable that the objects have now.
+
+  Raises:
+    CheckpointError: The checkpoint does not fit, or is damaged. Nothing is
+      assigned then.
+    ValueError: An argument is none of those.
+  """
+  if missing not in ("error", "initialize"):
+    raise ValueError(
+      f"missing must be 'error' or 'initialize', but got {missing!r}."
+    )
+  if session is None and not tf.executing_eagerly():
+    raise ValueError(
+      "session is None, but variables of a graph are restored in a session: "
+      "pass the tf.compat.v1.Session that is to have them."
+    )
+  with session.graph.as_default() if session else contextlib.nullcontext():
+    return _Restore(session, bundle, objects, missing == "initialize")()
 
 
 def variables(objects: Any) -> list[tf.Variable]:
@@ -73,178 +87,193 @@ def variables(objects: Any) -> list[tf.Variable]:
   return list(found.values())
 
 
-class _Bridge:
-  """Walks objects and the graph of a checkpoint side by side.
+class _Restore:
+  """A restore of a checkpoint into objects."""
 
-  Where the two differ in how a loss scale is kept, the graph is changed.
-
-  Attributes:
-    restored: Path of a variable -> key.
-    bridged: Path of a variable -> key that is found elsewhere than there.
-    initialized: Path -> why it keeps its initial value.
-    met: The nodes that belong to objects.
-    changed: Whether the graph is not the checkpoint's any more.
-  """
-
-  def __init__(self, bundle: Bundle, graph: ObjectGraph) -> None:
-    self._bundle, self._graph = bundle, graph
-    self._literals: dict[str, Literal] = {}
-    self._missing: list[tuple[str, str]] = []
-    self._problems: list[str] = []
-    self.restored: dict[str, str] = {}
-    self.bridged: dict[str, str] = {}
-    self.initialized: dict[str, str] = {}
-    self.met: set[int] = set()
-    self.changed = False
-
-  def walk(self, root: Any) -> None:
-    """Walks from the root on."""
-    queue: list[tuple[Any, int | None, str, bool]] = [(root, 0, "", False)]
-    seen = set()
-    while queue:
-      item, number, path, moved = queue.pop(0)
-      if id(item) in seen or path == "save_counter":
-        continue
-      seen.add(id(item))
-      if number is not None:
-        self.met.add(number)
-      if isinstance(item, tf.Variable):
-        self._variable(item, number, path, moved)
-        continue
-      children = _tf.children(item)
-      if number is not None:
-        number, here = self._reconciled(children, number)
-        moved = moved or here
-      node = self._graph.nodes[number] if number is not None else Node()
-      for name, child in children.items():
-        next_path = f"{path}/{name}".lstrip("/")
-        queue.append((child, node.children.get(name), next_path, moved))
-
-  def _variable(
-    self, variable: Any, number: int | None, path: str, moved: bool
+  def __init__(
+    self, session: Any, bundle: Bundle, objects: Any, initializes: bool
   ) -> None:
-    attribute = self._graph.value(number) if number is not None else None
-    if attribute is not None:
-      here = Tensor(variable.dtype.base_dtype.name, tuple(variable.shape))
-      there = self._tensor(attribute.key)
-      if there not in (None, here) and variable.shape.is_fully_defined():
+    self._session, self._bundle = session, bundle
+    self._initializes = initializes
+    self._root = _checkpoint_of(objects)
+    bundle.check()
+    self._graph = describing.object_graph(bundle)
+    self._bridge = Bridge(bundle, self._graph)
+    self._report = Report(bundle.prefix)
+    self._new: dict[int, Any] = {}  # Variable -> the value that it starts from.
+    self._problems: list[str] = []
+    self._fresh: list[Found] = []
+
+  def __call__(self) -> Report:
+    self._bridge.walk(*_root_of(self._root))
+    self._bridge.add_slots()
+    used: dict[str, Found] = {}
+    for found in self._bridge.found.values():
+      self._plan(found, used)
+    if self._problems:
+      listed = self._problems[: _errors.MOST]
+      raise _errors.misfit(self._bundle.prefix, listed, len(self._problems))
+    prefix = self._written() if self._bridge.changed else self._bundle.prefix
+    status = self._root.restore(prefix)
+    status.expect_partial()  # The report says what is not used.
+    if self._session is not None:
+      status.initialize_or_restore(self._session)
+    self._start_anew()
+    for found in self._bridge.add_slots():
+      self._note(found)  # Eagerly, TensorFlow has made them meanwhile.
+    for path, _ in self._bridge.strangers():
+      self._report.kept[path] = _STRANGE
+    return dataclasses.replace(self._report, unused=self._unused())
+
+  def _plan(self, found: Found, used: dict[str, Found]) -> None:
+    """Decides what a variable gets, or notes a problem."""
+    path, variable = found.path, found.variable
+    if not found.keys:
+      self._plan_missing(found)
+      return
+    if len(found.keys) > 1:
+      keys = ", ".join(found.keys)
+      self._problems.append(
+        f"{path} is one variable here, but several in it ({keys}): restore "
+        "objects that have it by one of these paths alone"
+      )
+      return
+    (key,) = found.keys
+    other = used.setdefault(key, found)
+    if other is not found:
+      self._problems.append(
+        f"{other.path} and {path} are two variables here, but one in it "
+        f"({key}): restore the objects of one at a time"
+      )
+      return
+    there = self._bridge.tensor(key)
+    shape = tf.TensorShape(variable.shape)
+    dtype = tf.as_dtype(variable.dtype).base_dtype.name
+    if shape.is_fully_defined():
+      here = Tensor(dtype, tuple(shape.as_list()))
+      if there != here:
         self._problems.append(f"{path} is {here} but {there} in it")
-      (self.bridged if moved else self.restored)[path] = attribute.key
-    elif f"/{_SCALE}/" in f"/{path}":
-      self.initialized[path] = "the checkpoint has no loss scale for it"
+    self._note(found)
+
+  def _note(self, found: Found) -> None:
+    """Notes in the report where a variable's value comes from."""
+    for key, proof in found.keys.items():
+      literal = self._bridge.literals.get(key)
+      proof = _MADE_UP if key in self._bridge.made_up else proof
+      key = literal.origin if literal else key
+      if proof:
+        self._report.bridged[found.path] = key
+        self._report.proofs[found.path] = proof
+      else:
+        self._report.restored[found.path] = key
+    if not found.keys:
+      self._report.kept[found.path] = _KEPT
+
+  def _plan_missing(self, found: Found) -> None:
+    """Decides what becomes of a variable that the checkpoint has not."""
+    excused = self._initializes or found.is_new_scale
+    known = self._session is not None or self._knows_initial(found)
+    if excused and known:
+      why = _NO_SCALE if found.is_new_scale else _NOT_THERE
+      self._report.initialized[found.path] = why
+      self._fresh.append(found)
+    elif self._initializes:
+      self._report.kept[found.path] = _KEPT
     else:
-      self._missing.append((path, variable.name))
-
-  def _tensor(self, key: str) -> Tensor | None:
-    if key in self._literals:
-      return self._literals[key].tensor
-    return self._bundle.tensor(key) if key in self._bundle else None
-
-  def _reconciled(
-    self, children: dict[str, Any], number: int
-  ) -> tuple[int, bool]:
-    """The node for an object, and whether it had to be changed or found.
-
-    Args:
-      children: Those of the object.
-      number: The node that is called as the object is.
-    """
-    node = self._graph.nodes[number]
-    wraps = _BASE in children and _SCALE in children
-    wrapped = _BASE in node.children and not node.slots
-    keras = "iter" in node.children or "_iterations" in node.children
-    if wraps and not wrapped and not keras and _SCALE not in node.children:
-      # Saved without loss scaling: what is here goes to the wrapped optimizer.
-      new = len(self._graph.nodes)
-      self._graph.replace_children(
-        lambda child: new if child == number else child
+      paths = self._graph.paths().values()
+      what = found.what or found.path
+      hint = "" if found.what else _errors.nearest(found.path, paths)
+      self._problems.append(
+        f"{what} ({found.variable.name}){hint} is not in it; "
+        "missing='initialize' has it start anew"
       )
-      self._graph.nodes.append(Node({_BASE: number}))
-      self.changed = True
-      return new, True
-    if wrapped and _BASE not in children and _SCALE not in children:
-      base = node.children[_BASE]
-      self._graph.replace_children(
-        lambda child: base if child == number else child
-      )
-      self.changed = True
-      return base, True
-    if _SCALE in children and _SCALE in node.children:
-      return number, self._reconcile_scale(children[_SCALE], node)
-    return number, False
 
-  def _reconcile_scale(self, scale: Any, node: Node) -> bool:
-    """Has a loss scale's node be of the API that the object is of."""
-    old = self._graph.nodes[node.children[_SCALE]]
-    have = set(_tf.children(scale))
-    for api, layout in names.LAYOUTS.items():
-      other = next(a for a in names.LAYOUTS if a != api)
-      theirs = names.LAYOUTS[other]
-      if set(layout) != have or not set(theirs) <= set(old.children):
-        continue
-      if set(layout) <= set(old.children):
-        return False
-      sources: layouts.Variables = {}
-      for base in theirs:
-        attribute = self._graph.value(old.children[base])
-        if attribute is None or attribute.key not in self._bundle:
-          return False
-        sources[base] = writing.Stored(self._bundle, attribute.key)
-      state = names.State(other, "", tuple(theirs))
-      new = Node()
-      for base, value in zip(layout, layouts.scale_of(sources, state, api)):
-        new.children[base] = self._add(base, value)
-      self._graph.nodes.append(new)
-      node.children[_SCALE] = len(self._graph.nodes) - 1
-      self.changed = True
+  def _knows_initial(self, found: Found) -> bool:
+    """Looks for the value that a variable starts from, eagerly."""
+    parent, name = found.parent
+    if not self._new:
+      self._new.update(self._initial_of_optimizers())
+    if id(found.variable) in self._new:
       return True
-    return False
+    value: Any = None
+    if isinstance(parent, graph_weights.GraphWeights):
+      if name in parent._weights:
+        value = parent._initial_value(name)
+    elif hasattr(parent, "initial_loss_scale"):  # Keras 2's.
+      initial = {"current_loss_scale": parent.initial_loss_scale}
+      value = (initial | {"good_steps": 0}).get(name)
+    if value is not None:
+      self._new[id(found.variable)] = value
+    return value is not None
 
-  def _add(self, base: str, value: writing.Source) -> int:
-    if isinstance(value, Literal):
-      key = f"bridged/{len(self._literals)}/.ATTRIBUTES/VARIABLE_VALUE"
-      self._literals[key] = value
-    else:
-      key = value.name
-    attribute = Attribute("VARIABLE_VALUE", base, key)
-    self._graph.nodes.append(Node(attributes=[attribute]))
-    return len(self._graph.nodes) - 1
+  def _initial_of_optimizers(self) -> dict[int, Any]:
+    result: dict[int, Any] = {}
+    for owner in self._bridge.owners.values():
+      optimizer = owner.optimizer
+      if self._initializes and isinstance(
+        optimizer, tf.compat.v1.train.Optimizer
+      ):
+        primaries = [
+          found.variable
+          for found in self._bridge.found.values()
+          if any(
+            _object_bridges.slot_of(optimizer, found.variable, name) is not None
+            for name in optimizer.get_slot_names()
+          )
+        ]
+        if primaries:
+          for variable, value in _tf.initial_state(optimizer, primaries):
+            result[id(variable)] = value
+    return result
 
-  def raise_for_misfits(self) -> None:
-    """Raises for variables that the checkpoint has nothing for, or another."""
-    known = list(self._graph.paths().values())
-    missing = [
-      f"{path} ({name}){_errors.nearest(path, known)} is not in it"
-      for path, name in self._missing[: _errors.MOST]
-    ]
-    count = len(self._missing) + len(self._problems)
-    if count:
-      listed = (missing + self._problems)[: _errors.MOST]
-      raise _errors.misfit(self._bundle.prefix, listed, count)
+  def _start_anew(self) -> None:
+    if self._session is not None:
+      self._session.run([found.variable.initializer for found in self._fresh])
+      return
+    for found in self._fresh:
+      found.variable.assign(self._new[id(found.variable)])
 
-  def unused(self) -> tuple[str, ...]:
-    """The keys of what no object is for, but for slots: those may come."""
-    used = {*self.restored.values(), *self.bridged.values()}
-    slots = {slot.slot for node in self._graph.nodes for slot in node.slots}
+  def _unused(self) -> tuple[str, ...]:
+    """The keys of what no object is for."""
+    used = {*self._report.restored.values(), *self._report.bridged.values()}
     return tuple(
       sorted(
         attribute.key
         for number, node in enumerate(self._graph.nodes)
-        if number not in self.met and number not in slots
+        if number not in self._bridge.met
         for attribute in node.attributes
         if attribute.key not in used and attribute.key in self._bundle
       )
     )
 
-  def write(self) -> str:
+  def _written(self) -> str:
     """Writes the changed graph where TensorFlow can read it."""
-    self._graph.prune()
+    graph = ObjectGraph(self._graph.encode())
+    graph.prune()
     sources: layouts.Variables = {
       name: writing.Stored(self._bundle, name) for name in self._bundle.names
     }
-    sources.update(self._literals)
-    sources[OBJECT_GRAPH] = Literal("string", self._graph.encode())
+    sources.update(self._bridge.literals)
+    sources[OBJECT_GRAPH] = Literal("string", graph.encode())
     folder = tempfile.mkdtemp(prefix="tf_compat_lossscale-")
     # What is made later is restored later, from there.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return writing.overlay(folder, self._bundle, sources)
+
+
+def _checkpoint_of(objects: Any) -> Any:
+  """The `tf.train.Checkpoint` of objects."""
+  if isinstance(objects, dict):
+    return tf.train.Checkpoint(**objects)
+  own = tf.train.Checkpoint, tf.compat.v1.train.Checkpoint
+  return objects if isinstance(objects, own) else tf.train.Checkpoint(objects)
+
+
+def _root_of(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
+  """The root of what a checkpoint saves, and what it has below that besides."""
+  children = _tf.children(checkpoint)
+  root = children.pop("_root", None)
+  if root is None:
+    return checkpoint, {}
+  children.pop("root", None)
+  return root, children

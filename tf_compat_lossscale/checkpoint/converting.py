@@ -183,7 +183,9 @@ def _plan(
   changed = _set_scales(variables, side, scale, bundle.prefix)
   if template is not None:
     model = Bundle(paths.find(os.fspath(template)).path)
-    return _object_layouts.onto(variables, model, to == "keras2"), changed
+    return _object_layouts.onto(
+      variables, model, to == "keras2", mapping
+    ), changed
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
   return _renaming.with_names(

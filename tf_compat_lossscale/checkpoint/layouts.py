@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
+from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Source
 from tf_compat_lossscale.checkpoint.writing import Stored
@@ -53,17 +54,28 @@ def scale_of(
   sources = [variables[name] for name in state.names]
   if state.api == api:
     return sources
-  good = int(value(sources[1]))
-  if api == names.CONTRIB and good > _INT32_MAX:
-    raise CheckpointError(
-      f"{state.names[1]} is {good}, more than tf.contrib's int32 can hold"
-    )
   _, good_steps, *bad_steps = names.LAYOUTS[api].values()
   return [
     sources[0],
-    Literal(good_steps.dtype, good, origin=state.names[1]),
+    as_counter(sources[1], good_steps),
     *(Literal(bad.dtype, 0) for bad in bad_steps),
   ]
+
+
+def as_counter(source: Source, tensor: Tensor) -> Source:
+  """A counter of a loss scale with the dtype of another API's."""
+  same = not source.tensor.shape and not tensor.shape
+  if source.tensor == tensor or not same:
+    return source
+  if not {source.tensor.dtype, tensor.dtype} <= {"int32", "int64"}:
+    return source
+  count = int(value(source))
+  name = source.origin if isinstance(source, Literal) else source.name
+  if tensor.dtype == "int32" and count > _INT32_MAX:
+    raise CheckpointError(
+      f"{name} is {count}, more than tf.contrib's int32 can hold"
+    )
+  return Literal(tensor.dtype, count, origin=name)
 
 
 def anew(loss_scale: float, api: str) -> list[Source]:

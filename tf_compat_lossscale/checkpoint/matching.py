@@ -112,14 +112,14 @@ class _Matcher:
     for name, key in mapping.items():
       if name not in self.wanted:
         continue
-      state, other = ours.get(name), theirs.get(key or "")
       if key is None:
         self.excuse({name: _ASKED})
-      elif state and other and state.api != other.api:
-        found = layouts.scale_of(self.variables, other, state.api)
-        self.take(name, found[state.names.index(name)], _MAPPED)
-      else:
-        self.take(name, self.variables[key], _MAPPED * (name != key))
+        continue
+      source = self.variables[key]
+      if names.is_like_scale(name, self.wanted[name]):
+        source = layouts.as_counter(source, self.wanted[name])
+      same = name == key and source is self.variables[key]
+      self.take(name, source, "" if same else _MAPPED)
     for state in {ours[name] for name in mapping if name in ours}:
       # One of its variables decides for those that the mapping leaves out.
       others = {theirs.get(mapping.get(name) or "") for name in state.names}

@@ -188,6 +188,13 @@ def is_power(name: str, tensor: Tensor | None = None) -> bool:
   return bool(_POWER.fullmatch(split_scope(name)[1]))
 
 
+def partner(power: str) -> str:
+  """The name of the other one of Adam's two powers."""
+  scope, last = split_scope(power)
+  other = {"beta1": "beta2", "beta2": "beta1"}.get(last[:5], last[:5])
+  return scope + other + last[5:]
+
+
 class Family(NamedTuple):
   """What variables share that differ in their cond or number alone.
 

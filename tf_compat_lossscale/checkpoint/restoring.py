@@ -96,7 +96,7 @@ def restore(
   found = paths.find(os.fspath(path))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     description = describing.describe(found.path)
-    return _restoring_models.restore(description, objects)
+    return _restoring_models.restore(description, objects, missing)
   bundle = Bundle(found.path)
   if objects is not None and OBJECT_GRAPH in bundle and variables is None:
     if what != "all":
@@ -108,7 +108,7 @@ def restore(
       raise ValueError(
         "mapping is for variables by name; objects are found by their paths."
       )
-    return _restoring_objects.restore(session, bundle, objects)
+    return _restoring_objects.restore(session, bundle, objects, missing)
   if variables is None:
     if session is not None:
       variables = session.graph.get_collection(
