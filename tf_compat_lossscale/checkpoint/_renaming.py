@@ -185,7 +185,7 @@ class _Renaming:
         wrapped = True if alone == len(self.states) == 1 else None
         wrapped = wrapped if self.states or self.unclear else False
       if in_cond:
-        scope = names.split_scope(names.without_conds(name))[0]
+        scope = names.split_scope(names.out_of_cond(name))[0]
       places[name] = _Place(scope, number, wrapped)
     return places
 

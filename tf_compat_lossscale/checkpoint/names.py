@@ -166,6 +166,15 @@ def without_conds(name: str) -> str:
   return "/".join(p for p in name.split("/") if not _COND.fullmatch(p))
 
 
+def out_of_cond(name: str) -> str:
+  """A name without the innermost cond that its variable was made in."""
+  parts = name.split("/")
+  for i in range(len(parts) - 2, -1, -1):
+    if _COND.fullmatch(parts[i]):
+      return "/".join(parts[:i] + parts[i + 1 :])
+  return name
+
+
 def innermost_cond(name: str) -> int | None:
   """The number of the last cond in a name; None if there is none."""
   numbers = [
