@@ -9,6 +9,8 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale.checkpoint import _consistency
+from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import restoring
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
@@ -24,7 +26,8 @@ class Saver(tf.compat.v1.train.Saver):
 
   It saves as that one does. It restores what differs in names alone, the state
   of loss scales across APIs, and models that had no loss scale; what it did is
-  logged, and kept as `last_report`.
+  logged, and kept as `last_report`. If another process overwrites a checkpoint
+  meanwhile, it starts again, so that all values are of one.
 
   Attributes:
     last_report: The `Report` of the last `restore`; None if there was none, or
@@ -43,7 +46,8 @@ class Saver(tf.compat.v1.train.Saver):
 
     Raises:
       CheckpointError: It is missing or damaged, or a variable is neither found
-        in it nor bridged. Nothing is assigned then.
+        in it nor bridged. Nothing is assigned then. Or another process kept on
+        overwriting it; what was assigned may then be of several checkpoints.
       ValueError: `save_path` is None.
     """
     self.last_report = None
@@ -53,25 +57,34 @@ class Saver(tf.compat.v1.train.Saver):
       # Not a local file: TensorFlow alone can read it, by exact names.
       super().restore(sess, save_path)
       return
-    bundle = Bundle(paths.find(os.fspath(save_path)).path)
+    prefix = paths.find(os.fspath(save_path)).path
     variables, others = self._saved(sess.graph)
     targets = restoring.Targets(variables)
-    planned = found, _ = restoring.plan(bundle, targets)
-    if found.exact:
-      super().restore(sess, bundle.prefix)
-      return
-    if others:
-      raise CheckpointError(
-        f"{bundle.prefix}: names must be bridged, which cannot be done for "
-        f"what is no variable ({', '.join(others)}): convert the checkpoint "
-        "first (tf-lossscale convert)"
-      )
-    self.last_report = restoring.carry_out(sess, bundle, targets, *planned)
-    logging.info("%s", self.last_report)
+
+    def attempt(bundle: Bundle) -> Report | None:
+      planned = found, _ = restoring.plan(bundle, targets)
+      if found.exact:
+        super(Saver, self).restore(sess, bundle.prefix)
+        return None
+      if others:
+        raise CheckpointError(
+          f"{bundle.prefix}: names must be bridged, which cannot be done for "
+          f"what is no variable ({', '.join(others)}): convert the checkpoint "
+          "first (tf-lossscale convert)"
+        )
+      return restoring.carry_out(sess, bundle, targets, *planned)
+
+    self.last_report = _consistency.consistently(prefix, attempt)
+    if self.last_report is not None:
+      logging.info("%s", self.last_report)
 
   def _saved(self, graph: tf.Graph) -> tuple[Any, list[str]]:
     """What it saves: the variables, and the names of what is none."""
     saved = self._var_list
+    if saved is None and self.saver_def is not None:
+      decoded = _saver_keys.of(graph, self.saver_def)
+      if decoded is not None:
+        return decoded
     others = []
     if saved is None:
       scope = self._import_scope and self._import_scope + "/"
@@ -145,7 +158,8 @@ def import_meta_graph(
     **kwargs: What `tf.compat.v1.train.import_meta_graph` takes besides.
 
   Returns:
-    A `Saver` of the variables that it had; None if it had none.
+    A `Saver` of the variables that it had, each by the key that it had for it;
+    None if it had none.
 
   Raises:
     CheckpointError: The file is missing or no MetaGraph.
