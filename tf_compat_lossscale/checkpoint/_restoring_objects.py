@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import shutil
@@ -71,20 +72,35 @@ def restore(
 def variables(objects: Any) -> list[tf.Variable]:
   """All variables that objects have now."""
   found: dict[int, Any] = {}
-  queue = list(objects.values()) if isinstance(objects, dict) else [objects]
-  seen = set()
-  while queue:
-    item = queue.pop(0)
-    if id(item) in seen:
-      continue
-    seen.add(id(item))
+  for item in _all(objects):
     if isinstance(item, tf.Variable):
       found[id(item)] = item
     elif isinstance(item, tf.compat.v1.train.Optimizer):
       for variable in item.variables():
         found[id(variable)] = variable
-    queue += _tf.children(item).values()
   return list(found.values())
+
+
+def initial_values(objects: Any) -> dict[int, tf.Tensor]:
+  """What the variables of loss scales start from: `id` -> value."""
+  return {
+    id(variable): item._initial_value(name)
+    for item in _all(objects)
+    if isinstance(item, graph_weights.GraphWeights)
+    for name, variable in item._weights.items()
+  }
+
+
+def _all(objects: Any) -> Iterator[Any]:
+  """Yields objects, and all that they have, each once."""
+  queue = list(objects.values()) if isinstance(objects, dict) else [objects]
+  seen = set()
+  while queue:
+    item = queue.pop(0)
+    if id(item) not in seen:
+      seen.add(id(item))
+      yield item
+      queue += _tf.children(item).values()
 
 
 class _Restore:

@@ -10,10 +10,12 @@ from tf_compat_lossscale.checkpoint._errors import CheckpointError
 
 
 class Reader:
-  """Reads tensors of a checkpoint, and leaves them where they are.
+  """Reads tensors of a checkpoint, by the op that a Saver restores with.
 
-  In a graph, since eager execution may be disabled; and its tensors stay in
-  TensorFlow, where no other thread has to wait for them.
+  `tf.train.load_checkpoint` ends the process with a segmentation fault if
+  another process overwrites the checkpoint meanwhile. In a graph, since eager
+  execution may be disabled; and a tensor that is only checked stays in
+  TensorFlow, where no other thread has to wait for it.
   """
 
   def __init__(self, prefix: str) -> None:
@@ -30,6 +32,17 @@ class Reader:
     Raises:
       CheckpointError: It fails its checksum.
     """
+    self._run(name, dtype, fetches_value=False)
+
+  def read(self, name: str, dtype: str) -> Any:
+    """Returns a tensor's value; of a partitioned variable, the whole.
+
+    Raises:
+      CheckpointError: It fails its checksum, or is not there any more.
+    """
+    return self._run(name, dtype, fetches_value=True)
+
+  def _run(self, name: str, dtype: str, fetches_value: bool) -> Any:
     if dtype not in self._ops:
       with self._graph.as_default():
         (tensor,) = tf.raw_ops.RestoreV2(
@@ -40,7 +53,9 @@ class Reader:
         )
       self._ops[dtype] = tensor.op
     try:
-      self._session.run(self._ops[dtype], {self._name: [name]})
+      op = self._ops[dtype]
+      fetch = op.outputs[0] if fetches_value else op
+      return self._session.run(fetch, {self._name: [name]})
     except tf.errors.OpError as error:
       message = error.message.splitlines()[0]
       raise CheckpointError(f"{self._prefix}: {name}: {message}") from None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import glob
+import hashlib
 import math
 import os
 import struct
@@ -165,7 +166,9 @@ class Bundle:
     self.entries: dict[bytes, Entry] = {}
     with _naming(index):
       with open(index, "rb") as file:
-        items = _table.read(file.read())
+        data = file.read()
+      self._digest = hashlib.sha256(data).digest()
+      items = _table.read(data)
       header = {
         tag: value
         for tag, value in _wire.fields(items.pop(b"", b""))
@@ -182,10 +185,11 @@ class Bundle:
     for entry in self.entries.values():
       end = entry.offset + entry.size
       ends[entry.shard] = max(end, ends.get(entry.shard, 0))
+    self._files: dict[str, tuple[int, int, int]] = {}
     for shard, end in ends.items():
       path = self.shard_path(shard)
       with _naming(path):
-        size = os.stat(path).st_size
+        _, size, _ = self._files[path] = stamp(path)
         if not 0 <= shard < self.shards or size < end:
           raise ValueError(
             f"it has {size} bytes where the index says {end}; it is cut off or "
@@ -207,6 +211,20 @@ class Bundle:
   def is_small(self) -> bool:
     """Whether it is read through at sight."""
     return self.size <= CHECKED_AT_SIGHT
+
+  def is_current(self) -> bool:
+    """Whether its files are still those that were opened.
+
+    What was read in between is then of one checkpoint: tensors are compared
+    with their checksums in the index as they are read.
+    """
+    try:
+      with open(self.prefix + ".index", "rb") as file:
+        digest = hashlib.sha256(file.read()).digest()
+      files = {path: stamp(path) for path in self._files}
+    except OSError:
+      return False
+    return digest == self._digest and files == self._files
 
   def __contains__(self, name: str) -> bool:
     return name.encode("utf-8") in self.entries
@@ -321,6 +339,12 @@ def literal(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
 def shard_path(prefix: str, shard: int, shards: int) -> str:
   """The file with the bytes of a shard, of so many."""
   return f"{prefix}.data-{shard:05}-of-{shards:05}"
+
+
+def stamp(path: str) -> tuple[int, int, int]:
+  """What shows that a file was replaced or written: inode, size and time."""
+  status = os.stat(path)
+  return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def data_files(prefix: str) -> list[str]:

@@ -11,7 +11,17 @@ from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 
 _PARTS = re.compile(r"(.+)\.(?:index|meta|data-\d{5}-of-\d{5})")
-_LATEST = re.compile(r'^model_checkpoint_path: "(.*)"', re.MULTILINE)
+# Protobuf's text format, in bytes: escapes spell bytes, not characters.
+_TOKEN = re.compile(
+  rb"""\s+|\#[^\n]*|[:,;\[\]]|(?P<begin>[{<])|(?P<end>[}>])"""
+  rb"""|(?P<word>[\w.+-]+)"""
+  rb"""|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+)
+_ESCAPE = re.compile(
+  rb"\\(?:([0-7]{1,3})|[xX]([\da-fA-F]{1,2})|u([\da-fA-F]{4})"
+  rb"|U([\da-fA-F]{8})|(.))"
+)
+_ESCAPED = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v")) | {c: c for c in b"\\'\"?"}
 _VARIABLES = os.path.join("variables", "variables")
 _H5 = b"\x89HDF\r\n\x1a\n"
 _ZIP = b"PK\x03\x04"
@@ -54,7 +64,8 @@ def find(path: str) -> Found:
 
 
 def _find(path: str) -> Found:
-  if os.path.isdir(path):
+  # As TensorFlow's Saver: a folder may be called as a prefix beside it is.
+  if os.path.isdir(path) and not os.path.isfile(path + ".index"):
     return _in_folder(path)
   if os.path.exists(path + ".index"):
     return _of_prefix(path)
@@ -103,11 +114,7 @@ def _in_folder(folder: str) -> Found:
     return Found(variables, kinds.SAVED_MODEL, folder)
   state = os.path.join(folder, "checkpoint")
   if os.path.isfile(state):
-    with open(state, encoding="utf-8") as file:
-      match = _LATEST.search(file.read())
-    if not match:
-      raise CheckpointError(f"{state}: it names no model_checkpoint_path")
-    latest = re.sub(r"\\(.)", r"\1", match[1])
+    latest = _latest(state)
     # Absolute ones of where it was written, too: the folder may have moved.
     for candidate in (
       os.path.join(folder, latest),
@@ -115,6 +122,8 @@ def _in_folder(folder: str) -> Found:
     ):
       if os.path.exists(candidate + ".index"):
         return _of_prefix(candidate)
+      if os.path.isfile(candidate):
+        return _find(candidate)
     raise CheckpointError(
       f"{state}: it names {latest!r} as the latest checkpoint, which is missing"
     )
@@ -126,6 +135,60 @@ def _in_folder(folder: str) -> Found:
   if len(files) == 1:
     return _find(os.path.join(folder, files[0]))
   raise CheckpointError(f"{folder}: a folder without a checkpoint")
+
+
+def _latest(state: str) -> str:
+  """Reads which checkpoint a state file, a CheckpointState, calls the latest.
+
+  Args:
+    state: The file: a protobuf in its text format.
+
+  Returns:
+    Its model_checkpoint_path: the last one, as TensorFlow takes it.
+
+  Raises:
+    CheckpointError: It is no such file, or names none.
+  """
+  with open(state, "rb") as file:
+    data = file.read()
+  at, depth, field = 0, 0, b""
+  latest: list[bytes] = []
+  while at < len(data):
+    token = _TOKEN.match(data, at)
+    if not token:
+      number = 1 + data.count(b"\n", 0, at)
+      line = data.split(b"\n")[number - 1]
+      raise CheckpointError(
+        f"{state}: line {number} is no text of a CheckpointState: "
+        f"{line[:80]!r}; name a prefix such as model.ckpt-1000 instead of the "
+        "folder"
+      )
+    at, kind = token.end(), token.lastgroup
+    depth += (kind == "begin") - (kind == "end")
+    if kind == "word":
+      field = token[0]
+      if field == b"model_checkpoint_path" and not depth:
+        latest = []
+    elif kind == "string" and field == b"model_checkpoint_path" and not depth:
+      latest.append(_ESCAPE.sub(_unescaped, token[0][1:-1]))
+  path = os.fsdecode(b"".join(latest))
+  if not path:
+    raise CheckpointError(f"{state}: it names no model_checkpoint_path")
+  return path
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+  octal, two, four, eight, other = escape.groups()
+  if octal:
+    return bytes([int(octal, 8) & 0xFF])
+  if two:
+    return bytes([int(two, 16)])
+  if four or eight:
+    number = int(four or eight, 16).to_bytes(4, "little")
+    return number.decode("utf-32-le").encode("utf-8")
+  # TensorFlow leaves unknown ones as they are.
+  known = _ESCAPED.get(other[0])
+  return escape[0] if known is None else bytes([known])
 
 
 def _number(prefix: str) -> tuple[int, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+_MOST = 20  # So many variables are named in a line.
+
 
 @dataclasses.dataclass(frozen=True)
 class Report:
@@ -32,9 +34,9 @@ class Report:
   proofs: dict[str, str] = dataclasses.field(default_factory=dict)
 
   def __str__(self) -> str:
-    lines = [self.summary]
+    lines = [self._counts()]
     lines += [
-      f"  {name} from {key}" + f" ({self.proofs[name]})" * (name in self.proofs)
+      f"  {name} from {key} ({self.proofs.get(name, 'bridged')})"
       for name, key in self.bridged.items()
     ]
     for what in ("initialized", "kept"):
@@ -46,10 +48,19 @@ class Report:
 
   @property
   def summary(self) -> str:
-    """How many variables were restored, bridged, initialized and kept."""
-    counts = [f"{len(self.restored)} restored"] + [
+    """All but what was restored by its own name, in one line."""
+    details = [f"{name} from {key}" for name, key in self.bridged.items()]
+    details += [f"{name} initialized" for name in self.initialized]
+    details += [f"{name} kept" for name in self.kept]
+    more = len(details) - _MOST
+    details = details[:_MOST] + [f"and {more} more"] * (more > 0)
+    return self._counts() + f": {', '.join(details)}" * bool(details)
+
+  def _counts(self) -> str:
+    """The checkpoint, and how many variables came to what."""
+    counts = [
       f"{len(getattr(self, what))} {what}"
       for what in ("bridged", "initialized", "kept", "unused")
       if getattr(self, what)
     ]
-    return f"{self.path}: {', '.join(counts)}"
+    return ", ".join([f"{self.path}: {len(self.restored)} restored", *counts])

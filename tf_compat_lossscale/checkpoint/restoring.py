@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
+from tf_compat_lossscale.checkpoint import _consistency
 from tf_compat_lossscale.checkpoint import _object_layouts
 from tf_compat_lossscale.checkpoint import _restoring_models
 from tf_compat_lossscale.checkpoint import _restoring_objects
+from tf_compat_lossscale.checkpoint import _tensorflow_reader
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import evidence
@@ -26,8 +27,9 @@ from tf_compat_lossscale.checkpoint import side
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.report import Report
+from tf_compat_lossscale.checkpoint.targets import part_of
+from tf_compat_lossscale.checkpoint.targets import Targets
 from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Source
 
@@ -97,79 +99,38 @@ def restore(
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     description = describing.describe(found.path)
     return _restoring_models.restore(description, objects, missing)
-  bundle = Bundle(found.path)
-  if objects is not None and OBJECT_GRAPH in bundle and variables is None:
-    if what != "all":
-      raise ValueError(
-        f"what={what!r} is for variables by name; to restore some objects, "
-        "give those alone."
-      )
-    if mapping is not None:
-      raise ValueError(
-        "mapping is for variables by name; objects are found by their paths."
-      )
-    return _restoring_objects.restore(session, bundle, objects, missing)
-  if variables is None:
-    if session is not None:
-      variables = session.graph.get_collection(
-        tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
-      )
-    elif objects is not None:
-      variables = _restoring_objects.variables(objects)
-    else:
-      raise ValueError(
-        "restore(None, …) needs the objects or the variables to restore."
-      )
-  targets = Targets(variables)
-  planned = plan(session, bundle, targets, what, mapping, missing)
-  return carry_out(session, bundle, targets, *planned)
+
+  def attempt(bundle: Bundle) -> Report:
+    if objects is not None and OBJECT_GRAPH in bundle and variables is None:
+      if what != "all" or mapping is not None:
+        raise ValueError(
+          "what and mapping are for variables by name; objects are found by "
+          "their paths: to restore some objects, give those alone."
+        )
+      return _restoring_objects.restore(session, bundle, objects, missing)
+    targets = Targets(_variables(session, objects, variables))
+    planned = plan(session, bundle, targets, what, mapping, missing)
+    initial = _restoring_objects.initial_values(objects)
+    return carry_out(session, bundle, targets, *planned, initial)
+
+  return _consistency.consistently(found.path, attempt)
 
 
-class Targets:
-  """Variables by the names that a checkpoint has for them.
-
-  Attributes:
-    parts: Name -> the variable, or the parts of a partitioned one.
-    tensors: Name -> dtype and shape, of the whole.
-  """
-
-  def __init__(
-    self, variables: Mapping[str, Any] | Iterable[tf.Variable]
-  ) -> None:
-    """Takes variables, or a mapping from names, as a Saver does."""
-    self.parts: dict[str, list[Any]] = {}
-    self.tensors: dict[str, Tensor] = {}
-    if isinstance(variables, Mapping):
-      for name, value in variables.items():
-        for variable in _parts(value):
-          self._add(name, variable)
-    else:
-      for value in variables:
-        for variable in _parts(value):
-          part = _tf.slice_info(variable)
-          self._add(
-            part.full_name if part else variable.name.split(":")[0], variable
-          )
-
-  def _add(self, name: str, variable: Any) -> None:
-    part = _tf.slice_info(variable)
-    shape = part.full_shape if part else variable.shape.as_list()
-    dtype = variable.dtype.base_dtype.name
-    known = self.parts.setdefault(name, [])
-    if known and not part:
-      raise ValueError(
-        f"Two variables are called {name!r}; give a dict from the names in the "
-        "checkpoint to them."
-      )
-    known.append(variable)
-    self.tensors[name] = Tensor(dtype, tuple(int(size) for size in shape))
-
-
-def _parts(value: Any) -> list[Any]:
-  if isinstance(value, (list, tuple)):
-    return list(value)
-  # A PartitionedVariable is none itself.
-  return list(value) if hasattr(value, "partitions") else [value]
+def _variables(
+  session: tf.compat.v1.Session | None,
+  objects: Any,
+  variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None,
+) -> Mapping[str, tf.Variable] | Iterable[tf.Variable]:
+  """The variables to restore by name."""
+  if variables is not None:
+    return variables
+  if session is not None:
+    return session.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+  if objects is None:
+    raise ValueError(
+      "restore(None, …) needs the objects or the variables to restore."
+    )
+  return _restoring_objects.variables(objects)
 
 
 def plan(
@@ -183,7 +144,7 @@ def plan(
   """Which tensor each variable is to get, and all that there are."""
   variables = _object_layouts.by_name(bundle)
   here = side.Side(
-    targets.tensors, lambda: session and _evidence_of(session, targets)
+    targets.tensors, lambda: session and targets.evidence(session)
   )
   there = side.Side(
     {name: source.tensor for name, source in variables.items()},
@@ -201,57 +162,60 @@ def plan(
   return found, variables
 
 
-def _evidence_of(
-  session: tf.compat.v1.Session, targets: Targets
-) -> evidence.Evidence | None:
-  """What the session's graph proves of variables."""
-  keys: dict[str, list[str]] = {}
-  for name, parts in targets.parts.items():
-    for part in parts:
-      keys.setdefault(part.name.split(":")[0], []).append(name)
-  try:
-    graph_def = session.graph.as_graph_def().SerializeToString()
-  except ValueError:
-    return None  # More than protocol buffers can hold.
-  trainable = session.graph.get_collection(
-    tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES
-  )
-  return evidence.of_graph(
-    graph_def, keys, {variable.name.split(":")[0] for variable in trainable}
-  )
-
-
 def carry_out(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
   found: matching.Match,
   variables: layouts.Variables,
+  initial: Mapping[int, Any] | None = None,
 ) -> Report:
-  """Restores variables by name, as `plan` has it."""
-  reader = tf.train.load_checkpoint(bundle.prefix)
+  """Restores variables by name, as `plan` has it.
+
+  Args:
+    session: The session; None when eager.
+    bundle: The checkpoint.
+    targets: The variables.
+    found: Which tensor each variable is to get.
+    variables: All tensors.
+    initial: The `id` of a variable -> its initial value, when eager.
+  """
+  reader = _tensorflow_reader.Reader(bundle.prefix)
   # Read before any is assigned: what is damaged shows here.
   values = {
-    name: _value(reader, bundle, source)
-    for name, source in found.sources.items()
+    name: _value(reader, source) for name, source in found.sources.items()
   }
-  assign = _assign_eagerly if session is None else _Assigner(session)
-  assign(
-    [v for name in found.initialized for v in targets.parts[name]],
-    [
-      (variable, _part_of(variable, values[name]))
-      for name in values
-      for variable in targets.parts[name]
-    ],
-  )
+  if not bundle.is_current():
+    raise CheckpointError(f"{bundle.prefix}: it was overwritten meanwhile")
+  assigned = [
+    (variable, part_of(variable, values[name]))
+    for name in values
+    for variable in targets.parts[name]
+  ]
+  initialized = dict(found.initialized)
+  kept = dict.fromkeys(_others(session, targets), _NOT_ASKED)
+  if session is None:
+    for name, why in found.initialized.items():
+      for variable in targets.parts[name]:
+        value = (initial or {}).get(id(variable))
+        if value is not None:
+          assigned.append((variable, value))
+        else:
+          kept[name] = f"{why}, and eagerly its initial value is not known"
+          initialized.pop(name, None)
+    for variable, value in assigned:
+      variable.assign(value)
+  else:
+    fresh = [v for name in initialized for v in targets.parts[name]]
+    _Assigner(session)(fresh, assigned)
   origins = {n: matching.origin(s) for n, s in found.sources.items()}
   used = set(origins.values())
   return Report(
     bundle.prefix,
     restored={n: key for n, key in origins.items() if n not in found.proofs},
     bridged={n: origins[n] for n in found.proofs},
-    initialized=found.initialized,
-    kept=dict.fromkeys(_others(session, targets), _NOT_ASKED),
+    initialized=initialized,
+    kept=kept,
     unused=tuple(
       sorted(
         matching.origin(source)
@@ -299,33 +263,10 @@ def _excused(targets: Targets, what: str) -> dict[str, str]:
   return excused
 
 
-def _value(reader: Any, bundle: Bundle, source: Source) -> np.ndarray:
+def _value(reader: _tensorflow_reader.Reader, source: Source) -> np.ndarray:
   if isinstance(source, Literal):
     return np.array(source.value, source.dtype)
-  try:
-    return reader.get_tensor(source.name)
-  except (tf.errors.OpError, RuntimeError) as error:
-    message = str(error).splitlines()[0]
-    raise CheckpointError(
-      f"{bundle.prefix}: {source.name}: {message}"
-    ) from None
-
-
-def _part_of(variable: Any, value: np.ndarray) -> np.ndarray:
-  """What a part of a partitioned variable has of the whole."""
-  part = _tf.slice_info(variable)
-  if part is None:
-    return value
-  slices = zip(part.var_offset, part.var_shape)
-  return value[tuple(slice(begin, begin + size) for begin, size in slices)]
-
-
-def _assign_eagerly(
-  initialized: list[Any], values: list[tuple[Any, np.ndarray]]
-) -> None:
-  del initialized  # They have their initial values.
-  for variable, value in values:
-    variable.assign(value)
+  return reader.read(source.name, source.tensor.dtype)
 
 
 class _Assigner:

@@ -9,11 +9,14 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale.checkpoint import _consistency
+from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import restoring
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.report import Report
+from tf_compat_lossscale.checkpoint.targets import Targets
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
@@ -24,7 +27,8 @@ class Saver(tf.compat.v1.train.Saver):
 
   It saves as that one does. It restores what differs in names alone, the state
   of loss scales across APIs, and models that had no loss scale; what it did is
-  logged, and kept as `last_report`.
+  logged, and kept as `last_report`. If another process overwrites a checkpoint
+  meanwhile, it starts again, so that all values are of one.
 
   Attributes:
     last_report: The `Report` of the last `restore`; None if there was none, or
@@ -43,7 +47,8 @@ class Saver(tf.compat.v1.train.Saver):
 
     Raises:
       CheckpointError: It is missing or damaged, or a variable is neither found
-        in it nor bridged. Nothing is assigned then.
+        in it nor bridged. Nothing is assigned then. Or another process kept on
+        overwriting it; what was assigned may then be of several checkpoints.
       ValueError: `save_path` is None.
     """
     self.last_report = None
@@ -53,32 +58,41 @@ class Saver(tf.compat.v1.train.Saver):
       # Not a local file: TensorFlow alone can read it, by exact names.
       super().restore(sess, save_path)
       return
-    bundle = Bundle(paths.find(os.fspath(save_path)).path)
+    prefix = paths.find(os.fspath(save_path)).path
     variables, others = self._saved(sess.graph)
-    targets = restoring.Targets(variables)
-    planned = found, _ = restoring.plan(sess, bundle, targets)
-    if found.exact:
-      super().restore(sess, bundle.prefix)
-      return
-    if others:
-      raise CheckpointError(
-        f"{bundle.prefix}: names must be bridged, which cannot be done for "
-        f"what is no variable ({', '.join(others)}): convert the checkpoint "
-        "first (tf-lossscale convert)"
-      )
-    self.last_report = restoring.carry_out(sess, bundle, targets, *planned)
-    logging.info("%s", self.last_report.summary)
+    targets = Targets(variables)
+
+    def attempt(bundle: Bundle) -> Report | None:
+      planned = found, _ = restoring.plan(sess, bundle, targets)
+      if found.exact:
+        super(Saver, self).restore(sess, bundle.prefix)
+        return None
+      if others:
+        raise CheckpointError(
+          f"{bundle.prefix}: names must be bridged, which cannot be done for "
+          f"what is no variable ({', '.join(others)}): convert the checkpoint "
+          "first (tf-lossscale convert)"
+        )
+      return restoring.carry_out(sess, bundle, targets, *planned)
+
+    self.last_report = _consistency.consistently(prefix, attempt)
+    if self.last_report is not None:
+      logging.info("%s", self.last_report.summary)
 
   def _saved(self, graph: tf.Graph) -> tuple[Any, list[str]]:
     """What it saves: the variables, and the names of what is none."""
     saved = self._var_list
+    if saved is None and self.saver_def is not None:
+      decoded = _saver_keys.of(graph, self.saver_def)
+      if decoded is not None:
+        return decoded
     others = []
     if saved is None:
       scope = self._import_scope and self._import_scope + "/"
       saved = graph.get_collection(_Keys.GLOBAL_VARIABLES, scope)
       others = graph.get_collection(_Keys.SAVEABLE_OBJECTS, scope)
       if scope:  # Which the checkpoint does not know.
-        targets = restoring.Targets(saved).parts
+        targets = Targets(saved).parts
         saved = {name[len(scope) :]: parts for name, parts in targets.items()}
     elif not isinstance(saved, dict):
       saved = list(saved)
@@ -145,7 +159,8 @@ def import_meta_graph(
     **kwargs: What `tf.compat.v1.train.import_meta_graph` takes besides.
 
   Returns:
-    A `Saver` of the variables that it had; None if it had none.
+    A `Saver` of the variables that it had, each by the key that it had for it;
+    None if it had none.
 
   Raises:
     CheckpointError: The file is missing or no MetaGraph.

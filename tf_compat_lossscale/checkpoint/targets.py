@@ -1,0 +1,89 @@
+"""The variables that are restored by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale.checkpoint import evidence as evidence_lib
+from tf_compat_lossscale.checkpoint.bundle import Tensor
+
+
+class Targets:
+  """Variables by the names that a checkpoint has for them.
+
+  Attributes:
+    parts: Name -> the variable, or the parts of a partitioned one.
+    tensors: Name -> dtype and shape, of the whole.
+  """
+
+  def __init__(
+    self, variables: Mapping[str, Any] | Iterable[tf.Variable]
+  ) -> None:
+    """Takes variables, or a mapping from names, as a Saver does."""
+    self.parts: dict[str, list[Any]] = {}
+    self.tensors: dict[str, Tensor] = {}
+    if isinstance(variables, Mapping):
+      for name, value in variables.items():
+        for variable in _parts(value):
+          self._add(name, variable)
+    else:
+      for value in variables:
+        for variable in _parts(value):
+          part = _tf.slice_info(variable)
+          self._add(
+            part.full_name if part else variable.name.split(":")[0], variable
+          )
+
+  def _add(self, name: str, variable: Any) -> None:
+    part = _tf.slice_info(variable)
+    shape = part.full_shape if part else variable.shape.as_list()
+    dtype = variable.dtype.base_dtype.name
+    known = self.parts.setdefault(name, [])
+    if known and not part:
+      raise ValueError(
+        f"Two variables are called {name!r}; give a dict from the names in the "
+        "checkpoint to them."
+      )
+    known.append(variable)
+    self.tensors[name] = Tensor(dtype, tuple(int(size) for size in shape))
+
+  def evidence(
+    self, session: tf.compat.v1.Session
+  ) -> evidence_lib.Evidence | None:
+    """Returns what the session's graph proves of these variables."""
+    keys: dict[str, list[str]] = {}
+    for name, parts in self.parts.items():
+      for part in parts:
+        keys.setdefault(part.name.split(":")[0], []).append(name)
+    try:
+      graph_def = session.graph.as_graph_def().SerializeToString()
+    except ValueError:
+      return None  # More than protocol buffers can hold.
+    trainable = session.graph.get_collection(
+      tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES
+    )
+    return evidence_lib.of_graph(
+      graph_def, keys, {variable.name.split(":")[0] for variable in trainable}
+    )
+
+
+def _parts(value: Any) -> list[Any]:
+  if isinstance(value, (list, tuple)):
+    return list(value)
+  # A PartitionedVariable is none itself.
+  return list(value) if hasattr(value, "partitions") else [value]
+
+
+def part_of(variable: Any, value: np.ndarray) -> np.ndarray:
+  """What a part of a partitioned variable has of the whole."""
+  part = _tf.slice_info(variable)
+  if part is None:
+    return value
+  slices = zip(part.var_offset, part.var_shape)
+  return value[tuple(slice(begin, begin + size) for begin, size in slices)]
