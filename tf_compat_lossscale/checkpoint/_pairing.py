@@ -5,10 +5,14 @@ Nothing here is guessed: a pair has a proof, or there is none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 from typing import NamedTuple
+from typing import TypeAlias
+
+_Predicate: TypeAlias = "Callable[[Item, Item], bool]"
 
 
 class Item(NamedTuple):
@@ -88,12 +92,16 @@ def pair(
   by_names = {item.names: item for item in there}
   if {item.names for item in here} == set(by_names):
     same = [(item, by_names[item.names]) for item in here]
-    if not any(_contradict(a, b, there, trained) for a, b in same):
+    if not any(_differ(*pair, there, trained) for pair in same):
       return Pairing({a: (b, "") for a, b in same}, [], [], [])
   result = Pairing({}, [], list(here), list(there))
-  _pair_by_serves(result, trained)
-  _pair_by_scope(result)
-  _pair_the_only(result, keeps_scope)
+
+  def are_alike(here: Item, there: Item) -> bool:
+    return not _differ(here, there, (), trained)
+
+  _pair_by_serves(result, are_alike)
+  _pair_by_scope(result, are_alike)
+  _pair_the_only(result, are_alike, keeps_scope)
   for item in list(result.undecided):
     if not result.candidates(item):
       result.undecided.remove(item)
@@ -101,19 +109,22 @@ def pair(
   return result
 
 
-def _contradict(
+def _differ(
   here: Item,
   there: Item,
   others: Iterable[Item],
   trained: tuple[frozenset[str], frozenset[str]],
 ) -> bool:
-  """Returns whether two items of one name are proven to differ."""
+  """Returns whether two items are proven to be of different optimizers.
+
+  They are if what only one of them serves is trained without it on the other
+  side, or if another item serves just the same as the one here.
+  """
   if not here.serves or not there.serves or here.serves == there.serves:
     return False
-  if any(other.serves == here.serves for other in others):
-    return True
-  return not here.serves & there.serves and bool(
-    there.serves & trained[0] or here.serves & trained[1]
+  return any(other.serves == here.serves for other in others) or bool(
+    (there.serves - here.serves) & trained[0]
+    or (here.serves - there.serves) & trained[1]
   )
 
 
@@ -124,58 +135,47 @@ def _is_possible(here: Item, there: Item) -> bool:
   return bool(here.serves & there.serves)
 
 
-def _pair_by_serves(
-  result: Pairing, trained: tuple[frozenset[str], frozenset[str]]
-) -> None:
-  """Pairs items that serve the same variables, or some of the same.
-
-  If some, then what only one of them serves must not be trained without it on
-  the other side: it would be another optimizer's.
-  """
-
-  def are_equal(here: Item, there: Item) -> bool:
-    return here.serves == there.serves
-
-  def are_akin(here: Item, there: Item) -> bool:
-    return bool(here.serves & there.serves) and not (
-      (there.serves - here.serves) & trained[0]
-      or (here.serves - there.serves) & trained[1]
-    )
-
-  for are_alike in (are_equal, are_akin):
-    alike = {
+def _pair_by_serves(result: Pairing, are_alike: _Predicate) -> None:
+  """Pairs items that serve the same variables, or some of the same."""
+  for are_akin in (
+    lambda a, b: a.serves == b.serves,
+    lambda a, b: bool(a.serves & b.serves) and are_alike(a, b),
+  ):
+    akin = {
       item: [
-        other for other in result.left if item.serves and are_alike(item, other)
+        other for other in result.left if item.serves and are_akin(item, other)
       ]
       for item in result.undecided
     }
-    for item, found in alike.items():
+    for item, found in akin.items():
       if len(found) != 1:
         continue
       (other,) = found
-      if sum(other in others for others in alike.values()) == 1:
+      if sum(other in others for others in akin.values()) == 1:
         some = min(item.serves & other.serves, key=lambda n: (len(n), n))
         _add(result, item, other, f"the updates of {some} depend on it")
 
 
-def _pair_by_scope(result: Pairing) -> None:
+def _pair_by_scope(result: Pairing, are_alike: _Predicate) -> None:
   """Pairs items that are the only ones in their scope."""
   for scope in {item.scope for item in result.undecided} - {None}:
     here = [item for item in result.undecided if item.scope == scope]
     there = [item for item in result.left if item.scope == scope]
-    if len(here) == len(there) == 1 and _is_possible(here[0], there[0]):
+    if len(here) == len(there) == 1 and are_alike(here[0], there[0]):
       where = f"in the scope {scope}" if scope else "outside of scopes"
       _add(result, here[0], there[0], f"the only one {where}")
 
 
-def _pair_the_only(result: Pairing, keeps_scope: bool) -> None:
+def _pair_the_only(
+  result: Pairing, are_alike: _Predicate, keeps_scope: bool
+) -> None:
   """Pairs what is left if it is one item here and one there."""
   if len(result.undecided) != 1 or len(result.left) != 1:
     return
   (here,), (there,) = result.undecided, result.left
   if keeps_scope and here.scope != there.scope:
     return
-  if _is_possible(here, there):
+  if are_alike(here, there):
     _add(result, here, there, "the only candidate")
 
 

@@ -170,6 +170,7 @@ class ObjectEvidence:
     result = Owners()
     scales: list[names.State] = []
     trained: set[str] = set()
+    trainable: set[str] = set()
     for node in self._graph.nodes:
       optimizer = node
       if "base_optimizer" in node.children and not node.slots:
@@ -183,6 +184,7 @@ class ObjectEvidence:
         for name in self._names([number])
       )
       trained |= served
+      trainable.update(self._names(slot.variable for slot in optimizer.slots))
       own = self._names(optimizer.children.values())
       if "loss_scale" in node.children:
         scale = self._graph.nodes[node.children["loss_scale"]]
@@ -193,7 +195,10 @@ class ObjectEvidence:
           known = result.serves.get(name, frozenset())
           result.serves[name] = known | served
     return dataclasses.replace(
-      result, trained=frozenset(trained), scales=tuple(scales)
+      result,
+      trained=frozenset(trained),
+      trainable=frozenset(trainable),
+      scales=tuple(scales),
     )
 
   def _names(self, numbers: Iterable[int]) -> list[str]:

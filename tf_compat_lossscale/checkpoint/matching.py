@@ -18,7 +18,6 @@ from tf_compat_lossscale.checkpoint import _pairing
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import side
-from tf_compat_lossscale.checkpoint._pairing import Item
 from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.side import Side
 from tf_compat_lossscale.checkpoint.writing import Literal
@@ -149,10 +148,13 @@ class _Matcher:
       [s for s in side.scales.known if set(s.names) <= set(members)]
       for side, members in sides
     )
-    found = self._pair(
+    found = side.pair(
+      self.here,
+      self.there,
       [self.here.item(s.names, s.api) for s in ours],
       [self.there.item(s.names, s.api) for s in theirs],
       keeps_scope=not any(self.here.is_alone(s.names[0]) for s in ours),
+      are_scales=True,
     )
     if self._are_equal(like, like_there) and (
       found.is_exact
@@ -245,7 +247,7 @@ class _Matcher:
       theirs = [n for n in self.given if names.base(n) == base]
       if not set(ours) <= set(in_conds):
         theirs = [n for n in theirs if n in in_conds_there]
-      found = self._pair(*self._items(ours, theirs), keeps_scope=True)
+      found = self._pair(ours, theirs, keeps_scope=True)
       for a, (b, proof) in found.pairs.items():
         if found.is_exact or a.serves & b.serves:
           self.take(a.names[0], self.variables[b.names[0]], proof)
@@ -257,17 +259,20 @@ class _Matcher:
         ours, [n for n in self.given if self.there.without_conds(n) == family]
       )
 
-  def _items(
-    self, ours: list[str], theirs: list[str]
-  ) -> tuple[list[Item], list[Item]]:
-    return (
+  def _pair(
+    self, ours: list[str], theirs: list[str], keeps_scope: bool
+  ) -> _pairing.Pairing:
+    return side.pair(
+      self.here,
+      self.there,
       [self.here.item((name,)) for name in ours],
       [self.there.item((name,)) for name in theirs],
+      keeps_scope,
     )
 
   def _match_alike(self, ours: list[str], theirs: list[str]) -> None:
     """Gives variables those of their kind."""
-    found = self._pair(*self._items(ours, theirs), keeps_scope=False)
+    found = self._pair(ours, theirs, keeps_scope=False)
     for a, (b, proof) in found.pairs.items():
       self.take(a.names[0], self.variables[b.names[0]], proof)
     for a in found.missing:
@@ -301,21 +306,6 @@ class _Matcher:
       else:
         for name in mine:
           self.take(name, None)
-
-  def _pair(
-    self, ours: list[Item], theirs: list[Item], keeps_scope: bool
-  ) -> _pairing.Pairing:
-    common = set(self.here.tensors) & set(self.there.tensors)
-
-    def shared(item: Item) -> Item:
-      return item._replace(serves=item.serves & common)
-
-    return _pairing.pair(
-      list(map(shared, ours)),
-      list(map(shared, theirs)),
-      (self.here.trained & common, self.there.trained & common),
-      keeps_scope,
-    )
 
   def _leave_undecided(self, found: _pairing.Pairing) -> None:
     """Notes what the evidence does not decide."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 
+from tf_compat_lossscale.checkpoint import _pairing
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint._pairing import Item
 from tf_compat_lossscale.checkpoint.bundle import Tensor
@@ -52,6 +53,11 @@ class Side:
   def trained(self) -> frozenset[str]:
     """The variables that are known to be trained."""
     return self._owners.trained
+
+  @property
+  def trained_weights(self) -> frozenset[str]:
+    """Those among them that are the model's, and no slots."""
+    return self._owners.trained & self._owners.trainable
 
   def is_in_cond(self, name: str) -> bool:
     """Returns whether a variable is known to be created in a cond."""
@@ -107,8 +113,9 @@ class Side:
   def scales(self) -> names.Scales:
     """The loss scales, and what could be one's."""
     others = [n for n, serves in self._owners.serves.items() if not serves]
-    proven = self._owners.scales
-    return names.loss_scales(self.tensors, proven, others if proven else ())
+    if not self._owners.trained:
+      others = []  # Nothing is trained, so that no loss scale serves anything.
+    return names.loss_scales(self.tensors, self._owners.scales, others)
 
   def without_conds(self, name: str) -> str:
     """Returns a name without the conds that its variable was created in."""
@@ -143,3 +150,34 @@ def _do_names_decide(
     and set(special) == set(others)
     and len(powers) == len(special)
   )
+
+
+def pair(
+  here: Side,
+  there: Side,
+  ours: list[Item],
+  theirs: list[Item],
+  keeps_scope: bool,
+  are_scales: bool = False,
+) -> _pairing.Pairing:
+  """Finds the counterparts of items, by what is known on both sides.
+
+  Args:
+    here: The variables of the program.
+    there: Those of the checkpoint.
+    ours: The items here.
+    theirs: The items there.
+    keeps_scope: Whether items stay in their scope, whatever the control flow.
+    are_scales: Whether they are loss scales. What a loss scale serves it serves
+      with its slots; a sparse update of a slot does not depend on a power.
+  """
+  common = set(here.tensors) & set(there.tensors)
+  trained = [
+    (one.trained if are_scales else one.trained_weights) & common
+    for one in (here, there)
+  ]
+  shared = [
+    [item._replace(serves=item.serves & common) for item in items]
+    for items in (ours, theirs)
+  ]
+  return _pairing.pair(*shared, (trained[0], trained[1]), keeps_scope)
