@@ -172,12 +172,13 @@ def pair(
       with its slots; a sparse update of a slot does not depend on a power.
   """
   common = set(here.tensors) & set(there.tensors)
-  trained = [
-    (one.trained if are_scales else one.trained_weights) & common
-    for one in (here, there)
-  ]
-  shared = [
-    [item._replace(serves=item.serves & common) for item in items]
-    for items in (ours, theirs)
-  ]
-  return _pairing.pair(*shared, (trained[0], trained[1]), keeps_scope)
+
+  def shared(items: list[Item]) -> list[Item]:
+    return [item._replace(serves=item.serves & common) for item in items]
+
+  def trained(one: Side) -> frozenset[str]:
+    return (one.trained if are_scales else one.trained_weights) & common
+
+  return _pairing.pair(
+    shared(ours), shared(theirs), (trained(here), trained(there)), keeps_scope
+  )
