@@ -180,14 +180,25 @@ class _Renaming:
         scope, last = names.split_scope(cond)
         number = names.innermost_cond(f"{last}/")
       wrapped: bool | None = number is not None or cond is not None
-      if not wrapped and not self.side.has_evidence and not scopes:
-        alone = len([n for n in powers if names.base(n) == names.base(name)])
-        wrapped = True if alone == len(self.states) == 1 else None
-        wrapped = wrapped if self.states or self.unclear else False
+      if not wrapped and not scope and not self.side.has_evidence:
+        wrapped = not scopes and self._is_wrapped(name, powers)
       if in_cond:
         scope = names.split_scope(names.out_of_cond(name))[0]
       places[name] = _Place(scope, number, wrapped)
     return places
+
+  def _is_wrapped(self, name: str, powers: list[str]) -> bool | None:
+    """Returns whether a loss scale is for the optimizer of a power by its name.
+
+    A power without a scope may be of an optimizer that has a loss scale, under
+    TensorFlow 2's control flow. It is if there are no others of either kind.
+    """
+    if not self.states and not self.unclear:
+      return False
+    alike = [n for n in powers if names.base(n) == names.base(name)]
+    several = len({names.base(n) for n, _ in names.slots(self.variables)}) > 1
+    alone = len(alike) == len(self.states) == 1 and not several
+    return True if alone else None
 
   def _stem(
     self, name: str, place: _Place, api: str | None, control_flow: str
