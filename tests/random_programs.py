@@ -624,10 +624,10 @@ class Finding:
 
 
 # Cases in which another's value counts as right, as TensorFlow's own Saver goes
-# by names as well. The second one: an optimizer was dropped, and another one's
-# slots have its names now.
+# by names as well.
 _EXCUSED = {"exact by letter"}
-_DROPPED = "names are a subset"
+# An optimizer was dropped, and another one's slots have its names now.
+_SLOT = re.compile(r"slot/\S+: (\S+) has \S+ of '(\S+)', ")
 FAILURES = {
   "WRONG": "a variable has a value that is another's",
   "SILENT": "a variable is left out, and not said to be",
@@ -711,9 +711,10 @@ def _judged(differences, tags) -> Finding:
   differences = list(differences)
   told = [what for _, what in differences]
   outcomes = {outcome for outcome, _ in differences}
-  dropped = _DROPPED in tags and any(t.startswith("slot/") for t in told)
+  slots = [match for match in map(_SLOT.match, told) if match]
+  dropped = bool(slots) and all(match[1] == match[2] for match in slots)
   if (tags & _EXCUSED or dropped) and "WRONG" in outcomes:
-    outcomes.discard("WRONG")
+    outcomes -= {"WRONG", "LOST"} if dropped else {"WRONG"}
     if not outcomes:
       return Finding("exact by letter", told, tags)
   for outcome in FAILURES:

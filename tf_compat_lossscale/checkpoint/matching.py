@@ -25,7 +25,8 @@ from tf_compat_lossscale.checkpoint.writing import Source
 
 _NO_SCALE = "the checkpoint has no loss scale for it"
 _NOT_THERE = "it is not in the checkpoint"
-_NOT_COUNTED = "the loss scale in the checkpoint does not count them"
+_NOT_COUNTED = "that loss scale has no such count; it starts from 0"
+_COUNT = names.LAYOUTS[names.CONTRIB]["bad_steps"]
 _CONVERTED = "of the loss scale of another API"
 _ASKED = "as the mapping says"
 _MAPPED = "the mapping says so"
@@ -129,8 +130,8 @@ class _Matcher:
         assert other
         self._take_scale(state, other, _MAPPED, left)
       elif len(left) < len(state.names):  # Of which compat.v1 has no more.
-        counts = [n for n in left if names.base(n) == "bad_steps"]
-        self.excuse(dict.fromkeys(counts, _NOT_COUNTED))
+        for name in [n for n in left if names.base(n) == "bad_steps"]:
+          self.take(name, Literal(_COUNT.dtype, 0), _NOT_COUNTED)
 
   def match_names(self) -> None:
     """Gives what has its own name, unless names depend on more than that."""
@@ -204,11 +205,9 @@ class _Matcher:
     for name, source in zip(state.names, found):
       if only is not None and name not in only:
         continue
-      if not origin(source):
-        self.excuse({name: _NOT_COUNTED})
-        continue
       same = origin(source) == name and not isinstance(source, Literal)
-      self.take(name, source, "" if same else proof or _CONVERTED)
+      how = (proof or _CONVERTED) if origin(source) else _NOT_COUNTED
+      self.take(name, source, "" if same else how)
 
   def match_powers(self) -> None:
     """Gives optimizers' powers theirs."""

@@ -144,7 +144,9 @@ def plan(
   """Which tensor each variable is to get, and all that there are."""
   variables = _object_layouts.by_name(bundle)
   here = side.Side(
-    targets.tensors, lambda: session and targets.evidence(session)
+    targets.tensors,
+    lambda: session and targets.evidence(session),
+    session is not None and _trains_once(session.graph),
   )
   there = side.Side(
     {name: source.tensor for name, source in variables.items()},
@@ -160,6 +162,11 @@ def plan(
     missing=missing,
   )
   return found, variables
+
+
+def _trains_once(graph: tf.Graph) -> bool:
+  """Returns whether optimizers made a single op that applies gradients."""
+  return len(graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)) == 1
 
 
 def carry_out(

@@ -20,12 +20,14 @@ class Side:
   Attributes:
     tensors: Name -> dtype and shape.
     has_evidence: Whether anything but names is known.
+    trains_once: Whether a single optimizer applies gradients.
   """
 
   def __init__(
     self,
     tensors: Mapping[str, Tensor],
     find_evidence: Callable[[], Evidence | None],
+    trains_once: bool = False,
   ) -> None:
     """Takes variables.
 
@@ -33,7 +35,9 @@ class Side:
       tensors: Name -> dtype and shape.
       find_evidence: Finds what proves whose the variables are. It is called
         when names do not decide.
+      trains_once: Whether a single optimizer applies gradients.
     """
+    self.trains_once = trains_once
     self.tensors = dict(tensors)
     self._find_evidence = find_evidence
     self._evidence: Evidence | None = None
@@ -126,7 +130,7 @@ class Side:
 
 def look_at_both(here: Side, there: Side) -> None:
   """Has evidence found on both sides, if names alone do not decide."""
-  if _do_names_decide(here.tensors, there.tensors):
+  if _do_names_decide(here, there):
     return
   asked = [
     name
@@ -138,17 +142,19 @@ def look_at_both(here: Side, there: Side) -> None:
   there.look(asked)
 
 
-def _do_names_decide(
-  here: Mapping[str, Tensor], there: Mapping[str, Tensor]
-) -> bool:
-  """Returns whether all names are there, and none depends on more."""
-  special = [n for n, tensor in here.items() if names.is_special(n, tensor)]
-  others = [n for n, tensor in there.items() if names.is_special(n, tensor)]
-  powers = {names.base(name) for name in special if names.is_power(name)}
+def _do_names_decide(here: Side, there: Side) -> bool:
+  """Returns whether all names are there, and none could be another's."""
+  special, others = (
+    [n for n, tensor in side.tensors.items() if names.is_special(n, tensor)]
+    for side in (here, there)
+  )
+  bases = {names.base(name) for name in special}
+  scales = [n for n in special if not names.is_power(n, here.tensors[n])]
   return (
-    set(here) <= set(there)
+    set(here.tensors) <= set(there.tensors)
     and set(special) == set(others)
-    and len(powers) == len(special)
+    and len(bases) == len(special)
+    and (here.trains_once or not scales)
   )
 
 
