@@ -210,6 +210,10 @@ def test_a_mapping_to_none_initializes(tmp_path):
   )
   assert found[0, "good_steps"] == 0
   assert list(report.initialized) == ["good_steps"]
+  found, report = restore_program(
+    path, [("", "dynamic")], False, mapping={"current_loss_scale": None}
+  )
+  assert (found[0, "loss_scale"], found[0, "good_steps"]) == (2**15, 0)
 
 
 def variables(**values):

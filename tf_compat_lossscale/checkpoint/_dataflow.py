@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tf_compat_lossscale.checkpoint import _graph_def
 from tf_compat_lossscale.checkpoint import _wire
 
-_LARGEST = 4_000_000  # Ops, with those of functions once for each call.
+_LARGEST = 1_000_000  # Ops, with those of functions once for each call.
 _REFERENCES = ("VariableV2", "Variable")
 _VARIABLES = ("VarHandleOp", *_REFERENCES)
 # Ops that hand a variable on, instead of its value.
@@ -231,6 +231,7 @@ class Flow:
     predicates: tuple[int, ...],
     where: str,
   ) -> list[int]:
+    self._add(_JOIN, where)  # A call counts, though its function be empty.
     function = self._library[name]
     arguments = dict(zip(function.arguments, entries))
     find = self._add_nodes(function.nodes, arguments, predicates, where)

@@ -57,26 +57,38 @@ class Undecided:
     shown = ", ".join(f"{a!r}: {b!r}" for a, b in pairs.items())
     shown += ", " * bool(shown and rest)
     shown += ", ".join(f"{name!r}: ..." for name in rest)
-    return (
-      f"{text}: decide by mapping={{{shown}}}{' (likely)' * bool(pairs)}, with "
-      "None for what is to be initialized, on the command line by --map "
-      "HERE=THERE; the MetaGraph (the '.meta' file) beside the checkpoint "
-      "would be a proof"
-    )
+    likely = " (likely)" * bool(pairs)
+    return f"{text}: decide by mapping={{{shown}}}{likely}"
 
 
 def unmatched(
-  path: str, problems: Sequence[str], undecided: Sequence[Undecided]
+  path: str,
+  problems: Sequence[str],
+  count: int,
+  undecided: Sequence[Undecided],
+  has_meta_graph: bool,
 ) -> CheckpointError:
   """The error for variables that have no tensor, or may have several.
 
   Args:
     path: The checkpoint.
-    problems: What is wrong with variables.
+    problems: What is wrong with variables, the first of them.
+    count: How many variables that is.
     undecided: What nothing proves.
+    has_meta_graph: Whether the checkpoint's graph was looked at.
   """
   listed = [*map(str, undecided), *problems[:MOST]]
-  return misfit(path, listed, len(undecided) + len(problems))
+  more = count - len(problems[:MOST])
+  error = misfit(path, listed, len(listed) + more)
+  if not undecided:
+    return error
+  advice = (
+    "mapping={here: there} of tf_compat_lossscale.checkpoint.restore decides, "
+    "None initializes; tf-lossscale convert takes --map HERE=THERE"
+  )
+  if not has_meta_graph:
+    advice += "; the MetaGraph (the '.meta' file) beside it would be a proof"
+  return CheckpointError(f"{error} ({advice})")
 
 
 def unnamed(path: str, what: str, undecided: Undecided) -> CheckpointError:
@@ -88,7 +100,9 @@ def unnamed(path: str, what: str, undecided: Undecided) -> CheckpointError:
     undecided: The new names, and the variables.
   """
   return CheckpointError(
-    f"{path}: nothing was written, since nothing proves {what}: {undecided}"
+    f"{path}: nothing was written, since nothing proves {what}: {undecided}, "
+    "on the command line by --map HERE=THERE; the MetaGraph (the '.meta' file) "
+    "beside the checkpoint may be a proof"
   )
 
 

@@ -150,7 +150,11 @@ def saved_keys(
     found = True
     for key, tensor in zip(texts, node.inputs[3:]):
       op = known[tensor.partition(":")[0]]
+      passed = set()
       while op.op in ("Identity", "ReadVariableOp") and op.inputs:
+        if op.name in passed:
+          return None  # A cycle: it is damaged.
+        passed.add(op.name)
         op = known[op.inputs[0].partition(":")[0]]
       keys.setdefault(op.name, set()).add(key)
   return keys if found else None

@@ -53,36 +53,60 @@ class _Renaming:
     self.result: layouts.Variables = {}
     self.left = dict.fromkeys(variables)
     self.states, self.unclear = side.scales
+    self.was_scaled = bool(self.states or self.unclear)
 
   def add(self, new: str, old: str, source: Source | None = None) -> None:
     """Gives a variable its name."""
     if new in self.result:
-      raise CheckpointError(
-        f"{self.path}: two variables would be called {new}: this layout cannot "
-        "hold both"
-      )
+      other = next((n for n in self.variables if n == new), old)
+      undecided = _errors.Undecided([new], sorted({other, old}), {})
+      raise _errors.unnamed(self.path, f"which one is called {new}", undecided)
     self.result[new] = source or self.variables[old]
     self.left.pop(old, None)
 
-  def map(self, mapping: Mapping[str, str | None]) -> None:
+  def apply_mapping(
+    self, mapping: Mapping[str, str | None], api: str | None
+  ) -> None:
     """Gives the names that the caller decided on."""
+    tensors = {
+      base: tensor for base, tensor in names.LAYOUTS.get(api or "", {}).items()
+    }
     for new, old in mapping.items():
       if old is None or old not in self.left:
-        near = _errors.nearest(str(old), self.variables)
+        why = "mapped twice" if old in self.variables else "not in it"
+        near = (
+          ""
+          if old in self.variables
+          else _errors.nearest(str(old), self.variables)
+        )
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
-          "not in it, or mapped twice"
+          f"{why}"
         )
-      self.add(new, old)
+      source = self.variables[old]
+      self.add(
+        new,
+        old,
+        layouts.as_counter(source, tensors.get(names.base(new), source.tensor)),
+      )
+    # A loss scale whose value or counter was mapped is mapped as a whole.
+    used = {old for old in mapping.values()}
+    for state in self.states:
+      if used & set(state.names):
+        for name in state.names:
+          if api is None or names.base(name) == "bad_steps":
+            self.left.pop(name, None)
+    self.states = [s for s in self.states if not used & set(s.names)]
+    self.was_scaled = self.was_scaled or bool(used)
 
   def rename_scales(self, api: str | None) -> None:
     """Gives loss scales their names in an API; None leaves them out."""
     layout = names.LAYOUTS.get(api or "", {})
     if api is None or any(names.base(n) not in layout for n in self.unclear):
-      unclear = [name for name in self.unclear if name in self.left]
+      unclear = sorted(name for name in self.unclear if name in self.left)
       if unclear:
-        self._give_up(unclear, unclear, "which of them are a loss scale's")
-    for scope in {state.scope for state in self.states}:
+        self._give_up(unclear, unclear, "which of them are a loss scale's", {})
+    for scope in sorted({state.scope for state in self.states}):
       states = [
         s for s in self.states if s.scope == scope and s.names[0] in self.left
       ]
@@ -106,20 +130,20 @@ class _Renaming:
     ]
     apis = {state.api for state in states}
     order = self.side.order
-    if len(apis) > 1 and order:
-      states = sorted(states, key=lambda state: order[state.names[0]])
-    elif len(apis) > 1 or others:
+    ordered = all(state.names[0] in order for state in states)
+    if others or (len(apis) > 1 and not ordered):
       self._give_up(
         [
           scope + names.numbered(base, i)
           for i in range(len(states))
           for base in names.LAYOUTS[api]
         ],
-        [*known, *others],
+        sorted([*known, *others]),
         "how these are numbered",
+        {},
       )
-    if others:
-      self._give_up(others, [*known, *others], "how these are numbered")
+    if len(apis) > 1:
+      states = sorted(states, key=lambda state: order[state.names[0]])
     for number, state in enumerate(states):
       found = layouts.scale_of(self.variables, state, api)
       for name in state.names:
@@ -180,6 +204,8 @@ class _Renaming:
         scope, last = names.split_scope(cond)
         number = names.innermost_cond(f"{last}/")
       wrapped: bool | None = number is not None or cond is not None
+      if not wrapped and self.side.has_new_scale and not in_cond:
+        wrapped = self._is_wrapped(name, powers)
       if not wrapped and not scope and not self.side.has_evidence:
         wrapped = not scopes and self._is_wrapped(name, powers)
       if in_cond:
@@ -204,7 +230,7 @@ class _Renaming:
     self, name: str, place: _Place, api: str | None, control_flow: str
   ) -> str:
     """What stands before a variable's own name."""
-    scaled = bool(self.states or self.unclear)
+    scaled = self.was_scaled
     if place.is_wrapped is None and (api is None or control_flow == "v2"):
       return names.split_scope(name)[0]  # It has that name there, too.
     if place.is_wrapped is None:
@@ -227,13 +253,18 @@ class _Renaming:
       return ""
     number = _FIRST[api]
     if place.cond is not None:
-      number = place.cond + number - _FIRST[self._api_of(name)]
+      number = place.cond + number - _FIRST[self._api_of(name, api)]
     cond = names.numbered("cond", max(0, number))
     return f"{place.scope}{cond}/"
 
-  def _api_of(self, name: str) -> str:
-    """The API of the loss scale that an optimizer's variable goes with."""
-    apis = {state.api for state in self.states} or {names.COMPAT}
+  def _api_of(self, name: str, default: str) -> str:
+    """The API of the loss scale that an optimizer's variable goes with.
+
+    Args:
+      name: The variable.
+      default: The API if nothing is known to be a loss scale.
+    """
+    apis = {state.api for state in self.states} or {default}
     if len(apis) > 1:
       serves = self.side.serves(name) or frozenset()
       apis = {
@@ -243,7 +274,7 @@ class _Renaming:
         or serves & (self.side.serves(state.names[0]) or frozenset())
       }
     if len(apis) != 1:
-      self._give_up([name], [name], "of which API its loss scale is")
+      self._give_up([name], [name], "of which API its loss scale is", {})
     return apis.pop()
 
   def _in_order(
@@ -253,7 +284,7 @@ class _Renaming:
     if len(found) == 1:
       return found
     order = self.side.order
-    if order:
+    if all(name in order for name in found):
       return sorted(found, key=lambda name: order[name])
     scopes = {places[name].scope for name in found}
     conds = [places[name].cond for name in found]
@@ -263,8 +294,15 @@ class _Renaming:
       self._give_up(new, found, "in which order these were created")
     return sorted(found, key=lambda name: places[name].cond or 0)
 
-  def _give_up(self, here: list[str], there: list[str], what: str) -> NoReturn:
-    undecided = _errors.Undecided(here, there, dict(zip(here, there)))
+  def _give_up(
+    self,
+    here: list[str],
+    there: list[str],
+    what: str,
+    likely: Mapping[str, str] | None = None,
+  ) -> NoReturn:
+    pairs = dict(zip(here, there)) if likely is None else likely
+    undecided = _errors.Undecided(here, there, pairs)
     raise _errors.unnamed(self.path, what, undecided)
 
 
@@ -296,14 +334,9 @@ def with_names(
       name is whose.
   """
   if not side.has_evidence:
-    side.look(
-      n
-      for n, source in variables.items()
-      if names.is_special(n, source.tensor)
-      or names.innermost_cond(n) is not None
-    )
+    side.look()
   renaming = _Renaming(side, variables, path)
-  renaming.map(mapping or {})
+  renaming.apply_mapping(mapping or {}, api)
   renaming.rename_scales(api)
   renaming.rename_own(api, control_flow)
   for name in list(renaming.left):

@@ -94,11 +94,11 @@ def initial_values(objects: Any) -> dict[int, tf.Tensor]:
 def _all(objects: Any) -> Iterator[Any]:
   """Yields objects, and all that they have, each once."""
   queue = list(objects.values()) if isinstance(objects, dict) else [objects]
-  seen = set()
+  seen: dict[int, Any] = {}  # With the objects, so that no `id` is used again.
   while queue:
     item = queue.pop(0)
     if id(item) not in seen:
-      seen.add(id(item))
+      seen[id(item)] = item
       yield item
       queue += _tf.children(item).values()
 

@@ -16,7 +16,6 @@ from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import layouts
-from tf_compat_lossscale.checkpoint import matching
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import writing
@@ -203,7 +202,7 @@ def _set_scales(
   if scale is None:
     return []
   if side.scales.unclear:
-    side.look([n for n, t in side.tensors.items() if names.is_special(n, t)])
+    side.look()
   states, unclear = side.scales
   if unclear:
     raise CheckpointError(
@@ -221,6 +220,7 @@ def _set_scales(
         f"variable of its own that is called {taken[0]}"
       )
     side.tensors |= names.LAYOUTS[names.COMPAT]
+    side.has_new_scale = True
   changed: list[str] = []
   for state in states:
     variables.update(zip(state.names, layouts.anew(scale, state.api)))
@@ -257,9 +257,9 @@ def _summary(
   changed: list[str],
 ) -> Conversion:
   origins = {
-    name: matching.origin(source)
+    name: layouts.origin(source)
     for name, source in sources.items()
-    if matching.origin(source) in bundle
+    if layouts.origin(source) in bundle
     and getattr(source, "bundle", bundle) is bundle
   }
   used = set(origins.values())

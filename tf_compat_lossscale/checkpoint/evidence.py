@@ -1,4 +1,4 @@
-"""What proves whose a variable is, beyond its name.
+"""Finds proofs of which optimizer a variable belongs to.
 
 A graph proves it by its ops, an object graph by its objects.
 """
@@ -9,6 +9,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
+import os
 from typing import Protocol
 
 from tf_compat_lossscale.checkpoint import _dataflow
@@ -18,6 +19,12 @@ from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
+
+# What comes of a graph that is damaged, too large or of an unknown kind. It
+# proves nothing then, and names must do.
+_UNREADABLE = (KeyError, ValueError, IndexError, RecursionError)
+
+_MARGIN = 2.0  # Seconds: copies are written in any order.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +36,7 @@ class Owners:
       which nothing is known is left out.
     trained: The variables that are updated from the values of variables.
     trainable: The variables that are for training.
-    alone: The variables without which no variable is trained.
+    alone: The variables on which every update of every trained weight depends.
     scales: The loss scales that are known as such.
     conds: Variable -> the cond, under TensorFlow 2's control flow, in which it
       is updated.
@@ -113,14 +120,13 @@ class GraphEvidence:
       for name in asked
       if name in self._variables
     }
+    weights = found.trained.intersection(self._trainable)
     return Owners(
       serves,
       keys_of(found.trained),
       keys_of(v for v in self._keys if v in self._trainable),
       keys_of(
-        v
-        for v, needed in found.all_of.items()
-        if needed and needed >= found.trained.intersection(self._trainable)
+        v for v, needed in found.all_of.items() if weights and needed >= weights
       ),
       tuple(_scales(serves)),
       {key: cond for v, cond in found.conds.items() for key in self._keys[v]},
@@ -219,18 +225,24 @@ def of_checkpoint(bundle: Bundle) -> Evidence | None:
 
   Args:
     bundle: The checkpoint. A '.meta' file beside it is evidence if the saver in
-      it saves all that is in the checkpoint.
+      it saves all that is in the checkpoint, and if it is not older: Savers
+      write it last, so that an older one is of another checkpoint.
   """
   if OBJECT_GRAPH in bundle:
     return ObjectEvidence(describing.object_graph(bundle))
-  meta = _meta_graph.load(bundle.prefix + ".meta")
+  path = bundle.prefix + ".meta"
+  meta = (
+    None
+    if _is_older(path, bundle.prefix + ".index")
+    else _meta_graph.load(path)
+  )
   if meta is None:
     return None
   try:
     flow = _dataflow.Flow(meta.graph_def)
     keys = meta.saver and _meta_graph.saved_keys(flow.nodes, meta.saver)
-  except (KeyError, ValueError, IndexError, RecursionError):
-    return None  # Damaged: it has no checksum, and names do without.
+  except _UNREADABLE:
+    return None
   keys = keys or {
     name: {meta.full_names.get(name, name)} for name in flow.variables
   }
@@ -238,6 +250,14 @@ def of_checkpoint(bundle: Bundle) -> Evidence | None:
   if not known.issuperset(bundle.names):
     return None
   return GraphEvidence(flow, keys, meta.trainable)
+
+
+def _is_older(path: str, other: str) -> bool:
+  """Returns whether a file was written clearly before another."""
+  try:
+    return os.path.getmtime(path) < os.path.getmtime(other) - _MARGIN
+  except OSError:
+    return False
 
 
 def of_graph(
@@ -255,5 +275,5 @@ def of_graph(
   try:
     flow = _dataflow.Flow(memoryview(graph_def))
     return GraphEvidence(flow, keys, trainable)
-  except ValueError:
-    return None  # Too large: its names must do.
+  except _UNREADABLE:
+    return None

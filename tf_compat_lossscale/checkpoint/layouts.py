@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+import dataclasses
 
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
@@ -19,6 +20,34 @@ from tf_compat_lossscale.checkpoint.writing import Stored
 
 _INT32_MAX = 2**31 - 1
 Variables = dict[str, Source]
+
+
+@dataclasses.dataclass
+class Match:
+  """Variables and their tensors.
+
+  Attributes:
+    sources: Variable -> where its value comes from.
+    initialized: Variable -> why it is to start from its initial value.
+    proofs: Variable -> how its source was found, if not by its name.
+  """
+
+  sources: dict[str, Source] = dataclasses.field(default_factory=dict)
+  initialized: dict[str, str] = dataclasses.field(default_factory=dict)
+  proofs: dict[str, str] = dataclasses.field(default_factory=dict)
+
+  @property
+  def exact(self) -> bool:
+    """Whether every variable gets what has its name, as it is."""
+    return not self.initialized and all(
+      origin(source) == name and not isinstance(source, Literal)
+      for name, source in self.sources.items()
+    )
+
+
+def origin(source: Source) -> str:
+  """The key that a value comes from."""
+  return source.origin if isinstance(source, Literal) else source.name
 
 
 def value(source: Source) -> float | int:
@@ -70,7 +99,7 @@ def as_counter(source: Source, tensor: Tensor) -> Source:
   if not {source.tensor.dtype, tensor.dtype} <= {"int32", "int64"}:
     return source
   count = int(value(source))
-  name = source.origin if isinstance(source, Literal) else source.name
+  name = origin(source)
   if tensor.dtype == "int32" and count > _INT32_MAX:
     raise CheckpointError(
       f"{name} is {count}, more than tf.contrib's int32 can hold"

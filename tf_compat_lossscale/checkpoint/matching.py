@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
-import dataclasses
 
 from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import _pairing
@@ -32,34 +31,6 @@ _ASKED = "as the mapping says"
 _MAPPED = "the mapping says so"
 
 
-@dataclasses.dataclass
-class Match:
-  """Variables and their tensors.
-
-  Attributes:
-    sources: Variable -> where its value comes from.
-    initialized: Variable -> why it is to start from its initial value.
-    proofs: Variable -> how its source was found, if not by its name.
-  """
-
-  sources: dict[str, Source] = dataclasses.field(default_factory=dict)
-  initialized: dict[str, str] = dataclasses.field(default_factory=dict)
-  proofs: dict[str, str] = dataclasses.field(default_factory=dict)
-
-  @property
-  def exact(self) -> bool:
-    """Whether every variable gets what has its name, as it is."""
-    return not self.initialized and all(
-      origin(source) == name and not isinstance(source, Literal)
-      for name, source in self.sources.items()
-    )
-
-
-def origin(source: Source) -> str:
-  """The key that a value comes from."""
-  return source.origin if isinstance(source, Literal) else source.name
-
-
 class _Matcher:
   """Finds a source for each variable, one kind after the other."""
 
@@ -68,7 +39,7 @@ class _Matcher:
   ) -> None:
     self.here, self.there = here, there
     self.variables = variables
-    self.result = Match()
+    self.result = layouts.Match()
     self.wanted = dict(here.tensors)
     self.given = dict.fromkeys(variables)
     self.missing: list[str] = []
@@ -81,7 +52,7 @@ class _Matcher:
     if source is None:
       self.missing.append(name)
       return
-    self.given.pop(origin(source), None)
+    self.given.pop(layouts.origin(source), None)
     if source.tensor != tensor:
       self.misfits.append(f"{name} is {tensor} but {source.tensor} in it")
       return
@@ -95,7 +66,7 @@ class _Matcher:
       self.wanted.pop(name, None)
       self.result.initialized[name] = why
 
-  def map(self, mapping: Mapping[str, str | None]) -> None:
+  def apply_mapping(self, mapping: Mapping[str, str | None]) -> None:
     """Does what the caller decided."""
     ours = {n: s for s in self.here.scales.known for n in s.names}
     theirs = {n: s for s in self.there.scales.known for n in s.names}
@@ -120,26 +91,48 @@ class _Matcher:
         source = layouts.as_counter(source, self.wanted[name])
       same = name == key and source is self.variables[key]
       self.take(name, source, "" if same else _MAPPED)
+      if name != key:
+        self.here.renamed[name] = key
+      twin, other = names.partner(name), names.partner(key)
+      if (
+        names.is_power(name, self.here.tensors[name])
+        and twin in self.wanted
+        and twin not in mapping
+        and other in self.given
+      ):
+        self.take(twin, self.variables[other], _MAPPED * (twin != other))
     for state in {ours[name] for name in mapping if name in ours}:
       # One of its variables decides for those that the mapping leaves out.
-      others = {theirs.get(mapping.get(name) or "") for name in state.names}
-      others.discard(None)
       left = [name for name in state.names if name in self.wanted]
+      if mapping.get(state.names[0], "") is None:
+        self.excuse(dict.fromkeys(left, _ASKED))
+        continue
+      others = {
+        theirs[key] for n in state.names if (key := mapping.get(n)) in theirs
+      }
       if left and len(others) == 1:
-        (other,) = others
-        assert other
-        self._take_scale(state, other, _MAPPED, left)
+        self._take_scale(state, others.pop(), _MAPPED, left)
       elif len(left) < len(state.names):  # Of which compat.v1 has no more.
         for name in [n for n in left if names.base(n) == "bad_steps"]:
           self.take(name, Literal(_COUNT.dtype, 0), _NOT_COUNTED)
 
   def match_names(self) -> None:
     """Gives what has its own name, unless names depend on more than that."""
+    own = self._own_bases()
     for name, tensor in list(self.wanted.items()):
-      if names.is_special(name, tensor) or name not in self.given:
+      if name not in self.given or names.is_special(name, tensor):
         continue
-      if not self.here.is_in_cond(name) and not self.there.is_in_cond(name):
+      if names.base(name) not in own or self.here.is_users(name):
         self.take(name, self.variables[name])
+
+  def _own_bases(self) -> set[str]:
+    """What is called like variables that optimizers create in conds."""
+    return {
+      names.base(name)
+      for side, members in ((self.here, self.wanted), (self.there, self.given))
+      for name in members
+      if side.is_own(name) and not names.is_special(name, side.tensors[name])
+    }
 
   def match_scales(self) -> None:
     """Gives loss scales theirs."""
@@ -205,8 +198,8 @@ class _Matcher:
     for name, source in zip(state.names, found):
       if only is not None and name not in only:
         continue
-      same = origin(source) == name and not isinstance(source, Literal)
-      how = (proof or _CONVERTED) if origin(source) else _NOT_COUNTED
+      same = layouts.origin(source) == name and not isinstance(source, Literal)
+      how = (proof or _CONVERTED) if layouts.origin(source) else _NOT_COUNTED
       self.take(name, source, "" if same else how)
 
   def match_powers(self) -> None:
@@ -241,25 +234,27 @@ class _Matcher:
 
   def match_rest(self) -> None:
     """Gives what is left to variables whose names differ in their conds."""
-    in_conds = [n for n in self.wanted if self.here.is_in_cond(n)]
-    in_conds_there = [n for n in self.given if self.there.is_in_cond(n)]
-    for base in {names.base(n) for n in [*in_conds, *in_conds_there]}:
+    for base in self._own_bases():
       # An optimizer's own variables: a graph proves whose they are.
       ours = [n for n in self.wanted if names.base(n) == base]
       theirs = [n for n in self.given if names.base(n) == base]
-      if not set(ours) <= set(in_conds):
-        theirs = [n for n in theirs if n in in_conds_there]
       found = self._pair(ours, theirs, keeps_scope=True)
       for a, (b, proof) in found.pairs.items():
         if found.is_exact or a.serves & b.serves:
           self.take(a.names[0], self.variables[b.names[0]], proof)
+      for item in found.undecided:
+        (name,) = item.names
+        if any(other.names == item.names for other in found.candidates(item)):
+          self.take(name, self.variables[name])
     families: dict[str, list[str]] = {}
     for name in self.wanted:
       families.setdefault(self.here.without_conds(name), []).append(name)
+    families_there: dict[str, list[str]] = {}
+    for name in self.given:
+      family = self.there.without_conds(name)
+      families_there.setdefault(family, []).append(name)
     for family, ours in families.items():
-      self._match_alike(
-        ours, [n for n in self.given if self.there.without_conds(n) == family]
-      )
+      self._match_alike(ours, families_there.get(family, []))
 
   def _pair(
     self, ours: list[str], theirs: list[str], keeps_scope: bool
@@ -325,7 +320,7 @@ class _Matcher:
     self._leave_open(
       [n for a in ours for n in groups[a]],
       [n for b in theirs for n in others[b]],
-      likely,
+      likely if len(ours) == len(theirs) else (),
     )
 
   def _leave_open(
@@ -350,7 +345,7 @@ def match(
   excused: Mapping[str, str] | None = None,
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
-) -> Match:
+) -> layouts.Match:
   """Finds a tensor for every variable.
 
   Args:
@@ -374,7 +369,7 @@ def match(
   matcher = _Matcher(here, there, variables)
   side.look_at_both(here, there)
   matcher.excuse(excused or {})
-  matcher.map(mapping or {})
+  matcher.apply_mapping(mapping or {})
   matcher.match_names()
   matcher.match_scales()
   matcher.match_powers()
@@ -382,10 +377,16 @@ def match(
   if missing == "initialize":
     matcher.excuse(dict.fromkeys(matcher.missing, _NOT_THERE))
     matcher.missing = []
-  problems = [
-    f"{name}{_errors.nearest(name, variables)} is not in it"
-    for name in matcher.missing
-  ] + matcher.misfits
-  if problems or matcher.undecided:
-    raise _errors.unmatched(path, problems, matcher.undecided)
+  if matcher.missing or matcher.misfits or matcher.undecided:
+    raise _errors.unmatched(
+      path,
+      [
+        f"{name}{_errors.nearest(name, variables)} is not in it"
+        for name in matcher.missing[: _errors.MOST]
+      ]
+      + matcher.misfits,
+      len(matcher.missing) + len(matcher.misfits),
+      matcher.undecided,
+      there.has_evidence,
+    )
   return matcher.result

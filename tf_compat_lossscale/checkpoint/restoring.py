@@ -110,8 +110,10 @@ def restore(
       return _restoring_objects.restore(session, bundle, objects, missing)
     targets = Targets(_variables(session, objects, variables))
     planned = plan(session, bundle, targets, what, mapping, missing)
+    if session is not None:
+      return carry_out(session, bundle, targets, *planned)
     initial = _restoring_objects.initial_values(objects)
-    return carry_out(session, bundle, targets, *planned, initial)
+    return carry_out(None, bundle, targets, *planned, initial)
 
   return _consistency.consistently(found.path, attempt)
 
@@ -140,7 +142,7 @@ def plan(
   what: str = "all",
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
-) -> tuple[matching.Match, layouts.Variables]:
+) -> tuple[layouts.Match, layouts.Variables]:
   """Which tensor each variable is to get, and all that there are."""
   variables = _object_layouts.by_name(bundle)
   here = side.Side(
@@ -173,7 +175,7 @@ def carry_out(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
-  found: matching.Match,
+  found: layouts.Match,
   variables: layouts.Variables,
   initial: Mapping[int, Any] | None = None,
 ) -> Report:
@@ -215,7 +217,7 @@ def carry_out(
   else:
     fresh = [v for name in initialized for v in targets.parts[name]]
     _Assigner(session)(fresh, assigned)
-  origins = {n: matching.origin(s) for n, s in found.sources.items()}
+  origins = {n: layouts.origin(s) for n, s in found.sources.items()}
   used = set(origins.values())
   return Report(
     bundle.prefix,
@@ -225,9 +227,9 @@ def carry_out(
     kept=kept,
     unused=tuple(
       sorted(
-        matching.origin(source)
+        layouts.origin(source)
         for source in variables.values()
-        if matching.origin(source) not in used
+        if layouts.origin(source) not in used
       )
     ),
     proofs=found.proofs,
@@ -258,7 +260,12 @@ def _excused(targets: Targets, what: str) -> dict[str, str]:
     if all(v.trainable for v in targets.parts[primary])
     and not any(v.trainable for v in targets.parts[name])
   }
-  own.update(filter(names.is_power, targets.tensors))
+  own.update(
+    name
+    for name, tensor in targets.tensors.items()
+    if names.is_power(name, tensor)
+    and not any(v.trainable for v in targets.parts[name])
+  )
   why = f"what={what!r}"
   excused = dict.fromkeys(own, why)
   if what == "weights":

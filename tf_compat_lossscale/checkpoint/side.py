@@ -1,9 +1,9 @@
-"""Variables by name, and what is known of them beyond their names."""
+"""Describes the variables of a program or of a checkpoint, with evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Collection
 from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint import _pairing
@@ -13,6 +13,8 @@ from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.evidence import Evidence
 from tf_compat_lossscale.checkpoint.evidence import Owners
 
+_SCALAR = Tensor("float32", ())  # A variable that is not to be restored.
+
 
 class Side:
   """Variables by name, and what is known of them: of a graph or a checkpoint.
@@ -21,6 +23,8 @@ class Side:
     tensors: Name -> dtype and shape.
     has_evidence: Whether anything but names is known.
     trains_once: Whether a single optimizer applies gradients.
+    renamed: Name -> the name on the other side, where the caller decided.
+    has_new_scale: Whether a loss scale was added that no evidence knows of.
   """
 
   def __init__(
@@ -42,37 +46,63 @@ class Side:
     self._find_evidence = find_evidence
     self._evidence: Evidence | None = None
     self._owners = Owners()
+    self._slots: list[tuple[str, str]] = []
+    self.renamed: dict[str, str] = {}
+    self.has_new_scale = False
     self.has_evidence = False
 
-  def look(self, wanted: Iterable[str]) -> None:
-    """Has evidence found for some variables."""
+  def look(self, bases: Collection[str] = ()) -> None:
+    """Has evidence found for variables whose names depend on more than a model.
+
+    Args:
+      bases: Names, without scope and number, of further variables.
+    """
     self._evidence = self._find_evidence()
     self.has_evidence = self._evidence is not None
     if self._evidence:
+      self._slots = list(names.slots({*self.tensors, *self._evidence.order}))
       self._owners = self._evidence.owners(
-        [name for name in wanted if name in self.tensors]
+        [
+          name
+          for name, tensor in self.tensors.items()
+          if names.is_special(name, tensor)
+          or names.innermost_cond(name) is not None
+          or names.base(name) in bases
+        ]
       )
 
   @property
+  def known(self) -> frozenset[str]:
+    """The names of all variables, those that are not restored included."""
+    order = self._evidence.order if self._evidence else []
+    return frozenset(self.renamed.get(n, n) for n in {*self.tensors, *order})
+
+  @property
   def trained(self) -> frozenset[str]:
-    """The variables that are known to be trained."""
-    return self._owners.trained
+    """The weights that are known to be trained, and their slots."""
+    slots = {slot for slot, _ in self._slots}
+    found = self._owners.trained & {*self._owners.trainable, *slots}
+    return self.trained_weights | {self.renamed.get(n, n) for n in found}
 
   @property
   def trained_weights(self) -> frozenset[str]:
-    """Those among them that are the model's, and no slots."""
-    return self._owners.trained & self._owners.trainable
+    """The weights that are known to be trained."""
+    primaries = {primary for _, primary in self._slots}
+    found = self._owners.trained & {*self._owners.trainable, *primaries}
+    return frozenset(self.renamed.get(n, n) for n in found)
 
   def is_in_cond(self, name: str) -> bool:
     """Returns whether a variable is known to be created in a cond."""
     return bool(self._evidence and self._evidence.is_in_cond(name))
 
   def is_alone(self, name: str) -> bool:
-    """Returns whether nothing is known to be trained without a loss scale."""
+    """Returns whether every trained weight depends on this loss scale."""
     return name in self._owners.alone
 
   def is_users(self, name: str) -> bool:
     """Returns whether a variable is known to be none of an optimizer's own."""
+    if not self._owners.trained:
+      return False  # Nothing is trained, so that the graph proves nothing.
     return name in self._owners.trainable or self.serves(name) == frozenset()
 
   def is_own(self, name: str) -> bool:
@@ -97,7 +127,7 @@ class Side:
     """Returns variables as an item that can be paired."""
     name = found[0]
     scope: str | None = names.split_scope(names.without_conds(name))[0]
-    cond = self._owners.conds.get(name)
+    cond = self.cond(name)
     if not api and cond:
       # Variables that are made in a cond of TensorFlow 2 have no scope.
       scope = names.split_scope(cond)[0]
@@ -105,11 +135,11 @@ class Side:
       scope = "" if names.innermost_cond(name) is not None else None
     serves = self._owners.serves.get(name, frozenset())
     firm = frozenset(
-      n
+      self.renamed.get(n, n)
       for n in serves
-      if n in self.tensors
-      and self.tensors[n].dtype not in names.INTEGERS
-      and not names.is_special(n, self.tensors[n])
+      if not names.is_special(n, self.tensors.get(n, _SCALAR))
+      and self.tensors.get(n, _SCALAR).dtype not in names.INTEGERS
+      and names.base(n) != "global_step"
     )
     return Item(found, scope, firm, api)
 
@@ -132,14 +162,14 @@ def look_at_both(here: Side, there: Side) -> None:
   """Has evidence found on both sides, if names alone do not decide."""
   if _do_names_decide(here, there):
     return
-  asked = [
-    name
-    for one, other in ((here, there), (there, here))
-    for name, tensor in one.tensors.items()
-    if names.is_special(name, tensor) or name not in other.tensors
-  ]
-  here.look(asked)
-  there.look(asked)
+  bases = {
+    names.base(name)
+    for side in (here, there)
+    for name in side.tensors
+    if names.innermost_cond(name) is not None
+  }
+  here.look(bases)
+  there.look(bases)
 
 
 def _do_names_decide(here: Side, there: Side) -> bool:
@@ -177,7 +207,7 @@ def pair(
     are_scales: Whether they are loss scales. What a loss scale serves it serves
       with its slots; a sparse update of a slot does not depend on a power.
   """
-  common = set(here.tensors) & set(there.tensors)
+  common = here.known & there.known
 
   def shared(items: list[Item]) -> list[Item]:
     return [item._replace(serves=item.serves & common) for item in items]

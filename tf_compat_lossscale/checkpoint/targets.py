@@ -61,6 +61,12 @@ class Targets:
     for name, parts in self.parts.items():
       for part in parts:
         keys.setdefault(part.name.split(":")[0], []).append(name)
+    for variable in session.graph.get_collection(
+      tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
+    ):  # Others are evidence, too.
+      name = variable.name.split(":")[0]
+      if name not in keys and name not in self.parts:
+        keys[name] = [name]
     try:
       graph_def = session.graph.as_graph_def().SerializeToString()
     except ValueError:

@@ -166,6 +166,9 @@ def _publish(
       os.remove(path)
     old = []
   os.rename(data, new)
+  # The MetaGraph of the old checkpoint would say wrong things of the new one.
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(prefix + ".meta")
   os.rename(index, prefix + ".index")
   _flush_folder(os.path.dirname(prefix))
   for path in old:
