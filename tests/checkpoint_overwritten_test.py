@@ -79,6 +79,7 @@ def writer(prefix, pause):
     process.wait()
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("bridged", [False, True])
 @pytest.mark.parametrize("pause", [0.02, 0.0], ids=["pauses", "never_pauses"])
 def test_all_values_are_of_one_checkpoint(bridged, pause, tmp_path):

@@ -203,6 +203,103 @@ def test_a_mapping_of_what_is_not_there(mapping, what, tmp_path):
     restore_program(path, _GAN, False, mapping=mapping)
 
 
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("meta", [False, True])
+def test_some_variables_of_an_optimizer(meta, v2, tmp_path):
+  """The rest of the graph is evidence, too."""
+  optimizers = _GAN if meta else _GAN[:1]
+  path, values = save_program(tmp_path, optimizers, False, meta)
+  for wanted in (["loss_scale"], ["good_steps"], ["beta2"], ["w", "beta1"]):
+    with helpers.control_flow(v2), tf.Graph().as_default():
+      found = build(*optimizers)
+      chosen = {key: found[key] for key in found if key[1] in wanted}
+      with tf1.Session() as session:
+        load(found, session, lambda key: -1)
+        report = checkpoint.restore(session, path, variables=[*chosen.values()])
+        check_report(report)
+        for key, value in session.run(found).items():
+          expected = values[key] if key in chosen else -1
+          assert np.all(value == expected), key
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_moving_averages_as_weights(v2, tmp_path):
+  """A loss scale keeps its name, though its weights have other keys."""
+
+  def program():
+    w = tf1.get_variable("w", [2], use_resource=True)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale()
+    )
+    average = tf.train.ExponentialMovingAverage(0.5)
+    with tf1.control_dependencies([opt.minimize(tf.reduce_sum(w * w))]):
+      average.apply([w])
+    return average
+
+  with helpers.control_flow(False), tf.Graph().as_default():
+    program()
+    made = {v.op.name: v for v in tf1.global_variables()}
+    path, values = save(tmp_path, made)
+  with helpers.control_flow(v2), tf.Graph().as_default():
+    saved = program().variables_to_restore()
+    saved = {key: v for key, v in saved.items() if "Adam" not in key}
+    with tf1.Session() as session:
+      checkpoint.Saver(saved).restore(session, path)
+      got = {key: np.ravel(v)[0] for key, v in session.run(saved).items()}
+  averaged = "w/ExponentialMovingAverage"
+  assert got[averaged] == values[averaged]
+  assert got["current_loss_scale"] == values["current_loss_scale"]
+
+
+def test_a_converted_checkpoint_has_no_meta_graph_of_an_older_one(tmp_path):
+  """The graph that was there before proves nothing of what is there now."""
+  (tmp_path / "old").mkdir()
+  old, _ = save_program(tmp_path / "old", _GAN[::-1], True)
+  path, values = save_program(tmp_path, _GAN, False)
+  checkpoint.convert(path, old, "saver-v2", overwrite=True)
+  assert not os.path.exists(f"{old}.meta")
+  found, _ = restore_program(old, _GAN, True)
+  assert found == values
+
+
+def test_a_meta_graph_that_is_older_is_not_of_the_checkpoint(tmp_path):
+  path, _ = save_program(tmp_path, _GAN, False)
+  os.utime(f"{path}.meta", (0, 0))
+  with pytest.raises(checkpoint.CheckpointError, match=r"'\.meta' file"):
+    restore_program(path, [("", "dynamic")] * 2, True)
+
+
+def test_mapped_weights_are_evidence(tmp_path):
+  """A program with other names for its weights, and another order."""
+  path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
+  mapping = {
+    f"w{i}{slot}": f"w{1 - i}{slot}"
+    for i in range(2)
+    for slot in ("", "/Adam", "/Adam_1")
+  }
+  found, _ = restore_program(path, [("", "dynamic")] * 2, True, mapping=mapping)
+  assert found == {(i, what): values[1 - i, what] for i, what in found}
+
+
+def test_a_mapping_of_one_power_is_of_both(tmp_path):
+  path, values = save_program(tmp_path, [("", "none")] * 2, True, meta=False)
+  found, _ = restore_program(
+    path, [("", "none")] * 2, True, mapping={"beta1_power": "beta1_power_1"}
+  )
+  for i in range(2):
+    for power in ("beta1", "beta2"):
+      assert found[i, power] == values[1 - i, power]
+
+
+def test_many_missing_variables_are_no_long_wait(tmp_path):
+  with tf.Graph().as_default():
+    path, _ = save(tmp_path, variables(**{f"a{i}": 0.0 for i in range(900)}))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variables(**{f"layer{i}": 0.0 for i in range(900)})
+    with pytest.raises(checkpoint.CheckpointError, match="and 880 more"):
+      checkpoint.restore(session, path)
+
+
 def test_a_mapping_to_none_initializes(tmp_path):
   path, _ = save_program(tmp_path, [("", "dynamic")], False)
   found, report = restore_program(

@@ -51,6 +51,7 @@ class _Renaming:
     self.side, self.path = side, path
     self.variables = variables
     self.result: layouts.Variables = {}
+    self.origins: dict[str, str] = {}
     self.left = dict.fromkeys(variables)
     self.states, self.unclear = side.scales
     self.was_scaled = bool(self.states or self.unclear)
@@ -58,19 +59,18 @@ class _Renaming:
   def add(self, new: str, old: str, source: Source | None = None) -> None:
     """Gives a variable its name."""
     if new in self.result:
-      other = next((n for n in self.variables if n == new), old)
-      undecided = _errors.Undecided([new], sorted({other, old}), {})
+      both = sorted({self.origins[new], old})
+      undecided = _errors.Undecided([new], both, {})
       raise _errors.unnamed(self.path, f"which one is called {new}", undecided)
     self.result[new] = source or self.variables[old]
+    self.origins[new] = old
     self.left.pop(old, None)
 
   def apply_mapping(
     self, mapping: Mapping[str, str | None], api: str | None
   ) -> None:
     """Gives the names that the caller decided on."""
-    tensors = {
-      base: tensor for base, tensor in names.LAYOUTS.get(api or "", {}).items()
-    }
+    tensors = names.LAYOUTS.get(api or "", {})
     for new, old in mapping.items():
       if old is None or old not in self.left:
         why = "mapped twice" if old in self.variables else "not in it"
@@ -90,7 +90,7 @@ class _Renaming:
         layouts.as_counter(source, tensors.get(names.base(new), source.tensor)),
       )
     # A loss scale whose value or counter was mapped is mapped as a whole.
-    used = {old for old in mapping.values()}
+    used = set(mapping.values())
     for state in self.states:
       if used & set(state.names):
         for name in state.names:

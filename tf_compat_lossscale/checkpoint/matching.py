@@ -140,11 +140,13 @@ class _Matcher:
     like_there = [
       n for n in self.given if names.is_like_scale(n, self.variables[n].tensor)
     ]
-    sides = ((self.here, like), (self.there, like_there))
-    ours, theirs = (
-      [s for s in side.scales.known if set(s.names) <= set(members)]
-      for side, members in sides
-    )
+    # Of a loss scale here, some variables may not be wanted.
+    ours = [
+      s for s in self.here.scales.known if not set(s.names).isdisjoint(like)
+    ]
+    theirs = [
+      s for s in self.there.scales.known if set(s.names) <= set(like_there)
+    ]
     found = side.pair(
       self.here,
       self.there,
@@ -161,19 +163,20 @@ class _Matcher:
       for name in like:
         self.take(name, self.variables[name])
       return
-    if like and any(side.scales.unclear & set(them) for side, them in sides):
+    unclear = self.here.scales.unclear & set(like)
+    if like and (unclear or self.there.scales.unclear & set(like_there)):
       self._leave_open(like, like_there)
       return
     states = {s.names: s for s in [*ours, *theirs]}
     for a, (b, proof) in found.pairs.items():
       self._take_scale(states[a.names], states[b.names], proof)
     for a in found.missing:
-      self.excuse(dict.fromkeys(a.names, _NO_SCALE))
+      wanted = [name for name in a.names if name in self.wanted]
+      self.excuse(dict.fromkeys(wanted, _NO_SCALE))
     self._leave_undecided(found)
-    scales = {name for state in theirs for name in state.names}
-    for state in self.here.scales.known:  # Of which a part is wanted.
-      for name in [n for n in state.names if n in self.wanted]:
-        self.take(name, self.variables[name] if name in self.given else None)
+    scales: set[str] = set()
+    if self.here.has_evidence:  # Otherwise a name may be a part of a scale.
+      scales.update(name for state in theirs for name in state.names)
     self._match_plain(
       [n for n in like if n in self.wanted],
       [n for n in like_there if n in self.given and n not in scales],
@@ -196,7 +199,7 @@ class _Matcher:
     for name in other.names:
       self.given.pop(name, None)
     for name, source in zip(state.names, found):
-      if only is not None and name not in only:
+      if name not in (self.wanted if only is None else only):
         continue
       same = layouts.origin(source) == name and not isinstance(source, Literal)
       how = (proof or _CONVERTED) if layouts.origin(source) else _NOT_COUNTED
@@ -381,7 +384,9 @@ def match(
     raise _errors.unmatched(
       path,
       [
-        f"{name}{_errors.nearest(name, variables)} is not in it"
+        f"{name} in it is proven to be another optimizer's"
+        if name in variables
+        else f"{name}{_errors.nearest(name, variables)} is not in it"
         for name in matcher.missing[: _errors.MOST]
       ]
       + matcher.misfits,

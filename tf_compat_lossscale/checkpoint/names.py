@@ -134,7 +134,7 @@ def loss_scales(
     proven: The loss scales that are known by more than their names.
     others: The variables that are known to be no loss scale's.
   """
-  states = [s for s in proven if set(s.names) <= set(tensors)]
+  states = [s for s in proven if not set(s.names).isdisjoint(tensors)]
   known = {name for state in states for name in state.names}
   found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
   for name, tensor in tensors.items():
@@ -156,7 +156,7 @@ def loss_scales(
 
   def key(state: State) -> tuple[str, str, int, int]:
     number = split_number(state.names[0])[1]
-    return (state.scope, state.api, number, order[state.names[0]])
+    return (state.scope, state.api, number, order.get(state.names[0], 0))
 
   return Scales(sorted(states, key=key), unclear)
 

@@ -60,12 +60,13 @@ class Side:
     self._evidence = self._find_evidence()
     self.has_evidence = self._evidence is not None
     if self._evidence:
-      self._slots = list(names.slots({*self.tensors, *self._evidence.order}))
+      known = dict.fromkeys([*self.tensors, *self._evidence.order])
+      self._slots = list(names.slots(known))
       self._owners = self._evidence.owners(
         [
           name
-          for name, tensor in self.tensors.items()
-          if names.is_special(name, tensor)
+          for name in known
+          if names.is_special(name, self.tensors.get(name, _SCALAR))
           or names.innermost_cond(name) is not None
           or names.base(name) in bases
         ]
