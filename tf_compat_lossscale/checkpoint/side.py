@@ -102,7 +102,7 @@ class Side:
 
   def is_users(self, name: str) -> bool:
     """Returns whether a variable is known to be none of an optimizer's own."""
-    if not self._owners.trained:
+    if not self.trained_weights:
       return False  # Nothing is trained, so that the graph proves nothing.
     return name in self._owners.trainable or self.serves(name) == frozenset()
 
@@ -148,7 +148,7 @@ class Side:
   def scales(self) -> names.Scales:
     """The loss scales, and what could be one's."""
     others = [n for n, serves in self._owners.serves.items() if not serves]
-    if not self._owners.trained:
+    if not self.trained_weights:
       others = []  # Nothing is trained, so that no loss scale serves anything.
     return names.loss_scales(self.tensors, self._owners.scales, others)
 
