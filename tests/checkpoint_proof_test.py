@@ -300,6 +300,40 @@ def test_many_missing_variables_are_no_long_wait(tmp_path):
       checkpoint.restore(session, path)
 
 
+def edit_meta_graph(path, edit):
+  meta = tf1.MetaGraphDef()
+  with open(f"{path}.meta", "rb") as file:
+    meta.ParseFromString(file.read())
+  edit(meta.graph_def)
+  with open(f"{path}.meta", "wb") as file:
+    file.write(meta.SerializeToString())
+
+
+def read_itself(graph_def):
+  """As no graph of TensorFlow's does."""
+  for node in graph_def.node:
+    if node.op == "ReadVariableOp":
+      node.input[0] = node.name
+
+
+def call_for_ever(graph_def):
+  """Two calls in each function: more than anybody can follow."""
+  for i in range(40):
+    function = graph_def.library.function.add()
+    function.signature.name = f"f{i}"
+    for j in range(2 * (i < 39)):
+      function.node_def.add(name=f"call{j}", op=f"f{i + 1}")
+  graph_def.node.add(name="call", op="f0")
+
+
+@pytest.mark.parametrize("edit", [read_itself, call_for_ever])
+def test_a_strange_meta_graph_proves_nothing(edit, tmp_path):
+  path, _ = save_program(tmp_path, _GAN, False)
+  edit_meta_graph(path, edit)
+  with pytest.raises(checkpoint.CheckpointError, match="nothing proves"):
+    restore_program(path, [("", "dynamic")] * 2, True)
+
+
 def test_a_mapping_to_none_initializes(tmp_path):
   path, _ = save_program(tmp_path, [("", "dynamic")], False)
   found, report = restore_program(

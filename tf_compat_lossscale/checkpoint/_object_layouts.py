@@ -11,6 +11,7 @@ from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.side import Side
 from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Stored
 
@@ -124,6 +125,7 @@ def onto(
   template: Bundle,
   keras: bool,
   mapping: Mapping[str, str] | None = None,
+  side: Side | None = None,
 ) -> layouts.Variables:
   """Variables by name, in the objects of another checkpoint of the model.
 
@@ -133,6 +135,7 @@ def onto(
     keras: Whether it must be of Keras 2.
     mapping: What the user decides: a variable's name or path in the template
       -> the name in `variables` of what it is to get.
+    side: The same variables, with what is known of them.
 
   Returns:
     The new checkpoint.
@@ -149,7 +152,12 @@ def onto(
   sources = flat(template) if keras else copied(template)
   graph = ObjectGraph(_graph_of(sources, template))
   tensors = {key: source.tensor for key, source in sources.items()}
-  finder = _template_places.Finder(graph, tensors, variables, template.prefix)
+  side = side or Side(
+    {name: source.tensor for name, source in variables.items()}, lambda: None
+  )
+  finder = _template_places.Finder(
+    graph, tensors, variables, side, template.prefix
+  )
   finder.find(mapping)
   return sources | finder.sources
 

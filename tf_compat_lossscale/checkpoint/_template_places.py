@@ -12,11 +12,14 @@ from collections.abc import Mapping
 import dataclasses
 
 from tf_compat_lossscale.checkpoint import _errors
+from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import side as sides
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.side import Side
 from tf_compat_lossscale.checkpoint.writing import Source
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -81,6 +84,7 @@ class Finder:
     graph: ObjectGraph,
     tensors: Mapping[str, Tensor],
     variables: layouts.Variables,
+    there: Side,
     path: str,
   ) -> None:
     """Takes what there is.
@@ -89,6 +93,7 @@ class Finder:
       graph: The graph of the objects.
       tensors: Key -> dtype and shape; others are no variables.
       variables: Saver's name -> the value.
+      there: The same variables, with what is known of them.
       path: The template, for messages.
     """
     self._graph, self._variables, self._path = graph, variables, path
@@ -108,7 +113,14 @@ class Finder:
     self._problems: list[str] = []
     self._chosen: set[str] = set()  # The keys that the user has decided on.
     self._missing: list[str] = []
-    self._left = layouts.found_in(variables)  # Loss scales for none so far.
+    self._here = Side(
+      {place.name: place.tensor for place in self._places if place.name},
+      lambda: evidence.ObjectEvidence(graph),
+    )
+    self._there = there
+    self._here.look()
+    there.look()
+    self._left = there.scales.known  # Loss scales for none so far.
     self.sources: dict[str, Source] = {}
 
   def find(self, mapping: Mapping[str, str] | None = None) -> None:
@@ -132,7 +144,7 @@ class Finder:
       and place.path != "save_counter"
     ]
     left = {name for state in self._left for name in state.names}
-    states = layouts.found_in(self._variables)
+    states = self._there.scales.known
     used = {name for state in states for name in state.names} - left
     self._find_others(rest, [n for n in self._variables if n not in used])
     self._check()
@@ -206,32 +218,30 @@ class Finder:
       self.sources[place.key] = value
 
   def _find_scales(self, scales: list[_Scale]) -> None:
-    """Pairs the loss scales here and there.
-
-    By their names if these are the same on both sides of a scope, since those
-    are numbered within a scope; or if there is one alone.
-    """
+    """Gives loss scales their values."""
     left = [s for s in scales if s.places[0].key not in self.sources]
-    states = self._left
-    if not states:
+    states = {state.names: state for state in self._left}
+    mine = {scale.names: scale for scale in left}
+    if len(mine) < len(left):  # Two are called the same.
+      if states:
+        there = (" and ".join(found) for found in states)
+        self._problems.append(_unclear("loss scales", left, there))
       return
-    pairs: dict[_Scale, names.State] = {}
-    for scale in left:
-      mine = [s for s in left if s.scope == scale.scope]
-      theirs = [s for s in states if s.scope == scale.scope]
-      same = sorted(s.names for s in mine) == sorted(s.names for s in theirs)
-      if len(mine) == len(theirs) == 1:
-        pairs[scale] = theirs[0]
-      elif same and len({s.names for s in mine}) == len(mine):
-        (pairs[scale],) = (s for s in theirs if s.names == scale.names)
-    if len(left) == len(states) == 1:
-      pairs[left[0]] = states[0]
-    for scale, state in pairs.items():
-      self._give_scale(scale, state)
-    unclear = [scale for scale in left if scale not in pairs]
-    self._left = [s for s in states if s not in pairs.values()]
-    if unclear and self._left:
-      there = (" and ".join(state.names) for state in self._left)
+    found = sides.pair(
+      self._here,
+      self._there,
+      [self._here.item(s.names, s.api) for s in left],
+      [self._there.item(s.names, s.api) for s in states.values()],
+      keeps_scope=not len(left) == len(states) == 1,
+      are_scales=True,
+    )
+    for here, (item, _) in found.pairs.items():
+      state = states.pop(item.names)
+      self._give_scale(mine[here.names], state)
+    self._left = list(states.values())
+    unclear = [mine[item.names] for item in found.undecided]
+    if unclear:
+      there = (" and ".join(item.names) for item in found.left)
       self._problems.append(_unclear("loss scales", unclear, there))
 
   def _kept(self) -> set[int]:
@@ -270,27 +280,34 @@ class Finder:
         self._lack(place)
 
   def _find_powers(self, places: list[Place], given: list[str]) -> None:
-    """Finds the powers of Adam, which are numbered within a scope."""
-    for base in sorted({names.family(place.name).base for place in places}):
-      mine = [p for p in places if names.family(p.name).base == base]
-      theirs = [name for name in given if names.family(name).base == base]
-      unclear = []
-      for place in mine:
-        family = names.family(place.name)
-        here = [p.name for p in mine if names.family(p.name) == family]
-        there = [name for name in theirs if names.family(name) == family]
-        if sorted(here) == sorted(there):
-          self.sources[place.key] = self._variables[place.name]
-        elif len(here) == len(there) == 1:
-          self.sources[place.key] = self._variables[there[0]]
-        elif len(mine) == len(theirs) == 1:
-          self.sources[place.key] = self._variables[theirs[0]]
-        elif theirs:
-          unclear.append(place)
-        else:
-          self._lack(place)
-      if unclear:
-        self._problems.append(_unclear("powers", unclear, theirs))
+    """Finds the powers of Adam, whose names depend on more than the model."""
+    for base in sorted({names.base(place.name) for place in places}):
+      mine = [place for place in places if names.base(place.name) == base]
+      theirs = [name for name in given if names.base(name) == base]
+      by_name = {place.name: place for place in mine}
+      if len(by_name) < len(mine):
+        self._problems.append(_unclear("powers", mine, theirs))
+        continue
+      found = sides.pair(
+        self._here,
+        self._there,
+        [self._here.item((name,)) for name in by_name],
+        [self._there.item((name,)) for name in theirs],
+        keeps_scope=False,
+      )
+      for here, (there, _) in found.pairs.items():
+        place = by_name[here.names[0]]
+        self.sources[place.key] = self._variables[there.names[0]]
+      for item in found.missing:
+        self._lack(by_name[item.names[0]])
+      if found.undecided:
+        self._problems.append(
+          _unclear(
+            "powers",
+            [by_name[item.names[0]] for item in found.undecided],
+            [item.names[0] for item in found.left],
+          )
+        )
 
   def _of_keras(self) -> dict[int, list[str]]:
     """What Keras 2's own variables are elsewhere: node -> candidates."""

@@ -183,7 +183,7 @@ def _plan(
   if template is not None:
     model = Bundle(paths.find(os.fspath(template)).path)
     return _object_layouts.onto(
-      variables, model, to == "keras2", mapping
+      variables, model, to == "keras2", mapping, side
     ), changed
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
