@@ -330,7 +330,8 @@ def call_for_ever(graph_def):
 def test_a_strange_meta_graph_proves_nothing(edit, tmp_path):
   path, _ = save_program(tmp_path, _GAN, False)
   edit_meta_graph(path, edit)
-  with pytest.raises(checkpoint.CheckpointError, match="nothing proves"):
+  match = "nothing proves|is not in it"
+  with pytest.raises(checkpoint.CheckpointError, match=match):
     restore_program(path, [("", "dynamic")] * 2, True)
 
 

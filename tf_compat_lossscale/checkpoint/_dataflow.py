@@ -1,8 +1,7 @@
-"""Which variables' updates depend on which variables, by a graph's ops.
+"""Finds the variables whose updates depend on a given variable.
 
-Names do not say whose a `beta1_power_1` is. The graph does: the ops that update
-an optimizer's variables take that power as an input. So a variable is known by
-the variables whose updates depend on its value.
+A name such as `beta1_power_1` does not tell its optimizer. The graph does: the
+op that updates a weight has that optimizer's power as an input.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _VARIABLES = ("VarHandleOp", *_REFERENCES)
 # Ops that hand a variable on, instead of its value.
 _PASS_RESOURCE = {"Identity", "Switch", "Merge", "Enter", "Exit"}
 _PASS_REFERENCE = {f"Ref{op}" for op in _PASS_RESOURCE}
-_JOIN = ""  # The op type of what stands for an argument or a result.
+_JOIN = ""  # The op type that stands for a function's argument or result.
 _UPDATES = re.compile(
   r"(Resource)?(Sparse)?Apply\w+|Assign(Add|Sub)?(VariableOp)?"
   r"|(Resource)?Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)"
@@ -328,8 +327,8 @@ class Dependents(NamedTuple):
 
   Attributes:
     of: Variable -> the variables whose updates depend on it.
-    all_of: Variable -> those among them none of whose updates does without it,
-      initialization aside.
+    all_of: Variable -> the variables whose every update, except initialization,
+      depends on it.
     trained: The variables that are updated by ops that read a variable, or by
       an optimizer's op.
     conds: Variable -> the cond of TensorFlow 2's control flow in which it is

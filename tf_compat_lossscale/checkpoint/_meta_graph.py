@@ -1,4 +1,4 @@
-"""What a MetaGraph beside a checkpoint says of it."""
+"""Reads the MetaGraph (the '.meta' file) beside a checkpoint."""
 
 from __future__ import annotations
 

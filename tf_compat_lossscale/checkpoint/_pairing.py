@@ -1,6 +1,6 @@
-"""Which of several alike variables here is which of those in a checkpoint.
+"""Pairs variables of the program with variables of the checkpoint.
 
-Nothing here is guessed: a pair has a proof, or there is none.
+A pair needs a proof. Without a proof the variable stays undecided.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Pairing:
     pairs: Item here -> (item there, the proof); an empty proof stands for
       equal names.
     missing: The items here that have no counterpart there.
-    undecided: The items here that may be several of those there, or one of
-      those that another item here may be, too.
+    undecided: The items here with several candidates, or whose candidate fits
+      several items here.
     left: The items there without a counterpart here.
   """
 

@@ -1,4 +1,4 @@
-"""What variables are called in another API or control flow.
+"""Renames variables for another API or control flow.
 
 What an optimizer creates while it applies gradients is named by the cond in
 which it does so, and numbered in the order of creation:

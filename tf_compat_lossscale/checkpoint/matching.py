@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint a variable is to get, by names and proofs.
+"""Finds the tensor of a checkpoint for each variable.
 
 Names decide, with one exception. The names of Adam's powers and of loss scales
 depend on the control flow, and on which optimizers have a loss scale. They

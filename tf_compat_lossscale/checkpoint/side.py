@@ -174,7 +174,11 @@ def look_at_both(here: Side, there: Side) -> None:
 
 
 def _do_names_decide(here: Side, there: Side) -> bool:
-  """Returns whether all names are there, and none could be another's."""
+  """Returns whether equal names are enough.
+
+  They are if every name exists there, and if each power and each variable of a
+  loss scale is the only one of its kind.
+  """
   special, others = (
     [n for n, tensor in side.tensors.items() if names.is_special(n, tensor)]
     for side in (here, there)
