@@ -441,7 +441,7 @@ class Templates:
 
 def full_names_and_values(path):
   """The full name of every variable in the graph of objects -> its value."""
-  graph = checkpoint.describing.object_graph(bundle.Bundle(path))
+  graph = checkpoint.evidence.object_graph(bundle.Bundle(path))
   reader = tf.train.load_checkpoint(path)
   return {
     attribute.full_name: float(np.ravel(reader.get_tensor(attribute.key))[0])

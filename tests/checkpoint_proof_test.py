@@ -446,6 +446,17 @@ def test_a_scale_is_set_in_loss_scales_alone(meta, tmp_path):
   del values
 
 
+def test_a_description_has_the_loss_scale_alone(tmp_path):
+  with helpers.control_flow(False), tf.Graph().as_default():
+    made = users([("good_steps", "int64")], "dynamic")
+    path, values = save(tmp_path, made)
+  (state,) = checkpoint.describe(path).loss_scales
+  assert state.names == ("current_loss_scale", "good_steps_1")
+  assert state.good_steps == values[0, "good_steps"]
+  os.remove(f"{path}.meta")
+  assert not checkpoint.describe(path).loss_scales  # Nothing proves which.
+
+
 def test_no_scale_is_added_over_a_variable(tmp_path):
   with tf.Graph().as_default():
     path, _ = save(tmp_path, variables(current_loss_scale=np.float64(3)))

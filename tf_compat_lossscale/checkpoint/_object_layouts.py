@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint import _template_places
 from tf_compat_lossscale.checkpoint import describing
+from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
@@ -43,7 +44,7 @@ def without_scale(bundle: Bundle) -> layouts.Variables:
   The optimizer takes the place of the one that wrapped it. Tensors keep their
   keys: objects are found by the graph, not by what keys look like.
   """
-  graph = describing.object_graph(bundle)
+  graph = evidence.object_graph(bundle)
   instead: dict[int, int] = {}
   for number, node in enumerate(graph.nodes):
     for name in (_BASE, "inner_optimizer"):
@@ -69,7 +70,7 @@ def flat(bundle: Bundle) -> layouts.Variables:
   Raises:
     CheckpointError: It is not one of Keras 2.
   """
-  graph = describing.object_graph(bundle)
+  graph = evidence.object_graph(bundle)
   optimizers = 0
   for node in graph.nodes:
     base = graph.nodes[node.children[_BASE]] if _BASE in node.children else None

@@ -16,7 +16,7 @@ from tf_compat_lossscale import _tf
 from tf_compat_lossscale import graph_weights
 from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import _object_bridges
-from tf_compat_lossscale.checkpoint import describing
+from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import writing
 from tf_compat_lossscale.checkpoint._object_bridges import Bridge
@@ -113,7 +113,7 @@ class _Restore:
     self._initializes = initializes
     self._root = _checkpoint_of(objects)
     bundle.check()
-    self._graph = describing.object_graph(bundle)
+    self._graph = evidence.object_graph(bundle)
     self._bridge = Bridge(bundle, self._graph)
     self._report = Report(bundle.prefix)
     self._new: dict[int, Any] = {}  # Variable -> the value that it starts from.

@@ -12,7 +12,6 @@ import threading
 from tf_compat_lossscale import _arguments
 from tf_compat_lossscale.checkpoint import _object_layouts
 from tf_compat_lossscale.checkpoint import _renaming
-from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import layouts
@@ -233,7 +232,7 @@ def _set_in_objects(
 ) -> list[str]:
   if scale is None:
     return []
-  graph = describing.object_graph(bundle)
+  graph = evidence.object_graph(bundle)
   keys = _object_layouts.scale_keys(graph)
   if not keys:
     raise CheckpointError(

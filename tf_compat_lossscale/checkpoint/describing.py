@@ -11,9 +11,9 @@ from typing import Any
 from tf_compat_lossscale.checkpoint import _keras_files
 from tf_compat_lossscale.checkpoint import _meta_graph
 from tf_compat_lossscale.checkpoint import description as kinds
+from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.description import Description
@@ -64,7 +64,7 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   if checked:
     bundle.check()
   if OBJECT_GRAPH in bundle:
-    facts = _of_objects(bundle, object_graph(bundle))
+    facts = _of_objects(bundle, evidence.object_graph(bundle))
   elif found.kind == kinds.SAVED_MODEL:
     facts = _of_names(bundle, _meta_graph.Facts())
   else:
@@ -78,14 +78,6 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   return Description(path=found.path, keys=keys, checked=checked, **facts)
 
 
-def object_graph(bundle: Bundle) -> ObjectGraph:
-  """The object graph of an object-based checkpoint."""
-  try:
-    return ObjectGraph(bundle.string(OBJECT_GRAPH))
-  except (ValueError, IndexError) as error:
-    raise CheckpointError(f"{bundle.prefix}: {error}") from None
-
-
 def _step_in_path(path: str) -> int | None:
   match = re.search(r"-(\d+)$", path)
   return int(match[1]) if match else None
@@ -94,7 +86,13 @@ def _step_in_path(path: str) -> int | None:
 def _of_names(bundle: Bundle, meta: _meta_graph.Facts) -> dict[str, Any]:
   """What the names of variables show."""
   tensors = {name: bundle.tensor(name) for name in bundle.names}
-  found = names.loss_scales(tensors).known
+  found, unclear = names.loss_scales(tensors)
+  if unclear:
+    proof = evidence.of_checkpoint(bundle)
+    owners = (
+      proof.owners([n for n in tensors if n in unclear]) if proof else None
+    )
+    found = names.loss_scales(tensors, owners.scales if owners else ()).known
   powers = [name for name in tensors if names.is_power(name, tensors[name])]
   conds = {names.innermost_cond(name) for name in powers} - {None}
   api: str | None = None
@@ -245,6 +243,6 @@ def values_of(bundle: Bundle) -> Iterator[tuple[str, str]]:
   if OBJECT_GRAPH not in bundle:
     yield from ((name, name) for name in bundle.names)
     return
-  for _, attribute in object_graph(bundle).attributes():
+  for _, attribute in evidence.object_graph(bundle).attributes():
     if attribute.full_name and attribute.key in bundle:
       yield attribute.full_name, attribute.key

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tf_compat_lossscale.checkpoint import _dataflow
 from tf_compat_lossscale.checkpoint import _meta_graph
-from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
@@ -220,6 +220,14 @@ class ObjectEvidence:
           return
 
 
+def object_graph(bundle: Bundle) -> ObjectGraph:
+  """The object graph of an object-based checkpoint."""
+  try:
+    return ObjectGraph(bundle.string(OBJECT_GRAPH))
+  except (ValueError, IndexError) as error:
+    raise CheckpointError(f"{bundle.prefix}: {error}") from None
+
+
 def of_checkpoint(bundle: Bundle) -> Evidence | None:
   """Returns what proves whose a checkpoint's variables are, if anything does.
 
@@ -229,7 +237,7 @@ def of_checkpoint(bundle: Bundle) -> Evidence | None:
       write it last, so that an older one is of another checkpoint.
   """
   if OBJECT_GRAPH in bundle:
-    return ObjectEvidence(describing.object_graph(bundle))
+    return ObjectEvidence(object_graph(bundle))
   path = bundle.prefix + ".meta"
   meta = (
     None
