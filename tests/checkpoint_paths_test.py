@@ -117,7 +117,7 @@ def test_fields_that_this_release_does_not_know(tmp_path):
   assert paths.find(str(tmp_path)).path == str(tmp_path / "model")
 
 
-@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.settings(deadline=None, max_examples=300, derandomize=True)
 @hypothesis.given(
   st.lists(
     st.one_of(
@@ -128,7 +128,7 @@ def test_fields_that_this_release_does_not_know(tmp_path):
           *(r"\377", r"\q", r"\x", "#", "é", "{"),
         ]
       ),
-      st.text(st.characters(blacklist_characters="\"'\\\n\0"), max_size=9),
+      st.text(st.characters(blacklist_characters="\"'\\\n\0/"), max_size=9),
     ),
     min_size=1,
   ),
@@ -150,7 +150,7 @@ def test_escapes(pieces, quote):
         paths.find(str(folder))
     else:
       found = paths._latest(str(folder / "checkpoint"))
-      assert str(folder / found) == state.model_checkpoint_path
+      assert os.path.join(folder, found) == state.model_checkpoint_path
 
 
 @pytest.mark.parametrize(
