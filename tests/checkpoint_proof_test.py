@@ -281,6 +281,21 @@ def test_mapped_weights_are_evidence(tmp_path):
   assert found == {(i, what): values[1 - i, what] for i, what in found}
 
 
+def test_a_mapping_against_the_proof(tmp_path):
+  """It decides; what it leaves without a loss scale is an error."""
+  path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
+  crossed = {"good_steps": "good_steps_1"}
+  with pytest.raises(checkpoint.CheckpointError, match="current_loss_scale_1"):
+    restore_program(path, [("", "dynamic")] * 2, False, mapping=crossed)
+  crossed["good_steps_1"] = "good_steps"
+  found, _ = restore_program(
+    path, [("", "dynamic")] * 2, False, mapping=crossed
+  )
+  for i in range(2):
+    for what in ("loss_scale", "good_steps"):
+      assert found[i, what] == values[1 - i, what]
+
+
 def test_a_mapping_of_one_power_is_of_both(tmp_path):
   path, values = save_program(tmp_path, [("", "none")] * 2, True, meta=False)
   found, _ = restore_program(

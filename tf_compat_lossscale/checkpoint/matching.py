@@ -27,7 +27,6 @@ _NOT_THERE = "it is not in the checkpoint"
 _NOT_COUNTED = "that loss scale has no such count; it starts from 0"
 _COUNT = names.LAYOUTS[names.CONTRIB]["bad_steps"]
 _CONVERTED = "of the loss scale of another API"
-_ASKED = "as the mapping says"
 _MAPPED = "the mapping says so"
 
 
@@ -45,6 +44,7 @@ class _Matcher:
     self.missing: list[str] = []
     self.undecided: list[_errors.Undecided] = []
     self.misfits: list[str] = []
+    self.has_mapped_scale = False
 
   def take(self, name: str, source: Source | None, proof: str = "") -> None:
     """Gives a variable its source; None if it has none."""
@@ -84,7 +84,7 @@ class _Matcher:
       if name not in self.wanted:
         continue
       if key is None:
-        self.excuse({name: _ASKED})
+        self.excuse({name: _MAPPED})
         continue
       source = self.variables[key]
       if names.is_like_scale(name, self.wanted[name]):
@@ -101,15 +101,15 @@ class _Matcher:
         and other in self.given
       ):
         self.take(twin, self.variables[other], _MAPPED * (twin != other))
+    self.has_mapped_scale = any(mapping.get(name) for name in ours)
     for state in {ours[name] for name in mapping if name in ours}:
       # One of its variables decides for those that the mapping leaves out.
       left = [name for name in state.names if name in self.wanted]
       if mapping.get(state.names[0], "") is None:
-        self.excuse(dict.fromkeys(left, _ASKED))
+        self.excuse(dict.fromkeys(left, _MAPPED))
         continue
-      others = {
-        theirs[key] for n in state.names if (key := mapping.get(n)) in theirs
-      }
+      keys = {mapping.get(name) for name in state.names} & set(theirs)
+      others = {theirs[key] for key in keys if key}
       if left and len(others) == 1:
         self._take_scale(state, others.pop(), _MAPPED, left)
       elif len(left) < len(state.names):  # Of which compat.v1 has no more.
@@ -163,8 +163,8 @@ class _Matcher:
       for name in like:
         self.take(name, self.variables[name])
       return
-    unclear = self.here.scales.unclear & set(like)
-    if like and (unclear or self.there.scales.unclear & set(like_there)):
+    unclear = self.here.scales.unclear | self.there.scales.unclear
+    if like and unclear.intersection([*like, *like_there]):
       self._leave_open(like, like_there)
       return
     states = {s.names: s for s in [*ours, *theirs]}
@@ -172,7 +172,10 @@ class _Matcher:
       self._take_scale(states[a.names], states[b.names], proof)
     for a in found.missing:
       wanted = [name for name in a.names if name in self.wanted]
-      self.excuse(dict.fromkeys(wanted, _NO_SCALE))
+      if self.has_mapped_scale and found.left:
+        # The mapping gave another one what is proven to be this one's.
+        self._leave_open(wanted, [n for b in found.left for n in b.names])
+      self.excuse({n: _NO_SCALE for n in wanted if n in self.wanted})
     self._leave_undecided(found)
     scales: set[str] = set()
     if self.here.has_evidence:  # Otherwise a name may be a part of a scale.
