@@ -22,6 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import pytest
+from switches import control_flow as control_flow
 import tensorflow as tf
 
 tf1 = tf.compat.v1
@@ -133,18 +134,6 @@ def resident_memory() -> int:
   ctypes.CDLL("libc.so.6").malloc_trim(0)
   pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
   return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-@contextlib.contextmanager
-def control_flow(v2: bool) -> Iterator[None]:
-  """Builds conds and loops as TensorFlow 2 does, or as TensorFlow 1 did."""
-  switches = (tf1.disable_control_flow_v2, tf1.enable_control_flow_v2)
-  was = tf1.control_flow_v2_enabled()
-  switches[v2]()
-  try:
-    yield
-  finally:
-    switches[was]()
 
 
 @contextlib.contextmanager

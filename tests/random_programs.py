@@ -30,6 +30,7 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+from switches import control_flow
 import tensorflow as tf
 
 tf1 = tf.compat.v1
@@ -359,18 +360,6 @@ def changed(rng: random.Random, program: dict, variant: dict) -> dict:
     if kinds[key] != "plain":
       kinds[key] = by_scale.setdefault(spec["scale"], kinds[key])
   return result
-
-
-@contextlib.contextmanager
-def control_flow(v2: bool):
-  """Builds conds as TensorFlow 2 does, or as TensorFlow 1 did."""
-  switches = (tf1.disable_control_flow_v2, tf1.enable_control_flow_v2)
-  was = tf1.control_flow_v2_enabled()
-  switches[v2]()
-  try:
-    yield
-  finally:
-    switches[was]()
 
 
 class _Builder:
