@@ -16,8 +16,6 @@ from tf_compat_lossscale.checkpoint import _graph_def
 from tf_compat_lossscale.checkpoint import _wire
 
 _LARGEST = 1_000_000  # Ops, with those of functions once for each call.
-_REFERENCES = ("VariableV2", "Variable")
-_VARIABLES = ("VarHandleOp", *_REFERENCES)
 # Ops that hand a variable on, instead of its value.
 _PASS_RESOURCE = {"Identity", "Switch", "Merge", "Enter", "Exit"}
 _PASS_REFERENCE = {f"Ref{op}" for op in _PASS_RESOURCE}
@@ -75,7 +73,9 @@ class Flow:
     )
     find = self._add_nodes(nodes, {}, (), "")
     self._ids = {
-      node.name: find(node.name) for node in nodes if node.op in _VARIABLES
+      node.name: find(node.name)
+      for node in nodes
+      if node.op in _graph_def.VARIABLES
     }
     self.variables = list(self._ids)
     self._consumers: list[list[int]] = [[] for _ in self._types]
@@ -244,7 +244,7 @@ class Flow:
       variable = handles[number]
       passing = (
         _PASS_REFERENCE
-        if self._types[variable] in _REFERENCES
+        if self._types[variable] in _graph_def.REFERENCES
         else _PASS_RESOURCE
       )
       for consumer in self._consumers[number]:

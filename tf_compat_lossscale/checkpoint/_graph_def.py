@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import _wire
 
+REFERENCES = {"Variable", "VariableV2"}  # TensorFlow 1's variables.
+VARIABLES = {"VarHandleOp", *REFERENCES}
+
 
 class NodeDef(NamedTuple):
   """An op of a graph or of a function.

@@ -92,8 +92,7 @@ def flat(bundle: Bundle) -> layouts.Variables:
       f"{bundle.prefix}: no optimizer in it is Keras's: give a template, a "
       "checkpoint that Keras 2 wrote of the same model"
     )
-  sources = _with_graph(bundle, graph, renaming=True)
-  return sources
+  return _with_graph(bundle, graph, renaming=True)
 
 
 def flat_key(key: str) -> str:

@@ -24,13 +24,11 @@ class Item(NamedTuple):
       the names do not tell.
     serves: The model's variables whose updates depend on it, and their slots.
       Empty if nothing is known.
-    api: Of a loss scale.
   """
 
   names: tuple[str, ...]
   scope: str | None
   serves: frozenset[str] = frozenset()
-  api: str = ""
 
 
 @dataclasses.dataclass

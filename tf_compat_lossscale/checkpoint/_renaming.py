@@ -160,14 +160,13 @@ class _Renaming:
       control_flow: 'v1' or 'v2'.
     """
     places = self._places()
-    stems: dict[str, list[tuple[str, str]]] = {}
+    stems: dict[str, list[str]] = {}
     for name, place in places.items():
       last = names.split_scope(name)[1]
       base = names.split_number(last)[0] if names.is_power(name) else last
-      stem = self._stem(name, place, api, control_flow)
-      stems.setdefault(stem + base, []).append((name, base))
-    for stem, members in stems.items():
-      found = [name for name, _ in members]
+      stem = self._stem(name, place, api, control_flow) + base
+      stems.setdefault(stem, []).append(name)
+    for stem, found in stems.items():
       if set(found) == {n for n in places if names.split_number(n)[0] == stem}:
         for name in found:
           self.add(name, name)
@@ -230,7 +229,6 @@ class _Renaming:
     self, name: str, place: _Place, api: str | None, control_flow: str
   ) -> str:
     """What stands before a variable's own name."""
-    scaled = self.was_scaled
     if place.is_wrapped is None and (api is None or control_flow == "v2"):
       return names.split_scope(name)[0]  # It has that name there, too.
     if place.is_wrapped is None:
@@ -245,9 +243,9 @@ class _Renaming:
       self._give_up(likely, alike, "which optimizers have a loss scale")
     if not place.is_wrapped:
       return place.scope
-    if not scaled and api == names.CONTRIB and place.cond == 0:
+    if not self.was_scaled and api == names.CONTRIB and place.cond == 0:
       return names.split_scope(name)[0]  # A fixed scale of tf.contrib.
-    if not scaled or api is None:
+    if not self.was_scaled or api is None:
       return place.scope
     if control_flow == "v2":
       return ""

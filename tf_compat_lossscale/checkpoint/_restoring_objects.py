@@ -18,6 +18,7 @@ from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import _object_bridges
 from tf_compat_lossscale.checkpoint import evidence
 from tf_compat_lossscale.checkpoint import layouts
+from tf_compat_lossscale.checkpoint import report as reports
 from tf_compat_lossscale.checkpoint import writing
 from tf_compat_lossscale.checkpoint._object_bridges import Bridge
 from tf_compat_lossscale.checkpoint._object_bridges import Found
@@ -28,10 +29,7 @@ from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.writing import Literal
 
-_NO_SCALE = "the checkpoint has no loss scale for it"
-_NOT_THERE = "it is not in the checkpoint"
 _KEPT = "it is not in the checkpoint, and eagerly its first value is not known"
-_MADE_UP = "that loss scale has no such count; it starts from 0"
 _STRANGE = "the variable that it belongs to is not among the objects"
 
 
@@ -175,7 +173,7 @@ class _Restore:
     """Notes in the report where a variable's value comes from."""
     for key, proof in found.keys.items():
       literal = self._bridge.literals.get(key)
-      proof = _MADE_UP if key in self._bridge.made_up else proof
+      proof = reports.NOT_COUNTED if key in self._bridge.made_up else proof
       key = literal.origin if literal else key
       if proof:
         self._report.bridged[found.path] = key
@@ -190,7 +188,7 @@ class _Restore:
     excused = self._initializes or found.is_new_scale
     known = self._session is not None or self._knows_initial(found)
     if excused and known:
-      why = _NO_SCALE if found.is_new_scale else _NOT_THERE
+      why = reports.NO_SCALE if found.is_new_scale else reports.NOT_THERE
       self._report.initialized[found.path] = why
       self._fresh.append(found)
     elif self._initializes:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import _tf
+from tf_compat_lossscale.checkpoint import _graph_def
 
 _ASSIGNS = {"Assign", "AssignVariableOp"}
-_VARIABLES = {"VarHandleOp", "Variable", "VariableV2"}
 # What restores groups ops by, and what may lie between reading and assigning.
 _GROUPS = {"NoOp", "Identity"}
 _PASSES = {"Cast", "Identity", "Reshape"}
@@ -170,7 +170,7 @@ class _Decoder:
 
   def _variable(self, op: tf.Operation) -> Any:
     """The variable that an op makes; None if it cannot be told."""
-    if op.name not in self._known and op.type in _VARIABLES:
+    if op.name not in self._known and op.type in _graph_def.VARIABLES:
       try:
         initializer = self._graph.get_operation_by_name(f"{op.name}/Assign")
       except KeyError:

@@ -63,10 +63,6 @@ class _Scale:
   def names(self) -> tuple[str, ...]:
     return tuple(place.name for place in self.places)
 
-  @property
-  def scope(self) -> str:
-    return names.split_scope(self.places[0].name)[0]
-
   def __str__(self) -> str:
     path = self.places[0].path.rpartition("/")[0]
     return f"{path} ({', '.join(self.names)})"
@@ -230,8 +226,8 @@ class Finder:
     found = sides.pair(
       self._here,
       self._there,
-      [self._here.item(s.names, s.api) for s in left],
-      [self._there.item(s.names, s.api) for s in states.values()],
+      [self._here.item(s.names, is_scale=True) for s in left],
+      [self._there.item(s.names, is_scale=True) for s in states.values()],
       keeps_scope=not len(left) == len(states) == 1,
       are_scales=True,
     )

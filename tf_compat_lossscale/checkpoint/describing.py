@@ -20,6 +20,7 @@ from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
 from tf_compat_lossscale.checkpoint.object_graph import Node
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.side import Side
 
 # Slots of an optimizer in an object graph -> what it is.
 _BY_SLOTS: dict[frozenset[str], str] = {
@@ -86,13 +87,10 @@ def _step_in_path(path: str) -> int | None:
 def _of_names(bundle: Bundle, meta: _meta_graph.Facts) -> dict[str, Any]:
   """What the names of variables show."""
   tensors = {name: bundle.tensor(name) for name in bundle.names}
-  found, unclear = names.loss_scales(tensors)
-  if unclear:
-    proof = evidence.of_checkpoint(bundle)
-    owners = (
-      proof.owners([n for n in tensors if n in unclear]) if proof else None
-    )
-    found = names.loss_scales(tensors, owners.scales if owners else ()).known
+  side = Side(tensors, lambda: evidence.of_checkpoint(bundle))
+  if side.scales.unclear:
+    side.look()
+  found = side.scales.known
   powers = [name for name in tensors if names.is_power(name, tensors[name])]
   conds = {names.innermost_cond(name) for name in powers} - {None}
   api: str | None = None

@@ -58,11 +58,6 @@ def value(source: Source) -> float | int:
   return source.bundle.scalar(source.name)
 
 
-def found_in(variables: Mapping[str, Source]) -> list[names.State]:
-  """The loss scales among variables."""
-  return names.loss_scales({n: s.tensor for n, s in variables.items()}).known
-
-
 def scale_of(
   variables: Mapping[str, Source], state: names.State, api: str
 ) -> list[Source]:

@@ -16,15 +16,13 @@ from tf_compat_lossscale.checkpoint import _errors
 from tf_compat_lossscale.checkpoint import _pairing
 from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint import names
+from tf_compat_lossscale.checkpoint import report
 from tf_compat_lossscale.checkpoint import side
 from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.side import Side
 from tf_compat_lossscale.checkpoint.writing import Literal
 from tf_compat_lossscale.checkpoint.writing import Source
 
-_NO_SCALE = "the checkpoint has no loss scale for it"
-_NOT_THERE = "it is not in the checkpoint"
-_NOT_COUNTED = "that loss scale has no such count; it starts from 0"
 _COUNT = names.LAYOUTS[names.CONTRIB]["bad_steps"]
 _CONVERTED = "of the loss scale of another API"
 _MAPPED = "the mapping says so"
@@ -37,6 +35,7 @@ class _Matcher:
     self, here: Side, there: Side, variables: layouts.Variables
   ) -> None:
     self.here, self.there = here, there
+    self.scales, self.scales_there = here.scales, there.scales
     self.variables = variables
     self.result = layouts.Match()
     self.wanted = dict(here.tensors)
@@ -68,8 +67,8 @@ class _Matcher:
 
   def apply_mapping(self, mapping: Mapping[str, str | None]) -> None:
     """Does what the caller decided."""
-    ours = {n: s for s in self.here.scales.known for n in s.names}
-    theirs = {n: s for s in self.there.scales.known for n in s.names}
+    ours = {n: s for s in self.scales.known for n in s.names}
+    theirs = {n: s for s in self.scales_there.known for n in s.names}
     for name, key in mapping.items():
       if name not in self.here.tensors:
         near = _errors.nearest(name, self.here.tensors)
@@ -114,7 +113,7 @@ class _Matcher:
         self._take_scale(state, others.pop(), _MAPPED, left)
       elif len(left) < len(state.names):  # Of which compat.v1 has no more.
         for name in [n for n in left if names.base(n) == "bad_steps"]:
-          self.take(name, Literal(_COUNT.dtype, 0), _NOT_COUNTED)
+          self.take(name, Literal(_COUNT.dtype, 0), report.NOT_COUNTED)
 
   def match_names(self) -> None:
     """Gives what has its own name, unless names depend on more than that."""
@@ -141,17 +140,15 @@ class _Matcher:
       n for n in self.given if names.is_like_scale(n, self.variables[n].tensor)
     ]
     # Of a loss scale here, some variables may not be wanted.
-    ours = [
-      s for s in self.here.scales.known if not set(s.names).isdisjoint(like)
-    ]
+    ours = [s for s in self.scales.known if not set(s.names).isdisjoint(like)]
     theirs = [
-      s for s in self.there.scales.known if set(s.names) <= set(like_there)
+      s for s in self.scales_there.known if set(s.names) <= set(like_there)
     ]
     found = side.pair(
       self.here,
       self.there,
-      [self.here.item(s.names, s.api) for s in ours],
-      [self.there.item(s.names, s.api) for s in theirs],
+      [self.here.item(s.names, is_scale=True) for s in ours],
+      [self.there.item(s.names, is_scale=True) for s in theirs],
       keeps_scope=not any(self.here.is_alone(s.names[0]) for s in ours),
       are_scales=True,
     )
@@ -163,7 +160,7 @@ class _Matcher:
       for name in like:
         self.take(name, self.variables[name])
       return
-    unclear = self.here.scales.unclear | self.there.scales.unclear
+    unclear = self.scales.unclear | self.scales_there.unclear
     if like and unclear.intersection([*like, *like_there]):
       self._leave_open(like, like_there)
       return
@@ -175,7 +172,7 @@ class _Matcher:
       if self.has_mapped_scale and found.left:
         # The mapping gave another one what is proven to be this one's.
         self._leave_open(wanted, [n for b in found.left for n in b.names])
-      self.excuse({n: _NO_SCALE for n in wanted if n in self.wanted})
+      self.excuse({n: report.NO_SCALE for n in wanted if n in self.wanted})
     self._leave_undecided(found)
     scales: set[str] = set()
     if self.here.has_evidence:  # Otherwise a name may be a part of a scale.
@@ -205,7 +202,9 @@ class _Matcher:
       if name not in (self.wanted if only is None else only):
         continue
       same = layouts.origin(source) == name and not isinstance(source, Literal)
-      how = (proof or _CONVERTED) if layouts.origin(source) else _NOT_COUNTED
+      how = (
+        (proof or _CONVERTED) if layouts.origin(source) else report.NOT_COUNTED
+      )
       self.take(name, source, "" if same else how)
 
   def match_powers(self) -> None:
@@ -372,8 +371,8 @@ def match(
       shape, or nothing proves which one it is.
     ValueError: The mapping has a name that is not there.
   """
-  matcher = _Matcher(here, there, variables)
   side.look_at_both(here, there)
+  matcher = _Matcher(here, there, variables)
   matcher.excuse(excused or {})
   matcher.apply_mapping(mapping or {})
   matcher.match_names()
@@ -381,7 +380,7 @@ def match(
   matcher.match_powers()
   matcher.match_rest()
   if missing == "initialize":
-    matcher.excuse(dict.fromkeys(matcher.missing, _NOT_THERE))
+    matcher.excuse(dict.fromkeys(matcher.missing, report.NOT_THERE))
     matcher.missing = []
   if matcher.missing or matcher.misfits or matcher.undecided:
     raise _errors.unmatched(

@@ -10,7 +10,6 @@ tf.contrib `loss_scale` (float32), `good_steps` and `bad_steps` (int32).
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -121,7 +120,7 @@ class Scales(NamedTuple):
 def loss_scales(
   tensors: Mapping[str, Tensor],
   proven: Iterable[State] = (),
-  others: Collection[str] = (),
+  others: Iterable[str] = (),
 ) -> Scales:
   """Finds the loss scales among a Saver's variables.
 
@@ -135,13 +134,13 @@ def loss_scales(
     others: The variables that are known to be no loss scale's.
   """
   states = [s for s in proven if not set(s.names).isdisjoint(tensors)]
-  known = {name for state in states for name in state.names}
+  settled = {name for state in states for name in state.names}.union(others)
   found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
   for name, tensor in tensors.items():
     scope, last = split_scope(name)
     first, number = split_number(last)
     for api, layout in LAYOUTS.items():
-      if layout.get(first) == tensor and name not in {*known, *others}:
+      if layout.get(first) == tensor and name not in settled:
         found.setdefault((scope, api, first), []).append((number, name))
   unclear: set[str] = set()
   for scope, api in {key[:2] for key in found}:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-_MOST = 20  # So many variables are named in a line.
+from tf_compat_lossscale.checkpoint import _errors
+
+# Why a variable does not have its value from the checkpoint.
+NO_SCALE = "the checkpoint has no loss scale for it"
+NOT_THERE = "it is not in the checkpoint"
+NOT_COUNTED = "that loss scale has no such count; it starts from 0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +57,8 @@ class Report:
     details = [f"{name} from {key}" for name, key in self.bridged.items()]
     details += [f"{name} initialized" for name in self.initialized]
     details += [f"{name} kept" for name in self.kept]
-    more = len(details) - _MOST
-    details = details[:_MOST] + [f"and {more} more"] * (more > 0)
+    more = len(details) - _errors.MOST
+    details = details[: _errors.MOST] + [f"and {more} more"] * (more > 0)
     return self._counts() + f": {', '.join(details)}" * bool(details)
 
   def _counts(self) -> str:

@@ -124,17 +124,17 @@ class Side:
     """Returns what depends on a variable; None if that is not known."""
     return self._owners.serves.get(name)
 
-  def item(self, found: tuple[str, ...], api: str = "") -> Item:
-    """Returns variables as an item that can be paired."""
+  def item(self, found: tuple[str, ...], is_scale: bool = False) -> Item:
+    """Returns a loss scale's variables, or one variable, to be paired."""
     name = found[0]
     scope: str | None = names.split_scope(names.without_conds(name))[0]
     cond = self.cond(name)
-    if not api and cond:
+    if not is_scale and cond:
       # Variables that are made in a cond of TensorFlow 2 have no scope.
       scope = names.split_scope(cond)[0]
-    elif not api and not scope and not self.has_evidence:
+    elif not is_scale and not scope and not self.has_evidence:
       scope = "" if names.innermost_cond(name) is not None else None
-    serves = self._owners.serves.get(name, frozenset())
+    serves = self.serves(name) or frozenset()
     firm = frozenset(
       self.renamed.get(n, n)
       for n in serves
@@ -142,7 +142,7 @@ class Side:
       and self.tensors.get(n, _SCALAR).dtype not in names.INTEGERS
       and names.base(n) != "global_step"
     )
-    return Item(found, scope, firm, api)
+    return Item(found, scope, firm)
 
   @property
   def scales(self) -> names.Scales:
@@ -212,6 +212,8 @@ def pair(
     are_scales: Whether they are loss scales. What a loss scale serves it serves
       with its slots; a sparse update of a slot does not depend on a power.
   """
+  if not ours or not theirs:  # Most often so, and then there is nothing to ask.
+    return _pairing.Pairing({}, list(ours), [], list(theirs))
   common = here.known & there.known
 
   def shared(items: list[Item]) -> list[Item]:
