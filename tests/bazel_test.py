@@ -12,6 +12,7 @@ pytestmark = pytest.mark.any_release
 _PACKAGES = (
   "tf_compat_lossscale",
   "tf_compat_lossscale/checkpoint",
+  "tf_compat_lossscale/keras",
   "tests",
 )
 _THIRD_PARTY = {
@@ -54,14 +55,14 @@ def target_of(name, package):
     return f"//third_party:{top}"
   if top == "tf_compat_lossscale":
     folder = top
-    if rest[:1] == ["checkpoint"]:
-      folder, rest = f"{top}/checkpoint", rest[1:]
+    if rest[:1] in (["checkpoint"], ["keras"]):
+      folder, rest = f"{top}/{rest[0]}", rest[1:]
     if rest and rest[0] == "_version":
       return _PACKAGE
     if rest and (helpers.ROOT / folder / f"{rest[0]}.py").exists():
       return f"//{folder}:{rest[0]}"
     if folder != top:
-      return f"//{folder}:checkpoint"
+      return absolute(f"//{folder}", package)
     return _PACKAGE if package != "tests" else _ALL
   if top == "benchmarks":
     return f"//benchmarks:{rest[0]}"
@@ -87,6 +88,8 @@ def test_deps_are_the_imports(package, rule):
     expected.add(
       f"//{package}:package" if rule["name"] != "package" else _PACKAGE
     )
+  elif package == "tf_compat_lossscale/keras":
+    expected.add(_PACKAGE)
   elif package == "tf_compat_lossscale":
     expected.add("//:bazel_init" if rule["name"] == "package" else _PACKAGE)
   expected -= {None, f"//{package}:{rule['name']}"}
@@ -120,7 +123,7 @@ def closure(label):
   """All that a target of the package depends on, itself included."""
   by_label = {
     f"//{package}:{rule['name']}": (package, rule)
-    for package in _PACKAGES[:2]
+    for package in _PACKAGES[:3]
     for _, rule in rules(package)
     if "name" in rule
   }

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import _keras2
 from tf_compat_lossscale import keras
+from tf_compat_lossscale.keras import _keras2
 
 k2 = _keras2.keras
 own = k2.mixed_precision
@@ -593,6 +593,7 @@ import sys
 import tensorflow
 before = set(sys.modules)
 from tf_compat_lossscale import keras
+from tf_compat_lossscale.keras import _keras2
 new = set(sys.modules) - before
 print([m for m in new if m == "keras" or m.startswith("keras.")][:3])
 """

@@ -81,7 +81,7 @@ def restore(
 
 def _is_keras_2(model: Any) -> bool:
   try:
-    from tf_compat_lossscale import _keras2
+    from tf_compat_lossscale import keras
   except ImportError:
     return False
-  return isinstance(model, _keras2.keras.Model)
+  return keras.models.is_keras_2(model)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _keras2
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale.keras import _keras2
 
 
 class State(NamedTuple):

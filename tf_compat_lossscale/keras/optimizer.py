@@ -1,34 +1,13 @@
-"""`tf.keras.mixed_precision.experimental`, as TensorFlow 2.4 to 2.8 had it.
-
-For Keras 2: `tf.keras` up to TensorFlow 2.15, and the package tf_keras. To
-import this module teaches `Model.compile` of Keras 2 about the loss scale of a
-`Policy` of this module; models with other policies notice nothing.
-"""
+"""The optimizer of Keras 2 that scales the loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import os
 from typing import Any
 
-from absl import logging
-import tensorflow.compat.v2 as tf
-
-from tf_compat_lossscale import _keras2
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import legacy_names
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._keras3 import to_keras3
-
-__all__ = [
-  "LossScaleOptimizer",
-  "Policy",
-  "get_layer_policy",
-  "global_policy",
-  "load_model",
-  "set_policy",
-  "to_keras3",
-]
+from tf_compat_lossscale.keras import _keras2
 
 _Base = _keras2.BaseLossScaleOptimizer
 _TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
@@ -173,7 +152,7 @@ class LossScaleOptimizer(_Base, metaclass=_ByKind):  # type: ignore[misc, valid-
     return cls(_keras2.optimizer_of_config(inner, custom_objects), loss_scale)
 
 
-def _loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
+def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
   """`loss_scale.get`, for TensorFlow's own loss scales, too."""
   if any(base.__module__ == _TENSORFLOWS for base in type(value).__mro__):
     cls = getattr(loss_scale_lib, type(value).__name__, None)
@@ -192,7 +171,7 @@ def _unusable(loss_scale: Any) -> TypeError:
 
 def _arguments(loss_scale: Any) -> dict[str, Any]:
   """What Keras's own class takes in place of a loss scale."""
-  scale = _loss_scale(loss_scale)
+  scale = find_loss_scale(loss_scale)
   if scale is None:
     raise ValueError(
       "loss_scale must be 'dynamic', a number, a FixedLossScale or a "
@@ -215,151 +194,6 @@ def _arguments(loss_scale: Any) -> dict[str, Any]:
   }
 
 
-class Policy(_keras2.keras.mixed_precision.Policy):
-  """A dtype policy that says how `Model.compile` is to scale the loss.
-
-  Where Keras deserializes a layer with it, the layer has a policy of Keras's
-  own, without a loss scale.
-  """
-
-  def __init__(self, name: str, loss_scale: Any = "auto") -> None:
-    """Makes a policy.
-
-    Args:
-      name: 'mixed_float16', 'mixed_bfloat16' or a dtype.
-      loss_scale: 'auto', which is 'dynamic' for 'mixed_float16' and None for
-        others; None, for none; or what `LossScaleOptimizer` takes.
-
-    Raises:
-      ValueError: `name` or `loss_scale` is none.
-    """
-    super().__init__(name)
-    self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
-    if self._is_automatic:
-      loss_scale = "dynamic" if name == "mixed_float16" else None
-    self._loss_scale = _loss_scale(loss_scale)
-    if self._loss_scale is not None and self.compute_dtype not in (
-      None,
-      "float16",
-    ):
-      logging.warning(
-        "A loss scale is of use to float16 policies alone, but got "
-        "loss_scale=%r for the policy %r: consider to leave it out.",
-        loss_scale,
-        name,
-      )
-
-  @property
-  def loss_scale(self) -> loss_scale_lib.LossScale | None:
-    """What `Model.compile` wraps the optimizer with; None for nothing."""
-    return self._loss_scale
-
-  def get_config(self) -> dict[str, Any]:
-    """Returns the arguments, without a loss scale that is automatic."""
-    config = {"name": self.name}
-    if not self._is_automatic:
-      scale = self._loss_scale
-      config["loss_scale"] = scale and {
-        "class_name": type(scale).__name__,
-        "config": scale.get_config(),
-      }
-    return config
-
-  @classmethod
-  def from_config(
-    cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-  ) -> Policy:
-    """Makes a policy of what `get_config` returned."""
-    del custom_objects
-    return cls(**config)
-
-  def __repr__(self) -> str:
-    return f'<Policy "{self.name}", loss_scale={self.loss_scale}>'
-
-
-def global_policy() -> Any:
-  """Returns the policy of layers that are given none."""
-  return _keras2.keras.mixed_precision.global_policy()
-
-
-def set_policy(policy: Any) -> None:
-  """Sets the policy of layers that are given none.
-
-  Args:
-    policy: A Policy of this module or of Keras, the name of one, or None for
-      the default.
-
-  Raises:
-    ValueError: It is a mixed one while the graph rewrite is on, no
-      floating-point one, or TensorFlow 2's dtype behavior is off.
-  """
-  _keras2.keras.mixed_precision.set_global_policy(policy)
-
-
-def get_layer_policy(layer: Any) -> Any:
-  """Returns the dtype policy of a layer.
-
-  Raises:
-    ValueError: `layer` is no layer of Keras 2.
-  """
-  if not isinstance(layer, _keras2.keras.layers.Layer):
-    raise ValueError(
-      f"get_policy can only be called on a layer, but got: {layer!r}"
-    )
-  return layer.dtype_policy
-
-
-def load_model(path: Any, **kwargs: Any) -> Any:
-  """Loads a model as Keras does, and its loss scale with it.
-
-  `tf.keras.models.load_model` starts from the initial loss scale. A SavedModel
-  has the current one and its counter, in its variables; here they come back.
-
-  Args:
-    path: A SavedModel's folder, or what else Keras loads models from; that has
-      no loss scale in it.
-    **kwargs: What `tf.keras.models.load_model` takes.
-
-  Returns:
-    The model.
-  """
-  model = _keras2.keras.models.load_model(path, **kwargs)
-  optimizer = getattr(model, "optimizer", None)
-  variables = os.path.join(os.fspath(path), "variables", "variables")
-  if not isinstance(optimizer, _Base) or not optimizer.dynamic:
-    return model
-  if not tf.io.gfile.exists(variables + ".index"):
-    return model
-  state = optimizer._loss_scale
-  for key, variable in (
-    ("current_loss_scale", state.current_loss_scale),
-    ("good_steps", state.counter),
-  ):
-    found = [
-      name
-      for name, _ in tf.train.list_variables(variables)
-      if f"/loss_scale/{key}/" in name
-    ]
-    if len(found) == 1:
-      value = tf.train.load_variable(variables, found[0])
-      if tf.executing_eagerly():
-        variable.assign(value)
-      else:
-        variable.load(value, _keras2.keras.backend.get_session())
-  return model
-
-
-def _wrap(policy: Any, get_optimizer: Callable[[], Any]) -> Any:
-  """What `Model.compile` uses for an optimizer; None leaves it to Keras."""
-  if not isinstance(policy, Policy):
-    return None
-  optimizer = get_optimizer()
-  if policy.loss_scale is None or isinstance(optimizer, _Base):
-    return optimizer
-  return LossScaleOptimizer(optimizer, policy.loss_scale)
-
-
-_keras2.wrap_in_compile(_wrap)
 graph_rewrite.register_loss_scale_wrapper(
   _keras2.LegacyOptimizer, LossScaleOptimizer, _Base
 )
