@@ -35,6 +35,7 @@ _FLOORS = {
   "contrib": 4,
   "graph_rewrite": 4,
   "keras._keras2": 4,
+  "keras._skipped_steps": 4,
   "keras._to_keras3": 5,
   "keras.optimizer": 5,
   "keras.policy": 6,

@@ -12,6 +12,10 @@ _PRIVATE = "tensorflow.python.training.experimental"
 LOSS_SCALE_MODULE = f"{_PRIVATE}.loss_scale"  # Where TensorFlow's own are.
 _PRIVATE_KERAS = "tensorflow.python.keras.mixed_precision.experimental"
 
+# In checkpoints: the child of an optimizer whose `iterations` do not count
+# skipped steps, as TensorFlow 1.14 to 2.2 did not count them.
+SKIPS_NOT_COUNTED = "skipped_steps_are_not_counted"
+
 
 class Names(NamedTuple):
   """Names that releases kept in the same places.

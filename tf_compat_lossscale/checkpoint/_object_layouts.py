@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tf_compat_lossscale import legacy_names
 from tf_compat_lossscale.checkpoint import _template_places
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import evidence
@@ -11,6 +12,7 @@ from tf_compat_lossscale.checkpoint import layouts
 from tf_compat_lossscale.checkpoint._errors import CheckpointError
 from tf_compat_lossscale.checkpoint.bundle import Bundle
 from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.object_graph import Node
 from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.side import Side
 from tf_compat_lossscale.checkpoint.writing import Literal
@@ -65,14 +67,15 @@ def without_scale(bundle: Bundle) -> layouts.Variables:
 def flat(bundle: Bundle) -> layouts.Variables:
   """A checkpoint of Keras as Keras 2.3 and later lay it out.
 
-  Up to TensorFlow 2.2, what is the optimizer's was `base_optimizer`'s.
+  Up to TensorFlow 2.2, what is the optimizer's was `base_optimizer`'s, and a
+  skipped step was not counted: the new checkpoint says so.
 
   Raises:
     CheckpointError: It is not one of Keras 2.
   """
   graph = evidence.object_graph(bundle)
   optimizers = 0
-  for node in graph.nodes:
+  for node in list(graph.nodes):
     base = graph.nodes[node.children[_BASE]] if _BASE in node.children else None
     if "_iterations" in node.children:
       raise CheckpointError(
@@ -83,6 +86,9 @@ def flat(bundle: Bundle) -> layouts.Variables:
     if base is None or "iter" not in base.children:
       continue
     optimizers += 1
+    if "loss_scale" in node.children:
+      node.children[legacy_names.SKIPS_NOT_COUNTED] = len(graph.nodes)
+      graph.nodes.append(Node())
     node.children.update(base.children)
     node.slots += base.slots
     base.children.clear()

@@ -15,7 +15,6 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
 from tf_compat_lossscale import which_keras
 
 
@@ -114,51 +113,3 @@ def wrap_in_compile(wrap: Callable[[Any, Callable[[], Any]], Any]) -> None:
 
   model._get_optimizer = _get_optimizer
   v1._set_optimizer = _set_optimizer
-
-
-class RestoredAsBaseOptimizer(_tf.Trackable):
-  """Lets an optimizer take what TensorFlow 1.14 to 2.2 saved for it.
-
-  They had the wrapped optimizer below the loss-scale one, as `base_optimizer`;
-  since 2.3 it is in its place. This stands at the old path, has nothing to
-  save, and hands what a checkpoint has for it to the optimizer.
-  """
-
-  def __init__(self, optimizer: Any) -> None:
-    self._optimizer = optimizer
-    self.was_restored = False
-
-  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    return {}
-
-  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-    self.was_restored = True
-    return self._optimizer._lookup_dependency(name, *args, **kwargs)
-
-  @property
-  def _deferred_dependencies(self) -> Any:
-    # What the optimizer has not made yet, it will look for here.
-    return self._optimizer._deferred_dependencies
-
-  def get_slot_names(self) -> list[str]:
-    return self._optimizer.get_slot_names()
-
-  def _create_or_restore_slot_variable(self, *args: Any, **kwargs: Any) -> Any:
-    return self._optimizer._create_or_restore_slot_variable(*args, **kwargs)
-
-
-class NotCounting:
-  """An optimizer, but for steps counted by others than itself."""
-
-  def __init__(self, optimizer: Any) -> None:
-    self._optimizer = optimizer
-
-  @property
-  def iterations(self) -> NotCounting:
-    return self
-
-  def assign_add(self, *args: Any, **kwargs: Any) -> tf.Operation | None:
-    return tf.no_op()
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._optimizer, name)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
+
+import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import legacy_names
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import _skipped_steps
 
 _Base = _keras2.BaseLossScaleOptimizer
 _TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
@@ -87,17 +91,20 @@ class LossScaleOptimizer(_Base, metaclass=_ByKind):  # type: ignore[misc, valid-
       ValueError: `loss_scale` is none, or its multiplier is not 2.
     """
     super().__init__(optimizer, **_arguments(loss_scale))
-    self._old_path = None
+    self._skipped_steps = None
     if isinstance(optimizer, _keras2.LegacyOptimizer):
-      self._old_path = _keras2.RestoredAsBaseOptimizer(optimizer)
-      self._track_trackable(self._old_path, "base_optimizer", overwrite=True)
+      old_path = _skipped_steps.RestoredAsBaseOptimizer(optimizer)
+      self._track_trackable(old_path, "base_optimizer", overwrite=True)
+      if self.dynamic:
+        self._skipped_steps = _skipped_steps.SkippedSteps(self)
 
   def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
     """Applies unscaled gradients, if all of them are finite.
 
-    A step that is left out counts in `iterations`. It does not where training
-    goes on from a checkpoint of TensorFlow 1.14 to 2.2, which did not count
-    it: Adam's bias correction goes by that number.
+    A skipped step is counted in `iterations`. It is not where training goes on
+    from a checkpoint of TensorFlow 1.14 to 2.2, which did not count it: Adam's
+    bias correction goes by that number. Checkpoints keep that rule with the
+    state that it belongs to.
 
     Args:
       *args: What the method of Keras's own class takes.
@@ -106,14 +113,31 @@ class LossScaleOptimizer(_Base, metaclass=_ByKind):  # type: ignore[misc, valid-
     Returns:
       What that returns.
     """
-    inner = self.inner_optimizer
-    if self._old_path is None or not self._old_path.was_restored:
+    if self._skipped_steps is None:
       return super().apply_gradients(*args, **kwargs)
-    object.__setattr__(self, "_optimizer", _keras2.NotCounting(inner))
-    try:
-      return super().apply_gradients(*args, **kwargs)
-    finally:
-      object.__setattr__(self, "_optimizer", self._old_path._optimizer)
+    # A copy for this call alone: other threads may be in here as well.
+    copy = object.__new__(type(self))
+    counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
+    copy.__dict__.update(self.__dict__, _optimizer=counting)
+    return super(LossScaleOptimizer, copy).apply_gradients(*args, **kwargs)
+
+  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    if self._skipped_steps is not None and name == "loss_scale":
+      return None  # So that `_deferred_dependencies` is asked.
+    return super()._lookup_dependency(name, *args, **kwargs)
+
+  @property
+  def _deferred_dependencies(self) -> Any:
+    others = super()._deferred_dependencies
+    if self._skipped_steps is None:
+      return others
+    return _skipped_steps.Deferred(self._skipped_steps, others)
+
+  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    children = super()._trackable_children(*args, **kwargs)
+    if self._skipped_steps is None:
+      return children
+    return {**children, **self._skipped_steps.children()}
 
   @classmethod
   def from_config(
@@ -140,9 +164,14 @@ class LossScaleOptimizer(_Base, metaclass=_ByKind):  # type: ignore[misc, valid-
       inner = config["inner_optimizer"]
       loss_scale = config["initial_scale"]
       if config["dynamic"]:
-        loss_scale = loss_scale_lib.DynamicLossScale(
-          loss_scale, config["dynamic_growth_steps"]
-        )
+        loss_scale = {
+          "class_name": "DynamicLossScale",
+          "config": {
+            "initial_loss_scale": loss_scale,
+            "increment_period": config["dynamic_growth_steps"],
+            "multiplier": 2.0,
+          },
+        }
     else:
       raise ValueError(
         "A LossScaleOptimizer's config has 'optimizer' and 'loss_scale', or "
@@ -170,8 +199,11 @@ def _unusable(loss_scale: Any) -> TypeError:
 
 
 def _arguments(loss_scale: Any) -> dict[str, Any]:
-  """What Keras's own class takes in place of a loss scale."""
-  scale = find_loss_scale(loss_scale)
+  """Returns what Keras's own class takes in place of a loss scale."""
+  is_ours = isinstance(loss_scale, (str, dict))
+  # A loss scale that is made here alone leaves no variables in the program.
+  with tf.Graph().as_default() if is_ours else contextlib.nullcontext():
+    scale = find_loss_scale(loss_scale)
   if scale is None:
     raise ValueError(
       "loss_scale must be 'dynamic', a number, a FixedLossScale or a "

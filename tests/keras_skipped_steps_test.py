@@ -1,0 +1,314 @@
+"""Whether a skipped step counts in `iterations` belongs to the state."""
+
+import threading
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow.compat.v2 as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale import keras
+from tf_compat_lossscale.keras import _keras2
+
+tf1 = tf.compat.v1
+k2 = _keras2.keras
+own = k2.mixed_precision
+_GOLDENS = helpers.ROOT / "tests" / "goldens"
+# Release -> the iterations in its checkpoint, and whether it counts skips.
+_RELEASES = {
+  "tf-1.15.5": (10, False),
+  "tf-2.0.4": (10, False),
+  "tf-2.3.4": (12, True),
+  "tf-2.4.4": (12, True),
+  "tf-2.8.4": (12, True),
+}
+_OLD, _NEW = "tf-2.0.4", "tf-2.4.4"
+_MARK = "skipped_steps_are_not_counted"
+_HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
+
+
+def path_of(release):
+  return str(_GOLDENS / release / "keras_dynamic_adam" / "object" / "ckpt-1")
+
+
+class Run:
+  """The goldens' model and optimizer, and a way to skip a step."""
+
+  def __init__(self, cls=keras.LossScaleOptimizer, traced=False):
+    scale = {} if cls is own.LossScaleOptimizer else {"loss_scale": "dynamic"}
+    self.model = k2.Sequential(
+      [k2.layers.InputLayer((4,)), k2.layers.Dense(3, name="dense")]
+    )
+    self.optimizer = cls(k2.optimizers.legacy.Adam(0.5), **scale)
+    self.checkpoint = tf.train.Checkpoint(
+      model=self.model, optimizer=self.optimizer
+    )
+    self.step = tf.function(self._step) if traced else self._step
+
+  def _step(self, factor):
+    variables = self.model.trainable_variables
+    grads = [tf.zeros_like(variable) + factor for variable in variables]
+    self.optimizer.apply_gradients(zip(grads, variables))
+
+  def skips(self):
+    """Skips a step; returns what `iterations` are then, less before."""
+    before = self.optimizer.iterations.numpy()
+    values = [variable.numpy() for variable in self.model.variables]
+    self.step(tf.constant(np.inf))
+    for variable, value in zip(self.model.variables, values):
+      np.testing.assert_array_equal(variable.numpy(), value)
+    return self.optimizer.iterations.numpy() - before
+
+  def restore(self, path):
+    self.optimizer.iterations  # noqa: B018
+    self.optimizer._create_all_weights(self.model.trainable_variables)
+    self.checkpoint.restore(path).assert_existing_objects_matched()
+    return self
+
+
+@pytest.mark.parametrize("release", _RELEASES)
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
+def test_every_release(release, traced):
+  """A `tf.function` traced before the restore obeys what is restored."""
+  iterations, counts = _RELEASES[release]
+  run = Run(traced=traced)
+  assert run.skips() == 1
+  run.step(tf.constant(0.0))
+  run.checkpoint.restore(path_of(release)).assert_consumed()
+  assert int(run.optimizer.iterations) == iterations
+  assert run.skips() == counts
+  run.step(tf.constant(1.0))
+  assert int(run.optimizer.iterations) == iterations + counts + 1
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
+def test_the_last_restore_decides(traced, tmp_path):
+  run = Run(traced=traced).restore(path_of(_OLD))
+  assert run.skips() == 0
+  old = run.checkpoint.write(str(tmp_path / "old"))
+  for path, counts in (
+    (path_of(_NEW), 1),
+    (old, 0),
+    (path_of(_NEW), 1),
+    (path_of("tf-1.15.5"), 0),
+  ):
+    run.restore(path)
+    assert run.skips() == counts, path
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_it_is_saved_with_the_state(times, tmp_path):
+  path = path_of(_OLD)
+  for i in range(times):
+    run = Run().restore(path)
+    assert run.skips() == 0
+    path = run.checkpoint.write(str(tmp_path / f"again-{i}"))
+  run = Run(traced=True)
+  assert run.skips() == 1
+  run.checkpoint.restore(path).assert_consumed()
+  assert run.skips() == 0
+  # A state that counts is saved without the mark.
+  path = run.restore(path_of(_NEW)).checkpoint.write(str(tmp_path / "new"))
+  assert Run().restore(path).skips() == 1
+  graph = tf.train.load_checkpoint(path).get_tensor(
+    "_CHECKPOINTABLE_OBJECT_GRAPH"
+  )
+  assert _MARK.encode() not in graph
+
+
+def test_keras_own_class_reads_it_and_counts(tmp_path):
+  ours = Run().restore(path_of(_OLD))
+  path = ours.checkpoint.write(str(tmp_path / "ours"))
+  theirs = Run(own.LossScaleOptimizer)
+  theirs.step(0.0)
+  theirs.checkpoint.restore(path).assert_consumed()
+  assert int(theirs.optimizer.iterations) == 10
+  assert theirs.skips() == 1
+  names = [name for name, _ in tf.train.list_variables(path)]
+  path = theirs.checkpoint.write(str(tmp_path / "theirs"))
+  assert names == [name for name, _ in tf.train.list_variables(path)]
+  assert ours.restore(path).skips() == 1
+
+
+def test_objects_made_after_the_restore():
+  """A checkpoint waits for what is not there yet."""
+  waiting = tf.train.Checkpoint()
+  waiting.restore(path_of(_OLD))
+  run = Run()
+  waiting.model, waiting.optimizer = run.model, run.optimizer
+  assert int(run.optimizer.iterations) == 10
+  assert run.skips() == 0
+
+
+def test_another_path_to_the_same_variables():
+  """It does not matter which path a restore takes to `iterations`."""
+  run = Run()
+  root = tf.train.Checkpoint(
+    a_step=run.optimizer.iterations, model=run.model, optimizer=run.optimizer
+  )
+  root.restore(path_of(_OLD)).expect_partial()
+  assert run.skips() == 0
+
+
+def test_our_own_restore_and_convert(tmp_path):
+  run = Run()
+  objects = {"model": run.model, "optimizer": run.optimizer}
+  checkpoint.restore(None, path_of(_OLD), objects)
+  assert run.skips() == 0
+  again = run.checkpoint.write(str(tmp_path / "again"))
+  checkpoint.restore(None, path_of(_NEW), objects)
+  assert run.skips() == 1
+  checkpoint.restore(None, again, objects)
+  assert run.skips() == 0
+  described = checkpoint.describe(again)
+  assert len(described.loss_scales) == 1
+  converted = str(tmp_path / "converted")
+  checkpoint.convert(path_of(_OLD), converted, "keras2")
+  assert Run().restore(converted).skips() == 0
+  checkpoint.convert(path_of(_NEW), converted + "-new", "keras2")
+  assert Run().restore(converted + "-new").skips() == 1
+
+
+def test_a_step_of_another_thread_sees_no_other_optimizer():
+  """The shared optimizer is the same object all the time."""
+  run = Run().restore(path_of(_OLD))
+  inner = run.optimizer.inner_optimizer
+  seen, stop = set(), threading.Event()
+
+  def look():
+    while not stop.is_set():
+      seen.add(id(run.optimizer.inner_optimizer))
+      seen.add(id(run.optimizer._optimizer))
+
+  threads = [threading.Thread(target=look) for _ in range(2)]
+  for thread in threads:
+    thread.start()
+  try:
+    for _ in range(50):
+      assert run.skips() == 0
+  finally:
+    stop.set()
+    for thread in threads:
+      thread.join(60)
+  assert seen == {id(inner)}
+
+
+def test_steps_in_several_threads():
+  run = Run(traced=True).restore(path_of(_OLD))
+  run.skips()
+  before = int(run.optimizer.iterations)
+
+  def work():
+    for i in range(40):
+      run.step(tf.constant(np.inf if i % 2 else 0.0))
+
+  threads = [threading.Thread(target=work) for _ in range(4)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join(60)
+  assert int(run.optimizer.iterations) == before + 80
+
+
+def test_replicas():
+  strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+  with strategy.scope():
+    run = Run()
+
+  @tf.function
+  def step(factor):
+    strategy.run(run._step, args=(factor,))
+
+  run.step = step
+  assert run.skips() == 1
+  run.restore(path_of(_OLD))
+  assert run.skips() == 0
+  run.restore(path_of(_NEW))
+  assert run.skips() == 1
+
+
+def sessions(v2):
+  """A graph that was built before the restore obeys what is restored."""
+  tf1.disable_eager_execution()
+  (tf1.enable_control_flow_v2 if v2 else tf1.disable_control_flow_v2)()
+  with tf.Graph().as_default(), tf1.Session() as session:
+    run = Run()
+    factor = tf1.placeholder(tf.float32, [])
+    variables = run.model.trainable_variables
+    grads = [tf.zeros_like(variable) + factor for variable in variables]
+    op = run.optimizer.apply_gradients(zip(grads, variables))
+    names = {v.op.name for v in tf1.global_variables()}
+    assert not any("increment" in name for name in names), names
+    session.run(tf1.global_variables_initializer())
+
+    def skips():
+      before = session.run(run.optimizer.iterations)
+      session.run(op, {factor: np.inf})
+      return session.run(run.optimizer.iterations) - before
+
+    assert skips() == 1
+
+    def restore(path):
+      # A new one each time: it reuses restore ops, which are for one layout.
+      objects = tf.train.Checkpoint(model=run.model, optimizer=run.optimizer)
+      status = objects.restore(path)
+      status.assert_consumed().run_restore_ops(session)
+      return objects
+
+    for release in (_OLD, _NEW, "tf-1.15.5", _NEW, _OLD):
+      objects = restore(path_of(release))
+      assert session.run(run.optimizer.iterations) == _RELEASES[release][0]
+      assert skips() == _RELEASES[release][1], release
+    saved = objects.write("./saved")
+    restore(path_of(_NEW))
+    assert skips() == 1
+    restore(saved)
+    assert skips() == 0
+
+
+def sessions_v1():
+  sessions(False)
+
+
+def sessions_v2():
+  sessions(True)
+
+
+@pytest.mark.parametrize("function", [sessions_v1, sessions_v2])
+def test_sessions(function, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  helpers.run_alone(function, TF_USE_LEGACY_KERAS="1" if _HAS_KERAS_3 else "")
+
+
+def test_names_of_a_graph_are_keras_own():
+  """Name-based checkpoints of programs with Keras stay what they are."""
+
+  def names(cls, *args):
+    with tf.Graph().as_default():
+      opt = cls(k2.optimizers.legacy.Adam(), *args)
+      w = tf1.get_variable("w", [2], use_resource=True)
+      opt.apply_gradients([(tf.ones([2]), w)])
+      return sorted(v.op.name for v in tf1.global_variables())
+
+  ours = names(keras.LossScaleOptimizer, "dynamic")
+  assert ours == names(own.LossScaleOptimizer)
+
+
+def test_what_a_subclass_sets_stays():
+  class Mine(keras.LossScaleOptimizer):
+    def apply_gradients(self, *args, **kwargs):
+      self.calls = getattr(self, "calls", 0) + 1
+      return super().apply_gradients(*args, **kwargs)
+
+  opt = Mine(k2.optimizers.legacy.SGD(0.5), tfl.DynamicLossScale(8))
+  w = tf.Variable(1.0)
+  opt.apply_gradients([(tf.constant(1.0), w)])
+  opt.apply_gradients([(tf.constant(1.0), w)])
+  assert opt.calls == 2
+  assert float(w) == 0.0
+
+
+if __name__ == "__main__":
+  helpers.main()

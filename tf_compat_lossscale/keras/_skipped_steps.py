@@ -1,0 +1,181 @@
+"""Decides whether an optimizer of Keras 2 counts the steps that it skips.
+
+TensorFlow 1.14 to 2.2 left a skipped step out of `iterations`; later releases
+count it. Adam's bias correction and learning-rate schedules go by that number,
+so training goes on as it was only if the rule comes along with the state. To
+restore a loss scale therefore sets the rule, and the checkpoint says which:
+
+* In a checkpoint of TensorFlow 1.14 to 2.2 the variables of the wrapped
+  optimizer are below `base_optimizer`.
+* A checkpoint that this package writes of a state restored from one of those
+  has a child `skipped_steps_are_not_counted`. The child has no value, so
+  Keras's own class restores the checkpoint, and counts.
+* All other checkpoints are for the rule of later releases.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import _tf
+from tf_compat_lossscale import legacy_names
+
+_BASE = "base_optimizer"
+_MARK = legacy_names.SKIPS_NOT_COUNTED
+_SCALE = "loss_scale"  # The child that every dynamic loss scale is restored as.
+
+
+class SkippedSteps:
+  """The rule of one optimizer: what a skipped step adds to `iterations`.
+
+  The rule is a variable, so that a graph or a `tf.function` built before a
+  restore obeys it. The variable is in no collection and in no checkpoint: both
+  are what they are for Keras's own class.
+  """
+
+  def __init__(self, optimizer: Any) -> None:
+    """Starts with the rule of today's Keras 2.
+
+    Args:
+      optimizer: The loss-scale optimizer, of the legacy kind and dynamic.
+    """
+    self._optimizer = optimizer
+    self._mark = _tf.Trackable()
+    self.are_counted = True
+    with tf.name_scope("skipped_steps"):
+      self._increment = tf.compat.v1.Variable(
+        1,
+        name="increment",
+        dtype=tf.int64,
+        trainable=False,
+        collections=[],
+        use_resource=True,
+        aggregation=tf.VariableAggregation.NONE,
+      )
+
+  def increment(self) -> tf.Tensor:
+    """Returns what a skipped step adds to `iterations`: an int64, 1 or 0."""
+    with tf.init_scope():
+      in_session = not tf.executing_eagerly()
+    if not in_session:
+      return self._increment.read_value()
+    # No initializer of a graph's variables initializes this one.
+    with tf.name_scope("skipped_steps"):
+      return tf.cond(
+        self._increment.is_initialized(),
+        self._increment.read_value,
+        lambda: tf.ones([], tf.int64),
+      )
+
+  def children(self) -> dict[str, Any]:
+    """Returns the children that tell the rule in a checkpoint."""
+    return {} if self.are_counted else {_MARK: self._mark}
+
+  def restored(self, position: Any) -> None:
+    """Restores the loss scale, and the rule of the checkpoint that it is from.
+
+    Args:
+      position: The loss scale's place in a checkpoint.
+    """
+    checkpoint = position.checkpoint
+    nodes = checkpoint.object_graph_proto.nodes
+    self.are_counted = not any(
+      _is_uncounted(nodes, children)
+      for children in (_children(node) for node in nodes)
+      if children.get(_SCALE) == position.proto_id
+    )
+    position.restore(self._optimizer._loss_scale)
+    with tf.init_scope():
+      assign = self._increment.assign(int(self.are_counted))
+      if not tf.executing_eagerly():
+        checkpoint.new_restore_ops([assign])
+
+
+def _children(node: Any) -> dict[str, int]:
+  return {child.local_name: child.node_id for child in node.children}
+
+
+def _is_uncounted(nodes: Any, children: dict[str, int]) -> bool:
+  """Returns whether an optimizer's children say that it does not count."""
+  if _MARK in children:
+    return True
+  base = nodes[children[_BASE]] if _BASE in children else None
+  return base is not None and bool(base.children or base.slot_variables)
+
+
+class Deferred:
+  """Stands for an optimizer's deferred dependencies during a restore.
+
+  An optimizer says that it has no loss scale when a restore looks for it.
+  TensorFlow then defers the restore, which hands the place in the checkpoint
+  over: there is no other hook that does.
+  """
+
+  def __init__(self, skipped_steps: SkippedSteps, others: Any) -> None:
+    self._skipped_steps = skipped_steps
+    self._others = others
+
+  def setdefault(self, name: str, default: Any) -> Any:
+    return self if name == _SCALE else self._others.setdefault(name, default)
+
+  def append(self, position: Any) -> None:
+    self._skipped_steps.restored(position)
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._others, name)
+
+
+class RestoredAsBaseOptimizer(_tf.Trackable):
+  """Lets an optimizer take what TensorFlow 1.14 to 2.2 saved for it.
+
+  They had the wrapped optimizer below the loss-scale one, as `base_optimizer`;
+  since 2.3 it is in its place. This stands at the old path, has nothing to
+  save, and hands what a checkpoint has for it to the optimizer.
+  """
+
+  def __init__(self, optimizer: Any) -> None:
+    self._optimizer = optimizer
+
+  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    return {}
+
+  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    return self._optimizer._lookup_dependency(name, *args, **kwargs)
+
+  @property
+  def _deferred_dependencies(self) -> Any:
+    # What the optimizer has not made yet, it will look for here.
+    return self._optimizer._deferred_dependencies
+
+  def get_slot_names(self) -> list[str]:
+    return self._optimizer.get_slot_names()
+
+  def _create_or_restore_slot_variable(self, *args: Any, **kwargs: Any) -> Any:
+    return self._optimizer._create_or_restore_slot_variable(*args, **kwargs)
+
+
+class Counting:
+  """Proxies an optimizer whose skipped steps are counted by a rule.
+
+  Keras's loss-scale optimizer adds 1 to the `iterations` of the optimizer that
+  it wraps when it skips a step, and reads them in no other place.
+  """
+
+  def __init__(self, optimizer: Any, skipped_steps: SkippedSteps) -> None:
+    self._optimizer = optimizer
+    self._skipped_steps = skipped_steps
+
+  @property
+  def iterations(self) -> Counting:
+    return self
+
+  def assign_add(self, delta: int, **kwargs: Any) -> Any:
+    del delta
+    return self._optimizer.iterations.assign_add(
+      self._skipped_steps.increment(), **kwargs
+    )
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._optimizer, name)
