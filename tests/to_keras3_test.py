@@ -736,12 +736,12 @@ def test_graphs():
 
 @needs_keras_3
 def test_in_functions():
-  @tf.function
-  def convert():
-    opt = keras.to_keras3(wrapped(k2.optimizers.legacy.SGD(0.5)), variables=[v])
-    made.append(opt)
+  opt2, v, made = wrapped(k2.optimizers.legacy.SGD(0.5)), k3.Variable(0.0), []
 
-  v, made = k3.Variable(0.0), []
+  @tf.function(autograph=False)
+  def convert():
+    made.append(keras.to_keras3(opt2, variables=[v]))
+
   convert()
   assert state_of(made[0]) == (64.0, 0, 0)
 

@@ -88,9 +88,13 @@ def _read(given: Any) -> tuple[Any, Any, Any, Any]:
       given.dynamic_growth_steps,
       read_value(given.inner_optimizer.iterations),
     )
-  scale = getattr(given, "_loss_scale_manager", None)  # Of contrib's optimizer.
-  if scale is None:
+  scale = given
+  if not isinstance(
+    given, (contrib.LossScaleManager, loss_scale_lib.LossScale)
+  ):
     scale = getattr(given, "_loss_scale", given)
+    # Contrib's optimizer has a manager in place of a loss scale.
+    scale = getattr(given, "_loss_scale_manager", scale)
   if isinstance(scale, loss_scale_lib.FixedLossScale):
     raise ValueError(_fixed(scale.get_config()["loss_scale_value"]))
   if isinstance(scale, contrib.FixedLossScaleManager):
