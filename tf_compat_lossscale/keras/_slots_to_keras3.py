@@ -150,12 +150,12 @@ def _held(optimizer: Any) -> dict[Any, dict[str, Any]]:
   """The slots by the variable's key, then by the list of Keras 3."""
   if not _like_keras3.is_of_keras2(optimizer):
     return {}
+  is_legacy = isinstance(optimizer, _keras2.LegacyOptimizer)
   slots = [
     slot
     for slot in _like_keras3.slots_of(type(optimizer).__name__)
-    if slot.needs is None or optimizer.get_config()[slot.needs]
+    if slot.needs is None or is_legacy or getattr(optimizer, slot.needs)
   ]
-  is_legacy = isinstance(optimizer, _keras2.LegacyOptimizer)
   found = _keras2.slots(optimizer, [slot.newer for slot in slots])
   return {
     key: {
