@@ -527,66 +527,6 @@ def test_checkpoints_are_keras_own(tmp_path):
   assert names == other_names
 
 
-@pytest.mark.skipif(not _HAS_KERAS_3, reason="Keras 3 comes with 2.16")
-@kinds
-def test_on_to_keras_3(kind):
-  import keras as k3
-
-  opt = keras.LossScaleOptimizer(
-    _KINDS[kind].Adam(0.5, beta_1=0.75), tfl.DynamicLossScale(64, 4)
-  )
-  w = tf.Variable([1.0])
-  for factor in (1.0, _INF, 1.0, 1.0):
-    opt.minimize(lambda factor=factor: w * factor, [w])
-  assert (float(opt.loss_scale), int(opt.dynamic_counter)) == (32.0, 2)
-  mine = k3.optimizers.SGD(0.25)
-  states = (
-    keras.to_keras3(opt),
-    keras.to_keras3(opt, optimizer=mine),
-    keras.to_keras3(
-      {"loss_scale": 32.0, "good_steps": 2, "growth_steps": 4},
-      optimizer=k3.optimizers.SGD(0.25),
-    ),
-  )
-  assert states[1].inner_optimizer is mine
-  assert isinstance(states[0].inner_optimizer, k3.optimizers.Adam)
-  assert float(states[0].inner_optimizer.learning_rate) == 0.5
-  assert states[0].inner_optimizer.beta_1 == 0.75
-  for new in states:
-    assert type(new) is k3.optimizers.LossScaleOptimizer
-    v = k3.Variable([1.0])
-    seen = []
-    for factor in (1.0, 1.0, _INF):
-      new.apply([tf.constant([32.0 * factor])], [v])
-      seen.append((float(new.dynamic_scale), int(new.step_counter)))
-    assert seen == [(32.0, 3), (64.0, 0), (32.0, 0)]
-
-
-@pytest.mark.skipif(not _HAS_KERAS_3, reason="Keras 3 comes with 2.16")
-def test_what_cannot_go_on_to_keras_3():
-  sgd = k2.optimizers.legacy.SGD
-  fixed = keras.LossScaleOptimizer(sgd(), 8)
-  for given in (fixed, tfl.FixedLossScale(8)):
-    with pytest.raises(ValueError, match=r"loss_scale_factor=8\.0"):
-      keras.to_keras3(given)
-  with pytest.raises(ValueError, match="optimizer="):
-    keras.to_keras3(tfl.DynamicLossScale())
-  with pytest.raises(TypeError, match="'x'"):
-    keras.to_keras3("x")
-  decaying = keras.LossScaleOptimizer(sgd(decay=0.5), "dynamic")
-  with pytest.raises(ValueError, match="decay"):
-    keras.to_keras3(decaying)
-  with pytest.raises(TypeError, match="Keras 3"):
-    keras.to_keras3(tfl.DynamicLossScale(), optimizer=sgd())
-
-
-@pytest.mark.skipif(_HAS_KERAS_3, reason="Keras 3 comes with 2.16")
-def test_keras_3_is_not_there():
-  opt = keras.LossScaleOptimizer(k2.optimizers.SGD(), "dynamic")
-  with pytest.raises(ImportError, match=r"TensorFlow 2\.16"):
-    keras.to_keras3(opt)
-
-
 def test_brings_no_keras_3():
   code = """
 import sys

@@ -96,18 +96,68 @@ def steps(name: str, value: Any) -> int:
   Raises:
     ValueError: It is none, below 1, not whole, or too large for int64.
   """
-  exact = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-  number = int(value) if exact else _float(value)
-  if (
-    number is None
-    or not 1 <= number <= _INT64_MAX
-    or number != math.floor(number)
-  ):
+  number = _whole(value)
+  if number is None or number < 1:
     raise ValueError(
       f"{name} must be a whole number of steps of at least 1, but got "
       f"{value!r}."
     )
-  return int(number)
+  return number
+
+
+def positive(name: str, value: Any) -> float:
+  """Checks a number above 0 that is finite in float32.
+
+  Args:
+    name: The argument's name, for the message.
+    value: What the user passed.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: It is none, not above 0, or not finite in float32.
+  """
+  number = _float(value)
+  if number is None or not _finite(number) or not np.float32(number) > 0:
+    raise ValueError(
+      f"{name} must be above 0 and finite in float32, but got {value!r}."
+    )
+  return number
+
+
+def count(name: str, value: Any) -> int:
+  """Checks a number of things counted so far: whole, and at least 0.
+
+  Args:
+    name: The argument's name, for the message.
+    value: What the user passed; 2.0 is as good as 2.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: It is none, below 0, not whole, or too large for int64.
+  """
+  number = _whole(value)
+  if number is None or number < 0:
+    raise ValueError(
+      f"{name} must be a whole number of at least 0, but got {value!r}."
+    )
+  return number
+
+
+def _whole(value: Any) -> int | None:
+  """A whole number that int64 has, or None."""
+  if hasattr(value, "numpy"):  # An eager tensor: float() would round it.
+    value = np.asarray(value.numpy())
+  if isinstance(value, np.ndarray) and value.ndim == 0:
+    value = value.item()
+  exact = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+  number = int(value) if exact else _float(value)
+  if number is None or not abs(number) <= _INT64_MAX:
+    return None
+  return int(number) if number == math.floor(number) else None
 
 
 def _float(value: Any) -> float | None:

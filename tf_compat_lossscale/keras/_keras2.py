@@ -7,6 +7,7 @@ here imports Keras 3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import copy
 import functools
 import importlib
@@ -70,6 +71,59 @@ def optimizer_of_config(config: Any, custom_objects: Any = None) -> Any:
     custom_objects=custom_objects,
     use_legacy_format="registered_name" not in config,
     use_legacy_optimizer=legacy,
+  )
+
+
+def hyperparameters(optimizer: Any) -> dict[str, Any]:
+  """Returns hyperparameters as an optimizer keeps them, not their values now.
+
+  `get_config` calls a function and returns a number, which does not show that
+  the number changes.
+  """
+  if isinstance(optimizer, LegacyOptimizer):
+    return dict(optimizer._hyper)
+  return {"learning_rate": optimizer._learning_rate}
+
+
+def slots(optimizer: Any, lists: Sequence[str]) -> dict[Any, dict[str, Any]]:
+  """Returns an optimizer's slots: a variable's key -> name -> slot.
+
+  Args:
+    optimizer: A legacy optimizer, whose slots have names; or a newer one, which
+      keeps a list for each kind of slot.
+    lists: The attributes that such lists are.
+
+  Returns:
+    The slots, by the names that a legacy optimizer gives them, or by the list.
+    Variables come in the order in which the optimizer was given them.
+  """
+  if isinstance(optimizer, LegacyOptimizer):
+    return {key: dict(named) for key, named in optimizer._slots.items()}
+  found: dict[Any, dict[str, Any]] = {}
+  for key, index in getattr(optimizer, "_index_dict", {}).items():
+    held = {name: getattr(optimizer, name, ()) for name in lists}
+    found[key] = {name: held[name][index] for name in lists if held[name]}
+  return found
+
+
+def slot_key(optimizer: Any, variable: tf.Variable) -> Any:
+  """Returns what `slots` calls a variable."""
+  if isinstance(optimizer, LegacyOptimizer):
+    module = sys.modules[LegacyOptimizer.__module__]
+    return module._var_key(variable)
+  return optimizer._var_key(variable)
+
+
+def exclusions(optimizer: Any) -> tuple[list[Any], list[str]]:
+  """Returns what `exclude_from_weight_decay` was told: keys and name patterns.
+
+  An optimizer without weight decay has no exclusions.
+  """
+  if not getattr(optimizer, "weight_decay", None):
+    return [], []
+  return (
+    list(getattr(optimizer, "_exclude_from_weight_decay", ())),
+    list(getattr(optimizer, "_exclude_from_weight_decay_names", ())),
   )
 
 

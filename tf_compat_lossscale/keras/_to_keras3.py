@@ -1,180 +1,188 @@
-"""Takes a loss scale and its counter from Keras 2 on to Keras 3."""
+"""Takes a loss-scale optimizer of Keras 2 on to Keras 3."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
 import importlib
-import inspect
 from typing import Any
-from typing import NamedTuple
 
+from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import _keras2_state
+from tf_compat_lossscale.keras import _like_keras3
+from tf_compat_lossscale.keras import _slots_to_keras3
 
 
-class State(NamedTuple):
-  """A dynamic loss scale's state, in plain numbers.
+def to_keras3(
+  optimizer_or_state: Any,
+  optimizer: Any = None,
+  variables: Sequence[Any] | None = None,
+) -> Any:
+  """Takes a loss scale on to Keras 3, with its counter and its optimizer.
 
-  Attributes:
-    loss_scale: The current scale.
-    counter: How many finite steps it has had since it changed.
-    growth_steps: How many of these make it grow.
-  """
-
-  loss_scale: float
-  counter: int
-  growth_steps: int
-
-
-def to_keras3(optimizer_or_state: Any, optimizer: Any = None) -> Any:
-  """Takes a loss scale on to Keras 3, with its counter.
+  What follows goes by Keras 3's rules: a step that is skipped does not count in
+  `iterations`, and the scale neither stops at 1 nor at the largest float32.
 
   Args:
     optimizer_or_state: A dynamic LossScaleOptimizer, of this module or of Keras
-      2; a DynamicLossScale, or an optimizer that has one; or a dict of
-      'loss_scale', 'good_steps' and, if not 2000, 'growth_steps', as they are
-      read off a checkpoint.
-    optimizer: The Keras 3 optimizer to wrap; by default one like that which is
-      wrapped in the first, without its slots.
+      2; a DynamicLossScale or an ExponentialUpdateLossScaleManager, or an
+      optimizer that has one; or a dict of 'loss_scale', 'good_steps' and, if
+      they are not 2000 and 0, 'growth_steps' and 'iterations', as they are read
+      off a checkpoint. In a graph, values are the default session's.
+    optimizer: The Keras 3 optimizer to wrap; by default one that does what the
+      wrapped one of Keras 2 does. It gets the number of steps done, unless it
+      has done some.
+    variables: The variables to train in Keras 3; with them, the optimizer is
+      built, and gets the slots of that of Keras 2, such as momentums. Pass a
+      pair of Keras 2's variable and Keras 3's for each, or Keras 3's alone, in
+      the order in which the Keras 2 optimizer was given its own. A variable
+      that both train stands for itself.
 
   Returns:
-    A `keras.optimizers.LossScaleOptimizer` of Keras 3.
+    A `keras.optimizers.LossScaleOptimizer` of Keras 3. Before it is built it is
+    of a subclass that keeps the counter.
 
   Raises:
     ImportError: Keras 3 is not installed.
-    TypeError: The first argument is none of these.
+    TypeError: An argument is none of these.
     ValueError: The loss scale is fixed: set `loss_scale_factor` of a Keras 3
-      optimizer to it, which does the same. Or there is no optimizer to wrap.
-  """
-  given = optimizer_or_state
-  inner = getattr(given, "inner_optimizer", None)
-  if isinstance(given, _keras2.BaseLossScaleOptimizer):
-    if not given.dynamic:
-      raise ValueError(_fixed(given.initial_scale))
-    state = State(
-      float(given.loss_scale),
-      int(given.dynamic_counter),
-      int(given.dynamic_growth_steps),
-    )
-  elif isinstance(given, dict) and {"loss_scale", "good_steps"} <= set(given):
-    state = State(
-      float(given["loss_scale"]),
-      int(given["good_steps"]),
-      int(given.get("growth_steps", 2000)),
-    )
-  else:
-    scale = getattr(given, "_loss_scale", given)
-    if isinstance(scale, loss_scale_lib.FixedLossScale):
-      raise ValueError(_fixed(scale.get_config()["loss_scale_value"]))
-    if not isinstance(scale, loss_scale_lib.DynamicLossScale):
-      raise TypeError(
-        "to_keras3() takes a LossScaleOptimizer, a DynamicLossScale or a dict "
-        f"of 'loss_scale' and 'good_steps', but got {given!r}."
-      )
-    if scale.multiplier != 2:
-      raise ValueError(
-        f"Keras 3's loss scale doubles and halves, but got {scale!r}."
-      )
-    state = State(
-      float(scale()), int(scale._num_good_steps), scale.increment_period
-    )
-  if optimizer is None:
-    if inner is None:
-      raise ValueError(
-        "Name the Keras 3 optimizer to wrap: to_keras3(…, optimizer=…)."
-      )
-    optimizer = _optimizer_like(inner)
-  return _going_on(state, optimizer)
-
-
-def _fixed(scale: float) -> str:
-  return (
-    "Keras 3 has no LossScaleOptimizer with a fixed loss scale: give its "
-    f"optimizer loss_scale_factor={scale} instead, which does the same."
-  )
-
-
-def _going_on(state: State, optimizer: Any) -> Any:
-  """A Keras 3 LossScaleOptimizer that goes on from a state.
-
-  Args:
-    state: Where it goes on from.
-    optimizer: The Keras 3 optimizer to wrap.
-
-  Returns:
-    The optimizer. Its counter is set when it is built.
-
-  Raises:
-    ImportError: Keras 3 is not installed.
-    TypeError: `optimizer` is none of Keras 3.
+      optimizer to it, which does the same. Or Keras 3 has nothing that does
+      what this one does, a number is none that a loss scale can have, or
+      `variables` does not fit.
   """
   keras = _keras3()
-  if not isinstance(optimizer, keras.optimizers.Optimizer):
-    raise TypeError(
-      "optimizer must be an optimizer of Keras 3 (keras.optimizers.…), but got "
-      f"{optimizer!r}."
-    )
-  wrapped = keras.optimizers.LossScaleOptimizer(
-    optimizer,
-    initial_scale=state.loss_scale,
-    dynamic_growth_steps=state.growth_steps,
+  with tf.init_scope():
+    state = _keras2_state.read_state(optimizer_or_state)
+    old = None
+    if isinstance(optimizer_or_state, _keras2.BaseLossScaleOptimizer):
+      old = optimizer_or_state.inner_optimizer
+    if optimizer is None:
+      if old is None:
+        raise ValueError(
+          "Name the Keras 3 optimizer to wrap: to_keras3(…, optimizer=…)."
+        )
+      make = _like_keras3.optimizer_like(keras, old)
+      if variables is None and any(_keras2.exclusions(old)):
+        raise ValueError(
+          "The Keras 2 optimizer excludes variables from weight decay: pass "
+          "variables=…, or an optimizer of your choice as optimizer=…."
+        )
+    else:
+      _check(keras, optimizer)
+      make = lambda: optimizer  # noqa: E731
+    slots = None
+    if variables is not None:
+      slots = _slots_to_keras3.read_slots(
+        old, variables, with_exclusions=optimizer is None
+      )
+    with _eager_mode():
+      inner = make()
+      _check_averages(inner, state, slots, starts_anew=optimizer is None)
+      return _resume(inner, state, slots, old, is_users=optimizer is not None)
+
+
+def _resume(
+  inner: Any,
+  state: _keras2_state.State,
+  slots: _slots_to_keras3.Slots | None,
+  old: Any,
+  is_users: bool,
+) -> Any:
+  """Makes the optimizer of Keras 3, and builds it if there are variables."""
+  # Imports Keras 3, which this package alone does not.
+  from tf_compat_lossscale.keras import keras3_optimizer
+
+  is_new = keras3_optimizer.steps_done(inner) == 0
+  resumed = keras3_optimizer.ResumedLossScaleOptimizer(
+    inner,
+    state.loss_scale,
+    state.growth_steps,
+    good_steps=state.good_steps,
+    iterations=state.iterations,
   )
-  build = wrapped.build
-
-  def build_and_count(*args: Any, **kwargs: Any) -> None:
-    del wrapped.build  # From now on it is the class's again.
-    build(*args, **kwargs)
-    wrapped.step_counter.assign(state.counter)
-
-  wrapped.build = build_and_count
-  return wrapped
-
-
-def _optimizer_like(optimizer: Any) -> Any:
-  """The Keras 3 optimizer that does what one of Keras 2 does, anew.
-
-  Raises:
-    ImportError: Keras 3 is not installed.
-    ValueError: It has none of that name, or it cannot do what this one does.
-  """
-  keras = _keras3()
-  config = dict(optimizer.get_config())
-  name = type(optimizer).__name__
-  cls = getattr(keras.optimizers, name, None)
-  if cls is None:
-    raise ValueError(
-      f"Keras 3 has no optimizer of the name {name!r}: pass one as optimizer=…."
-    )
-  known = set(inspect.signature(cls).parameters)
-  # What says nothing of the mathematics, or is written otherwise in Keras 3.
-  ignored = {"is_legacy_optimizer", "jit_compile", "name", *known}
-  lost = {
-    key: value
-    for key, value in config.items()
-    if key not in ignored and value not in (None, 0, False)
-  }
+  lost: list[str] = []
+  if slots is not None:
+    if not is_users and slots.excluded:
+      inner.exclude_from_weight_decay(var_list=slots.excluded)
+    resumed.build(slots.variables)
+    if is_new:
+      lost = _slots_to_keras3.write_slots(inner, slots)
+  elif is_new and old is not None:
+    lost = _slots_to_keras3.slot_names(old)
   if lost:
+    logging.warning(
+      "to_keras3: what the Keras 2 optimizer %s keeps for its variables (%s) "
+      "stays behind, and %s starts with none of it after %d steps. %s",
+      type(old).__name__,
+      ", ".join(lost),
+      type(inner).__name__,
+      state.iterations,
+      "Pass variables=… to carry it."
+      if slots is None
+      else "The optimizer that was passed has no place for it.",
+    )
+  return resumed
+
+
+def _check_averages(
+  inner: Any,
+  state: _keras2_state.State,
+  slots: _slots_to_keras3.Slots | None,
+  starts_anew: bool,
+) -> None:
+  """Raises ValueError if averages of variables would be wrong in Keras 3.
+
+  Keras 3's are zeros until its first step, and are then the variables, if
+  `iterations` is 0; otherwise they go on from zeros. Keras 2's start from the
+  variables.
+  """
+  if not getattr(inner, "use_ema", False):
+    return
+  if state.iterations and slots is None:
     raise ValueError(
-      f"Keras 3's {name} does not take {lost!r}: pass an optimizer of your "
-      "choice as optimizer=…."
+      "The optimizer averages variables (use_ema), and Keras 3 would go on "
+      f"from averages of 0 after {state.iterations} steps: pass variables=…."
     )
-  arguments = {  # Numbers are NumPy's there, which Keras 3 does not take.
-    key: getattr(value, "item", lambda value=value: value)()
-    for key, value in config.items()
-    if key in known and key != "name"
-  }
-  rate = arguments.get("learning_rate")
-  if isinstance(rate, Mapping):
-    arguments["learning_rate"] = keras.optimizers.schedules.deserialize(
-      {"class_name": rate["class_name"], "config": rate["config"]}
+  if starts_anew and not state.iterations:
+    raise ValueError(
+      "Keras 3 starts averages (use_ema) otherwise than Keras 2, and this "
+      "optimizer of Keras 2 has done no step: pass an optimizer of your choice "
+      "as optimizer=…."
     )
-  return cls(**arguments)
+
+
+def _check(keras: Any, optimizer: Any) -> None:
+  if not isinstance(optimizer, keras.optimizers.Optimizer) or isinstance(
+    optimizer, keras.optimizers.LossScaleOptimizer
+  ):
+    raise TypeError(
+      "optimizer must be an optimizer of Keras 3 (keras.optimizers.…) that is "
+      f"not a LossScaleOptimizer, but got {optimizer!r}."
+    )
+
+
+def _eager_mode() -> contextlib.AbstractContextManager[Any]:
+  """Returns a context manager in which Keras 3 can make variables.
+
+  Raises:
+    ValueError: TensorFlow 2's behavior is off.
+  """
+  if tf.executing_eagerly():
+    return contextlib.nullcontext()
+  if not tf.__internal__.tf2.enabled():
+    raise ValueError(
+      "Keras 3 does not work after tf.compat.v1.disable_v2_behavior(): read "
+      "the numbers here, and pass them to to_keras3() in another program, as a "
+      "dict of 'loss_scale', 'good_steps', 'growth_steps' and 'iterations'."
+    )
+  return tf.__internal__.eager_context.eager_mode()
 
 
 def _keras3() -> Any:
-  """Keras 3.
+  """Returns Keras 3.
 
   Raises:
     ImportError: It is not installed.
