@@ -38,6 +38,7 @@ _FLOORS = {
   "keras._to_keras3": 5,
   "keras.optimizer": 5,
   "keras.policy": 6,
+  "keras._saved_models": 5,
   "keras.models": 6,
   "keras.__init__": 7,
   "legacy_modules": 6,
