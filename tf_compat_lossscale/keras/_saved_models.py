@@ -191,7 +191,7 @@ def _collect(
     slots = saved.slots(node) or saved.slots(base)
     values, problem = _slots_of_legacy(saved, slots, inner, owner, pairs)
   else:
-    left_out, problem = _build(saved, node, inner, owner)
+    left_out, problem = _build(saved, node, inner, owner, pairs)
   below = saved.pairs(live, node) | saved.pairs(inner, base)
   for each, variable in below.items():
     value = saved.value(each)
@@ -232,7 +232,7 @@ def _slots_of_legacy(
 
 
 def _build(
-  saved: _Saved, node: int, optimizer: Any, owner: Any
+  saved: _Saved, node: int, optimizer: Any, owner: Any, pairs: dict[int, Any]
 ) -> tuple[set[int], str]:
   """Makes the variables of a newer optimizer that the file has.
 
@@ -244,8 +244,7 @@ def _build(
   nodes = [listed[key] for key in sorted(listed, key=int) if key != "0"]
   if not nodes:
     return set(), ""
-  names = [saved.full_name(each) for each in nodes]
-  optimizer.build(_variables_of(names, owner))
+  optimizer.build(_variables_of(saved, nodes, owner, pairs))
   shapes = [tuple(v.shape) for v in optimizer.variables[1:]]
   if shapes == [tuple(saved.value(each).shape) for each in nodes]:
     return set(), ""
@@ -255,24 +254,31 @@ def _build(
   )
 
 
-def _variables_of(slots: list[str], owner: Any) -> list[Any]:
-  """The model's variables that slots of these names belong to.
+def _variables_of(
+  saved: _Saved, slots: list[int], owner: Any, pairs: dict[int, Any]
+) -> list[Any]:
+  """The model's variables that a newer optimizer's slots belong to.
 
   An optimizer is built for a list of variables, which need not be those that
-  are trainable now. A slot's name ends with that of its variable.
+  are trainable now. A slot's name ends with the name of its variable; the names
+  are the file's, since Keras may give others to what it loads.
   """
-  by_name = {v.name.split(":")[0]: v for v in owner.variables}
-  if len(by_name) < len(owner.variables):
-    return owner.trainable_variables
-  chosen: dict[str, Any] = {}
-  for slot in slots:
+  known = {id(v) for v in owner.variables}
+  by_name = {
+    saved.full_name(node): variable
+    for node, variable in pairs.items()
+    if id(variable) in known
+  }
+  trained = owner.trainable_variables
+  if len(by_name) < len(known):  # Several have one name.
+    return trained
+  found: dict[str, Any] = {}
+  for slot in map(saved.full_name, slots):
     matches = [name for name in by_name if slot.endswith(f"/{name}")]
     if matches:
       name = max(matches, key=len)
-      chosen[name] = by_name[name]
-  found = list(chosen.values())
-  trained = owner.trainable_variables
+      found[name] = by_name[name]
   # Keras trains all that are trainable; a step of one's own need not.
   needed = trained if _keras2.trains_as_keras(owner) else []
-  are_found = {id(v) for v in found} >= {id(v) for v in needed}
-  return found if found and are_found else trained
+  are_found = {id(v) for v in found.values()} >= {id(v) for v in needed}
+  return list(found.values()) if found and are_found else trained
