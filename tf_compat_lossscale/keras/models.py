@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
 import zipfile
 
 from absl import logging
+import h5py
+import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _saved_models
@@ -57,6 +60,7 @@ def load_model(
   if checkpoint is not None:
     _saved_models.restore_optimizers(model, checkpoint, custom_objects)
   else:
+    _set_weights(path, model)
     _warn_of_new_state(path, model)
   return model
 
@@ -79,6 +83,33 @@ def _check_generation(path: Any) -> None:
       "not load it. Load it with keras.models.load_model of Keras 3, whose "
       "files have the loss scale, too."
     )
+
+
+def _set_weights(path: Any, model: Any) -> None:
+  """Gives a newer optimizer the weights that an HDF5 file has for it.
+
+  Keras tries to, but takes a LossScaleOptimizer for one that is not built.
+  """
+  optimizer = getattr(model, "optimizer", None)
+  if not isinstance(optimizer, _keras2.LossScaleOptimizerOfNew):
+    return
+  inner = optimizer.inner_optimizer
+  with contextlib.ExitStack() as stack:
+    file = path
+    if isinstance(path, (str, os.PathLike)):
+      data = stack.enter_context(tf.io.gfile.GFile(os.fspath(path), "rb"))
+      try:
+        file = stack.enter_context(h5py.File(data, "r"))
+      except OSError:  # A zip file, whose weights Keras does set.
+        return
+    group = file.get("optimizer_weights")
+    if group is None:
+      return
+    names = group.attrs["weight_names"]
+    values = [group[name][()] for name in names]
+  shapes = [tuple(variable.shape) for variable in inner.variables]
+  if shapes == [value.shape for value in values]:
+    inner.set_weights(values)
 
 
 def _warn_of_new_state(path: Any, model: Any) -> None:
