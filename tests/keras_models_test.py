@@ -15,6 +15,7 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import keras
 from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import _saved_models
 
 k2 = _keras2.keras
 own = k2.mixed_precision
@@ -361,6 +362,87 @@ def test_errors_are_keras_own(tmp_path):
       keras.load_model(str(tmp_path / name))
     assert type(found.value) is type(expected.value)
     assert str(found.value) == str(expected.value)
+
+
+@kinds
+@pytest.mark.skipif(
+  helpers.RELEASE < (2, 13), reason="before, .keras files are HDF5 files"
+)
+def test_keras_zip_files(kind, tmp_path, caplog):
+  model = compiled(kind, (64.0,))
+  train(model, range(6))
+  path = tmp_path / "model.keras"
+  model.save(str(path))
+  loaded = keras.load_model(path)
+  (message,) = warnings_of(caplog)
+  assert "loss scales" in message and "save_format='tf'" in message
+  assert ("slots" in message) == (kind == "legacy")
+  state = state_of_optimizer(loaded.optimizer)
+  if kind == "new":
+    expected = state_of_optimizer(model.optimizer)
+    for value, other in zip(state[:-2], expected[:-2]):
+      np.testing.assert_array_equal(value, other)
+  assert state[-2:] == [64.0, 0]
+  caplog.clear()
+  gan = gan_of(kind, (16.0, 64.0))
+  train_gan(gan, range(2))
+  gan.save(str(path))
+  keras.load_model(path)
+  assert any("models within this one" in r.getMessage() for r in caplog.records)
+
+
+@pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="Keras 3 comes with 2.16")
+def test_files_of_keras_3(tmp_path):
+  path = str(tmp_path / "model.keras")
+  code = f"""
+import keras
+keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]).save({path!r})
+"""
+  helpers.run_python("-c", code, TF_USE_LEGACY_KERAS="")
+  with pytest.raises(ValueError, match=r"Keras 3\..*keras\.models\.load_model"):
+    keras.load_model(path)
+
+
+@pytest.mark.parametrize("release", ["2.3.4", "2.4.4", "2.8.4"])
+def test_models_of_old_releases(release, caplog):
+  golden = helpers.GOLDENS / f"tf-{release}" / "keras_policy_model"
+  loaded = keras.load_model(golden / "saved_model")
+  assert int(loaded.optimizer.iterations) == 12
+  # The same model's checkpoint has the slots, too.
+  prefix = str(golden / "saved_model" / "variables" / "variables")
+  slots = {
+    name: tf.train.load_variable(prefix, name)
+    for name, _ in tf.train.list_variables(prefix)
+    if ".OPTIMIZER_SLOT" in name
+  }
+  found = [
+    loaded.optimizer.inner_optimizer.get_slot(variable, "momentum")
+    for variable in loaded.trainable_variables
+  ]
+  assert len(slots) == len(found) > 0
+  for slot in found:
+    assert any(np.array_equal(slot, value) for value in slots.values())
+    assert np.any(slot)
+  assert not warnings_of(caplog)
+
+
+def test_a_layout_of_before(tmp_path):
+  """TensorFlow 1.14 to 2.2 had the optimizer below the one that wraps it."""
+  model = compiled("legacy", (64.0,))
+  train(model, range(6))
+  old = tf.train.Checkpoint(
+    base_optimizer=model.optimizer.inner_optimizer,
+    loss_scale=model.optimizer._loss_scale,
+  )
+  layers = {
+    f"layer_with_weights-{i}": layer for i, layer in enumerate(model.layers)
+  }
+  root = tf.train.Checkpoint(optimizer=old, **layers)
+  prefix = root.write(str(tmp_path / "variables"))
+  again = compiled("legacy", (8.0,))
+  again.set_weights(model.get_weights())
+  _saved_models.restore_optimizers(again, prefix)
+  assert_goes_on(model, again)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,10 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _saved_models
 
+_ADVICE = (
+  "To keep all of it, save a SavedModel: model.save(path, save_format='tf')."
+)
+
 
 def is_keras_2(model: Any) -> bool:
   """Returns whether `model` is a model of Keras 2."""
@@ -131,14 +135,31 @@ def _warn_of_new_state(path: Any, model: Any) -> None:
     for each in optimizers
   ):
     lost.append("dynamic loss scales and their counters")
-  if zipfile.is_zipfile(name) and any(
-    isinstance(each, _keras2.LegacyOptimizer) for each in optimizers
-  ):
-    lost.append("iterations and slots of legacy optimizers")
+  if zipfile.is_zipfile(name):
+    if any(isinstance(each, _keras2.LegacyOptimizer) for each in optimizers):
+      lost.append("iterations and slots of legacy optimizers")
+    with zipfile.ZipFile(name) as file:
+      config = json.loads(file.read("config.json"))
+    if _is_compiled(config.get("config")):
+      logging.warning(
+        "%s: models within this one were compiled. Keras does not compile them "
+        "for a .keras file, so their optimizers are not loaded. %s",
+        name,
+        _ADVICE,
+      )
   if lost:
     logging.warning(
-      "%s: the file has no %s, which start from their initial values. To "
-      "keep them, save a SavedModel: model.save(path, save_format='tf').",
+      "%s: the file has no %s, which start from their initial values. %s",
       name,
       " and no ".join(lost),
+      _ADVICE,
     )
+
+
+def _is_compiled(config: Any) -> bool:
+  """Returns whether anything in a part of a model's config was compiled."""
+  if isinstance(config, dict):
+    if config.get("compile_config"):
+      return True
+    config = list(config.values())
+  return isinstance(config, list) and any(map(_is_compiled, config))
