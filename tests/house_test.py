@@ -43,6 +43,7 @@ _FLOORS = {
   "keras._to_keras3": 6,
   "keras.optimizer": 5,
   "keras.policy": 6,
+  "keras._saved_models": 5,
   "keras.models": 6,
   "keras.__init__": 7,
   "legacy_modules": 6,

@@ -61,8 +61,7 @@ def test_models_load(golden, tmp_path_factory):
       model["probe"], expected["probe"], rtol=5e-3, atol=5e-3
     )
     assert model["legacy"]
-    if form != "saved_model":  # Of which Keras does not restore the slots.
-      assert model["iterations"] == 12
+    assert model["iterations"] == 12
     if form != "model.h5":  # In which there is none.
       assert model["loss_scale"] == expected["loss_scale"]
     if form != "weights" or isinstance(expected["policy_config"], dict):

@@ -413,27 +413,6 @@ def test_graph_rewrite_wraps_keras_optimizers(kind):
 
 
 @kinds
-def test_a_saved_model_gets_its_loss_scale_back(kind, tmp_path):
-  keras.set_policy(keras.Policy("mixed_float16", tfl.DynamicLossScale(64, 3)))
-  model = model_of()
-  model.compile(_KINDS[kind].SGD(0.01, momentum=0.9), "mse")
-  keras.set_policy(None)
-  model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=4, verbose=0)
-  assert float(model.optimizer.loss_scale) == 128.0
-  path = str(tmp_path / "saved")
-  model.save(path, save_format="tf")
-  assert float(k2.models.load_model(path).optimizer.loss_scale) == 64.0
-  loaded = keras.load_model(path)
-  assert float(loaded.optimizer.loss_scale) == 128.0
-  assert int(loaded.optimizer.dynamic_counter) == 1
-  assert keras.load_model(path, compile=False).predict(np.ones((1, 4))).any()
-  model.save(str(tmp_path / "model.h5"))
-  assert keras.load_model(str(tmp_path / "model.h5")).optimizer.dynamic
-  with pytest.raises(OSError):
-    keras.load_model(str(tmp_path / "typo"))
-
-
-@kinds
 def test_replicas_skip_together(kind):
   strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
   with strategy.scope():

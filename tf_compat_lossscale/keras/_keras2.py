@@ -167,3 +167,89 @@ def wrap_in_compile(wrap: Callable[[Any, Callable[[], Any]], Any]) -> None:
 
   model._get_optimizer = _get_optimizer
   v1._set_optimizer = _set_optimizer
+
+
+def object_graph(reader: Any) -> Any:
+  """Returns the graph of objects that a checkpoint describes.
+
+  `tf.train.CheckpointView` is public and shows no slots. The class of the
+  message has no public name.
+
+  Args:
+    reader: What `tf.train.load_checkpoint` returned.
+  """
+  module = importlib.import_module(
+    "tensorflow.core.protobuf.trackable_object_graph_pb2"
+  )
+  return module.TrackableObjectGraph.FromString(
+    reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+  )
+
+
+# What stands for an optimizer that a SavedModel has: it has no name of its own.
+_RESTORED = tuple(
+  sys.modules[cls.__module__].RestoredOptimizer
+  for cls in (LegacyOptimizer, Optimizer)
+)
+
+
+def can_train(value: Any) -> bool:
+  """Returns whether `value` is an optimizer, and no stand-in for one."""
+  kinds = (LegacyOptimizer, Optimizer)
+  return isinstance(value, kinds) and not isinstance(value, _RESTORED)
+
+
+def compile_as_saved(model: Any) -> None:
+  """Compiles a model that is part of a loaded one, if it was compiled then.
+
+  Keras does so for the whole, and leaves its parts without an optimizer that
+  can train. There is no public way to what a part was compiled with.
+
+  A model trains what is trainable when it is compiled. So a part that is frozen
+  now, such as the discriminator of a GAN, was not yet when it was compiled.
+  """
+  attributes = getattr(model, "_serialized_attributes", None) or {}
+  config = attributes.get("metadata", {}).get("training_config")
+  if not isinstance(model, keras.Model) or config is None:
+    return
+  utils = importlib.import_module(
+    keras.Model.__module__.replace(
+      ".engine.training", ".saving.legacy.saving_utils"
+    )
+  )
+  layers = [
+    layer
+    for layer in (model, *model.submodules)
+    if isinstance(layer, keras.layers.Layer)
+  ]
+  was = [layer.trainable for layer in layers]
+  if not model.trainable:
+    model.trainable = True
+  model.compile(
+    **utils.compile_args_from_training_config(config), from_serialized=True
+  )
+  for layer, trainable in zip(layers, was):  # A layer's own are after it.
+    layer.trainable = trainable
+
+
+def create_weights(optimizer: Any, variables: list[Any]) -> None:
+  """Makes a legacy optimizer's variables; `minimize` alone does so publicly."""
+  optimizer._create_all_weights(variables)
+
+
+def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
+  """Returns a legacy optimizer's slot; None if there is none.
+
+  `get_slot` fails then, with a KeyError that does not say for what.
+  """
+  if variable is None or name not in optimizer.get_slot_names():
+    return None
+  try:
+    return optimizer.get_slot(variable, name)
+  except KeyError:
+    return None
+
+
+def trains_as_keras(model: Any) -> bool:
+  """Returns whether `fit` trains all of a model's trainable variables."""
+  return type(model).train_step is keras.Model.train_step

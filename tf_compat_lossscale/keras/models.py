@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from typing import Any
+import zipfile
 
+from absl import logging
+import h5py
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import _saved_models
+
+_ADVICE = (
+  "To keep all of it, save a SavedModel: model.save(path, save_format='tf')."
+)
 
 
 def is_keras_2(model: Any) -> bool:
@@ -15,44 +25,141 @@ def is_keras_2(model: Any) -> bool:
   return isinstance(model, _keras2.keras.Model)
 
 
-def load_model(path: Any, **kwargs: Any) -> Any:
-  """Loads a model as Keras does, and its loss scale with it.
+def load_model(
+  path: Any, custom_objects: Any = None, compile: bool = True, **kwargs: Any
+) -> Any:
+  """Loads a model as Keras does, with its optimizers as they were saved.
 
-  `tf.keras.models.load_model` starts from the initial loss scale. A SavedModel
-  has the current one and its counter, in its variables; here they come back.
+  `tf.keras.models.load_model` starts from the initial loss scale, and of a
+  SavedModel also from new slots and iteration 0. A SavedModel has all of that
+  for the optimizers of the model and of the models within it; here it comes
+  back. Other files have no loss scale in them: a warning says so.
+
+  With `compile=False` no optimizer is loaded. Once you compiled the model as it
+  was, `tf_compat_lossscale.checkpoint.restore(None, path, model)` restores it.
+  That is the way, too, if the model's `compile` takes optimizers by other names
+  than Keras's.
 
   Args:
-    path: A SavedModel's folder, or what else Keras loads models from; that has
-      no loss scale in it.
-    **kwargs: What `tf.keras.models.load_model` takes.
+    path: A SavedModel's folder, an `.h5` or `.keras` file, or an `h5py.File`.
+    custom_objects: Classes and functions by name, beside those of Keras.
+    compile: Whether to compile the model, if it was compiled.
+    **kwargs: What else `tf.keras.models.load_model` takes.
 
   Returns:
     The model.
+
+  Raises:
+    ImportError: `path` is an HDF5 file, and h5py is not installed.
+    OSError: There is nothing that Keras loads at `path`.
+    ValueError: Keras 3 saved the file.
   """
-  model = _keras2.keras.models.load_model(path, **kwargs)
-  optimizer = getattr(model, "optimizer", None)
-  variables = os.path.join(os.fspath(path), "variables", "variables")
-  if (
-    not isinstance(optimizer, _keras2.BaseLossScaleOptimizer)
-    or not optimizer.dynamic
-  ):
+  _check_generation(path)
+  model = _keras2.keras.models.load_model(
+    path, custom_objects=custom_objects, compile=compile, **kwargs
+  )
+  if not compile or not is_keras_2(model):
     return model
-  if not tf.io.gfile.exists(variables + ".index"):
-    return model
-  state = optimizer._loss_scale
-  for key, variable in (
-    ("current_loss_scale", state.current_loss_scale),
-    ("good_steps", state.counter),
-  ):
-    found = [
-      name
-      for name, _ in tf.train.list_variables(variables)
-      if f"/loss_scale/{key}/" in name
-    ]
-    if len(found) == 1:
-      value = tf.train.load_variable(variables, found[0])
-      if tf.executing_eagerly():
-        variable.assign(value)
-      else:
-        variable.load(value, _keras2.keras.backend.get_session())
+  checkpoint = _saved_models.find_checkpoint(path)
+  if checkpoint is not None:
+    _saved_models.restore_optimizers(model, checkpoint, custom_objects)
+  else:
+    _set_weights(path, model)
+    _warn_of_new_state(path, model)
   return model
+
+
+def _check_generation(path: Any) -> None:
+  """Checks that a `.keras` file is none of Keras 3.
+
+  Raises:
+    ValueError: It is one.
+  """
+  if not isinstance(path, (str, os.PathLike)) or not zipfile.is_zipfile(path):
+    return
+  with zipfile.ZipFile(path) as file:
+    if "metadata.json" not in file.namelist():
+      return
+    version = str(json.loads(file.read("metadata.json")).get("keras_version"))
+  if int(version.split(".")[0]) >= 3:
+    raise ValueError(
+      f"{os.fspath(path)}: Keras {version} saved this model, and Keras 2 does "
+      "not load it. Load it with keras.models.load_model of Keras 3, whose "
+      "files have the loss scale, too."
+    )
+
+
+def _set_weights(path: Any, model: Any) -> None:
+  """Gives a newer optimizer the weights that an HDF5 file has for it.
+
+  Keras tries to, but takes a LossScaleOptimizer for one that is not built.
+  """
+  optimizer = getattr(model, "optimizer", None)
+  if not isinstance(optimizer, _keras2.LossScaleOptimizerOfNew):
+    return
+  inner = optimizer.inner_optimizer
+  with contextlib.ExitStack() as stack:
+    file = path
+    if isinstance(path, (str, os.PathLike)):
+      data = stack.enter_context(tf.io.gfile.GFile(os.fspath(path), "rb"))
+      try:
+        file = stack.enter_context(h5py.File(data, "r"))
+      except OSError:  # A zip file, whose weights Keras does set.
+        return
+    group = file.get("optimizer_weights")
+    if group is None:
+      return
+    names = group.attrs["weight_names"]
+    values = [group[name][()] for name in names]
+  shapes = [tuple(variable.shape) for variable in inner.variables]
+  if shapes == [value.shape for value in values]:
+    inner.set_weights(values)
+
+
+def _warn_of_new_state(path: Any, model: Any) -> None:
+  """Logs that a file has no loss scale in it, if its model has optimizers.
+
+  Args:
+    path: The file.
+    model: What Keras loaded of it.
+  """
+  name = getattr(path, "filename", path)  # Of an `h5py.File`, too.
+  optimizers = [
+    each.optimizer
+    for each in (model, *model.submodules)
+    if is_keras_2(each) and _keras2.can_train(getattr(each, "optimizer", None))
+  ]
+  lost = []
+  if any(
+    isinstance(each, _keras2.BaseLossScaleOptimizer) and each.dynamic
+    for each in optimizers
+  ):
+    lost.append("dynamic loss scales and their counters")
+  if zipfile.is_zipfile(name):
+    if any(isinstance(each, _keras2.LegacyOptimizer) for each in optimizers):
+      lost.append("iterations and slots of legacy optimizers")
+    with zipfile.ZipFile(name) as file:
+      config = json.loads(file.read("config.json"))
+    if _is_compiled(config.get("config")):
+      logging.warning(
+        "%s: models within this one were compiled. Keras does not compile them "
+        "for a .keras file, so their optimizers are not loaded. %s",
+        name,
+        _ADVICE,
+      )
+  if lost:
+    logging.warning(
+      "%s: the file has no %s, which start from their initial values. %s",
+      name,
+      " and no ".join(lost),
+      _ADVICE,
+    )
+
+
+def _is_compiled(config: Any) -> bool:
+  """Returns whether anything in a part of a model's config was compiled."""
+  if isinstance(config, dict):
+    if config.get("compile_config"):
+      return True
+    config = list(config.values())
+  return isinstance(config, list) and any(map(_is_compiled, config))

@@ -1,0 +1,284 @@
+"""Restores the optimizers of Keras 2 models that were saved as SavedModels.
+
+Keras makes new optimizers when it loads a SavedModel, although the file has all
+variables of the old ones. The file's checkpoint describes a graph of objects,
+of which the loaded model has most, by the same paths:
+
+  pairs = each node of the file, and the live object with the same path
+  for node in the nodes that are optimizers:
+    if its live object is an optimizer that can train:
+      make the slots that the file has
+      assign the file's values to all of its variables
+    else:
+      log a warning
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import itertools
+import os
+from typing import Any
+
+from absl import logging
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale.keras import _keras2
+
+_ITERATIONS = {"iter", "_iterations"}  # Of legacy and newer optimizers.
+_VARIABLES = "_variables"  # Where newer optimizers keep all of theirs.
+_BASE = "base_optimizer"  # What TensorFlow 1.14 to 2.2 wrapped.
+
+
+def find_checkpoint(path: Any) -> str | None:
+  """Returns the prefix of a SavedModel's checkpoint; None if there is none."""
+  if not isinstance(path, (str, os.PathLike)):
+    return None
+  prefix = os.path.join(os.fspath(path), "variables", "variables")
+  return prefix if tf.io.gfile.exists(prefix + ".index") else None
+
+
+def restore_optimizers(
+  model: Any, prefix: str, custom_objects: Mapping[str, Any] | None = None
+) -> None:
+  """Restores the optimizers of a loaded model and of the models within it.
+
+  An optimizer of the file that cannot be restored is named in a warning.
+
+  Args:
+    model: What Keras loaded and compiled.
+    prefix: The prefix of the SavedModel's checkpoint.
+    custom_objects: Classes by name, beside those that Keras knows.
+  """
+  saved = _Saved(prefix)
+  with _keras2.keras.utils.custom_object_scope(dict(custom_objects or {})):
+    for node, live in saved.pairs(model).items():
+      if live is not model and "optimizer" in saved.children(node):
+        _keras2.compile_as_saved(live)
+  pairs = saved.pairs(model)
+  restored = []
+  for node, way in saved.optimizers():
+    models = [pairs[each] for each in way if _is_model(pairs.get(each))]
+    values, problem = _collect(saved, node, pairs.get(node), models[-1], pairs)
+    restored += values
+    if problem:
+      logging.warning(
+        "%s: the optimizer %r does not go on as it was saved: %s",
+        prefix,
+        saved.path(way),
+        problem,
+      )
+  _keras2.keras.backend.batch_set_value(restored)
+
+
+def _is_model(value: Any) -> bool:
+  return isinstance(value, _keras2.keras.Model)
+
+
+class _Saved:
+  """The graph of objects in a checkpoint, and the values of its variables.
+
+  A node is a number; 0 is the root.
+  """
+
+  def __init__(self, prefix: str) -> None:
+    self._reader = tf.train.load_checkpoint(prefix)
+    self._nodes = _keras2.object_graph(self._reader).nodes
+
+  def children(self, node: int) -> dict[str, int]:
+    return {c.local_name: c.node_id for c in self._nodes[node].children}
+
+  def slots(self, node: int) -> list[tuple[int, str, int]]:
+    """The slots of an optimizer: of which variable, by which name, its node."""
+    return [
+      (s.original_variable_node_id, s.slot_name, s.slot_variable_node_id)
+      for s in self._nodes[node].slot_variables
+    ]
+
+  def full_name(self, node: int) -> str:
+    """The name that a variable had; '' for what is no variable."""
+    return next((a.full_name for a in self._nodes[node].attributes), "")
+
+  def value(self, node: int) -> Any:
+    """The value of a variable; None for what is no variable."""
+    for attribute in self._nodes[node].attributes:
+      if attribute.name == "VARIABLE_VALUE":
+        return self._reader.get_tensor(attribute.checkpoint_key)
+    return None
+
+  def pairs(self, root: Any, node: int = 0) -> dict[int, Any]:
+    """Returns the live object of each node that has one.
+
+    Args:
+      root: A live object.
+      node: Its node.
+    """
+    pairs = {node: root}
+    queue = [node]
+    for node in queue:
+      live = tf.train.TrackableView.children(pairs[node])
+      for name, child in self.children(node).items():
+        if child not in pairs and name in live:
+          pairs[child] = live[name]
+          queue.append(child)
+    return pairs
+
+  def optimizers(self) -> list[tuple[int, list[int]]]:
+    """Returns each node that is an optimizer, and those on the way to it."""
+    ways: dict[int, list[int]] = {0: [0]}
+    queue = [0]
+    for node in queue:
+      for child in self.children(node).values():
+        if child not in ways:
+          ways[child] = [*ways[node], child]
+          queue.append(child)
+    # In TensorFlow 1.14 to 2.2 an optimizer was below the one that wraps it.
+    wrapped = {self.children(node).get(_BASE) for node in queue}
+    return [
+      (node, ways[node])
+      for node in queue
+      if node not in wrapped and self._is_optimizer(node)
+    ]
+
+  def path(self, way: list[int]) -> str:
+    """Writes a way from the root as attributes, such as 'optimizer'."""
+    names = []
+    for parent, node in itertools.pairwise(way):
+      children = self.children(parent).items()
+      names.append(next(name for name, child in children if child == node))
+    return ".".join(names)
+
+  def _is_optimizer(self, node: int) -> bool:
+    children = self.children(node)
+    scale = children.get("loss_scale")
+    return (
+      (scale is not None and "current_loss_scale" in self.children(scale))
+      or not _ITERATIONS.isdisjoint(children)
+      or bool(self.slots(node))
+    )
+
+
+def _collect(
+  saved: _Saved, node: int, live: Any, owner: Any, pairs: dict[int, Any]
+) -> tuple[list[tuple[Any, Any]], str]:
+  """Finds what to assign to an optimizer's variables, which are made for it.
+
+  Args:
+    saved: The file.
+    node: The optimizer's node.
+    live: The optimizer; anything else if it was not loaded.
+    owner: The model that the optimizer belongs to.
+    pairs: The live object of each node.
+
+  Returns:
+    Variables with their values; and what cannot be restored and why, or ''.
+  """
+  if not _keras2.can_train(live):
+    return [], (
+      "Keras did not load it. Compile the model as it was, then call "
+      "tf_compat_lossscale.checkpoint.restore(None, path, model)."
+    )
+  inner = getattr(live, "inner_optimizer", live)
+  # Later releases have a node there, too, and the slots in the place of before.
+  base = saved.children(node).get(_BASE, node)
+  is_legacy = isinstance(inner, _keras2.LegacyOptimizer)
+  problem = ""
+  left_out: set[int] = set()
+  values: list[tuple[Any, Any]] = []
+  if is_legacy != (_VARIABLES not in saved.children(node)):
+    problem = "it was of the other kind, legacy or newer: its slots start anew."
+  elif is_legacy:
+    slots = saved.slots(node) or saved.slots(base)
+    values, problem = _slots_of_legacy(saved, slots, inner, owner, pairs)
+  else:
+    left_out, problem = _build(saved, node, inner, owner, pairs)
+  below = saved.pairs(live, node) | saved.pairs(inner, base)
+  for each, variable in below.items():
+    value = saved.value(each)
+    if (
+      value is not None
+      and each not in left_out
+      and isinstance(variable, tf.Variable)
+    ):
+      values.append((variable, value))
+  return values, problem
+
+
+def _slots_of_legacy(
+  saved: _Saved,
+  slots: list[tuple[int, str, int]],
+  optimizer: Any,
+  owner: Any,
+  pairs: dict[int, Any],
+) -> tuple[list[tuple[Any, Any]], str]:
+  """Makes a legacy optimizer's variables, and finds its slots' values."""
+  slotted = {id(pairs.get(primary)) for primary, _, _ in slots}
+  # In the order of the model's, which is the order of an `.h5` file.
+  _keras2.create_weights(
+    optimizer, [v for v in owner.variables if id(v) in slotted]
+  )
+  values, lost = [], 0
+  for primary, name, slot in slots:
+    variable = _keras2.slot_of(optimizer, pairs.get(primary), name)
+    if variable is None:
+      lost += 1
+    else:
+      values.append((variable, saved.value(slot)))
+  if not lost:
+    return values, ""
+  return values, (
+    f"{lost} of its {len(slots)} slots have no variable in the loaded model."
+  )
+
+
+def _build(
+  saved: _Saved, node: int, optimizer: Any, owner: Any, pairs: dict[int, Any]
+) -> tuple[set[int], str]:
+  """Makes the variables of a newer optimizer that the file has.
+
+  Returns:
+    The nodes of variables that are not the optimizer's, and why; or ''.
+  """
+  listed = saved.children(saved.children(node)[_VARIABLES])
+  # The first is the number of iterations, which all have.
+  nodes = [listed[key] for key in sorted(listed, key=int) if key != "0"]
+  if not nodes:
+    return set(), ""
+  optimizer.build(_variables_of(saved, nodes, owner, pairs))
+  shapes = [tuple(v.shape) for v in optimizer.variables[1:]]
+  if shapes == [tuple(saved.value(each).shape) for each in nodes]:
+    return set(), ""
+  return set(nodes), (
+    "its slots are of other variables than those that the loaded model trains, "
+    "and start anew."
+  )
+
+
+def _variables_of(
+  saved: _Saved, slots: list[int], owner: Any, pairs: dict[int, Any]
+) -> list[Any]:
+  """The model's variables that a newer optimizer's slots belong to.
+
+  An optimizer is built for a list of variables, which need not be those that
+  are trainable now. A slot's name ends with the name of its variable; the names
+  are the file's, since Keras may give others to what it loads.
+  """
+  known = {id(v) for v in owner.variables}
+  by_name = {
+    saved.full_name(node): variable
+    for node, variable in pairs.items()
+    if id(variable) in known
+  }
+  trained = owner.trainable_variables
+  if len(by_name) < len(known):  # Several have one name.
+    return trained
+  found: dict[str, Any] = {}
+  for slot in map(saved.full_name, slots):
+    matches = [name for name in by_name if slot.endswith(f"/{name}")]
+    if matches:
+      name = max(matches, key=len)
+      found[name] = by_name[name]
+  # Keras trains all that are trainable; a step of one's own need not.
+  needed = trained if _keras2.trains_as_keras(owner) else []
+  are_found = {id(v) for v in found.values()} >= {id(v) for v in needed}
+  return list(found.values()) if found and are_found else trained
