@@ -35,6 +35,7 @@ _FLOORS = {
   "contrib": 4,
   "graph_rewrite": 4,
   "keras_scales": 3,
+  "keras3_names": 4,
   "keras._reloading": 0,
   "keras._keras2": 3,
   "keras._kinds": 4,
