@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale import _imports
 from tf_compat_lossscale import legacy_names
+from tf_compat_lossscale import which_keras
 
 _Where = tuple[str, str]  # As `legacy_names.locate` gives it.
 
@@ -30,18 +31,20 @@ _GONE = re.compile(
 class _StandIn(types.ModuleType):
   """A module that TensorFlow no longer has; what is in it loads when used."""
 
-  def __init__(self, where: _Where):
+  def __init__(self, where: _Where, package: str):
     super().__init__(f"tensorflow.{where[1]}")
     self.__path__: list[str] = []
     self._where = where
+    self._package = package
 
   def __getattr__(self, name: str) -> Any:
     space, module = where = self.__dict__["_where"]
+    package = self.__dict__["_package"]
     home = legacy_names.NAMES_IN.get(where, {}).get(name)
     if home is not None:
-      return _load(home, name)
+      return _load(home, name, package)
     if name in legacy_names.MODULES_IN.get(where, ()):
-      return _stand_in((space, f"{module}.{name}"))
+      return _stand_in((space, f"{module}.{name}"), package)
     if module == "contrib" and not name.startswith("_"):
       try:
         return _contrib(name)
@@ -59,14 +62,17 @@ class _StandIn(types.ModuleType):
     )
 
 
-_stand_ins: dict[_Where, _StandIn] = {}
+# A module's names depend on the package whose Keras it is for.
+_stand_ins: dict[tuple[_Where, str], _StandIn] = {}
 
 
-def _stand_in(where: _Where) -> _StandIn:
-  return _stand_ins.setdefault(where, _StandIn(where))
+def _stand_in(where: _Where, package: str) -> _StandIn:
+  return _stand_ins.setdefault((where, package), _StandIn(where, package))
 
 
-def _load(home: str, name: str) -> Any:
+def _load(home: str, name: str, package: str) -> Any:
+  if home == "keras" and which_keras.is_keras_3(package):
+    home = "keras3_names"
   module = importlib.import_module(f"tf_compat_lossscale.{home}")
   return getattr(module, legacy_names.current_name(name))
 
@@ -136,7 +142,7 @@ class _Installer(_imports.Finder):
     where = legacy_names.locate(name)
     assert where is not None
     if where in legacy_names.NAMES_IN or where in legacy_names.MODULES_IN:
-      module: types.ModuleType = _stand_in(where)
+      module: types.ModuleType = _stand_in(where, name.partition(".")[0])
     elif where[1].count(".") == 1:
       module = _contrib(where[1].partition(".")[2])
     else:
@@ -154,13 +160,14 @@ class _Installer(_imports.Finder):
     where = legacy_names.locate(module_name)
     if where is None or module is None or module_name == "tensorflow._api.v2":
       return
+    package = module_name.partition(".")[0]
     for name, home in legacy_names.NAMES_IN.get(where, {}).items():
-      self._put(where, module, name, _load(home, name))
+      self._put(where, module, name, _load(home, name, package))
     space, inside = where
     for last in legacy_names.MODULES_IN.get(where, ()):
       child = f"{inside}.{last}".lstrip(".")
       if _GONE.fullmatch(child) and last not in vars(module):
-        self._put(where, module, last, _stand_in((space, child)))
+        self._put(where, module, last, _stand_in((space, child), package))
 
   def _put(
     self, where: _Where, module: types.ModuleType, name: str, value: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import os
 import re
@@ -57,6 +58,24 @@ def environment(keras: int) -> dict[str, str]:
       f"Keras 2 is not installed: {how_to_install(release)}", name="tf_keras"
     )
   return {_SWITCH: "1"}
+
+
+def is_keras_3(package: str = "tensorflow") -> bool:
+  """Returns whether the Keras of a package is Keras 3. Loads that Keras.
+
+  Args:
+    package: 'tensorflow' for `tf.keras`, else 'keras' or 'tf_keras'.
+
+  Returns:
+    Whether it is. Where there is no Keras, it is not.
+  """
+  try:
+    module = importlib.import_module(package)
+    if package == "tensorflow":
+      module = module.keras
+    return hasattr(module, "ops")  # Which no Keras 2 has.
+  except ImportError:
+    return False
 
 
 def how_to_install(release: tuple[int, ...]) -> str:

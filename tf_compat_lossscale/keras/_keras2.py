@@ -48,6 +48,17 @@ LossScaleOptimizerOfLegacy = _module.LossScaleOptimizer
 LossScaleOptimizerOfNew = _module.LossScaleOptimizerV3
 
 
+def register_like(cls: type, other: type) -> None:
+  """Has Keras name `cls` in files as it names `other`.
+
+  `keras.utils.register_keras_serializable` gives a name to a single class.
+  """
+  module = sys.modules[keras.utils.get_registered_name.__module__]
+  names = module._GLOBAL_CUSTOM_NAMES
+  if other in names:
+    names[cls] = names[other]
+
+
 def optimizer_of_config(config: Any, custom_objects: Any = None) -> Any:
   """Makes an optimizer of what any Keras 2 wrote of one.
 
@@ -60,9 +71,17 @@ def optimizer_of_config(config: Any, custom_objects: Any = None) -> Any:
 
   Returns:
     An optimizer.
+
+  Raises:
+    ValueError: `config` is none of these.
   """
   if isinstance(config, (LegacyOptimizer, Optimizer)):
     return config
+  if not isinstance(config, dict) or "class_name" not in config:
+    raise ValueError(
+      "An optimizer's config has 'class_name' and 'config', but got "
+      f"{config!r}."
+    )
   arguments = config.get("config", {})
   is_new = "is_legacy_optimizer" in arguments or "jit_compile" in arguments
   legacy = bool(arguments.get("is_legacy_optimizer", not is_new))
@@ -127,15 +146,18 @@ def exclusions(optimizer: Any) -> tuple[list[Any], list[str]]:
   )
 
 
-def wrap_in_compile(wrap: Callable[[Any, Callable[[], Any]], Any]) -> None:
+def wrap_in_compile(
+  wrap: Callable[[Any, Callable[[], Any], bool], Any],
+) -> None:
   """Has `Model.compile` ask `wrap` for the optimizer of a model.
 
   Keras decides by the name of the model's policy alone, and has no place for a
   policy that knows of a loss scale.
 
   Args:
-    wrap: Takes a model's policy and a function that gives the optimizer, and
-      returns the optimizer to use, or None to leave that to Keras.
+    wrap: Takes a model's policy, a function that gives the optimizer, and
+      whether that is for a graph of TensorFlow 1, where it may give a list of
+      optimizers. Returns what to use, or None to leave that to Keras.
   """
   model = keras.Model
   v1 = importlib.import_module(
@@ -146,20 +168,24 @@ def wrap_in_compile(wrap: Callable[[Any, Callable[[], Any]], Any]) -> None:
   @functools.wraps(get_optimizer)
   def _get_optimizer(self: Any, optimizer: Any) -> Any:
     def wrapped(one: Any) -> Any:
-      own = wrap(self.dtype_policy, lambda: keras.optimizers.get(one))
+      get = functools.partial(keras.optimizers.get, one)
+      own = wrap(self.dtype_policy, get, False)
       return get_optimizer(self, one) if own is None else own
 
     return tf.nest.map_structure(wrapped, optimizer)
 
   @functools.wraps(set_optimizer)
   def _set_optimizer(self: Any, optimizer: Any) -> None:
-    own = None
-    if not isinstance(optimizer, (list, tuple)):
+    def get(one: Any = optimizer) -> Any:
+      if isinstance(one, (list, tuple)):
+        return [get(each) for each in one]
+      if isinstance(one, Optimizer):
+        return one  # Keras fails in making it a legacy one.
       # By a name, graphs mean the legacy optimizer.
-      of_name = isinstance(optimizer, str)
-      legacy = {"use_legacy_optimizer": True} if of_name else {}
-      get = functools.partial(keras.optimizers.get, optimizer, **legacy)
-      own = wrap(self._dtype_policy, get)
+      legacy = {"use_legacy_optimizer": True} if isinstance(one, str) else {}
+      return keras.optimizers.get(one, **legacy)
+
+    own = wrap(self._dtype_policy, get, True)
     if own is None:
       set_optimizer(self, optimizer)
     else:

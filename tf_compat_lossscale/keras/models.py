@@ -9,7 +9,6 @@ from typing import Any
 import zipfile
 
 from absl import logging
-import h5py
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.keras import _keras2
@@ -98,6 +97,8 @@ def _set_weights(path: Any, model: Any) -> None:
   if not isinstance(optimizer, _keras2.LossScaleOptimizerOfNew):
     return
   inner = optimizer.inner_optimizer
+  import h5py  # Keras has it when it has loaded such a file.
+
   with contextlib.ExitStack() as stack:
     file = path
     if isinstance(path, (str, os.PathLike)):

@@ -2,64 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
+import inspect
 from typing import Any
 
-import tensorflow.compat.v2 as tf
-
 from tf_compat_lossscale import graph_rewrite
-from tf_compat_lossscale import legacy_names
+from tf_compat_lossscale import keras_scales
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import _kinds
+from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras import _skipped_steps
 
-_Base = _keras2.BaseLossScaleOptimizer
-_TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
 
-
-class _ByKind(type(_Base)):  # type: ignore[misc]
-  """Makes, of a class for all optimizers, the one for an optimizer's kind."""
-
-  def __call__(
-    cls, optimizer: Any, loss_scale: Any, *args: Any, **kwargs: Any
-  ) -> Any:
-    return type.__call__(
-      cls._for(optimizer), optimizer, loss_scale, *args, **kwargs
-    )
-
-  def _for(cls, optimizer: Any) -> type:
-    if isinstance(optimizer, _Base):
-      raise TypeError(
-        "LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got "
-        f"{optimizer!r}."
-      )
-    kinds = {
-      _keras2.LegacyOptimizer: _keras2.LossScaleOptimizerOfLegacy,
-      _keras2.Optimizer: _keras2.LossScaleOptimizerOfNew,
-    }
-    for kind, concrete in kinds.items():
-      if isinstance(optimizer, kind):
-        if issubclass(cls, concrete):
-          return cls
-        key = f"_{concrete.__name__}"
-        if key not in cls.__dict__:
-          # Files name the class. They get Keras's name for it, and so load
-          # without this package.
-          named = concrete if cls is LossScaleOptimizer else cls
-          names = {"__module__": named.__module__, "__doc__": cls.__doc__}
-          kind_of_it = type(cls)(named.__name__, (cls, concrete), names)
-          setattr(cls, key, kind_of_it)
-        return cls.__dict__[key]
-    raise TypeError(
-      "optimizer must be an optimizer of Keras 2 "
-      f"({_keras2.keras.__name__}), but got {optimizer!r} of type "
-      f"{type(optimizer).__module__}.{type(optimizer).__qualname__}. Where "
-      "tf.keras is Keras 3, call tf_compat_lossscale.use_keras_2() before "
-      "TensorFlow is imported, or use keras.optimizers.LossScaleOptimizer."
-    )
-
-
-class LossScaleOptimizer(_Base, metaclass=_ByKind):  # type: ignore[misc, valid-type]
+@_reloading.keep
+class LossScaleOptimizer(_kinds.OfAKind):
   """Wraps a Keras 2 optimizer, and scales the loss for it.
 
   It is a `tf.keras.mixed_precision.LossScaleOptimizer` of Keras 2 in all, and
@@ -155,20 +111,24 @@ class LossScaleOptimizer(_Base, metaclass=_ByKind):  # type: ignore[misc, valid-
       The optimizer. What was no newer optimizer of Keras 2.11 is a legacy one.
 
     Raises:
+      TypeError: A subclass does not take what is in the config.
       ValueError: It is no such config.
     """
     config = dict(config)
-    if "loss_scale" in config and "optimizer" in config:
-      inner, loss_scale = config["optimizer"], config["loss_scale"]
+    if {"optimizer", "loss_scale"} <= set(config):
+      inner = config.pop("optimizer")
+      loss_scale = _deserialize(config.pop("loss_scale"))
     elif {"inner_optimizer", "dynamic", "initial_scale"} <= set(config):
-      inner = config["inner_optimizer"]
-      loss_scale = config["initial_scale"]
-      if config["dynamic"]:
+      inner = config.pop("inner_optimizer")
+      loss_scale = config.pop("initial_scale")
+      steps = config.pop("dynamic_growth_steps", None)
+      if config.pop("dynamic"):
+        # Keras wrote None for its default.
         loss_scale = {
           "class_name": "DynamicLossScale",
           "config": {
             "initial_loss_scale": loss_scale,
-            "increment_period": config["dynamic_growth_steps"],
+            "increment_period": 2000 if steps is None else steps,
             "multiplier": 2.0,
           },
         }
@@ -176,59 +136,98 @@ class LossScaleOptimizer(_Base, metaclass=_ByKind):  # type: ignore[misc, valid-
       raise ValueError(
         "A LossScaleOptimizer's config has 'optimizer' and 'loss_scale', or "
         "'inner_optimizer', 'dynamic' and 'initial_scale', but got "
-        f"{config!r}."
+        f"{config!r}. A subclass whose get_config() returns something else "
+        "must have a from_config() of its own."
       )
-    return cls(_keras2.optimizer_of_config(inner, custom_objects), loss_scale)
+    inner = _keras2.optimizer_of_config(inner, custom_objects)
+    return _make(cls, inner, loss_scale, config)
 
 
-def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
-  """`loss_scale.get`, for TensorFlow's own loss scales, too."""
-  if any(base.__module__ == _TENSORFLOWS for base in type(value).__mro__):
-    cls = getattr(loss_scale_lib, type(value).__name__, None)
-    if cls is None or type(value).__module__ != _TENSORFLOWS:
-      raise _unusable(value)
-    return cls.from_config(value.get_config())
-  return loss_scale_lib.get(value)
+def _make(
+  cls: type[LossScaleOptimizer],
+  optimizer: Any,
+  loss_scale: loss_scale_lib.LossScale,
+  others: dict[str, Any],
+) -> LossScaleOptimizer:
+  """Makes an optimizer of a class whose `__init__` may have other parameters.
+
+  Args:
+    cls: LossScaleOptimizer or a subclass.
+    optimizer: What is wrapped.
+    loss_scale: Its loss scale.
+    others: What else is in the config, which a subclass may have added.
+
+  Returns:
+    The optimizer.
+
+  Raises:
+    TypeError: `cls` does not take these arguments.
+  """
+  signature = inspect.signature(cls.__init__)
+  try:
+    signature.bind(None, optimizer=optimizer, loss_scale=loss_scale, **others)
+  except TypeError:
+    pass  # The parameters have other names, perhaps.
+  else:
+    return cls(optimizer=optimizer, loss_scale=loss_scale, **others)
+  try:
+    signature.bind(None, optimizer, loss_scale, **others)
+  except TypeError:
+    made = None
+  else:
+    made = cls(optimizer, loss_scale, **others)
+  if made is None or made.inner_optimizer is not optimizer:
+    also = f", and {', '.join(map(repr, others))}" if others else ""
+    raise TypeError(
+      f"{cls.__qualname__}.__init__{signature} does not take what its config "
+      f"has: 'optimizer' and 'loss_scale'{also}. Give {cls.__qualname__} a "
+      "get_config() and a from_config() of its own."
+    )
+  return made
 
 
-def _unusable(loss_scale: Any) -> TypeError:
-  return TypeError(
-    "A LossScale that is neither a FixedLossScale nor a DynamicLossScale "
-    f"cannot be used with Keras, but got {loss_scale!r}."
-  )
+def _deserialize(loss_scale: Any) -> Any:
+  """Returns the loss scale that a config of TensorFlow 2.0 to 2.3 has.
+
+  The messages begin as those of TensorFlow 2.4 to 2.8 did.
+
+  Raises:
+    ValueError: Keras cannot have such a loss scale.
+  """
+  names = ("FixedLossScale", "DynamicLossScale")
+  if isinstance(loss_scale, dict) and (
+    loss_scale.get("class_name", names[0]) not in names
+  ):
+    raise ValueError(
+      "Serialized LossScaleOptimizers with a LossScale that is neither a "
+      "FixedLossScale nor a DynamicLossScale can no longer be deserialized: "
+      f"got {loss_scale!r}."
+    )
+  scale = keras_scales.find_loss_scale(loss_scale)
+  if getattr(scale, "multiplier", 2) != 2:
+    raise ValueError(
+      "Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose "
+      f"multiplier is not 2. Got DynamicLossScale: {scale!r}. The loss scale "
+      "of Keras doubles and halves."
+    )
+  return scale
 
 
 def _arguments(loss_scale: Any) -> dict[str, Any]:
-  """Returns what Keras's own class takes in place of a loss scale."""
-  is_ours = isinstance(loss_scale, (str, dict))
-  # A loss scale that is made here alone leaves no variables in the program.
-  with tf.Graph().as_default() if is_ours else contextlib.nullcontext():
-    scale = find_loss_scale(loss_scale)
-  if scale is None:
-    raise ValueError(
-      "loss_scale must be 'dynamic', a number, a FixedLossScale or a "
-      "DynamicLossScale, but got None: use the optimizer as it is."
-    )
-  if isinstance(scale, loss_scale_lib.FixedLossScale):
-    value = scale.get_config()["loss_scale_value"]
-    return {"dynamic": False, "initial_scale": value}
-  if not isinstance(scale, loss_scale_lib.DynamicLossScale):
-    raise _unusable(scale)
-  if scale.multiplier != 2:
-    raise ValueError(
-      "DynamicLossScale.multiplier must be 2 to be used with Keras, but got "
-      f"{scale!r}."
-    )
-  return {
-    "dynamic": True,
-    "initial_scale": scale.initial_loss_scale,
-    "dynamic_growth_steps": scale.increment_period,
+  """What Keras's own class takes in place of a loss scale."""
+  numbers = keras_scales.find_numbers(loss_scale)
+  arguments: dict[str, Any] = {
+    "dynamic": numbers.dynamic,
+    "initial_scale": numbers.initial_scale,
   }
+  if numbers.dynamic:
+    arguments["dynamic_growth_steps"] = numbers.growth_steps
+  return arguments
 
 
 graph_rewrite.register_loss_scale_wrapper(
-  _keras2.LegacyOptimizer, LossScaleOptimizer, _Base
+  _keras2.LegacyOptimizer, LossScaleOptimizer, _keras2.BaseLossScaleOptimizer
 )
 graph_rewrite.register_loss_scale_wrapper(
-  _keras2.Optimizer, LossScaleOptimizer, _Base
+  _keras2.Optimizer, LossScaleOptimizer, _keras2.BaseLossScaleOptimizer
 )

@@ -10,13 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 from absl import logging
+import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import keras_scales
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
-from tf_compat_lossscale.keras.optimizer import find_loss_scale
+from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 
+@_reloading.keep
 class Policy(_keras2.keras.mixed_precision.Policy):
   """A dtype policy that says how `Model.compile` is to scale the loss.
 
@@ -39,14 +42,16 @@ class Policy(_keras2.keras.mixed_precision.Policy):
     self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
     if self._is_automatic:
       loss_scale = "dynamic" if name == "mixed_float16" else None
-    self._loss_scale = find_loss_scale(loss_scale)
+    self._loss_scale = keras_scales.find_loss_scale(loss_scale)
     if self._loss_scale is not None and self.compute_dtype not in (
       None,
       "float16",
     ):
+      # In the words of TensorFlow 2.0 to 2.8.
       logging.warning(
-        "A loss scale is of use to float16 policies alone, but got "
-        "loss_scale=%r for the policy %r: consider to leave it out.",
+        "Creating a Policy with a loss scale is only useful for float16 "
+        "policies. You passed loss_scale=%r for policy %s. Consider not "
+        "passing any loss_scale instead.",
         loss_scale,
         name,
       )
@@ -76,7 +81,8 @@ class Policy(_keras2.keras.mixed_precision.Policy):
     return cls(**config)
 
   def __repr__(self) -> str:
-    return f'<Policy "{self.name}", loss_scale={self.loss_scale}>'
+    # What TensorFlow 2.4 to 2.8 called this class inside.
+    return f'<PolicyV1 "{self.name}", loss_scale={self.loss_scale}>'
 
 
 def global_policy() -> Any:
@@ -92,10 +98,21 @@ def set_policy(policy: Any) -> None:
       the default.
 
   Raises:
+    TypeError: It is none of these.
     ValueError: It is a mixed one while the graph rewrite is on, no
       floating-point one, or TensorFlow 2's dtype behavior is off.
   """
-  _keras2.keras.mixed_precision.set_global_policy(policy)
+  own = _keras2.keras.mixed_precision
+  if policy is not None and not isinstance(policy, own.Policy):
+    policy = own.Policy(policy)
+  dtype = getattr(policy, "compute_dtype", None)
+  if dtype is not None and not tf.as_dtype(dtype).is_floating:
+    raise ValueError(
+      "set_policy can only be used to set the global policy to floating-point "
+      'policies, such as "float32" and "mixed_float16", but got policy: '
+      f"{policy.name}"
+    )
+  own.set_global_policy(policy)
 
 
 def get_layer_policy(layer: Any) -> Any:
@@ -106,21 +123,56 @@ def get_layer_policy(layer: Any) -> Any:
   """
   if not isinstance(layer, _keras2.keras.layers.Layer):
     raise ValueError(
-      f"get_policy can only be called on a layer, but got: {layer!r}"
+      f"get_policy can only be called on a layer, but got: {layer!r}, which is "
+      f"no layer of Keras 2 ({_keras2.keras.__name__})."
     )
   return layer.dtype_policy
 
 
-def _wrap(policy: Any, get_optimizer: Callable[[], Any]) -> Any:
-  """What `Model.compile` uses for an optimizer; None leaves it to Keras."""
+def _wrap(policy: Any, get_optimizer: Callable[[], Any], in_graph: bool) -> Any:
+  """What `Model.compile` uses for an optimizer; None leaves it to Keras.
+
+  Args:
+    policy: The policy of a model.
+    get_optimizer: Returns the optimizer. In graphs it may be a list of some.
+    in_graph: Whether the model is one of TensorFlow 1's graphs.
+
+  Returns:
+    An optimizer, a list of optimizers, or None.
+
+  Raises:
+    ValueError: Graphs do not train with that and a loss scale.
+  """
   if not isinstance(policy, Policy):
     return None
   optimizer = get_optimizer()
-  if policy.loss_scale is None or isinstance(
-    optimizer, _keras2.BaseLossScaleOptimizer
-  ):
+  for one in optimizer if isinstance(optimizer, list) else [optimizer]:
+    if in_graph and isinstance(one, _keras2.Optimizer):
+      raise ValueError(_not_for_graphs(one, policy, "a model is in a graph"))
+  if policy.loss_scale is None:
+    return optimizer
+  if in_graph and isinstance(optimizer, list):
+    raise ValueError(
+      "When a dtype policy with a loss scale is used, you can only pass a "
+      f"single optimizer. Using policy {policy} and got optimizers: "
+      f"{optimizer}"
+    )
+  if in_graph and not isinstance(optimizer, _keras2.LegacyOptimizer):
+    used = "a dtype policy with a loss scale is used"
+    raise ValueError(_not_for_graphs(optimizer, policy, used))
+  if isinstance(optimizer, _keras2.BaseLossScaleOptimizer):
     return optimizer
   return LossScaleOptimizer(optimizer, policy.loss_scale)
 
 
-_keras2.wrap_in_compile(_wrap)
+def _not_for_graphs(optimizer: Any, policy: Policy, when: str) -> str:
+  return (
+    '"optimizer" must be an instance of tf.keras.optimizers.legacy.Optimizer '
+    f"when {when}, but got: {optimizer}. Using policy: {policy}"
+  )
+
+
+# Reloaded, this module has a `_wrap` anew, and Keras asks that.
+if "_is_known_to_keras" not in globals():
+  _keras2.wrap_in_compile(lambda *args: _wrap(*args))
+_is_known_to_keras = True

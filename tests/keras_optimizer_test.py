@@ -1,0 +1,301 @@
+"""Subclasses of Keras 2's LossScaleOptimizer, their configs, its errors."""
+
+import copy
+import re
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import keras
+from tf_compat_lossscale.keras import _keras2
+
+k2 = _keras2.keras
+own = k2.mixed_precision
+_LEGACY, _NEW = k2.optimizers.legacy, k2.optimizers
+_KINDS = {"legacy": _LEGACY, "new": _NEW}
+kinds = pytest.mark.parametrize("kind", list(_KINDS))
+_SGD_2_3 = {
+  "class_name": "SGD",
+  "config": {
+    "name": "SGD",
+    "learning_rate": 0.5,
+    "decay": 0.0,
+    "momentum": 0.75,
+    "nesterov": False,
+  },
+}
+
+
+class WithDefault(keras.LossScaleOptimizer):
+  def __init__(self, optimizer, loss_scale="dynamic"):
+    super().__init__(optimizer, loss_scale)
+
+
+class OtherNames(keras.LossScaleOptimizer):
+  def __init__(self, inner=None, *, scale=4, note="none"):
+    self.note = note  # Before there is an optimizer to wrap.
+    super().__init__(optimizer=inner, loss_scale=scale)
+
+  def get_config(self):
+    config = super().get_config()
+    return {"inner": config["inner_optimizer"], "note": self.note}
+
+  @classmethod
+  def from_config(cls, config, custom_objects=None):
+    inner = k2.optimizers.deserialize(
+      config["inner"], use_legacy_optimizer=True
+    )
+    return cls(inner, note=config["note"])
+
+
+class Shorter(keras.LossScaleOptimizer):
+  def __init__(self, opt, ls):
+    super().__init__(opt, ls)
+
+
+class WithMore(WithDefault):
+  """A subclass of a subclass, whose config has one more entry."""
+
+  def __init__(self, optimizer, loss_scale, factor=1.0):
+    super().__init__(optimizer, loss_scale)
+    self.factor = factor
+
+  def get_scaled_loss(self, loss):
+    return super().get_scaled_loss(loss) * self.factor
+
+  def get_config(self):
+    return {**super().get_config(), "factor": self.factor}
+
+
+def making_its_own(kind):
+  class Own(keras.LossScaleOptimizer):
+    def __init__(self, lr):
+      super().__init__(_KINDS[kind].SGD(lr), 8)
+
+    def get_config(self):
+      return {"lr": float(self.learning_rate)}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+      return cls(**config)
+
+  return Own
+
+
+@kinds
+@pytest.mark.parametrize(
+  ("make", "scale"),
+  [
+    (lambda kind, sgd: WithDefault(sgd), 2.0**15),
+    (lambda kind, sgd: WithDefault(sgd, loss_scale=16), 16.0),
+    (lambda kind, sgd: WithDefault(loss_scale=16, optimizer=sgd), 16.0),
+    (lambda kind, sgd: OtherNames(sgd), 4.0),
+    (lambda kind, sgd: OtherNames(inner=sgd, scale=2, note="x"), 2.0),
+    (lambda kind, sgd: Shorter(opt=sgd, ls=tfl.FixedLossScale(2)), 2.0),
+    (lambda kind, sgd: WithMore(sgd, 2, factor=4.0), 2.0),
+    (lambda kind, sgd: making_its_own(kind)(0.25), 8.0),
+    (lambda kind, sgd: making_its_own(kind)(lr=0.25), 8.0),
+  ],
+)
+def test_subclasses_are_made_and_train(kind, make, scale):
+  opt = make(kind, _KINDS[kind].SGD(0.25))
+  concrete = {
+    "legacy": _keras2.LossScaleOptimizerOfLegacy,
+    "new": _keras2.LossScaleOptimizerOfNew,
+  }[kind]
+  assert isinstance(opt, keras.LossScaleOptimizer)
+  assert isinstance(opt, own.LossScaleOptimizer)
+  assert isinstance(opt, concrete)
+  assert isinstance(opt, _KINDS[kind].Optimizer)
+  assert float(opt.loss_scale) == scale
+  v = tf.Variable(1.0)
+  with tf.GradientTape() as tape:
+    loss = opt.get_scaled_loss(v * v)
+  grads = opt.get_unscaled_gradients(tape.gradient(loss, [v]))
+  opt.apply_gradients(zip(grads, [v]))
+  assert float(v) == 1.0 - 0.5 * getattr(opt, "factor", 1.0)
+  if isinstance(opt, OtherNames):
+    assert opt.note == ("x" if scale == 2 else "none")
+
+
+def test_the_kind_is_of_what_is_wrapped_each_time():
+  for cls in (keras.LossScaleOptimizer, WithDefault):
+    legacy, new = (cls(kind.SGD(), 8) for kind in (_LEGACY, _NEW))
+    assert isinstance(legacy, cls) and isinstance(new, cls)
+    assert type(legacy) is not type(new)
+    assert type(type(legacy)(_NEW.SGD(), 8)) is type(new)
+    assert type(type(new)(_LEGACY.SGD(), 8)) is type(legacy)
+    assert type(cls(_LEGACY.SGD(), 8)) is type(legacy)
+
+
+def test_subclasses_that_cannot_be():
+  class Forgets(keras.LossScaleOptimizer):
+    def __init__(self, optimizer):
+      pass
+
+  with pytest.raises(TypeError, match=r"Forgets.__init__ must call super\(\)"):
+    Forgets(_LEGACY.SGD())
+
+  class OfLegacyAlone(type(keras.LossScaleOptimizer(_LEGACY.SGD(), 8))):
+    pass
+
+  assert OfLegacyAlone(_LEGACY.SGD(), 8).initial_scale == 8
+  with pytest.raises(TypeError, match="OfLegacyAlone is based on"):
+    OfLegacyAlone(_NEW.SGD(), 8)
+  with pytest.raises(TypeError, match="loss_scale"):
+    keras.LossScaleOptimizer(_LEGACY.SGD())
+  with pytest.raises(TypeError, match="optimizer must be an optimizer"):
+    WithDefault(5)
+
+
+@kinds
+@pytest.mark.parametrize("name", ["WithDefault", "Shorter", "WithMore"])
+def test_subclasses_come_back_from_their_configs(kind, name):
+  cls = globals()[name]
+  for scale in (16, tfl.DynamicLossScale(4, 3)):
+    opt = cls(_KINDS[kind].SGD(0.5), scale)
+    if name == "WithMore":
+      opt.factor = 4.0
+    before = copy.deepcopy(opt.get_config())
+    again = cls.from_config(before)
+    assert before == opt.get_config() == again.get_config()
+    assert type(again) is type(opt) and vars(again).get("factor") in (None, 4.0)
+    assert type(type(opt).from_config(before)) is type(opt)
+    restored = k2.optimizers.deserialize(
+      k2.optimizers.serialize(opt),
+      custom_objects={name: cls},
+      **({"use_legacy_optimizer": True} if kind == "legacy" else {}),
+    )
+    assert type(restored) is type(opt)
+    assert restored.get_config() == before
+
+
+def test_configs_that_a_subclass_does_not_take():
+  class Own(keras.LossScaleOptimizer):
+    def __init__(self, lr):
+      super().__init__(_LEGACY.SGD(lr), 8)
+
+  class OwnOfTwo(keras.LossScaleOptimizer):
+    def __init__(self, lr, scale):
+      super().__init__(_LEGACY.SGD(0.5), 8)
+
+  for opt in (Own(0.5), OwnOfTwo(0.5, 8)):
+    with pytest.raises(
+      TypeError, match=r"Give .* a get_config.. and a from_con"
+    ):
+      type(opt).from_config(opt.get_config())
+  config = {**WithDefault(_LEGACY.SGD()).get_config(), "factor": 2}
+  with pytest.raises(TypeError, match="and 'factor'"):
+    WithDefault.from_config(config)
+  with pytest.raises(ValueError, match="must have a from_config"):
+    WithDefault.from_config({"lr": 0.5})
+
+
+@kinds
+def test_from_config_of_the_other_kind(kind):
+  other = {"legacy": _NEW, "new": _LEGACY}[kind]
+  for cls in (keras.LossScaleOptimizer, WithDefault):
+    opt = cls(_KINDS[kind].SGD(0.5, momentum=0.75), 8)
+    others = cls(other.SGD(0.5, momentum=0.75), tfl.DynamicLossScale(4, 3))
+    made = type(opt).from_config(others.get_config())
+    assert type(made) is type(others)
+    assert made.get_config() == others.get_config()
+  old = {
+    "optimizer": _SGD_2_3,
+    "loss_scale": {
+      "class_name": "FixedLossScale",
+      "config": {"loss_scale_value": 2.0},
+    },
+  }
+  made = type(opt).from_config(old)
+  assert isinstance(made.inner_optimizer, _LEGACY.SGD)
+  assert made.initial_scale == 2.0 and not made.dynamic
+
+
+@kinds
+@pytest.mark.parametrize("form", ["tf", "h5"])
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_model_is_saved_with_a_subclass(kind, form, registered, tmp_path):
+  class Mine(WithMore):
+    pass
+
+  if registered:
+    package = f"{kind}_{form}"
+    k2.utils.register_keras_serializable(package)(Mine)
+  model = k2.Sequential([k2.layers.Dense(3, input_shape=(4,))])
+  scale = tfl.DynamicLossScale(64, 3)
+  model.compile(Mine(_KINDS[kind].SGD(0.01), scale, factor=1.0), "mse")
+  model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=4, verbose=0)
+  path = str(tmp_path / {"tf": "saved", "h5": "model.h5"}[form])
+  model.save(path, save_format=form)
+  custom = None if registered else {"Mine": Mine}
+  loaded = keras.load_model(path, custom_objects=custom)
+  assert type(loaded.optimizer) is type(model.optimizer)
+  assert loaded.optimizer.factor == 1.0
+  assert loaded.optimizer.initial_scale == 64.0
+  loaded.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
+
+
+class Other(tfl.FixedLossScale.__bases__[0]):
+  def __call__(self):
+    return tf.constant(1.0)
+
+  def update(self, grads):
+    return tf.no_op(), True
+
+  def get_config(self):
+    return {}
+
+
+# What TensorFlow's own tests of 2.0 to 2.8 looked for.
+@pytest.mark.parametrize(
+  ("loss_scale", "error", "words"),
+  [
+    (
+      tfl.DynamicLossScale(multiplier=4),
+      ValueError,
+      'When passing a DynamicLossScale to "loss_scale", '
+      "DynamicLossScale.multiplier must be 2. Got: DynamicLossScale",
+    ),
+    (
+      Other(),
+      TypeError,
+      "Passing a LossScale that is not a FixedLossScale or a DynamicLossScale "
+      "is no longer supported. Got:",
+    ),
+    (None, ValueError, "loss_scale cannot be None"),
+    ("fixed", ValueError, "Invalid value passed to loss_scale. "),
+    ("fixed", ValueError, "'fixed'"),
+  ],
+)
+def test_words_that_tests_of_tensorflow_look_for(loss_scale, error, words):
+  for kind in (_LEGACY, _NEW):
+    with pytest.raises(error, match=re.escape(words)):
+      keras.LossScaleOptimizer(kind.SGD(), loss_scale)
+
+
+def test_words_about_configs():
+  def of(loss_scale):
+    return {"optimizer": _SGD_2_3, "loss_scale": loss_scale}
+
+  bad = tfl.DynamicLossScale(2, 3, 4).get_config()
+  words = (
+    "Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose "
+    r"multiplier is not 2. Got DynamicLossScale: DynamicLossScale\("
+  )
+  for cls in (keras.LossScaleOptimizer, WithDefault):
+    with pytest.raises(ValueError, match=words):
+      cls.from_config(of({"class_name": "DynamicLossScale", "config": bad}))
+    with pytest.raises(
+      ValueError, match=r"can no longer be deserialized.*'Oth"
+    ):
+      cls.from_config(of({"class_name": "Other", "config": {}}))
+    with pytest.raises(ValueError, match=r"An optimizer's config has.*'sgd'"):
+      cls.from_config({"optimizer": "sgd", "loss_scale": "dynamic"})
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,215 @@
+"""Keras 2's Policy: reloaded, compiled with in graphs, and its words."""
+
+import copy
+import importlib
+import logging
+import pickle
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import keras
+from tf_compat_lossscale.keras import _keras2
+
+k2 = _keras2.keras
+_KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
+
+
+@pytest.fixture(autouse=True)
+def _policy_restored():
+  yield
+  keras.set_policy(None)
+
+
+def model_of():
+  layers = k2.layers
+  out = layers.Activation("linear", dtype="float32")
+  return k2.Sequential([layers.Dense(3, input_shape=(4,)), out])
+
+
+def raised(error, function, *args):
+  """Returns what an error says, and checks its class."""
+  try:
+    function(*args)
+  except error as caught:
+    return str(caught)
+  raise AssertionError(f"{error.__name__} was not raised")
+
+
+# What TensorFlow's own tests of 2.0 to 2.8 looked for.
+def test_words_of_policies():
+  for name in ("float32", "int8", "mixed_bfloat16", "_infer"):
+    expected = f'<PolicyV1 "{name}", loss_scale=None>'
+    assert repr(keras.Policy(name)) == str(keras.Policy(name)) == expected
+  assert repr(keras.Policy("float16", loss_scale=2)) == (
+    '<PolicyV1 "float16", loss_scale=FixedLossScale(2.0)>'
+  )
+  start = '<PolicyV1 "mixed_float16", loss_scale=DynamicLossScale('
+  assert repr(keras.Policy("mixed_float16")).startswith(start)
+  for name in ("int32", keras.Policy("complex64")):
+    said = raised(ValueError, keras.set_policy, name)
+    assert said.startswith(
+      "set_policy can only be used to set the global policy to floating-point "
+      'policies, such as "float32" and "mixed_float16", but got policy: '
+      + getattr(name, "name", name)
+    )
+  assert "Cannot convert value abc to a mixed precision Policy." in raised(
+    ValueError, keras.Policy, "abc"
+  )
+  for call in (keras.Policy, keras.set_policy):
+    assert "'name' must be a string, not a DType." in raised(
+      TypeError, call, tf.float16
+    )
+    assert "'name' must be a string, but got: 5" in raised(TypeError, call, 5)
+  said = raised(ValueError, keras.get_layer_policy, 1)
+  assert said.startswith("get_policy can only be called on a layer, but got: 1")
+  assert f"no layer of Keras 2 ({k2.__name__})" in said
+
+
+def test_words_of_a_policy_under_the_graph_rewrite():
+  opt = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+  try:
+    tfl.enable_mixed_precision_graph_rewrite(opt)
+    for policy in ("mixed_float16", keras.Policy("mixed_float16", 8)):
+      with pytest.raises(
+        ValueError,
+        match=r'cannot be set to "mixed_float16", .* the mixed precision graph '
+        "rewrite has already been enabled",
+      ):
+        keras.set_policy(policy)
+    keras.set_policy("float64")
+  finally:
+    tfl.disable_mixed_precision_graph_rewrite()
+
+
+def test_words_of_the_warning(caplog):
+  logger = logging.getLogger("absl")
+  logger.propagate = True
+  keras.Policy("mixed_float16", 2.0)
+  with caplog.at_level(logging.WARNING, logger="absl"):
+    keras.Policy("float16", 2.0)
+    assert not caplog.records
+    keras.Policy("float32", 2.0)
+  (record,) = caplog.records
+  assert record.getMessage() == (
+    "Creating a Policy with a loss scale is only useful for float16 policies. "
+    "You passed loss_scale=2.0 for policy float32. Consider not passing any "
+    "loss_scale instead."
+  )
+
+
+def test_policies_are_copied():
+  for scale in ("auto", None, 8, tfl.DynamicLossScale(4, 3)):
+    policy = keras.Policy("mixed_float16", scale)
+    for again in (
+      copy.copy(policy),
+      copy.deepcopy(policy),
+      pickle.loads(pickle.dumps(policy)),
+    ):
+      assert type(again) is keras.Policy
+      assert again.get_config() == policy.get_config()
+
+
+def reloaded():
+  """Reloads the modules of the wing, in the order of their imports and back."""
+  policy = keras.Policy("mixed_float16", 16)
+  opt = keras.LossScaleOptimizer(k2.optimizers.SGD(), 8)
+  policy_cls, opt_cls = keras.Policy, keras.LossScaleOptimizer
+  wrapped = k2.Model._get_optimizer
+  names = ("_reloading", "_keras2", "_kinds", "optimizer", "policy", "models")
+  for order in (names, names[::-1], names):
+    for name in order:
+      module = importlib.import_module(f"tf_compat_lossscale.keras.{name}")
+      importlib.reload(module)
+    importlib.reload(keras)
+  assert (keras.Policy, keras.LossScaleOptimizer) == (policy_cls, opt_cls)
+  assert k2.Model._get_optimizer is wrapped
+  assert isinstance(keras.LossScaleOptimizer(k2.optimizers.SGD(), 8), type(opt))
+  for given in (policy, keras.Policy("mixed_float16", 16)):
+    keras.set_policy(given)
+    model = model_of()
+    model.compile("sgd", "mse")
+    assert isinstance(model.optimizer, opt_cls)
+    assert model.optimizer.initial_scale == 16
+    model.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
+    model.compile(opt, "mse")
+    assert model.optimizer is opt
+  try:
+    rewritten = tfl.enable_mixed_precision_graph_rewrite
+    keras.set_policy(None)
+    assert isinstance(rewritten(k2.optimizers.SGD(), 8), opt_cls)
+  finally:
+    tfl.disable_mixed_precision_graph_rewrite()
+
+
+def test_reloading_is_harmless():
+  helpers.run_alone(reloaded)
+
+
+def optimizers_in_graphs():
+  tf1 = tf.compat.v1
+  tf1.disable_v2_behavior()
+  tf1.keras.layers.enable_v2_dtype_behavior()
+  legacy, new = k2.optimizers.legacy.SGD, k2.optimizers.SGD
+  none = keras.Policy("mixed_float16", None)
+  scaled = keras.Policy("mixed_float16")
+  fixed = keras.Policy("float32", 4)
+
+  def compile_with(policy, optimizer):
+    keras.set_policy(policy)
+    model = model_of()
+    model.compile(optimizer, "mse")
+    return model
+
+  # As Keras does without a loss scale.
+  for given in ([legacy(), "sgd"], (legacy(), legacy())):
+    kept = compile_with(none, given).optimizer
+    assert type(kept) is list and len(kept) == 2
+    assert {type(one) for one in kept} == {legacy}
+    for policy in (scaled, fixed):
+      said = raised(ValueError, compile_with, policy, given)
+      assert said.startswith(
+        "When a dtype policy with a loss scale is used, you can only pass a "
+        "single optimizer. Using policy <PolicyV1 "
+      )
+  wrapped = k2.mixed_precision.LossScaleOptimizer
+  for given in (new(), [new()], wrapped(new())):
+    for policy in (none, scaled, fixed):
+      said = raised(ValueError, compile_with, policy, given)
+      assert said.startswith(
+        '"optimizer" must be an instance of tf.keras.optimizers.legacy.'
+      )
+      assert "in a graph" in said
+  tf1_sgd = tf1.train.GradientDescentOptimizer(0.1)
+  said = raised(ValueError, compile_with, scaled, tf1_sgd)
+  assert "when a dtype policy with a loss scale is used" in said
+  compile_with(none, tf1_sgd)
+  for policy in (scaled, fixed):
+    for given in ("sgd", legacy()):
+      model = compile_with(policy, given)
+      assert isinstance(model.optimizer, keras.LossScaleOptimizer)
+      model.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
+  mine = wrapped(legacy())
+  assert compile_with(scaled, mine).optimizer is mine
+
+
+def test_compile_says_what_graphs_do_not_take():
+  helpers.run_alone(optimizers_in_graphs, **_KERAS_2)
+
+
+@pytest.mark.parametrize("scale", [None, 8])
+def test_several_optimizers_without_graphs(scale):
+  keras.set_policy(keras.Policy("mixed_float16", scale))
+  model = model_of()
+  model.compile([k2.optimizers.SGD(), "adam"], "mse")
+  wrapped = [
+    isinstance(one, keras.LossScaleOptimizer) for one in model.optimizer
+  ]
+  assert wrapped == [scale is not None] * 2
+
+
+if __name__ == "__main__":
+  helpers.main()

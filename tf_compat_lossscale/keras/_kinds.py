@@ -1,0 +1,102 @@
+"""Lets one class wrap both kinds of optimizers that Keras 2 has.
+
+Keras 2 has legacy optimizers and newer ones, and a loss-scale optimizer for
+each kind. A class `C` of this package stands for both. Which kind an optimizer
+of class `C` is of shows when its `__init__` is given the optimizer to wrap,
+which a subclass may make itself. Then it becomes a `C` that is also Keras's
+class for that kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import _reloading
+
+_Base = _keras2.BaseLossScaleOptimizer
+_KINDS = {
+  _keras2.LegacyOptimizer: _keras2.LossScaleOptimizerOfLegacy,
+  _keras2.Optimizer: _keras2.LossScaleOptimizerOfNew,
+}
+
+
+@_reloading.keep
+class ByKind(type(_Base)):  # type: ignore[misc]
+  """The class of classes that have a subclass for each kind of optimizer."""
+
+  def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    # Keras's own metaclass demands that the first argument is an optimizer.
+    made = type.__call__(cls, *args, **kwargs)
+    if isinstance(made, cls) and not isinstance(made, tuple(_KINDS.values())):
+      raise TypeError(
+        f"{cls.__qualname__}.__init__ must call super().__init__(optimizer, "
+        "loss_scale), but it wrapped no optimizer."
+      )
+    return made
+
+  def of_kind(cls, optimizer: Any) -> type:
+    """Returns the class of what is a `cls` and wraps an optimizer.
+
+    Raises:
+      TypeError: `optimizer` is no optimizer of Keras 2, or is wrapped already,
+        or `cls` is made for optimizers of the other kind.
+    """
+    if isinstance(optimizer, _Base):
+      raise TypeError(
+        "LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got "
+        f"{optimizer!r}."
+      )
+    for kind, concrete in _KINDS.items():
+      if isinstance(optimizer, kind):
+        # What is of a kind itself can be made again, of the other kind, too.
+        origin = cls.__dict__.get("_of_any_kind", cls)
+        return origin._with(concrete)
+    raise TypeError(
+      "optimizer must be an optimizer of Keras 2 "
+      f"({_keras2.keras.__name__}), but got {optimizer!r} of type "
+      f"{type(optimizer).__module__}.{type(optimizer).__qualname__}. Where "
+      "tf.keras is Keras 3, call tf_compat_lossscale.use_keras_2() before "
+      "TensorFlow is imported, or use keras.optimizers.LossScaleOptimizer."
+    )
+
+  def _with(cls, concrete: type) -> type:
+    if issubclass(cls, concrete):
+      return cls
+    if issubclass(cls, tuple(_KINDS.values())):
+      raise TypeError(
+        f"{cls.__qualname__} is based on a class for the other kind of "
+        f"optimizers than {concrete.__qualname__} is: base it on "
+        "tf_compat_lossscale.keras.LossScaleOptimizer, which is for both."
+      )
+    key = f"_{concrete.__name__}"
+    if key not in cls.__dict__:
+      # Files name the class. They get Keras's name for it, and so load without
+      # this package.
+      named = concrete if OfAKind in cls.__bases__ else cls
+      names = {
+        "__doc__": cls.__doc__,
+        "__module__": named.__module__,
+        "__qualname__": named.__qualname__,
+        "_of_any_kind": cls,
+      }
+      make: Any = type(cls)
+      made = make(named.__name__, (cls, concrete), names)
+      _keras2.register_like(made, cls)
+      setattr(cls, key, made)
+    return cls.__dict__[key]
+
+
+@_reloading.keep
+class OfAKind(_Base, metaclass=ByKind):  # type: ignore[misc, valid-type]
+  """The base of loss-scale optimizers that are of the kind of what they wrap.
+
+  Subclasses call its `__init__` with the optimizer to wrap and with what else
+  Keras's own class takes.
+  """
+
+  def __init__(self, optimizer: Any, **kwargs: Any) -> None:
+    cls = type(self).of_kind(optimizer)
+    # Keras's `__setattr__` needs an optimizer that is wrapped.
+    object.__setattr__(self, "__class__", cls)
+    super().__init__(optimizer, **kwargs)
