@@ -146,6 +146,16 @@ def mode_scope(mode: str) -> Iterator[tf.Graph | None]:
     yield graph
 
 
+def two_replicas() -> tf.distribute.Strategy:
+  """Two replicas on the CPU, reduced without collective ops.
+
+  All strategies of a process share the keys of collective ops, so these fail
+  where tests are run in another order.
+  """
+  reduction = tf.distribute.ReductionToOneDevice()
+  return tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"], reduction)
+
+
 def factor_of_replica(bad: tf.Tensor) -> tf.Tensor:
   """Infinity in the first replica, if `bad`; else 1."""
   context = tf.distribute.get_replica_context()

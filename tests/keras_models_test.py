@@ -247,7 +247,7 @@ def test_optimizers_by_other_names(kind, tmp_path, caplog):
 
 @kinds
 def test_replicas(kind, tmp_path, caplog):
-  strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+  strategy = helpers.two_replicas()
   with strategy.scope():
     gan = gan_of(kind, (16.0, 64.0))
   train_gan(gan, range(6))
@@ -442,7 +442,10 @@ def test_a_layout_of_before(tmp_path):
   again = compiled("legacy", (8.0,))
   again.set_weights(model.get_weights())
   _saved_models.restore_optimizers(again, prefix)
-  assert_goes_on(model, again)
+  assert_goes_on(model, again, range(_STEPS[0], _BAD[1]))
+  iterations = int(again.optimizer.iterations)
+  train(again, _BAD[1:])
+  assert int(again.optimizer.iterations) == iterations
 
 
 if __name__ == "__main__":

@@ -171,6 +171,29 @@ def test_our_own_restore_and_convert(tmp_path):
   assert Run().restore(converted + "-new").skips() == 1
 
 
+def compiled(path):
+  """A compiled model with a restored optimizer, and its `Run`."""
+  run = Run()
+  run.restore(path)
+  run.model.compile(run.optimizer, "mse")
+  return run
+
+
+@pytest.mark.parametrize("release", [_OLD, _NEW])
+def test_saved_models_have_it(release, tmp_path):
+  path = str(tmp_path / "saved")
+  compiled(path_of(release)).model.save(path, save_format="tf")
+  run = Run()
+  for i in range(2):  # What was loaded can be saved again.
+    run.model = keras.load_model(path)
+    run.optimizer = run.model.optimizer
+    assert int(run.optimizer.iterations) == _RELEASES[release][0] + i * (
+      release == _NEW
+    )
+    assert run.skips() == _RELEASES[release][1]
+    run.model.save(path, save_format="tf")
+
+
 def test_a_step_of_another_thread_sees_no_other_optimizer():
   """The shared optimizer is the same object all the time."""
   run = Run().restore(path_of(_OLD))
@@ -213,7 +236,7 @@ def test_steps_in_several_threads():
 
 
 def test_replicas():
-  strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+  strategy = helpers.two_replicas()
   with strategy.scope():
     run = Run()
 

@@ -414,7 +414,7 @@ def test_graph_rewrite_wraps_keras_optimizers(kind):
 
 @kinds
 def test_replicas_skip_together(kind):
-  strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+  strategy = helpers.two_replicas()
   with strategy.scope():
     w = tf.Variable(1.0)
     opt = keras.LossScaleOptimizer(

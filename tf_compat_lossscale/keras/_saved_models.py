@@ -24,6 +24,8 @@ from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import _skipped_steps
+from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 _ITERATIONS = {"iter", "_iterations"}  # Of legacy and newer optimizers.
 _VARIABLES = "_variables"  # Where newer optimizers keep all of theirs.
@@ -140,6 +142,10 @@ class _Saved:
       if node not in wrapped and self._is_optimizer(node)
     ]
 
+  def skips_are_uncounted(self, node: int) -> bool:
+    """Returns whether an optimizer does not count the steps that it skips."""
+    return _skipped_steps.are_uncounted(self._nodes, self.children(node))
+
   def path(self, way: list[int]) -> str:
     """Writes a way from the root as attributes, such as 'optimizer'."""
     names = []
@@ -201,6 +207,12 @@ def _collect(
       and isinstance(variable, tf.Variable)
     ):
       values.append((variable, value))
+  if (
+    isinstance(live, _keras2.LossScaleOptimizerOfLegacy)
+    and live.dynamic
+    and saved.skips_are_uncounted(node)
+  ):
+    values += LossScaleOptimizer.stop_counting_skips(live)
   return values, problem
 
 

@@ -69,6 +69,15 @@ class SkippedSteps:
         lambda: tf.ones([], tf.int64),
       )
 
+  def stop_counting(self) -> list[tuple[Any, int]]:
+    """Sets the rule of old releases.
+
+    Returns:
+      Variables with the values that they must get.
+    """
+    self.are_counted = False
+    return [(self._increment, 0)]
+
   def children(self) -> dict[str, Any]:
     """Returns the children that tell the rule in a checkpoint."""
     return {} if self.are_counted else {_MARK: self._mark}
@@ -82,7 +91,7 @@ class SkippedSteps:
     checkpoint = position.checkpoint
     nodes = checkpoint.object_graph_proto.nodes
     self.are_counted = not any(
-      _is_uncounted(nodes, children)
+      are_uncounted(nodes, children)
       for children in (_children(node) for node in nodes)
       if children.get(_SCALE) == position.proto_id
     )
@@ -97,8 +106,13 @@ def _children(node: Any) -> dict[str, int]:
   return {child.local_name: child.node_id for child in node.children}
 
 
-def _is_uncounted(nodes: Any, children: dict[str, int]) -> bool:
-  """Returns whether an optimizer's children say that it does not count."""
+def are_uncounted(nodes: Any, children: dict[str, int]) -> bool:
+  """Returns whether a checkpoint is for the rule that does not count.
+
+  Args:
+    nodes: The messages for the objects in the checkpoint.
+    children: The children of the optimizer there: name -> number of node.
+  """
   if _MARK in children:
     return True
   base = nodes[children[_BASE]] if _BASE in children else None

@@ -47,7 +47,30 @@ class LossScaleOptimizer(_kinds.OfAKind):
       ValueError: `loss_scale` is none, or its multiplier is not 2.
     """
     super().__init__(optimizer, **_arguments(loss_scale))
+    self._follow_checkpoints()
+
+  @classmethod
+  def stop_counting_skips(cls, optimizer: Any) -> list[tuple[Any, int]]:
+    """Has a loss-scale optimizer count steps as TensorFlow 1.14 to 2.2 did.
+
+    Args:
+      optimizer: One of the legacy kind with a dynamic loss scale. If it is of
+        Keras's own class, it becomes one of this class, in place.
+
+    Returns:
+      Variables with the values that they must get.
+    """
+    if not isinstance(optimizer, LossScaleOptimizer):
+      kind = cls.of_kind(optimizer.inner_optimizer)
+      object.__setattr__(optimizer, "__class__", kind)
+      optimizer._follow_checkpoints()
+    steps: _skipped_steps.SkippedSteps = optimizer._skipped_steps
+    return steps.stop_counting()
+
+  def _follow_checkpoints(self) -> None:
+    """Gets ready for the checkpoints of old releases."""
     self._skipped_steps = None
+    optimizer = self.inner_optimizer
     if isinstance(optimizer, _keras2.LegacyOptimizer):
       old_path = _skipped_steps.RestoredAsBaseOptimizer(optimizer)
       self._track_trackable(old_path, "base_optimizer", overwrite=True)
