@@ -40,8 +40,8 @@ keras = _find()
 LegacyOptimizer = keras.optimizers.legacy.Optimizer
 Optimizer = keras.optimizers.Optimizer
 
-# What `keras.mixed_precision.LossScaleOptimizer` is: a class of which there are
-# two, one for either kind of optimizer. They have no names of their own.
+# The public class is abstract. Keras has a subclass for each kind of optimizer,
+# and neither has a public name.
 BaseLossScaleOptimizer = keras.mixed_precision.LossScaleOptimizer
 _module = sys.modules[BaseLossScaleOptimizer.__module__]
 LossScaleOptimizerOfLegacy = _module.LossScaleOptimizer
@@ -49,7 +49,7 @@ LossScaleOptimizerOfNew = _module.LossScaleOptimizerV3
 
 
 def register_like(cls: type, other: type) -> None:
-  """Has Keras name `cls` in files as it names `other`.
+  """Makes Keras write `cls` in files under the name of `other`.
 
   `keras.utils.register_keras_serializable` gives a name to a single class.
   """
@@ -59,11 +59,11 @@ def register_like(cls: type, other: type) -> None:
     names[cls] = names[other]
 
 
-def optimizer_of_config(config: Any, custom_objects: Any = None) -> Any:
-  """Makes an optimizer of what any Keras 2 wrote of one.
+def make_optimizer(config: Any, custom_objects: Any = None) -> Any:
+  """Makes an optimizer from a config that any release of Keras 2 wrote.
 
-  What releases up to 2.10 wrote are legacy optimizers now; newer ones say which
-  kind they are.
+  A config of a release up to 2.10 gives a legacy optimizer; a config of a later
+  release says which kind its optimizer is.
 
   Args:
     config: `{'class_name': …, 'config': …}`, or an optimizer.
@@ -73,7 +73,7 @@ def optimizer_of_config(config: Any, custom_objects: Any = None) -> Any:
     An optimizer.
 
   Raises:
-    ValueError: `config` is none of these.
+    ValueError: `config` is neither such a dict nor an optimizer.
   """
   if isinstance(config, (LegacyOptimizer, Optimizer)):
     return config
@@ -93,27 +93,29 @@ def optimizer_of_config(config: Any, custom_objects: Any = None) -> Any:
   )
 
 
-def hyperparameters(optimizer: Any) -> dict[str, Any]:
-  """Returns hyperparameters as an optimizer keeps them, not their values now.
+def find_hyperparameters(optimizer: Any) -> dict[str, Any]:
+  """Returns an optimizer's hyperparameters: numbers, functions or schedules.
 
-  `get_config` calls a function and returns a number, which does not show that
-  the number changes.
+  `get_config` calls functions and returns numbers, which do not show that a
+  hyperparameter changes.
   """
   if isinstance(optimizer, LegacyOptimizer):
     return dict(optimizer._hyper)
   return {"learning_rate": optimizer._learning_rate}
 
 
-def slots(optimizer: Any, lists: Sequence[str]) -> dict[Any, dict[str, Any]]:
+def find_slots(
+  optimizer: Any, lists: Sequence[str] = ()
+) -> dict[Any, dict[str, Any]]:
   """Returns an optimizer's slots: a variable's key -> name -> slot.
 
   Args:
-    optimizer: A legacy optimizer, whose slots have names; or a newer one, which
-      keeps a list for each kind of slot.
-    lists: The attributes that such lists are.
+    optimizer: A legacy optimizer, whose slots have names; or a newer optimizer,
+      which keeps a list for each kind of slot.
+    lists: The attributes of a newer optimizer that are such lists.
 
   Returns:
-    The slots, by the names that a legacy optimizer gives them, or by the list.
+    The slots. Their names are those of the legacy optimizer or of the lists.
     Variables come in the order in which the optimizer was given them.
   """
   if isinstance(optimizer, LegacyOptimizer):
@@ -125,18 +127,19 @@ def slots(optimizer: Any, lists: Sequence[str]) -> dict[Any, dict[str, Any]]:
   return found
 
 
-def slot_key(optimizer: Any, variable: tf.Variable) -> Any:
-  """Returns what `slots` calls a variable."""
+def find_slot_key(optimizer: Any, variable: tf.Variable) -> Any:
+  """Returns the key that a variable has in the dict of `find_slots`."""
   if isinstance(optimizer, LegacyOptimizer):
     module = sys.modules[LegacyOptimizer.__module__]
     return module._var_key(variable)
   return optimizer._var_key(variable)
 
 
-def exclusions(optimizer: Any) -> tuple[list[Any], list[str]]:
-  """Returns what `exclude_from_weight_decay` was told: keys and name patterns.
+def find_exclusions(optimizer: Any) -> tuple[list[Any], list[str]]:
+  """Returns the variables without weight decay: their keys and name patterns.
 
-  An optimizer without weight decay has no exclusions.
+  `exclude_from_weight_decay` sets both. An optimizer that decays no weights has
+  none.
   """
   if not getattr(optimizer, "weight_decay", None):
     return [], []
@@ -149,15 +152,16 @@ def exclusions(optimizer: Any) -> tuple[list[Any], list[str]]:
 def wrap_in_compile(
   wrap: Callable[[Any, Callable[[], Any], bool], Any],
 ) -> None:
-  """Has `Model.compile` ask `wrap` for the optimizer of a model.
+  """Makes `Model.compile` ask `wrap` for the optimizer of a model.
 
-  Keras decides by the name of the model's policy alone, and has no place for a
-  policy that knows of a loss scale.
+  Keras looks at the name of the model's policy alone, and ignores a policy's
+  loss scale.
 
   Args:
-    wrap: Takes a model's policy, a function that gives the optimizer, and
-      whether that is for a graph of TensorFlow 1, where it may give a list of
-      optimizers. Returns what to use, or None to leave that to Keras.
+    wrap: Takes a model's policy, a function that returns the optimizer, and
+      whether the model is in a graph of TensorFlow 1, where the function may
+      return a list of optimizers. Returns the optimizer to use, or None to
+      leave the choice to Keras.
   """
   model = keras.Model
   v1 = importlib.import_module(
@@ -167,23 +171,23 @@ def wrap_in_compile(
 
   @functools.wraps(get_optimizer)
   def _get_optimizer(self: Any, optimizer: Any) -> Any:
-    def wrapped(one: Any) -> Any:
-      get = functools.partial(keras.optimizers.get, one)
+    def wrapped(given: Any) -> Any:
+      get = functools.partial(keras.optimizers.get, given)
       own = wrap(self.dtype_policy, get, False)
-      return get_optimizer(self, one) if own is None else own
+      return get_optimizer(self, given) if own is None else own
 
     return tf.nest.map_structure(wrapped, optimizer)
 
   @functools.wraps(set_optimizer)
   def _set_optimizer(self: Any, optimizer: Any) -> None:
-    def get(one: Any = optimizer) -> Any:
-      if isinstance(one, (list, tuple)):
-        return [get(each) for each in one]
-      if isinstance(one, Optimizer):
-        return one  # Keras fails in making it a legacy one.
-      # By a name, graphs mean the legacy optimizer.
-      legacy = {"use_legacy_optimizer": True} if isinstance(one, str) else {}
-      return keras.optimizers.get(one, **legacy)
+    def get(given: Any = optimizer) -> Any:
+      if isinstance(given, (list, tuple)):
+        return [get(each) for each in given]
+      if isinstance(given, Optimizer):
+        return given  # Keras would fail to convert it to a legacy optimizer.
+      # In graphs, a name means the legacy optimizer.
+      legacy = {"use_legacy_optimizer": True} if isinstance(given, str) else {}
+      return keras.optimizers.get(given, **legacy)
 
     own = wrap(self._dtype_policy, get, True)
     if own is None:
@@ -195,14 +199,14 @@ def wrap_in_compile(
   v1._set_optimizer = _set_optimizer
 
 
-def object_graph(reader: Any) -> Any:
-  """Returns the graph of objects that a checkpoint describes.
+def read_object_graph(reader: Any) -> Any:
+  """Returns the object graph of a checkpoint, as a TrackableObjectGraph.
 
-  `tf.train.CheckpointView` is public and shows no slots. The class of the
+  `tf.train.CheckpointView` is public but shows no slots. The class of the
   message has no public name.
 
   Args:
-    reader: What `tf.train.load_checkpoint` returned.
+    reader: A reader that `tf.train.load_checkpoint` returned.
   """
   module = importlib.import_module(
     "tensorflow.core.protobuf.trackable_object_graph_pb2"
@@ -212,7 +216,8 @@ def object_graph(reader: Any) -> Any:
   )
 
 
-# What stands for an optimizer that a SavedModel has: it has no name of its own.
+# Keras loads some optimizers of SavedModels as objects of these classes, which
+# hold variables but cannot train. They have no public names.
 _RESTORED = tuple(
   sys.modules[cls.__module__].RestoredOptimizer
   for cls in (LegacyOptimizer, Optimizer)
@@ -220,19 +225,20 @@ _RESTORED = tuple(
 
 
 def can_train(value: Any) -> bool:
-  """Returns whether `value` is an optimizer, and no stand-in for one."""
+  """Returns whether `value` is an optimizer that can train."""
   kinds = (LegacyOptimizer, Optimizer)
   return isinstance(value, kinds) and not isinstance(value, _RESTORED)
 
 
 def compile_as_saved(model: Any) -> None:
-  """Compiles a model that is part of a loaded one, if it was compiled then.
+  """Compiles a model within a loaded model, if it was compiled when saved.
 
-  Keras does so for the whole, and leaves its parts without an optimizer that
-  can train. There is no public way to what a part was compiled with.
+  Keras compiles the outer model alone, so the inner models have no optimizer
+  that can train. The arguments of their `compile` have no public name.
 
-  A model trains what is trainable when it is compiled. So a part that is frozen
-  now, such as the discriminator of a GAN, was not yet when it was compiled.
+  `compile` fixes which variables a model trains. So an inner model that is
+  frozen now, such as the discriminator of a GAN, was compiled before it was
+  frozen.
   """
   attributes = getattr(model, "_serialized_attributes", None) or {}
   config = attributes.get("metadata", {}).get("training_config")
@@ -254,28 +260,27 @@ def compile_as_saved(model: Any) -> None:
   model.compile(
     **utils.compile_args_from_training_config(config), from_serialized=True
   )
-  for layer, trainable in zip(layers, was):  # A layer's own are after it.
+  # Outer layers first: `trainable` of a layer also sets its inner layers.
+  for layer, trainable in zip(layers, was):
     layer.trainable = trainable
 
 
 def create_weights(optimizer: Any, variables: list[Any]) -> None:
-  """Makes a legacy optimizer's variables; `minimize` alone does so publicly."""
+  """Makes a legacy optimizer's variables.
+
+  The public way is `minimize`, which also takes a step.
+  """
   optimizer._create_all_weights(variables)
 
 
-def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
-  """Returns a legacy optimizer's slot; None if there is none.
-
-  `get_slot` fails then, with a KeyError that does not say for what.
-  """
-  if variable is None or name not in optimizer.get_slot_names():
-    return None
-  try:
-    return optimizer.get_slot(variable, name)
-  except KeyError:
-    return None
+def is_model(value: Any) -> bool:
+  """Returns whether `value` is a model of Keras 2."""
+  return isinstance(value, keras.Model)
 
 
 def trains_as_keras(model: Any) -> bool:
-  """Returns whether `fit` trains all of a model's trainable variables."""
+  """Returns whether a model's `train_step` is that of Keras.
+
+  Keras's own trains all trainable variables; a user's may train fewer.
+  """
   return type(model).train_step is keras.Model.train_step

@@ -117,14 +117,14 @@ def optimizer_like(keras: Any, optimizer: Any) -> Callable[[], Any]:
       f"{type(optimizer).__module__}.{type(optimizer).__qualname__}: pass an "
       "optimizer of your choice as optimizer=…."
     )
-  for key, value in _keras2.hyperparameters(optimizer).items():
+  for key, value in _keras2.find_hyperparameters(optimizer).items():
     if callable(value) and not _is_schedule(value):
       raise _refusal(
         name,
         f"{key} is a function ({value!r}), which may return another number at "
         "each step",
       )
-  rate = _keras2.hyperparameters(optimizer)["learning_rate"]
+  rate = _keras2.find_hyperparameters(optimizer)["learning_rate"]
   make_rate = _schedule_like(keras, name, rate) if callable(rate) else None
   config = dict(optimizer.get_config())
   config.pop("learning_rate" if make_rate else "name")

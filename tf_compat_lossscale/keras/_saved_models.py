@@ -60,7 +60,7 @@ def restore_optimizers(
   pairs = saved.pairs(model)
   restored = []
   for node, way in saved.optimizers():
-    models = [pairs[each] for each in way if _is_model(pairs.get(each))]
+    models = [pairs[each] for each in way if _keras2.is_model(pairs.get(each))]
     values, problem = _collect(saved, node, pairs.get(node), models[-1], pairs)
     restored += values
     if problem:
@@ -73,10 +73,6 @@ def restore_optimizers(
   _keras2.keras.backend.batch_set_value(restored)
 
 
-def _is_model(value: Any) -> bool:
-  return isinstance(value, _keras2.keras.Model)
-
-
 class _Saved:
   """The graph of objects in a checkpoint, and the values of its variables.
 
@@ -85,24 +81,24 @@ class _Saved:
 
   def __init__(self, prefix: str) -> None:
     self._reader = tf.train.load_checkpoint(prefix)
-    self._nodes = _keras2.object_graph(self._reader).nodes
+    self._nodes = _keras2.read_object_graph(self._reader).nodes
 
   def children(self, node: int) -> dict[str, int]:
     return {c.local_name: c.node_id for c in self._nodes[node].children}
 
   def slots(self, node: int) -> list[tuple[int, str, int]]:
-    """The slots of an optimizer: of which variable, by which name, its node."""
+    """Returns an optimizer's slots: (variable's node, name, slot's node)."""
     return [
       (s.original_variable_node_id, s.slot_name, s.slot_variable_node_id)
       for s in self._nodes[node].slot_variables
     ]
 
   def full_name(self, node: int) -> str:
-    """The name that a variable had; '' for what is no variable."""
+    """Returns the name that a variable had; '' for other nodes."""
     return next((a.full_name for a in self._nodes[node].attributes), "")
 
   def value(self, node: int) -> Any:
-    """The value of a variable; None for what is no variable."""
+    """Returns the value of a variable; None for other nodes."""
     for attribute in self._nodes[node].attributes:
       if attribute.name == "VARIABLE_VALUE":
         return self._reader.get_tensor(attribute.checkpoint_key)
@@ -126,7 +122,7 @@ class _Saved:
     return pairs
 
   def optimizers(self) -> list[tuple[int, list[int]]]:
-    """Returns each node that is an optimizer, and those on the way to it."""
+    """Returns each optimizer's node, and the nodes on the way to it."""
     ways: dict[int, list[int]] = {0: [0]}
     queue = [0]
     for node in queue:
@@ -147,7 +143,7 @@ class _Saved:
     return _skipped_steps.are_uncounted(self._nodes, self.children(node))
 
   def path(self, way: list[int]) -> str:
-    """Writes a way from the root as attributes, such as 'optimizer'."""
+    """Returns a way from the root as names of attributes: 'd.optimizer'."""
     names = []
     for parent, node in itertools.pairwise(way):
       children = self.children(parent).items()
@@ -167,7 +163,7 @@ class _Saved:
 def _collect(
   saved: _Saved, node: int, live: Any, owner: Any, pairs: dict[int, Any]
 ) -> tuple[list[tuple[Any, Any]], str]:
-  """Finds what to assign to an optimizer's variables, which are made for it.
+  """Makes an optimizer's variables, and finds the values to assign to them.
 
   Args:
     saved: The file.
@@ -185,7 +181,7 @@ def _collect(
       "tf_compat_lossscale.checkpoint.restore(None, path, model)."
     )
   inner = getattr(live, "inner_optimizer", live)
-  # Later releases have a node there, too, and the slots in the place of before.
+  # Later releases have the node `base_optimizer` too, but no slots below it.
   base = saved.children(node).get(_BASE, node)
   is_legacy = isinstance(inner, _keras2.LegacyOptimizer)
   problem = ""
@@ -225,17 +221,21 @@ def _slots_of_legacy(
 ) -> tuple[list[tuple[Any, Any]], str]:
   """Makes a legacy optimizer's variables, and finds its slots' values."""
   slotted = {id(pairs.get(primary)) for primary, _, _ in slots}
-  # In the order of the model's, which is the order of an `.h5` file.
+  # An `.h5` file lists slots in the order of the model's variables.
   _keras2.create_weights(
     optimizer, [v for v in owner.variables if id(v) in slotted]
   )
+  made = _keras2.find_slots(optimizer)
   values, lost = [], 0
   for primary, name, slot in slots:
-    variable = _keras2.slot_of(optimizer, pairs.get(primary), name)
-    if variable is None:
-      lost += 1
+    variable = pairs.get(primary)
+    key = None
+    if variable is not None:
+      key = _keras2.find_slot_key(optimizer, variable)
+    if name in made.get(key, {}):
+      values.append((made[key][name], saved.value(slot)))
     else:
-      values.append((variable, saved.value(slot)))
+      lost += 1
   if not lost:
     return values, ""
   return values, (
@@ -249,7 +249,7 @@ def _build(
   """Makes the variables of a newer optimizer that the file has.
 
   Returns:
-    The nodes of variables that are not the optimizer's, and why; or ''.
+    The nodes of variables that do not fit the optimizer, and why; or ''.
   """
   listed = saved.children(saved.children(node)[_VARIABLES])
   # The first is the number of iterations, which all have.
@@ -269,11 +269,11 @@ def _build(
 def _variables_of(
   saved: _Saved, slots: list[int], owner: Any, pairs: dict[int, Any]
 ) -> list[Any]:
-  """The model's variables that a newer optimizer's slots belong to.
+  """Returns the model's variables that a newer optimizer's slots belong to.
 
-  An optimizer is built for a list of variables, which need not be those that
-  are trainable now. A slot's name ends with the name of its variable; the names
-  are the file's, since Keras may give others to what it loads.
+  The optimizer was built for a list of variables, which need not be those that
+  are trainable now. A slot's name ends with the name of its variable. Names are
+  compared as they are in the file: Keras may rename variables that it loads.
   """
   known = {id(v) for v in owner.variables}
   by_name = {
@@ -282,7 +282,7 @@ def _variables_of(
     if id(variable) in known
   }
   trained = owner.trainable_variables
-  if len(by_name) < len(known):  # Several have one name.
+  if len(by_name) < len(known):  # Names are missing or not unique.
     return trained
   found: dict[str, Any] = {}
   for slot in map(saved.full_name, slots):
@@ -290,7 +290,6 @@ def _variables_of(
     if matches:
       name = max(matches, key=len)
       found[name] = by_name[name]
-  # Keras trains all that are trainable; a step of one's own need not.
   needed = trained if _keras2.trains_as_keras(owner) else []
   are_found = {id(v) for v in found.values()} >= {id(v) for v in needed}
   return list(found.values()) if found and are_found else trained

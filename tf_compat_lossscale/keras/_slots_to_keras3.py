@@ -156,7 +156,7 @@ def _held(optimizer: Any) -> dict[Any, dict[str, Any]]:
     for slot in _like_keras3.slots_of(type(optimizer).__name__)
     if slot.needs is None or is_legacy or getattr(optimizer, slot.needs)
   ]
-  found = _keras2.slots(optimizer, [slot.newer for slot in slots])
+  found = _keras2.find_slots(optimizer, [slot.newer for slot in slots])
   return {
     key: {
       slot.keras3: named[name]
@@ -190,7 +190,7 @@ def _matches(
     own = _tensorflows(new) if old is None else old
     key = None
     if hasattr(own, "_unique_id") or old is not None:
-      key = _keras2.slot_key(optimizer, own)
+      key = _keras2.find_slot_key(optimizer, own)
     if old is None and key not in keys:
       own = key = None
     matches.append(_Match(new, own, key))
@@ -234,7 +234,7 @@ def _warn_of_lost(count: int) -> None:
 
 def _excluded(optimizer: Any, matches: list[_Match]) -> list[Any]:
   """The variables of Keras 3 that have no weight decay."""
-  keys, patterns = _keras2.exclusions(optimizer)
+  keys, patterns = _keras2.find_exclusions(optimizer)
   if not keys and not patterns:
     return []
   found = []

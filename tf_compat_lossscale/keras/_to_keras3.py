@@ -65,7 +65,7 @@ def to_keras3(
           "Name the Keras 3 optimizer to wrap: to_keras3(…, optimizer=…)."
         )
       make = _like_keras3.optimizer_like(keras, old)
-      if variables is None and any(_keras2.exclusions(old)):
+      if variables is None and any(_keras2.find_exclusions(old)):
         raise ValueError(
           "The Keras 2 optimizer excludes variables from weight decay: pass "
           "variables=…, or an optimizer of your choice as optimizer=…."

@@ -21,7 +21,7 @@ _ADVICE = (
 
 def is_keras_2(model: Any) -> bool:
   """Returns whether `model` is a model of Keras 2."""
-  return isinstance(model, _keras2.keras.Model)
+  return _keras2.is_model(model)
 
 
 def load_model(

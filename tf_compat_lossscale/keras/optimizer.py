@@ -162,7 +162,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
         f"{config!r}. A subclass whose get_config() returns something else "
         "must have a from_config() of its own."
       )
-    inner = _keras2.optimizer_of_config(inner, custom_objects)
+    inner = _keras2.make_optimizer(inner, custom_objects)
     return _make(cls, inner, loss_scale, config)
 
 
