@@ -1,7 +1,6 @@
 """`tf.keras.mixed_precision.experimental` on Keras 2."""
 
 import json
-import logging
 
 import helpers
 import numpy as np
@@ -302,17 +301,6 @@ def test_policy():
     assert repr(again) == repr(policy)
   with pytest.raises(ValueError, match="'often'"):
     keras.Policy("mixed_float16", "often")
-
-
-def test_policy_warns_of_a_scale_without_use(caplog):
-  logger = logging.getLogger("absl")
-  logger.propagate = True
-  with caplog.at_level(logging.WARNING, logger="absl"):
-    keras.Policy("mixed_float16", 8)
-    # Keras may say once what it thinks of the device.
-    assert not [r for r in caplog.records if r.name == "absl"]
-    keras.Policy("float32", 8)
-  assert "loss_scale=8 for policy float32" in caplog.text
 
 
 def test_a_policy_that_keras_deserializes_is_keras_own():

@@ -2,15 +2,15 @@
 
 `legacy_modules` takes its names from here then. Keras 3 scales the loss by its
 own rule: it wraps the optimizer of a 'mixed_float16' model in a dynamic loss
-scale that begins at 2**15 and doubles after 2000 finite steps. What it can do
-is done here, and the rest is refused: on Keras 2 all works (`_ON_KERAS_2`).
+scale that begins at 2**15 and doubles after 2000 finite steps. This module does
+what Keras 3 can do, and raises an error for the rest, which works on Keras 2
+alone (`_ON_KERAS_2`).
 
-To import this module imports Keras 3. It does not need tf_keras.
+Importing this module imports Keras 3. It does not need tf_keras.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import tensorflow.compat.v2 as tf
@@ -18,6 +18,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import _tf
 from tf_compat_lossscale import keras_scales
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale import which_keras
 
 _ON_KERAS_2 = (
   "tf.keras is Keras 3 here. To run the program on Keras 2, as it was written, "
@@ -28,25 +29,12 @@ _ON_KERAS_2 = (
 _DYNAMIC = keras_scales.Numbers(True, 2.0**15, 2000)
 
 
-def _find() -> Any:
-  try:
-    keras = importlib.import_module("keras")
-  except ImportError:
-    keras = None
-  if keras is None or not keras.__version__.startswith("3."):
-    raise ImportError(
-      "tf_compat_lossscale.keras3_names needs Keras 3, which comes with "
-      f"TensorFlow 2.16 and later, but this is TensorFlow {tf.__version__}."
-    )
-  return keras
-
-
-_keras = _find()
+_keras = which_keras.import_keras_3()
 _own = _keras.mixed_precision
 
 
 class _AnyPolicy(type(_own.DTypePolicy)):  # type: ignore[misc]
-  """Has `isinstance(x, Policy)` hold for every dtype policy of Keras 3."""
+  """The metaclass that makes every dtype policy of Keras 3 a `Policy`."""
 
   def __instancecheck__(cls, instance: Any) -> bool:
     wanted = _own.DTypePolicy if cls is Policy else cls
@@ -69,7 +57,7 @@ class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defin
         class.
       ValueError: `name` is no policy, or Keras 3 cannot scale the loss so.
     """
-    super().__init__(_checked_name(name))
+    super().__init__(_check_name(name))
     if isinstance(loss_scale, str) and loss_scale == "auto":
       loss_scale = "dynamic" if name == "mixed_float16" else None
     scale = keras_scales.find_loss_scale(loss_scale)
@@ -89,19 +77,19 @@ class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defin
   __hash__ = None  # type: ignore[assignment]  # As Keras's own.
 
   def __reduce__(self) -> tuple[Any, ...]:
-    return _policy_of_name, (self.name,)
+    return _make_policy, (self.name,)
 
   def __repr__(self) -> str:
     # What TensorFlow 2.4 to 2.8 called this class inside.
     return f'<PolicyV1 "{self.name}", loss_scale={self.loss_scale}>'
 
 
-def _policy_of_name(name: str) -> Policy:
+def _make_policy(name: str) -> Policy:
   return Policy(name)
 
 
-def _checked_name(name: Any) -> str:
-  """Returns the name of a policy, as Keras 2 checks it."""
+def _check_name(name: Any) -> str:
+  """Checks the name of a policy as Keras 2 does, and returns it."""
   if isinstance(name, tf.DType):
     raise TypeError(
       "'name' must be a string, not a DType. Instead, pass DType.name. Got: "
@@ -143,12 +131,12 @@ def _fixed(numbers: keras_scales.Numbers) -> str:
 
 
 def global_policy() -> Any:
-  """Returns the policy of Keras 3's layers that are given none."""
+  """Returns Keras 3's policy for layers without a policy of their own."""
   return _own.dtype_policy()
 
 
 def set_policy(policy: Any) -> None:
-  """Sets the policy of Keras 3's layers that are given none.
+  """Sets Keras 3's policy for layers without a policy of their own.
 
   Args:
     policy: A Policy of this module or a dtype policy of Keras 3, the name of
@@ -207,7 +195,7 @@ _Base = _keras.optimizers.LossScaleOptimizer
 
 
 class _AnyLossScaleOptimizer(type(_Base)):  # type: ignore[misc]
-  """Has `isinstance` hold for every LossScaleOptimizer of Keras 3."""
+  """The metaclass that makes Keras 3's own class a `LossScaleOptimizer`."""
 
   def __instancecheck__(cls, instance: Any) -> bool:
     wanted = _Base if cls is LossScaleOptimizer else cls
@@ -230,9 +218,10 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
         config of one.
 
     Raises:
-      TypeError: `optimizer` is none of Keras 3, or `loss_scale` is a LossScale
-        of another class.
-      ValueError: `loss_scale` is none, or fixed, or its multiplier is not 2.
+      TypeError: `optimizer` is no optimizer of Keras 3, or `loss_scale` is a
+        LossScale of another class.
+      ValueError: `loss_scale` is no loss scale, or fixed, or its multiplier is
+        not 2.
     """
     if isinstance(optimizer, _Base):
       raise TypeError(
@@ -261,12 +250,12 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
 
   @property
   def get_scaled_loss(self) -> Any:
-    """What Keras 3 has not, so that `hasattr` says so."""
+    """Raises AttributeError: Keras 3 has no such method."""
     raise AttributeError(_refusal_of_loop("get_scaled_loss"))
 
   @property
   def get_unscaled_gradients(self) -> Any:
-    """What Keras 3 has not, so that `hasattr` says so."""
+    """Raises AttributeError: Keras 3 has no such method."""
     raise AttributeError(_refusal_of_loop("get_unscaled_gradients"))
 
   @classmethod

@@ -15,11 +15,11 @@ _TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
 
 
 class Numbers(NamedTuple):
-  """What Keras's own classes take in place of a loss scale.
+  """The arguments of Keras's own classes that make up a loss scale.
 
   Attributes:
     dynamic: Whether the loss scale changes.
-    initial_scale: Its first value, or its only one.
+    initial_scale: Its first value; its only value if it is fixed.
     growth_steps: How many finite steps make it double; None if it is fixed.
   """
 
@@ -29,7 +29,7 @@ class Numbers(NamedTuple):
 
 
 def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
-  """Makes a loss scale of what users pass for one, TensorFlow's own included.
+  """Returns the loss scale that an argument stands for.
 
   Args:
     value: What `loss_scale.get` takes, or a loss scale of TensorFlow's own.
@@ -68,7 +68,7 @@ def find_numbers(loss_scale: Any) -> Numbers:
   """
   is_made_here = isinstance(loss_scale, (str, dict))
   try:
-    # What is made here alone leaves no variables in the program's graph.
+    # A loss scale made here must leave no variables in the program's graph.
     with tf.Graph().as_default() if is_made_here else contextlib.nullcontext():
       scale = find_loss_scale(loss_scale)
   except ValueError as error:

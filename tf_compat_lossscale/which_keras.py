@@ -7,6 +7,7 @@ import importlib.machinery
 import os
 import re
 import sys
+from typing import Any
 
 _SWITCH = "TF_USE_LEGACY_KERAS"  # TensorFlow reads it when it is imported.
 
@@ -76,6 +77,22 @@ def is_keras_3(package: str = "tensorflow") -> bool:
     return hasattr(module, "ops")  # Which no Keras 2 has.
   except ImportError:
     return False
+
+
+def import_keras_3() -> Any:
+  """Imports Keras 3.
+
+  Raises:
+    ImportError: Keras 3 is not installed.
+  """
+  if not is_keras_3("keras"):
+    release = ".".join(map(str, _tensorflow_release() or ("unknown",)))
+    raise ImportError(
+      "Keras 3 is not installed. It comes with TensorFlow 2.16 and later; this "
+      f"is TensorFlow {release}.",
+      name="keras",
+    )
+  return importlib.import_module("keras")
 
 
 def how_to_install(release: tuple[int, ...]) -> str:

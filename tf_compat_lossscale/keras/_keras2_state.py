@@ -20,9 +20,9 @@ class State(NamedTuple):
 
   Attributes:
     loss_scale: The current scale.
-    good_steps: How many finite steps it has had since it changed; fewer than
-      `growth_steps`.
-    growth_steps: How many of these make it grow.
+    good_steps: How many finite steps there were since the scale changed; fewer
+      than `growth_steps`.
+    growth_steps: How many finite steps make the scale grow.
     iterations: How many steps the optimizer has done; 0 if it is not known.
   """
 
@@ -33,19 +33,20 @@ class State(NamedTuple):
 
 
 def read_state(given: Any) -> State:
-  """Reads the state of what `to_keras3` takes.
+  """Reads the state of a loss scale and of its optimizer.
 
   Args:
-    given: See there.
+    given: The first argument of `to_keras3`.
 
   Returns:
-    The state. A count that has reached `growth_steps` becomes the last one
-    below: either way the scale grows at the next finite step.
+    The state. If the count of good steps has reached `growth_steps`, it is
+    lowered to `growth_steps - 1`: either way the scale grows at the next finite
+    step.
 
   Raises:
-    TypeError: `given` has no loss scale that is known.
-    ValueError: The loss scale is fixed, has no counterpart, is no such number,
-      or is in a graph without a session.
+    TypeError: `given` has no loss scale of a known class.
+    ValueError: The loss scale is fixed, has no counterpart in Keras 3 or a
+      value that is not allowed, or it is in a graph without a session.
   """
   loss_scale, good_steps, growth_steps, iterations = _read(given)
   growth_steps = _arguments.steps("growth_steps", growth_steps)

@@ -1,10 +1,10 @@
 """Lets one class wrap both kinds of optimizers that Keras 2 has.
 
-Keras 2 has legacy optimizers and newer ones, and a loss-scale optimizer for
-each kind. A class `C` of this package stands for both. Which kind an optimizer
-of class `C` is of shows when its `__init__` is given the optimizer to wrap,
-which a subclass may make itself. Then it becomes a `C` that is also Keras's
-class for that kind.
+Keras 2 has legacy optimizers and newer ones, and a loss-scale optimizer class
+for each kind. A class `C` of this package stands for both. The kind of an
+instance is known when `OfAKind.__init__` gets the optimizer to wrap, which a
+subclass may make itself. The instance's class then becomes a subclass of both
+`C` and Keras's class for that kind.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class ByKind(type(_Base)):  # type: ignore[misc]
     return made
 
   def of_kind(cls, optimizer: Any) -> type:
-    """Returns the class of what is a `cls` and wraps an optimizer.
+    """Returns the subclass of `cls` for the kind of an optimizer.
 
     Raises:
-      TypeError: `optimizer` is no optimizer of Keras 2, or is wrapped already,
-        or `cls` is made for optimizers of the other kind.
+      TypeError: `optimizer` is no optimizer of Keras 2, or wraps another, or
+        `cls` is made for optimizers of the other kind.
     """
     if isinstance(optimizer, _Base):
       raise TypeError(
@@ -49,7 +49,7 @@ class ByKind(type(_Base)):  # type: ignore[misc]
       )
     for kind, concrete in _KINDS.items():
       if isinstance(optimizer, kind):
-        # What is of a kind itself can be made again, of the other kind, too.
+        # A class for one kind leads to the class for the other kind.
         origin = cls.__dict__.get("_of_any_kind", cls)
         return origin._with(concrete)
     raise TypeError(
@@ -71,8 +71,7 @@ class ByKind(type(_Base)):  # type: ignore[misc]
       )
     key = f"_{concrete.__name__}"
     if key not in cls.__dict__:
-      # Files name the class. They get Keras's name for it, and so load without
-      # this package.
+      # Files get Keras's name for the class, so they load without this package.
       named = concrete if OfAKind in cls.__bases__ else cls
       names = {
         "__doc__": cls.__doc__,
@@ -89,10 +88,10 @@ class ByKind(type(_Base)):  # type: ignore[misc]
 
 @_reloading.keep
 class OfAKind(_Base, metaclass=ByKind):  # type: ignore[misc, valid-type]
-  """The base of loss-scale optimizers that are of the kind of what they wrap.
+  """The base of loss-scale optimizers whose kind is that of what they wrap.
 
-  Subclasses call its `__init__` with the optimizer to wrap and with what else
-  Keras's own class takes.
+  Subclasses call its `__init__` with the optimizer to wrap and with the other
+  arguments of Keras's own class.
   """
 
   def __init__(self, optimizer: Any, **kwargs: Any) -> None:

@@ -14,13 +14,14 @@ _k2 = _keras2.keras
 
 
 class Slot(NamedTuple):
-  """What an optimizer keeps for each variable, and where it keeps it.
+  """A value that an optimizer keeps for each variable, and its places.
 
   Attributes:
     keras3: The list of an optimizer of Keras 3.
     newer: The list of a newer optimizer of Keras 2.
     legacy: The slot's name in a legacy optimizer; None if there is none.
-    needs: A hyperparameter without which the slot is of no use.
+    needs: A hyperparameter; if it is 0, a newer optimizer does not use the
+      slot.
   """
 
   keras3: str
@@ -37,7 +38,7 @@ _ADAM = (
   _SECOND_MOMENT,
   Slot("_velocity_hats", "_velocity_hats", "vhat"),
 )
-_EMA = "_model_variables_moving_average"
+EMA = "_model_variables_moving_average"
 
 _SLOTS: dict[str, tuple[Slot, ...]] = {
   "SGD": (Slot("momentums", "momentums", "momentum", needs="momentum"),),
@@ -60,7 +61,7 @@ _SLOTS: dict[str, tuple[Slot, ...]] = {
   "Lion": (Slot("_momentums", "momentums", None),),
 }
 
-# What an optimizer keeps once: (Keras 3's, newer, legacy) attribute.
+# Values that an optimizer keeps once: (Keras 3's, newer, legacy) attribute.
 SCALARS = {"Nadam": ("_u_product", "_u_product", "_m_cache")}
 
 _SCHEDULES = (
@@ -72,11 +73,12 @@ _SCHEDULES = (
   "CosineDecayRestarts",
 )
 
-# Optimizers that differ by less after a step are alike: float32 rounds to 1e-7.
+# Optimizers that differ by less after a step count as alike: float32 rounds to
+# 1e-7.
 _TOLERANCE = 1e-5
 
 
-def slots_of(name: str) -> tuple[Slot, ...]:
+def list_slots(name: str) -> tuple[Slot, ...]:
   """Returns the slots of the optimizer of that name, averages included.
 
   Raises:
@@ -84,7 +86,7 @@ def slots_of(name: str) -> tuple[Slot, ...]:
   """
   if name not in _SLOTS:
     raise ValueError(f"Keras 2 has no optimizer of the name {name!r}.")
-  return (*_SLOTS[name], Slot(_EMA, _EMA, None))
+  return (*_SLOTS[name], Slot(EMA, EMA, None))
 
 
 def is_of_keras2(optimizer: Any) -> bool:
@@ -96,8 +98,8 @@ def is_of_keras2(optimizer: Any) -> bool:
   )
 
 
-def optimizer_like(keras: Any, optimizer: Any) -> Callable[[], Any]:
-  """Finds the Keras 3 optimizer that does what one of Keras 2 does.
+def find_optimizer(keras: Any, optimizer: Any) -> Callable[[], Any]:
+  """Finds the Keras 3 optimizer that does what a Keras 2 optimizer does.
 
   Args:
     keras: Keras 3.
@@ -107,7 +109,8 @@ def optimizer_like(keras: Any, optimizer: Any) -> Callable[[], Any]:
     A function that makes the optimizer, anew and without slots.
 
   Raises:
-    ValueError: It has none, or it cannot do what this one does.
+    ValueError: Keras 3 has no such optimizer, or that cannot do what
+      `optimizer` does.
   """
   name = type(optimizer).__name__
   cls = getattr(keras.optimizers, name, None)
@@ -117,17 +120,19 @@ def optimizer_like(keras: Any, optimizer: Any) -> Callable[[], Any]:
       f"{type(optimizer).__module__}.{type(optimizer).__qualname__}: pass an "
       "optimizer of your choice as optimizer=…."
     )
-  for key, value in _keras2.find_hyperparameters(optimizer).items():
+  found = _keras2.find_hyperparameters(optimizer)
+  for key, value in found.items():
     if callable(value) and not _is_schedule(value):
       raise _refusal(
         name,
         f"{key} is a function ({value!r}), which may return another number at "
         "each step",
       )
-  rate = _keras2.find_hyperparameters(optimizer)["learning_rate"]
-  make_rate = _schedule_like(keras, name, rate) if callable(rate) else None
+  rate = found["learning_rate"]
+  make_rate = _find_schedule(keras, name, rate) if callable(rate) else None
   config = dict(optimizer.get_config())
-  config.pop("learning_rate" if make_rate else "name")
+  if make_rate is not None:
+    del config["learning_rate"]
   _refuse_other_mathematics(name, optimizer, config)
   known = set(inspect.signature(cls).parameters) - {"name", "kwargs"}
   ignored = {"is_legacy_optimizer", "jit_compile", "name", *known}
@@ -154,9 +159,9 @@ def optimizer_like(keras: Any, optimizer: Any) -> Callable[[], Any]:
 def _refuse_other_mathematics(
   name: str, optimizer: Any, config: dict[str, Any]
 ) -> None:
-  """Raises ValueError if Keras 3's optimizer of that name does another thing.
+  """Raises ValueError if Keras 3's optimizer of that name computes otherwise.
 
-  Takes from `config` what says nothing more.
+  Removes from `config` the entries that are settled by these checks.
   """
   legacy = isinstance(optimizer, _keras2.LegacyOptimizer)
   clips = [
@@ -194,8 +199,8 @@ def _refuse_other_mathematics(
     )
 
 
-def _schedule_like(keras: Any, optimizer: str, rate: Any) -> Callable[[], Any]:
-  """Finds the Keras 3 schedule that does what one of Keras 2 does."""
+def _find_schedule(keras: Any, optimizer: str, rate: Any) -> Callable[[], Any]:
+  """Finds the Keras 3 schedule that does what a Keras 2 schedule does."""
   name = type(rate).__name__
   cls = getattr(keras.optimizers.schedules, name, None)
   own = getattr(_k2.optimizers.schedules, name, None)
@@ -204,7 +209,7 @@ def _schedule_like(keras: Any, optimizer: str, rate: Any) -> Callable[[], Any]:
       optimizer,
       f"its learning rate is a schedule that Keras does not have ({rate!r})",
     )
-  # Keras 3 has defaults of its own for what is None here, such as the name.
+  # Keras 3 has its own defaults for arguments that are None here, as the name.
   config = {
     key: _plain(value)
     for key, value in rate.get_config().items()

@@ -1,4 +1,4 @@
-"""Keeps classes over `importlib.reload`."""
+"""Keeps classes the same when `importlib.reload` runs their modules again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _Class = TypeVar("_Class", bound=type)
 def keep(cls: _Class) -> _Class:
   """Returns the class that a module had before it was reloaded.
 
-  Programs hold objects of that class. They stay known, since `isinstance`
-  finds the same class in the module as before. Reloading runs a module in the
-  namespace that it had, so that class is still there when this decorator runs.
+  A program may hold objects of that class, and `isinstance` must still hold for
+  them. Reloading runs a module in its old namespace, so the old class is still
+  there when this decorator runs.
 
   Args:
     cls: A class that is being defined at the top of a module.

@@ -3,14 +3,14 @@
 TensorFlow 1.14 to 2.2 left a skipped step out of `iterations`; later releases
 count it. Adam's bias correction and learning-rate schedules go by that number,
 so training goes on as it was only if the rule comes along with the state. To
-restore a loss scale therefore sets the rule, and the checkpoint says which:
+restore a loss scale therefore sets the rule; the checkpoint tells which rule:
 
 * In a checkpoint of TensorFlow 1.14 to 2.2 the variables of the wrapped
   optimizer are below `base_optimizer`.
 * A checkpoint that this package writes of a state restored from one of those
   has a child `skipped_steps_are_not_counted`. The child has no value, so
   Keras's own class restores the checkpoint, and counts.
-* All other checkpoints are for the rule of later releases.
+* All other checkpoints have the rule of later releases.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SkippedSteps:
   """The rule of one optimizer: what a skipped step adds to `iterations`.
 
   The rule is a variable, so that a graph or a `tf.function` built before a
-  restore obeys it. The variable is in no collection and in no checkpoint: both
-  are what they are for Keras's own class.
+  restore obeys it. The variable is in no collection and in no checkpoint, so
+  that both stay the same as with Keras's own class.
   """
 
   def __init__(self, optimizer: Any) -> None:
@@ -73,7 +73,7 @@ class SkippedSteps:
     """Sets the rule of old releases.
 
     Returns:
-      Variables with the values that they must get.
+      Pairs of a variable and the value to assign to it.
     """
     self.are_counted = False
     return [(self._increment, 0)]
@@ -83,7 +83,7 @@ class SkippedSteps:
     return {} if self.are_counted else {_MARK: self._mark}
 
   def restored(self, position: Any) -> None:
-    """Restores the loss scale, and the rule of the checkpoint that it is from.
+    """Restores the loss scale, and sets the rule of its checkpoint.
 
     Args:
       position: The loss scale's place in a checkpoint.
@@ -107,7 +107,7 @@ def _children(node: Any) -> dict[str, int]:
 
 
 def are_uncounted(nodes: Any, children: dict[str, int]) -> bool:
-  """Returns whether a checkpoint is for the rule that does not count.
+  """Returns whether a checkpoint has the rule that skipped steps do not count.
 
   Args:
     nodes: The messages for the objects in the checkpoint.

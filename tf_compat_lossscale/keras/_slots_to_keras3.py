@@ -1,4 +1,4 @@
-"""Carries what a Keras 2 optimizer keeps for its variables on to Keras 3."""
+"""Carries the slots of a Keras 2 optimizer on to Keras 3."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _keras2_state
 from tf_compat_lossscale.keras import _like_keras3
 
-_EMA = "_model_variables_moving_average"
-
 
 class _Match(NamedTuple):
-  """A variable to train in Keras 3, and which one it was in Keras 2.
+  """A variable to train in Keras 3, and the variable that it was in Keras 2.
 
   Attributes:
     keras3: The variable to train.
     keras2: The variable in Keras 2; None if only its place is known.
-    key: What the Keras 2 optimizer calls that; None if it does not know any.
+    key: The key of that variable in the Keras 2 optimizer; None if that
+      optimizer does not know the variable.
   """
 
   keras3: Any
@@ -32,13 +31,13 @@ class _Match(NamedTuple):
 
 
 class Slots(NamedTuple):
-  """What a Keras 2 optimizer keeps, in plain numbers.
+  """The slots of a Keras 2 optimizer, in plain numbers.
 
   Attributes:
     variables: The variables to train in Keras 3.
     excluded: Those of them that have no weight decay.
     values: For each variable, the values of its slots, by Keras 3's lists.
-    scalars: What the optimizer keeps once, by Keras 3's attributes.
+    scalars: The values that the optimizer keeps once, by Keras 3's attributes.
     optimizer: The name of the Keras 2 optimizer, or an empty one.
   """
 
@@ -61,8 +60,8 @@ def read_slots(
   """Reads the slots of a Keras 2 optimizer.
 
   Args:
-    optimizer: The optimizer, or None for one that is not there.
-    variables: What `to_keras3` takes.
+    optimizer: The optimizer, or None if there is none.
+    variables: The argument of `to_keras3`.
     with_exclusions: Whether it matters which variables have no weight decay.
 
   Returns:
@@ -122,9 +121,9 @@ def write_slots(optimizer: Any, slots: Slots) -> list[str]:
   alike = slots.optimizer in [cls.__name__ for cls in type(optimizer).__mro__]
   for variable, values in zip(slots.variables, slots.values):
     index = optimizer._get_variable_index(variable)
-    if getattr(optimizer, "use_ema", False) and _EMA not in values:
+    if getattr(optimizer, "use_ema", False) and _like_keras3.EMA not in values:
       # Its steps are counted from Keras 2's, so it does not start by itself.
-      getattr(optimizer, _EMA)[index].assign(variable)
+      getattr(optimizer, _like_keras3.EMA)[index].assign(variable)
     for name, value in values.items():
       kept = getattr(optimizer, name, ()) if alike else ()
       if not kept:
@@ -147,13 +146,13 @@ def write_slots(optimizer: Any, slots: Slots) -> list[str]:
 
 
 def _held(optimizer: Any) -> dict[Any, dict[str, Any]]:
-  """The slots by the variable's key, then by the list of Keras 3."""
+  """Returns the slots: variable's key -> Keras 3's list -> slot."""
   if not _like_keras3.is_of_keras2(optimizer):
     return {}
   is_legacy = isinstance(optimizer, _keras2.LegacyOptimizer)
   slots = [
     slot
-    for slot in _like_keras3.slots_of(type(optimizer).__name__)
+    for slot in _like_keras3.list_slots(type(optimizer).__name__)
     if slot.needs is None or is_legacy or getattr(optimizer, slot.needs)
   ]
   found = _keras2.find_slots(optimizer, [slot.newer for slot in slots])
@@ -169,7 +168,7 @@ def _held(optimizer: Any) -> dict[Any, dict[str, Any]]:
 
 
 def _pair_of(element: Any) -> tuple[Any, Any]:
-  """Keras 2's variable, or None, and Keras 3's."""
+  """Returns Keras 2's variable, or None, and Keras 3's."""
   is_pair = isinstance(element, (tuple, list)) and len(element) == 2
   pair = tuple(element) if is_pair else (None, element)
   for variable in pair if is_pair else pair[1:]:
@@ -184,7 +183,7 @@ def _pair_of(element: Any) -> tuple[Any, Any]:
 def _matches(
   optimizer: Any, pairs: list[tuple[Any, Any]], keys: list[Any]
 ) -> list[_Match]:
-  """Finds which variable of Keras 2 each one of Keras 3 was."""
+  """Finds the Keras 2 variable of each Keras 3 variable."""
   matches = []
   for old, new in pairs:
     own = _tensorflows(new) if old is None else old
@@ -218,7 +217,7 @@ def _matches(
 
 
 def _tensorflows(variable: Any) -> Any:
-  """TensorFlow's variable within one of Keras 3, or the variable itself."""
+  """Returns the TensorFlow variable of a Keras 3 variable, or `variable`."""
   value = getattr(variable, "value", None)
   return variable if value is None or callable(value) else value
 
@@ -233,7 +232,11 @@ def _warn_of_lost(count: int) -> None:
 
 
 def _excluded(optimizer: Any, matches: list[_Match]) -> list[Any]:
-  """The variables of Keras 3 that have no weight decay."""
+  """Returns the variables of Keras 3 that have no weight decay.
+
+  Raises:
+    ValueError: The Keras 2 variable of one of them is not known.
+  """
   keys, patterns = _keras2.find_exclusions(optimizer)
   if not keys and not patterns:
     return []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import contextlib
-import importlib
 from typing import Any
 
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import which_keras
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _keras2_state
 from tf_compat_lossscale.keras import _like_keras3
@@ -21,10 +21,11 @@ def to_keras3(
   optimizer: Any = None,
   variables: Sequence[Any] | None = None,
 ) -> Any:
-  """Takes a loss scale on to Keras 3, with its counter and its optimizer.
+  """Makes an optimizer of Keras 3 that goes on from the state of an older one.
 
-  What follows goes by Keras 3's rules: a step that is skipped does not count in
-  `iterations`, and the scale neither stops at 1 nor at the largest float32.
+  The loss scale, its counter and the number of steps go on. From then on Keras
+  3's rules hold: a skipped step does not count in `iterations`, and the scale
+  neither stops at 1 nor at the largest float32.
 
   Args:
     optimizer_or_state: A dynamic LossScaleOptimizer, of this module or of Keras
@@ -35,11 +36,11 @@ def to_keras3(
     optimizer: The Keras 3 optimizer to wrap; by default one that does what the
       wrapped one of Keras 2 does. It gets the number of steps done, unless it
       has done some.
-    variables: The variables to train in Keras 3; with them, the optimizer is
-      built, and gets the slots of that of Keras 2, such as momentums. Pass a
-      pair of Keras 2's variable and Keras 3's for each, or Keras 3's alone, in
-      the order in which the Keras 2 optimizer was given its own. A variable
-      that both train stands for itself.
+    variables: The variables to train in Keras 3. If they are given, the new
+      optimizer is built for them and gets the slots of the Keras 2 optimizer,
+      such as momentums. Pass for each variable a pair of Keras 2's and Keras
+      3's; or pass Keras 3's alone, in the order in which the Keras 2 optimizer
+      was given its own. Pass a variable that both train as it is.
 
   Returns:
     A `keras.optimizers.LossScaleOptimizer` of Keras 3. Before it is built it is
@@ -47,13 +48,13 @@ def to_keras3(
 
   Raises:
     ImportError: Keras 3 is not installed.
-    TypeError: An argument is none of these.
+    TypeError: An argument has another type.
     ValueError: The loss scale is fixed: set `loss_scale_factor` of a Keras 3
-      optimizer to it, which does the same. Or Keras 3 has nothing that does
-      what this one does, a number is none that a loss scale can have, or
+      optimizer to it, which does the same. Or Keras 3 has no optimizer that
+      does the same, a loss scale cannot have a number that was given, or
       `variables` does not fit.
   """
-  keras = _keras3()
+  keras = which_keras.import_keras_3()
   with tf.init_scope():
     state = _keras2_state.read_state(optimizer_or_state)
     old = None
@@ -64,7 +65,7 @@ def to_keras3(
         raise ValueError(
           "Name the Keras 3 optimizer to wrap: to_keras3(…, optimizer=…)."
         )
-      make = _like_keras3.optimizer_like(keras, old)
+      make = _like_keras3.find_optimizer(keras, old)
       if variables is None and any(_keras2.find_exclusions(old)):
         raise ValueError(
           "The Keras 2 optimizer excludes variables from weight decay: pass "
@@ -81,7 +82,7 @@ def to_keras3(
     with _eager_mode():
       inner = make()
       _check_averages(inner, state, slots, starts_anew=optimizer is None)
-      return _resume(inner, state, slots, old, is_users=optimizer is not None)
+      return _resume(inner, state, slots, old)
 
 
 def _resume(
@@ -89,7 +90,6 @@ def _resume(
   state: _keras2_state.State,
   slots: _slots_to_keras3.Slots | None,
   old: Any,
-  is_users: bool,
 ) -> Any:
   """Makes the optimizer of Keras 3, and builds it if there are variables."""
   # Imports Keras 3, which this package alone does not.
@@ -105,7 +105,7 @@ def _resume(
   )
   lost: list[str] = []
   if slots is not None:
-    if not is_users and slots.excluded:
+    if slots.excluded:
       inner.exclude_from_weight_decay(var_list=slots.excluded)
     resumed.build(slots.variables)
     if is_new:
@@ -179,22 +179,3 @@ def _eager_mode() -> contextlib.AbstractContextManager[Any]:
       "dict of 'loss_scale', 'good_steps', 'growth_steps' and 'iterations'."
     )
   return tf.__internal__.eager_context.eager_mode()
-
-
-def _keras3() -> Any:
-  """Returns Keras 3.
-
-  Raises:
-    ImportError: It is not installed.
-  """
-  try:
-    keras = importlib.import_module("keras")
-  except ImportError:
-    keras = None
-  if keras is None or not keras.__version__.startswith("3."):
-    release = ".".join(tf.__version__.split(".")[:2])
-    raise ImportError(
-      "Keras 3 is not installed: it comes with TensorFlow 2.16 and later, but "
-      f"this is TensorFlow {release}."
-    )
-  return keras

@@ -38,12 +38,12 @@ class ResumedLossScaleOptimizer(_Base):
 
     Args:
       inner_optimizer: The optimizer to wrap.
-      initial_scale: What the loss scale starts from.
-      dynamic_growth_steps: How many finite steps make it grow.
-      good_steps: How many of these are done.
-      iterations: How many steps `inner_optimizer` has done, unless it knows of
-        some.
-      **kwargs: What Keras's own class takes.
+      initial_scale: The loss scale to start from.
+      dynamic_growth_steps: How many finite steps make the loss scale grow.
+      good_steps: How many of these steps are done.
+      iterations: The steps that `inner_optimizer` starts from, unless it has
+        done some.
+      **kwargs: Other arguments of Keras's own class.
     """
     kwargs["name"] = kwargs.get("name") or "loss_scale_optimizer"
     super().__init__(
@@ -58,8 +58,8 @@ class ResumedLossScaleOptimizer(_Base):
     """Makes the variables; from then on Keras's own class does the work.
 
     Args:
-      *args: What the method of Keras's own class takes.
-      **kwargs: Likewise.
+      *args: The arguments of the method of Keras's own class.
+      **kwargs: Its keyword arguments.
 
     Raises:
       RuntimeError: This release of Keras keeps the count elsewhere.

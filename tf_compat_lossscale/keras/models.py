@@ -29,28 +29,28 @@ def load_model(
 ) -> Any:
   """Loads a model as Keras does, with its optimizers as they were saved.
 
-  `tf.keras.models.load_model` starts from the initial loss scale, and of a
-  SavedModel also from new slots and iteration 0. A SavedModel has all of that
-  for the optimizers of the model and of the models within it; here it comes
-  back. Other files have no loss scale in them: a warning says so.
+  `tf.keras.models.load_model` starts with the initial loss scale; if it loads a
+  SavedModel, also with new slots and from iteration 0. This function restores
+  all of these from a SavedModel, for the model and the models within it. Other
+  files have no loss scale in them, and a warning says so.
 
-  With `compile=False` no optimizer is loaded. Once you compiled the model as it
-  was, `tf_compat_lossscale.checkpoint.restore(None, path, model)` restores it.
-  That is the way, too, if the model's `compile` takes optimizers by other names
-  than Keras's.
+  With `compile=False` no optimizer is loaded. To restore the optimizers later,
+  compile the model as it was, then call
+  `tf_compat_lossscale.checkpoint.restore(None, path, model)`. Do the same if
+  the model's `compile` takes optimizers by other names than Keras's.
 
   Args:
     path: A SavedModel's folder, an `.h5` or `.keras` file, or an `h5py.File`.
     custom_objects: Classes and functions by name, beside those of Keras.
     compile: Whether to compile the model, if it was compiled.
-    **kwargs: What else `tf.keras.models.load_model` takes.
+    **kwargs: Other arguments of `tf.keras.models.load_model`.
 
   Returns:
     The model.
 
   Raises:
     ImportError: `path` is an HDF5 file, and h5py is not installed.
-    OSError: There is nothing that Keras loads at `path`.
+    OSError: There is no file at `path` that Keras loads.
     ValueError: Keras 3 saved the file.
   """
   _check_generation(path)
@@ -69,10 +69,10 @@ def load_model(
 
 
 def _check_generation(path: Any) -> None:
-  """Checks that a `.keras` file is none of Keras 3.
+  """Checks that Keras 3 did not write a `.keras` file.
 
   Raises:
-    ValueError: It is one.
+    ValueError: Keras 3 wrote the file.
   """
   if not isinstance(path, (str, os.PathLike)) or not zipfile.is_zipfile(path):
     return
@@ -89,9 +89,10 @@ def _check_generation(path: Any) -> None:
 
 
 def _set_weights(path: Any, model: Any) -> None:
-  """Gives a newer optimizer the weights that an HDF5 file has for it.
+  """Sets a newer optimizer's weights from an HDF5 file.
 
-  Keras tries to, but takes a LossScaleOptimizer for one that is not built.
+  Keras does that for other optimizers, but takes a LossScaleOptimizer for one
+  that is not built.
   """
   optimizer = getattr(model, "optimizer", None)
   if not isinstance(optimizer, _keras2.LossScaleOptimizerOfNew):
@@ -158,7 +159,7 @@ def _warn_of_new_state(path: Any, model: Any) -> None:
 
 
 def _is_compiled(config: Any) -> bool:
-  """Returns whether anything in a part of a model's config was compiled."""
+  """Returns whether a model in this part of a config was compiled."""
   if isinstance(config, dict):
     if config.get("compile_config"):
       return True

@@ -18,8 +18,8 @@ from tf_compat_lossscale.keras import _skipped_steps
 class LossScaleOptimizer(_kinds.OfAKind):
   """Wraps a Keras 2 optimizer, and scales the loss for it.
 
-  It is a `tf.keras.mixed_precision.LossScaleOptimizer` of Keras 2 in all, and
-  differs in what it is made of: that class does not take a loss scale.
+  This class is a `tf.keras.mixed_precision.LossScaleOptimizer` of Keras 2. Only
+  the constructor differs: that of Keras's class does not take a loss scale.
 
   ```
   opt = LossScaleOptimizer(tf.keras.optimizers.legacy.Adam(), "dynamic")
@@ -42,23 +42,23 @@ class LossScaleOptimizer(_kinds.OfAKind):
         DynamicLossScale whose multiplier is 2, or the config of one of these.
 
     Raises:
-      TypeError: `optimizer` is none, or `loss_scale` is a LossScale of another
-        class.
-      ValueError: `loss_scale` is none, or its multiplier is not 2.
+      TypeError: `optimizer` is no optimizer of Keras 2, or `loss_scale` is a
+        LossScale of another class.
+      ValueError: `loss_scale` is no loss scale, or its multiplier is not 2.
     """
-    super().__init__(optimizer, **_arguments(loss_scale))
+    super().__init__(optimizer, **_find_arguments(loss_scale))
     self._follow_checkpoints()
 
   @classmethod
   def stop_counting_skips(cls, optimizer: Any) -> list[tuple[Any, int]]:
-    """Has a loss-scale optimizer count steps as TensorFlow 1.14 to 2.2 did.
+    """Makes a loss-scale optimizer count steps as TensorFlow 1.14 to 2.2 did.
 
     Args:
-      optimizer: One of the legacy kind with a dynamic loss scale. If it is of
-        Keras's own class, it becomes one of this class, in place.
+      optimizer: A loss-scale optimizer of the legacy kind with a dynamic loss
+        scale. If its class is Keras's own, its class becomes this one.
 
     Returns:
-      Variables with the values that they must get.
+      Pairs of a variable and the value to assign to it.
     """
     if not isinstance(optimizer, LossScaleOptimizer):
       kind = cls.of_kind(optimizer.inner_optimizer)
@@ -68,7 +68,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
     return steps.stop_counting()
 
   def _follow_checkpoints(self) -> None:
-    """Gets ready for the checkpoints of old releases."""
+    """Makes the objects that checkpoints of old releases are restored into."""
     self._skipped_steps = None
     optimizer = self.inner_optimizer
     if isinstance(optimizer, _keras2.LegacyOptimizer):
@@ -80,17 +80,17 @@ class LossScaleOptimizer(_kinds.OfAKind):
   def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
     """Applies unscaled gradients, if all of them are finite.
 
-    A skipped step is counted in `iterations`. It is not where training goes on
-    from a checkpoint of TensorFlow 1.14 to 2.2, which did not count it: Adam's
-    bias correction goes by that number. Checkpoints keep that rule with the
-    state that it belongs to.
+    A skipped step is counted in `iterations`, unless training goes on from a
+    checkpoint of TensorFlow 1.14 to 2.2. Those releases did not count skipped
+    steps, and Adam's bias correction goes by `iterations`. New checkpoints keep
+    the rule that the state began with.
 
     Args:
-      *args: What the method of Keras's own class takes.
-      **kwargs: Likewise.
+      *args: The arguments of the method of Keras's own class.
+      **kwargs: Its keyword arguments.
 
     Returns:
-      What that returns.
+      The result of that method.
     """
     if self._skipped_steps is None:
       return super().apply_gradients(*args, **kwargs)
@@ -122,7 +122,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   def from_config(
     cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
   ) -> LossScaleOptimizer:
-    """Makes an optimizer of what some release's `get_config` returned.
+    """Makes an optimizer from a config of any release.
 
     Args:
       config: `{'optimizer', 'loss_scale'}`, of TensorFlow 2.0 to 2.3, or
@@ -131,11 +131,12 @@ class LossScaleOptimizer(_kinds.OfAKind):
       custom_objects: Classes by name, beside those that Keras knows.
 
     Returns:
-      The optimizer. What was no newer optimizer of Keras 2.11 is a legacy one.
+      The optimizer. It wraps a legacy optimizer, unless the config is that of a
+      newer one.
 
     Raises:
       TypeError: A subclass does not take what is in the config.
-      ValueError: It is no such config.
+      ValueError: `config` is no such config.
     """
     config = dict(config)
     if {"optimizer", "loss_scale"} <= set(config):
@@ -176,9 +177,9 @@ def _make(
 
   Args:
     cls: LossScaleOptimizer or a subclass.
-    optimizer: What is wrapped.
+    optimizer: The optimizer to wrap.
     loss_scale: Its loss scale.
-    others: What else is in the config, which a subclass may have added.
+    others: The other entries of the config, which a subclass may have added.
 
   Returns:
     The optimizer.
@@ -236,8 +237,8 @@ def _deserialize(loss_scale: Any) -> Any:
   return scale
 
 
-def _arguments(loss_scale: Any) -> dict[str, Any]:
-  """What Keras's own class takes in place of a loss scale."""
+def _find_arguments(loss_scale: Any) -> dict[str, Any]:
+  """Returns the arguments of Keras's own class for a loss scale."""
   numbers = keras_scales.find_numbers(loss_scale)
   arguments: dict[str, Any] = {
     "dynamic": numbers.dynamic,

@@ -1,7 +1,7 @@
 """The dtype policy of Keras 2 that says how the loss is scaled.
 
-To import this module teaches `Model.compile` of Keras 2 about the loss scale of
-a `Policy` of this module; models with other policies notice nothing.
+Importing this module makes `Model.compile` of Keras 2 use the loss scale of a
+`Policy` of this module. Models with other policies are compiled as before.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 @_reloading.keep
 class Policy(_keras2.keras.mixed_precision.Policy):
-  """A dtype policy that says how `Model.compile` is to scale the loss.
+  """A dtype policy that says how `Model.compile` scales the loss.
 
-  Where Keras deserializes a layer with it, the layer has a policy of Keras's
-  own, without a loss scale.
+  If Keras deserializes a layer that had such a policy, the layer gets a policy
+  of Keras's own class, without a loss scale.
   """
 
   def __init__(self, name: str, loss_scale: Any = "auto") -> None:
@@ -36,7 +36,7 @@ class Policy(_keras2.keras.mixed_precision.Policy):
         others; None, for none; or what `LossScaleOptimizer` takes.
 
     Raises:
-      ValueError: `name` or `loss_scale` is none.
+      ValueError: `name` is no policy, or `loss_scale` no loss scale.
     """
     super().__init__(name)
     self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
@@ -76,7 +76,7 @@ class Policy(_keras2.keras.mixed_precision.Policy):
   def from_config(
     cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
   ) -> Policy:
-    """Makes a policy of what `get_config` returned."""
+    """Makes a policy from a config that `get_config` returned."""
     del custom_objects
     return cls(**config)
 
@@ -86,21 +86,21 @@ class Policy(_keras2.keras.mixed_precision.Policy):
 
 
 def global_policy() -> Any:
-  """Returns the policy of layers that are given none."""
+  """Returns the policy for layers without a policy of their own."""
   return _keras2.keras.mixed_precision.global_policy()
 
 
 def set_policy(policy: Any) -> None:
-  """Sets the policy of layers that are given none.
+  """Sets the policy for layers without a policy of their own.
 
   Args:
     policy: A Policy of this module or of Keras, the name of one, or None for
       the default.
 
   Raises:
-    TypeError: It is none of these.
-    ValueError: It is a mixed one while the graph rewrite is on, no
-      floating-point one, or TensorFlow 2's dtype behavior is off.
+    TypeError: `policy` is neither a policy nor a name.
+    ValueError: The policy is mixed while the graph rewrite is on, or it is no
+      floating-point policy, or TensorFlow 2's dtype behavior is off.
   """
   own = _keras2.keras.mixed_precision
   if policy is not None and not isinstance(policy, own.Policy):
@@ -130,18 +130,18 @@ def get_layer_policy(layer: Any) -> Any:
 
 
 def _wrap(policy: Any, get_optimizer: Callable[[], Any], in_graph: bool) -> Any:
-  """What `Model.compile` uses for an optimizer; None leaves it to Keras.
+  """Finds the optimizer that `Model.compile` uses.
 
   Args:
     policy: The policy of a model.
-    get_optimizer: Returns the optimizer. In graphs it may be a list of some.
-    in_graph: Whether the model is one of TensorFlow 1's graphs.
+    get_optimizer: Returns the optimizer; in graphs perhaps a list of them.
+    in_graph: Whether the model is in a graph of TensorFlow 1.
 
   Returns:
-    An optimizer, a list of optimizers, or None.
+    An optimizer, a list of optimizers, or None to leave the choice to Keras.
 
   Raises:
-    ValueError: Graphs do not train with that and a loss scale.
+    ValueError: In a graph, a model cannot train with that optimizer and policy.
   """
   if not isinstance(policy, Policy):
     return None
@@ -172,7 +172,7 @@ def _not_for_graphs(optimizer: Any, policy: Policy, when: str) -> str:
   )
 
 
-# Reloaded, this module has a `_wrap` anew, and Keras asks that.
+# Runs once, even if this module is reloaded: the lambda finds the new `_wrap`.
 if "_is_known_to_keras" not in globals():
   _keras2.wrap_in_compile(lambda *args: _wrap(*args))
 _is_known_to_keras = True
