@@ -1,5 +1,6 @@
 """Whether a skipped step counts in `iterations` belongs to the state."""
 
+import os
 import threading
 
 import helpers
@@ -284,7 +285,7 @@ def sessions(v2):
       objects = restore(path_of(release))
       assert session.run(run.optimizer.iterations) == _RELEASES[release][0]
       assert skips() == _RELEASES[release][1], release
-    saved = objects.write("./saved")
+    saved = objects.write(os.path.join(os.environ["FOLDER"], "saved"))
     restore(path_of(_NEW))
     assert skips() == 1
     restore(saved)
@@ -300,9 +301,12 @@ def sessions_v2():
 
 
 @pytest.mark.parametrize("function", [sessions_v1, sessions_v2])
-def test_sessions(function, tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  helpers.run_alone(function, TF_USE_LEGACY_KERAS="1" if _HAS_KERAS_3 else "")
+def test_sessions(function, tmp_path):
+  helpers.run_alone(
+    function,
+    FOLDER=str(tmp_path),
+    TF_USE_LEGACY_KERAS="1" if _HAS_KERAS_3 else "",
+  )
 
 
 def test_names_of_a_graph_are_keras_own():
