@@ -165,6 +165,14 @@ def test_our_own_restore_and_convert(tmp_path):
   assert run.skips() == 0
   described = checkpoint.describe(again)
   assert len(described.loss_scales) == 1
+  # A built optimizer has all of its variables: each is restored, and said so.
+  for path in (path_of(_OLD), again, path_of(_NEW)):
+    report = checkpoint.restore(None, path, objects)
+    assert not report.kept and not report.initialized, report
+    slots = [
+      key for key in {**report.restored, **report.bridged} if "/m" in key
+    ]
+    assert len(slots) >= 2, report
   converted = str(tmp_path / "converted")
   checkpoint.convert(path_of(_OLD), converted, "keras2")
   assert Run().restore(converted).skips() == 0

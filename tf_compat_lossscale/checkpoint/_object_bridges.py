@@ -166,7 +166,7 @@ class Bridge:
     nodes = {} if number is None else {number: step.proof}
     is_optimizer = callable(getattr(item, "apply_gradients", None))
     inner = children.get(BASE)
-    if hasattr(inner, "was_restored") and BASE in there:
+    if hasattr(inner, "restores_for") and BASE in there:
       # It has what is there restored as its own, so no edge is changed.
       old = self._graph.nodes[there[BASE]]
       self.met.add(there[BASE])

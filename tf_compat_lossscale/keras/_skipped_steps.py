@@ -147,27 +147,30 @@ class RestoredAsBaseOptimizer(_tf.Trackable):
   They had the wrapped optimizer below the loss-scale one, as `base_optimizer`;
   since 2.3 it is in its place. This stands at the old path, has nothing to
   save, and hands what a checkpoint has for it to the optimizer.
+
+  Attributes:
+    restores_for: The optimizer.
   """
 
   def __init__(self, optimizer: Any) -> None:
-    self._optimizer = optimizer
+    self.restores_for = optimizer
 
   def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
     return {}
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-    return self._optimizer._lookup_dependency(name, *args, **kwargs)
+    return self.restores_for._lookup_dependency(name, *args, **kwargs)
 
   @property
   def _deferred_dependencies(self) -> Any:
     # What the optimizer has not made yet, it will look for here.
-    return self._optimizer._deferred_dependencies
+    return self.restores_for._deferred_dependencies
 
   def get_slot_names(self) -> list[str]:
-    return self._optimizer.get_slot_names()
+    return self.restores_for.get_slot_names()
 
   def _create_or_restore_slot_variable(self, *args: Any, **kwargs: Any) -> Any:
-    return self._optimizer._create_or_restore_slot_variable(*args, **kwargs)
+    return self.restores_for._create_or_restore_slot_variable(*args, **kwargs)
 
 
 class Counting:
