@@ -391,6 +391,27 @@ def test_keras_zip_files(kind, tmp_path, caplog):
   assert any("models within this one" in r.getMessage() for r in caplog.records)
 
 
+@kinds
+@pytest.mark.skipif(
+  helpers.RELEASE < (2, 13), reason="before, .keras files are HDF5 files"
+)
+def test_a_keras_zip_file_without_its_policy(kind, tmp_path, caplog):
+  """Such a file has the optimizer that was passed to `compile`."""
+  path = str(tmp_path / "model.keras")
+  keras.set_policy(keras.Policy("mixed_float16", tfl.DynamicLossScale(64)))
+  try:
+    model = dense(3)
+    model.compile(optimizer_of(kind, None), "mse")
+    train(model, range(1))
+    model.save(path)
+    assert keras.load_model(path).optimizer.dynamic
+    assert not any("scales no loss" in m for m in caplog.messages)
+  finally:
+    keras.set_policy(None)
+  keras.load_model(path)
+  assert any("scales no loss" in m for m in caplog.messages)
+
+
 @pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="Keras 3 comes with 2.16")
 def test_files_of_keras_3(tmp_path):
   path = str(tmp_path / "model.keras")

@@ -547,12 +547,14 @@ def test_variables(kind):
     (new, (0, 1, 2)),
     (list(zip(ws, new))[::-1], (2, 1, 0)),
     (list(zip(ws, new))[1:], (1, 2)),
+    (zip(ws, new), (0, 1, 2)),
     (ws[::-1], (2, 1, 0)),  # The same variables go on.
   ):
     opt3 = keras.to_keras3(opt2, variables=given)
     assert_close(opt3.inner_optimizer.momentums, [kept[i] for i in order])
     assert type(opt3) is k3.optimizers.LossScaleOptimizer
   for given, what in (
+    ([], "variables is empty"),
     (new[:2], "slots for 3 variables"),
     (new[::-1], "shape"),
     ([new[0], new[0], new[1]], "twice"),
@@ -565,6 +567,8 @@ def test_variables(kind):
   for given in ("abc", ["abc"], 1, [(1, new[0])]):
     with pytest.raises(TypeError, match="variables must be"):
       keras.to_keras3(opt2, variables=given)
+  with pytest.raises(TypeError, match="first of a pair must be Keras 2's"):
+    keras.to_keras3(opt2, variables=list(zip(new, ws)))
 
 
 @needs_keras_3

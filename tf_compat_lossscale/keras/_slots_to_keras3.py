@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 import re
 from typing import Any
 from typing import NamedTuple
 
 from absl import logging
 import numpy as np
+import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _keras2_state
@@ -55,7 +56,7 @@ def slot_names(optimizer: Any) -> list[str]:
 
 
 def read_slots(
-  optimizer: Any, variables: Sequence[Any], with_exclusions: bool
+  optimizer: Any, variables: Iterable[Any], with_exclusions: bool
 ) -> Slots:
   """Reads the slots of a Keras 2 optimizer.
 
@@ -71,12 +72,17 @@ def read_slots(
     TypeError: An element of `variables` is no variable, nor a pair of them.
     ValueError: They do not fit the variables that `optimizer` knows.
   """
-  if isinstance(variables, (str, bytes)) or not isinstance(variables, Sequence):
+  if isinstance(variables, (str, bytes)) or not isinstance(variables, Iterable):
     raise TypeError(
       "variables must be a list of variables, or of pairs of Keras 2's and "
       f"Keras 3's, but got {variables!r}."
     )
   pairs = [_pair_of(element) for element in variables]
+  if not pairs:
+    raise ValueError(
+      "variables is empty: a model has no variables before it is built, so "
+      "build the Keras 3 model first, such as by model.build(input_shape)."
+    )
   news = [new for _, new in pairs]
   if len({id(new) for new in news}) < len(news):
     raise ValueError("variables names a variable of Keras 3 twice.")
@@ -177,6 +183,11 @@ def _pair_of(element: Any) -> tuple[Any, Any]:
         "variables must be variables, or pairs of Keras 2's and Keras 3's, but "
         f"got {element!r}."
       )
+  if is_pair and not isinstance(pair[0], tf.Variable):
+    raise TypeError(
+      "The first of a pair must be Keras 2's variable, a tf.Variable, and the "
+      f"second Keras 3's, but got {element!r}."
+    )
   return pair
 
 

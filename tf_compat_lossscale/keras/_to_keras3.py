@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 import contextlib
 from typing import Any
 
@@ -19,7 +19,7 @@ from tf_compat_lossscale.keras import _slots_to_keras3
 def to_keras3(
   optimizer_or_state: Any,
   optimizer: Any = None,
-  variables: Sequence[Any] | None = None,
+  variables: Iterable[Any] | None = None,
 ) -> Any:
   """Makes an optimizer of Keras 3 that goes on from the state of an older one.
 

@@ -140,6 +140,18 @@ def _warn_of_new_state(path: Any, model: Any) -> None:
   if zipfile.is_zipfile(name):
     if any(isinstance(each, _keras2.LegacyOptimizer) for each in optimizers):
       lost.append("iterations and slots of legacy optimizers")
+    if not any(
+      isinstance(each, _keras2.BaseLossScaleOptimizer) for each in optimizers
+    ) and any(
+      getattr(layer, "compute_dtype", None) == "float16"
+      for layer in (model.submodules if optimizers else ())
+    ):
+      logging.warning(
+        "%s: the loaded optimizer scales no loss, although layers compute in "
+        "float16: the file does not say what compile made of the optimizer. "
+        "Set the policy that the model was made with before you load it.",
+        name,
+      )
     with zipfile.ZipFile(name) as file:
       config = json.loads(file.read("config.json"))
     if _is_compiled(config.get("config")):
