@@ -246,6 +246,51 @@ def test_optimizers_by_other_names(kind, tmp_path, caplog):
 
 
 @kinds
+@pytest.mark.parametrize("siblings", [False, True])
+def test_an_optimizer_of_two_models(kind, siblings, tmp_path, caplog):
+  """Models that shared an optimizer share the loaded one."""
+  optimizer = optimizer_of(kind)
+  inputs = k2.Input((4,))
+  part = k2.Model(inputs, k2.layers.Dense(4)(inputs), name="part")
+  last = k2.Model(inputs, k2.layers.Dense(1)(inputs), name="last")
+  whole = k2.Model(inputs, last(part(inputs)))
+  trained = (part, last) if siblings else (part, whole)
+  if kind == "new":
+    optimizer.build(whole.trainable_variables)
+  for model in trained:
+    model.compile(optimizer, "mse")
+  if siblings:
+    whole.compile("sgd", "mse")
+  x = np.ones((8, 4), "f")
+
+  def steps(models):
+    for model in models * 4:
+      model.train_on_batch(x, np.ones((8, *model.output_shape[1:]), "f"))
+
+  steps(trained)
+  loaded = keras.load_model(save(whole, tmp_path / "saved"))
+  parts = {layer.name: layer for layer in loaded.layers}
+  others = (parts["part"], parts["last"] if siblings else loaded)
+  assert others[0].optimizer is others[1].optimizer
+
+  def alike():
+    # A legacy optimizer's slots are in the order in which it met variables.
+    ones, others_ = (
+      sorted(state_of_optimizer(each), key=lambda v: (np.shape(v), np.sum(v)))
+      for each in (others[0].optimizer, optimizer)
+    )
+    np.testing.assert_equal(ones, others_)
+
+  alike()
+  steps(trained)
+  steps(others)
+  alike()
+  for one, other in zip(loaded.get_weights(), whole.get_weights()):
+    np.testing.assert_array_equal(one, other)
+  assert not warnings_of(caplog)
+
+
+@kinds
 def test_replicas(kind, tmp_path, caplog):
   strategy = helpers.two_replicas()
   with strategy.scope():

@@ -54,14 +54,13 @@ def restore_optimizers(
   """
   saved = _Saved(prefix)
   with _keras2.keras.utils.custom_object_scope(dict(custom_objects or {})):
-    for node, live in saved.pairs(model).items():
-      if live is not model and "optimizer" in saved.children(node):
-        _keras2.compile_as_saved(live)
+    users = _compile_parts(saved, model)
   pairs = saved.pairs(model)
   restored = []
   for node, way in saved.optimizers():
     models = [pairs[each] for each in way if _keras2.is_model(pairs.get(each))]
-    values, problem = _collect(saved, node, pairs.get(node), models[-1], pairs)
+    owner = model if users.get(node, 0) > 1 else models[-1]
+    values, problem = _collect(saved, node, pairs.get(node), owner, pairs)
     restored += values
     if problem:
       logging.warning(
@@ -71,6 +70,26 @@ def restore_optimizers(
         problem,
       )
   _keras2.keras.backend.batch_set_value(restored)
+
+
+def _compile_parts(saved: _Saved, model: Any) -> dict[int, int]:
+  """Compiles the models within a loaded model; some may share an optimizer.
+
+  Returns:
+    How many models train with an optimizer, by its node.
+  """
+  optimizers: dict[int, Any] = {}
+  users: dict[int, int] = {}
+  for node, live in saved.pairs(model).items():
+    optimizer = saved.children(node).get("optimizer")
+    if optimizer is None or not _keras2.is_model(live):
+      continue
+    if live is not model:
+      _keras2.compile_as_saved(live)
+    if _keras2.can_train(getattr(live, "optimizer", None)):
+      live.optimizer = optimizers.setdefault(optimizer, live.optimizer)
+      users[optimizer] = users.get(optimizer, 0) + 1
+  return users
 
 
 class _Saved:
