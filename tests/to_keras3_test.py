@@ -317,14 +317,18 @@ def reference(with_slots):
 
 @needs_keras_3
 @pytest.mark.parametrize(
-  ("copied", "with_slots"),
+  ("way", "copied", "with_slots"),
   [
-    *((copied, False) for copied in _COPIES),
+    *((way, copied, False) for way in _WAYS for copied in _COPIES),
     # Keras 3 copies a built optimizer without its state: only files keep it.
-    *((copied, True) for copied in _COPIES if copied not in _IN_MEMORY),
+    *(
+      (way, copied, True)
+      for way in ("fit", "function")
+      for copied in _COPIES
+      if copied not in _IN_MEMORY
+    ),
   ],
 )
-@pytest.mark.parametrize("way", _WAYS)
 def test_models(way, copied, with_slots, tmp_path):
   old, weights, state = reference(with_slots)
   assert state_of(old.optimizer) == (128.0, 2, 7)
