@@ -61,7 +61,8 @@ def values_of(variables):
 def state_of(model):
   """All that training goes on from, of a model and those within it."""
   state = values_of(model.weights)
-  for each in (model, *model.submodules):
+  # Not `submodules`: Keras of 2.12 fails there for two models in one.
+  for each in model._flatten_layers():
     optimizers = [
       value for value in vars(each).values() if _keras2.can_train(value)
     ]

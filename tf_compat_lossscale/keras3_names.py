@@ -165,12 +165,7 @@ def set_policy(policy: Any) -> None:
       "mixed precision graph rewrite has already been enabled. Both would "
       "lower precision: call disable_mixed_precision_graph_rewrite() first."
     )
-  if not tf.as_dtype(policy.compute_dtype).is_floating:
-    raise ValueError(
-      "set_policy can only be used to set the global policy to floating-point "
-      'policies, such as "float32" and "mixed_float16", but got policy: '
-      f"{policy.name}"
-    )
+  keras_scales.check_floating(policy)
   _own.set_dtype_policy(policy)
   # As Keras 2 does, so that the graph rewrite cannot be enabled meanwhile.
   tf.__internal__.train.set_using_mixed_precision_policy(mixed)

@@ -1,4 +1,4 @@
-"""Loss scales as Keras takes them: dynamic ones that double, and fixed ones."""
+"""Loss scales and policies as Keras takes them, Keras 2 and Keras 3 alike."""
 
 from __future__ import annotations
 
@@ -90,6 +90,21 @@ def find_numbers(loss_scale: Any) -> Numbers:
       "of Keras doubles and halves."
     )
   return Numbers(True, scale.initial_loss_scale, scale.increment_period)
+
+
+def check_floating(policy: Any) -> None:
+  """Checks that a dtype policy, of either Keras, computes in floating point.
+
+  Raises:
+    ValueError: The policy does not.
+  """
+  dtype = policy.compute_dtype
+  if dtype is not None and not tf.as_dtype(dtype).is_floating:
+    raise ValueError(
+      "set_policy can only be used to set the global policy to floating-point "
+      'policies, such as "float32" and "mixed_float16", but got policy: '
+      f"{policy.name}"
+    )
 
 
 def _unusable(loss_scale: Any) -> TypeError:

@@ -29,7 +29,6 @@ from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 _ITERATIONS = {"iter", "_iterations"}  # Of legacy and newer optimizers.
 _VARIABLES = "_variables"  # Where newer optimizers keep all of theirs.
-_BASE = "base_optimizer"  # What TensorFlow 1.14 to 2.2 wrapped.
 
 
 def find_checkpoint(path: Any) -> str | None:
@@ -150,7 +149,7 @@ class _Saved:
           ways[child] = [*ways[node], child]
           queue.append(child)
     # In TensorFlow 1.14 to 2.2 an optimizer was below the one that wraps it.
-    wrapped = {self.children(node).get(_BASE) for node in queue}
+    wrapped = {self.children(node).get(_skipped_steps.BASE) for node in queue}
     return [
       (node, ways[node])
       for node in queue
@@ -201,7 +200,7 @@ def _collect(
     )
   inner = getattr(live, "inner_optimizer", live)
   # Later releases have the node `base_optimizer` too, but no slots below it.
-  base = saved.children(node).get(_BASE, node)
+  base = saved.children(node).get(_skipped_steps.BASE, node)
   is_legacy = isinstance(inner, _keras2.LegacyOptimizer)
   problem = ""
   left_out: set[int] = set()

@@ -22,7 +22,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import _tf
 from tf_compat_lossscale import legacy_names
 
-_BASE = "base_optimizer"
+BASE = "base_optimizer"  # What TensorFlow 1.14 to 2.2 wrapped.
 _MARK = legacy_names.SKIPS_NOT_COUNTED
 _SCALE = "loss_scale"  # The child that every dynamic loss scale is restored as.
 
@@ -115,7 +115,7 @@ def are_uncounted(nodes: Any, children: dict[str, int]) -> bool:
   """
   if _MARK in children:
     return True
-  base = nodes[children[_BASE]] if _BASE in children else None
+  base = nodes[children[BASE]] if BASE in children else None
   return base is not None and bool(base.children or base.slot_variables)
 
 

@@ -73,7 +73,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
     optimizer = self.inner_optimizer
     if isinstance(optimizer, _keras2.LegacyOptimizer):
       old_path = _skipped_steps.RestoredAsBaseOptimizer(optimizer)
-      self._track_trackable(old_path, "base_optimizer", overwrite=True)
+      self._track_trackable(old_path, _skipped_steps.BASE, overwrite=True)
       if self.dynamic:
         self._skipped_steps = _skipped_steps.SkippedSteps(self)
 

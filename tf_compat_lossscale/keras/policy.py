@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from absl import logging
-import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import keras_scales
 from tf_compat_lossscale import loss_scale as loss_scale_lib
@@ -105,13 +104,8 @@ def set_policy(policy: Any) -> None:
   own = _keras2.keras.mixed_precision
   if policy is not None and not isinstance(policy, own.Policy):
     policy = own.Policy(policy)
-  dtype = getattr(policy, "compute_dtype", None)
-  if dtype is not None and not tf.as_dtype(dtype).is_floating:
-    raise ValueError(
-      "set_policy can only be used to set the global policy to floating-point "
-      'policies, such as "float32" and "mixed_float16", but got policy: '
-      f"{policy.name}"
-    )
+  if policy is not None:
+    keras_scales.check_floating(policy)
   own.set_global_policy(policy)
 
 
