@@ -41,7 +41,9 @@ setuptools.setup(
   license="Apache-2.0",
   license_files=["LICENSE"],
   packages=setuptools.find_packages(include=["tf_compat_lossscale*"]),
-  package_data={"tf_compat_lossscale": ["py.typed", "_site/sitecustomize.py"]},
+  package_data={
+    "tf_compat_lossscale": ["py.typed", "legacy/_site/sitecustomize.py"]
+  },
   python_requires=">=3.10",
   install_requires=["absl-py>=1.0", "tensorflow>=2.12"],
   extras_require={
@@ -54,7 +56,7 @@ setuptools.setup(
     "dev": _LINT + _PACKAGE + _PLOT + _TEST,
   },
   entry_points={
-    "console_scripts": ["tf-lossscale = tf_compat_lossscale.cli:main"],
+    "console_scripts": ["tf-lossscale = tf_compat_lossscale.cli.main:main"],
   },
   classifiers=[
     "Development Status :: 4 - Beta",

@@ -3,24 +3,14 @@
 import ast
 import re
 
+import build_files
 import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
 
 pytestmark = pytest.mark.any_release
-_PACKAGES = (
-  "tf_compat_lossscale",
-  "tf_compat_lossscale/checkpoint",
-  "tf_compat_lossscale/keras",
-  "tests",
-)
-_THIRD_PARTY = {
-  *("absl", "h5py", "hypothesis", "libcst", "numpy", "pytest", "rich"),
-  *("tensorflow", "tf_slim"),
-}
-_PACKAGE = "//tf_compat_lossscale:package"
-_ALL = "//:tf_compat_lossscale"
+_PACKAGES = [name.removesuffix("/BUILD") for name in build_files.format_all()]
 
 
 def rules(package):
@@ -48,54 +38,39 @@ def absolute(label, package):
   return label
 
 
-def target_of(name, package):
-  """The target that has what is imported by that name; None for Python's."""
-  top, *rest = name.split(".")
-  if top in _THIRD_PARTY:
-    return f"//third_party:{top}"
-  if top == "tf_compat_lossscale":
-    folder = top
-    if rest[:1] in (["checkpoint"], ["keras"]):
-      folder, rest = f"{top}/{rest[0]}", rest[1:]
-    if rest and rest[0] == "_version":
-      return _PACKAGE
-    if rest and (helpers.ROOT / folder / f"{rest[0]}.py").exists():
-      return f"//{folder}:{rest[0]}"
-    if folder != top:
-      return absolute(f"//{folder}", package)
-    return _PACKAGE if package != "tests" else _ALL
-  if top == "benchmarks":
-    return f"//benchmarks:{rest[0]}"
-  if package == "tests" and (helpers.ROOT / package / f"{top}.py").exists():
-    return f"//tests:{top}"
-  return None
+@pytest.mark.parametrize(
+  ("name", "text"), list(build_files.format_all().items())
+)
+def test_deps_are_the_imports(name, text):
+  actual = (helpers.ROOT / name).read_text("utf-8")
+  assert actual == text, "run: python tools/build_files.py"
 
 
-def libraries():
-  for package in _PACKAGES:
-    for kind, rule in rules(package):
-      if kind in ("py_library", "py_test") and "srcs" in rule:
-        yield pytest.param(package, rule, id=f"//{package}:{rule['name']}")
-
-
-@pytest.mark.parametrize(("package", "rule"), list(libraries()))
-def test_deps_are_the_imports(package, rule):
-  expected = set()
-  for source in rule["srcs"]:
-    for name in helpers.imports(helpers.ROOT / package / source, types=False):
-      expected.add(target_of(name, package))
-  if package == "tf_compat_lossscale/checkpoint":
-    expected.add(
-      f"//{package}:package" if rule["name"] != "package" else _PACKAGE
-    )
-  elif package == "tf_compat_lossscale/keras":
-    expected.add(_PACKAGE)
-  elif package == "tf_compat_lossscale":
-    expected.add("//:bazel_init" if rule["name"] == "package" else _PACKAGE)
-  expected -= {None, f"//{package}:{rule['name']}"}
-  deps = [absolute(label, package) for label in rule.get("deps", [])]
-  assert len(deps) == len(set(deps))
-  assert set(deps) == expected, sorted(set(deps) ^ expected)
+def test_what_a_module_imports(monkeypatch, tmp_path):
+  monkeypatch.setattr(build_files, "ROOT", tmp_path)
+  folder = tmp_path / "tf_compat_lossscale"
+  (folder / "wing").mkdir(parents=True)
+  (folder / "wing" / "__init__.py").touch()
+  (folder / "wing" / "other.py").touch()
+  (folder / "low.py").touch()
+  path = folder / "wing" / "module.py"
+  path.write_text(
+    "from typing import TYPE_CHECKING\n"
+    "import os, numpy as np\n"
+    "from tf_compat_lossscale import low, name\n"
+    "from tf_compat_lossscale.wing.other import function\n"
+    "if TYPE_CHECKING:\n"
+    "  import tensorflow\n"
+  )
+  label = "//tf_compat_lossscale/wing:module"
+  deps = build_files.find_deps([path], "tf_compat_lossscale/wing", label)
+  assert sorted(deps) == [
+    "//tf_compat_lossscale/wing:other",
+    "//tf_compat_lossscale/wing:package",
+    "//tf_compat_lossscale:low",
+    "//tf_compat_lossscale:package",
+    "//third_party:numpy",
+  ]
 
 
 @pytest.mark.parametrize("package", _PACKAGES)
@@ -123,7 +98,7 @@ def closure(label):
   """All that a target of the package depends on, itself included."""
   by_label = {
     f"//{package}:{rule['name']}": (package, rule)
-    for package in _PACKAGES[:3]
+    for package in _PACKAGES
     for _, rule in rules(package)
     if "name" in rule
   }

@@ -18,9 +18,9 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale import cli
-from tf_compat_lossscale.checkpoint import bundle
 from tf_compat_lossscale.checkpoint import converting
+from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
 _SAVER_GOLDENS = sorted(
@@ -446,8 +446,8 @@ def test_killed_at_any_moment(tmp_path):
 
 _KILLED_AT_LAST = """
 import os, signal, sys
-from tf_compat_lossscale import cli
-from tf_compat_lossscale.checkpoint import writing
+from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.checkpoint.files import writer as writing
 writing.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 cli.main(["convert", sys.argv[1], sys.argv[2], "--to=contrib"])
 """
@@ -488,8 +488,8 @@ def test_interrupted(tmp_path):
 _INTERRUPTIBLE = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from tf_compat_lossscale import cli
-from tf_compat_lossscale.checkpoint import writing
+from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.checkpoint.files import writer as writing
 copy = writing._copy_bytes
 def slow(*args):
   print("begun", flush=True)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_compat_lossscale.checkpoint import _crc32c
-from tf_compat_lossscale.checkpoint import _table
-from tf_compat_lossscale.checkpoint import _wire
-from tf_compat_lossscale.checkpoint import bundle
-from tf_compat_lossscale.checkpoint import object_graph
-from tf_compat_lossscale.checkpoint import writing
+from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
+from tf_compat_lossscale.checkpoint.files import object_graph
+from tf_compat_lossscale.checkpoint.files import table as _table
+from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale.checkpoint.files import writer as writing
 
 _INDEXES = sorted(
   str(path)[: -len(".index")] for path in helpers.GOLDENS.rglob("*.index")

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import _object_layouts
 from tf_compat_lossscale.checkpoint import _restoring_objects
-from tf_compat_lossscale.checkpoint import bundle
+from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint.layouts import by_object as _object_layouts
 
 tf1 = tf.compat.v1
 _INNER = {

@@ -16,8 +16,8 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import _consistency
-from tf_compat_lossscale.checkpoint.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files import consistency as _consistency
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 
 tf1 = tf.compat.v1
 _COUNT, _SIZE = 6, 3000

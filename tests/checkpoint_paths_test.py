@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint._errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 tf1 = tf.compat.v1
 _NAMES = (

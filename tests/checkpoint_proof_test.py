@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale import cli
+from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
 

@@ -11,8 +11,8 @@ from tensorflow.python.training import saver as tf_saver
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import _saver_keys
-from tf_compat_lossscale.checkpoint import bundle
 from tf_compat_lossscale.checkpoint import restoring
+from tf_compat_lossscale.checkpoint.files import bundle
 
 tf1 = tf.compat.v1
 _METAS = sorted(helpers.GOLDENS.rglob("*.meta"))

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale import cli
+from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
 _GOLDENS = sorted(
@@ -263,7 +263,7 @@ def test_it_needs_no_tensorflow():
   path = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
   code = f"""
 import sys
-from tf_compat_lossscale import cli
+from tf_compat_lossscale.cli import main as cli
 assert cli.main(["inspect", {str(path)!r}]) == 0
 assert not [name for name in sys.modules if name.startswith("tensorflow")]
 """

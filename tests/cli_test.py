@@ -9,7 +9,7 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import cli
+from tf_compat_lossscale.cli import main as cli
 
 
 def test_version(capsys):

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import _tf
 from tf_compat_lossscale import contrib
+from tf_compat_lossscale._core import tf as _tf
 
 tf1 = tf.compat.v1
 

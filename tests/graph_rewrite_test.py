@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import _tf
 from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale._core import tf as _tf
 
 tf1 = tf.compat.v1
 _ON = 1  # RewriterConfig.ON.

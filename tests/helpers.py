@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
@@ -57,25 +56,6 @@ tf.config.set_logical_device_configuration(
 def main() -> None:
   """Runs the calling test file by itself, as `py_test` does."""
   sys.exit(pytest.main([sys.argv[0], *sys.argv[1:]]))
-
-
-def imports(path: pathlib.Path, types: bool = True) -> Iterator[str]:
-  """The dotted names that a module imports, `from` ones with what they take.
-
-  Args:
-    path: The module.
-    types: Whether what is imported for the checker of types alone counts.
-  """
-  tree = ast.parse(path.read_text("utf-8"))
-  for node in ast.walk(tree):
-    guard = node.test if isinstance(node, ast.If) else None
-    if not types and getattr(guard, "id", "") == "TYPE_CHECKING":
-      node.body = []
-  for node in ast.walk(tree):
-    if isinstance(node, ast.Import):
-      yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-      yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def run_python(

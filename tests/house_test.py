@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import typing
 
+import build_files
 import helpers
 import pytest
 
@@ -20,118 +21,100 @@ from tf_compat_lossscale import graph_rewrite
 _PACKAGE = helpers.ROOT / "tf_compat_lossscale"
 _MODULES = sorted(_PACKAGE.rglob("*.py"))
 
-# A module imports only modules of lower floors.
-_FLOORS = {
-  "_version": 0,
-  "_tf": 0,
-  "_arguments": 0,
-  "_imports": 0,
-  "legacy_names": 1,
-  "which_keras": 1,
-  "gradients": 1,
-  "graph_weights": 1,
-  "loss_scale": 2,
-  "loss_scale_optimizer": 3,
-  "contrib": 4,
-  "graph_rewrite": 4,
-  "keras_scales": 3,
-  "keras3_names": 4,
-  "keras._reloading": 0,
-  "keras._keras2": 3,
-  "keras._kinds": 4,
-  "keras._skipped_steps": 4,
-  "keras._keras2_state": 5,
-  "keras._like_keras3": 4,
-  "keras.keras3_optimizer": 4,
-  "keras._slots_to_keras3": 6,
-  "keras._to_keras3": 7,
-  "keras.optimizer": 5,
-  "keras.policy": 6,
-  "keras._saved_models": 6,
-  "keras.models": 7,
-  "keras.__init__": 8,
-  "legacy_modules": 6,
-  "legacy_sources": 5,
-  "tensorflow1": 7,
-  "_rewriter": 6,
-  "source_edits": 7,
-  "launcher": 7,
-  "checkpoint._errors": 0,
-  "checkpoint._wire": 0,
-  "checkpoint._crc32c": 0,
-  "checkpoint._table": 1,
-  "checkpoint._tensorflow_reader": 1,
-  "checkpoint.object_graph": 1,
-  "checkpoint._saver_keys": 2,
-  "checkpoint.bundle": 2,
-  "checkpoint._consistency": 3,
-  "checkpoint.report": 1,
-  "checkpoint.names": 3,
-  "checkpoint.description": 3,
-  "checkpoint.writing": 3,
-  "checkpoint._graph_def": 1,
-  "checkpoint._dataflow": 2,
-  "checkpoint._meta_graph": 4,
-  "checkpoint._pairing": 3,
-  "checkpoint._keras_files": 4,
-  "checkpoint.printing": 4,
-  "checkpoint.paths": 4,
-  "checkpoint.layouts": 4,
-  "checkpoint.describing": 8,
-  "checkpoint.evidence": 5,
-  "checkpoint.side": 7,
-  "checkpoint.targets": 7,
-  "checkpoint.matching": 8,
-  "checkpoint._renaming": 8,
-  "checkpoint._template_places": 8,
-  "checkpoint._object_bridges": 6,
-  "checkpoint._object_layouts": 9,
-  "checkpoint.converting": 10,
-  "checkpoint._restoring_objects": 7,
-  "checkpoint._restoring_models": 9,
-  "checkpoint.restoring": 10,
-  "checkpoint.saver": 11,
-  "checkpoint.__init__": 12,
-  "__init__": 8,
-  "cli": 13,
-  "__main__": 14,
-  "sitecustomize": 14,
-}
-
-
-def floor_of(name):
-  """The floor of a dotted name: a module's, or that of what it is in."""
-  while name and name not in _FLOORS:
-    name = name.rpartition(".")[0]
-  # A package is its own floor only where its `__init__` is meant.
-  return _FLOORS.get(name)
+# A wing imports only wings of earlier rows.
+_WINGS = (
+  ("_version", "_lazy"),
+  ("_core",),
+  ("legacy",),
+  ("gradients",),
+  ("loss_scale",),
+  ("loss_scale_optimizer",),
+  ("contrib", "graph_rewrite"),
+  ("keras",),
+  ("checkpoint.files",),
+  ("checkpoint.layouts",),
+  ("checkpoint",),
+  ("__init__",),
+  ("cli",),
+  ("__main__",),
+)
 
 
 def name_of(path):
-  """The dotted name of a module within the package."""
-  if path.stem == "sitecustomize":
-    return path.stem
+  """Returns the dotted name of a module within the package."""
   return ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=name_of)
-def test_floors(path):
-  prefix = "tf_compat_lossscale."
-  for name in helpers.imports(path):
+def wing_of(name):
+  """Returns the row of `_WINGS` that a module belongs to."""
+  while name:
+    for row, wings in enumerate(_WINGS):
+      if name in wings:
+        return row
+    name = name.rpartition(".")[0]
+  return None
+
+
+def imported_modules(path):
+  """Yields the names within the package that a module imports."""
+  prefix = f"{tfl.__name__}."
+  for name in build_files.imported_names(path, types=True):
     if name.startswith(prefix):
-      module = name[len(prefix) :]
-      floor = floor_of(module)
-      if floor is None:  # The names that a wing itself exports.
-        wing = module.split(".")[0]
-        assert wing in ("checkpoint", "keras"), name
-        floor = _FLOORS[f"{wing}.__init__"]
-      assert floor < _FLOORS[name_of(path)], name
+      name = name.removeprefix(prefix)
+      while name and not is_module(name):
+        name = name.rpartition(".")[0]
+      yield name or "__init__"
+
+
+def is_module(name):
+  path = _PACKAGE.joinpath(*name.split("."))
+  return path.is_dir() or path.with_suffix(".py").exists()
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=name_of)
+def test_wings(path):
+  own = name_of(path)
+  for name in imported_modules(path):
+    if path.name == "__init__.py" and name.startswith(own[: -len("__init__")]):
+      continue  # What a package loads when used.
+    same = wing_of(name) == wing_of(own) is not None
+    is_inside = same and not is_sibling(own, name)
+    assert is_inside or wing_of(name) < wing_of(own), name
+
+
+def is_sibling(one, other):
+  """Returns whether two wings of one row have the modules."""
+  row = _WINGS[wing_of(one)]
+  return len(row) > 1 and one.split(".")[0] != other.split(".")[0]
+
+
+def test_no_module_imports_itself_by_way_of_others():
+  graph = {
+    name_of(path): set(imported_modules(path))
+    for path in _MODULES
+    if path.name != "__init__.py"
+  }
+  while free := [name for name, names in graph.items() if not names & {*graph}]:
+    for name in free:
+      del graph[name]
+  assert not graph
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=name_of)
+def test_underscored_modules_stay_in_their_folder(path):
+  folder = name_of(path).rpartition(".")[0]
+  for name in imported_modules(path):
+    parts = name.split(".")
+    for i, part in enumerate(parts):
+      if part.startswith("_") and not part.startswith("__"):
+        home = ".".join(parts[:i])
+        assert f"{folder}.".startswith(f"{home}." if home else ""), name
 
 
 @pytest.mark.parametrize("path", _MODULES, ids=name_of)
 def test_one_door(path):
-  for name in helpers.imports(path):
-    if path.name != "_tf.py":
+  for name in build_files.imported_names(path, types=True):
+    if "_core/tf/" not in path.as_posix():
       assert not name.startswith("tensorflow.python"), name
     assert "training.experimental.loss_scale" not in name
     assert "keras" not in name.split(".")[0]

@@ -380,7 +380,7 @@ def test_without_keras_3_there_is_keras_2():
     for name in _NAMES:
       assert getattr(found, name) is getattr(tfl.keras, name)
   with pytest.raises(ImportError, match=r"TensorFlow 2\.16 and later"):
-    importlib.import_module("tf_compat_lossscale.keras3_names")
+    importlib.import_module("tf_compat_lossscale.keras.keras3_names")
 
 
 if __name__ == "__main__":

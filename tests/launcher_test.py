@@ -12,9 +12,9 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import _imports
-from tf_compat_lossscale import launcher
-from tf_compat_lossscale import which_keras
+from tf_compat_lossscale.legacy import import_hooks as _imports
+from tf_compat_lossscale.legacy import run as launcher
+from tf_compat_lossscale.legacy import which_keras
 
 _TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
 _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import legacy_modules
-from tf_compat_lossscale import legacy_names
+from tf_compat_lossscale.legacy import install as legacy_modules
+from tf_compat_lossscale.legacy import names as legacy_names
 
 _CORE = [
   row for row in legacy_names.TABLE if row.home not in ("keras", "contrib")

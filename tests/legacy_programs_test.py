@@ -14,7 +14,7 @@ import sys
 import helpers
 import pytest
 
-from tf_compat_lossscale import cli
+from tf_compat_lossscale.cli import main as cli
 
 _LEGACY = helpers.ROOT / "tests" / "legacy"
 _EXPECTED = json.loads((_LEGACY / "expected.json").read_text("utf-8"))

@@ -5,7 +5,7 @@ import textwrap
 import helpers
 import pytest
 
-from tf_compat_lossscale import legacy_sources
+from tf_compat_lossscale.legacy import sources as legacy_sources
 
 pytestmark = pytest.mark.any_release
 

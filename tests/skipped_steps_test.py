@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function as defun
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import _tf
+from tf_compat_lossscale._core import tf as _tf
 
 tf1 = tf.compat.v1
 

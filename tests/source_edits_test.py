@@ -10,9 +10,9 @@ import textwrap
 import helpers
 import pytest
 
-import tf_compat_lossscale as tfl
-from tf_compat_lossscale import cli
-from tf_compat_lossscale import source_edits
+from tf_compat_lossscale import legacy
+from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.legacy import migrate as source_edits
 
 pytestmark = pytest.mark.any_release
 
@@ -336,9 +336,9 @@ def test_without_libcst_it_says_what_to_install(tmp_path, monkeypatch, capsys):
   path = tmp_path / "old.py"
   path.write_text(_OLD)
   monkeypatch.setitem(sys.modules, "libcst", None)
-  name = "tf_compat_lossscale._rewriter"
+  name = "tf_compat_lossscale.legacy.rewriter"
   monkeypatch.delitem(sys.modules, name, raising=False)
-  monkeypatch.delattr(tfl, "_rewriter", raising=False)
+  monkeypatch.delattr(legacy, "rewriter", raising=False)
   with pytest.raises(SystemExit) as exit_:
     cli.main(["migrate", str(path)])
   assert exit_.value.code == 2

@@ -12,10 +12,9 @@ train_op = opt.minimize(loss, global_step=global_step)
 ```
 """
 
-import importlib
-from typing import Any
 from typing import TYPE_CHECKING
 
+from tf_compat_lossscale._lazy import load_lazily
 from tf_compat_lossscale._version import __version__
 
 if TYPE_CHECKING:
@@ -25,9 +24,10 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.graph_rewrite import (
     enable_mixed_precision_graph_rewrite,
   )
-  from tf_compat_lossscale.legacy_modules import install
-  from tf_compat_lossscale.legacy_modules import installed
-  from tf_compat_lossscale.legacy_modules import uninstall
+  from tf_compat_lossscale.legacy.install import install
+  from tf_compat_lossscale.legacy.install import installed
+  from tf_compat_lossscale.legacy.install import uninstall
+  from tf_compat_lossscale.legacy.which_keras import use_keras_2
   from tf_compat_lossscale.loss_scale import DynamicLossScale
   from tf_compat_lossscale.loss_scale import FixedLossScale
   from tf_compat_lossscale.loss_scale import get
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.loss_scale_optimizer import (
     MixedPrecisionLossScaleOptimizer,
   )
-  from tf_compat_lossscale.which_keras import use_keras_2
 
 __all__ = [
   "DynamicLossScale",
@@ -52,33 +51,27 @@ __all__ = [
   "use_keras_2",
 ]
 
-# Public names by module. They are loaded when first used, so that the command
-# line starts without TensorFlow.
-_NAMES: dict[str, tuple[str, ...]] = {
-  "checkpoint": (),
-  "contrib": (),
-  "gradients": (),
-  "keras": (),
-  "graph_rewrite": (
-    "disable_mixed_precision_graph_rewrite",
-    "enable_mixed_precision_graph_rewrite",
-  ),
-  "legacy_modules": ("install", "installed", "uninstall"),
-  "loss_scale": ("DynamicLossScale", "FixedLossScale", "LossScale", "get"),
-  "loss_scale_optimizer": ("MixedPrecisionLossScaleOptimizer",),
-  "which_keras": ("use_keras_2",),
-}
-
-
-def __getattr__(name: str) -> Any:
-  for module_name, names in _NAMES.items():
-    if name == module_name or name in names:
-      module = importlib.import_module(f"{__name__}.{module_name}")
-      value = module if name == module_name else getattr(module, name)
-      globals()[name] = value
-      return value
-  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-  return sorted({*globals(), *__all__, *_NAMES})
+# The command line starts without TensorFlow, so names are loaded when used.
+__getattr__, __dir__ = load_lazily(
+  __name__,
+  {
+    "DynamicLossScale": "loss_scale",
+    "FixedLossScale": "loss_scale",
+    "LossScale": "loss_scale",
+    "MixedPrecisionLossScaleOptimizer": "loss_scale_optimizer",
+    "checkpoint": None,
+    "contrib": None,
+    "disable_mixed_precision_graph_rewrite": "graph_rewrite",
+    "enable_mixed_precision_graph_rewrite": "graph_rewrite",
+    "get": "loss_scale",
+    "gradients": None,
+    "graph_rewrite": None,
+    "install": "legacy.install",
+    "installed": "legacy.install",
+    "keras": None,
+    "loss_scale": None,
+    "loss_scale_optimizer": None,
+    "uninstall": "legacy.install",
+    "use_keras_2": "legacy.which_keras",
+  },
+)

@@ -2,6 +2,6 @@
 
 import sys
 
-from tf_compat_lossscale import cli
+from tf_compat_lossscale.cli import main as cli
 
 sys.exit(cli.main())

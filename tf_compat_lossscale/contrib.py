@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _arguments
-from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
-from tf_compat_lossscale import graph_weights
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import arguments as _arguments
+from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import tf as _tf
 
 __all__ = [
   "ExponentialUpdateLossScaleManager",

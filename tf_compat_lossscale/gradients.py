@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
+from tf_compat_lossscale._core import tf as _tf
 
 # In elements. Up to so many, joining a tensor with others costs less than an op
 # for it alone; and up to so many, the exact check costs less than a sum and a

@@ -8,9 +8,9 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import tf as _tf
 
 _OPTION = "auto_mixed_precision"
 _Wrapper = Callable[[Any, Any], Any]

@@ -12,10 +12,10 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _arguments
-from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
-from tf_compat_lossscale import graph_weights
+from tf_compat_lossscale._core import arguments as _arguments
+from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import tf as _tf
 
 _FLOAT32_OVERFLOWS = float(2**128 - 2**103)  # Rounded, it is infinity.
 

@@ -13,9 +13,9 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import tf as _tf
 
 _REMOVING = threading.Lock()  # Held to remove ops from TRAIN_OP.
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from tf_compat_lossscale import cli
+from tf_compat_lossscale.cli import main as cli
 
 if __name__ == "__main__":
   sys.exit(cli.main())

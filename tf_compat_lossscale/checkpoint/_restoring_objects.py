@@ -12,22 +12,24 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
-from tf_compat_lossscale import graph_weights
-from tf_compat_lossscale.checkpoint import _errors
-from tf_compat_lossscale.checkpoint import _object_bridges
-from tf_compat_lossscale.checkpoint import evidence
-from tf_compat_lossscale.checkpoint import layouts
+from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import tf as _tf
 from tf_compat_lossscale.checkpoint import report as reports
-from tf_compat_lossscale.checkpoint import writing
-from tf_compat_lossscale.checkpoint._object_bridges import Bridge
-from tf_compat_lossscale.checkpoint._object_bridges import Found
-from tf_compat_lossscale.checkpoint.bundle import Bundle
-from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.bundle import Tensor
-from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files import errors as _errors
+from tf_compat_lossscale.checkpoint.files import writer as writing
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.writer import Literal
+from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
+from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import (
+  object_bridges as _object_bridges,
+)
+from tf_compat_lossscale.checkpoint.layouts.object_bridges import Bridge
+from tf_compat_lossscale.checkpoint.layouts.object_bridges import Found
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.writing import Literal
 
 _KEPT = "it is not in the checkpoint, and eagerly its first value is not known"
 _STRANGE = "the variable that it belongs to is not among the objects"

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
-from tf_compat_lossscale.checkpoint import _graph_def
+from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 
 _ASSIGNS = {"Assign", "AssignVariableOp"}
 # What restores groups ops by, and what may lie between reading and assigning.

@@ -9,19 +9,19 @@ import dataclasses
 import os
 import threading
 
-from tf_compat_lossscale import _arguments
-from tf_compat_lossscale.checkpoint import _object_layouts
-from tf_compat_lossscale.checkpoint import _renaming
+from tf_compat_lossscale._core import arguments as _arguments
 from tf_compat_lossscale.checkpoint import description as kinds
-from tf_compat_lossscale.checkpoint import evidence
-from tf_compat_lossscale.checkpoint import layouts
-from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint import writing
-from tf_compat_lossscale.checkpoint._errors import CheckpointError
-from tf_compat_lossscale.checkpoint.bundle import Bundle
-from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.side import Side
+from tf_compat_lossscale.checkpoint.files import writer as writing
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
+from tf_compat_lossscale.checkpoint.layouts import by_name as _renaming
+from tf_compat_lossscale.checkpoint.layouts import by_object as _object_layouts
+from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts.side import Side
 
 LAYOUTS = ("saver", "saver-v2", "contrib", "object", "keras2", "fp32")
 _INITIAL = 2.0**15  # What DynamicLossScale starts from by default.

@@ -8,19 +8,19 @@ import os
 import re
 from typing import Any
 
-from tf_compat_lossscale.checkpoint import _keras_files
-from tf_compat_lossscale.checkpoint import _meta_graph
 from tf_compat_lossscale.checkpoint import description as kinds
-from tf_compat_lossscale.checkpoint import evidence
-from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint.bundle import Bundle
-from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
-from tf_compat_lossscale.checkpoint.object_graph import Node
-from tf_compat_lossscale.checkpoint.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.side import Side
+from tf_compat_lossscale.checkpoint.files import keras_files as _keras_files
+from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.object_graph import Node
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts.side import Side
 
 # Slots of an optimizer in an object graph -> what it is.
 _BY_SLOTS: dict[frozenset[str], str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from tf_compat_lossscale.checkpoint.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.bundle import Tensor
 
 SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
 KERAS_H5, KERAS_ZIP = "keras_h5", "keras"

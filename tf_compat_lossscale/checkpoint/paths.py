@@ -6,9 +6,9 @@ import os
 import re
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint import _table
 from tf_compat_lossscale.checkpoint import description as kinds
-from tf_compat_lossscale.checkpoint._errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files import table as _table
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 _PARTS = re.compile(r"(.+)\.(?:index|meta|data-\d{5}-of-\d{5})")
 # Protobuf's text format, in bytes: escapes spell bytes, not characters.

@@ -11,9 +11,9 @@ import math
 import sys
 from typing import Any
 
-from tf_compat_lossscale.checkpoint.bundle import Tensor
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
+from tf_compat_lossscale.checkpoint.files.bundle import Tensor
 
 _KINDS = {
   "saver": "variables by name (tf.compat.v1.train.Saver)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tf_compat_lossscale.checkpoint import _errors
+from tf_compat_lossscale.checkpoint.files import errors as _errors
 
 # Why a variable does not have its value from the checkpoint.
 NO_SCALE = "the checkpoint has no loss scale for it"

@@ -11,27 +11,29 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale.checkpoint import _consistency
-from tf_compat_lossscale.checkpoint import _object_layouts
 from tf_compat_lossscale.checkpoint import _restoring_models
 from tf_compat_lossscale.checkpoint import _restoring_objects
-from tf_compat_lossscale.checkpoint import _tensorflow_reader
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import description as kinds
-from tf_compat_lossscale.checkpoint import evidence
-from tf_compat_lossscale.checkpoint import layouts
-from tf_compat_lossscale.checkpoint import matching
-from tf_compat_lossscale.checkpoint import names
 from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint import side
-from tf_compat_lossscale.checkpoint._errors import CheckpointError
-from tf_compat_lossscale.checkpoint.bundle import Bundle
-from tf_compat_lossscale.checkpoint.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files import consistency as _consistency
+from tf_compat_lossscale.checkpoint.files import (
+  tensorflow_reader as _tensorflow_reader,
+)
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.writer import Literal
+from tf_compat_lossscale.checkpoint.files.writer import Source
+from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
+from tf_compat_lossscale.checkpoint.layouts import by_object as _object_layouts
+from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import matching
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import side
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import part_of
 from tf_compat_lossscale.checkpoint.targets import Targets
-from tf_compat_lossscale.checkpoint.writing import Literal
-from tf_compat_lossscale.checkpoint.writing import Source
 
 WHAT = ("all", "weights", "all_but_optimizer")
 _NOT_ASKED = "it is not among the variables to restore"

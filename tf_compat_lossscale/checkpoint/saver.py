@@ -9,12 +9,12 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale.checkpoint import _consistency
 from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import restoring
-from tf_compat_lossscale.checkpoint._errors import CheckpointError
-from tf_compat_lossscale.checkpoint.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files import consistency as _consistency
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import Targets
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
-from tf_compat_lossscale.checkpoint import evidence as evidence_lib
-from tf_compat_lossscale.checkpoint.bundle import Tensor
+from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.layouts import evidence as evidence_lib
 
 
 class Targets:

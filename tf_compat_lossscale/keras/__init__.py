@@ -3,13 +3,18 @@
 For Keras 2: `tf.keras` up to TensorFlow 2.15, and the package tf_keras.
 """
 
-from tf_compat_lossscale.keras._to_keras3 import to_keras3
-from tf_compat_lossscale.keras.models import load_model
-from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
-from tf_compat_lossscale.keras.policy import get_layer_policy
-from tf_compat_lossscale.keras.policy import global_policy
-from tf_compat_lossscale.keras.policy import Policy
-from tf_compat_lossscale.keras.policy import set_policy
+from typing import TYPE_CHECKING
+
+from tf_compat_lossscale._lazy import load_lazily
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.keras._to_keras3 import to_keras3
+  from tf_compat_lossscale.keras.models import load_model
+  from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
+  from tf_compat_lossscale.keras.policy import get_layer_policy
+  from tf_compat_lossscale.keras.policy import global_policy
+  from tf_compat_lossscale.keras.policy import Policy
+  from tf_compat_lossscale.keras.policy import set_policy
 
 __all__ = [
   "LossScaleOptimizer",
@@ -20,3 +25,17 @@ __all__ = [
   "set_policy",
   "to_keras3",
 ]
+
+# Names that serve Keras 3 are here, too, and must not load Keras 2.
+__getattr__, __dir__ = load_lazily(
+  __name__,
+  {
+    "LossScaleOptimizer": "optimizer",
+    "Policy": "policy",
+    "get_layer_policy": "policy",
+    "global_policy": "policy",
+    "load_model": "models",
+    "set_policy": "policy",
+    "to_keras3": "_to_keras3",
+  },
+)

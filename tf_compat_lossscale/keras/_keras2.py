@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import which_keras
+from tf_compat_lossscale.legacy import which_keras
 
 
 def _find() -> Any:

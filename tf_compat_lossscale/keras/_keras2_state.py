@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _arguments
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import arguments as _arguments
 from tf_compat_lossscale.keras import _keras2
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale import _tf
-from tf_compat_lossscale import legacy_names
+from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale.legacy import names as legacy_names
 
 BASE = "base_optimizer"  # What TensorFlow 1.14 to 2.2 wrapped.
 _MARK = legacy_names.SKIPS_NOT_COUNTED

@@ -6,12 +6,12 @@ import inspect
 from typing import Any
 
 from tf_compat_lossscale import graph_rewrite
-from tf_compat_lossscale import keras_scales
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
 from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras import _skipped_steps
+from tf_compat_lossscale.keras import scales as keras_scales
 
 
 @_reloading.keep

@@ -11,10 +11,10 @@ from typing import Any
 
 from absl import logging
 
-from tf_compat_lossscale import keras_scales
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _reloading
+from tf_compat_lossscale.keras import scales as keras_scales
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 

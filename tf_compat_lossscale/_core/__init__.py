@@ -1,0 +1,1 @@
+"""Argument checks, weights of graphs, and the door to private TensorFlow."""

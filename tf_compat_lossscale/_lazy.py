@@ -1,0 +1,36 @@
+"""Loads a package's public names when a program first uses them."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import importlib
+import sys
+from typing import Any
+
+
+def load_lazily(
+  package: str, modules: Mapping[str, str | None]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+  """Returns the functions `__getattr__` and `__dir__` for a package.
+
+  A loaded name becomes an attribute of the package, so that Python asks
+  `__getattr__` for it once.
+
+  Args:
+    package: The package's dotted name.
+    modules: For each public name, the module (relative to the package) that
+      defines the name, or None if the name is itself a module.
+  """
+
+  def load(name: str) -> Any:
+    if name not in modules:
+      raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    home = modules[name]
+    module = importlib.import_module(f"{package}.{home or name}")
+    value = module if home is None else getattr(module, name)
+    setattr(sys.modules[package], name, value)
+    return value
+
+  def list_names() -> list[str]:
+    return sorted({*vars(sys.modules[package]), *modules})
+
+  return load, list_names

@@ -1,0 +1,1 @@
+"""The bytes of checkpoints, without TensorFlow: readers and a writer."""

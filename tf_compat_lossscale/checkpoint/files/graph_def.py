@@ -1,0 +1,75 @@
+"""The ops of an encoded GraphDef (node_def.proto, attr_value.proto)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tf_compat_lossscale.checkpoint.files import wire as _wire
+
+REFERENCES = {"Variable", "VariableV2"}  # TensorFlow 1's variables.
+VARIABLES = {"VarHandleOp", *REFERENCES}
+
+
+class NodeDef(NamedTuple):
+  """An op of a graph or of a function.
+
+  Attributes:
+    name: Its name.
+    op: Its type.
+    inputs: Its inputs' names, control inputs left out.
+    attributes: The encoded attributes.
+  """
+
+  name: str
+  op: str
+  inputs: tuple[str, ...]
+  attributes: tuple[memoryview, ...]
+
+
+def parse_node(data: memoryview) -> NodeDef:
+  """Parses an encoded NodeDef."""
+  name = op = ""
+  inputs, attributes = [], []
+  for tag, value in _wire.fields(data):
+    if tag == 3:
+      text = _wire.text(value)
+      if not text.startswith("^"):
+        inputs.append(text)
+    elif tag == 5:
+      attributes.append(_wire.part(value))
+    elif tag == 1:
+      name = _wire.text(value)
+    elif tag == 2:
+      op = _wire.text(value)
+  return NodeDef(name, op, tuple(inputs), tuple(attributes))
+
+
+def attribute(node: NodeDef, name: str) -> dict[int, int | memoryview]:
+  """The fields of an op's attribute (an AttrValue); none if there is none."""
+  for data in node.attributes:
+    entry = dict(_wire.fields(data))
+    if _wire.text(entry[1]) == name:
+      return dict(_wire.fields(_wire.part(entry[2])))
+  return {}
+
+
+def functions(node: NodeDef) -> dict[str, list[str]]:
+  """Returns the names of the functions in an op's attributes."""
+  found: dict[str, list[str]] = {}
+  for data in node.attributes:
+    entry = dict(_wire.fields(data))
+    key = _wire.text(entry[1])
+    for tag, value in _wire.fields(_wire.part(entry[2])):
+      if tag == 10:
+        found[key] = [_function_name(value)]
+      elif tag == 1 and key == "branches":
+        found[key] = [
+          _function_name(function)
+          for inner, function in _wire.fields(_wire.part(value))
+          if inner == 9
+        ]
+  return found
+
+
+def _function_name(value: int | memoryview) -> str:
+  return _wire.text(dict(_wire.fields(_wire.part(value)))[1])

@@ -1,0 +1,222 @@
+"""The graph of objects that an object-based checkpoint holds.
+
+`TrackableObjectGraph` (trackable_object_graph.proto): nodes with named
+children, with attributes, which are the tensors, and optimizers' slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import dataclasses
+from typing import NamedTuple
+
+from tf_compat_lossscale.checkpoint.files import wire as _wire
+
+_CHILDREN, _ATTRIBUTES, _SLOTS = 1, 2, 3
+
+
+@dataclasses.dataclass
+class Attribute:
+  """A tensor of an object.
+
+  Attributes:
+    name: Its name in the object, VARIABLE_VALUE for that of a variable.
+    full_name: The variable's own name, as a Saver would have it.
+    key: Its name in the checkpoint.
+    other: The encoded fields that are of no concern here.
+  """
+
+  name: str = ""
+  full_name: str = ""
+  key: str = ""
+  other: bytes = b""
+
+
+class Slot(NamedTuple):
+  """An optimizer's variable for a variable; numbers of nodes."""
+
+  variable: int
+  name: str
+  slot: int
+
+
+@dataclasses.dataclass
+class Node:
+  """An object.
+
+  Attributes:
+    children: Name -> number of node.
+    attributes: Its tensors.
+    slots: Those that it has as an optimizer.
+    other: The encoded fields that are of no concern here.
+  """
+
+  children: dict[str, int] = dataclasses.field(default_factory=dict)
+  attributes: list[Attribute] = dataclasses.field(default_factory=list)
+  slots: list[Slot] = dataclasses.field(default_factory=list)
+  other: bytes = b""
+
+
+class ObjectGraph:
+  """Objects by number; the first one is the root.
+
+  Attributes:
+    nodes: The objects.
+  """
+
+  def __init__(self, data: bytes) -> None:
+    """Parses an encoded graph.
+
+    Args:
+      data: The message's bytes.
+
+    Raises:
+      ValueError: They are no such message.
+    """
+    self.nodes = [
+      _parse_node(_wire.part(value))
+      for tag, value in _wire.fields(data)
+      if tag == 1
+    ]
+    count = len(self.nodes)
+    for node in self.nodes:
+      numbers = [*node.children.values()]
+      for slot in node.slots:
+        numbers += [slot.variable, slot.slot]
+      if not all(number < count for number in numbers):
+        raise ValueError(
+          "the object graph refers to an object that is not there"
+        )
+    if not self.nodes:
+      raise ValueError("the object graph is empty")
+
+  def encode(self) -> bytes:
+    """Returns the message's bytes."""
+    return b"".join(_wire.field(1, _encode_node(n)) for n in self.nodes)
+
+  def paths(self) -> dict[int, str]:
+    """The shortest path from the root to each node but those of slots."""
+    paths = {0: ""}
+    queue = [0]
+    for number in queue:
+      for name, child in self.nodes[number].children.items():
+        if child not in paths:
+          prefix = paths[number]
+          paths[child] = f"{prefix}/{name}" if prefix else name
+          queue.append(child)
+    return paths
+
+  def attributes(self) -> Iterator[tuple[Node, Attribute]]:
+    """Yields every tensor, with the object that has it."""
+    for node in self.nodes:
+      for attribute in node.attributes:
+        yield node, attribute
+
+  def value(self, number: int) -> Attribute | None:
+    """The tensor of a variable's node; None if it is no variable."""
+    for attribute in self.nodes[number].attributes:
+      if attribute.name == "VARIABLE_VALUE":
+        return attribute
+    return None
+
+  def replace_children(self, change: Callable[[int], int]) -> None:
+    """Has every child that is node n be node `change(n)` instead."""
+    for node in self.nodes:
+      for name, child in node.children.items():
+        node.children[name] = change(child)
+
+  def prune(self) -> None:
+    """Drops what cannot be reached from the root, and numbers anew."""
+    kept = set(self.paths())
+    while True:
+      slots = {
+        slot.slot
+        for number in kept
+        for slot in self.nodes[number].slots
+        if slot.variable in kept
+      }
+      if slots <= kept:
+        break
+      kept |= slots
+    order = sorted(kept)
+    new = {old: number for number, old in enumerate(order)}
+    self.nodes = [self.nodes[old] for old in order]
+    for node in self.nodes:
+      node.children = {
+        name: new[child] for name, child in node.children.items()
+      }
+      node.slots = [
+        Slot(new[slot.variable], slot.name, new[slot.slot])
+        for slot in node.slots
+        if slot.variable in new
+      ]
+
+
+def _parse_node(data: memoryview) -> Node:
+  node = Node()
+  for tag, value in _wire.fields(data):
+    if tag == _CHILDREN:
+      number, name = _numbers_and_name(_wire.part(value), name_tag=2)
+      node.children[name] = number.get(1, 0)
+    elif tag == _ATTRIBUTES:
+      node.attributes.append(_parse_attribute(_wire.part(value)))
+    elif tag == _SLOTS:
+      number, name = _numbers_and_name(_wire.part(value), name_tag=2)
+      node.slots.append(Slot(number.get(1, 0), name, number.get(3, 0)))
+    else:
+      node.other += _encode(tag, value)
+  return node
+
+
+def _parse_attribute(data: memoryview) -> Attribute:
+  attribute = Attribute()
+  names = {1: "name", 2: "full_name", 3: "key"}
+  for tag, value in _wire.fields(data):
+    if tag in names:
+      setattr(attribute, names[tag], _wire.text(value))
+    else:
+      attribute.other += _encode(tag, value)
+  return attribute
+
+
+def _numbers_and_name(
+  data: memoryview, name_tag: int
+) -> tuple[dict[int, int], str]:
+  numbers: dict[int, int] = {}
+  name = ""
+  for tag, value in _wire.fields(data):
+    if tag == name_tag:
+      name = _wire.text(value)
+    else:
+      numbers[tag] = _wire.number(value)
+  return numbers, name
+
+
+def _encode(tag: int, value: int | memoryview) -> bytes:
+  return _wire.field(tag, value if isinstance(value, int) else bytes(value))
+
+
+def _encode_node(node: Node) -> bytes:
+  parts = [
+    _wire.field(_CHILDREN, _number(1, number) + _wire.field(2, name))
+    for name, number in node.children.items()
+  ]
+  for a in node.attributes:
+    texts = ((1, a.name), (2, a.full_name), (3, a.key))
+    encoded = b"".join(_wire.field(tag, text) for tag, text in texts if text)
+    parts.append(_wire.field(_ATTRIBUTES, encoded + a.other))
+  for slot in node.slots:
+    parts.append(
+      _wire.field(
+        _SLOTS,
+        _number(1, slot.variable)
+        + _wire.field(2, slot.name)
+        + _number(3, slot.slot),
+      )
+    )
+  return b"".join(parts) + node.other
+
+
+def _number(tag: int, value: int) -> bytes:
+  return _wire.field(tag, value) if value else b""

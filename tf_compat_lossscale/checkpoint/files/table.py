@@ -1,0 +1,143 @@
+"""Sorted string tables, what the index of a checkpoint is.
+
+The format is that of LevelDB (github.com/google/leveldb, doc/table_format.md):
+blocks of entries whose keys share prefixes, each block with a checksum, an
+index of the blocks and a footer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+
+from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
+from tf_compat_lossscale.checkpoint.files import wire as _wire
+
+_MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
+_FOOTER = 48
+_TRAILER = 5  # A block's kind of compression and its checksum.
+_RESTARTS = 16  # Every so many entries a key is written whole.
+_BLOCK = 1 << 18  # Bytes after which a new block is begun, as TensorFlow does.
+
+
+def is_table(data: bytes) -> bool:
+  """Whether these could be the bytes of a table."""
+  return len(data) >= _FOOTER and data.endswith(_MAGIC)
+
+
+def read(data: bytes) -> dict[bytes, bytes]:
+  """Reads a whole table.
+
+  Args:
+    data: The bytes of the file.
+
+  Returns:
+    Key -> value, in the order of keys.
+
+  Raises:
+    ValueError: They are no table, or a checksum is wrong.
+  """
+  if not is_table(data):
+    raise ValueError("it does not end as a table does")
+  footer = data[-_FOOTER:]
+  at = 0
+  for _ in range(2):  # Past the handle of the unused meta index.
+    _, at = _wire.read_varint(footer, at)
+  handle = _handle(footer[at:])
+  items: dict[bytes, bytes] = {}
+  for _, value in _entries(_block(data, handle)):
+    items.update(_entries(_block(data, _handle(value))))
+  return items
+
+
+def write(items: Iterable[tuple[bytes, bytes]]) -> bytes:
+  """Writes a table.
+
+  Args:
+    items: Keys and values, in the order of keys.
+
+  Returns:
+    The bytes of the file.
+  """
+  out = bytearray()
+  index = []
+  entries: list[tuple[bytes, bytes]] = []
+  size = 0
+  for item in items:
+    entries.append(item)
+    size += len(item[0]) + len(item[1])
+    if size >= _BLOCK:
+      index.append((entries[-1][0], _append(out, entries)))
+      entries, size = [], 0
+  if entries:
+    index.append((entries[-1][0], _append(out, entries)))
+  handles = _append(out, []) + _append(out, index)
+  return bytes(out + handles.ljust(_FOOTER - len(_MAGIC), b"\0") + _MAGIC)
+
+
+def _handle(data: bytes) -> tuple[int, int]:
+  offset, at = _wire.read_varint(data, 0)
+  size, _ = _wire.read_varint(data, at)
+  return offset, size
+
+
+def _block(data: bytes, handle: tuple[int, int]) -> bytes:
+  offset, size = handle
+  end = offset + size
+  if end + _TRAILER > len(data):
+    raise ValueError("a block is cut off")
+  stored = int.from_bytes(data[end + 1 : end + _TRAILER], "little")
+  checksum = _crc32c.crc32c(memoryview(data)[offset : end + 1])
+  if _crc32c.mask(checksum) != stored:
+    raise ValueError("a block of it fails its checksum")
+  if data[end]:
+    raise ValueError(
+      "it is compressed, as TensorFlow 1.1 wrote it: restore and save it with "
+      "tf.compat.v1.train.Saver"
+    )
+  return data[offset:end]
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+  if len(block) < 4:
+    raise ValueError("a block is too short")
+  restarts = int.from_bytes(block[-4:], "little")
+  end = len(block) - 4 - 4 * restarts
+  at, key = 0, b""
+  while at < end:
+    shared, at = _wire.read_varint(block, at)
+    rest, at = _wire.read_varint(block, at)
+    size, at = _wire.read_varint(block, at)
+    if shared > len(key) or at + rest + size > end:
+      raise ValueError("an entry is cut off")
+    key = key[:shared] + block[at : at + rest]
+    at += rest
+    yield key, block[at : at + size]
+    at += size
+  if at != end:
+    raise ValueError("an entry is cut off")
+
+
+def _append(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
+  """Appends a block; returns its handle."""
+  block = bytearray()
+  restarts = []
+  last = b""
+  for i, (key, value) in enumerate(entries):
+    shared = 0
+    if i % _RESTARTS == 0:
+      restarts.append(len(block))
+    else:
+      while shared < min(len(key), len(last)) and key[shared] == last[shared]:
+        shared += 1
+    lengths = (shared, len(key) - shared, len(value))
+    block += b"".join(map(_wire.varint, lengths)) + key[shared:] + value
+    last = key
+  for restart in restarts or [0]:
+    block += restart.to_bytes(4, "little")
+  block += max(1, len(restarts)).to_bytes(4, "little")
+  handle = _wire.varint(len(out)) + _wire.varint(len(block))
+  block.append(0)  # Not compressed.
+  out += block
+  out += _crc32c.mask(_crc32c.crc32c(bytes(block))).to_bytes(4, "little")
+  return handle

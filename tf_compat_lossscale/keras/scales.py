@@ -1,0 +1,115 @@
+"""Loss scales and policies as Keras takes them, Keras 2 and Keras 3 alike."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale.legacy import names as legacy_names
+
+_TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
+
+
+class Numbers(NamedTuple):
+  """The arguments of Keras's own classes that make up a loss scale.
+
+  Attributes:
+    dynamic: Whether the loss scale changes.
+    initial_scale: Its first value; its only value if it is fixed.
+    growth_steps: How many finite steps make it double; None if it is fixed.
+  """
+
+  dynamic: bool
+  initial_scale: float
+  growth_steps: int | None
+
+
+def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
+  """Returns the loss scale that an argument stands for.
+
+  Args:
+    value: What `loss_scale.get` takes, or a loss scale of TensorFlow's own.
+
+  Returns:
+    A loss scale of this package, or None for None.
+
+  Raises:
+    TypeError: `value` is a LossScale of a class that is based on TensorFlow's.
+    ValueError: `value` is no loss scale.
+  """
+  if any(base.__module__ == _TENSORFLOWS for base in type(value).__mro__):
+    cls = getattr(loss_scale_lib, type(value).__name__, None)
+    if cls is None or type(value).__module__ != _TENSORFLOWS:
+      raise _unusable(value)
+    return cls.from_config(value.get_config())
+  return loss_scale_lib.get(value)
+
+
+def find_numbers(loss_scale: Any) -> Numbers:
+  """Returns the numbers of a loss scale that Keras can have.
+
+  The messages begin as those of TensorFlow 2.4 to 2.8 did.
+
+  Args:
+    loss_scale: What `find_loss_scale` takes.
+
+  Returns:
+    The numbers.
+
+  Raises:
+    TypeError: `loss_scale` is a LossScale of another class than
+      FixedLossScale and DynamicLossScale.
+    ValueError: `loss_scale` is None or no loss scale, or its multiplier is not
+      2.
+  """
+  is_made_here = isinstance(loss_scale, (str, dict))
+  try:
+    # A loss scale made here must leave no variables in the program's graph.
+    with tf.Graph().as_default() if is_made_here else contextlib.nullcontext():
+      scale = find_loss_scale(loss_scale)
+  except ValueError as error:
+    raise ValueError(f"Invalid value passed to loss_scale. {error}") from error
+  if scale is None:
+    raise ValueError(
+      "loss_scale cannot be None: it must be 'dynamic', a number, a "
+      "FixedLossScale or a DynamicLossScale. To have none, use the optimizer "
+      "as it is."
+    )
+  if isinstance(scale, loss_scale_lib.FixedLossScale):
+    return Numbers(False, scale.get_config()["loss_scale_value"], None)
+  if not isinstance(scale, loss_scale_lib.DynamicLossScale):
+    raise _unusable(scale)
+  if scale.multiplier != 2:
+    raise ValueError(
+      'When passing a DynamicLossScale to "loss_scale", '
+      f"DynamicLossScale.multiplier must be 2. Got: {scale!r}. The loss scale "
+      "of Keras doubles and halves."
+    )
+  return Numbers(True, scale.initial_loss_scale, scale.increment_period)
+
+
+def check_floating(policy: Any) -> None:
+  """Checks that a dtype policy, of either Keras, computes in floating point.
+
+  Raises:
+    ValueError: The policy does not.
+  """
+  dtype = policy.compute_dtype
+  if dtype is not None and not tf.as_dtype(dtype).is_floating:
+    raise ValueError(
+      "set_policy can only be used to set the global policy to floating-point "
+      'policies, such as "float32" and "mixed_float16", but got policy: '
+      f"{policy.name}"
+    )
+
+
+def _unusable(loss_scale: Any) -> TypeError:
+  return TypeError(
+    "Passing a LossScale that is not a FixedLossScale or a DynamicLossScale is "
+    f"no longer supported. Got: {loss_scale!r}. Optimizers of Keras take one "
+    "of these two."
+  )

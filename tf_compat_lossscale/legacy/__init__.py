@@ -1,0 +1,1 @@
+"""Old programs: the names that they use, put back, read, run and rewritten."""

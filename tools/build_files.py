@@ -1,0 +1,226 @@
+"""Writes the BUILD files of the package and the `deps` of those of the tests.
+
+  python tools/build_files.py
+
+A BUILD file of the package is made anew: a library for each module, which
+depends on what the module imports. In tests/BUILD only the lists `deps` change:
+add a rule for a new test by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).absolute().parent.parent
+_PACKAGE = "tf_compat_lossscale"
+_THIRD_PARTY = {
+  *("absl", "h5py", "hypothesis", "libcst", "numpy", "pytest", "rich"),
+  *("tensorflow", "tf_slim"),
+}
+_HEADER = '''"""The modules. tools/build_files.py writes this file."""
+
+load("@rules_python//python:defs.bzl", "py_library")
+
+package(default_visibility = ["//:__subpackages__"])
+
+licenses(["notice"])
+'''
+# Files that a module reads when it runs.
+_DATA = {
+  "tf_compat_lossscale/__init__.py": ["py.typed"],
+  "tf_compat_lossscale/legacy/run.py": [":sitecustomize"],
+}
+# The package's own `__init__` needs these, so they are in the same target.
+_IN_PACKAGE = ("_lazy", "_version")
+
+
+def _is_package(folder: pathlib.Path) -> bool:
+  return (folder / "__init__.py").exists()
+
+
+def imported_names(path: pathlib.Path, types: bool = False) -> Iterator[str]:
+  """Yields the dotted names that a module imports.
+
+  Args:
+    path: The module.
+    types: Whether imports under `if TYPE_CHECKING` count.
+  """
+  tree = ast.parse(path.read_text("utf-8"))
+  for node in ast.walk(tree):
+    guard = node.test if isinstance(node, ast.If) else None
+    if not types and getattr(guard, "id", "") == "TYPE_CHECKING":
+      node.body = []
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def find_target(name: str, folder: str) -> str | None:
+  """Returns the label of the target that has a dotted name.
+
+  Args:
+    name: The name, as a module in `folder` imports it.
+    folder: The folder of that module, relative to the root.
+
+  Returns:
+    The label, or None for a name of Python's own library.
+  """
+  top, *rest = name.split(".")
+  if top in _THIRD_PARTY:
+    return f"//third_party:{top}"
+  if top == "benchmarks":
+    return f"//benchmarks:{rest[0]}"
+  if top != _PACKAGE:
+    is_here = not folder.startswith(_PACKAGE)
+    for place in (folder, "tools") if is_here else ():
+      if (ROOT / place / f"{top}.py").exists():
+        return f"//{place}:{top}" if place != "tools" else f"//:{top}"
+    return None
+  place = top
+  while rest:
+    leaf = rest.pop(0)
+    if (ROOT / place / leaf).is_dir():
+      place = f"{place}/{leaf}"
+    elif place == top and leaf in _IN_PACKAGE:
+      break
+    elif (ROOT / place / f"{leaf}.py").exists():
+      return f"//{place}:{leaf}"
+    else:
+      break
+  if place == top:
+    is_inside = folder.startswith(_PACKAGE)
+    return f"//{top}:package" if is_inside else f"//:{top}"
+  if lazy_targets(place):
+    return f"//{place}:{place.rpartition('/')[2]}"
+  return f"//{place}:package"
+
+
+def lazy_targets(folder: str) -> list[str]:
+  """Returns the targets of the names that a package loads when used."""
+  path = ROOT / folder / "__init__.py"
+  everything = set(imported_names(path, types=True))
+  names = everything - set(imported_names(path))
+  return sorted({str(find_target(name, folder)) for name in names})
+
+
+def find_deps(sources: list[pathlib.Path], folder: str, own: str) -> list[str]:
+  """Returns the labels that a target needs, without its own."""
+  names = {name for path in sources for name in imported_names(path)}
+  labels = {find_target(name, folder) for name in names} - {None, own}
+  if folder.startswith(_PACKAGE):
+    labels.add(f"//{folder}:package")
+    if own == f"//{folder}:package":
+      parent = folder.rpartition("/")[0]
+      labels.add(f"//{parent}:package" if parent else "//:bazel_init")
+  return [str(label) for label in labels - {None, own}]
+
+
+def format_list(name: str, values: list[str], folder: str = "") -> str:
+  """Returns `name = [values]`, sorted and indented as buildifier would."""
+  shown = set()
+  for label in values:
+    place, _, leaf = label.rpartition(":")
+    if folder and place == f"//{folder}":
+      label = f":{leaf}"
+    elif place.rpartition("/")[2] == leaf:
+      label = place
+    shown.add(label)
+  if not shown:
+    return ""
+
+  def key(label: str) -> tuple[int, list[str]]:
+    rank = 0 if label[0] == ":" else 1 if label[0] == "/" else 2
+    return rank, label.replace(":", "/:").split("/")
+
+  if len(shown) == 1:
+    return f'    {name} = ["{shown.pop()}"],\n'
+  lines = "".join(f'        "{x}",\n' for x in sorted(shown, key=key))
+  return f"    {name} = [\n{lines}    ],\n"
+
+
+def format_package(folder: str) -> str:
+  """Returns the text of the BUILD file of a folder of the package."""
+  text = _HEADER
+  lazy = lazy_targets(folder) if folder != _PACKAGE else []
+  if lazy:
+    leaf = folder.rpartition("/")[2]
+    deps = format_list("deps", lazy, folder)
+    text += "\n# The whole: the names that the package loads when used.\n"
+    text += f'py_library(\n    name = "{leaf}",\n{deps})\n'
+  # A folder that is no package, such as legacy/_site, has no BUILD file.
+  modules = [
+    path
+    for path in [*(ROOT / folder).glob("*.py"), *(ROOT / folder).glob("*/*.py")]
+    if path.parent == ROOT / folder or not _is_package(path.parent)
+  ]
+  for path in sorted(modules, key=lambda path: path.stem):
+    sources = [path]
+    if folder == _PACKAGE and path.stem in _IN_PACKAGE:
+      continue
+    name = path.stem if path.stem != "__init__" else "package"
+    if name == "package" and folder == _PACKAGE:
+      sources += [path.with_name(f"{stem}.py") for stem in _IN_PACKAGE]
+    data = _DATA.get(f"{folder}/{path.name}", [])
+    deps = find_deps(sources, folder, f"//{folder}:{name}")
+    text += f'\npy_library(\n    name = "{name}",\n'
+    text += format_list(
+      "srcs", [str(path.relative_to(ROOT / folder)) for path in sources]
+    )
+    text += format_list("data", data)
+    text += format_list("deps", deps, folder) + ")\n"
+  inner = [
+    f"//{folder}/{path.name}:all_files"
+    for path in sorted((ROOT / folder).iterdir())
+    if _is_package(path)
+  ]
+  files = format_list("srcs", inner).removeprefix("    srcs = ").rstrip(",\n")
+  text += '\nfilegroup(\n    name = "all_files",\n    srcs = '
+  text += f"{files} + " if inner else ""
+  return text + 'glob([\n        "**/*.py",\n        "BUILD",\n    ]),\n)\n'
+
+
+def format_tests(folder: str = "tests") -> str:
+  """Returns the text of tests/BUILD with the `deps` of today's imports."""
+  text = (ROOT / folder / "BUILD").read_text("utf-8")
+
+  def rewrite(match: re.Match[str]) -> str:
+    rule = match[0]
+    name = re.search(r'name = "(.+)"', rule)
+    sources = re.findall(r'"(\w+\.py)"', rule)
+    if not name or not sources:
+      return rule
+    paths = [ROOT / folder / source for source in sources]
+    deps = find_deps(paths, folder, f"//{folder}:{name[1]}")
+    rule = re.sub(r"    deps = (\[[^]]*\]),\n", "", rule)
+    return rule[:-2] + format_list("deps", deps, folder) + ")\n"
+
+  pattern = r"^py_(?:library|test)\(\n(?:.*\n)*?\)\n"
+  return re.sub(pattern, rewrite, text, flags=re.MULTILINE)
+
+
+def format_all() -> dict[str, str]:
+  """Returns the text that each BUILD file should have, by its path."""
+  folders = {
+    path.parent.relative_to(ROOT).as_posix()
+    for path in (ROOT / _PACKAGE).rglob("__init__.py")
+  }
+  texts = {f"{name}/BUILD": format_package(name) for name in sorted(folders)}
+  return texts | {"tests/BUILD": format_tests()}
+
+
+def main() -> None:
+  """Writes the files that are not as they should be, and names them."""
+  for name, text in format_all().items():
+    path = ROOT / name
+    if not path.exists() or path.read_text("utf-8") != text:
+      path.write_text(text, "utf-8")
+      print(name)
+
+
+if __name__ == "__main__":
+  main()
