@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
 from tf_compat_lossscale.checkpoint.files import object_graph
+from tf_compat_lossscale.checkpoint.files import sources
 from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files import wire as _wire
 from tf_compat_lossscale.checkpoint.files import writer as writing
@@ -95,7 +96,7 @@ def test_goldens_read_as_tensorflow_reads_them(prefix):
   dtypes = reader.get_variable_to_dtype_map()
   assert set(opened.names) == set(shapes)
   for name in opened.names:
-    tensor = opened.tensor(name)
+    tensor = opened.spec(name)
     assert tensor == (dtypes[name].name, tuple(shapes[name]))
     value = reader.get_tensor(name)
     if isinstance(value, bytes):
@@ -148,13 +149,13 @@ def test_every_dtype(tmp_path):
   opened = bundle.Bundle(prefix)
   opened.check()
   new = str(tmp_path / "new")
-  sources = {f"x/{name}": writing.Stored(opened, name) for name in opened.names}
-  sources["made"] = writing.Literal("int64", -5)
-  with writing.whole(new, sources):
+  tensors = {f"x/{name}": sources.Stored(opened, name) for name in opened.names}
+  tensors["made"] = sources.Literal("int64", -5)
+  with writing.whole(new, tensors):
     pass
   reader = tf.train.load_checkpoint(new)
   for name, value in values.items():
-    assert opened.tensor(name).dtype == value.dtype.name
+    assert opened.spec(name).dtype == value.dtype.name
     np.testing.assert_array_equal(reader.get_tensor(f"x/{name}"), value.numpy())
   assert reader.get_tensor("made") == -5
   bundle.Bundle(new).check()
@@ -180,7 +181,7 @@ def test_several_shards(tmp_path):
   opened.check()
   with writing.whole(
     str(tmp_path / "one"),
-    {name: writing.Stored(opened, name) for name in opened.names},
+    {name: sources.Stored(opened, name) for name in opened.names},
   ):
     pass
   reader = tf.train.load_checkpoint(str(tmp_path / "one"))

@@ -14,45 +14,14 @@ from typing import IO
 
 from tf_compat_lossscale.checkpoint.files import bundle as bundle_lib
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.bundle import Entry
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import encode_scalar
+from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Stored
 
 _CHUNK = 8 << 20  # Bytes.
-
-
-@dataclasses.dataclass(frozen=True)
-class Stored:
-  """A tensor of a checkpoint, to be copied byte by byte."""
-
-  bundle: Bundle
-  name: str
-
-  @property
-  def tensor(self) -> Tensor:
-    return self.bundle.tensor(self.name)
-
-
-@dataclasses.dataclass(frozen=True)
-class Literal:
-  """A scalar that is given here.
-
-  Attributes:
-    dtype: Its dtype's name.
-    value: Its value.
-    origin: The name of the tensor that it was made of, if any.
-  """
-
-  dtype: str
-  value: float | bytes
-  origin: str = ""
-
-  @property
-  def tensor(self) -> Tensor:
-    return Tensor(self.dtype, ())
-
-
-Source = Stored | Literal
 
 
 @contextlib.contextmanager
@@ -138,7 +107,7 @@ def overlay(folder: str, bundle: Bundle, sources: Mapping[str, Source]) -> str:
     for key, entry in _copy(file, literals, lambda size: None).items():
       entries[key] = dataclasses.replace(entry, shard=shards - 1)
   with open(prefix + ".index", "wb") as file:
-    file.write(bundle_lib.index_of(entries, shards))
+    file.write(bundle_lib.encode_index(entries, shards))
   return prefix
 
 
@@ -158,7 +127,7 @@ def _publish(
   }
   index = os.path.join(folder, "index")
   with open(index, "wb") as file:
-    file.write(bundle_lib.index_of(entries, shards))
+    file.write(bundle_lib.encode_index(entries, shards))
     _flush(file)
   if not os.path.exists(prefix + ".index"):
     # What a killed process left. Nothing refers to it.
@@ -186,7 +155,7 @@ def _copy(
   for name in sorted(sources):
     source = sources[name]
     if isinstance(source, Literal):
-      entry, data = bundle_lib.literal(source.dtype, source.value)
+      entry, data = encode_scalar(source.dtype, source.value)
       file.write(data)
       entries[name.encode("utf-8")] = dataclasses.replace(entry, offset=offset)
       offset += len(data)
