@@ -1,5 +1,7 @@
 """The files of checkpoints: checksums, tables, bundles; TensorFlow's beside."""
 
+import os
+
 import helpers
 import hypothesis
 from hypothesis import strategies as st
@@ -190,6 +192,27 @@ def test_several_shards(tmp_path):
   (tmp_path / "joined.data-00001-of-00003").unlink()
   with pytest.raises(bundle.CheckpointError, match="00001-of-00003: No such"):
     bundle.Bundle(prefix)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("refused", [(), ("symlink",), ("symlink", "link")])
+def test_an_index_over_linked_files(refused, tmp_path, monkeypatch):
+  """Links may need a privilege, and some file systems have none."""
+
+  def refuse(*_):
+    raise OSError(1, "Operation not permitted")
+
+  for name in refused:
+    monkeypatch.setattr(os, name, refuse)
+  opened = bundle.Bundle(_INDEXES[0])
+  tensors = {name: sources.Stored(opened, name) for name in opened.names}
+  tensors["made"] = sources.Literal("float32", 0.5)
+  over = bundle.Bundle(writing.overlay(str(tmp_path), opened, tensors))
+  over.check()
+  assert over.scalar("made") == 0.5
+  assert over.names == sorted([*opened.names, "made"])
+  for key, entry in opened.entries.items():
+    assert over.read(over.entries[key]) == opened.read(entry)
 
 
 def test_of_a_big_endian_machine(tmp_path):
