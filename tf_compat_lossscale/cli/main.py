@@ -219,7 +219,7 @@ def _run(arguments: argparse.Namespace) -> NoReturn:
 def _inspect(arguments: argparse.Namespace) -> int:
   # Not at the top, so that `run` starts as fast as it can.
   from tf_compat_lossscale import checkpoint
-  from tf_compat_lossscale.checkpoint import printing
+  from tf_compat_lossscale.cli import printing
 
   descriptions = []
   status = 0
@@ -242,7 +242,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
 
 def _convert(arguments: argparse.Namespace) -> int:
   from tf_compat_lossscale import checkpoint
-  from tf_compat_lossscale.checkpoint import printing
+  from tf_compat_lossscale.cli import printing
 
   try:
     with printing.progress(f"Writing {arguments.destination}") as progress:
