@@ -13,6 +13,7 @@ import os
 import sys
 from typing import Protocol
 
+from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.cli import convert
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import inspect
@@ -21,6 +22,7 @@ from tf_compat_lossscale.cli import run
 from tf_compat_lossscale.cli import scan
 from tf_compat_lossscale.cli import version
 
+_MISTAKE = 2
 _INTERRUPTED = 130  # 128 plus the number of SIGINT, as shells report it.
 _INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h.
 
@@ -83,21 +85,28 @@ def main(argv: Sequence[str] | None = None) -> int:
       raise
     errors.warn("interrupted")
     return _INTERRUPTED
-  except (errors.Mistake, OSError) as error:
-    if arguments.traceback:
-      raise
-    message = f"{errors.as_line(error)}; see {prefix} --help"
-    parser.exit(2, f"{prefix}: {message}\n")
   except Exception as error:
     if arguments.traceback:
       raise
-    parser.exit(
-      _INTERNAL_ERROR,
-      f"{prefix}: internal error: {type(error).__name__}: "
-      f"{errors.as_line(error)}; run {parser.prog} --traceback {name} "
-      "to see where\n",
-    )
+    status, message = _describe(error)
+    if status == _INTERNAL_ERROR:
+      message += f"; {parser.prog} --traceback {name} shows where"
+    else:
+      message += f"; see {prefix} --help"
+    parser.exit(status, f"{prefix}: {message}\n")
   return status
+
+
+def _describe(error: Exception) -> tuple[int, str]:
+  """Returns the exit status and the message for an error of a subcommand."""
+  if isinstance(error, (errors.Mistake, OSError)):
+    return _MISTAKE, errors.as_line(error)
+  try:
+    _requirements.explain(error)
+  except ImportError as clearer:
+    return _MISTAKE, str(clearer)
+  kind = type(error).__name__
+  return _INTERNAL_ERROR, f"internal error: {kind}: {errors.as_line(error)}"
 
 
 def _make_parser() -> errors.Parser:

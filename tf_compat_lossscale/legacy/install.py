@@ -12,6 +12,7 @@ import types
 from typing import Any
 from typing import NamedTuple
 
+from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import names as table
 from tf_compat_lossscale.legacy import patches
@@ -298,7 +299,7 @@ def _import_homes() -> None:
 
   This is done without the lock, for which imports in other threads wait.
   """
-  importlib.import_module("tensorflow")
+  _requirements.import_tensorflow()
   for row in table.TABLE:
     if row.home not in ("contrib", "keras"):
       importlib.import_module(f"tf_compat_lossscale.{row.home}")

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import importlib.machinery
+import importlib.util
 import os
 import sys
 from typing import NamedTuple
 from typing import NoReturn
 
+from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy import which_keras
 
@@ -187,6 +189,8 @@ def run(
       "run sets environment variables, which Python's options -E, -I and -S "
       "ignore: run without these options"
     )
+  if importlib.util.find_spec("tensorflow") is None:
+    raise RunError(_requirements.MISSING)
   if program[0] == "-m":
     search = [os.getcwd()]
     path = find_module(program[1], search)

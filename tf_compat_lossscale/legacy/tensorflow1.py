@@ -103,10 +103,10 @@ def prepare(real: types.ModuleType, v1: bool) -> None:
 
 def _replace_tensorflow(real: types.ModuleType) -> None:
   """Makes `import tensorflow` give TensorFlow 1 from now on."""
-  from tf_compat_lossscale._core import tf  # Imports TensorFlow.
+  from tf_compat_lossscale._core.tf import deprecation  # Imports TensorFlow.
 
   v1 = real.compat.v1
-  with tf.quiet_deprecations():
+  with deprecation.quiet_deprecations():
     v1.disable_v2_behavior()
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
