@@ -19,6 +19,7 @@ from tf_compat_lossscale.legacy import which_keras
 _Where = tuple[str, str]  # As `legacy_names.locate` gives it.
 
 _ABSENT = object()
+_KERAS_2 = "tf_compat_lossscale.keras._keras2"
 _SLIM = {"layers": "tf_slim.layers", "slim": "tf_slim"}
 
 # Modules that some supported TensorFlow has not. The others are left alone
@@ -124,6 +125,8 @@ class _Installer(_imports.Finder):
     self._set: list[tuple[types.ModuleType, str, Any, Any]] = []
     self._given: list[tuple[str, types.ModuleType]] = []
     self.states: dict[tuple[_Where, str], str] = {}
+    # Whether `Model.compile` of Keras 2 was patched before.
+    self.compile_was_patched = _is_compile_patched()
 
   def wants(self, name: str) -> bool:
     where = legacy_names.locate(name)
@@ -228,14 +231,20 @@ def uninstall() -> Report:
   What a program imported in the meantime stays what it is to that program.
   While an `installed()` is entered, the names stay until it is left.
 
+  `Model.compile` of Keras 2 also becomes Keras's own again, which ignores the
+  loss scale of a policy. The next `tfl.keras.Policy` or `tfl.keras.set_policy`
+  patches it again.
+
   Returns:
     A report; its repr is a line.
   """
   global _installed
   with _lock:
+    _installed = False
+    if not _contexts:
+      _restore_compile()
     if _installer is None:
       return Report("tf_compat_lossscale: no legacy names were installed")
-    _installed = False
     return _take_back()
 
 
@@ -304,5 +313,20 @@ def _take_back() -> Report:
     return Report("tf_compat_lossscale: legacy names stay, they are in use")
   _installer.leave()
   _installer.take_back()
+  if not _installer.compile_was_patched:
+    _restore_compile()
   _installer = None
   return Report("tf_compat_lossscale: legacy names taken back")
+
+
+def _is_compile_patched() -> bool:
+  """Returns whether `tfl.keras` has patched `Model.compile` of Keras 2."""
+  module = sys.modules.get(_KERAS_2)
+  return module is not None and bool(module.is_wrapped_in_compile())
+
+
+def _restore_compile() -> None:
+  """Takes back the patch of `Model.compile`, if `tfl.keras` was loaded."""
+  module = sys.modules.get(_KERAS_2)
+  if module is not None:
+    module.restore_compile()
