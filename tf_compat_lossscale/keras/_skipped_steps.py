@@ -19,11 +19,11 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import tf as _tf
-from tf_compat_lossscale.legacy import names as legacy_names
+from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.legacy import names
 
 BASE = "base_optimizer"  # The wrapped optimizer in TensorFlow 1.14 to 2.2.
-_MARK = legacy_names.SKIPS_NOT_COUNTED
+_MARK = names.SKIPS_NOT_COUNTED
 _SCALE = "loss_scale"  # The child that a dynamic loss scale is restored from.
 
 
@@ -43,7 +43,7 @@ class SkippedSteps:
       optimizer: The loss-scale optimizer, of the legacy kind and dynamic.
     """
     self._optimizer = optimizer
-    self._mark = _tf.Trackable()
+    self._mark = tracking.Trackable()
     self.are_counted = True
     with tf.name_scope("skipped_steps"):
       self._increment = tf.compat.v1.Variable(
@@ -142,7 +142,7 @@ class Deferred:
     return getattr(self._others, name)
 
 
-class RestoredAsBaseOptimizer(_tf.Trackable):  # type: ignore[misc]
+class RestoredAsBaseOptimizer(tracking.Trackable):  # type: ignore[misc]
   """A node at the path where TensorFlow 1.14 to 2.2 saved an optimizer.
 
   These releases saved the wrapped optimizer as the child `base_optimizer` of

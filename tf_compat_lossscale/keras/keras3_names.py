@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import tf as _tf
-from tf_compat_lossscale.keras import scales as keras_scales
+from tf_compat_lossscale._core.tf import rewrite
+from tf_compat_lossscale.keras import scales
 from tf_compat_lossscale.legacy import which_keras
 
 _ON_KERAS_2 = (
@@ -26,7 +26,7 @@ _ON_KERAS_2 = (
   "set TF_USE_LEGACY_KERAS=1, or run it by `python -m tf_compat_lossscale run`."
 )
 # The loss scale that Keras 3 gives a 'mixed_float16' model.
-_DYNAMIC = keras_scales.Numbers(True, 2.0**15, 2000)
+_DYNAMIC = scales.Numbers(True, 2.0**15, 2000)
 
 
 _keras = which_keras.import_keras_3()
@@ -60,8 +60,8 @@ class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[misc, name
     super().__init__(_check_name(name))
     if isinstance(loss_scale, str) and loss_scale == "auto":
       loss_scale = "dynamic" if name == "mixed_float16" else None
-    scale = keras_scales.find_loss_scale(loss_scale)
-    numbers = None if scale is None else keras_scales.find_numbers(scale)
+    scale = scales.find_loss_scale(loss_scale)
+    numbers = None if scale is None else scales.find_numbers(scale)
     if numbers != (_DYNAMIC if name == "mixed_float16" else None):
       raise _refuse_policy(name, loss_scale, numbers)
     self._loss_scale = scale
@@ -101,7 +101,7 @@ def _check_name(name: Any) -> str:
 
 
 def _refuse_policy(
-  name: str, loss_scale: Any, numbers: keras_scales.Numbers | None
+  name: str, loss_scale: Any, numbers: scales.Numbers | None
 ) -> ValueError:
   """Makes the error for a loss scale that Keras 3 does not have."""
   if numbers is None:
@@ -123,7 +123,7 @@ def _refuse_policy(
   )
 
 
-def _advise_fixed(numbers: keras_scales.Numbers) -> str:
+def _advise_fixed(numbers: scales.Numbers) -> str:
   """Returns the advice for a loss scale that is fixed."""
   return (
     "give the model's optimizer of Keras 3 "
@@ -161,13 +161,13 @@ def set_policy(policy: Any) -> None:
   if not isinstance(policy, _own.DTypePolicy):
     policy = Policy(policy)
   mixed = policy.compute_dtype != policy.variable_dtype
-  if mixed and _tf.is_rewrite_enabled():
+  if mixed and rewrite.is_rewrite_enabled():
     raise ValueError(
       f'The global dtype policy cannot be set to "{policy.name}", because the '
       "mixed precision graph rewrite has already been enabled. Both would "
       "lower precision: call disable_mixed_precision_graph_rewrite() first."
     )
-  keras_scales.check_floating(policy)
+  scales.check_floating(policy)
   _own.set_dtype_policy(policy)
   # As Keras 2 does, so that the graph rewrite cannot be enabled meanwhile.
   tf.__internal__.train.set_using_mixed_precision_policy(mixed)
@@ -232,7 +232,7 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
         "For optimizers of Keras 2 there is "
         f"tf_compat_lossscale.keras.LossScaleOptimizer. {_ON_KERAS_2}"
       )
-    numbers = keras_scales.find_numbers(loss_scale)
+    numbers = scales.find_numbers(loss_scale)
     if not numbers.dynamic:
       raise ValueError(
         "Keras 3 has no LossScaleOptimizer with a fixed loss scale, but got "

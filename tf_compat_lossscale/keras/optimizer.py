@@ -11,7 +11,7 @@ from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
 from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras import _skipped_steps
-from tf_compat_lossscale.keras import scales as keras_scales
+from tf_compat_lossscale.keras import scales
 
 
 @_reloading.keep
@@ -229,7 +229,7 @@ def _deserialize(loss_scale: Any) -> Any:
       "FixedLossScale nor a DynamicLossScale can no longer be deserialized: "
       f"got {loss_scale!r}."
     )
-  scale = keras_scales.find_loss_scale(loss_scale)
+  scale = scales.find_loss_scale(loss_scale)
   if getattr(scale, "multiplier", 2) != 2:
     raise ValueError(
       "Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose "
@@ -241,7 +241,7 @@ def _deserialize(loss_scale: Any) -> Any:
 
 def _find_arguments(loss_scale: Any) -> dict[str, Any]:
   """Returns a loss scale as the arguments of Keras's own class."""
-  numbers = keras_scales.find_numbers(loss_scale)
+  numbers = scales.find_numbers(loss_scale)
   arguments: dict[str, Any] = {
     "dynamic": numbers.dynamic,
     "initial_scale": numbers.initial_scale,

@@ -16,7 +16,7 @@ from absl import logging
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _reloading
-from tf_compat_lossscale.keras import scales as keras_scales
+from tf_compat_lossscale.keras import scales
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 
@@ -44,7 +44,7 @@ class Policy(_keras2.keras.mixed_precision.Policy):  # type: ignore[misc]
     self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
     if self._is_automatic:
       loss_scale = "dynamic" if name == "mixed_float16" else None
-    self._loss_scale = keras_scales.find_loss_scale(loss_scale)
+    self._loss_scale = scales.find_loss_scale(loss_scale)
     if self._loss_scale is not None and self.compute_dtype not in (
       None,
       "float16",
@@ -109,7 +109,7 @@ def set_policy(policy: Any) -> None:
   if policy is not None and not isinstance(policy, own.Policy):
     policy = own.Policy(policy)
   if policy is not None:
-    keras_scales.check_floating(policy)
+    scales.check_floating(policy)
   own.set_global_policy(policy)
 
 

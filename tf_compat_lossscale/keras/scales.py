@@ -12,9 +12,9 @@ from typing import NamedTuple
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale.legacy import names as legacy_names
+from tf_compat_lossscale.legacy import names
 
-_TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
+_TENSORFLOWS = names.LOSS_SCALE_MODULE
 
 
 class Numbers(NamedTuple):
