@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import report as reports
 from tf_compat_lossscale.checkpoint.files import writer as writing
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
@@ -100,7 +100,7 @@ def _all(objects: Any) -> Iterator[Any]:
     if id(item) not in seen:
       seen[id(item)] = item
       yield item
-      queue += _tf.children(item).values()
+      queue += tracking.children(item).values()
 
 
 class _Restore:
@@ -238,7 +238,7 @@ class _Restore:
           )
         ]
         if primaries:
-          for variable, value in _tf.initial_state(optimizer, primaries):
+          for variable, value in tracking.initial_state(optimizer, primaries):
             result[id(variable)] = value
     return result
 
@@ -287,7 +287,7 @@ def _checkpoint_of(objects: Any) -> Any:
 
 def _root_of(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
   """The root of what a checkpoint saves, and what it has below that besides."""
-  children = _tf.children(checkpoint)
+  children = tracking.children(checkpoint)
   root = children.pop("_root", None)
   if root is None:
     return checkpoint, {}

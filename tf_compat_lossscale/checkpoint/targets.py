@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import evidence as evidence_lib
 
@@ -35,13 +35,13 @@ class Targets:
     else:
       for value in variables:
         for variable in _parts(value):
-          part = _tf.slice_info(variable)
+          part = tracking.slice_info(variable)
           self._add(
             part.full_name if part else variable.name.split(":")[0], variable
           )
 
   def _add(self, name: str, variable: Any) -> None:
-    part = _tf.slice_info(variable)
+    part = tracking.slice_info(variable)
     shape = part.full_shape if part else variable.shape.as_list()
     dtype = variable.dtype.base_dtype.name
     known = self.parts.setdefault(name, [])
@@ -88,7 +88,7 @@ def _parts(value: Any) -> list[Any]:
 
 def part_of(variable: Any, value: np.ndarray) -> np.ndarray:
   """What a part of a partitioned variable has of the whole."""
-  part = _tf.slice_info(variable)
+  part = tracking.slice_info(variable)
   if part is None:
     return value
   slices = zip(part.var_offset, part.var_shape)
