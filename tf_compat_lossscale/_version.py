@@ -1,3 +1,3 @@
-"""The package's version, which setup.py reads without an import."""
+"""The package's version; setuptools reads this module without an import."""
 
 __version__ = "0.1.0"

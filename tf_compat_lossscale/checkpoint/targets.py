@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import evidence as evidence_lib
 
 
@@ -27,7 +27,7 @@ class Targets:
   ) -> None:
     """Takes variables, or a mapping from names, as a Saver does."""
     self.parts: dict[str, list[Any]] = {}
-    self.tensors: dict[str, Tensor] = {}
+    self.tensors: dict[str, TensorSpec] = {}
     if isinstance(variables, Mapping):
       for name, value in variables.items():
         for variable in _parts(value):
@@ -51,7 +51,7 @@ class Targets:
         "checkpoint to them."
       )
     known.append(variable)
-    self.tensors[name] = Tensor(dtype, tuple(int(size) for size in shape))
+    self.tensors[name] = TensorSpec(dtype, tuple(int(size) for size in shape))
 
   def evidence(
     self, session: tf.compat.v1.Session
