@@ -330,7 +330,7 @@ def test_a_gradient_that_is_fed_is_looked_at(mode, size, through, use_resource):
     )
     train = opt.apply_gradients([(grad, v)])
     initialize = tf1.global_variables_initializer()
-    scale = opt._loss_scale()
+    scale = opt.loss_scale()
   with tf1.Session(graph=graph) as session:
     session.run(initialize)
     fed = np.zeros([size], np.float32)
