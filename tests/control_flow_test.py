@@ -132,7 +132,7 @@ def test_accumulation_applies_in_a_cond(mode, inner, fixed):
       before = session.run(v)
       session.run(train, {g: [math.nan, 2], last: True})
       assert session.run(v).tobytes() == before.tobytes()
-      assert session.run([step, opt._loss_scale()]) == [1, 4]
+      assert session.run([step, opt.loss_scale()]) == [1, 4]
     assert_importable(graph)
 
 
@@ -156,7 +156,7 @@ def test_minimize_in_a_cond(mode):
     assert session.run(v) == [2]
     assert session.run(loss, {wanted: True}) == 4
     assert session.run(v) == pytest.approx([1.9], abs=1e-5)
-    assert session.run(opt._loss_scale()) == 16
+    assert session.run(opt.loss_scale()) == 16
     assert_importable(graph)
 
 
@@ -182,7 +182,7 @@ def test_steps_in_a_while_loop(mode, inner):
     session.run(loop, {fed: [1, 1, math.inf, 1, 1, 1]})
     if inner == "sgd":
       assert session.run(v) == [-2.5]
-    scale, good_steps = opt._loss_scale._weights.values()
+    scale, good_steps = opt.loss_scale._weights.values()
     assert session.run([scale, good_steps]) == [16, 1]
     assert_importable(graph)
 
@@ -389,7 +389,7 @@ def test_accumulation_in_a_function():
   for g, last in ((1.0, False), (2.0, True), (math.nan, True), (1.0, True)):
     step(tf.constant(g), tf.constant(last))
   assert v.numpy().tolist() == [0.0]
-  assert float(opt._loss_scale()) == 16
+  assert float(opt.loss_scale()) == 16
 
 
 # MetaGraphs ----------------------------------------------------------------

@@ -240,7 +240,7 @@ def test_checkpoint_of_mirrored_state(mode, tmp_path):
 
     def state():
       slot = opt.get_slot(v, "momentum")
-      tensors = (opt._loss_scale(), opt._loss_scale._num_good_steps, v, slot)
+      tensors = (opt.loss_scale(), opt.loss_scale.good_steps, v, slot)
       return [tf.convert_to_tensor(x).numpy().tolist() for x in tensors]
 
     saved = state()

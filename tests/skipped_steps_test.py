@@ -330,7 +330,7 @@ def test_a_gradient_that_is_fed_is_looked_at(mode, size, through, use_resource):
     )
     train = opt.apply_gradients([(grad, v)])
     initialize = tf1.global_variables_initializer()
-    scale = opt._loss_scale()
+    scale = opt.loss_scale()
   with tf1.Session(graph=graph) as session:
     session.run(initialize)
     fed = np.zeros([size], np.float32)
@@ -401,10 +401,10 @@ class OtherContext:
   ],
 )
 def test_without_private_parts_ops_get_tensorflows_switches(parts, monkeypatch):
-  real = control_flow._control_flow_context
+  real = control_flow._find_context
   monkeypatch.setattr(
     control_flow,
-    "_control_flow_context",
+    "_find_context",
     lambda: real() and OtherContext(real(), parts),
   )
   with helpers.mode_scope("graph_v1"), tf1.Session() as session:
