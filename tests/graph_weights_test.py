@@ -139,7 +139,7 @@ def test_graphs_are_collected_and_memory_does_not_grow():
 
 
 def many_graphs():
-  """The body of the test above, in a process of its own: memory is read."""
+  """Builds graphs, in a process of its own because it reads memory."""
   loss_scale = tfl.DynamicLossScale(8, 2)
   graphs, resident = [], []
   for i in range(120):
