@@ -1,4 +1,4 @@
-"""`to_keras3`: models train on with Keras 3 as they would have with Keras 2."""
+"""Tests `to_keras3`: models train on in Keras 3 as they would in Keras 2."""
 
 import copy
 import functools
