@@ -494,7 +494,7 @@ import tf_compat_lossscale as tfl
 tfl.install()
 import tensorflow as tf
 from tensorflow.keras.mixed_precision import experimental as mp
-for use in (lambda: mp.Policy, lambda: tfl.keras):
+for use in (lambda: mp.Policy, lambda: tfl.keras.Policy):
   try:
     use()
   except ImportError as error:
