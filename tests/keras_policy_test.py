@@ -172,7 +172,9 @@ def compiled_scale(policy):
 def model_in_graph(policy):
   """Returns the same for a model in a graph of TensorFlow 1."""
   with tf.Graph().as_default():
-    return compiled_scale(policy)
+    scale = compiled_scale(policy)
+  assert hasattr(Mine, "_set_optimizer")  # Its base is the model for graphs.
+  return scale
 
 
 @pytest.mark.parametrize("scale_of", [compiled_scale, model_in_graph])
