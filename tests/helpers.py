@@ -173,7 +173,10 @@ def complete_forked(
 
 
 def run_once(
-  factory: pytest.TempPathFactory, *args: str, timeout: float = 300
+  factory: pytest.TempPathFactory,
+  *args: str,
+  timeout: float = 300,
+  **env: str,
 ) -> str:
   """Runs `run_forked`, but once for all workers that run tests side by side.
 
@@ -181,16 +184,19 @@ def run_once(
     factory: pytest's fixture `tmp_path_factory`.
     *args: What to run.
     timeout: Seconds.
+    **env: Variables to add to the environment.
   """
   folder = factory.getbasetemp()
   if "PYTEST_XDIST_WORKER" in os.environ:
     folder = folder.parent  # What the workers have in common.
-  name = hashlib.sha256("\0".join(args).encode()).hexdigest()
+  parts = [*args, *map("=".join, sorted(env.items()))]
+  name = hashlib.sha256("\0".join(parts).encode()).hexdigest()
   path = folder / name
   with open(folder / f"{name}.lock", "w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
     if not path.exists():
-      path.write_text(run_forked(*args, timeout=timeout), "utf-8")
+      printed = run_forked(*args, timeout=timeout, **env)
+      path.write_text(printed, "utf-8")
   return path.read_text("utf-8")
 
 
