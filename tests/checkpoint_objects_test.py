@@ -16,6 +16,7 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import by_object as _object_layouts
 
 tf1 = tf.compat.v1
@@ -441,7 +442,7 @@ class Templates:
 
 def full_names_and_values(path):
   """The full name of every variable in the graph of objects -> its value."""
-  graph = checkpoint.evidence.object_graph(bundle.Bundle(path))
+  graph = ObjectGraph.read(bundle.Bundle(path))
   reader = tf.train.load_checkpoint(path)
   return {
     attribute.full_name: float(np.ravel(reader.get_tensor(attribute.key))[0])

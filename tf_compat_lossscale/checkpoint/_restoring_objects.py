@@ -13,20 +13,20 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import report as reports
-from tf_compat_lossscale.checkpoint.files import errors as _errors
 from tf_compat_lossscale.checkpoint.files import writer as writing
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.writer import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
-from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import (
   object_bridges as _object_bridges,
 )
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import Bridge
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import Found
 from tf_compat_lossscale.checkpoint.report import Report
@@ -100,7 +100,7 @@ def _all(objects: Any) -> Iterator[Any]:
     if id(item) not in seen:
       seen[id(item)] = item
       yield item
-      queue += _tf.children(item).values()
+      queue += tracking.children(item).values()
 
 
 class _Restore:
@@ -113,7 +113,7 @@ class _Restore:
     self._initializes = initializes
     self._root = _checkpoint_of(objects)
     bundle.check()
-    self._graph = evidence.object_graph(bundle)
+    self._graph = ObjectGraph.read(bundle)
     self._bridge = Bridge(bundle, self._graph)
     self._report = Report(bundle.prefix)
     self._new: dict[int, Any] = {}  # Variable -> the value that it starts from.
@@ -127,8 +127,8 @@ class _Restore:
     for found in self._bridge.found.values():
       self._plan(found, used)
     if self._problems:
-      listed = self._problems[: _errors.MOST]
-      raise _errors.misfit(self._bundle.prefix, listed, len(self._problems))
+      listed = self._problems[: problems.MOST]
+      raise problems.misfit(self._bundle.prefix, listed, len(self._problems))
     prefix = self._written() if self._bridge.changed else self._bundle.prefix
     status = self._root.restore(prefix)
     status.expect_partial()  # The report says what is not used.
@@ -166,7 +166,7 @@ class _Restore:
     shape = tf.TensorShape(variable.shape)
     dtype = tf.as_dtype(variable.dtype).base_dtype.name
     if shape.is_fully_defined():
-      here = Tensor(dtype, tuple(shape.as_list()))
+      here = TensorSpec(dtype, tuple(shape.as_list()))
       if there != here:
         self._problems.append(f"{path} is {here} but {there} in it")
     self._note(found)
@@ -198,7 +198,7 @@ class _Restore:
     else:
       paths = self._graph.paths().values()
       what = found.what or found.path
-      hint = "" if found.what else _errors.nearest(found.path, paths)
+      hint = "" if found.what else problems.nearest(found.path, paths)
       self._problems.append(
         f"{what} ({found.variable.name}){hint} is not in it; "
         "missing='initialize' has it start anew"
@@ -238,7 +238,7 @@ class _Restore:
           )
         ]
         if primaries:
-          for variable, value in _tf.initial_state(optimizer, primaries):
+          for variable, value in tracking.initial_state(optimizer, primaries):
             result[id(variable)] = value
     return result
 
@@ -267,7 +267,7 @@ class _Restore:
     graph = ObjectGraph(self._graph.encode())
     graph.prune()
     sources: layouts.Variables = {
-      name: writing.Stored(self._bundle, name) for name in self._bundle.names
+      name: Stored(self._bundle, name) for name in self._bundle.names
     }
     sources.update(self._bridge.literals)
     sources[OBJECT_GRAPH] = Literal("string", graph.encode())
@@ -287,7 +287,7 @@ def _checkpoint_of(objects: Any) -> Any:
 
 def _root_of(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
   """The root of what a checkpoint saves, and what it has below that besides."""
-  children = _tf.children(checkpoint)
+  children = tracking.children(checkpoint)
   root = children.pop("_root", None)
   if root is None:
     return checkpoint, {}

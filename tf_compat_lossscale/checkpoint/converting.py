@@ -16,6 +16,8 @@ from tf_compat_lossscale.checkpoint.files import writer as writing
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import by_name as _renaming
 from tf_compat_lossscale.checkpoint.layouts import by_object as _object_layouts
@@ -175,7 +177,7 @@ def _plan(
     return sources, _set_in_objects(sources, bundle, scale, to)
   variables = _object_layouts.by_name(bundle)
   side = Side(
-    {name: source.tensor for name, source in variables.items()},
+    {name: source.spec for name, source in variables.items()},
     lambda: evidence.of_checkpoint(bundle),
   )
   changed = _set_scales(variables, side, scale, bundle.prefix)
@@ -232,7 +234,7 @@ def _set_in_objects(
 ) -> list[str]:
   if scale is None:
     return []
-  graph = evidence.object_graph(bundle)
+  graph = ObjectGraph.read(bundle)
   keys = _object_layouts.scale_keys(graph)
   if not keys:
     raise CheckpointError(
@@ -242,9 +244,9 @@ def _set_in_objects(
   changed = []
   for key, base in keys.items():
     key = _object_layouts.flat_key(key) if to == "keras2" else key
-    dtype = sources[key].tensor.dtype
+    dtype = sources[key].spec.dtype
     value = scale if base in _object_layouts.SCALES else 0
-    sources[key] = writing.Literal(dtype, value)
+    sources[key] = Literal(dtype, value)
     changed.append(key)
   return changed
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import dataclasses
 
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
-from tf_compat_lossscale.checkpoint.files.writer import Literal
-from tf_compat_lossscale.checkpoint.files.writer import Source
-from tf_compat_lossscale.checkpoint.files.writer import Stored
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import names
 
 _INT32_MAX = 2**31 - 1
@@ -86,12 +86,12 @@ def scale_of(
   ]
 
 
-def as_counter(source: Source, tensor: Tensor) -> Source:
+def as_counter(source: Source, tensor: TensorSpec) -> Source:
   """A counter of a loss scale with the dtype of another API's."""
-  same = not source.tensor.shape and not tensor.shape
-  if source.tensor == tensor or not same:
+  same = not source.spec.shape and not tensor.shape
+  if source.spec == tensor or not same:
     return source
-  if not {source.tensor.dtype, tensor.dtype} <= {"int32", "int64"}:
+  if not {source.spec.dtype, tensor.dtype} <= {"int32", "int64"}:
     return source
   count = int(value(source))
   name = origin(source)
@@ -115,7 +115,7 @@ def stored(pairs: Iterable[tuple[str, str]], bundle: Bundle) -> Variables:
   """A checkpoint's variables by the names that a Saver would have for them.
 
   Args:
-    pairs: (name, key), as `describing.values_of` has them.
+    pairs: The name and the key of each variable.
     bundle: The checkpoint.
 
   Returns:

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from typing import NoReturn
 
-from tf_compat_lossscale.checkpoint.files import errors as _errors
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
-from tf_compat_lossscale.checkpoint.files.writer import Source
+from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.side import Side
 
 _FIRST = {names.COMPAT: 1, names.CONTRIB: 0}  # The cond that they apply in.
@@ -60,8 +60,8 @@ class _Renaming:
     """Gives a variable its name."""
     if new in self.result:
       both = sorted({self.origins[new], old})
-      undecided = _errors.Undecided([new], both, {})
-      raise _errors.unnamed(self.path, f"which one is called {new}", undecided)
+      undecided = problems.Undecided([new], both, {})
+      raise problems.unnamed(self.path, f"which one is called {new}", undecided)
     self.result[new] = source or self.variables[old]
     self.origins[new] = old
     self.left.pop(old, None)
@@ -77,7 +77,7 @@ class _Renaming:
         near = (
           ""
           if old in self.variables
-          else _errors.nearest(str(old), self.variables)
+          else problems.nearest(str(old), self.variables)
         )
         raise CheckpointError(
           f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
@@ -87,7 +87,7 @@ class _Renaming:
       self.add(
         new,
         old,
-        layouts.as_counter(source, tensors.get(names.base(new), source.tensor)),
+        layouts.as_counter(source, tensors.get(names.base(new), source.spec)),
       )
     # A loss scale whose value or counter was mapped is mapped as a whole.
     used = set(mapping.values())
@@ -179,7 +179,7 @@ class _Renaming:
     powers = [
       n
       for n in self.left
-      if names.is_power(n, self.variables[n].tensor)
+      if names.is_power(n, self.variables[n].spec)
       and not self.side.is_users(n)
       and (self.side.has_evidence or names.partner(n) in self.variables)
     ]
@@ -300,8 +300,8 @@ class _Renaming:
     likely: Mapping[str, str] | None = None,
   ) -> NoReturn:
     pairs = dict(zip(here, there)) if likely is None else likely
-    undecided = _errors.Undecided(here, there, pairs)
-    raise _errors.unnamed(self.path, what, undecided)
+    undecided = problems.Undecided(here, there, pairs)
+    raise problems.unnamed(self.path, what, undecided)
 
 
 def with_names(

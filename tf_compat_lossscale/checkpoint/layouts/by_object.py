@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 
-from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.writer import Literal
-from tf_compat_lossscale.checkpoint.files.writer import Stored
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
-from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import (
   template_places as _template_places,
 )
@@ -30,11 +29,25 @@ def by_name(bundle: Bundle) -> layouts.Variables:
   return layouts.stored(
     (
       (name, key)
-      for name, key in describing.values_of(bundle)
+      for name, key in _names_and_keys(bundle)
       if not key.startswith("save_counter/")
     ),
     bundle,
   )
+
+
+def _names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
+  """Yields a checkpoint's variables: (the name, the key of the tensor).
+
+  In an object-based checkpoint, the object graph has the names. Tensors that
+  are no variables are left out.
+  """
+  if OBJECT_GRAPH not in bundle:
+    yield from ((name, name) for name in bundle.names)
+    return
+  for _, attribute in ObjectGraph.read(bundle).attributes():
+    if attribute.full_name and attribute.key in bundle:
+      yield attribute.full_name, attribute.key
 
 
 def copied(bundle: Bundle) -> layouts.Variables:
@@ -48,7 +61,7 @@ def without_scale(bundle: Bundle) -> layouts.Variables:
   The optimizer takes the place of the one that wrapped it. Tensors keep their
   keys: objects are found by the graph, not by what keys look like.
   """
-  graph = evidence.object_graph(bundle)
+  graph = ObjectGraph.read(bundle)
   instead: dict[int, int] = {}
   for number, node in enumerate(graph.nodes):
     for name in (_BASE, "inner_optimizer"):
@@ -75,7 +88,7 @@ def flat(bundle: Bundle) -> layouts.Variables:
   Raises:
     CheckpointError: It is not one of Keras 2.
   """
-  graph = evidence.object_graph(bundle)
+  graph = ObjectGraph.read(bundle)
   optimizers = 0
   for node in list(graph.nodes):
     base = graph.nodes[node.children[_BASE]] if _BASE in node.children else None
@@ -159,9 +172,9 @@ def onto(
     )
   sources = flat(template) if keras else copied(template)
   graph = ObjectGraph(_graph_of(sources, template))
-  tensors = {key: source.tensor for key, source in sources.items()}
+  tensors = {key: source.spec for key, source in sources.items()}
   side = side or Side(
-    {name: source.tensor for name, source in variables.items()}, lambda: None
+    {name: source.spec for name, source in variables.items()}, lambda: None
   )
   finder = _template_places.Finder(
     graph, tensors, variables, side, template.prefix

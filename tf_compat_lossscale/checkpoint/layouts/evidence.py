@@ -15,7 +15,6 @@ from typing import Protocol
 from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import dataflow as _dataflow
 from tf_compat_lossscale.checkpoint.layouts import names
@@ -220,14 +219,6 @@ class ObjectEvidence:
           return
 
 
-def object_graph(bundle: Bundle) -> ObjectGraph:
-  """The object graph of an object-based checkpoint."""
-  try:
-    return ObjectGraph(bundle.string(OBJECT_GRAPH))
-  except (ValueError, IndexError) as error:
-    raise CheckpointError(f"{bundle.prefix}: {error}") from None
-
-
 def of_checkpoint(bundle: Bundle) -> Evidence | None:
   """Returns what proves whose a checkpoint's variables are, if anything does.
 
@@ -237,7 +228,7 @@ def of_checkpoint(bundle: Bundle) -> Evidence | None:
       write it last, so that an older one is of another checkpoint.
   """
   if OBJECT_GRAPH in bundle:
-    return ObjectEvidence(object_graph(bundle))
+    return ObjectEvidence(ObjectGraph.read(bundle))
   path = bundle.prefix + ".meta"
   meta = (
     None

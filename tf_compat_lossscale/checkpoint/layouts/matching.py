@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint import report
-from tf_compat_lossscale.checkpoint.files import errors as _errors
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
-from tf_compat_lossscale.checkpoint.files.writer import Literal
-from tf_compat_lossscale.checkpoint.files.writer import Source
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import pairing as _pairing
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts import side
 from tf_compat_lossscale.checkpoint.layouts.side import Side
 
@@ -41,7 +41,7 @@ class _Matcher:
     self.wanted = dict(here.tensors)
     self.given = dict.fromkeys(variables)
     self.missing: list[str] = []
-    self.undecided: list[_errors.Undecided] = []
+    self.undecided: list[problems.Undecided] = []
     self.misfits: list[str] = []
     self.has_mapped_scale = False
 
@@ -52,8 +52,8 @@ class _Matcher:
       self.missing.append(name)
       return
     self.given.pop(layouts.origin(source), None)
-    if source.tensor != tensor:
-      self.misfits.append(f"{name} is {tensor} but {source.tensor} in it")
+    if source.spec != tensor:
+      self.misfits.append(f"{name} is {tensor} but {source.spec} in it")
       return
     self.result.sources[name] = source
     if proof:
@@ -71,10 +71,10 @@ class _Matcher:
     theirs = {n: s for s in self.scales_there.known for n in s.names}
     for name, key in mapping.items():
       if name not in self.here.tensors:
-        near = _errors.nearest(name, self.here.tensors)
+        near = problems.nearest(name, self.here.tensors)
         raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
       if key is not None and key not in self.variables:
-        near = _errors.nearest(key, self.variables)
+        near = problems.nearest(key, self.variables)
         raise ValueError(
           f"mapping has {key!r}{near} for {name!r}, which is not in the "
           "checkpoint."
@@ -137,7 +137,7 @@ class _Matcher:
     """Gives loss scales theirs."""
     like = [n for n, t in self.wanted.items() if names.is_like_scale(n, t)]
     like_there = [
-      n for n in self.given if names.is_like_scale(n, self.variables[n].tensor)
+      n for n in self.given if names.is_like_scale(n, self.variables[n].spec)
     ]
     # Of a loss scale here, some variables may not be wanted.
     ours = [s for s in self.scales.known if not set(s.names).isdisjoint(like)]
@@ -185,7 +185,7 @@ class _Matcher:
   def _are_equal(self, ours: list[str], theirs: list[str]) -> bool:
     """Returns whether variables are called the same, and are of one kind."""
     return set(ours) == set(theirs) and all(
-      self.wanted[name] == self.variables[name].tensor for name in ours
+      self.wanted[name] == self.variables[name].spec for name in ours
     )
 
   def _take_scale(
@@ -218,7 +218,7 @@ class _Matcher:
         name
         for name in self.given
         if names.base(name) == base
-        and names.is_power(name, self.variables[name].tensor)
+        and names.is_power(name, self.variables[name].spec)
       ]
       # What serves nothing is a variable of the user's.
       plain = [n for n in ours if self.here.is_users(n)]
@@ -284,21 +284,21 @@ class _Matcher:
   def _match_plain(self, ours: list[str], theirs: list[str]) -> None:
     """Gives variables of the user's that are called like an optimizer's."""
 
-    def key(name: str, tensor: Tensor) -> tuple[str, str, Tensor]:
+    def key(name: str, tensor: TensorSpec) -> tuple[str, str, TensorSpec]:
       return names.split_scope(name)[0], names.base(name), tensor
 
     for name in ours:
       source = self.variables.get(name)
-      if name in theirs and source and source.tensor == self.wanted[name]:
+      if name in theirs and source and source.spec == self.wanted[name]:
         self.take(name, source)
-    kinds: dict[tuple[str, str, Tensor], list[str]] = {}
+    kinds: dict[tuple[str, str, TensorSpec], list[str]] = {}
     for name in [name for name in ours if name in self.wanted]:
       kinds.setdefault(key(name, self.wanted[name]), []).append(name)
     for kind, mine in kinds.items():
       others = [
         name
         for name in theirs
-        if name in self.given and key(name, self.variables[name].tensor) == kind
+        if name in self.given and key(name, self.variables[name].spec) == kind
       ]
       if len(mine) == len(others) == 1:
         source = self.variables[others[0]]
@@ -338,7 +338,7 @@ class _Matcher:
       self.wanted.pop(name, None)
     for name in theirs:
       self.given.pop(name, None)
-    self.undecided.append(_errors.Undecided(ours, theirs, dict(likely)))
+    self.undecided.append(problems.Undecided(ours, theirs, dict(likely)))
 
 
 def match(
@@ -383,13 +383,13 @@ def match(
     matcher.excuse(dict.fromkeys(matcher.missing, report.NOT_THERE))
     matcher.missing = []
   if matcher.missing or matcher.misfits or matcher.undecided:
-    raise _errors.unmatched(
+    raise problems.unmatched(
       path,
       [
         f"{name} in it is proven to be another optimizer's"
         if name in variables
-        else f"{name}{_errors.nearest(name, variables)} is not in it"
-        for name in matcher.missing[: _errors.MOST]
+        else f"{name}{problems.nearest(name, variables)} is not in it"
+        for name in matcher.missing[: problems.MOST]
       ]
       + matcher.misfits,
       len(matcher.missing) + len(matcher.misfits),

@@ -16,19 +16,19 @@ from collections.abc import Mapping
 import re
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 COMPAT, CONTRIB = "compat.v1", "contrib"
 # API -> what its variables are called and are, in the order of `State`.
-LAYOUTS: dict[str, dict[str, Tensor]] = {
+LAYOUTS: dict[str, dict[str, TensorSpec]] = {
   COMPAT: {
-    "current_loss_scale": Tensor("float32", ()),
-    "good_steps": Tensor("int64", ()),
+    "current_loss_scale": TensorSpec("float32", ()),
+    "good_steps": TensorSpec("int64", ()),
   },
   CONTRIB: {
-    "loss_scale": Tensor("float32", ()),
-    "good_steps": Tensor("int32", ()),
-    "bad_steps": Tensor("int32", ()),
+    "loss_scale": TensorSpec("float32", ()),
+    "good_steps": TensorSpec("int32", ()),
+    "bad_steps": TensorSpec("int32", ()),
   },
 }
 INTEGERS = {
@@ -89,13 +89,13 @@ def numbered(name: str, number: int) -> str:
   return f"{name}_{number}" if number else name
 
 
-def is_like_scale(name: str, tensor: Tensor) -> bool:
+def is_like_scale(name: str, tensor: TensorSpec) -> bool:
   """Returns whether a scalar is called like one of a loss scale's."""
   last = base(name)
   return not tensor.shape and any(last in api for api in LAYOUTS.values())
 
 
-def is_special(name: str, tensor: Tensor) -> bool:
+def is_special(name: str, tensor: TensorSpec) -> bool:
   """Returns whether a name depends on more than the model, as it seems.
 
   Those of Adam's powers and of loss scales depend on the control flow, and on
@@ -118,7 +118,7 @@ class Scales(NamedTuple):
 
 
 def loss_scales(
-  tensors: Mapping[str, Tensor],
+  tensors: Mapping[str, TensorSpec],
   proven: Iterable[State] = (),
   others: Iterable[str] = (),
 ) -> Scales:
@@ -184,7 +184,7 @@ def innermost_cond(name: str) -> int | None:
   return numbers[-1] if numbers else None
 
 
-def is_power(name: str, tensor: Tensor | None = None) -> bool:
+def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
   """Returns whether that is one of Adam's powers, or of its like, by its name.
 
   Args:

@@ -14,14 +14,15 @@ from typing import NamedTuple
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import tf as _tf
-from tf_compat_lossscale.checkpoint.files import writer as writing
+from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import Attribute
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.writer import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import names
 
@@ -127,7 +128,7 @@ class Bridge:
       if is_variable(step.item):
         self._add_variable(step)
         continue
-      children = _tf.children(step.item)
+      children = tracking.children(step.item)
       if step.item is root:
         children |= attached
       queue.extend(self._next(step, children))
@@ -152,11 +153,11 @@ class Bridge:
     found.keys.setdefault(attribute.key, proof)
     return True
 
-  def tensor(self, key: str) -> Tensor | None:
+  def tensor(self, key: str) -> TensorSpec | None:
     """The dtype and shape of a value; None if there is none of that key."""
     if key in self.literals:
-      return self.literals[key].tensor
-    return self._bundle.tensor(key) if key in self._bundle else None
+      return self.literals[key].spec
+    return self._bundle.spec(key) if key in self._bundle else None
 
   def _next(self, step: _Step, children: dict[str, Any]) -> Iterator[_Step]:
     """What is below an object."""
@@ -226,7 +227,7 @@ class Bridge:
     return self._replaced[key]
 
   def _bridge(self, optimizer: Any, number: int) -> tuple[int, str]:
-    children = _tf.children(optimizer)
+    children = tracking.children(optimizer)
     node = self._graph.nodes[number]
     if node.children.keys() & _KERAS:
       return number, ""
@@ -244,7 +245,7 @@ class Bridge:
   def _scale_for(self, scale: Any, number: int) -> tuple[int, str]:
     """A loss scale's node, of the API that the object is of."""
     old = self._graph.nodes[number]
-    have = set(_tf.children(scale))
+    have = set(tracking.children(scale))
     for api, layout in names.LAYOUTS.items():
       other = next(a for a in names.LAYOUTS if a != api)
       theirs = names.LAYOUTS[other]
@@ -257,7 +258,7 @@ class Bridge:
         attribute = self._graph.value(old.children[base])
         if attribute is None or attribute.key not in self._bundle:
           return number, ""
-        sources[base] = writing.Stored(self._bundle, attribute.key)
+        sources[base] = Stored(self._bundle, attribute.key)
       self.met.add(number)
       if (number, api) not in self._scales:
         state = names.State(other, "", tuple(theirs))
@@ -269,16 +270,14 @@ class Bridge:
       return self._scales[number, api], _OTHER_API.format(other)
     return number, ""
 
-  def _add(
-    self, base: str, value: writing.Source, sources: layouts.Variables
-  ) -> int:
+  def _add(self, base: str, value: Source, sources: layouts.Variables) -> int:
     """Adds a variable's node; returns its number."""
     if isinstance(value, Literal):
       key = f"bridged/{len(self.literals)}/.ATTRIBUTES/VARIABLE_VALUE"
       if not value.origin:
         self.made_up.add(key)
       source = sources.get(value.origin, next(iter(sources.values())))
-      assert isinstance(source, writing.Stored)
+      assert isinstance(source, Stored)
       self.literals[key] = dataclasses.replace(value, origin=source.name)
     else:
       key = value.name

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import pairing as _pairing
 from tf_compat_lossscale.checkpoint.layouts.evidence import Evidence
 from tf_compat_lossscale.checkpoint.layouts.evidence import Owners
 from tf_compat_lossscale.checkpoint.layouts.pairing import Item
 
-_SCALAR = Tensor("float32", ())  # A variable that is not to be restored.
+_SCALAR = TensorSpec("float32", ())  # A variable that is not to be restored.
 
 
 class Side:
@@ -29,7 +29,7 @@ class Side:
 
   def __init__(
     self,
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, TensorSpec],
     find_evidence: Callable[[], Evidence | None],
     trains_once: bool = False,
   ) -> None:

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 
-from tf_compat_lossscale.checkpoint.files import errors as _errors
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.writer import Source
+from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts import side as sides
 from tf_compat_lossscale.checkpoint.layouts.side import Side
 
@@ -46,7 +46,7 @@ class Place:
   path: str
   name: str
   key: str
-  tensor: Tensor
+  tensor: TensorSpec
 
   def __str__(self) -> str:
     return f"{self.path} ({self.name})"
@@ -78,7 +78,7 @@ class Finder:
   def __init__(
     self,
     graph: ObjectGraph,
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, TensorSpec],
     variables: layouts.Variables,
     there: Side,
     path: str,
@@ -193,7 +193,7 @@ class Finder:
     known = [p.path for p in self._places] + [p.name for p in self._places]
     raise CheckpointError(
       f"{self._path}: {here} is neither a variable's name nor its path there"
-      f"{_errors.nearest(here, known)}"
+      f"{problems.nearest(here, known)}"
     )
 
   def _given(self, there: str) -> str:
@@ -205,7 +205,7 @@ class Finder:
         return name
     raise CheckpointError(
       f"{there} is not in the checkpoint that is converted"
-      f"{_errors.nearest(there, self._variables)}"
+      f"{problems.nearest(there, self._variables)}"
     )
 
   def _give_scale(self, scale: _Scale, state: names.State) -> None:
@@ -324,7 +324,7 @@ class Finder:
     return result
 
   def _lack(self, place: Place) -> None:
-    near = _errors.nearest(place.name, self._variables)
+    near = problems.nearest(place.name, self._variables)
     self._missing.append(f"{place}{near}")
 
   def _check(self) -> None:
@@ -338,9 +338,9 @@ class Finder:
     given: dict[str, list[Place]] = {}
     for key, source in self.sources.items():
       place = by_key[key]
-      if source.tensor != place.tensor:
+      if source.spec != place.tensor:
         self._missing.append(
-          f"{place} ({place.tensor} in the template, {source.tensor} here)"
+          f"{place} ({place.tensor} in the template, {source.spec} here)"
         )
       name = getattr(source, "name", "")
       # Keras counts steps besides the global step.
