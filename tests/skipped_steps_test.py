@@ -401,10 +401,10 @@ class OtherContext:
   ],
 )
 def test_without_private_parts_ops_get_tensorflows_switches(parts, monkeypatch):
-  real = control_flow._control_flow_context
+  real = control_flow._find_context
   monkeypatch.setattr(
     control_flow,
-    "_control_flow_context",
+    "_find_context",
     lambda: real() and OtherContext(real(), parts),
   )
   with helpers.mode_scope("graph_v1"), tf1.Session() as session:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint import report as reports
 from tf_compat_lossscale.checkpoint.files import writer as writing
@@ -84,10 +85,10 @@ def variables(objects: Any) -> list[tf.Variable]:
 def initial_values(objects: Any) -> dict[int, tf.Tensor]:
   """What the variables of loss scales start from: `id` -> value."""
   return {
-    id(variable): item._initial_value(name)
+    id(variable): graph_weights.compute_initial_value(item, name)
     for item in _all(objects)
     if isinstance(item, graph_weights.GraphWeights)
-    for name, variable in item._weights.items()
+    for name, variable in graph_weights.list_weights(item).items()
   }
 
 
@@ -100,7 +101,7 @@ def _all(objects: Any) -> Iterator[Any]:
     if id(item) not in seen:
       seen[id(item)] = item
       yield item
-      queue += tracking.children(item).values()
+      queue += tracking.list_children(item).values()
 
 
 class _Restore:
@@ -213,8 +214,8 @@ class _Restore:
       return True
     value: Any = None
     if isinstance(parent, graph_weights.GraphWeights):
-      if name in parent._weights:
-        value = parent._initial_value(name)
+      if name in graph_weights.list_weights(parent):
+        value = graph_weights.compute_initial_value(parent, name)
     elif hasattr(parent, "initial_loss_scale"):  # Keras 2's.
       initial = {"current_loss_scale": parent.initial_loss_scale}
       value = (initial | {"good_steps": 0}).get(name)
@@ -238,7 +239,9 @@ class _Restore:
           )
         ]
         if primaries:
-          for variable, value in tracking.initial_state(optimizer, primaries):
+          for variable, value in optimizers.compute_initial_state(
+            optimizer, primaries
+          ):
             result[id(variable)] = value
     return result
 
@@ -287,7 +290,7 @@ def _checkpoint_of(objects: Any) -> Any:
 
 def _root_of(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
   """The root of what a checkpoint saves, and what it has below that besides."""
-  children = tracking.children(checkpoint)
+  children = tracking.list_children(checkpoint)
   root = children.pop("_root", None)
   if root is None:
     return checkpoint, {}

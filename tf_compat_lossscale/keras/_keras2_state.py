@@ -11,7 +11,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import arguments as _arguments
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.keras import _keras2
 
 
@@ -49,12 +49,15 @@ def read_state(given: Any) -> State:
       value that is not allowed, or it is in a graph without a session.
   """
   loss_scale, good_steps, growth_steps, iterations = _read(given)
-  growth_steps = _arguments.steps("growth_steps", growth_steps)
+  growth_steps = arguments.check_steps("growth_steps", growth_steps)
   return State(
-    _arguments.positive("loss_scale", loss_scale),
-    min(_arguments.count("good_steps", good_steps), growth_steps - 1),
+    arguments.check_scale("loss_scale", loss_scale, at_least_1=False),
+    min(
+      arguments.check_steps("good_steps", good_steps, at_least=0),
+      growth_steps - 1,
+    ),
     growth_steps,
-    _arguments.count("iterations", iterations),
+    arguments.check_steps("iterations", iterations, at_least=0),
   )
 
 

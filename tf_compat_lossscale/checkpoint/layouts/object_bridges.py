@@ -128,7 +128,7 @@ class Bridge:
       if is_variable(step.item):
         self._add_variable(step)
         continue
-      children = tracking.children(step.item)
+      children = tracking.list_children(step.item)
       if step.item is root:
         children |= attached
       queue.extend(self._next(step, children))
@@ -227,7 +227,7 @@ class Bridge:
     return self._replaced[key]
 
   def _bridge(self, optimizer: Any, number: int) -> tuple[int, str]:
-    children = tracking.children(optimizer)
+    children = tracking.list_children(optimizer)
     node = self._graph.nodes[number]
     if node.children.keys() & _KERAS:
       return number, ""
@@ -245,7 +245,7 @@ class Bridge:
   def _scale_for(self, scale: Any, number: int) -> tuple[int, str]:
     """A loss scale's node, of the API that the object is of."""
     old = self._graph.nodes[number]
-    have = set(tracking.children(scale))
+    have = set(tracking.list_children(scale))
     for api, layout in names.LAYOUTS.items():
       other = next(a for a in names.LAYOUTS if a != api)
       theirs = names.LAYOUTS[other]
