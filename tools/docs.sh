@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$1
-stamp=$(cat pyproject.toml | sha256sum)
+# Of pyproject.toml the settings of tools do not count, as in tools/venv.sh.
+stamp=$(sed -n '/^\[project/,/^\[tool\.pytest/p' pyproject.toml | sha256sum)
 if [[ $(cat "$dir/.made-of" 2>/dev/null) != "$stamp" ]]; then
   echo "Setting up $dir"
   "${PYTHON:-python3}" -m venv --clear "$dir"

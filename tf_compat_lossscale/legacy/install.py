@@ -15,11 +15,11 @@ from typing import NamedTuple
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import names as table
-from tf_compat_lossscale.legacy import patches
 from tf_compat_lossscale.legacy import which_keras
 from tf_compat_lossscale.legacy.names import Place
 
 _ABSENT = object()
+_KERAS_2 = "tf_compat_lossscale.keras._keras2"
 _SLIM = {"layers": "tf_slim.layers", "slim": "tf_slim"}
 
 # Modules that some supported TensorFlow does not have. If any other module of
@@ -141,8 +141,9 @@ class _Installer(import_hooks.ImportWatcher):
   def __init__(self) -> None:
     self._attributes: list[_SetAttribute] = []
     self._supplied: list[tuple[str, types.ModuleType]] = []
-    self._patches_before = patches.applied_patches()
     self.states: dict[tuple[Place, str], str] = {}
+    # Whether `Model.compile` of Keras 2 was patched before.
+    self._compile_was_patched = _is_compile_patched()
 
   def watches(self, name: str) -> bool:
     place = table.find_place(name)
@@ -171,8 +172,7 @@ class _Installer(import_hooks.ImportWatcher):
     return module
 
   def fill_loaded(self) -> None:
-    """Applies the patches and sets the names in all modules that are loaded."""
-    patches.apply_all()
+    """Sets the names in all modules that are loaded."""
     for name, module in list(sys.modules.items()):
       if name.startswith(("tensorflow", "keras.", "tf_keras.")):
         self._fill(name, module)
@@ -206,12 +206,8 @@ class _Installer(import_hooks.ImportWatcher):
       "added" if before is _ABSENT else "replaces TensorFlow's"
     )
 
-  def take_back(self, every_patch: bool) -> None:
-    """Leaves every module as it was found.
-
-    Args:
-      every_patch: Whether to undo patches that are older than the installer.
-    """
+  def take_back(self) -> None:
+    """Leaves every module as it was found, and `Model.compile` as well."""
     while self._attributes:
       module, name, before, after = self._attributes.pop()
       if vars(module).get(name) is not after:
@@ -227,7 +223,8 @@ class _Installer(import_hooks.ImportWatcher):
       name, module = self._supplied.pop()
       if sys.modules.get(name) is module:
         del sys.modules[name]
-    patches.undo_all(but=() if every_patch else self._patches_before)
+    if not self._compile_was_patched:
+      _restore_compile()
 
 
 _lock = threading.RLock()
@@ -255,23 +252,28 @@ def install() -> InstallReport:
 
 
 def uninstall() -> InstallReport:
-  """Takes back exactly what `install` did, and all patches of the package.
+  """Takes back exactly what `install` did, and the patch of `Model.compile`.
 
   Objects that a program has imported stay valid. In an `installed()` context,
   the names stay until the program leaves the context.
+
+  `Model.compile` of Keras 2 also becomes Keras's own again, which ignores the
+  loss scale of a policy. The next `tfl.keras.Policy` or `tfl.keras.set_policy`
+  patches it again.
 
   Returns:
     A report; its repr is one line.
   """
   global _installed
   with _lock:
+    _installed = False
+    if not _contexts:
+      _restore_compile()
     if _installer is None:
-      patches.undo_all()
       return InstallReport(
         "tf_compat_lossscale: no legacy names were installed"
       )
-    _installed = False
-    return _take_back(every_patch=True)
+    return _take_back()
 
 
 @contextlib.contextmanager
@@ -291,7 +293,7 @@ def installed() -> Iterator[InstallReport]:
   finally:
     with _lock:
       _contexts -= 1
-      _take_back(every_patch=False)
+      _take_back()
 
 
 def _import_homes() -> None:
@@ -315,7 +317,7 @@ def _put_in_place() -> InstallReport:
       installer.fill_loaded()
     except BaseException:
       installer.stop()
-      installer.take_back(every_patch=False)
+      installer.take_back()
       raise
     _installer = installer
   return InstallReport(
@@ -337,7 +339,7 @@ def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
   return tuple(rows)
 
 
-def _take_back(every_patch: bool) -> InstallReport:
+def _take_back() -> InstallReport:
   """Uninstalls the names, unless they are in use."""
   global _installer
   if _contexts or _installed or _installer is None:
@@ -345,6 +347,19 @@ def _take_back(every_patch: bool) -> InstallReport:
       "tf_compat_lossscale: legacy names stay, they are in use"
     )
   _installer.stop()
-  _installer.take_back(every_patch)
+  _installer.take_back()
   _installer = None
   return InstallReport("tf_compat_lossscale: legacy names taken back")
+
+
+def _is_compile_patched() -> bool:
+  """Returns whether `tfl.keras` has patched `Model.compile` of Keras 2."""
+  module = sys.modules.get(_KERAS_2)
+  return module is not None and bool(module.is_wrapped_in_compile())
+
+
+def _restore_compile() -> None:
+  """Takes back the patch of `Model.compile`, if `tfl.keras` was loaded."""
+  module = sys.modules.get(_KERAS_2)
+  if module is not None:
+    module.restore_compile()
