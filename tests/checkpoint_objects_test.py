@@ -16,7 +16,8 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint.files import bundle
-from tf_compat_lossscale.checkpoint.layouts import by_object as _object_layouts
+from tf_compat_lossscale.checkpoint.layouts import by_object
+from tf_compat_lossscale.checkpoint.layouts import evidence
 
 tf1 = tf.compat.v1
 _INNER = {
@@ -441,7 +442,7 @@ class Templates:
 
 def full_names_and_values(path):
   """The full name of every variable in the graph of objects -> its value."""
-  graph = checkpoint.evidence.object_graph(bundle.Bundle(path))
+  graph = evidence.object_graph(bundle.Bundle(path))
   reader = tf.train.load_checkpoint(path)
   return {
     attribute.full_name: float(np.ravel(reader.get_tensor(attribute.key))[0])
@@ -513,17 +514,17 @@ def test_the_user_decides(tmp_path):
   case = Templates(tmp_path)
   names, values = case.run()
   template = bundle.Bundle(eager_template(tmp_path, inner="sgd"))
-  variables = _object_layouts.by_name(bundle.Bundle(names))
+  variables = by_object.list_by_name(bundle.Bundle(names))
   mapping = {
     "w0": "net1/w",
     "w1/.ATTRIBUTES/VARIABLE_VALUE": "net0/w",
     "opt0/loss_scale/good_steps": "good_steps_1",
   }
   with pytest.raises(checkpoint.CheckpointError, match=r"b0 \(b\)"):
-    _object_layouts.onto(variables, template, False, mapping)
+    by_object.fill_template(variables, template, False, mapping)
   mapping |= {"b0": "net0/w", "b1": "net1/w"}
   with pytest.raises(checkpoint.CheckpointError, match=r"\[3\] in the templ"):
-    _object_layouts.onto(variables, template, False, mapping)
+    by_object.fill_template(variables, template, False, mapping)
   made = tf.train.Checkpoint(
     a=_WRAPPERS["dynamic"](_INNER["sgd"]()),
     b=_WRAPPERS["dynamic"](_INNER["sgd"]()),
@@ -536,7 +537,7 @@ def test_the_user_decides(tmp_path):
     "v": "net0/w",
     "a/loss_scale/good_steps": "good_steps_1",
   }
-  sources = _object_layouts.onto(variables, template, False, mapping)
+  sources = by_object.fill_template(variables, template, False, mapping)
   got = {
     key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE"): getattr(source, "name", "")
     for key, source in sources.items()
@@ -550,7 +551,7 @@ def test_the_user_decides(tmp_path):
     ({"w": "net7/w"}, "net7/w is not in the checkpoint .*nearest"),
   ):
     with pytest.raises(checkpoint.CheckpointError, match=what):
-      _object_layouts.onto(variables, template, False, wrong)
+      by_object.fill_template(variables, template, False, wrong)
   del values
 
 

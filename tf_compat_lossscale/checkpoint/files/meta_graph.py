@@ -189,7 +189,7 @@ def _facts(data: memoryview) -> Facts:
         flows.add("v1")
       elif op in ("If", "StatelessIf"):
         flows.add("v2")
-      applies |= "Apply" in op and names.innermost_cond(name) == 0
+      applies |= "Apply" in op and names.get_cond_number(name) == 0
   flow = flows.pop() if len(flows) == 1 else None
   return Facts(_release(data), flow, applies)
 

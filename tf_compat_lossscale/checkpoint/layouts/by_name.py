@@ -20,9 +20,11 @@ from typing import NoReturn
 from tf_compat_lossscale.checkpoint.files import errors as _errors
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.writer import Source
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts.side import Side
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.sources import convert_counter
+from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
 _FIRST = {names.COMPAT: 1, names.CONTRIB: 0}  # The cond that they apply in.
 
@@ -45,12 +47,10 @@ class _Place(NamedTuple):
 class _Renaming:
   """Gives variables their names in another layout, one kind after the other."""
 
-  def __init__(
-    self, side: Side, variables: layouts.Variables, path: str
-  ) -> None:
+  def __init__(self, side: Inventory, variables: Sources, path: str) -> None:
     self.side, self.path = side, path
     self.variables = variables
-    self.result: layouts.Variables = {}
+    self.result: Sources = {}
     self.origins: dict[str, str] = {}
     self.left = dict.fromkeys(variables)
     self.states, self.unclear = side.scales
@@ -70,7 +70,7 @@ class _Renaming:
     self, mapping: Mapping[str, str | None], api: str | None
   ) -> None:
     """Gives the names that the caller decided on."""
-    tensors = names.LAYOUTS.get(api or "", {})
+    tensors = names.SCALE_TENSORS.get(api or "", {})
     for new, old in mapping.items():
       if old is None or old not in self.left:
         why = "mapped twice" if old in self.variables else "not in it"
@@ -87,22 +87,26 @@ class _Renaming:
       self.add(
         new,
         old,
-        layouts.as_counter(source, tensors.get(names.base(new), source.tensor)),
+        convert_counter(
+          source, tensors.get(names.get_base(new), source.tensor)
+        ),
       )
     # A loss scale whose value or counter was mapped is mapped as a whole.
     used = set(mapping.values())
     for state in self.states:
       if used & set(state.names):
         for name in state.names:
-          if api is None or names.base(name) == "bad_steps":
+          if api is None or names.get_base(name) == "bad_steps":
             self.left.pop(name, None)
     self.states = [s for s in self.states if not used & set(s.names)]
     self.was_scaled = self.was_scaled or bool(used)
 
   def rename_scales(self, api: str | None) -> None:
     """Gives loss scales their names in an API; None leaves them out."""
-    layout = names.LAYOUTS.get(api or "", {})
-    if api is None or any(names.base(n) not in layout for n in self.unclear):
+    layout = names.SCALE_TENSORS.get(api or "", {})
+    if api is None or any(
+      names.get_base(n) not in layout for n in self.unclear
+    ):
       unclear = sorted(name for name in self.unclear if name in self.left)
       if unclear:
         self._give_up(unclear, unclear, "which of them are a loss scale's", {})
@@ -117,7 +121,7 @@ class _Renaming:
         self._rename_scope(scope, states, api)
 
   def _rename_scope(
-    self, scope: str, states: list[names.State], api: str
+    self, scope: str, states: list[names.ScaleNames], api: str
   ) -> None:
     """Gives the loss scales of a scope their names."""
     known = {name for state in states for name in state.names}
@@ -126,7 +130,7 @@ class _Renaming:
       for name, source in self.variables.items()
       if names.split_scope(name)[0] == scope
       and name not in known
-      and names.base(name) in names.LAYOUTS[api]
+      and names.get_base(name) in names.SCALE_TENSORS[api]
     ]
     apis = {state.api for state in states}
     order = self.side.order
@@ -134,9 +138,9 @@ class _Renaming:
     if others or (len(apis) > 1 and not ordered):
       self._give_up(
         [
-          scope + names.numbered(base, i)
+          scope + names.add_number(base, i)
           for i in range(len(states))
-          for base in names.LAYOUTS[api]
+          for base in names.SCALE_TENSORS[api]
         ],
         sorted([*known, *others]),
         "how these are numbered",
@@ -145,11 +149,11 @@ class _Renaming:
     if len(apis) > 1:
       states = sorted(states, key=lambda state: order[state.names[0]])
     for number, state in enumerate(states):
-      found = layouts.scale_of(self.variables, state, api)
+      found = convert_scale(self.variables, state, api)
       for name in state.names:
         self.left.pop(name, None)
-      for base, source in zip(names.LAYOUTS[api], found):
-        new = scope + names.numbered(base, number)
+      for base, source in zip(names.SCALE_TENSORS[api], found):
+        new = scope + names.add_number(base, number)
         self.add(new, state.names[0], source)
 
   def rename_own(self, api: str | None, control_flow: str) -> None:
@@ -172,7 +176,7 @@ class _Renaming:
           self.add(name, name)
         continue
       for number, name in enumerate(self._in_order(found, places, stem)):
-        self.add(names.numbered(stem, number), name)
+        self.add(names.add_number(stem, number), name)
 
   def _places(self) -> dict[str, _Place]:
     """Where optimizers create their own variables: powers, and the like."""
@@ -180,35 +184,37 @@ class _Renaming:
       n
       for n in self.left
       if names.is_power(n, self.variables[n].tensor)
-      and not self.side.is_users(n)
-      and (self.side.has_evidence or names.partner(n) in self.variables)
+      and not self.side.belongs_to_user(n)
+      and (self.side.has_evidence or names.get_other_power(n) in self.variables)
     ]
     scopes = {
       names.split_scope(n)[0]
       for n in powers
-      if names.innermost_cond(n) is not None
+      if names.get_cond_number(n) is not None
     }
     places = {}
     for name in self.left:
       scope = names.split_scope(name)[0]
       power = name in powers
       in_cond = (
-        self.side.is_own(name) if self.side.has_evidence else scope in scopes
+        self.side.belongs_to_optimizer(name)
+        if self.side.has_evidence
+        else scope in scopes
       )
       if not power and not in_cond:
         continue
-      number = names.innermost_cond(name) if in_cond else None
-      cond = self.side.cond(name) if power and not in_cond else None
+      number = names.get_cond_number(name) if in_cond else None
+      cond = self.side.get_cond(name) if power and not in_cond else None
       if cond is not None:
         scope, last = names.split_scope(cond)
-        number = names.innermost_cond(f"{last}/")
+        number = names.get_cond_number(f"{last}/")
       wrapped: bool | None = number is not None or cond is not None
       if not wrapped and self.side.has_new_scale and not in_cond:
         wrapped = self._is_wrapped(name, powers)
       if not wrapped and not scope and not self.side.has_evidence:
         wrapped = not scopes and self._is_wrapped(name, powers)
       if in_cond:
-        scope = names.split_scope(names.out_of_cond(name))[0]
+        scope = names.split_scope(names.remove_innermost_cond(name))[0]
       places[name] = _Place(scope, number, wrapped)
     return places
 
@@ -220,8 +226,10 @@ class _Renaming:
     """
     if not self.states and not self.unclear:
       return False
-    alike = [n for n in powers if names.base(n) == names.base(name)]
-    several = len({names.base(n) for n, _ in names.slots(self.variables)}) > 1
+    alike = [n for n in powers if names.get_base(n) == names.get_base(name)]
+    several = (
+      len({names.get_base(n) for n, _ in names.find_slots(self.variables)}) > 1
+    )
     alone = len(alike) == len(self.states) == 1 and not several
     return True if alone else None
 
@@ -232,12 +240,12 @@ class _Renaming:
     if place.is_wrapped is None and (api is None or control_flow == "v2"):
       return names.split_scope(name)[0]  # It has that name there, too.
     if place.is_wrapped is None:
-      alike = names.in_order(
-        n for n in self.variables if names.base(n) == names.base(name)
+      alike = names.sort_names(
+        n for n in self.variables if names.get_base(n) == names.get_base(name)
       )
       conds = range(_FIRST[api or names.COMPAT], 2 * len(alike) + 1, 2)
       likely = [
-        f"{names.numbered('cond', i)}/{names.base(name)}"
+        f"{names.add_number('cond', i)}/{names.get_base(name)}"
         for i, _ in zip(conds, alike)
       ]
       self._give_up(likely, alike, "which optimizers have a loss scale")
@@ -252,7 +260,7 @@ class _Renaming:
     number = _FIRST[api]
     if place.cond is not None:
       number = place.cond + number - _FIRST[self._api_of(name, api)]
-    cond = names.numbered("cond", max(0, number))
+    cond = names.add_number("cond", max(0, number))
     return f"{place.scope}{cond}/"
 
   def _api_of(self, name: str, default: str) -> str:
@@ -264,12 +272,12 @@ class _Renaming:
     """
     apis = {state.api for state in self.states} or {default}
     if len(apis) > 1:
-      serves = self.side.serves(name) or frozenset()
+      serves = self.side.get_served(name) or frozenset()
       apis = {
         state.api
         for state in self.states
-        if name in (self.side.serves(state.names[0]) or ())
-        or serves & (self.side.serves(state.names[0]) or frozenset())
+        if name in (self.side.get_served(state.names[0]) or ())
+        or serves & (self.side.get_served(state.names[0]) or frozenset())
       }
     if len(apis) != 1:
       self._give_up([name], [name], "of which API its loss scale is", {})
@@ -287,8 +295,8 @@ class _Renaming:
     scopes = {places[name].scope for name in found}
     conds = [places[name].cond for name in found]
     if len(scopes) > 1 or None in conds or len(set(conds)) < len(conds):
-      found = names.in_order(found)
-      new = [names.numbered(stem, i) for i in range(len(found))]
+      found = names.sort_names(found)
+      new = [names.add_number(stem, i) for i in range(len(found))]
       self._give_up(new, found, "in which order these were created")
     return sorted(found, key=lambda name: places[name].cond or 0)
 
@@ -304,14 +312,14 @@ class _Renaming:
     raise _errors.unnamed(self.path, what, undecided)
 
 
-def with_names(
-  variables: layouts.Variables,
-  side: Side,
+def rename_variables(
+  variables: Sources,
+  side: Inventory,
   api: str | None,
   control_flow: str,
   path: str,
   mapping: Mapping[str, str | None] | None = None,
-) -> layouts.Variables:
+) -> Sources:
   """Variables as a Saver has them in another API or control flow.
 
   What has the names of that layout already keeps them.
@@ -332,7 +340,7 @@ def with_names(
       name is whose.
   """
   if not side.has_evidence:
-    side.look()
+    side.gather_evidence()
   renaming = _Renaming(side, variables, path)
   renaming.apply_mapping(mapping or {}, api)
   renaming.rename_scales(api)

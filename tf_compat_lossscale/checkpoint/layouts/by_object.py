@@ -12,22 +12,21 @@ from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.writer import Literal
 from tf_compat_lossscale.checkpoint.files.writer import Stored
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import evidence
-from tf_compat_lossscale.checkpoint.layouts import (
-  template_places as _template_places,
-)
-from tf_compat_lossscale.checkpoint.layouts.side import Side
+from tf_compat_lossscale.checkpoint.layouts import templates
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.sources import collect_stored
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.legacy import names as legacy_names
 
 # What holds a loss scale, by whichever API.
-SCALES = {"current_loss_scale", "loss_scale", "dynamic_scale"}
+SCALE_CHILDREN = {"current_loss_scale", "loss_scale", "dynamic_scale"}
 _BASE = "base_optimizer"
 
 
-def by_name(bundle: Bundle) -> layouts.Variables:
+def list_by_name(bundle: Bundle) -> Sources:
   """A checkpoint's variables, as a Saver would have them."""
-  return layouts.stored(
+  return collect_stored(
     (
       (name, key)
       for name, key in describing.values_of(bundle)
@@ -37,12 +36,12 @@ def by_name(bundle: Bundle) -> layouts.Variables:
   )
 
 
-def copied(bundle: Bundle) -> layouts.Variables:
+def copy_all(bundle: Bundle) -> Sources:
   """All of a checkpoint, as it is."""
   return {name: Stored(bundle, name) for name in bundle.names}
 
 
-def without_scale(bundle: Bundle) -> layouts.Variables:
+def remove_scales(bundle: Bundle) -> Sources:
   """An object-based checkpoint as it would be without loss scaling.
 
   The optimizer takes the place of the one that wrapped it. Tensors keep their
@@ -66,7 +65,7 @@ def without_scale(bundle: Bundle) -> layouts.Variables:
   return _with_graph(bundle, graph)
 
 
-def flat(bundle: Bundle) -> layouts.Variables:
+def flatten_keras(bundle: Bundle) -> Sources:
   """A checkpoint of Keras as Keras 2.3 and later lay it out.
 
   Up to TensorFlow 2.2, what is the optimizer's was `base_optimizer`'s, and a
@@ -103,12 +102,12 @@ def flat(bundle: Bundle) -> layouts.Variables:
   return _with_graph(bundle, graph, renaming=True)
 
 
-def flat_key(key: str) -> str:
+def flatten_key(key: str) -> str:
   """A key as it is where `base_optimizer` is no more."""
   return key.replace(f"/{_BASE}/", "/")
 
 
-def scale_keys(graph: ObjectGraph) -> dict[str, str]:
+def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
   """The keys of every loss scale's variables -> what they are called."""
   keys: dict[str, str] = {}
   for node in graph.nodes:
@@ -128,13 +127,13 @@ def scale_keys(graph: ObjectGraph) -> dict[str, str]:
   return keys
 
 
-def onto(
-  variables: layouts.Variables,
+def fill_template(
+  variables: Sources,
   template: Bundle,
   keras: bool,
   mapping: Mapping[str, str] | None = None,
-  side: Side | None = None,
-) -> layouts.Variables:
+  side: Inventory | None = None,
+) -> Sources:
   """Variables by name, in the objects of another checkpoint of the model.
 
   Args:
@@ -157,35 +156,35 @@ def onto(
       f"{template.prefix}: a template must be an object-based checkpoint, of "
       "tf.train.Checkpoint; this one names variables"
     )
-  sources = flat(template) if keras else copied(template)
+  sources = flatten_keras(template) if keras else copy_all(template)
   graph = ObjectGraph(_graph_of(sources, template))
   tensors = {key: source.tensor for key, source in sources.items()}
-  side = side or Side(
+  side = side or Inventory(
     {name: source.tensor for name, source in variables.items()}, lambda: None
   )
-  finder = _template_places.Finder(
+  filler = templates.TemplateFiller(
     graph, tensors, variables, side, template.prefix
   )
-  finder.find(mapping)
-  return sources | finder.sources
+  filler.fill(mapping)
+  return sources | filler.sources
 
 
 def _with_graph(
   bundle: Bundle, graph: ObjectGraph, renaming: bool = False
-) -> layouts.Variables:
+) -> Sources:
   """A checkpoint with that graph, and the tensors that are left in it."""
   graph.prune()
-  sources: layouts.Variables = {}
+  sources: Sources = {}
   for _, attribute in graph.attributes():
     if attribute.key in bundle:
       old = attribute.key
-      attribute.key = flat_key(old) if renaming else old
+      attribute.key = flatten_key(old) if renaming else old
       sources[attribute.key] = Stored(bundle, old)
   sources[OBJECT_GRAPH] = Literal("string", graph.encode())
   return sources
 
 
-def _graph_of(sources: layouts.Variables, bundle: Bundle) -> bytes:
+def _graph_of(sources: Sources, bundle: Bundle) -> bytes:
   source = sources[OBJECT_GRAPH]
   if isinstance(source, Literal):
     assert isinstance(source.value, bytes)

@@ -254,7 +254,7 @@ class Flow:
           queue.append(consumer)
     return handles
 
-  def dependents(self, names: Collection[str]) -> Dependents:
+  def find_dependents(self, names: Collection[str]) -> Dependents:
     """Finds the variables whose updates depend on the values of others.
 
     Args:

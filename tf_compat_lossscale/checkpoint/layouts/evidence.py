@@ -28,7 +28,7 @@ _MARGIN = 2.0  # Seconds: copies are written in any order.
 
 
 @dataclasses.dataclass(frozen=True)
-class Owners:
+class Usage:
   """What variables are for, by the names that a checkpoint has for them.
 
   Attributes:
@@ -36,7 +36,8 @@ class Owners:
       which nothing is known is left out.
     trained: The variables that are updated from the values of variables.
     trainable: The variables that are for training.
-    alone: The variables on which every update of every trained weight depends.
+    serves_all: The variables on which every update of every trained weight
+      depends.
     scales: The loss scales that are known as such.
     conds: Variable -> the cond, under TensorFlow 2's control flow, in which it
       is updated.
@@ -45,8 +46,8 @@ class Owners:
   serves: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
   trained: frozenset[str] = frozenset()
   trainable: frozenset[str] = frozenset()
-  alone: frozenset[str] = frozenset()
-  scales: tuple[names.State, ...] = ()
+  serves_all: frozenset[str] = frozenset()
+  scales: tuple[names.ScaleNames, ...] = ()
   conds: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -60,7 +61,7 @@ class Evidence(Protocol):
   def is_in_cond(self, name: str) -> bool:
     """Returns whether an untrainable variable is called after a v1 cond."""
 
-  def owners(self, asked: Collection[str]) -> Owners:
+  def find_usage(self, asked: Collection[str]) -> Usage:
     """Finds out what some variables are for."""
 
 
@@ -104,9 +105,9 @@ class GraphEvidence:
         return True
     return False
 
-  def owners(self, asked: Collection[str]) -> Owners:
+  def find_usage(self, asked: Collection[str]) -> Usage:
     """Finds out what some variables are for."""
-    found = self._flow.dependents(
+    found = self._flow.find_dependents(
       [v for name in asked for v in self._variables.get(name, ())]
     )
 
@@ -121,7 +122,7 @@ class GraphEvidence:
       if name in self._variables
     }
     weights = found.trained.intersection(self._trainable)
-    return Owners(
+    return Usage(
       serves,
       keys_of(found.trained),
       keys_of(v for v in self._keys if v in self._trainable),
@@ -133,18 +134,18 @@ class GraphEvidence:
     )
 
 
-def _scales(serves: Mapping[str, frozenset[str]]) -> Iterable[names.State]:
+def _scales(serves: Mapping[str, frozenset[str]]) -> Iterable[names.ScaleNames]:
   """Yields the loss scales whose updates depend on counters of their own."""
-  for api, layout in names.LAYOUTS.items():
+  for api, layout in names.SCALE_TENSORS.items():
     first, *counters = layout
     for name in serves:
-      if names.base(name) != first:
+      if names.get_base(name) != first:
         continue
       members = [
         [
           other
           for other in serves
-          if names.base(other) == counter
+          if names.get_base(other) == counter
           and name in serves[other]
           and other in serves[name]
         ]
@@ -152,7 +153,7 @@ def _scales(serves: Mapping[str, frozenset[str]]) -> Iterable[names.State]:
       ]
       if all(len(found) == 1 for found in members):
         scope = names.split_scope(name)[0]
-        yield names.State(api, scope, (name, *(m for (m,) in members)))
+        yield names.ScaleNames(api, scope, (name, *(m for (m,) in members)))
 
 
 class ObjectEvidence:
@@ -171,10 +172,10 @@ class ObjectEvidence:
     del name
     return False
 
-  def owners(self, asked: Collection[str]) -> Owners:
+  def find_usage(self, asked: Collection[str]) -> Usage:
     """Finds out what some variables are for."""
-    result = Owners()
-    scales: list[names.State] = []
+    result = Usage()
+    scales: list[names.ScaleNames] = []
     trained: set[str] = set()
     trainable: set[str] = set()
     for node in self._graph.nodes:
@@ -211,12 +212,14 @@ class ObjectEvidence:
     values = [self._graph.value(number) for number in numbers]
     return [value.full_name for value in values if value and value.full_name]
 
-  def _scale(self, children: Mapping[str, int]) -> Iterable[names.State]:
-    for api, layout in names.LAYOUTS.items():
+  def _scale(self, children: Mapping[str, int]) -> Iterable[names.ScaleNames]:
+    for api, layout in names.SCALE_TENSORS.items():
       if set(layout) <= set(children):
         found = self._names(children[base] for base in layout)
         if len(found) == len(layout):
-          yield names.State(api, names.split_scope(found[0])[0], tuple(found))
+          yield names.ScaleNames(
+            api, names.split_scope(found[0])[0], tuple(found)
+          )
           return
 
 
@@ -228,7 +231,7 @@ def object_graph(bundle: Bundle) -> ObjectGraph:
     raise CheckpointError(f"{bundle.prefix}: {error}") from None
 
 
-def of_checkpoint(bundle: Bundle) -> Evidence | None:
+def find_evidence(bundle: Bundle) -> Evidence | None:
   """Returns what proves whose a checkpoint's variables are, if anything does.
 
   Args:
@@ -268,7 +271,7 @@ def _is_older(path: str, other: str) -> bool:
     return False
 
 
-def of_graph(
+def find_graph_evidence(
   graph_def: bytes,
   keys: Mapping[str, Iterable[str]],
   trainable: Collection[str],

@@ -16,11 +16,12 @@ from tf_compat_lossscale.checkpoint.files.bundle import Tensor
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.writer import Source
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts import side as sides
-from tf_compat_lossscale.checkpoint.layouts.side import Side
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Slots of Keras 2's Adam -> those of `tf.compat.v1.train.AdamOptimizer`. Other
@@ -31,7 +32,7 @@ _HYPERPARAMETERS = {"beta_1", "beta_2", "decay", "learning_rate", "epsilon"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class ObjectVariable:
   """A variable of a graph of objects.
 
   Attributes:
@@ -57,18 +58,18 @@ class _Scale:
   """A loss scale of a graph: its API, and its variables in order."""
 
   api: str
-  places: tuple[Place, ...]
+  members: tuple[ObjectVariable, ...]
 
   @property
   def names(self) -> tuple[str, ...]:
-    return tuple(place.name for place in self.places)
+    return tuple(member.name for member in self.members)
 
   def __str__(self) -> str:
-    path = self.places[0].path.rpartition("/")[0]
+    path = self.members[0].path.rpartition("/")[0]
     return f"{path} ({', '.join(self.names)})"
 
 
-class Finder:
+class TemplateFiller:
   """Finds the value for each variable of a graph of objects.
 
   Attributes:
@@ -79,8 +80,8 @@ class Finder:
     self,
     graph: ObjectGraph,
     tensors: Mapping[str, Tensor],
-    variables: layouts.Variables,
-    there: Side,
+    variables: Sources,
+    there: Inventory,
     path: str,
   ) -> None:
     """Takes what there is.
@@ -93,8 +94,8 @@ class Finder:
       path: The template, for messages.
     """
     self._graph, self._variables, self._path = graph, variables, path
-    self._places = [
-      Place(
+    self._members = [
+      ObjectVariable(
         number,
         attribute.key.removesuffix(_SUFFIX),
         attribute.full_name,
@@ -104,22 +105,22 @@ class Finder:
       for number, node in enumerate(graph.nodes)
       if (attribute := graph.value(number)) and attribute.key in tensors
     ]
-    self._by_number = {place.number: place for place in self._places}
+    self._by_number = {member.number: member for member in self._members}
     self._paths = {n: p for n, p in graph.paths().items() if p}
     self._problems: list[str] = []
     self._chosen: set[str] = set()  # The keys that the user has decided on.
     self._missing: list[str] = []
-    self._here = Side(
-      {place.name: place.tensor for place in self._places if place.name},
+    self._here = Inventory(
+      {member.name: member.tensor for member in self._members if member.name},
       lambda: evidence.ObjectEvidence(graph),
     )
     self._there = there
-    self._here.look()
-    there.look()
+    self._here.gather_evidence()
+    there.gather_evidence()
     self._left = there.scales.known  # Loss scales for none so far.
     self.sources: dict[str, Source] = {}
 
-  def find(self, mapping: Mapping[str, str] | None = None) -> None:
+  def fill(self, mapping: Mapping[str, str] | None = None) -> None:
     """Finds all values.
 
     Args:
@@ -133,11 +134,11 @@ class Finder:
     self._find_scales(scales)
     kept = self._kept()
     rest = [
-      place
-      for place in self._places
-      if place.key not in self.sources
-      and place.number not in kept
-      and place.path != "save_counter"
+      member
+      for member in self._members
+      if member.key not in self.sources
+      and member.number not in kept
+      and member.path != "save_counter"
     ]
     left = {name for state in self._left for name in state.names}
     states = self._there.scales.known
@@ -154,7 +155,7 @@ class Finder:
         continue
       seen.add(number)
       scale = self._graph.nodes[number]
-      for api, layout in names.LAYOUTS.items():
+      for api, layout in names.SCALE_TENSORS.items():
         numbers = [scale.children.get(base, -1) for base in layout]
         if all(n in self._by_number for n in numbers):
           yield _Scale(api, tuple(self._by_number[n] for n in numbers))
@@ -162,27 +163,27 @@ class Finder:
 
   def _map(self, mapping: Mapping[str, str], scales: list[_Scale]) -> None:
     """Does what the user says; a loss scale goes as a whole."""
-    by_scale = {p.key: scale for scale in scales for p in scale.places}
+    by_scale = {p.key: scale for scale in scales for p in scale.members}
     by_name = {n: state for state in self._left for n in state.names}
     for here, there in mapping.items():
-      place = self._named(here)
+      member = self._named(here)
       name = self._given(there)
-      self._chosen.add(place.key)
-      scale, state = by_scale.get(place.key), by_name.get(name)
+      self._chosen.add(member.key)
+      scale, state = by_scale.get(member.key), by_name.get(name)
       if scale and state:
         self._left = [other for other in self._left if other != state]
         self._give_scale(scale, state)
-        self._chosen.update(p.key for p in scale.places)
+        self._chosen.update(p.key for p in scale.members)
       else:
-        self.sources[place.key] = self._variables[name]
+        self.sources[member.key] = self._variables[name]
 
-  def _named(self, here: str) -> Place:
+  def _named(self, here: str) -> ObjectVariable:
     """The variable that the user means by a name or path."""
     found = [
-      place
-      for place in self._places
-      if here in (place.path, place.key, self._paths.get(place.number))
-    ] or [place for place in self._places if place.name == here]
+      member
+      for member in self._members
+      if here in (member.path, member.key, self._paths.get(member.number))
+    ] or [member for member in self._members if member.name == here]
     if len(found) == 1:
       return found[0]
     if found:
@@ -190,7 +191,7 @@ class Finder:
         f"{self._path}: {here} is the name of several variables: give the path "
         f"of one, {' or '.join(p.path for p in found)}"
       )
-    known = [p.path for p in self._places] + [p.name for p in self._places]
+    known = [p.path for p in self._members] + [p.name for p in self._members]
     raise CheckpointError(
       f"{self._path}: {here} is neither a variable's name nor its path there"
       f"{_errors.nearest(here, known)}"
@@ -208,14 +209,14 @@ class Finder:
       f"{_errors.nearest(there, self._variables)}"
     )
 
-  def _give_scale(self, scale: _Scale, state: names.State) -> None:
-    values = layouts.scale_of(self._variables, state, scale.api)
-    for place, value in zip(scale.places, values):
-      self.sources[place.key] = value
+  def _give_scale(self, scale: _Scale, state: names.ScaleNames) -> None:
+    values = convert_scale(self._variables, state, scale.api)
+    for member, value in zip(scale.members, values):
+      self.sources[member.key] = value
 
   def _find_scales(self, scales: list[_Scale]) -> None:
     """Gives loss scales their values."""
-    left = [s for s in scales if s.places[0].key not in self.sources]
+    left = [s for s in scales if s.members[0].key not in self.sources]
     states = {state.names: state for state in self._left}
     mine = {scale.names: scale for scale in left}
     if len(mine) < len(left):  # Two are called the same.
@@ -223,11 +224,11 @@ class Finder:
         there = (" and ".join(found) for found in states)
         self._problems.append(_unclear("loss scales", left, there))
       return
-    found = sides.pair(
+    found = inventory.pair_items(
       self._here,
       self._there,
-      [self._here.item(s.names, is_scale=True) for s in left],
-      [self._there.item(s.names, is_scale=True) for s in states.values()],
+      [self._here.make_item(s.names, is_scale=True) for s in left],
+      [self._there.make_item(s.names, is_scale=True) for s in states.values()],
       keeps_scope=not len(left) == len(states) == 1,
       are_scales=True,
     )
@@ -250,50 +251,56 @@ class Finder:
       if name in _HYPERPARAMETERS
     }
 
-  def _find_others(self, places: list[Place], given: list[str]) -> None:
+  def _find_others(
+    self, members: list[ObjectVariable], given: list[str]
+  ) -> None:
     """Finds what is no loss scale's."""
     known = set(given)
-    powers = [place for place in places if names.is_power(place.name)]
+    powers = [member for member in members if names.is_power(member.name)]
     self._find_powers(powers, [n for n in given if names.is_power(n)])
-    firm = [place for place in places if place not in powers]
-    here = names.families(place.name for place in firm)
-    there = names.families(given)
+    firm = [member for member in members if member not in powers]
+    here = names.group_by_family(member.name for member in firm)
+    there = names.group_by_family(given)
     keras = self._of_keras()
-    for place in firm:
-      family = names.family(place.name)
-      if place.name in known:
-        others = [place.name]
-      elif place.number in keras:
-        others = [name for name in keras[place.number] if name in known]
+    for member in firm:
+      family = names.get_family(member.name)
+      if member.name in known:
+        others = [member.name]
+      elif member.number in keras:
+        others = [name for name in keras[member.number] if name in known]
       else:
         alone = len(here[family]) == 1
         others = there.get(family, []) if alone else []
       if len(others) > 1:
-        self._problems.append(_unclear("variables", [place], others))
+        self._problems.append(_unclear("variables", [member], others))
       elif others:
-        self.sources[place.key] = self._variables[others[0]]
+        self.sources[member.key] = self._variables[others[0]]
       else:
-        self._lack(place)
+        self._lack(member)
 
-  def _find_powers(self, places: list[Place], given: list[str]) -> None:
+  def _find_powers(
+    self, members: list[ObjectVariable], given: list[str]
+  ) -> None:
     """Finds the powers of Adam, whose names depend on more than the model."""
-    for base in sorted({names.base(place.name) for place in places}):
-      mine = [place for place in places if names.base(place.name) == base]
-      theirs = [name for name in given if names.base(name) == base]
-      by_name = {place.name: place for place in mine}
+    for base in sorted({names.get_base(member.name) for member in members}):
+      mine = [
+        member for member in members if names.get_base(member.name) == base
+      ]
+      theirs = [name for name in given if names.get_base(name) == base]
+      by_name = {member.name: member for member in mine}
       if len(by_name) < len(mine):
         self._problems.append(_unclear("powers", mine, theirs))
         continue
-      found = sides.pair(
+      found = inventory.pair_items(
         self._here,
         self._there,
-        [self._here.item((name,)) for name in by_name],
-        [self._there.item((name,)) for name in theirs],
+        [self._here.make_item((name,)) for name in by_name],
+        [self._there.make_item((name,)) for name in theirs],
         keeps_scope=False,
       )
       for here, (there, _) in found.pairs.items():
-        place = by_name[here.names[0]]
-        self.sources[place.key] = self._variables[there.names[0]]
+        member = by_name[here.names[0]]
+        self.sources[member.key] = self._variables[there.names[0]]
       for item in found.missing:
         self._lack(by_name[item.names[0]])
       if found.undecided:
@@ -323,33 +330,33 @@ class Finder:
           result[slot.slot] = [f"{variable.name}/{_ADAM[slot.name]}"]
     return result
 
-  def _lack(self, place: Place) -> None:
-    near = _errors.nearest(place.name, self._variables)
-    self._missing.append(f"{place}{near}")
+  def _lack(self, member: ObjectVariable) -> None:
+    near = _errors.nearest(member.name, self._variables)
+    self._missing.append(f"{member}{near}")
 
   def _check(self) -> None:
     """Raises for what is missing, unclear, given twice or another's."""
-    by_key = {place.key: place for place in self._places}
+    by_key = {member.key: member for member in self._members}
     steps = set(self._of_keras()) & {
       node.children["iter"]
       for node in self._graph.nodes
       if "iter" in node.children
     }
-    given: dict[str, list[Place]] = {}
+    given: dict[str, list[ObjectVariable]] = {}
     for key, source in self.sources.items():
-      place = by_key[key]
-      if source.tensor != place.tensor:
+      member = by_key[key]
+      if source.tensor != member.tensor:
         self._missing.append(
-          f"{place} ({place.tensor} in the template, {source.tensor} here)"
+          f"{member} ({member.tensor} in the template, {source.tensor} here)"
         )
       name = getattr(source, "name", "")
       # Keras counts steps besides the global step.
-      alone = len(steps) == 1 and place.number in steps
+      alone = len(steps) == 1 and member.number in steps
       if name and key not in self._chosen and not alone:
-        given.setdefault(name, []).append(place)
-    for name, places in given.items():
-      if len(places) > 1:
-        self._problems.append(_unclear("variables", places, [name]))
+        given.setdefault(name, []).append(member)
+    for name, members in given.items():
+      if len(members) > 1:
+        self._problems.append(_unclear("variables", members, [name]))
     listed = []
     if self._missing:
       listed.append(
@@ -367,7 +374,7 @@ class Finder:
 
 
 def _unclear(
-  what: str, here: Iterable[Place | _Scale], there: Iterable[str]
+  what: str, here: Iterable[ObjectVariable | _Scale], there: Iterable[str]
 ) -> str:
   """What does not show, with the names on both sides."""
   mine = ", ".join(sorted(map(str, here)))
