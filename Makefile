@@ -3,13 +3,19 @@ PYTHON ?= python3
 VENV ?= .venv
 export PYTHON
 
-.PHONY: demo test matrix lint bazel bench package venv clean
+.PHONY: demo test coverage mutants matrix lint bazel bench package venv clean
 
 demo: venv
 	$(VENV)/bin/python examples/resume_digits.py
 
 test: venv
 	tools/test.sh $(VENV)
+
+coverage: venv
+	tools/coverage.sh $(VENV)
+
+mutants: venv
+	tools/mutants.sh $(VENV)
 
 matrix:
 	tools/matrix.sh $(RELEASES)
@@ -30,4 +36,4 @@ venv:
 	tools/venv.sh $(VENV)
 
 clean:
-	rm -rf .venv .venv-* bazel-* .offline.bazelrc build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-* bazel-* .offline.bazelrc build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage .coverage.* mutants

@@ -20,6 +20,7 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import converting
 from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
@@ -373,6 +374,64 @@ def test_two_at_once(tmp_path):
     checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
   os.close(lock)
   checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+
+
+_ON_WINDOWS = """
+import os, sys
+for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios"):
+  sys.modules[name] = None
+for name in ("sendfile", "O_DIRECTORY", "fork", "geteuid", "getuid", "killpg"):
+  delattr(os, name)
+from tf_compat_lossscale.cli import main as cli
+sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=contrib"]))
+"""
+
+
+@pytest.mark.any_release
+def test_without_what_windows_does_not_have(tmp_path):
+  new = tmp_path / "new"
+  helpers.run_python("-c", _ON_WINDOWS, str(_SESSION), str(new))
+  checkpoint.convert(_SESSION, tmp_path / "same", "contrib")
+  assert contents(new) == contents(tmp_path / "same")
+  assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.any_release
+def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch):
+  """Nothing shows whether the process runs that created the folder."""
+  monkeypatch.setattr(writer, "fcntl", None)
+  monkeypatch.delattr(os, "sendfile")
+  folder = tmp_path / ".new.unfinished"
+  folder.mkdir()
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+  assert str(error.value).endswith(
+    f"if that process was killed, remove {folder}"
+  )
+  folder.rmdir()
+  checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+  assert len(list(tmp_path.iterdir())) == 2
+  contents(tmp_path / "new")
+
+
+@pytest.mark.any_release
+def test_an_index_that_cannot_be_replaced(tmp_path, monkeypatch):
+  """Windows refuses that while another process reads the index."""
+  new = tmp_path / "new"
+  checkpoint.convert(_SESSION, new, "fp32")
+  before = checksums(tmp_path)
+  replace = os.replace
+
+  def refuse(source, target):
+    if target.endswith(".index"):
+      raise PermissionError(13, "Permission denied", target)
+    replace(source, target)
+
+  monkeypatch.setattr(os, "replace", refuse)
+  with pytest.raises(checkpoint.CheckpointError, match="Permission denied"):
+    checkpoint.convert(_SESSION, new, "contrib", overwrite=True)
+  assert checksums(tmp_path) == before
+  assert len(list(tmp_path.iterdir())) == 2
 
 
 def large(folder, megabytes=48):

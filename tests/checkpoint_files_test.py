@@ -1,5 +1,7 @@
 """The files of checkpoints: checksums, tables, bundles; TensorFlow's beside."""
 
+import os
+
 import helpers
 import hypothesis
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ import tensorflow as tf
 from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
 from tf_compat_lossscale.checkpoint.files import object_graph
+from tf_compat_lossscale.checkpoint.files import sources
 from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files import wire as _wire
 from tf_compat_lossscale.checkpoint.files import writer as writing
@@ -95,7 +98,7 @@ def test_goldens_read_as_tensorflow_reads_them(prefix):
   dtypes = reader.get_variable_to_dtype_map()
   assert set(opened.names) == set(shapes)
   for name in opened.names:
-    tensor = opened.tensor(name)
+    tensor = opened.spec(name)
     assert tensor == (dtypes[name].name, tuple(shapes[name]))
     value = reader.get_tensor(name)
     if isinstance(value, bytes):
@@ -148,13 +151,13 @@ def test_every_dtype(tmp_path):
   opened = bundle.Bundle(prefix)
   opened.check()
   new = str(tmp_path / "new")
-  sources = {f"x/{name}": writing.Stored(opened, name) for name in opened.names}
-  sources["made"] = writing.Literal("int64", -5)
-  with writing.whole(new, sources):
+  tensors = {f"x/{name}": sources.Stored(opened, name) for name in opened.names}
+  tensors["made"] = sources.Literal("int64", -5)
+  with writing.whole(new, tensors):
     pass
   reader = tf.train.load_checkpoint(new)
   for name, value in values.items():
-    assert opened.tensor(name).dtype == value.dtype.name
+    assert opened.spec(name).dtype == value.dtype.name
     np.testing.assert_array_equal(reader.get_tensor(f"x/{name}"), value.numpy())
   assert reader.get_tensor("made") == -5
   bundle.Bundle(new).check()
@@ -180,7 +183,7 @@ def test_several_shards(tmp_path):
   opened.check()
   with writing.whole(
     str(tmp_path / "one"),
-    {name: writing.Stored(opened, name) for name in opened.names},
+    {name: sources.Stored(opened, name) for name in opened.names},
   ):
     pass
   reader = tf.train.load_checkpoint(str(tmp_path / "one"))
@@ -189,6 +192,27 @@ def test_several_shards(tmp_path):
   (tmp_path / "joined.data-00001-of-00003").unlink()
   with pytest.raises(bundle.CheckpointError, match="00001-of-00003: No such"):
     bundle.Bundle(prefix)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("refused", [(), ("symlink",), ("symlink", "link")])
+def test_an_index_over_linked_files(refused, tmp_path, monkeypatch):
+  """Links may need a privilege, and some file systems have none."""
+
+  def refuse(*_):
+    raise OSError(1, "Operation not permitted")
+
+  for name in refused:
+    monkeypatch.setattr(os, name, refuse)
+  opened = bundle.Bundle(_INDEXES[0])
+  tensors = {name: sources.Stored(opened, name) for name in opened.names}
+  tensors["made"] = sources.Literal("float32", 0.5)
+  over = bundle.Bundle(writing.overlay(str(tmp_path), opened, tensors))
+  over.check()
+  assert over.scalar("made") == 0.5
+  assert over.names == sorted([*opened.names, "made"])
+  for key, entry in opened.entries.items():
+    assert over.read(over.entries[key]) == opened.read(entry)
 
 
 def test_of_a_big_endian_machine(tmp_path):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import control_flow
 
 tf1 = tf.compat.v1
 
@@ -106,13 +106,13 @@ def test_a_reset_is_not_overwritten(make, monkeypatch):
   loss_scale, update = make()
   good_steps, _ = weights_of(loss_scale)
   good_steps.assign(7)
-  cond = _tf.cond
+  cond = control_flow.cond
 
   def cond_after_a_reset(*args):
     good_steps.assign(0)
     return cond(*args)
 
-  monkeypatch.setattr(_tf, "cond", cond_after_a_reset)
+  monkeypatch.setattr(control_flow, "cond", cond_after_a_reset)
   update([tf.constant([1.0, 2.0])])
   assert int(good_steps) == 1
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import graph_rewrite
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import rewrite
 
 tf1 = tf.compat.v1
 _ON = 1  # RewriterConfig.ON.
@@ -18,7 +18,7 @@ _ON = 1  # RewriterConfig.ON.
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
   """Each test finds the rewrite off and no session noted, and leaves so."""
-  state = _tf._rewrite_state
+  state = rewrite._state
   state.set_non_mixed_precision_session_created(False)
   own = tf.__internal__.mixed_precision.register_loss_scale_wrapper.__globals__
   for tables, name in (

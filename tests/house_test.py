@@ -23,7 +23,8 @@ _MODULES = sorted(_PACKAGE.rglob("*.py"))
 
 # A wing imports only wings of earlier rows.
 _WINGS = (
-  ("_version", "_lazy"),
+  ("_requirements", "_version"),
+  ("_lazy",),
   ("_core",),
   ("legacy",),
   ("gradients",),

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function as defun
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import control_flow
 
 tf1 = tf.compat.v1
 
@@ -401,9 +401,9 @@ class OtherContext:
   ],
 )
 def test_without_private_parts_ops_get_tensorflows_switches(parts, monkeypatch):
-  real = _tf._control_flow_context
+  real = control_flow._control_flow_context
   monkeypatch.setattr(
-    _tf,
+    control_flow,
     "_control_flow_context",
     lambda: real() and OtherContext(real(), parts),
   )
@@ -416,7 +416,7 @@ def test_without_private_parts_ops_get_tensorflows_switches(parts, monkeypatch):
 
 
 def test_without_private_parts_references_need_v1_control_flow(monkeypatch):
-  monkeypatch.setattr(_tf, "_CondContext", None)
+  monkeypatch.setattr(control_flow, "_CondContext", None)
   for mode in helpers.GRAPH_MODES:
     with helpers.mode_scope(mode):
       v = tf1.get_variable("v", [2], use_resource=False)

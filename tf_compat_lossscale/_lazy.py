@@ -6,6 +6,8 @@ import importlib
 import sys
 from typing import Any
 
+from tf_compat_lossscale import _requirements
+
 
 def load_lazily(
   package: str, modules: Mapping[str, str | None]
@@ -19,13 +21,22 @@ def load_lazily(
     package: The package's dotted name.
     modules: For each public name, the module (relative to the package) that
       defines the name, or None if the name is itself a module.
+
+  Raises:
+    ImportError: `__getattr__` raises this error if the name needs TensorFlow
+      and TensorFlow is missing or too old.
   """
 
   def load(name: str) -> Any:
     if name not in modules:
       raise AttributeError(f"module {package!r} has no attribute {name!r}")
     home = modules[name]
-    module = importlib.import_module(f"{package}.{home or name}")
+    try:
+      module = importlib.import_module(f"{package}.{home or name}")
+    except (AttributeError, ImportError) as error:
+      _requirements.explain(error)
+      raise
+    _requirements.check_release()
     value = module if home is None else getattr(module, name)
     setattr(sys.modules[package], name, value)
     return value

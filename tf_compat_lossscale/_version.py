@@ -1,3 +1,3 @@
-"""The package's version, in a module that setup.py can read unimported."""
+"""The package's version; setuptools reads this module without an import."""
 
 __version__ = "0.1.0"

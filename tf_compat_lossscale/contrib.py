@@ -18,7 +18,7 @@ from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import arguments as _arguments
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import control_flow
 
 __all__ = [
   "ExponentialUpdateLossScaleManager",
@@ -180,7 +180,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
   def _end_run(self, finite: tf.Tensor, scale: tf.Tensor) -> Any:
     """Changes the scale, or counts one more bad step."""
     bad_steps = tf.convert_to_tensor(self._num_bad_steps) + 1
-    return _tf.cond(
+    return control_flow.cond(
       tf.logical_or(finite, bad_steps >= self._decr_every_n_nan_or_inf),
       lambda: self._change(finite, scale),
       self._count_bad,

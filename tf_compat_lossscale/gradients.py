@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import control_flow
 
 # In elements. Up to so many, joining a tensor with others costs less than an op
 # for it alone; and up to so many, the exact check costs less than a sum and a
@@ -43,7 +43,7 @@ def scale(
   """
   if callable(loss):
     return lambda: scale(loss(), loss_scale)
-  with tf.name_scope(_tf.NAME_SCOPE):
+  with tf.name_scope(control_flow.NAME_SCOPE):
     return loss * tf.cast(loss_scale, loss.dtype)
 
 
@@ -63,7 +63,7 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Gradient]:
   grads = list(grads)
   if all(grad is None for grad in grads):
     return grads
-  with tf.name_scope(_tf.NAME_SCOPE):
+  with tf.name_scope(control_flow.NAME_SCOPE):
     reciprocal = 1.0 / loss_scale
     reciprocals = {tf.float32: reciprocal}
 
@@ -102,7 +102,7 @@ def all_finite(grads: Any) -> tf.Tensor:
   Returns:
     A bool scalar.
   """
-  with tf.name_scope(_tf.NAME_SCOPE):
+  with tf.name_scope(control_flow.NAME_SCOPE):
     values = [
       grad.values if isinstance(grad, tf.IndexedSlices) else grad
       for grad in tf.nest.flatten(grads)
@@ -124,12 +124,14 @@ def all_finite(grads: Any) -> tf.Tensor:
     counts = [value.shape.num_elements() for value in values]
     few = None not in counts and sum(counts) <= _FEW_ELEMENTS
     # A sum may overflow, which a debugger takes for an error.
-    if few or _tf.are_values_checked():
+    if few or control_flow.are_values_checked():
       return look_at_all()
     quick = _are_sums_finite(values)
-    if _tf.is_known(quick):  # By constants, for which others may be fed.
+    if control_flow.is_known(
+      quick
+    ):  # By constants, for which others may be fed.
       return look_at_all()
-    return _tf.cond(quick, lambda: tf.constant(True), look_at_all)
+    return control_flow.cond(quick, lambda: tf.constant(True), look_at_all)
 
 
 def all_replicas_finite(grads: Any) -> tf.Tensor:

@@ -10,7 +10,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import rewrite
 
 _OPTION = "auto_mixed_precision"
 _Wrapper = Callable[[Any, Any], Any]
@@ -70,21 +70,21 @@ def enable_mixed_precision_graph_rewrite(
     ValueError: `opt` is wrapped already or of no known family, `loss_scale` is
       none, or a mixed Keras policy is set. Nothing is then switched on.
   """
-  if _tf.is_mixed_policy_set():
+  if rewrite.is_mixed_policy_set():
     raise ValueError(
       "The graph rewrite cannot be enabled while the global Keras policy is a "
       "mixed one: both would lower precision. Keep the policy and wrap the "
       "optimizer in a LossScaleOptimizer, or set the policy back to 'float32'."
     )
   wrapped = _wrap(opt, loss_scale)
-  if _tf.has_plain_session():
+  if rewrite.has_plain_session():
     logging.warning(
       "Sessions that exist already do not use mixed precision, and "
       "enable_mixed_precision_graph_rewrite() does not change them: call it "
       "before the first one is made."
     )
   tf.config.optimizer.set_experimental_options({_OPTION: True})
-  _tf.set_rewrite_enabled(True)
+  rewrite.set_rewrite_enabled(True)
   return wrapped
 
 
@@ -94,17 +94,17 @@ def disable_mixed_precision_graph_rewrite() -> None:
   Optimizers that were wrapped go on scaling the loss, and sessions that were
   made in between keep the rewrite.
   """
-  if not _tf.is_rewrite_enabled():
+  if not rewrite.is_rewrite_enabled():
     logging.warning(
       "disable_mixed_precision_graph_rewrite() was called, but the rewrite was "
       "not enabled."
     )
   tf.config.optimizer.set_experimental_options({_OPTION: False})
-  _tf.set_rewrite_enabled(False)
+  rewrite.set_rewrite_enabled(False)
 
 
 def _wrap(opt: Any, loss_scale: Any) -> Any:
-  foreign = _tf.foreign_wrappers()
+  foreign = rewrite.foreign_wrappers()
   for _, wrapper_cls in [*_wrappers.values(), *foreign.values()]:
     if isinstance(opt, wrapper_cls):
       raise ValueError(

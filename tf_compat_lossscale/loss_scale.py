@@ -15,7 +15,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import arguments as _arguments
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import control_flow
 
 _FLOAT32_OVERFLOWS = float(2**128 - 2**103)  # Rounded, it is infinity.
 
@@ -351,13 +351,13 @@ def count_step(
     seen = tf.identity(tf.convert_to_tensor(scale))
     with tf.control_dependencies([seen]):
       still = goes_on()
-    return _tf.cond(still, count, lambda: end_run(seen))
+    return control_flow.cond(still, count, lambda: end_run(seen))
 
   # Read no sooner than the gradients are known: with several workers, the step
   # may have been a long one.
   with tf.control_dependencies([finite]):
     first = goes_on()
-  return _tf.cond(first, count, look_again)
+  return control_flow.cond(first, count, look_again)
 
 
 def grown(scale: tf.Tensor, factor: float) -> tf.Tensor:

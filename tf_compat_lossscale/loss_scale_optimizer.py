@@ -15,7 +15,9 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import graphs
+from tf_compat_lossscale._core.tf import tracking
 
 _REMOVING = threading.Lock()  # Held to remove ops from TRAIN_OP.
 
@@ -183,8 +185,10 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     def apply_if(should_apply: bool | tf.Tensor) -> Any:
       if isinstance(should_apply, (bool, np.bool_)):
         return apply_on_each_replica() if should_apply else None
-      v1 = any(map(_tf.is_ref_variable, variables))
-      return _tf.cond(should_apply, apply_on_each_replica, tf.no_op, v1)
+      v1 = any(map(control_flow.is_ref_variable, variables))
+      return control_flow.cond(
+        should_apply, apply_on_each_replica, tf.no_op, v1
+      )
 
     ops = self._update_and_apply(grads, apply_if)
     if tf.executing_eagerly():
@@ -216,7 +220,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
   def get_slot_names(self) -> list[str]:
     """Returns the names of the wrapped optimizer's slots."""
-    if _tf.is_checkpointing():
+    if tracking.is_checkpointing():
       return []  # The wrapped optimizer is tracked, and answers for itself.
     return self._optimizer.get_slot_names()
 
@@ -294,7 +298,7 @@ def _add_train_op(op: Any) -> None:
 
 def _is_runnable(op: Any) -> bool:
   """Returns whether a session of the current graph can run an op or tensor."""
-  graph = _tf.current_graph()
+  graph = graphs.current_graph()
   op = op.op if isinstance(op, tf.Tensor) else op
   return (
     isinstance(op, tf.Operation)

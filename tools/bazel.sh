@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the BUILD files, and runs the tests and the example workspace under
-# Bazel, without a network, on the Python of the virtual environment DIR.
+# Checks the BUILD files, builds all targets, and runs the tests with the tag
+# "smoke" and the example workspace under Bazel, without a network, on the Python
+# of the virtual environment DIR.
 # Installs what is missing: Bazel from Debian, buildifier from npm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,7 +38,8 @@ flags=(--config=offline --noshow_progress --symlink_prefix=/)
 test=(bazel --batch test "${flags[@]}" --local_test_jobs=2)
 mapfile -t files < <(git ls-files '*BUILD' '*.bzl' '*.bazel' '*WORKSPACE')
 "$dir/node_modules/.bin/buildifier" -mode=check -lint=warn "${files[@]}"
-"${test[@]}" //...
+bazel --batch build "${flags[@]}" //...
+"${test[@]}" --test_tag_filters=smoke //...
 cd examples/bazel_consumer
 "${test[@]}" //...
 bazel --batch run "${flags[@]}" //:train

@@ -34,7 +34,7 @@ _DATA = {
   "tf_compat_lossscale/legacy/run.py": [":sitecustomize"],
 }
 # The package's own `__init__` needs these, so they are in the same target.
-_IN_PACKAGE = ("_lazy", "_version")
+_IN_PACKAGE = ("_lazy", "_requirements", "_version")
 
 
 def _is_package(folder: pathlib.Path) -> bool:

@@ -1,4 +1,4 @@
-"""`tf-lossscale`, for Bazel; pip makes its own from setup.py."""
+"""`tf-lossscale`, for Bazel; pip makes its own from pyproject.toml."""
 
 import sys
 

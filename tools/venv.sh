@@ -10,8 +10,10 @@ dir=$1
 release=${2:-$NEWEST}
 extra=${3:-dev}
 
-# What the environment is made of; when that changes, it is made anew.
-stamp="$release $extra $(cat setup.py tools/venv.sh | sha256sum)"
+# What the environment is made of; when that changes, it is made anew. Of
+# pyproject.toml the settings of tools do not count.
+metadata=$(sed -n '/^\[project/,/^\[tool\.pytest/p' pyproject.toml)
+stamp="$release $extra $(cat tools/venv.sh - <<<"$metadata" | sha256sum)"
 if [[ -x $dir/bin/python && $(cat "$dir/.made-of" 2>/dev/null) == "$stamp" ]]; then
   exit 0
 fi
@@ -42,5 +44,6 @@ esac
 echo "Setting up $dir: TensorFlow $release on $("$python" --version)"
 rm -rf "$dir"
 "$python" -m venv "$dir"
-"$dir/bin/python" -m pip install -qq --disable-pip-version-check "${requirements[@]}"
+# Python compiles the modules that are used; compiling all takes a minute more.
+"$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-compile "${requirements[@]}"
 echo "$stamp" >"$dir/.made-of"

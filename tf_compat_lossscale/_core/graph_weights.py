@@ -9,7 +9,8 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import graphs
+from tf_compat_lossscale._core.tf import tracking
 
 # Held while weights are looked up: an object's first use in a graph makes them,
 # and several threads may build one graph. Held while they change eagerly, too.
@@ -43,7 +44,7 @@ class _Recipes:
     return clone
 
 
-class GraphWeights(_tf.Trackable):
+class GraphWeights(tracking.Trackable):
   """A trackable that has its variables anew in every graph it is used in.
 
   The variables of a graph are kept by that graph, so that it can be collected
@@ -57,10 +58,10 @@ class GraphWeights(_tf.Trackable):
 
   @property
   def _state(self) -> _State:
-    graph = _tf.current_graph()
+    graph = graphs.current_graph()
     if graph is None:
       return self._recipes.eager_state
-    return _tf.state_on_graph(graph, self._recipes, _State)
+    return graphs.state_on_graph(graph, self._recipes, _State)
 
   @property
   def _weights(self) -> dict[str, tf.Variable]:

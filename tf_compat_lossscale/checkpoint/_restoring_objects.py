@@ -13,18 +13,18 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint._object_walk import FoundVariable
 from tf_compat_lossscale.checkpoint._object_walk import get_slot
 from tf_compat_lossscale.checkpoint._object_walk import ObjectWalk
-from tf_compat_lossscale.checkpoint.files import errors as _errors
 from tf_compat_lossscale.checkpoint.files import writer as writing
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.writer import Literal
-from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Stored
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge
 from tf_compat_lossscale.checkpoint.layouts.sources import NO_SCALE
 from tf_compat_lossscale.checkpoint.layouts.sources import NOT_COUNTED
@@ -101,7 +101,7 @@ def _all(objects: Any) -> Iterator[Any]:
     if id(item) not in seen:
       seen[id(item)] = item
       yield item
-      queue += _tf.children(item).values()
+      queue += tracking.children(item).values()
 
 
 class _Restore:
@@ -114,7 +114,7 @@ class _Restore:
     self._initializes = initializes
     self._root = _checkpoint_of(objects)
     bundle.check()
-    self._graph = evidence.object_graph(bundle)
+    self._graph = ObjectGraph.read(bundle)
     self._bridge = GraphBridge(bundle, self._graph)
     self._walk = ObjectWalk(self._bridge)
     self._report = Report(bundle.prefix)
@@ -129,8 +129,8 @@ class _Restore:
     for found in self._walk.variables.values():
       self._plan(found, used)
     if self._problems:
-      listed = self._problems[: _errors.MOST]
-      raise _errors.misfit(self._bundle.prefix, listed, len(self._problems))
+      listed = self._problems[: problems.MOST]
+      raise problems.misfit(self._bundle.prefix, listed, len(self._problems))
     prefix = self._written() if self._bridge.is_changed else self._bundle.prefix
     status = self._root.restore(prefix)
     status.expect_partial()  # The report says what is not used.
@@ -168,7 +168,7 @@ class _Restore:
     shape = tf.TensorShape(variable.shape)
     dtype = tf.as_dtype(variable.dtype).base_dtype.name
     if shape.is_fully_defined():
-      here = Tensor(dtype, tuple(shape.as_list()))
+      here = TensorSpec(dtype, tuple(shape.as_list()))
       if there != here:
         self._problems.append(f"{path} is {here} but {there} in it")
     self._note(found)
@@ -200,7 +200,7 @@ class _Restore:
     else:
       paths = self._graph.paths().values()
       what = found.what or found.path
-      hint = "" if found.what else _errors.nearest(found.path, paths)
+      hint = "" if found.what else problems.nearest(found.path, paths)
       self._problems.append(
         f"{what} ({found.variable.name}){hint} is not in it; "
         "missing='initialize' has it start anew"
@@ -240,7 +240,7 @@ class _Restore:
           )
         ]
         if primaries:
-          for variable, value in _tf.initial_state(optimizer, primaries):
+          for variable, value in tracking.initial_state(optimizer, primaries):
             result[id(variable)] = value
     return result
 
@@ -269,7 +269,7 @@ class _Restore:
     graph = ObjectGraph(self._graph.encode())
     graph.prune()
     sources: Sources = {
-      name: writing.Stored(self._bundle, name) for name in self._bundle.names
+      name: Stored(self._bundle, name) for name in self._bundle.names
     }
     sources.update(self._bridge.literals)
     sources[OBJECT_GRAPH] = Literal("string", graph.encode())
@@ -289,7 +289,7 @@ def _checkpoint_of(objects: Any) -> Any:
 
 def _root_of(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
   """The root of what a checkpoint saves, and what it has below that besides."""
-  children = _tf.children(checkpoint)
+  children = tracking.children(checkpoint)
   root = children.pop("_root", None)
   if root is None:
     return checkpoint, {}

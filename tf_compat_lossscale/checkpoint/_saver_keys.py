@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 
 _ASSIGNS = {"Assign", "AssignVariableOp"}
@@ -214,7 +214,7 @@ def _grouped(restore: tf.Operation) -> Iterator[tf.Operation]:
 def _is_whole(found: list[tuple[Any, str]]) -> bool:
   """Whether variables are one, or the parts of one, and are read as such."""
   for variable, part in found:
-    info = _tf.slice_info(variable)
+    info = tracking.slice_info(variable)
     if part != (info.spec if info else ""):
       return False
   return len(found) == 1 or all(part for _, part in found)

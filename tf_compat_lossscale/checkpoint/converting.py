@@ -16,6 +16,8 @@ from tf_compat_lossscale.checkpoint.files import writer as writing
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.layouts import by_name
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
@@ -177,7 +179,7 @@ def _plan(
     return sources, _set_in_objects(sources, bundle, scale, to)
   variables = by_object.list_by_name(bundle)
   side = Inventory(
-    {name: source.tensor for name, source in variables.items()},
+    {name: source.spec for name, source in variables.items()},
     lambda: evidence.find_evidence(bundle),
   )
   changed = _set_scales(variables, side, scale, bundle.prefix)
@@ -234,7 +236,7 @@ def _set_in_objects(
 ) -> list[str]:
   if scale is None:
     return []
-  graph = evidence.object_graph(bundle)
+  graph = ObjectGraph.read(bundle)
   keys = by_object.find_scale_keys(graph)
   if not keys:
     raise CheckpointError(
@@ -244,9 +246,9 @@ def _set_in_objects(
   changed = []
   for key, base in keys.items():
     key = by_object.flatten_key(key) if to == "keras2" else key
-    dtype = sources[key].tensor.dtype
+    dtype = sources[key].spec.dtype
     value = scale if base in by_object.SCALE_CHILDREN else 0
-    sources[key] = writing.Literal(dtype, value)
+    sources[key] = Literal(dtype, value)
     changed.append(key)
   return changed
 

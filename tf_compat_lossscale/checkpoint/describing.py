@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Sequence
 import os
 import re
 from typing import Any
 
+from tf_compat_lossscale.checkpoint import _describing_keras
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
-from tf_compat_lossscale.checkpoint.files import keras_files as _keras_files
 from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -59,23 +58,23 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   """
   found = paths.find(os.fspath(path))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
-    return _keras_files.describe(found.path, found.kind)
+    return _describing_keras.describe(found.path, found.kind)
   bundle = Bundle(found.path)
   checked = verify or bundle.is_small
   if checked:
     bundle.check()
   if OBJECT_GRAPH in bundle:
-    facts = _of_objects(bundle, evidence.object_graph(bundle))
+    facts = _of_objects(bundle, ObjectGraph.read(bundle))
   elif found.kind == kinds.SAVED_MODEL:
-    facts = _of_names(bundle, _meta_graph.Facts())
+    facts = _of_names(bundle, _meta_graph.Summary())
   else:
-    facts = _of_names(bundle, _meta_graph.read(found.path + ".meta"))
+    facts = _of_names(bundle, _meta_graph.summarize(found.path + ".meta"))
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
     facts["release"] = _meta_graph.saved_model_release(found.folder)
   if facts["step"] is None:
     facts["step"] = _step_in_path(found.path)
-  keys = {name: bundle.tensor(name) for name in bundle.names}
+  keys = {name: bundle.spec(name) for name in bundle.names}
   return Description(path=found.path, keys=keys, checked=checked, **facts)
 
 
@@ -84,9 +83,9 @@ def _step_in_path(path: str) -> int | None:
   return int(match[1]) if match else None
 
 
-def _of_names(bundle: Bundle, meta: _meta_graph.Facts) -> dict[str, Any]:
+def _of_names(bundle: Bundle, meta: _meta_graph.Summary) -> dict[str, Any]:
   """What the names of variables show."""
-  tensors = {name: bundle.tensor(name) for name in bundle.names}
+  tensors = {name: bundle.spec(name) for name in bundle.names}
   side = Inventory(tensors, lambda: evidence.find_evidence(bundle))
   if side.scales.unclear:
     side.gather_evidence()
@@ -97,7 +96,7 @@ def _of_names(bundle: Bundle, meta: _meta_graph.Facts) -> dict[str, Any]:
   if found:
     apis = {state.api for state in found}
     api = names.CONTRIB if apis == {names.CONTRIB} else names.COMPAT
-  elif 0 in conds or meta.applies_in_first_cond:
+  elif 0 in conds or 0 in map(names.get_cond_number, meta.apply_ops):
     api = names.CONTRIB  # A fixed scale: nobody else applied in that cond.
   flow = meta.control_flow
   if conds:
@@ -192,7 +191,7 @@ class _Reader:
     )
     if attribute is None or attribute.key not in self._bundle:
       return None
-    if self._bundle.tensor(attribute.key).shape:
+    if self._bundle.spec(attribute.key).shape:
       return None
     self.names += (f"{self._path}/{name}".lstrip("/"),)
     return self._bundle.scalar(attribute.key)
@@ -230,17 +229,3 @@ def _optimizer(graph: ObjectGraph, node: Node) -> str | None:
     return "RMSProp"
   found = _BY_SLOTS.get(slots)
   return "SGD" if keras and found == "Momentum" else found
-
-
-def values_of(bundle: Bundle) -> Iterator[tuple[str, str]]:
-  """Yields the tensors of a checkpoint: (the variable's name, the key).
-
-  Of an object-based one the names are those that its graph has for variables;
-  what is no variable is left out.
-  """
-  if OBJECT_GRAPH not in bundle:
-    yield from ((name, name) for name in bundle.names)
-    return
-  for _, attribute in evidence.object_graph(bundle).attributes():
-    if attribute.full_name and attribute.key in bundle:
-      yield attribute.full_name, attribute.key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
 KERAS_H5, KERAS_ZIP = "keras_h5", "keras"
@@ -70,7 +70,7 @@ class Description:
   control_flow: str | None = None
   loss_scales: tuple[LossScaleState, ...] = ()
   inner_optimizer: str | None = None
-  keys: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+  keys: dict[str, TensorSpec] = dataclasses.field(default_factory=dict)
   checked: bool = False
 
   @property

@@ -13,7 +13,7 @@ from typing import Any
 
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 _KINDS = {
   "saver": "variables by name (tf.compat.v1.train.Saver)",
@@ -43,7 +43,7 @@ def as_json(descriptions: list[Description], keys: bool = True) -> str:
 def _plain(value: Any) -> Any:
   if isinstance(value, dict):
     return {key: _plain(item) for key, item in value.items()}
-  if isinstance(value, Tensor):
+  if isinstance(value, TensorSpec):
     return {"dtype": value.dtype, "shape": list(value.shape)}
   if isinstance(value, (list, tuple)):
     return [_plain(item) for item in value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tf_compat_lossscale.checkpoint.files import errors as _errors
+from tf_compat_lossscale.checkpoint.layouts import problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Report:
     details = [f"{name} from {key}" for name, key in self.bridged.items()]
     details += [f"{name} initialized" for name in self.initialized]
     details += [f"{name} kept" for name in self.kept]
-    more = len(details) - _errors.MOST
-    details = details[: _errors.MOST] + [f"and {more} more"] * (more > 0)
+    more = len(details) - problems.MOST
+    details = details[: problems.MOST] + [f"and {more} more"] * (more > 0)
     return self._counts() + f": {', '.join(details)}" * bool(details)
 
   def _counts(self) -> str:

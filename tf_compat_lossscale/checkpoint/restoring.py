@@ -23,8 +23,8 @@ from tf_compat_lossscale.checkpoint.files import (
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
-from tf_compat_lossscale.checkpoint.files.writer import Literal
-from tf_compat_lossscale.checkpoint.files.writer import Source
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import inventory
@@ -155,7 +155,7 @@ def plan(
     session is not None and _trains_once(session.graph),
   )
   there = inventory.Inventory(
-    {name: source.tensor for name, source in variables.items()},
+    {name: source.spec for name, source in variables.items()},
     lambda: evidence.find_evidence(bundle),
   )
   found = matching.match_variables(
@@ -193,7 +193,7 @@ def carry_out(
     variables: All tensors.
     initial: The `id` of a variable -> its initial value, when eager.
   """
-  reader = _tensorflow_reader.Reader(bundle.prefix)
+  reader = _tensorflow_reader.TensorReader(bundle.prefix)
   # Read before any is assigned: what is damaged shows here.
   values = {
     name: _value(reader, source) for name, source in found.sources.items()
@@ -281,10 +281,12 @@ def _excused(targets: Targets, what: str) -> dict[str, str]:
   return excused
 
 
-def _value(reader: _tensorflow_reader.Reader, source: Source) -> np.ndarray:
+def _value(
+  reader: _tensorflow_reader.TensorReader, source: Source
+) -> np.ndarray:
   if isinstance(source, Literal):
     return np.array(source.value, source.dtype)
-  return reader.read(source.name, source.tensor.dtype)
+  return reader.read(source.name, source.spec.dtype)
 
 
 class _Assigner:

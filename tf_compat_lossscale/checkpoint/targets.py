@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import tf as _tf
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import evidence as evidence_lib
 
 
@@ -27,7 +27,7 @@ class Targets:
   ) -> None:
     """Takes variables, or a mapping from names, as a Saver does."""
     self.parts: dict[str, list[Any]] = {}
-    self.tensors: dict[str, Tensor] = {}
+    self.tensors: dict[str, TensorSpec] = {}
     if isinstance(variables, Mapping):
       for name, value in variables.items():
         for variable in _parts(value):
@@ -35,13 +35,13 @@ class Targets:
     else:
       for value in variables:
         for variable in _parts(value):
-          part = _tf.slice_info(variable)
+          part = tracking.slice_info(variable)
           self._add(
             part.full_name if part else variable.name.split(":")[0], variable
           )
 
   def _add(self, name: str, variable: Any) -> None:
-    part = _tf.slice_info(variable)
+    part = tracking.slice_info(variable)
     shape = part.full_shape if part else variable.shape.as_list()
     dtype = variable.dtype.base_dtype.name
     known = self.parts.setdefault(name, [])
@@ -51,7 +51,7 @@ class Targets:
         "checkpoint to them."
       )
     known.append(variable)
-    self.tensors[name] = Tensor(dtype, tuple(int(size) for size in shape))
+    self.tensors[name] = TensorSpec(dtype, tuple(int(size) for size in shape))
 
   def evidence(
     self, session: tf.compat.v1.Session
@@ -88,7 +88,7 @@ def _parts(value: Any) -> list[Any]:
 
 def part_of(variable: Any, value: np.ndarray) -> np.ndarray:
   """What a part of a partitioned variable has of the whole."""
-  part = _tf.slice_info(variable)
+  part = tracking.slice_info(variable)
   if part is None:
     return value
   slices = zip(part.var_offset, part.var_shape)

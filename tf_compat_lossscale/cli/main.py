@@ -11,6 +11,7 @@ import os
 import sys
 from typing import NoReturn
 
+from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.legacy import migrate as source_edits
 from tf_compat_lossscale.legacy import run as launcher
@@ -128,6 +129,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = 0
   except _Mistake as error:
     commands.choices[arguments.command].error(str(error))
+  except ImportError as error:
+    try:
+      _requirements.explain(error)
+    except ImportError as clearer:
+      commands.choices[arguments.command].error(str(clearer))
+    raise
   except KeyboardInterrupt:
     print("tf-lossscale: interrupted", file=sys.stderr)
     status = 130  # 128 and the number of SIGINT, as shells have it.

@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.legacy import names as legacy_names
 
 BASE = "base_optimizer"  # What TensorFlow 1.14 to 2.2 wrapped.
@@ -42,7 +42,7 @@ class SkippedSteps:
       optimizer: The loss-scale optimizer, of the legacy kind and dynamic.
     """
     self._optimizer = optimizer
-    self._mark = _tf.Trackable()
+    self._mark = tracking.Trackable()
     self.are_counted = True
     with tf.name_scope("skipped_steps"):
       self._increment = tf.compat.v1.Variable(
@@ -141,7 +141,7 @@ class Deferred:
     return getattr(self._others, name)
 
 
-class RestoredAsBaseOptimizer(_tf.Trackable):
+class RestoredAsBaseOptimizer(tracking.Trackable):
   """Lets an optimizer take what TensorFlow 1.14 to 2.2 saved for it.
 
   They had the wrapped optimizer below the loss-scale one, as `base_optimizer`;

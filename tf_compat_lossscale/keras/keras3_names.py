@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import tf as _tf
+from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale.keras import scales as keras_scales
 from tf_compat_lossscale.legacy import which_keras
 
@@ -159,7 +159,7 @@ def set_policy(policy: Any) -> None:
   if not isinstance(policy, _own.DTypePolicy):
     policy = Policy(policy)
   mixed = policy.compute_dtype != policy.variable_dtype
-  if mixed and _tf.is_rewrite_enabled():
+  if mixed and rewrite.is_rewrite_enabled():
     raise ValueError(
       f'The global dtype policy cannot be set to "{policy.name}", because the '
       "mixed precision graph rewrite has already been enabled. Both would "

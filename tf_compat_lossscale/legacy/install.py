@@ -12,6 +12,7 @@ import types
 from typing import Any
 from typing import NamedTuple
 
+from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import import_hooks as _imports
 from tf_compat_lossscale.legacy import names as legacy_names
 from tf_compat_lossscale.legacy import which_keras
@@ -261,7 +262,7 @@ def installed() -> Iterator[Report]:
 
 def _import_what_is_needed() -> None:
   """Imports before the lock is held: imports of other threads wait for it."""
-  importlib.import_module("tensorflow")
+  _requirements.import_tensorflow()
   for row in legacy_names.TABLE:
     if row.home not in ("contrib", "keras"):
       importlib.import_module(f"tf_compat_lossscale.{row.home}")

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence
 import importlib.machinery
+import importlib.util
 import os
 import sys
 from typing import NamedTuple
 from typing import NoReturn
 
+from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import sources as legacy_sources
 from tf_compat_lossscale.legacy import which_keras
 
@@ -182,6 +184,8 @@ def run(
       "run works through the environment, which Python's -E, -I and -S ignore: "
       "leave them out"
     )
+  if importlib.util.find_spec("tensorflow") is None:
+    raise LaunchError(_requirements.MISSING)
   if program[0] == "-m":
     search = [os.getcwd()]
     path = find_module(program[1], search)

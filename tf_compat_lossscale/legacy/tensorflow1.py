@@ -101,10 +101,10 @@ def prepare(real: types.ModuleType, v1: bool) -> None:
 
 
 def _become(real: types.ModuleType) -> None:
-  from tf_compat_lossscale._core import tf as _tf  # It imports TensorFlow.
+  from tf_compat_lossscale._core.tf import deprecation  # It imports TensorFlow.
 
   v1 = real.compat.v1
-  with _tf.quiet_deprecations():
+  with deprecation.quiet_deprecations():
     v1.disable_v2_behavior()
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)

@@ -11,7 +11,7 @@ from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 TRIES = 5
 _T = TypeVar("_T")
-_Stamps = dict[str, tuple[int, int, int]]
+_Stamps = dict[str, bundles.Stamp]
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
 # Seconds to wait for the index when only the data may have been written yet.
 _PATIENCE = 0.25
@@ -67,7 +67,7 @@ def _stamps(prefix: str) -> _Stamps:
   stamps: _Stamps = {}
   for path in (prefix + ".index", *bundles.data_files(prefix)):
     try:
-      stamps[path] = bundles.stamp(path)
+      stamps[path] = bundles.read_stamp(path)
     except OSError:
       continue  # Missing, or just gone.
   return stamps
@@ -86,7 +86,7 @@ def _will_differ(prefix: str, stamps: _Stamps) -> bool:
 
 def _looks_unfinished(prefix: str, stamps: _Stamps) -> bool:
   """Whether a process may be about to write the index, which comes last."""
-  times = {path: time_ns for path, (_, _, time_ns) in stamps.items()}
+  times = {path: stamp.time_ns for path, stamp in stamps.items()}
   newest = max(times.values(), default=0)
   index = times.get(prefix + ".index", 0)
   return newest > index or time.time() - newest / 1e9 < _RECENT

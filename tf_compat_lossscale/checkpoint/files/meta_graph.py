@@ -1,4 +1,4 @@
-"""Reads the MetaGraph (the '.meta' file) beside a checkpoint."""
+"""Reads MetaGraphs: the '.meta' files beside checkpoints, and SavedModels."""
 
 from __future__ import annotations
 
@@ -8,50 +8,51 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 from tf_compat_lossscale.checkpoint.files import wire as _wire
-from tf_compat_lossscale.checkpoint.layouts import names
 
-_LARGEST = 32 << 20  # Bytes; beyond, looking takes longer than it is worth.
-_TRAINABLE = "trainable_variables"
+# Bytes. Parsing takes a second for every 10 MB, and descriptions should not
+# take longer; a proof is worth more time.
+_LARGEST = 32 << 20
 _LARGEST_PROOF = 512 << 20
+_TRAINABLE = "trainable_variables"
 
 
-class Facts(NamedTuple):
-  """What is known of the graph.
+class Summary(NamedTuple):
+  """The parts of a MetaGraph that describe who wrote it.
 
   Attributes:
     release: 'TensorFlow X.Y.Z', which exported it.
-    control_flow: 'v1' or 'v2', if it has conds.
-    applies_in_first_cond: Whether an optimizer does, under TensorFlow 1's
-      control flow.
+    control_flow: 'v1' or 'v2', if the graph has conds of one kind.
+    apply_ops: The names of the ops that apply gradients.
   """
 
   release: str | None = None
   control_flow: str | None = None
-  applies_in_first_cond: bool = False
+  apply_ops: tuple[str, ...] = ()
 
 
-def read(path: str) -> Facts:
-  """Reads a '.meta' file; a missing or damaged one says nothing.
+def summarize(path: str) -> Summary:
+  """Summarizes a '.meta' file; a missing or damaged one as an empty summary.
 
-  It has no checksum and is not needed to restore what lies beside it.
+  The file has no checksum, and the checkpoint beside it can be restored
+  without it.
   """
   try:
     if os.path.getsize(path) > _LARGEST:
-      return Facts()
+      return Summary()
     with open(path, "rb") as file:
-      return _facts(memoryview(file.read()))
+      return _summary_of(memoryview(file.read()))
   except (OSError, ValueError):
-    return Facts()
+    return Summary()
 
 
 class MetaGraph(NamedTuple):
-  """The parts of a MetaGraph that prove whose its variables are.
+  """The parts of a MetaGraph that prove which optimizer variables belong to.
 
   Attributes:
     graph_def: The encoded GraphDef.
     saver: The name scope of its saver's ops; None if it has no saver.
     full_names: Part of a partitioned variable -> the variable's name.
-    trainable: The variables that are for training.
+    trainable: The names of the trainable variables.
   """
 
   graph_def: memoryview
@@ -61,7 +62,7 @@ class MetaGraph(NamedTuple):
 
 
 def load(path: str) -> MetaGraph | None:
-  """Loads a '.meta' file; a missing or damaged one proves nothing."""
+  """Loads a '.meta' file; returns None if it is missing or damaged."""
   try:
     if os.path.getsize(path) > _LARGEST_PROOF:
       return None
@@ -88,9 +89,11 @@ def load(path: str) -> MetaGraph | None:
 
 
 def _saver_scope(saver: memoryview) -> str | None:
+  """Returns the name scope of a SaverDef's ops, with a slash or empty."""
   for tag, value in _wire.fields(saver):
     if tag == 3:  # The op that restores all.
-      return names.split_scope(_wire.text(value))[0]
+      scope, slash, _ = _wire.text(value).rpartition("/")
+      return scope + slash
   return None
 
 
@@ -98,8 +101,8 @@ def _variables(entry: memoryview) -> tuple[str, dict[str, str]]:
   """Reads an entry of the collections.
 
   Returns:
-    Its key, and if it has variables: variable -> its name as a whole, if it is
-    a part of a partitioned one.
+    The collection's key and, if it holds variables: variable -> the name of the
+    whole variable, which differs for a part of a partitioned one.
   """
   pair = dict(_wire.fields(entry))
   key = _wire.text(pair[1])
@@ -121,15 +124,15 @@ def _variables(entry: memoryview) -> tuple[str, dict[str, str]]:
 def saved_keys(
   nodes: Iterable[_graph_def.NodeDef], scope: str
 ) -> dict[str, set[str]] | None:
-  """Finds out under which keys a saver of a graph saves its variables.
+  """Finds the keys under which a saver of a graph saves variables.
 
   Args:
     nodes: The graph's ops.
     scope: The name scope of the saver's ops.
 
   Returns:
-    Op -> the keys under which its value is saved: of each variable, or of
-    whatever else is saved. None if the graph does not tell.
+    Op -> the keys under which its value is saved. The ops are variables, or
+    other ops whose values the saver saves. None if the graph does not tell.
   """
   known = {node.name: node for node in nodes}
   keys: dict[str, set[str]] = {}
@@ -153,7 +156,7 @@ def saved_keys(
       passed = set()
       while op.op in ("Identity", "ReadVariableOp") and op.inputs:
         if op.name in passed:
-          return None  # A cycle: it is damaged.
+          return None  # The graph is damaged: it has a cycle.
         passed.add(op.name)
         op = known[op.inputs[0].partition(":")[0]]
       keys.setdefault(op.name, set()).add(key)
@@ -161,7 +164,7 @@ def saved_keys(
 
 
 def saved_model_release(folder: str) -> str | None:
-  """The release that wrote a SavedModel, if it says so."""
+  """Returns the release that wrote a SavedModel, if the SavedModel has it."""
   try:
     path = os.path.join(folder, "saved_model.pb")
     if os.path.getsize(path) > _LARGEST:
@@ -171,40 +174,33 @@ def saved_model_release(folder: str) -> str | None:
         if tag == 2:
           return _release(_wire.part(value))
   except (OSError, ValueError):
-    pass  # As `read`: what it would say is then unknown.
+    pass  # The variables can be described without it, as in `summarize`.
   return None
 
 
-def _facts(data: memoryview) -> Facts:
+def _summary_of(data: memoryview) -> Summary:
+  """Summarizes an encoded MetaGraphDef."""
   flows = set()
-  applies = False
+  apply_ops = []
   for tag, graph in _wire.fields(data):
     if tag != 2:
       continue
-    for inner, node in _wire.fields(_wire.part(graph)):
+    for inner, value in _wire.fields(_wire.part(graph)):
       if inner != 1:
         continue
-      name, op = _name_and_op(_wire.part(node))
-      if op in ("Switch", "RefSwitch"):
+      node = _graph_def.parse_node(_wire.part(value))
+      if node.op in ("Switch", "RefSwitch"):
         flows.add("v1")
-      elif op in ("If", "StatelessIf"):
+      elif node.op in ("If", "StatelessIf"):
         flows.add("v2")
-      applies |= "Apply" in op and names.get_cond_number(name) == 0
+      elif "Apply" in node.op:
+        apply_ops.append(node.name)
   flow = flows.pop() if len(flows) == 1 else None
-  return Facts(_release(data), flow, applies)
-
-
-def _name_and_op(node: memoryview) -> tuple[str, str]:
-  name = op = ""
-  for tag, value in _wire.fields(node):
-    if tag == 1:
-      name = _wire.text(value)
-    elif tag == 2:
-      op = _wire.text(value)
-  return name, op
+  return Summary(_release(data), flow, tuple(apply_ops))
 
 
 def _release(meta_graph: memoryview) -> str | None:
+  """Returns the release that exported an encoded MetaGraphDef."""
   for tag, value in _wire.fields(meta_graph):
     if tag == 1:
       for inner, text in _wire.fields(_wire.part(value)):

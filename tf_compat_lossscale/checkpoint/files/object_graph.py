@@ -12,6 +12,9 @@ import dataclasses
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 _CHILDREN, _ATTRIBUTES, _SLOTS = 1, 2, 3
 
@@ -90,6 +93,26 @@ class ObjectGraph:
         )
     if not self.nodes:
       raise ValueError("the object graph is empty")
+
+  @classmethod
+  def read(cls, bundle: Bundle) -> ObjectGraph:
+    """Reads the graph of an object-based checkpoint.
+
+    Args:
+      bundle: The checkpoint.
+
+    Returns:
+      The graph.
+
+    Raises:
+      CheckpointError: The graph is damaged.
+    """
+    try:
+      return cls(bundle.string(OBJECT_GRAPH))
+    except (ValueError, IndexError) as error:
+      if isinstance(error, CheckpointError):
+        raise
+      raise CheckpointError(f"{bundle.prefix}: {error}") from None
 
   def encode(self) -> bytes:
     """Returns the message's bytes."""

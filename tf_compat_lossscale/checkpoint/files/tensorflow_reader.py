@@ -9,7 +9,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 
-class Reader:
+class TensorReader:
   """Reads tensors of a checkpoint, by the op that a Saver restores with.
 
   `tf.train.load_checkpoint` ends the process with a segmentation fault if

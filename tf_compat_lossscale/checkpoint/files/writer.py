@@ -1,4 +1,4 @@
-"""Writes a checkpoint of tensors that others have: whole, or not at all."""
+"""Writes new checkpoints: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -7,52 +7,26 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import dataclasses
-import fcntl
 import os
 import shutil
+import sys
 from typing import IO
 
-from tf_compat_lossscale.checkpoint.files import bundle as bundle_lib
+from tf_compat_lossscale.checkpoint.files import bundle as _bundle
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.bundle import Entry
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import encode_scalar
+from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Stored
+
+try:
+  import fcntl
+except ImportError:  # Windows does not have it.
+  fcntl = None  # type: ignore[assignment]
 
 _CHUNK = 8 << 20  # Bytes.
-
-
-@dataclasses.dataclass(frozen=True)
-class Stored:
-  """A tensor of a checkpoint, to be copied byte by byte."""
-
-  bundle: Bundle
-  name: str
-
-  @property
-  def tensor(self) -> Tensor:
-    return self.bundle.tensor(self.name)
-
-
-@dataclasses.dataclass(frozen=True)
-class Literal:
-  """A scalar that is given here.
-
-  Attributes:
-    dtype: Its dtype's name.
-    value: Its value.
-    origin: The name of the tensor that it was made of, if any.
-  """
-
-  dtype: str
-  value: float | bytes
-  origin: str = ""
-
-  @property
-  def tensor(self) -> Tensor:
-    return Tensor(self.dtype, ())
-
-
-Source = Stored | Literal
 
 
 @contextlib.contextmanager
@@ -62,24 +36,25 @@ def whole(
   overwrite: bool = False,
   progress: Callable[[int], None] = lambda size: None,
 ) -> Iterator[None]:
-  """Writes a checkpoint with one shard, and has it appear on leaving.
+  """Writes a checkpoint with one shard, which appears when the context ends.
 
-  It is written beside, flushed to the disk and renamed; until the index is, at
-  last, the old checkpoint is as it was. A process that is killed leaves
-  nothing by which another one would be held up.
+  The files are written into a temporary folder beside the checkpoint, flushed
+  to the disk and renamed, the index last: until then, the old checkpoint can be
+  read. If a process is killed, the next one removes its temporary folder.
 
   Args:
     prefix: The new checkpoint's path.
-    sources: Name -> where the tensor comes from.
-    overwrite: Whether a checkpoint of that path may be replaced.
+    sources: Name -> the tensor.
+    overwrite: Whether a checkpoint at that path may be replaced.
     progress: Called with the number of bytes that were written.
 
   Yields:
-    When all is written, before it appears: what is raised then prevents it.
+    After the data is written and before the checkpoint appears. An error that
+    is raised in the context prevents that.
 
   Raises:
-    CheckpointError: There is one already, it cannot be written there, or a
-      source is damaged.
+    CheckpointError: There is a checkpoint already, the folder cannot be
+      written, or a source is damaged.
   """
   if not overwrite and os.path.exists(prefix + ".index"):
     raise CheckpointError(
@@ -94,11 +69,11 @@ def whole(
   read = {source.bundle.prefix for source in stored}
   if os.path.realpath(prefix) in map(os.path.realpath, read):
     raise CheckpointError(
-      f"{prefix}: that is where it is read from, which is never changed; "
-      "name another one"
+      f"{prefix}: the source, which is never changed, has that path; name "
+      "another path"
     )
   try:
-    with _folder_beside(prefix) as folder:
+    with _locked_folder(prefix) as folder:
       data = os.path.join(folder, "data")
       with open(data, "wb") as file:
         entries = _copy(file, sources, progress)
@@ -111,22 +86,24 @@ def whole(
 
 
 def overlay(folder: str, bundle: Bundle, sources: Mapping[str, Source]) -> str:
-  """Writes an index of its own for the bytes of another checkpoint.
+  """Writes a new index for the data files of another checkpoint.
 
   Args:
     folder: An empty folder.
-    bundle: The checkpoint, whose shards are linked to.
-    sources: Name -> the tensor, one of the checkpoint's or a literal.
+    bundle: The other checkpoint. The new one links to its data files, and can
+      be read for as long as they stay.
+    sources: Name -> the tensor, which must be the other checkpoint's or a
+      literal.
 
   Returns:
-    The prefix. It is good as long as the checkpoint's files stay.
+    The new checkpoint's prefix.
   """
   prefix = os.path.join(folder, "overlay")
   shards = bundle.shards + 1
   for shard in range(bundle.shards):
     target = os.path.abspath(bundle.shard_path(shard))
     if os.path.exists(target):
-      os.symlink(target, bundle_lib.shard_path(prefix, shard, shards))
+      _link(target, _bundle.shard_path(prefix, shard, shards))
   entries: dict[bytes, Entry] = {}
   literals: dict[str, Source] = {}
   for name, source in sources.items():
@@ -134,23 +111,40 @@ def overlay(folder: str, bundle: Bundle, sources: Mapping[str, Source]) -> str:
       literals[name] = source
     else:
       entries.update(source.bundle.parts(source.name, name))
-  with open(bundle_lib.shard_path(prefix, shards - 1, shards), "wb") as file:
+  with open(_bundle.shard_path(prefix, shards - 1, shards), "wb") as file:
     for key, entry in _copy(file, literals, lambda size: None).items():
       entries[key] = dataclasses.replace(entry, shard=shards - 1)
   with open(prefix + ".index", "wb") as file:
-    file.write(bundle_lib.index_of(entries, shards))
+    file.write(_bundle.encode_index(entries, shards))
   return prefix
+
+
+def _link(target: str, path: str) -> None:
+  """Has a file appear at a second path: as a link, or else as a copy."""
+  for link in (os.symlink, os.link):
+    try:
+      return link(target, path)
+    except OSError:
+      continue  # Windows may forbid links, and some file systems have none.
+  shutil.copyfile(target, path)
 
 
 def _publish(
   prefix: str, folder: str, data: str, entries: dict[bytes, Entry]
 ) -> None:
-  """Gives the bytes their name, and then the index."""
-  # A name that no index refers to now: who reads the old checkpoint meanwhile
-  # finds its bytes, and the renaming of the index changes one for the other.
-  old = bundle_lib.data_files(prefix)
+  """Renames the data file and then the index.
+
+  Args:
+    prefix: The checkpoint's path.
+    folder: The temporary folder.
+    data: The path of the data file in it.
+    entries: Key -> the tensor's place in the data file.
+  """
+  # The data file gets a name that the old index does not refer to. Readers of
+  # the old checkpoint keep its bytes until the new index replaces the old one.
+  old = _bundle.data_files(prefix)
   shards = 1
-  while (new := bundle_lib.shard_path(prefix, shards - 1, shards)) in old:
+  while (new := _bundle.shard_path(prefix, shards - 1, shards)) in old:
     shards += 1
   entries = {
     key: dataclasses.replace(entry, shard=shards - 1)
@@ -158,18 +152,22 @@ def _publish(
   }
   index = os.path.join(folder, "index")
   with open(index, "wb") as file:
-    file.write(bundle_lib.index_of(entries, shards))
+    file.write(_bundle.encode_index(entries, shards))
     _flush(file)
   if not os.path.exists(prefix + ".index"):
-    # What a killed process left. Nothing refers to it.
+    # A killed process left these files: no index refers to them.
     for path in old:
       os.remove(path)
     old = []
-  os.rename(data, new)
-  # The MetaGraph of the old checkpoint would say wrong things of the new one.
-  with contextlib.suppress(FileNotFoundError):
-    os.remove(prefix + ".meta")
-  os.rename(index, prefix + ".index")
+  os.replace(data, new)
+  try:
+    # The old MetaGraph would seem to describe the new checkpoint.
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(prefix + ".meta")
+    os.replace(index, prefix + ".index")
+  except OSError:
+    os.remove(new)
+    raise
   _flush_folder(os.path.dirname(prefix))
   for path in old:
     os.remove(path)
@@ -180,13 +178,13 @@ def _copy(
   sources: Mapping[str, Source],
   progress: Callable[[int], None],
 ) -> dict[bytes, Entry]:
-  """Appends every source's bytes; returns the entries that say where."""
+  """Writes the bytes of every source to an empty file; returns the entries."""
   entries: dict[bytes, Entry] = {}
   offset = 0
   for name in sorted(sources):
     source = sources[name]
     if isinstance(source, Literal):
-      entry, data = bundle_lib.literal(source.dtype, source.value)
+      entry, data = encode_scalar(source.dtype, source.value)
       file.write(data)
       entries[name.encode("utf-8")] = dataclasses.replace(entry, offset=offset)
       offset += len(data)
@@ -207,28 +205,74 @@ def _copy_bytes(
   file: IO[bytes],
   progress: Callable[[int], None],
 ) -> None:
+  """Appends the bytes of a checkpoint's entry to a file."""
   path = bundle.shard_path(entry.shard)
   file.flush()
   with open(path, "rb") as shard:
+    shard.seek(entry.offset)
     at, end = entry.offset, entry.offset + entry.size
     while at < end:
-      # By the kernel: the bytes never come here.
-      size = os.sendfile(
-        file.fileno(), shard.fileno(), at, min(end - at, _CHUNK)
-      )
+      size = _copy_chunk(shard, at, min(end - at, _CHUNK), file)
       if not size:
         raise CheckpointError(f"{path}: it became shorter while it was read")
       at += size
       progress(size)
 
 
+def _copy_chunk(shard: IO[bytes], at: int, size: int, file: IO[bytes]) -> int:
+  """Appends a part of one file to another file.
+
+  Args:
+    shard: The first file, whose position is `at` unless the kernel copies.
+    at: The part's offset.
+    size: The part's size.
+    file: The other file.
+
+  Returns:
+    The number of bytes that were copied, 0 at the end of the first file.
+  """
+  # Linux copies in the kernel. Other systems send only to sockets, or have no
+  # `sendfile`.
+  if sys.platform == "linux" and hasattr(os, "sendfile"):
+    return os.sendfile(file.fileno(), shard.fileno(), at, size)
+  data = shard.read(size)
+  file.write(data)
+  return len(data)
+
+
 @contextlib.contextmanager
-def _folder_beside(prefix: str) -> Iterator[str]:
-  """A folder for what is not whole yet; another one's that was killed goes."""
+def _locked_folder(prefix: str) -> Iterator[str]:
+  """Creates a temporary folder beside a checkpoint, and removes it at the end.
+
+  On systems that can lock a folder, the folder of a killed process is reused.
+  Otherwise nothing shows whether the process still runs.
+
+  Args:
+    prefix: The checkpoint's path.
+
+  Yields:
+    The folder's path.
+
+  Raises:
+    CheckpointError: Another process has the folder.
+  """
   parent, base = os.path.split(prefix)
   if not os.path.isdir(parent or "."):
     raise CheckpointError(f"{parent}: no such folder")
   folder = os.path.join(parent, f".{base}.unfinished")
+  if fcntl is None:
+    try:
+      os.mkdir(folder)
+    except FileExistsError:
+      raise CheckpointError(
+        f"{prefix}: another process is writing it now; if that process was "
+        f"killed, remove {folder}"
+      ) from None
+    try:
+      yield folder
+    finally:
+      shutil.rmtree(folder, ignore_errors=True)
+    return
   os.makedirs(folder, exist_ok=True)
   lock = os.open(folder, os.O_RDONLY)
   try:
@@ -247,12 +291,16 @@ def _folder_beside(prefix: str) -> Iterator[str]:
 
 
 def _flush(file: IO[bytes]) -> None:
+  """Has the bytes of a file on the disk."""
   file.flush()
   os.fsync(file.fileno())
 
 
 def _flush_folder(folder: str) -> None:
-  number = os.open(folder or ".", os.O_RDONLY)
+  """Has the names of a folder's files on the disk."""
+  if not hasattr(os, "O_DIRECTORY"):
+    return  # Windows cannot open a folder.
+  number = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
   try:
     os.fsync(number)
   finally:

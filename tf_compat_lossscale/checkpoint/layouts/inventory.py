@@ -12,7 +12,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import pairing
 from tf_compat_lossscale.checkpoint.layouts.evidence import Evidence
@@ -22,7 +22,7 @@ from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
 
 # The dtype and shape of a variable that is not to be restored: unknown, so that
 # its name alone decides.
-_SCALAR = Tensor("float32", ())
+_SCALAR = TensorSpec("float32", ())
 
 
 class Inventory:
@@ -38,7 +38,7 @@ class Inventory:
 
   def __init__(
     self,
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, TensorSpec],
     find_evidence: Callable[[], Evidence | None],
     trains_once: bool = False,
   ) -> None:
@@ -81,7 +81,7 @@ class Inventory:
         ]
       )
 
-  def _get_tensor(self, name: str) -> Tensor:
+  def _get_tensor(self, name: str) -> TensorSpec:
     return self.tensors.get(name, _SCALAR)
 
   def _translate(self, found: Collection[str]) -> frozenset[str]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tf_compat_lossscale.checkpoint.files import errors
-from tf_compat_lossscale.checkpoint.files.writer import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
 from tf_compat_lossscale.checkpoint.layouts.sources import convert_counter
 from tf_compat_lossscale.checkpoint.layouts.sources import NOT_COUNTED
@@ -50,10 +50,10 @@ def _check_names(
 ) -> None:
   for name, key in mapping.items():
     if name not in match.here.tensors:
-      near = errors.nearest(name, match.here.tensors)
+      near = problems.nearest(name, match.here.tensors)
       raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
     if key is not None and key not in match.sources:
-      near = errors.nearest(key, match.sources)
+      near = problems.nearest(key, match.sources)
       raise ValueError(
         f"mapping has {key!r}{near} for {name!r}, which is not in the "
         "checkpoint."

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 
-from tf_compat_lossscale.checkpoint.files import errors
-from tf_compat_lossscale.checkpoint.files.writer import Source
+from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
@@ -80,7 +80,7 @@ class PartialMatch:
     self.given = dict.fromkeys(sources)
     self.missing: list[str] = []
     self.misfits: list[str] = []
-    self.undecided: list[errors.Undecided] = []
+    self.undecided: list[problems.Undecided] = []
     self.has_mapped_scale = False
 
   def set_source(
@@ -98,8 +98,8 @@ class PartialMatch:
       self.missing.append(name)
       return
     self.given.pop(get_origin(source), None)
-    if source.tensor != tensor:
-      self.misfits.append(f"{name} is {tensor} but {source.tensor} in it")
+    if source.spec != tensor:
+      self.misfits.append(f"{name} is {tensor} but {source.spec} in it")
       return
     self.match.sources[name] = source
     if proof:
@@ -157,7 +157,7 @@ class PartialMatch:
       self.wanted.pop(name, None)
     for name in theirs:
       self.given.pop(name, None)
-    self.undecided.append(errors.Undecided(ours, theirs, dict(likely)))
+    self.undecided.append(problems.Undecided(ours, theirs, dict(likely)))
 
   def add_undecided_items(self, found: Pairing) -> None:
     """Notes the variables of a pairing that stayed undecided."""

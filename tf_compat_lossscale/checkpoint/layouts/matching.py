@@ -28,10 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tf_compat_lossscale.checkpoint.files import errors
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
 from tf_compat_lossscale.checkpoint.layouts.match import Match
@@ -88,16 +89,16 @@ def match_variables(
   return match.match
 
 
-def _make_error(match: PartialMatch, path: str) -> errors.CheckpointError:
-  problems = [
+def _make_error(match: PartialMatch, path: str) -> CheckpointError:
+  listed = [
     f"{name} in it is proven to be another optimizer's"
     if name in match.sources
-    else f"{name}{errors.nearest(name, match.sources)} is not in it"
-    for name in match.missing[: errors.MOST]
+    else f"{name}{problems.nearest(name, match.sources)} is not in it"
+    for name in match.missing[: problems.MOST]
   ]
-  return errors.unmatched(
+  return problems.unmatched(
     path,
-    problems + match.misfits,
+    listed + match.misfits,
     len(match.missing) + len(match.misfits),
     match.undecided,
     match.there.has_evidence,
@@ -138,7 +139,7 @@ def _match_scales(match: PartialMatch) -> None:
   # All variables called like a loss scale's.
   ours = [n for n, t in match.wanted.items() if names.is_named_like_scale(n, t)]
   theirs = [
-    n for n in match.given if names.is_named_like_scale(n, sources[n].tensor)
+    n for n in match.given if names.is_named_like_scale(n, sources[n].spec)
   ]
   # The program may want some variables of a loss scale alone.
   scales = [s for s in match.scales.known if not set(s.names).isdisjoint(ours)]
@@ -181,7 +182,7 @@ def _have_equal_names(
 ) -> bool:
   """Returns whether names, dtypes and shapes are equal on both sides."""
   return set(ours) == set(theirs) and all(
-    match.wanted[name] == match.sources[name].tensor for name in ours
+    match.wanted[name] == match.sources[name].spec for name in ours
   )
 
 
@@ -215,7 +216,7 @@ def _match_powers(match: PartialMatch) -> None:
       name
       for name in match.given
       if names.get_base(name) == base
-      and names.is_power(name, match.sources[name].tensor)
+      and names.is_power(name, match.sources[name].spec)
     ]
     users = [n for n in ours if here.belongs_to_user(n)]
     users_there = [n for n in theirs if there.belongs_to_user(n)]
@@ -291,14 +292,14 @@ def _match_users_variables(
   but for the number, and are the only ones: `good_steps` and `good_steps_1`.
   """
 
-  def key(name: str, tensor: Tensor) -> tuple[str, str, Tensor]:
+  def key(name: str, tensor: TensorSpec) -> tuple[str, str, TensorSpec]:
     return names.split_scope(name)[0], names.get_base(name), tensor
 
   for name in ours:
     source = match.sources.get(name)
-    if name in theirs and source and source.tensor == match.wanted[name]:
+    if name in theirs and source and source.spec == match.wanted[name]:
       match.set_source(name, source)
-  groups: dict[tuple[str, str, Tensor], list[str]] = {}
+  groups: dict[tuple[str, str, TensorSpec], list[str]] = {}
   for name in ours:
     if name in match.wanted:
       groups.setdefault(key(name, match.wanted[name]), []).append(name)
@@ -306,7 +307,7 @@ def _match_users_variables(
     others = [
       name
       for name in theirs
-      if name in match.given and key(name, match.sources[name].tensor) == group
+      if name in match.given and key(name, match.sources[name].spec) == group
     ]
     if len(mine) == len(others) == 1:
       source = match.sources[others[0]]

@@ -26,23 +26,24 @@ from collections.abc import Mapping
 import re
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 COMPAT, CONTRIB = "compat.v1", "contrib"
 # API -> the base names of a loss scale's variables -> dtype and shape.
-SCALE_TENSORS: dict[str, dict[str, Tensor]] = {
+SCALE_TENSORS: dict[str, dict[str, TensorSpec]] = {
   COMPAT: {
-    "current_loss_scale": Tensor("float32", ()),
-    "good_steps": Tensor("int64", ()),
+    "current_loss_scale": TensorSpec("float32", ()),
+    "good_steps": TensorSpec("int64", ()),
   },
   CONTRIB: {
-    "loss_scale": Tensor("float32", ()),
-    "good_steps": Tensor("int32", ()),
-    "bad_steps": Tensor("int32", ()),
+    "loss_scale": TensorSpec("float32", ()),
+    "good_steps": TensorSpec("int32", ()),
+    "bad_steps": TensorSpec("int32", ()),
   },
 }
 # The attributes of a MixedPrecisionLossScaleOptimizer in an object graph.
 BASE_OPTIMIZER, LOSS_SCALE = "base_optimizer", "loss_scale"
+KERAS_3_SCALE = "dynamic_scale"  # The same in Keras 3's LossScaleOptimizer.
 # The dtypes that no weight or slot has, since no gradient has them.
 INTEGERS = {
   f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
@@ -102,7 +103,7 @@ def get_base(name: str) -> str:
   return split_number(split_scope(name)[1])[0]
 
 
-def is_named_like_scale(name: str, tensor: Tensor) -> bool:
+def is_named_like_scale(name: str, tensor: TensorSpec) -> bool:
   """Returns whether a variable is a scalar with the name of a loss scale's."""
   base = get_base(name)
   return not tensor.shape and any(
@@ -110,7 +111,7 @@ def is_named_like_scale(name: str, tensor: Tensor) -> bool:
   )
 
 
-def is_ambiguous(name: str, tensor: Tensor) -> bool:
+def is_ambiguous(name: str, tensor: TensorSpec) -> bool:
   """Returns whether a name depends on more than the model.
 
   These are the names of Adam's powers and of loss scales.
@@ -132,7 +133,7 @@ class FoundScales(NamedTuple):
 
 
 def find_scales(
-  tensors: Mapping[str, Tensor],
+  tensors: Mapping[str, TensorSpec],
   proven: Iterable[ScaleNames] = (),
   others: Iterable[str] = (),
 ) -> FoundScales:
@@ -214,7 +215,7 @@ def get_cond_number(name: str) -> int | None:
   return numbers[-1] if numbers else None
 
 
-def is_power(name: str, tensor: Tensor | None = None) -> bool:
+def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
   """Returns whether a variable is called like a power of Adam or AdaMax.
 
   Args:

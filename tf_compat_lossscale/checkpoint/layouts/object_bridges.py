@@ -22,13 +22,13 @@ from collections.abc import Set
 import dataclasses
 
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import Attribute
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.writer import Literal
-from tf_compat_lossscale.checkpoint.files.writer import Source
-from tf_compat_lossscale.checkpoint.files.writer import Stored
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import SCALE_TENSORS
@@ -71,11 +71,11 @@ class GraphBridge:
     self.met: set[int] = set()
     self.is_changed = False
 
-  def get_tensor(self, key: str) -> Tensor | None:
+  def get_tensor(self, key: str) -> TensorSpec | None:
     """Returns the dtype and shape of a value; None if there is no such key."""
     if key in self.literals:
-      return self.literals[key].tensor
-    return self._bundle.tensor(key) if key in self._bundle else None
+      return self.literals[key].spec
+    return self._bundle.spec(key) if key in self._bundle else None
 
   def get_key(self, number: int) -> str | None:
     """Returns the key of a variable's value; None if there is no value."""

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.bundle import Tensor
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
-from tf_compat_lossscale.checkpoint.files.writer import Literal
-from tf_compat_lossscale.checkpoint.files.writer import Source
-from tf_compat_lossscale.checkpoint.files.writer import Stored
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts.names import SCALE_TENSORS
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 
@@ -80,7 +80,7 @@ def convert_scale(
   ]
 
 
-def convert_counter(source: Source, tensor: Tensor) -> Source:
+def convert_counter(source: Source, tensor: TensorSpec) -> Source:
   """Converts a counter of steps between int32 and int64.
 
   Args:
@@ -94,10 +94,10 @@ def convert_counter(source: Source, tensor: Tensor) -> Source:
   Raises:
     CheckpointError: The count is too large for int32.
   """
-  are_scalars = not source.tensor.shape and not tensor.shape
-  if source.tensor == tensor or not are_scalars:
+  are_scalars = not source.spec.shape and not tensor.shape
+  if source.spec == tensor or not are_scalars:
     return source
-  if not {source.tensor.dtype, tensor.dtype} <= {"int32", "int64"}:
+  if not {source.spec.dtype, tensor.dtype} <= {"int32", "int64"}:
     return source
   count = int(read_scalar(source))
   name = get_origin(source)

@@ -1,0 +1,69 @@
+"""Says in one line what to do if TensorFlow is missing or too old.
+
+pip does not install TensorFlow with this package: TensorFlow has several
+distributions (`tensorflow`, `tensorflow-cpu`, builds of hardware vendors), and
+two of them in one environment overwrite each other's files.
+"""
+
+import importlib
+import re
+import sys
+from types import ModuleType
+
+_OLDEST = (2, 12)
+_INSTALL = (
+  "install TensorFlow 2.12 or later: pip install 'tf_compat_lossscale"
+  "[tensorflow]', or the build of TensorFlow that you use"
+)
+MISSING = f"tf_compat_lossscale needs TensorFlow, which is missing: {_INSTALL}"
+
+
+def check_release() -> None:
+  """Checks that TensorFlow, if it is imported, is not too old.
+
+  Raises:
+    ImportError: The imported TensorFlow is older than 2.12.
+  """
+  version = _imported_version()
+  found = re.match(r"(\d+)\.(\d+)", version or "")
+  if found and (int(found[1]), int(found[2])) < _OLDEST:
+    raise ImportError(
+      f"tf_compat_lossscale does not run on TensorFlow {version}: {_INSTALL}",
+      name="tensorflow",
+    )
+
+
+def explain(error: Exception) -> None:
+  """Raises a clearer error if an import failed for want of TensorFlow.
+
+  Args:
+    error: The error of the import. Other causes than TensorFlow raise nothing.
+
+  Raises:
+    ImportError: TensorFlow is missing, or older than 2.12.
+  """
+  check_release()
+  name = getattr(error, "name", None) or ""
+  is_missing = isinstance(error, ImportError) and _imported_version() is None
+  if is_missing and name.partition(".")[0] == "tensorflow":
+    raise ImportError(MISSING, name="tensorflow") from None
+
+
+def import_tensorflow() -> ModuleType:
+  """Imports TensorFlow and returns its module.
+
+  Raises:
+    ImportError: TensorFlow is missing, or older than 2.12.
+  """
+  try:
+    module = importlib.import_module("tensorflow")
+  except ImportError as error:
+    explain(error)
+    raise
+  check_release()
+  return module
+
+
+def _imported_version() -> str | None:
+  """Returns the version of the TensorFlow that is imported, or None."""
+  return getattr(sys.modules.get("tensorflow"), "__version__", None)

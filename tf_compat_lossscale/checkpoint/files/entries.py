@@ -1,0 +1,254 @@
+"""Entries of a checkpoint's index: dtype, shape, place and checksum.
+
+An entry is a `BundleEntryProto` of TensorFlow (tensor_bundle.proto).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from typing import NamedTuple
+
+from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
+from tf_compat_lossscale.checkpoint.files import wire as _wire
+
+_STRING = 7
+_VARIANT = 21
+# `DataType` of TensorFlow (types.proto): number -> (name, bytes, struct code).
+_DTYPES: dict[int, tuple[str, int, str]] = {
+  1: ("float32", 4, "f"),
+  2: ("float64", 8, "d"),
+  3: ("int32", 4, "i"),
+  4: ("uint8", 1, "B"),
+  5: ("int16", 2, "h"),
+  6: ("int8", 1, "b"),
+  _STRING: ("string", 0, ""),
+  8: ("complex64", 8, ""),
+  9: ("int64", 8, "q"),
+  10: ("bool", 1, "?"),
+  11: ("qint8", 1, ""),
+  12: ("quint8", 1, ""),
+  13: ("qint32", 4, ""),
+  14: ("bfloat16", 2, ""),
+  15: ("qint16", 2, ""),
+  16: ("quint16", 2, ""),
+  17: ("uint16", 2, "H"),
+  18: ("complex128", 16, ""),
+  19: ("float16", 2, "e"),
+  20: ("resource", 0, ""),
+  _VARIANT: ("variant", 0, ""),
+  22: ("uint32", 4, "I"),
+  23: ("uint64", 8, "Q"),
+}
+_NUMBERS = {name: number for number, (name, _, _) in _DTYPES.items()}
+
+
+class TensorSpec(NamedTuple):
+  """A tensor's dtype and shape.
+
+  Attributes:
+    dtype: The dtype's name, such as 'float32'.
+    shape: The dimensions.
+  """
+
+  dtype: str
+  shape: tuple[int, ...]
+
+  def __str__(self) -> str:
+    return f"{self.dtype} {list(self.shape)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+  """A tensor of a checkpoint or a slice of a tensor, and its bytes' place.
+
+  Attributes:
+    dtype: The number of the dtype in TensorFlow's `DataType`.
+    shape: The dimensions.
+    shard: The number of the data file.
+    offset: The position of the bytes in that file.
+    size: The number of bytes.
+    crc: The masked checksum of the bytes.
+    slices: The encoded slices of a partitioned variable, whose own entry has no
+      bytes.
+  """
+
+  dtype: int
+  shape: tuple[int, ...]
+  shard: int = 0
+  offset: int = 0
+  size: int = 0
+  crc: int = 0
+  slices: tuple[bytes, ...] = ()
+
+  @property
+  def spec(self) -> TensorSpec:
+    """The dtype and the shape."""
+    name = _DTYPES.get(self.dtype, (f"dtype {self.dtype}", 0, ""))[0]
+    return TensorSpec(name, self.shape)
+
+  @classmethod
+  def parse(cls, data: bytes) -> Entry:
+    """Parses an encoded entry.
+
+    Args:
+      data: The message's bytes.
+
+    Returns:
+      The entry.
+
+    Raises:
+      ValueError: The bytes are no such message, or the size does not fit the
+        dtype and the shape.
+    """
+    values: dict[int, int] = {}
+    shape: list[int] = []
+    slices = []
+    for tag, value in _wire.fields(data):
+      if tag == 2:
+        shape += _parse_shape(_wire.part(value))
+      elif tag == 7:
+        slices.append(bytes(_wire.part(value)))
+      else:
+        values[tag] = _wire.number(value)
+    dtype, shard, offset, size, crc = (
+      values.get(tag, 0) for tag in (1, 3, 4, 5, 6)
+    )
+    entry = cls(dtype, tuple(shape), shard, offset, size, crc, tuple(slices))
+    item = _DTYPES.get(entry.dtype, ("", 0, ""))[1]
+    if min(shape, default=0) < 0 or (
+      item and not slices and entry.size != item * math.prod(shape)
+    ):
+      raise ValueError(f"a tensor {entry.spec} has {entry.size} bytes")
+    return entry
+
+  def encode(self) -> bytes:
+    """Returns the message's bytes."""
+    dims = b"".join(
+      _wire.field(2, _wire.field(1, size) if size else b"")
+      for size in self.shape
+    )
+    numbers = ((3, self.shard), (4, self.offset), (5, self.size))
+    return b"".join(
+      [
+        _wire.field(1, self.dtype),
+        _wire.field(2, dims),
+        *(_wire.field(tag, value) for tag, value in numbers if value),
+        _wire.fixed32(6, self.crc) if self.crc else b"",
+        *(_wire.field(7, part) for part in self.slices),
+      ]
+    )
+
+  def check(self, data: bytes) -> None:
+    """Checks the bytes of the tensor.
+
+    Args:
+      data: The bytes.
+
+    Raises:
+      ValueError: The bytes do not have the entry's checksum.
+    """
+    if self.dtype == _VARIANT:  # TensorFlow's checksum is of decoded objects.
+      return
+    crc = (
+      _checksum_of_strings(data, math.prod(self.shape))
+      if self.dtype == _STRING
+      else _crc32c.crc32c(data)
+    )
+    if _crc32c.mask(crc) != self.crc:
+      raise ValueError(
+        f"the bytes from {self.offset} to {self.offset + self.size} fail their "
+        "checksum: the file is damaged or belongs to another checkpoint"
+      )
+
+  def decode_number(self, data: bytes) -> float | int:
+    """Returns the value of a scalar number.
+
+    Args:
+      data: The bytes of the tensor.
+
+    Raises:
+      ValueError: The tensor is no scalar number.
+    """
+    code = _DTYPES.get(self.dtype, ("", 0, ""))[2]
+    if not code or self.shape or self.slices:
+      raise ValueError(f"{self.spec} is no scalar number")
+    value: float | int = struct.unpack("<" + code, data)[0]
+    return value
+
+  def decode_string(self, data: bytes) -> bytes:
+    """Returns the value of a scalar string.
+
+    Args:
+      data: The bytes of the tensor.
+
+    Raises:
+      ValueError: The tensor is no scalar string.
+    """
+    if self.dtype != _STRING or self.shape:
+      raise ValueError(f"{self.spec} is no scalar string")
+    _, at = _wire.read_varint(data, 0)
+    return data[at + 4 :]  # A checksum of the length comes first.
+
+
+def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
+  """Returns the entry and the bytes of a scalar.
+
+  Args:
+    dtype: The dtype's name; 'string' for bytes.
+    value: The scalar.
+  """
+  number = _NUMBERS[dtype]
+  if isinstance(value, bytes):
+    length = _wire.varint(len(value))
+    crc = _crc32c.crc32c(_encode_length(len(value)))
+    data = length + _crc32c.mask(crc).to_bytes(4, "little") + value
+    crc = _checksum_of_strings(data, 1)
+  else:
+    data = struct.pack("<" + _DTYPES[number][2], value)
+    crc = _crc32c.crc32c(data)
+  return Entry(number, (), size=len(data), crc=_crc32c.mask(crc)), data
+
+
+def _parse_shape(data: memoryview) -> list[int]:
+  """Parses a TensorShapeProto."""
+  shape = []
+  for tag, dim in _wire.fields(data):
+    if tag == 2:
+      sizes = [
+        _wire.signed(_wire.number(size))
+        for inner, size in _wire.fields(_wire.part(dim))
+        if inner == 1
+      ]
+      shape.append(sizes[-1] if sizes else 0)
+  return shape
+
+
+def _checksum_of_strings(data: bytes, count: int) -> int:
+  """Returns the checksum of a tensor of strings.
+
+  It covers the lengths as integers of fixed size, the checksum of the lengths,
+  and the strings.
+
+  Args:
+    data: The bytes of the tensor: the lengths as varints, their checksum, and
+      the strings.
+    count: The number of strings.
+
+  Raises:
+    ValueError: The lengths fail their checksum.
+  """
+  at, lengths = 0, b""
+  for _ in range(count):
+    length, at = _wire.read_varint(data, at)
+    lengths += _encode_length(length)
+  crc = _crc32c.crc32c(lengths)
+  if _crc32c.mask(crc).to_bytes(4, "little") != data[at : at + 4]:
+    raise ValueError("the lengths of strings fail their checksum")
+  return _crc32c.crc32c(memoryview(data)[at:], crc)
+
+
+def _encode_length(length: int) -> bytes:
+  """Encodes a string's length as checksums have it."""
+  return length.to_bytes(4 if length < 2**32 else 8, "little")

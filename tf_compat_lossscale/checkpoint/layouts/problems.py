@@ -1,0 +1,107 @@
+"""Messages for variables and tensors that do not fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import difflib
+
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+
+MOST = 20  # A message lists up to so many problems.
+
+
+def misfit(path: str, problems: Sequence[str], count: int) -> CheckpointError:
+  """Returns the error for a checkpoint that does not fit the variables.
+
+  Args:
+    path: The checkpoint.
+    problems: The problems, the first `MOST` of them.
+    count: The number of all problems.
+  """
+  more = count - len(problems)
+  listed = [*problems, *([f"and {more} more"] if more else [])]
+  return CheckpointError(
+    f"{path}: it does not fit, and nothing was restored: {'; '.join(listed)}"
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Undecided:
+  """Variables for which nothing proves which tensor is theirs.
+
+  Attributes:
+    here: The variables of the program, or of the new checkpoint.
+    there: The candidates in the checkpoint.
+    likely: The pairs if both sides were created in the same order.
+  """
+
+  here: Sequence[str]
+  there: Sequence[str]
+  likely: Mapping[str, str]
+
+  def __str__(self) -> str:
+    here, there = (
+      ", ".join(names) or "nothing" for names in (self.here, self.there)
+    )
+    text = f"nothing proves which of {there} there are {here} here"
+    pairs = dict(self.likely)
+    rest = [name for name in self.here if name not in pairs]
+    shown = ", ".join(f"{a!r}: {b!r}" for a, b in pairs.items())
+    shown += ", " * bool(shown and rest)
+    shown += ", ".join(f"{name!r}: ..." for name in rest)
+    likely = " (likely)" * bool(pairs)
+    return f"{text}: decide by mapping={{{shown}}}{likely}"
+
+
+def unmatched(
+  path: str,
+  problems: Sequence[str],
+  count: int,
+  undecided: Sequence[Undecided],
+  has_meta_graph: bool,
+) -> CheckpointError:
+  """Returns the error for variables that have no tensor, or may have several.
+
+  Args:
+    path: The checkpoint.
+    problems: The problems of variables, at least the first `MOST` of them.
+    count: The number of variables with problems.
+    undecided: The variables for which nothing proves which tensor is theirs.
+    has_meta_graph: Whether the checkpoint has a MetaGraph, which was read.
+  """
+  listed = [*map(str, undecided), *problems[:MOST]]
+  more = count - len(problems[:MOST])
+  error = misfit(path, listed, len(listed) + more)
+  if not undecided:
+    return error
+  advice = (
+    "mapping={here: there} of tf_compat_lossscale.checkpoint.restore decides, "
+    "None initializes; tf-lossscale convert takes --map HERE=THERE"
+  )
+  if not has_meta_graph:
+    advice += "; the MetaGraph (the '.meta' file) beside it would be a proof"
+  return CheckpointError(f"{error} ({advice})")
+
+
+def unnamed(path: str, what: str, undecided: Undecided) -> CheckpointError:
+  """Returns the error for a conversion in which a new name has no proof.
+
+  Args:
+    path: The checkpoint.
+    what: The question that has no answer.
+    undecided: The new names, and the variables.
+  """
+  return CheckpointError(
+    f"{path}: nothing was written, since nothing proves {what}: {undecided}, "
+    "on the command line by --map HERE=THERE; the MetaGraph (the '.meta' file) "
+    "beside the checkpoint may be a proof"
+  )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+  """Returns a hint at similar names, to be put behind a name."""
+  close = difflib.get_close_matches(name, list(known), 3, 0.5)
+  return f" (nearest: {', '.join(close)})" if close else ""
