@@ -5,7 +5,7 @@ import textwrap
 import helpers
 import pytest
 
-from tf_compat_lossscale.legacy import sources as legacy_sources
+from tf_compat_lossscale.legacy import sources
 
 pytestmark = pytest.mark.any_release
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.any_release
 def read(tmp_path, text):
   path = tmp_path / "program.py"
   path.write_text(textwrap.dedent(text), "utf-8")
-  return legacy_sources.parse(str(path))
+  return sources.read_source(str(path))
 
 
 def uses(tmp_path, text):
@@ -263,11 +263,11 @@ def test_what_cannot_be_read(tmp_path):
   ):
     path = tmp_path / "program.py"
     path.write_bytes(text)
-    with pytest.raises(legacy_sources.SourceError, match=what) as error:
-      legacy_sources.parse(str(path))
+    with pytest.raises(sources.SourceError, match=what) as error:
+      sources.read_source(str(path))
     assert "\n" not in str(error.value)
-  with pytest.raises(legacy_sources.SourceError, match="No such file"):
-    legacy_sources.parse(str(tmp_path / "missing.py"))
+  with pytest.raises(sources.SourceError, match="No such file"):
+    sources.read_source(str(tmp_path / "missing.py"))
 
 
 if __name__ == "__main__":

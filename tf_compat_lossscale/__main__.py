@@ -2,6 +2,6 @@
 
 import sys
 
-from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.cli import main
 
-sys.exit(cli.main())
+sys.exit(main.main())

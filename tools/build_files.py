@@ -3,8 +3,9 @@
   python tools/build_files.py
 
 A BUILD file of the package is made anew: a library for each module, which
-depends on what the module imports. In tests/BUILD only the lists `deps` change:
-add a rule for a new test by hand.
+depends on what the module imports. In tests/BUILD the lists `deps` change, and
+each file has a rule: a new one gets a plain rule, and that of a deleted file
+goes. Write by hand what else a rule needs, such as `data`.
 """
 
 from __future__ import annotations
@@ -185,8 +186,9 @@ def format_package(folder: str) -> str:
 
 
 def format_tests(folder: str = "tests") -> str:
-  """Returns the text of tests/BUILD with the `deps` of today's imports."""
+  """Returns the text of tests/BUILD with rules and `deps` as of today."""
   text = (ROOT / folder / "BUILD").read_text("utf-8")
+  missing = {path.name for path in (ROOT / folder).glob("*.py")}
 
   def rewrite(match: re.Match[str]) -> str:
     rule = match[0]
@@ -194,13 +196,31 @@ def format_tests(folder: str = "tests") -> str:
     sources = re.findall(r'"(\w+\.py)"', rule)
     if not name or not sources:
       return rule
+    missing.difference_update(sources)
     paths = [ROOT / folder / source for source in sources]
+    if not all(path.exists() for path in paths):
+      return ""
     deps = find_deps(paths, folder, f"//{folder}:{name[1]}")
     rule = re.sub(r"    deps = (\[[^]]*\]),\n", "", rule)
     return rule[:-2] + format_list("deps", deps, folder) + ")\n"
 
-  pattern = r"^py_(?:library|test)\(\n(?:.*\n)*?\)\n"
-  return re.sub(pattern, rewrite, text, flags=re.MULTILINE)
+  pattern = r"^\npy_(?:library|test)\(\n(?:.*\n)*?\)\n"
+  text = re.sub(pattern, rewrite, text, flags=re.MULTILINE)
+  for source in sorted(missing):
+    text += re.sub(pattern, rewrite, _format_new_test(source))
+  return text
+
+
+def _format_new_test(source: str) -> str:
+  """Returns a rule without `deps` for a file of the tests."""
+  name = source.removesuffix(".py")
+  if name.endswith("_test"):
+    kind, more = "py_test", f'    size = "medium",\n    srcs = ["{source}"],\n'
+  else:
+    kind = "py_library"
+    more = f'    testonly = True,\n    srcs = ["{source}"],\n'
+    more += '    imports = ["."],\n'
+  return f'\n{kind}(\n    name = "{name}",\n{more})\n'
 
 
 def format_all() -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""`tf-lossscale`, for Bazel; pip makes its own from pyproject.toml."""
+"""Runs `tf-lossscale` for Bazel; pip makes a command of its own."""
 
 import sys
 
-from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.cli import main
 
 if __name__ == "__main__":
-  sys.exit(cli.main())
+  sys.exit(main.main())

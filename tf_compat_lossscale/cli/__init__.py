@@ -1,1 +1,1 @@
-"""The command line, `tf-lossscale`."""
+"""The command line, `tf-lossscale`: a module for each subcommand."""

@@ -1,6 +1,7 @@
-"""`tf.keras.mixed_precision.experimental`, as TensorFlow 2.4 to 2.8 had it.
+"""Holds the names of `tf.keras.mixed_precision.experimental`, for Keras 2.
 
-For Keras 2: `tf.keras` up to TensorFlow 2.15, and the package tf_keras.
+The names do what they did in TensorFlow 2.4 to 2.8. Keras 2 is `tf.keras` up to
+TensorFlow 2.15, else the package tf_keras.
 """
 
 from typing import TYPE_CHECKING
@@ -26,7 +27,9 @@ __all__ = [
   "to_keras3",
 ]
 
-# Names that serve Keras 3 are here, too, and must not load Keras 2.
+# Modules for Keras 3 are in this package, too, and must not load Keras 2. The
+# module `_to_keras3` is not `to_keras3`, because the package exports a function
+# of that name.
 __getattr__, __dir__ = load_lazily(
   __name__,
   {

@@ -1,7 +1,7 @@
-"""Keras 2, and the parts of it that have no public name.
+"""Imports Keras 2, and reaches the parts of it that have no public name.
 
-`keras` is `tf.keras` where that is Keras 2, else the package tf_keras. Nothing
-here imports Keras 3.
+`keras` is `tf.keras` if that is Keras 2, else the package tf_keras. This module
+does not import Keras 3.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale.legacy import which_keras
 
 
-def _find() -> Any:
+def _find_keras() -> Any:
+  """Returns Keras 2.
+
+  Raises:
+    ImportError: Keras 2 is not installed.
+  """
   release = tuple(map(int, tf.__version__.split(".")[:2]))
   if release < (2, 16):
     return tf.keras
@@ -35,7 +40,7 @@ def _find() -> Any:
     ) from None
 
 
-keras = _find()
+keras = _find_keras()
 
 LegacyOptimizer = keras.optimizers.legacy.Optimizer
 Optimizer = keras.optimizers.Optimizer
@@ -149,13 +154,69 @@ def find_exclusions(optimizer: Any) -> tuple[list[Any], list[str]]:
   )
 
 
-def wrap_in_compile(
-  wrap: Callable[[Any, Callable[[], Any], bool], Any],
-) -> None:
+class _Patch:
+  """A method of Keras that asks a function of this package first.
+
+  The patch is found through the method that it put in place. So it is found
+  again after this module was reloaded or imported anew, and also if a program
+  has since wrapped that method by `functools.wraps`.
+
+  Attributes:
+    wrap: The function to ask; None to do what Keras does.
+  """
+
+  def __init__(self, cls: Any, name: str) -> None:
+    self._cls, self._name = cls, name
+    self._original = getattr(cls, name)
+    self.wrap: _Wrap | None = None
+
+  @classmethod
+  def find(cls, owner: Any, name: str) -> _Patch | None:
+    """Returns the patch of a method, or None if it has none."""
+    return getattr(getattr(owner, name), _PATCH, None)
+
+  def put(
+    self, make: Callable[[_Patch, Callable[..., Any]], Callable[..., Any]]
+  ) -> None:
+    """Replaces the method by what `make` returns for it."""
+    self._replacement = functools.wraps(self._original)(
+      make(self, self._original)
+    )
+    setattr(self._replacement, _PATCH, self)
+    setattr(self._cls, self._name, self._replacement)
+
+  def take_back(self) -> None:
+    """Makes the method do what Keras does.
+
+    The method of Keras comes back unless the program has wrapped the patched
+    one.
+    """
+    self.wrap = None
+    if vars(self._cls).get(self._name) is self._replacement:
+      setattr(self._cls, self._name, self._original)
+
+
+_PATCH = "_tf_compat_lossscale_patch"  # The attribute of a patched method.
+_Wrap = Callable[[Any, Callable[[], Any], bool], Any]
+
+
+def _find_patched() -> tuple[tuple[Any, str, Any], ...]:
+  """Returns what `wrap_in_compile` patches: classes, methods, replacements."""
+  model = keras.Model
+  v1 = importlib.import_module(
+    model.__module__.replace(".training", ".training_v1")
+  ).Model
+  return (
+    (model, "_get_optimizer", _patch_get_optimizer),
+    (v1, "_set_optimizer", _patch_set_optimizer),
+  )
+
+
+def wrap_in_compile(wrap: _Wrap) -> None:
   """Makes `Model.compile` ask `wrap` for the optimizer of a model.
 
   Keras looks at the name of the model's policy alone, and ignores a policy's
-  loss scale.
+  loss scale. A second call replaces the function to ask.
 
   Args:
     wrap: Takes a model's policy, a function that returns the optimizer, and
@@ -163,22 +224,53 @@ def wrap_in_compile(
       return a list of optimizers. Returns the optimizer to use, or None to
       leave the choice to Keras.
   """
-  model = keras.Model
-  v1 = importlib.import_module(
-    model.__module__.replace(".training", ".training_v1")
-  ).Model
-  get_optimizer, set_optimizer = model._get_optimizer, v1._set_optimizer
+  for cls, name, make in _find_patched():
+    patch = _Patch.find(cls, name)
+    if patch is None:
+      patch = _Patch(cls, name)
+      patch.put(make)
+    patch.wrap = wrap
 
-  @functools.wraps(get_optimizer)
+
+def is_wrapped_in_compile() -> bool:
+  """Returns whether `Model.compile` asks a function of this package."""
+  patches = [_Patch.find(cls, name) for cls, name, _ in _find_patched()]
+  return any(patch is not None and patch.wrap is not None for patch in patches)
+
+
+def restore_compile() -> None:
+  """Takes back what `wrap_in_compile` did."""
+  for cls, name, _ in _find_patched():
+    patch = _Patch.find(cls, name)
+    if patch is not None:
+      patch.take_back()
+
+
+def _patch_get_optimizer(
+  patch: _Patch, get_optimizer: Callable[..., Any]
+) -> Callable[..., Any]:
+  """Makes the method `_get_optimizer` of `keras.Model`."""
+
   def _get_optimizer(self: Any, optimizer: Any) -> Any:
-    def wrapped(given: Any) -> Any:
+    wrap = patch.wrap
+    if wrap is None:
+      return get_optimizer(self, optimizer)
+
+    def choose(given: Any) -> Any:
       get = functools.partial(keras.optimizers.get, given)
       own = wrap(self.dtype_policy, get, False)
       return get_optimizer(self, given) if own is None else own
 
-    return tf.nest.map_structure(wrapped, optimizer)
+    return tf.nest.map_structure(choose, optimizer)
 
-  @functools.wraps(set_optimizer)
+  return _get_optimizer
+
+
+def _patch_set_optimizer(
+  patch: _Patch, set_optimizer: Callable[..., Any]
+) -> Callable[..., Any]:
+  """Makes the method `_set_optimizer` of the model for TensorFlow 1."""
+
   def _set_optimizer(self: Any, optimizer: Any) -> None:
     def get(given: Any = optimizer) -> Any:
       if isinstance(given, (list, tuple)):
@@ -189,14 +281,14 @@ def wrap_in_compile(
       legacy = {"use_legacy_optimizer": True} if isinstance(given, str) else {}
       return keras.optimizers.get(given, **legacy)
 
-    own = wrap(self._dtype_policy, get, True)
+    wrap = patch.wrap
+    own = None if wrap is None else wrap(self._dtype_policy, get, True)
     if own is None:
       set_optimizer(self, optimizer)
     else:
       self.optimizer = own
 
-  model._get_optimizer = _get_optimizer
-  v1._set_optimizer = _set_optimizer
+  return _set_optimizer
 
 
 def read_object_graph(reader: Any) -> Any:

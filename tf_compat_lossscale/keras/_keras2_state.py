@@ -11,7 +11,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import arguments as _arguments
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.keras import _keras2
 
 
@@ -20,10 +20,11 @@ class State(NamedTuple):
 
   Attributes:
     loss_scale: The current scale.
-    good_steps: How many finite steps there were since the scale changed; fewer
-      than `growth_steps`.
-    growth_steps: How many finite steps make the scale grow.
-    iterations: How many steps the optimizer has done; 0 if it is not known.
+    good_steps: The number of finite steps since the scale changed; fewer than
+      `growth_steps`.
+    growth_steps: The number of finite steps that make the scale grow.
+    iterations: The number of steps that the optimizer has done; 0 if it is not
+      known.
   """
 
   loss_scale: float
@@ -49,12 +50,12 @@ def read_state(given: Any) -> State:
       value that is not allowed, or it is in a graph without a session.
   """
   loss_scale, good_steps, growth_steps, iterations = _read(given)
-  growth_steps = _arguments.steps("growth_steps", growth_steps)
+  growth_steps = arguments.steps("growth_steps", growth_steps)
   return State(
-    _arguments.positive("loss_scale", loss_scale),
-    min(_arguments.count("good_steps", good_steps), growth_steps - 1),
+    arguments.positive("loss_scale", loss_scale),
+    min(arguments.count("good_steps", good_steps), growth_steps - 1),
     growth_steps,
-    _arguments.count("iterations", iterations),
+    arguments.count("iterations", iterations),
   )
 
 
@@ -69,8 +70,8 @@ def read_value(value: Any) -> np.ndarray:
   session = tf.compat.v1.get_default_session()
   if session is None or session.graph is not tf.compat.v1.get_default_graph():
     raise ValueError(
-      f"The value of {value!r} is known to a session alone, and there is no "
-      "default one for this graph: call to_keras3() within `with "
+      f"The value of {value!r} is in a session, but this graph has no default "
+      "session: call to_keras3() within `with "
       "session.as_default():`, or pass the numbers as a dict of 'loss_scale', "
       "'good_steps', 'growth_steps' and 'iterations'."
     )
@@ -79,10 +80,10 @@ def read_value(value: Any) -> np.ndarray:
 
 def _read(given: Any) -> tuple[Any, Any, Any, Any]:
   if isinstance(given, Mapping):
-    return _of_dict(given)
+    return _read_dict(given)
   if isinstance(given, _keras2.BaseLossScaleOptimizer):
     if not given.dynamic:
-      raise ValueError(_fixed(given.initial_scale))
+      raise _refuse_fixed(given.initial_scale)
     return (
       read_value(given.loss_scale),
       read_value(given.dynamic_counter),
@@ -97,13 +98,11 @@ def _read(given: Any) -> tuple[Any, Any, Any, Any]:
     # Contrib's optimizer has a manager in place of a loss scale.
     scale = getattr(given, "_loss_scale_manager", scale)
   if isinstance(scale, loss_scale_lib.FixedLossScale):
-    raise ValueError(_fixed(scale.get_config()["loss_scale_value"]))
+    raise _refuse_fixed(scale.get_config()["loss_scale_value"])
   if isinstance(scale, contrib.FixedLossScaleManager):
-    raise ValueError(
-      _fixed(scale.to_loss_scale().get_config()["loss_scale_value"])
-    )
+    raise _refuse_fixed(scale.to_loss_scale().get_config()["loss_scale_value"])
   if isinstance(scale, contrib.ExponentialUpdateLossScaleManager):
-    return _of_manager(scale)
+    return _read_manager(scale)
   if not isinstance(scale, loss_scale_lib.DynamicLossScale):
     raise TypeError(
       "to_keras3() takes a LossScaleOptimizer, a DynamicLossScale, an "
@@ -118,7 +117,7 @@ def _read(given: Any) -> tuple[Any, Any, Any, Any]:
   return read_value(scale()), good_steps, scale.increment_period, 0
 
 
-def _of_dict(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
+def _read_dict(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
   needed = {"loss_scale", "good_steps"}
   unknown = set(given) - needed - {"growth_steps", "iterations"}
   missing = needed - set(given)
@@ -126,8 +125,8 @@ def _of_dict(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
     raise ValueError(
       "A loss scale's state is a dict of 'loss_scale', 'good_steps' and, if "
       "they are not 2000 and 0, 'growth_steps' and 'iterations', but got "
-      f"{dict(given)!r}, which has {_listed(unknown)} too many and "
-      f"{_listed(missing)} too few."
+      f"{dict(given)!r}, which has {_join(unknown)} too many and "
+      f"{_join(missing)} too few."
     )
   return (
     given["loss_scale"],
@@ -137,7 +136,7 @@ def _of_dict(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
   )
 
 
-def _of_manager(
+def _read_manager(
   manager: contrib.ExponentialUpdateLossScaleManager,
 ) -> tuple[Any, Any, Any, Any]:
   try:
@@ -160,12 +159,13 @@ def _of_manager(
   )
 
 
-def _listed(keys: set[Any]) -> str:
+def _join(keys: set[Any]) -> str:
   return ", ".join(sorted(map(repr, keys))) or "none"
 
 
-def _fixed(scale: float) -> str:
-  return (
+def _refuse_fixed(scale: float) -> ValueError:
+  """Makes the error for a loss scale that is fixed."""
+  return ValueError(
     "Keras 3 has no LossScaleOptimizer with a fixed loss scale: give its "
     f"optimizer loss_scale_factor={scale} instead, which does the same."
   )

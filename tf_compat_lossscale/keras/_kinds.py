@@ -5,6 +5,19 @@ for each kind. A class `C` of this package stands for both. The kind of an
 instance is known when `OfAKind.__init__` gets the optimizer to wrap, which a
 subclass may make itself. The instance's class then becomes a subclass of both
 `C` and Keras's class for that kind.
+
+Two plain classes, one for each kind, could replace `LossScaleOptimizer` itself,
+but not the classes that programs derive from it:
+
+* `class Mine(LossScaleOptimizer)` wraps an optimizer of either kind, and the
+  program expects `isinstance(optimizer, Mine)` to hold for both.
+* Keras checks `isinstance(optimizer, …)` for its own two classes, which have no
+  common base with the methods of an optimizer. So an object of `Mine` needs a
+  class that is derived from both `Mine` and one of Keras's classes. That class
+  can only be made when the program's class is known.
+* The metaclass of Keras's classes demands that the first argument of every
+  subclass is an optimizer. A subclass with other parameters needs another
+  metaclass in any case.
 """
 
 from __future__ import annotations
@@ -23,7 +36,7 @@ _KINDS = {
 
 @_reloading.keep
 class ByKind(type(_Base)):  # type: ignore[misc]
-  """The class of classes that have a subclass for each kind of optimizer."""
+  """The metaclass that makes a subclass for each kind of optimizer."""
 
   def __call__(cls, *args: Any, **kwargs: Any) -> Any:
     # Keras's own metaclass demands that the first argument is an optimizer.
@@ -51,16 +64,17 @@ class ByKind(type(_Base)):  # type: ignore[misc]
       if isinstance(optimizer, kind):
         # A class for one kind leads to the class for the other kind.
         origin = cls.__dict__.get("_of_any_kind", cls)
-        return origin._with(concrete)
+        return origin._derive(concrete)
     raise TypeError(
       "optimizer must be an optimizer of Keras 2 "
       f"({_keras2.keras.__name__}), but got {optimizer!r} of type "
-      f"{type(optimizer).__module__}.{type(optimizer).__qualname__}. Where "
+      f"{type(optimizer).__module__}.{type(optimizer).__qualname__}. If "
       "tf.keras is Keras 3, call tf_compat_lossscale.use_keras_2() before "
       "TensorFlow is imported, or use keras.optimizers.LossScaleOptimizer."
     )
 
-  def _with(cls, concrete: type) -> type:
+  def _derive(cls, concrete: type) -> type:
+    """Returns the subclass of `cls` and of a class of Keras; makes it once."""
     if issubclass(cls, concrete):
       return cls
     if issubclass(cls, tuple(_KINDS.values())):
@@ -88,7 +102,7 @@ class ByKind(type(_Base)):  # type: ignore[misc]
 
 @_reloading.keep
 class OfAKind(_Base, metaclass=ByKind):  # type: ignore[misc, valid-type]
-  """The base of loss-scale optimizers whose kind is that of what they wrap.
+  """A loss-scale optimizer of the same kind as the optimizer that it wraps.
 
   Subclasses call its `__init__` with the optimizer to wrap and with the other
   arguments of Keras's own class.

@@ -1,4 +1,4 @@
-"""Which optimizers and schedules of Keras 3 do what those of Keras 2 do."""
+"""Finds optimizers and schedules of Keras 3 that do the same as Keras 2's."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _k2 = _keras2.keras
 
 
 class Slot(NamedTuple):
-  """A value that an optimizer keeps for each variable, and its places.
+  """A value that an optimizer keeps for each variable, and its names.
 
   Attributes:
     keras3: The list of an optimizer of Keras 3.
     newer: The list of a newer optimizer of Keras 2.
-    legacy: The slot's name in a legacy optimizer; None if there is none.
+    legacy: The slot's name in a legacy optimizer, or None.
     needs: A hyperparameter; if it is 0, a newer optimizer does not use the
       slot.
   """
@@ -73,8 +73,8 @@ _SCHEDULES = (
   "CosineDecayRestarts",
 )
 
-# Optimizers that differ by less after a step count as alike: float32 rounds to
-# 1e-7.
+# Two optimizers count as alike if variables differ by less than this after a
+# step. float32 rounds to 1e-7.
 _TOLERANCE = 1e-5
 
 
@@ -99,18 +99,18 @@ def is_of_keras2(optimizer: Any) -> bool:
 
 
 def find_optimizer(keras: Any, optimizer: Any) -> Callable[[], Any]:
-  """Finds the Keras 3 optimizer that does what a Keras 2 optimizer does.
+  """Finds the Keras 3 optimizer that does the same as a Keras 2 optimizer.
 
   Args:
     keras: Keras 3.
     optimizer: An optimizer of Keras 2.
 
   Returns:
-    A function that makes the optimizer, anew and without slots.
+    A function that makes a new optimizer, without slots.
 
   Raises:
-    ValueError: Keras 3 has no such optimizer, or that cannot do what
-      `optimizer` does.
+    ValueError: Keras 3 has no such optimizer, or its optimizer cannot do the
+      same as `optimizer`.
   """
   name = type(optimizer).__name__
   cls = getattr(keras.optimizers, name, None)
@@ -123,7 +123,7 @@ def find_optimizer(keras: Any, optimizer: Any) -> Callable[[], Any]:
   found = _keras2.find_hyperparameters(optimizer)
   for key, value in found.items():
     if callable(value) and not _is_schedule(value):
-      raise _refusal(
+      raise _make_refusal(
         name,
         f"{key} is a function ({value!r}), which may return another number at "
         "each step",
@@ -142,11 +142,11 @@ def find_optimizer(keras: Any, optimizer: Any) -> Callable[[], Any]:
     if key not in ignored and value not in (None, 0, False)
   }
   if lost:
-    raise _refusal(name, f"Keras 3's takes no {lost!r}")
-  arguments = {key: _plain(config[key]) for key in known & set(config)}
+    raise _make_refusal(name, f"Keras 3's takes no {lost!r}")
+  arguments = {key: _to_plain(config[key]) for key in known & set(config)}
   for key, value in arguments.items():
     if type(value) is int and key != "ema_overwrite_frequency":
-      arguments[key] = float(value)  # Keras 3 takes no integers for numbers.
+      arguments[key] = float(value)  # Keras 3 takes no integers here.
 
   def make() -> Any:
     if make_rate is not None:
@@ -159,9 +159,12 @@ def find_optimizer(keras: Any, optimizer: Any) -> Callable[[], Any]:
 def _refuse_other_mathematics(
   name: str, optimizer: Any, config: dict[str, Any]
 ) -> None:
-  """Raises ValueError if Keras 3's optimizer of that name computes otherwise.
+  """Checks that Keras 3's optimizer of that name computes the same.
 
-  Removes from `config` the entries that are settled by these checks.
+  Removes from `config` the entries that these checks settle.
+
+  Raises:
+    ValueError: Keras 3's optimizer computes something else.
   """
   legacy = isinstance(optimizer, _keras2.LegacyOptimizer)
   clips = [
@@ -170,13 +173,13 @@ def _refuse_other_mathematics(
     if config.get(key) is not None
   ]
   if len(clips) > 1:
-    raise _refusal(name, f"Keras 3 clips in one way, but has {clips}")
+    raise _make_refusal(name, f"Keras 3 clips in one way, but has {clips}")
   if legacy and getattr(optimizer, "gradient_transformers", None):
-    raise _refusal(name, "Keras 3 has no gradient_transformers")
+    raise _make_refusal(name, "Keras 3 has no gradient_transformers")
   if getattr(optimizer, "adaptive_epsilon", False):
-    raise _refusal(name, "Keras 3 has no adaptive_epsilon")
+    raise _make_refusal(name, "Keras 3 has no adaptive_epsilon")
   if legacy and name == "RMSprop" and not config["momentum"]:
-    raise _refusal(
+    raise _make_refusal(
       name,
       "without momentum, the legacy one divides by sqrt(mean square) + "
       "epsilon, but Keras 3 by sqrt(mean square + epsilon)",
@@ -185,14 +188,14 @@ def _refuse_other_mathematics(
     least, epsilon = config["initial_accumulator_value"], config["epsilon"]
     root = math.sqrt(least)
     if epsilon > _TOLERANCE * min(root, 2 * least):
-      raise _refusal(
+      raise _make_refusal(
         name,
         "the legacy one divides by sqrt(accumulator) + epsilon, but Keras 3 by "
         "sqrt(accumulator + epsilon), which matters for so small an "
         f"initial_accumulator_value as {least} (epsilon is {epsilon})",
       )
   if legacy and name == "Nadam" and config.pop("decay") != 1:
-    raise _refusal(
+    raise _make_refusal(
       name,
       "the legacy one has another schedule of momentum (schedule_decay is not "
       "1)",
@@ -200,24 +203,24 @@ def _refuse_other_mathematics(
 
 
 def _find_schedule(keras: Any, optimizer: str, rate: Any) -> Callable[[], Any]:
-  """Finds the Keras 3 schedule that does what a Keras 2 schedule does."""
+  """Finds the Keras 3 schedule that does the same as a Keras 2 schedule."""
   name = type(rate).__name__
   cls = getattr(keras.optimizers.schedules, name, None)
   own = getattr(_k2.optimizers.schedules, name, None)
   if name not in _SCHEDULES or type(rate) is not own or cls is None:
-    raise _refusal(
+    raise _make_refusal(
       optimizer,
       f"its learning rate is a schedule that Keras does not have ({rate!r})",
     )
-  # Keras 3 has its own defaults for arguments that are None here, as the name.
+  # Keras 3 has defaults of its own for arguments that are None, such as `name`.
   config = {
-    key: _plain(value)
+    key: _to_plain(value)
     for key, value in rate.get_config().items()
     if value is not None
   }
   lost = set(config) - set(inspect.signature(cls).parameters)
   if any(config[key] for key in lost):
-    raise _refusal(optimizer, f"Keras 3's {name} takes no {sorted(lost)}")
+    raise _make_refusal(optimizer, f"Keras 3's {name} takes no {sorted(lost)}")
   return lambda: cls(**{k: v for k, v in config.items() if k not in lost})
 
 
@@ -225,16 +228,17 @@ def _is_schedule(value: Any) -> bool:
   return isinstance(value, _k2.optimizers.schedules.LearningRateSchedule)
 
 
-def _plain(value: Any) -> Any:
-  """Returns Python's numbers for NumPy's, tensors and lists of them."""
+def _to_plain(value: Any) -> Any:
+  """Converts numbers of NumPy, tensors and lists of them to Python numbers."""
   if isinstance(value, (list, tuple)):
-    return [_plain(element) for element in value]
+    return [_to_plain(element) for element in value]
   if hasattr(value, "numpy"):
     value = value.numpy()
   return getattr(value, "item", lambda: value)()
 
 
-def _refusal(name: str, why: str) -> ValueError:
+def _make_refusal(name: str, why: str) -> ValueError:
+  """Makes the error for an optimizer that Keras 3 cannot continue."""
   return ValueError(
     f"Keras 3's {name} cannot go on as this {name} of Keras 2 does: {why}. "
     "Pass an optimizer of your choice as optimizer=…."

@@ -11,9 +11,9 @@ _Class = TypeVar("_Class", bound=type)
 def keep(cls: _Class) -> _Class:
   """Returns the class that a module had before it was reloaded.
 
-  A program may hold objects of that class, and `isinstance` must still hold for
-  them. Reloading runs a module in its old namespace, so the old class is still
-  there when this decorator runs.
+  A program may have objects of that class, and `isinstance` must still be true
+  for these objects. Reloading runs a module in its old namespace, so the old
+  class is still there when this decorator runs.
 
   Args:
     cls: A class that is being defined at the top of a module.

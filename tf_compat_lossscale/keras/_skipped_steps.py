@@ -2,8 +2,8 @@
 
 TensorFlow 1.14 to 2.2 left a skipped step out of `iterations`; later releases
 count it. Adam's bias correction and learning-rate schedules go by that number,
-so training goes on as it was only if the rule comes along with the state. To
-restore a loss scale therefore sets the rule; the checkpoint tells which rule:
+so training goes on as before only if the rule is restored with the state.
+Restoring a loss scale therefore sets the rule, which the checkpoint tells:
 
 * In a checkpoint of TensorFlow 1.14 to 2.2 the variables of the wrapped
   optimizer are below `base_optimizer`.
@@ -20,19 +20,20 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.legacy import names as legacy_names
+from tf_compat_lossscale.legacy import names
 
-BASE = "base_optimizer"  # What TensorFlow 1.14 to 2.2 wrapped.
-_MARK = legacy_names.SKIPS_NOT_COUNTED
-_SCALE = "loss_scale"  # The child that every dynamic loss scale is restored as.
+BASE = "base_optimizer"  # The wrapped optimizer in TensorFlow 1.14 to 2.2.
+_MARK = names.SKIPS_NOT_COUNTED
+_SCALE = "loss_scale"  # The child that a dynamic loss scale is restored from.
 
 
 class SkippedSteps:
-  """The rule of one optimizer: what a skipped step adds to `iterations`.
+  """The rule of one optimizer: the number that a skipped step adds.
 
-  The rule is a variable, so that a graph or a `tf.function` built before a
-  restore obeys it. The variable is in no collection and in no checkpoint, so
-  that both stay the same as with Keras's own class.
+  The number is added to `iterations`. It is a variable, so that a graph or a
+  `tf.function` built before a restore obeys the restored rule. The variable is
+  in no collection and in no checkpoint: both stay the same as with Keras's own
+  class.
   """
 
   def __init__(self, optimizer: Any) -> None:
@@ -55,13 +56,13 @@ class SkippedSteps:
         aggregation=tf.VariableAggregation.NONE,
       )
 
-  def increment(self) -> tf.Tensor:
-    """Returns what a skipped step adds to `iterations`: an int64, 1 or 0."""
+  def read_increment(self) -> tf.Tensor:
+    """Returns the number that a skipped step adds: an int64, 1 or 0."""
     with tf.init_scope():
       in_session = not tf.executing_eagerly()
     if not in_session:
       return self._increment.read_value()
-    # No initializer of a graph's variables initializes this one.
+    # `global_variables_initializer` does not initialize this variable.
     with tf.name_scope("skipped_steps"):
       return tf.cond(
         self._increment.is_initialized(),
@@ -78,11 +79,11 @@ class SkippedSteps:
     self.are_counted = False
     return [(self._increment, 0)]
 
-  def children(self) -> dict[str, Any]:
+  def list_children(self) -> dict[str, Any]:
     """Returns the children that tell the rule in a checkpoint."""
     return {} if self.are_counted else {_MARK: self._mark}
 
-  def restored(self, position: Any) -> None:
+  def restore(self, position: Any) -> None:
     """Restores the loss scale, and sets the rule of its checkpoint.
 
     Args:
@@ -91,8 +92,8 @@ class SkippedSteps:
     checkpoint = position.checkpoint
     nodes = checkpoint.object_graph_proto.nodes
     self.are_counted = not any(
-      are_uncounted(nodes, children)
-      for children in (_children(node) for node in nodes)
+      leave_skips_uncounted(nodes, children)
+      for children in (_list_children(node) for node in nodes)
       if children.get(_SCALE) == position.proto_id
     )
     position.restore(self._optimizer._loss_scale)
@@ -102,15 +103,15 @@ class SkippedSteps:
         checkpoint.new_restore_ops([assign])
 
 
-def _children(node: Any) -> dict[str, int]:
+def _list_children(node: Any) -> dict[str, int]:
   return {child.local_name: child.node_id for child in node.children}
 
 
-def are_uncounted(nodes: Any, children: dict[str, int]) -> bool:
-  """Returns whether a checkpoint has the rule that skipped steps do not count.
+def leave_skips_uncounted(nodes: Any, children: dict[str, int]) -> bool:
+  """Returns whether a checkpoint says that skipped steps do not count.
 
   Args:
-    nodes: The messages for the objects in the checkpoint.
+    nodes: The messages that describe the objects in the checkpoint.
     children: The children of the optimizer there: name -> number of node.
   """
   if _MARK in children:
@@ -122,9 +123,9 @@ def are_uncounted(nodes: Any, children: dict[str, int]) -> bool:
 class Deferred:
   """Stands for an optimizer's deferred dependencies during a restore.
 
-  An optimizer says that it has no loss scale when a restore looks for it.
-  TensorFlow then defers the restore, which hands the place in the checkpoint
-  over: there is no other hook that does.
+  When a restore looks for the optimizer's loss scale, the optimizer answers
+  that it has none. TensorFlow then defers the restore, and passes the position
+  in the checkpoint to this object. No other hook gets that position.
   """
 
   def __init__(self, skipped_steps: SkippedSteps, others: Any) -> None:
@@ -135,18 +136,18 @@ class Deferred:
     return self if name == _SCALE else self._others.setdefault(name, default)
 
   def append(self, position: Any) -> None:
-    self._skipped_steps.restored(position)
+    self._skipped_steps.restore(position)
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._others, name)
 
 
-class RestoredAsBaseOptimizer(tracking.Trackable):
-  """Lets an optimizer take what TensorFlow 1.14 to 2.2 saved for it.
+class RestoredAsBaseOptimizer(tracking.Trackable):  # type: ignore[misc]
+  """A node at the path where TensorFlow 1.14 to 2.2 saved an optimizer.
 
-  They had the wrapped optimizer below the loss-scale one, as `base_optimizer`;
-  since 2.3 it is in its place. This stands at the old path, has nothing to
-  save, and hands what a checkpoint has for it to the optimizer.
+  These releases saved the wrapped optimizer as the child `base_optimizer` of
+  the loss-scale optimizer. Since 2.3 the loss-scale optimizer itself has the
+  variables. This node saves nothing, and restores the optimizer.
 
   Attributes:
     restores_for: The optimizer.
@@ -163,7 +164,7 @@ class RestoredAsBaseOptimizer(tracking.Trackable):
 
   @property
   def _deferred_dependencies(self) -> Any:
-    # What the optimizer has not made yet, it will look for here.
+    # The optimizer looks here for the values of variables that it makes later.
     return self.restores_for._deferred_dependencies
 
   def get_slot_names(self) -> list[str]:
@@ -174,10 +175,10 @@ class RestoredAsBaseOptimizer(tracking.Trackable):
 
 
 class Counting:
-  """Proxies an optimizer whose skipped steps are counted by a rule.
+  """A proxy of an optimizer that counts skipped steps by a rule.
 
   Keras's loss-scale optimizer adds 1 to the `iterations` of the optimizer that
-  it wraps when it skips a step, and reads them in no other place.
+  it wraps when it skips a step, and uses `iterations` for nothing else.
   """
 
   def __init__(self, optimizer: Any, skipped_steps: SkippedSteps) -> None:
@@ -191,7 +192,7 @@ class Counting:
   def assign_add(self, delta: int, **kwargs: Any) -> Any:
     del delta
     return self._optimizer.iterations.assign_add(
-      self._skipped_steps.increment(), **kwargs
+      self._skipped_steps.read_increment(), **kwargs
     )
 
   def __getattr__(self, name: str) -> Any:

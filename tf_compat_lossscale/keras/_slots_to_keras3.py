@@ -1,4 +1,4 @@
-"""Carries the slots of a Keras 2 optimizer on to Keras 3."""
+"""Copies the slots of a Keras 2 optimizer to an optimizer of Keras 3."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tf_compat_lossscale.keras import _like_keras3
 
 
 class _Match(NamedTuple):
-  """A variable to train in Keras 3, and the variable that it was in Keras 2.
+  """A variable of Keras 3, and the Keras 2 variable that it continues.
 
   Attributes:
     keras3: The variable to train.
-    keras2: The variable in Keras 2; None if only its place is known.
+    keras2: The variable in Keras 2; None if only its position is known.
     key: The key of that variable in the Keras 2 optimizer; None if that
       optimizer does not know the variable.
   """
@@ -36,10 +36,10 @@ class Slots(NamedTuple):
 
   Attributes:
     variables: The variables to train in Keras 3.
-    excluded: Those of them that have no weight decay.
+    excluded: The variables that have no weight decay.
     values: For each variable, the values of its slots, by Keras 3's lists.
     scalars: The values that the optimizer keeps once, by Keras 3's attributes.
-    optimizer: The name of the Keras 2 optimizer, or an empty one.
+    optimizer: The name of the Keras 2 optimizer, or ''.
   """
 
   variables: list[Any]
@@ -49,9 +49,9 @@ class Slots(NamedTuple):
   optimizer: str
 
 
-def slot_names(optimizer: Any) -> list[str]:
+def list_slot_names(optimizer: Any) -> list[str]:
   """Returns the kinds of slots of a Keras 2 optimizer, by Keras 3's lists."""
-  names = {name for named in _held(optimizer).values() for name in named}
+  names = {name for named in _find_slots(optimizer).values() for name in named}
   return sorted(names)
 
 
@@ -63,21 +63,21 @@ def read_slots(
   Args:
     optimizer: The optimizer, or None if there is none.
     variables: The argument of `to_keras3`.
-    with_exclusions: Whether it matters which variables have no weight decay.
+    with_exclusions: Whether to read which variables have no weight decay.
 
   Returns:
     The slots.
 
   Raises:
-    TypeError: An element of `variables` is no variable, nor a pair of them.
-    ValueError: They do not fit the variables that `optimizer` knows.
+    TypeError: An element of `variables` is neither a variable nor a pair.
+    ValueError: `variables` does not fit the variables of `optimizer`.
   """
   if isinstance(variables, (str, bytes)) or not isinstance(variables, Iterable):
     raise TypeError(
       "variables must be a list of variables, or of pairs of Keras 2's and "
       f"Keras 3's, but got {variables!r}."
     )
-  pairs = [_pair_of(element) for element in variables]
+  pairs = [_make_pair(element) for element in variables]
   if not pairs:
     raise ValueError(
       "variables is empty: a model has no variables before it is built, so "
@@ -88,8 +88,8 @@ def read_slots(
     raise ValueError("variables names a variable of Keras 3 twice.")
   if optimizer is None or not _like_keras3.is_of_keras2(optimizer):
     return Slots(news, [], [{} for _ in news], {}, "")
-  held = _held(optimizer)
-  matches = _matches(optimizer, pairs, list(held))
+  held = _find_slots(optimizer)
+  matches = _match(optimizer, pairs, list(held))
   values = [
     {
       name: _keras2_state.read_value(slot)
@@ -105,7 +105,7 @@ def read_slots(
   scalar = getattr(optimizer, legacy if is_legacy else newer, None)
   if here is not None and scalar is not None:
     scalars[here] = _keras2_state.read_value(scalar)
-  excluded = _excluded(optimizer, matches) if with_exclusions else []
+  excluded = _find_excluded(optimizer, matches) if with_exclusions else []
   return Slots(news, excluded, values, scalars, type(optimizer).__name__)
 
 
@@ -114,21 +114,21 @@ def write_slots(optimizer: Any, slots: Slots) -> list[str]:
 
   Args:
     optimizer: The optimizer.
-    slots: What to write.
+    slots: The slots to write.
 
   Returns:
-    The kinds of slots that it has no place for: all, if it is neither of the
-    same name as the one of Keras 2 nor of a subclass.
+    The kinds of slots that `optimizer` does not have. These are all kinds, if
+    neither its class nor a base has the name of the Keras 2 optimizer.
 
   Raises:
-    ValueError: A slot has another shape there.
+    ValueError: A slot has another shape in `optimizer`.
   """
   lost = set()
   alike = slots.optimizer in [cls.__name__ for cls in type(optimizer).__mro__]
   for variable, values in zip(slots.variables, slots.values):
     index = optimizer._get_variable_index(variable)
     if getattr(optimizer, "use_ema", False) and _like_keras3.EMA not in values:
-      # Its steps are counted from Keras 2's, so it does not start by itself.
+      # Keras 3 starts averages at step 0 alone, but `iterations` goes on.
       getattr(optimizer, _like_keras3.EMA)[index].assign(variable)
     for name, value in values.items():
       kept = getattr(optimizer, name, ()) if alike else ()
@@ -151,7 +151,7 @@ def write_slots(optimizer: Any, slots: Slots) -> list[str]:
   return sorted(lost)
 
 
-def _held(optimizer: Any) -> dict[Any, dict[str, Any]]:
+def _find_slots(optimizer: Any) -> dict[Any, dict[str, Any]]:
   """Returns the slots: variable's key -> Keras 3's list -> slot."""
   if not _like_keras3.is_of_keras2(optimizer):
     return {}
@@ -173,8 +173,8 @@ def _held(optimizer: Any) -> dict[Any, dict[str, Any]]:
   }
 
 
-def _pair_of(element: Any) -> tuple[Any, Any]:
-  """Returns Keras 2's variable, or None, and Keras 3's."""
+def _make_pair(element: Any) -> tuple[Any, Any]:
+  """Returns the variable of Keras 2, or None, and the variable of Keras 3."""
   is_pair = isinstance(element, (tuple, list)) and len(element) == 2
   pair = tuple(element) if is_pair else (None, element)
   for variable in pair if is_pair else pair[1:]:
@@ -191,13 +191,13 @@ def _pair_of(element: Any) -> tuple[Any, Any]:
   return pair
 
 
-def _matches(
+def _match(
   optimizer: Any, pairs: list[tuple[Any, Any]], keys: list[Any]
 ) -> list[_Match]:
   """Finds the Keras 2 variable of each Keras 3 variable."""
   matches = []
   for old, new in pairs:
-    own = _tensorflows(new) if old is None else old
+    own = _unwrap(new) if old is None else old
     key = None
     if hasattr(own, "_unique_id") or old is not None:
       key = _keras2.find_slot_key(optimizer, own)
@@ -227,7 +227,7 @@ def _matches(
   return [m._replace(key=key) for m, key in zip(matches, keys)]
 
 
-def _tensorflows(variable: Any) -> Any:
+def _unwrap(variable: Any) -> Any:
   """Returns the TensorFlow variable of a Keras 3 variable, or `variable`."""
   value = getattr(variable, "value", None)
   return variable if value is None or callable(value) else value
@@ -237,16 +237,16 @@ def _warn_of_lost(count: int) -> None:
   if count > 0:
     logging.warning(
       "to_keras3: the Keras 2 optimizer has slots for %d more variables than "
-      "are among variables; these slots stay behind.",
+      "`variables` has; these slots are not copied.",
       count,
     )
 
 
-def _excluded(optimizer: Any, matches: list[_Match]) -> list[Any]:
+def _find_excluded(optimizer: Any, matches: list[_Match]) -> list[Any]:
   """Returns the variables of Keras 3 that have no weight decay.
 
   Raises:
-    ValueError: The Keras 2 variable of one of them is not known.
+    ValueError: The Keras 2 variable of an element of `matches` is not known.
   """
   keys, patterns = _keras2.find_exclusions(optimizer)
   if not keys and not patterns:
@@ -255,9 +255,9 @@ def _excluded(optimizer: Any, matches: list[_Match]) -> list[Any]:
   for match in matches:
     if match.key is None or (patterns and match.keras2 is None):
       raise ValueError(
-        "The Keras 2 optimizer excludes variables from weight decay, and what "
-        f"{match.keras3.name!r} was there is not known: pass pairs of Keras "
-        "2's and Keras 3's variables as variables=…."
+        "The Keras 2 optimizer excludes variables from weight decay, but it is "
+        f"not known which of them {match.keras3.name!r} was: pass pairs of "
+        "Keras 2's and Keras 3's variables as variables=…."
       )
     if match.key in keys or any(
       re.search(pattern, match.keras2.name) for pattern in patterns

@@ -1,4 +1,4 @@
-"""Takes a loss-scale optimizer of Keras 2 on to Keras 3."""
+"""Continues training of a Keras 2 optimizer with a Keras 3 optimizer."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def to_keras3(
           "variables=…, or an optimizer of your choice as optimizer=…."
         )
     else:
-      _check(keras, optimizer)
+      _check_optimizer(keras, optimizer)
       make = lambda: optimizer  # noqa: E731
     slots = None
     if variables is not None:
       slots = _slots_to_keras3.read_slots(
         old, variables, with_exclusions=optimizer is None
       )
-    with _eager_mode():
+    with _enter_eager_mode():
       inner = make()
       _check_averages(inner, state, slots, starts_anew=optimizer is None)
       return _resume(inner, state, slots, old)
@@ -92,10 +92,10 @@ def _resume(
   old: Any,
 ) -> Any:
   """Makes the optimizer of Keras 3, and builds it if there are variables."""
-  # Imports Keras 3, which this package alone does not.
+  # Imported here, because this import imports Keras 3.
   from tf_compat_lossscale.keras import keras3_optimizer
 
-  is_new = keras3_optimizer.steps_done(inner) == 0
+  is_new = keras3_optimizer.count_steps(inner) == 0
   resumed = keras3_optimizer.ResumedLossScaleOptimizer(
     inner,
     state.loss_scale,
@@ -111,7 +111,7 @@ def _resume(
     if is_new:
       lost = _slots_to_keras3.write_slots(inner, slots)
   elif is_new and old is not None:
-    lost = _slots_to_keras3.slot_names(old)
+    lost = _slots_to_keras3.list_slot_names(old)
   if lost:
     logging.warning(
       "to_keras3: what the Keras 2 optimizer %s keeps for its variables (%s) "
@@ -133,11 +133,14 @@ def _check_averages(
   slots: _slots_to_keras3.Slots | None,
   starts_anew: bool,
 ) -> None:
-  """Raises ValueError if averages of variables would be wrong in Keras 3.
+  """Checks that Keras 3 averages variables as Keras 2 did.
 
-  Keras 3's are zeros until its first step, and are then the variables, if
-  `iterations` is 0; otherwise they go on from zeros. Keras 2's start from the
+  Keras 3 starts averages from zeros. It sets the averages to the variables in
+  the first step if `iterations` is 0. Keras 2 starts averages from the
   variables.
+
+  Raises:
+    ValueError: Keras 3 would compute other averages.
   """
   if not getattr(inner, "use_ema", False):
     return
@@ -154,7 +157,7 @@ def _check_averages(
     )
 
 
-def _check(keras: Any, optimizer: Any) -> None:
+def _check_optimizer(keras: Any, optimizer: Any) -> None:
   if not isinstance(optimizer, keras.optimizers.Optimizer) or isinstance(
     optimizer, keras.optimizers.LossScaleOptimizer
   ):
@@ -164,7 +167,7 @@ def _check(keras: Any, optimizer: Any) -> None:
     )
 
 
-def _eager_mode() -> contextlib.AbstractContextManager[Any]:
+def _enter_eager_mode() -> contextlib.AbstractContextManager[Any]:
   """Returns a context manager in which Keras 3 can make variables.
 
   Raises:

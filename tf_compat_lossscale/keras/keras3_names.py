@@ -1,10 +1,10 @@
-"""`tf.keras.mixed_precision.experimental`, if `tf.keras` is Keras 3.
+"""Holds the names of `tf.keras.mixed_precision.experimental`, for Keras 3.
 
-`legacy_modules` takes its names from here then. Keras 3 scales the loss by its
-own rule: it wraps the optimizer of a 'mixed_float16' model in a dynamic loss
-scale that begins at 2**15 and doubles after 2000 finite steps. This module does
-what Keras 3 can do, and raises an error for the rest, which works on Keras 2
-alone (`_ON_KERAS_2`).
+`tf_compat_lossscale.install()` uses these names if `tf.keras` is Keras 3. Keras
+3 scales the loss by a rule of its own: it wraps the optimizer of a
+'mixed_float16' model in a dynamic loss scale that begins at 2**15 and doubles
+after 2000 finite steps. This module accepts what Keras 3 can do. It raises an
+error for the rest, which needs Keras 2 (`_ON_KERAS_2`).
 
 Importing this module imports Keras 3. It does not need tf_keras.
 """
@@ -17,7 +17,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core.tf import rewrite
-from tf_compat_lossscale.keras import scales as keras_scales
+from tf_compat_lossscale.keras import scales
 from tf_compat_lossscale.legacy import which_keras
 
 _ON_KERAS_2 = (
@@ -26,7 +26,7 @@ _ON_KERAS_2 = (
   "set TF_USE_LEGACY_KERAS=1, or run it by `python -m tf_compat_lossscale run`."
 )
 # The loss scale that Keras 3 gives a 'mixed_float16' model.
-_DYNAMIC = keras_scales.Numbers(True, 2.0**15, 2000)
+_DYNAMIC = scales.Numbers(True, 2.0**15, 2000)
 
 
 _keras = which_keras.import_keras_3()
@@ -41,7 +41,7 @@ class _AnyPolicy(type(_own.DTypePolicy)):  # type: ignore[misc]
     return type.__instancecheck__(wanted, instance)
 
 
-class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defined]
+class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[misc, name-defined]
   """A dtype policy of Keras 3 that says how Keras 3 scales the loss."""
 
   def __init__(self, name: str, loss_scale: Any = "auto") -> None:
@@ -60,15 +60,15 @@ class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defin
     super().__init__(_check_name(name))
     if isinstance(loss_scale, str) and loss_scale == "auto":
       loss_scale = "dynamic" if name == "mixed_float16" else None
-    scale = keras_scales.find_loss_scale(loss_scale)
-    numbers = None if scale is None else keras_scales.find_numbers(scale)
+    scale = scales.find_loss_scale(loss_scale)
+    numbers = None if scale is None else scales.find_numbers(scale)
     if numbers != (_DYNAMIC if name == "mixed_float16" else None):
-      raise ValueError(_refusal_of_policy(name, loss_scale, numbers))
+      raise _refuse_policy(name, loss_scale, numbers)
     self._loss_scale = scale
 
   @property
   def loss_scale(self) -> loss_scale_lib.LossScale | None:
-    """What `Model.compile` scales the loss by; None for nothing."""
+    """The loss scale that `Model.compile` uses, or None."""
     return self._loss_scale
 
   def __eq__(self, other: object) -> bool:
@@ -80,7 +80,7 @@ class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defin
     return _make_policy, (self.name,)
 
   def __repr__(self) -> str:
-    # What TensorFlow 2.4 to 2.8 called this class inside.
+    # `PolicyV1` was the name of this class within TensorFlow 2.4 to 2.8.
     return f'<PolicyV1 "{self.name}", loss_scale={self.loss_scale}>'
 
 
@@ -100,9 +100,10 @@ def _check_name(name: Any) -> str:
   return name
 
 
-def _refusal_of_policy(
-  name: str, loss_scale: Any, numbers: keras_scales.Numbers | None
-) -> str:
+def _refuse_policy(
+  name: str, loss_scale: Any, numbers: scales.Numbers | None
+) -> ValueError:
+  """Makes the error for a loss scale that Keras 3 does not have."""
   if numbers is None:
     instead = (
       f"use Policy({name!r}), and compile the model with auto_scale_loss=False"
@@ -115,14 +116,15 @@ def _refusal_of_policy(
       f"dynamic_growth_steps={numbers.growth_steps})"
     )
   else:
-    instead = f"use Policy({name!r}, 'auto'), and " + _fixed(numbers)
-  return (
+    instead = f"use Policy({name!r}, 'auto'), and " + _advise_fixed(numbers)
+  return ValueError(
     f"Keras 3 does not scale the loss of a {name!r} model by "
     f"loss_scale={loss_scale!r}: {instead}. {_ON_KERAS_2}"
   )
 
 
-def _fixed(numbers: keras_scales.Numbers) -> str:
+def _advise_fixed(numbers: scales.Numbers) -> str:
+  """Returns the advice for a loss scale that is fixed."""
   return (
     "give the model's optimizer of Keras 3 "
     f"loss_scale_factor={numbers.initial_scale}, and compile the model with "
@@ -143,9 +145,9 @@ def set_policy(policy: Any) -> None:
       one, or None for the default, `keras.config.floatx()`.
 
   Raises:
-    TypeError: It is none of these.
-    ValueError: It is a mixed one while the graph rewrite is on, or no
-      floating-point one.
+    TypeError: `policy` is none of these.
+    ValueError: `policy` is mixed while the graph rewrite is on, or it is no
+      floating-point policy.
   """
   if policy is None:
     policy = _keras.config.floatx()
@@ -165,7 +167,7 @@ def set_policy(policy: Any) -> None:
       "mixed precision graph rewrite has already been enabled. Both would "
       "lower precision: call disable_mixed_precision_graph_rewrite() first."
     )
-  keras_scales.check_floating(policy)
+  scales.check_floating(policy)
   _own.set_dtype_policy(policy)
   # As Keras 2 does, so that the graph rewrite cannot be enabled meanwhile.
   tf.__internal__.train.set_using_mixed_precision_policy(mixed)
@@ -200,8 +202,8 @@ class _AnyLossScaleOptimizer(type(_Base)):  # type: ignore[misc]
 class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: ignore[misc, valid-type]
   """Keras 3's LossScaleOptimizer, made of a loss scale.
 
-  Unlike on Keras 2, the loss scale may fall below 1, and steps that are left
-  out do not count in `iterations`.
+  Unlike in Keras 2, the loss scale may fall below 1, and skipped steps do not
+  count in `iterations`.
   """
 
   def __init__(self, optimizer: Any, loss_scale: Any) -> None:
@@ -230,12 +232,12 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
         "For optimizers of Keras 2 there is "
         f"tf_compat_lossscale.keras.LossScaleOptimizer. {_ON_KERAS_2}"
       )
-    numbers = keras_scales.find_numbers(loss_scale)
+    numbers = scales.find_numbers(loss_scale)
     if not numbers.dynamic:
       raise ValueError(
         "Keras 3 has no LossScaleOptimizer with a fixed loss scale, but got "
-        f"loss_scale={loss_scale!r}: {_fixed(numbers)}, which does the same. "
-        f"{_ON_KERAS_2}"
+        f"loss_scale={loss_scale!r}: {_advise_fixed(numbers)}, which does the "
+        f"same. {_ON_KERAS_2}"
       )
     super().__init__(
       optimizer,
@@ -246,21 +248,21 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
   @property
   def get_scaled_loss(self) -> Any:
     """Raises AttributeError: Keras 3 has no such method."""
-    raise AttributeError(_refusal_of_loop("get_scaled_loss"))
+    raise _refuse_method("get_scaled_loss")
 
   @property
   def get_unscaled_gradients(self) -> Any:
     """Raises AttributeError: Keras 3 has no such method."""
-    raise AttributeError(_refusal_of_loop("get_unscaled_gradients"))
+    raise _refuse_method("get_unscaled_gradients")
 
   @classmethod
   def from_config(
     cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
   ) -> Any:
-    """Makes an optimizer of what `get_config` returned on Keras 3.
+    """Makes an optimizer of a config that `get_config` of Keras 3 returned.
 
     Raises:
-      ValueError: It is the config of another Keras.
+      ValueError: `config` is not of Keras 3.
     """
     if "inner_optimizer" not in config:
       raise ValueError(
@@ -276,15 +278,15 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
     return made
 
 
-def _refusal_of_loop(name: str) -> str:
-  return (
+def _refuse_method(name: str) -> AttributeError:
+  """Makes the error for a method that Keras 3 does not have."""
+  return AttributeError(
     f"Keras 3's LossScaleOptimizer has no {name}(): take the gradients of "
     "optimizer.scale_loss(loss), and give them to optimizer.apply() as they "
     f"are, which unscales them. {_ON_KERAS_2}"
   )
 
 
-# Files name the classes. They get Keras's names, and so load without this
-# package.
+# Files name the classes. With Keras's names, files load without this package.
 Policy.__module__, Policy.__name__ = "keras", "DTypePolicy"
 LossScaleOptimizer.__module__ = "keras.optimizers"

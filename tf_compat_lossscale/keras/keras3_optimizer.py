@@ -1,8 +1,8 @@
-"""The optimizer of Keras 3 that `to_keras3` returns, until it is built.
+"""Defines the optimizer of Keras 3 that `to_keras3` returns.
 
-Needs Keras 3, unlike the rest of this package. Import this module before you
-load a `.keras` file of a model that was saved before it was trained: such a
-file names the class below, and Keras finds no class that is not registered.
+Importing this module imports Keras 3. Import this module before you load a
+`.keras` file of a model that was saved before it was trained: the file names
+the class below, and Keras finds registered classes alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _Base: Any = keras.optimizers.LossScaleOptimizer
 
 
 @keras.saving.register_keras_serializable(package="tf_compat_lossscale")
-class ResumedLossScaleOptimizer(_Base):
+class ResumedLossScaleOptimizer(_Base):  # type: ignore[misc]
   """A LossScaleOptimizer of Keras 3 whose counter does not start from 0.
 
   Keras often builds an optimizer inside a graph, where an assignment to the new
-  counter would be an op that never runs. An initializer does run, so the count
-  is passed as one. Once it is built the object is of Keras's own class, and
-  files of trained models load without this package.
+  counter would be an op that never runs. An initializer does run, so this class
+  passes the count as an initializer. Once it is built, the object is of Keras's
+  own class, and files of trained models load without this package.
   """
 
   def __init__(
@@ -39,10 +39,11 @@ class ResumedLossScaleOptimizer(_Base):
     Args:
       inner_optimizer: The optimizer to wrap.
       initial_scale: The loss scale to start from.
-      dynamic_growth_steps: How many finite steps make the loss scale grow.
-      good_steps: How many of these steps are done.
-      iterations: The steps that `inner_optimizer` starts from, unless it has
-        done some.
+      dynamic_growth_steps: The number of finite steps that make the loss scale
+        grow.
+      good_steps: The number of these steps that are done.
+      iterations: The number of steps that `inner_optimizer` starts from, unless
+        it has done some.
       **kwargs: Other arguments of Keras's own class.
     """
     kwargs["name"] = kwargs.get("name") or "loss_scale_optimizer"
@@ -51,8 +52,10 @@ class ResumedLossScaleOptimizer(_Base):
     )
     self._good_steps = good_steps
     self._is_counting = False
-    if steps_done(inner_optimizer) == 0:
-      _count(inner_optimizer).assign(iterations * _accumulated(inner_optimizer))
+    if count_steps(inner_optimizer) == 0:
+      _find_count(inner_optimizer).assign(
+        iterations * _find_accumulation(inner_optimizer)
+      )
 
   def build(self, *args: Any, **kwargs: Any) -> None:
     """Makes the variables; from then on Keras's own class does the work.
@@ -86,20 +89,20 @@ class ResumedLossScaleOptimizer(_Base):
     return {
       **super().get_config(),
       "good_steps": self._good_steps,
-      "iterations": steps_done(self.inner_optimizer),
+      "iterations": count_steps(self.inner_optimizer),
     }
 
 
-def steps_done(optimizer: Any) -> int:
-  """Returns how many steps a Keras 3 optimizer has done."""
-  return int(_count(optimizer).numpy()) // _accumulated(optimizer)
+def count_steps(optimizer: Any) -> int:
+  """Returns the number of steps that a Keras 3 optimizer has done."""
+  return int(_find_count(optimizer).numpy()) // _find_accumulation(optimizer)
 
 
-def _count(optimizer: Any) -> Any:
+def _find_count(optimizer: Any) -> Any:
   # `iterations` is no variable if the optimizer accumulates gradients.
   return next(v for v in optimizer.variables if v.name == "iteration")
 
 
-def _accumulated(optimizer: Any) -> int:
+def _find_accumulation(optimizer: Any) -> int:
   # How many gradients a step takes; Keras 3.0 had one for each.
   return getattr(optimizer, "gradient_accumulation_steps", None) or 1

@@ -31,8 +31,9 @@ def load_model(
 
   `tf.keras.models.load_model` starts with the initial loss scale; if it loads a
   SavedModel, also with new slots and from iteration 0. This function restores
-  all of these from a SavedModel, for the model and the models within it. Other
-  files have no loss scale in them, and a warning says so.
+  the loss scale, the slots and the iterations from a SavedModel, for the model
+  and the models within it. Other files have no loss scale, and a warning says
+  so.
 
   With `compile=False` no optimizer is loaded. To restore the optimizers later,
   compile the model as it was, then call
@@ -91,14 +92,14 @@ def _check_generation(path: Any) -> None:
 def _set_weights(path: Any, model: Any) -> None:
   """Sets a newer optimizer's weights from an HDF5 file.
 
-  Keras does that for other optimizers, but takes a LossScaleOptimizer for one
-  that is not built.
+  Keras sets the weights of other optimizers, but takes a LossScaleOptimizer for
+  an optimizer that is not built.
   """
   optimizer = getattr(model, "optimizer", None)
   if not isinstance(optimizer, _keras2.LossScaleOptimizerOfNew):
     return
   inner = optimizer.inner_optimizer
-  import h5py  # Keras has it when it has loaded such a file.
+  import h5py  # Keras imported h5py when it loaded such a file.
 
   with contextlib.ExitStack() as stack:
     file = path
@@ -106,7 +107,7 @@ def _set_weights(path: Any, model: Any) -> None:
       data = stack.enter_context(tf.io.gfile.GFile(os.fspath(path), "rb"))
       try:
         file = stack.enter_context(h5py.File(data, "r"))
-      except OSError:  # A zip file, whose weights Keras does set.
+      except OSError:  # Keras itself sets the weights of a zip file.
         return
     group = file.get("optimizer_weights")
     if group is None:
@@ -119,13 +120,13 @@ def _set_weights(path: Any, model: Any) -> None:
 
 
 def _warn_of_new_state(path: Any, model: Any) -> None:
-  """Logs that a file has no loss scale in it, if its model has optimizers.
+  """Logs that a file has no loss scale, if its model has optimizers.
 
   Args:
     path: The file.
-    model: What Keras loaded of it.
+    model: The model that Keras loaded from the file.
   """
-  name = getattr(path, "filename", path)  # Of an `h5py.File`, too.
+  name = getattr(path, "filename", path)  # `path` may be an `h5py.File`.
   optimizers = [
     each.optimizer
     for each in (model, *model.submodules)

@@ -1,4 +1,4 @@
-"""The optimizer of Keras 2 that scales the loss."""
+"""Defines the optimizer of Keras 2 that scales the loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
 from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras import _skipped_steps
-from tf_compat_lossscale.keras import scales as keras_scales
+from tf_compat_lossscale.keras import scales
 
 
 @_reloading.keep
@@ -19,7 +19,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   """Wraps a Keras 2 optimizer, and scales the loss for it.
 
   This class is a `tf.keras.mixed_precision.LossScaleOptimizer` of Keras 2. Only
-  the constructor differs: that of Keras's class does not take a loss scale.
+  the constructor differs: Keras's class takes no loss scale.
 
   ```
   opt = LossScaleOptimizer(tf.keras.optimizers.legacy.Adam(), "dynamic")
@@ -30,7 +30,8 @@ class LossScaleOptimizer(_kinds.OfAKind):
   ```
 
   `minimize` and `Model.fit` scale and unscale by themselves. Checkpoints are
-  those of Keras since TensorFlow 2.3; those of 1.15 to 2.2 restore, too.
+  the same as those of Keras since TensorFlow 2.3. Checkpoints of TensorFlow
+  1.15 to 2.2 restore, too.
   """
 
   def __init__(self, optimizer: Any, loss_scale: Any) -> None:
@@ -94,7 +95,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
     """
     if self._skipped_steps is None:
       return super().apply_gradients(*args, **kwargs)
-    # A copy for this call alone: other threads may be in here as well.
+    # Each call has a copy of its own: other threads may call this, too.
     copy = object.__new__(type(self))
     counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
     copy.__dict__.update(self.__dict__, _optimizer=counting)
@@ -102,7 +103,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
     if self._skipped_steps is not None and name == "loss_scale":
-      return None  # So that `_deferred_dependencies` is asked.
+      return None  # TensorFlow then asks `_deferred_dependencies`.
     return super()._lookup_dependency(name, *args, **kwargs)
 
   @property
@@ -116,7 +117,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
     children = super()._trackable_children(*args, **kwargs)
     if self._skipped_steps is None:
       return children
-    return {**children, **self._skipped_steps.children()}
+    return {**children, **self._skipped_steps.list_children()}
 
   @classmethod
   def from_config(
@@ -131,12 +132,12 @@ class LossScaleOptimizer(_kinds.OfAKind):
       custom_objects: Classes by name, beside those that Keras knows.
 
     Returns:
-      The optimizer. It wraps a legacy optimizer, unless the config is that of a
-      newer one.
+      The optimizer. It wraps a legacy optimizer, unless the config is of a
+      newer optimizer.
 
     Raises:
-      TypeError: A subclass does not take what is in the config.
-      ValueError: `config` is no such config.
+      TypeError: A subclass does not take the entries of the config.
+      ValueError: `config` has other entries.
     """
     config = dict(config)
     if {"optimizer", "loss_scale"} <= set(config):
@@ -191,7 +192,7 @@ def _make(
   try:
     signature.bind(None, optimizer=optimizer, loss_scale=loss_scale, **others)
   except TypeError:
-    pass  # The parameters have other names, perhaps.
+    pass  # The parameters may have other names.
   else:
     return cls(optimizer=optimizer, loss_scale=loss_scale, **others)
   try:
@@ -203,20 +204,21 @@ def _make(
   if made is None or made.inner_optimizer is not optimizer:
     also = f", and {', '.join(map(repr, others))}" if others else ""
     raise TypeError(
-      f"{cls.__qualname__}.__init__{signature} does not take what its config "
-      f"has: 'optimizer' and 'loss_scale'{also}. Give {cls.__qualname__} a "
-      "get_config() and a from_config() of its own."
+      f"{cls.__qualname__}.__init__{signature} does not take the entries "
+      f"of its config: 'optimizer' and 'loss_scale'{also}. Give "
+      f"{cls.__qualname__} a get_config() and a from_config() of its own."
     )
   return made
 
 
 def _deserialize(loss_scale: Any) -> Any:
-  """Returns the loss scale that a config of TensorFlow 2.0 to 2.3 has.
+  """Makes the loss scale of a config of TensorFlow 2.0 to 2.3.
 
-  The messages begin as those of TensorFlow 2.4 to 2.8 did.
+  The error messages begin as those of TensorFlow 2.4 to 2.8 did.
 
   Raises:
-    ValueError: Keras cannot have such a loss scale.
+    ValueError: `loss_scale` is no FixedLossScale or DynamicLossScale, or its
+      multiplier is not 2.
   """
   names = ("FixedLossScale", "DynamicLossScale")
   if isinstance(loss_scale, dict) and (
@@ -227,7 +229,7 @@ def _deserialize(loss_scale: Any) -> Any:
       "FixedLossScale nor a DynamicLossScale can no longer be deserialized: "
       f"got {loss_scale!r}."
     )
-  scale = keras_scales.find_loss_scale(loss_scale)
+  scale = scales.find_loss_scale(loss_scale)
   if getattr(scale, "multiplier", 2) != 2:
     raise ValueError(
       "Cannot deserialize LossScaleOptimizer with a DynamicLossScale whose "
@@ -238,8 +240,8 @@ def _deserialize(loss_scale: Any) -> Any:
 
 
 def _find_arguments(loss_scale: Any) -> dict[str, Any]:
-  """Returns the arguments of Keras's own class for a loss scale."""
-  numbers = keras_scales.find_numbers(loss_scale)
+  """Returns a loss scale as the arguments of Keras's own class."""
+  numbers = scales.find_numbers(loss_scale)
   arguments: dict[str, Any] = {
     "dynamic": numbers.dynamic,
     "initial_scale": numbers.initial_scale,

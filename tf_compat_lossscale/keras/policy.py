@@ -1,7 +1,9 @@
-"""The dtype policy of Keras 2 that says how the loss is scaled.
+"""Defines the dtype policy of Keras 2 that says how the loss is scaled.
 
-Importing this module makes `Model.compile` of Keras 2 use the loss scale of a
-`Policy` of this module. Models with other policies are compiled as before.
+The first use of this module patches `Model.compile` of Keras 2, so that a model
+with a `Policy` of this module gets the policy's loss scale. Models with other
+policies are compiled as before. `tf_compat_lossscale.uninstall()` takes the
+patch back; the next `Policy` or `set_policy` patches again.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from absl import logging
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _reloading
-from tf_compat_lossscale.keras import scales as keras_scales
+from tf_compat_lossscale.keras import scales
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 
 @_reloading.keep
-class Policy(_keras2.keras.mixed_precision.Policy):
+class Policy(_keras2.keras.mixed_precision.Policy):  # type: ignore[misc]
   """A dtype policy that says how `Model.compile` scales the loss.
 
   If Keras deserializes a layer that had such a policy, the layer gets a policy
@@ -32,21 +34,22 @@ class Policy(_keras2.keras.mixed_precision.Policy):
     Args:
       name: 'mixed_float16', 'mixed_bfloat16' or a dtype.
       loss_scale: 'auto', which is 'dynamic' for 'mixed_float16' and None for
-        others; None, for none; or what `LossScaleOptimizer` takes.
+        others; None, for none; or a loss scale that `LossScaleOptimizer` takes.
 
     Raises:
-      ValueError: `name` is no policy, or `loss_scale` no loss scale.
+      ValueError: `name` is no policy, or `loss_scale` is no loss scale.
     """
+    _patch_compile()
     super().__init__(name)
     self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
     if self._is_automatic:
       loss_scale = "dynamic" if name == "mixed_float16" else None
-    self._loss_scale = keras_scales.find_loss_scale(loss_scale)
+    self._loss_scale = scales.find_loss_scale(loss_scale)
     if self._loss_scale is not None and self.compute_dtype not in (
       None,
       "float16",
     ):
-      # In the words of TensorFlow 2.0 to 2.8.
+      # The words are those of TensorFlow 2.0 to 2.8.
       logging.warning(
         "Creating a Policy with a loss scale is only useful for float16 "
         "policies. You passed loss_scale=%r for policy %s. Consider not "
@@ -57,7 +60,7 @@ class Policy(_keras2.keras.mixed_precision.Policy):
 
   @property
   def loss_scale(self) -> loss_scale_lib.LossScale | None:
-    """What `Model.compile` wraps the optimizer with; None for nothing."""
+    """The loss scale that `Model.compile` gives the optimizer, or None."""
     return self._loss_scale
 
   def get_config(self) -> dict[str, Any]:
@@ -80,7 +83,7 @@ class Policy(_keras2.keras.mixed_precision.Policy):
     return cls(**config)
 
   def __repr__(self) -> str:
-    # What TensorFlow 2.4 to 2.8 called this class inside.
+    # `PolicyV1` was the name of this class within TensorFlow 2.4 to 2.8.
     return f'<PolicyV1 "{self.name}", loss_scale={self.loss_scale}>'
 
 
@@ -101,11 +104,12 @@ def set_policy(policy: Any) -> None:
     ValueError: The policy is mixed while the graph rewrite is on, or it is no
       floating-point policy, or TensorFlow 2's dtype behavior is off.
   """
+  _patch_compile()
   own = _keras2.keras.mixed_precision
   if policy is not None and not isinstance(policy, own.Policy):
     policy = own.Policy(policy)
   if policy is not None:
-    keras_scales.check_floating(policy)
+    scales.check_floating(policy)
   own.set_global_policy(policy)
 
 
@@ -123,7 +127,9 @@ def get_layer_policy(layer: Any) -> Any:
   return layer.dtype_policy
 
 
-def _wrap(policy: Any, get_optimizer: Callable[[], Any], in_graph: bool) -> Any:
+def _choose_optimizer(
+  policy: Any, get_optimizer: Callable[[], Any], in_graph: bool
+) -> Any:
   """Finds the optimizer that `Model.compile` uses.
 
   Args:
@@ -140,9 +146,9 @@ def _wrap(policy: Any, get_optimizer: Callable[[], Any], in_graph: bool) -> Any:
   if not isinstance(policy, Policy):
     return None
   optimizer = get_optimizer()
-  for one in optimizer if isinstance(optimizer, list) else [optimizer]:
-    if in_graph and isinstance(one, _keras2.Optimizer):
-      raise ValueError(_not_for_graphs(one, policy, "a model is in a graph"))
+  for each in optimizer if isinstance(optimizer, list) else [optimizer]:
+    if in_graph and isinstance(each, _keras2.Optimizer):
+      raise _refuse_in_graph(each, policy, "a model is in a graph")
   if policy.loss_scale is None:
     return optimizer
   if in_graph and isinstance(optimizer, list):
@@ -153,20 +159,24 @@ def _wrap(policy: Any, get_optimizer: Callable[[], Any], in_graph: bool) -> Any:
     )
   if in_graph and not isinstance(optimizer, _keras2.LegacyOptimizer):
     used = "a dtype policy with a loss scale is used"
-    raise ValueError(_not_for_graphs(optimizer, policy, used))
+    raise _refuse_in_graph(optimizer, policy, used)
   if isinstance(optimizer, _keras2.BaseLossScaleOptimizer):
     return optimizer
   return LossScaleOptimizer(optimizer, policy.loss_scale)
 
 
-def _not_for_graphs(optimizer: Any, policy: Policy, when: str) -> str:
-  return (
+def _refuse_in_graph(optimizer: Any, policy: Policy, when: str) -> ValueError:
+  """Makes the error for an optimizer that a graph's model cannot use."""
+  return ValueError(
     '"optimizer" must be an instance of tf.keras.optimizers.legacy.Optimizer '
     f"when {when}, but got: {optimizer}. Using policy: {policy}"
   )
 
 
-# Runs once, even if this module is reloaded: the lambda finds the new `_wrap`.
-if "_is_known_to_keras" not in globals():
-  _keras2.wrap_in_compile(lambda *args: _wrap(*args))
-_is_known_to_keras = True
+def _patch_compile() -> None:
+  """Makes `Model.compile` use the loss scale of a policy."""
+  # After a reload of this module, the lambda finds the new function.
+  _keras2.wrap_in_compile(lambda *args: _choose_optimizer(*args))
+
+
+_patch_compile()

@@ -1,4 +1,7 @@
-"""Loss scales and policies as Keras takes them, Keras 2 and Keras 3 alike."""
+"""Checks loss scales and policies for Keras 2 and Keras 3 alike.
+
+This module imports neither of the two.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,19 @@ from typing import NamedTuple
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale.legacy import names as legacy_names
+from tf_compat_lossscale.legacy import names
 
-_TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
+_TENSORFLOWS = names.LOSS_SCALE_MODULE
 
 
 class Numbers(NamedTuple):
-  """The arguments of Keras's own classes that make up a loss scale.
+  """A loss scale, as the arguments of Keras's own classes.
 
   Attributes:
     dynamic: Whether the loss scale changes.
-    initial_scale: Its first value; its only value if it is fixed.
-    growth_steps: How many finite steps make it double; None if it is fixed.
+    initial_scale: The first value; the only value if the loss scale is fixed.
+    growth_steps: How many finite steps make the loss scale double; None if the
+      loss scale is fixed.
   """
 
   dynamic: bool
@@ -31,8 +35,12 @@ class Numbers(NamedTuple):
 def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
   """Returns the loss scale that an argument stands for.
 
+  In a graph, a loss scale that this function makes leaves no variables in that
+  graph: the program may only want the loss scale's numbers. A loss scale makes
+  its variables in each graph that uses it.
+
   Args:
-    value: What `loss_scale.get` takes, or a loss scale of TensorFlow's own.
+    value: An argument of `loss_scale.get`, or a loss scale of TensorFlow's own.
 
   Returns:
     A loss scale of this package, or None for None.
@@ -41,12 +49,17 @@ def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
     TypeError: `value` is a LossScale of a class that is based on TensorFlow's.
     ValueError: `value` is no loss scale.
   """
-  if any(base.__module__ == _TENSORFLOWS for base in type(value).__mro__):
+  if isinstance(value, loss_scale_lib.LossScale):
+    return value
+  with tf.init_scope():
+    in_graph = not tf.executing_eagerly()
+  with tf.Graph().as_default() if in_graph else contextlib.nullcontext():
+    if not any(cls.__module__ == _TENSORFLOWS for cls in type(value).__mro__):
+      return loss_scale_lib.get(value)
     cls = getattr(loss_scale_lib, type(value).__name__, None)
     if cls is None or type(value).__module__ != _TENSORFLOWS:
-      raise _unusable(value)
+      raise _refuse(value)
     return cls.from_config(value.get_config())
-  return loss_scale_lib.get(value)
 
 
 def find_numbers(loss_scale: Any) -> Numbers:
@@ -66,11 +79,8 @@ def find_numbers(loss_scale: Any) -> Numbers:
     ValueError: `loss_scale` is None or no loss scale, or its multiplier is not
       2.
   """
-  is_made_here = isinstance(loss_scale, (str, dict))
   try:
-    # A loss scale made here must leave no variables in the program's graph.
-    with tf.Graph().as_default() if is_made_here else contextlib.nullcontext():
-      scale = find_loss_scale(loss_scale)
+    scale = find_loss_scale(loss_scale)
   except ValueError as error:
     raise ValueError(f"Invalid value passed to loss_scale. {error}") from error
   if scale is None:
@@ -82,7 +92,7 @@ def find_numbers(loss_scale: Any) -> Numbers:
   if isinstance(scale, loss_scale_lib.FixedLossScale):
     return Numbers(False, scale.get_config()["loss_scale_value"], None)
   if not isinstance(scale, loss_scale_lib.DynamicLossScale):
-    raise _unusable(scale)
+    raise _refuse(scale)
   if scale.multiplier != 2:
     raise ValueError(
       'When passing a DynamicLossScale to "loss_scale", '
@@ -107,7 +117,8 @@ def check_floating(policy: Any) -> None:
     )
 
 
-def _unusable(loss_scale: Any) -> TypeError:
+def _refuse(loss_scale: Any) -> TypeError:
+  """Makes the error for a loss scale that optimizers of Keras do not take."""
   return TypeError(
     "Passing a LossScale that is not a FixedLossScale or a DynamicLossScale is "
     f"no longer supported. Got: {loss_scale!r}. Optimizers of Keras take one "

@@ -1,1 +1,1 @@
-"""Old programs: the names that they use, put back, read, run and rewritten."""
+"""Old programs: their legacy names, and how to run and migrate them."""

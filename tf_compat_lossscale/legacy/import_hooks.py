@@ -1,4 +1,4 @@
-"""Acts on modules when they load, and stands in for those that are gone."""
+"""Watches imports, and gives the import system modules that are gone."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ if TYPE_CHECKING:
   from importlib.abc import Loader
 
 _Spec = importlib.machinery.ModuleSpec
-_OURS = f"{__package__}."
+_OURS = "tf_compat_lossscale."
 
 
-class Finder:
-  """Sees modules load.
+class ImportWatcher:
+  """A finder of the import system that acts when certain modules are imported.
 
-  A subclass says which it wants to see, and what happens then. It works from
-  `enter` to `leave`. (Finders and loaders need no base class, and those of
+  A subclass says which modules it watches and what it does. It works between
+  `start` and `stop`. (Finders and loaders need no base class, and those of
   `importlib.abc` take longer to import than all of this module.)
   """
 
-  def wants(self, name: str) -> bool:
-    """Whether the module called `name` is of interest."""
+  def watches(self, name: str) -> bool:
+    """Returns whether the module called `name` is watched."""
     raise NotImplementedError
 
-  def loading(self, name: str) -> None:
-    """Called when a wanted module is about to be loaded."""
+  def before_load(self, name: str) -> None:
+    """Acts before a watched module is loaded."""
 
-  def loaded(self, name: str, module: types.ModuleType) -> None:
-    """Called when a wanted module has just been loaded."""
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    """Acts after a watched module has loaded."""
 
-  def ended(self, name: str) -> None:
-    """Called when loading a wanted module has ended, even if it failed."""
+  def after_attempt(self, name: str) -> None:
+    """Acts after a watched module has loaded or has failed to load."""
 
-  def replacement(self, name: str) -> types.ModuleType | None:
-    """What stands at `name`, whatever else might be found there."""
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    """Returns the module to use even if another finder has one."""
     return None
 
-  def stand_in(self, name: str) -> types.ModuleType | None:
-    """What stands at `name` when nothing else is found there."""
+  def supply_module(self, name: str) -> types.ModuleType | None:
+    """Returns the module to use if no other finder has one."""
     return None
 
-  def enter(self) -> None:
-    """Starts to see modules load, before all other finders."""
+  def start(self) -> None:
+    """Starts watching, before all other finders."""
     sys.meta_path.insert(0, self)
 
-  def leave(self) -> None:
-    """Stops to."""
+  def stop(self) -> None:
+    """Stops watching."""
     sys.meta_path.remove(self)
 
   def find_spec(
@@ -61,24 +61,25 @@ class Finder:
     path: Sequence[str] | None,
     target: types.ModuleType | None = None,
   ) -> _Spec | None:
-    """For the import system."""
-    if not self.wants(fullname):
+    """Finds a module's spec; the import system calls this."""
+    if not self.watches(fullname):
       return None
-    module = self.replacement(fullname)
+    module = self.replace_module(fullname)
     if module is not None:
-      return _Spec(fullname, cast("Loader", _Giver(module)))
-    spec = self._others_spec(fullname, path, target)
+      return _Spec(fullname, cast("Loader", _ExistingModuleLoader(module)))
+    spec = self._ask_later_finders(fullname, path, target)
     if spec is not None:
       if hasattr(spec.loader, "exec_module"):
-        spec.loader = cast("Loader", _Teller(spec.loader, self))
+        spec.loader = cast("Loader", _WatchedLoader(spec.loader, self))
       return spec
-    module = self.stand_in(fullname)
+    module = self.supply_module(fullname)
     if module is not None:
-      return _Spec(fullname, cast("Loader", _Giver(module)))
+      return _Spec(fullname, cast("Loader", _ExistingModuleLoader(module)))
     return None
 
-  def _others_spec(self, *args: Any) -> _Spec | None:
-    # Those after this one: others of this kind ask in their turn.
+  def _ask_later_finders(self, *args: Any) -> _Spec | None:
+    """Returns the spec that the finders after this one find, if any."""
+    # An earlier watcher asks this one in the same way.
     for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
       spec = finder.find_spec(*args)
       if spec is not None:
@@ -86,12 +87,12 @@ class Finder:
     return None
 
 
-class _Once(Finder):
-  """Waits for a module, calls a function when it has come, and leaves.
+class _FirstImport(ImportWatcher):
+  """A watcher that calls a function after a module's import, then stops.
 
-  A module of this package may be what imports the awaited one, and the function
-  may need that module whole. So it is not called while modules of this package
-  are half loaded, but when the last of them ends.
+  A module of this package may be what imports the awaited module, and the
+  function may need that module of ours whole. So the function is called when no
+  module of this package is half loaded.
   """
 
   def __init__(self, name: str, then: Callable[[types.ModuleType], None]):
@@ -99,35 +100,35 @@ class _Once(Finder):
     self._module: types.ModuleType | None = None
     self._half_loaded: set[str] = set()
 
-  def wants(self, name: str) -> bool:
+  def watches(self, name: str) -> bool:
     return name == self._name or name.startswith(_OURS)
 
-  def loading(self, name: str) -> None:
+  def before_load(self, name: str) -> None:
     if name != self._name:
       self._half_loaded.add(name)
 
-  def loaded(self, name: str, module: types.ModuleType) -> None:
+  def after_load(self, name: str, module: types.ModuleType) -> None:
     if name == self._name:
       self._module = module
 
-  def ended(self, name: str) -> None:
+  def after_attempt(self, name: str) -> None:
     self._half_loaded.discard(name)
     if self._module is not None and not self._half_loaded:
-      self.leave()
+      self.stop()
       self._then(self._module)
 
 
 def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
-  """Calls `then` with the module called `name` right after it is imported.
+  """Calls `then` with the module called `name` right after its import.
 
   If modules of this package are half loaded at that moment, `then` is called
   when the last of them has loaded.
   """
-  _Once(name, then).enter()
+  _FirstImport(name, then).start()
 
 
-class _Giver:
-  """Loads a module that exists already."""
+class _ExistingModuleLoader:
+  """A loader that gives a module which exists already."""
 
   def __init__(self, module: types.ModuleType):
     self._module = module
@@ -136,16 +137,16 @@ class _Giver:
     return None
 
   def exec_module(self, module: types.ModuleType) -> None:
-    # The import system takes what it finds here when this returns.
+    # The import system uses the module that it finds here afterwards.
     assert module.__spec__ is not None
     sys.modules[module.__spec__.name] = self._module
 
 
-class _Teller:
-  """Loads a module by its own loader, then tells a finder of it."""
+class _WatchedLoader:
+  """A loader that uses another loader and tells a watcher of each step."""
 
-  def __init__(self, loader: Any, finder: Finder):
-    self._loader, self._finder = loader, finder
+  def __init__(self, loader: Any, watcher: ImportWatcher):
+    self._loader, self._watcher = loader, watcher
 
   def create_module(self, spec: _Spec) -> types.ModuleType | None:
     return self._loader.create_module(spec)
@@ -153,15 +154,16 @@ class _Teller:
   def exec_module(self, module: types.ModuleType) -> None:
     spec = module.__spec__
     assert spec is not None
-    # From here on the module is as if it had been loaded without us.
+    # From here on the module looks as if only its own loader had loaded it.
     spec.loader = module.__loader__ = self._loader
-    self._finder.loading(spec.name)
+    self._watcher.before_load(spec.name)
     try:
       self._loader.exec_module(module)
-      # TensorFlow's modules may put a wrapper of themselves in their own place.
-      self._finder.loaded(spec.name, sys.modules.get(spec.name, module))
+      # A module of TensorFlow may replace itself in sys.modules by a wrapper.
+      module = sys.modules.get(spec.name, module)
+      self._watcher.after_load(spec.name, module)
     finally:
-      self._finder.ended(spec.name)
+      self._watcher.after_attempt(spec.name)
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._loader, name)

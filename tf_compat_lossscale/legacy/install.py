@@ -1,4 +1,4 @@
-"""Puts the legacy names back where TensorFlow's releases had them."""
+"""Puts the legacy names back where TensorFlow's releases exported them."""
 
 from __future__ import annotations
 
@@ -13,94 +13,103 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale import _requirements
-from tf_compat_lossscale.legacy import import_hooks as _imports
-from tf_compat_lossscale.legacy import names as legacy_names
+from tf_compat_lossscale.legacy import import_hooks
+from tf_compat_lossscale.legacy import names as table
 from tf_compat_lossscale.legacy import which_keras
-
-_Where = tuple[str, str]  # As `legacy_names.locate` gives it.
+from tf_compat_lossscale.legacy.names import Place
 
 _ABSENT = object()
+_KERAS_2 = "tf_compat_lossscale.keras._keras2"
 _SLIM = {"layers": "tf_slim.layers", "slim": "tf_slim"}
 
-# Modules that some supported TensorFlow has not. The others are left alone
-# when they are missing, which then has a reason.
+# Modules that some supported TensorFlow does not have. If any other module of
+# the table is missing, that has a reason, and it stays missing.
 _GONE = re.compile(
   r"contrib|mixed_precision|(.+\.)?mixed_precision\.experimental"
 )
 
 
-class _StandIn(types.ModuleType):
-  """A module that TensorFlow no longer has; what is in it loads when used."""
+class _RestoredModule(types.ModuleType):
+  """A module that TensorFlow no longer has.
 
-  def __init__(self, where: _Where, package: str):
-    super().__init__(f"tensorflow.{where[1]}")
+  Its members load when a program uses them. Names of Keras depend on the
+  package (tensorflow, keras or tf_keras) whose Keras they are for.
+  """
+
+  def __init__(self, place: Place, package: str):
+    super().__init__(f"tensorflow.{place.module}")
     self.__path__: list[str] = []
-    self._where = where
+    self._place = place
     self._package = package
 
   def __getattr__(self, name: str) -> Any:
-    space, module = where = self.__dict__["_where"]
-    package = self.__dict__["_package"]
-    home = legacy_names.NAMES_IN.get(where, {}).get(name)
+    place: Place = self.__dict__["_place"]
+    package: str = self.__dict__["_package"]
+    home = table.NAMES_IN.get(place, {}).get(name)
     if home is not None:
-      return _load(home, name, package)
-    if name in legacy_names.MODULES_IN.get(where, ()):
-      return _stand_in((space, f"{module}.{name}"), package)
-    if module == "contrib" and not name.startswith("_"):
+      return _load_name(home, name, package)
+    if name in table.MODULES_IN.get(place, ()):
+      child = Place(place.space, f"{place.module}.{name}")
+      return _get_restored_module(child, package)
+    if place.module == "contrib" and not name.startswith("_"):
       try:
-        return _contrib(name)
+        return _import_contrib_module(name)
       except ImportError as error:
         raise AttributeError(str(error)) from None
     raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
   def __dir__(self) -> list[str]:
-    where = self._where
+    place = self._place
     return sorted(
-      {
-        *legacy_names.NAMES_IN.get(where, ()),
-        *legacy_names.MODULES_IN.get(where, ()),
-      }
+      {*table.NAMES_IN.get(place, ()), *table.MODULES_IN.get(place, ())}
     )
 
 
-# A module's names depend on the package whose Keras it is for.
-_stand_ins: dict[tuple[_Where, str], _StandIn] = {}
+_restored_modules: dict[tuple[Place, str], _RestoredModule] = {}
 
 
-def _stand_in(where: _Where, package: str) -> _StandIn:
-  return _stand_ins.setdefault((where, package), _StandIn(where, package))
+def _get_restored_module(place: Place, package: str) -> _RestoredModule:
+  """Returns the module at a place; creates it at the first call."""
+  return _restored_modules.setdefault(
+    (place, package), _RestoredModule(place, package)
+  )
 
 
-def _load(home: str, name: str, package: str) -> Any:
+def _load_name(home: str, name: str, package: str) -> Any:
+  """Returns the value of a legacy name; imports the module that defines it."""
   if home == "keras" and which_keras.is_keras_3(package):
     home = "keras.keras3_names"
   module = importlib.import_module(f"tf_compat_lossscale.{home}")
-  return getattr(module, legacy_names.current_name(name))
+  return getattr(module, table.current_name(name))
 
 
-def _contrib(name: str) -> types.ModuleType:
-  """What serves as `tf.contrib.name`; ImportError says what replaced it."""
+def _import_contrib_module(name: str) -> types.ModuleType:
+  """Returns the module that serves as `tf.contrib.name`.
+
+  Raises:
+    ImportError: There is none; the message says what replaced it.
+  """
   if name in _SLIM:
     try:
       return importlib.import_module(_SLIM[name])
     except ModuleNotFoundError as error:
       if (error.name or "").partition(".")[0] != "tf_slim":
         raise
-  hint = legacy_names.CONTRIB.get(name)
+  hint = table.CONTRIB.get(name)
   raise ImportError(
-    f"TensorFlow 2 has no tf.contrib.{name}: tf.contrib went with TensorFlow "
-    "1, and of it tf_compat_lossscale restores mixed_precision alone."
-    + (f" In place of it there is {hint}." if hint else ""),
+    f"TensorFlow 2 has no tf.contrib.{name}: tf.contrib was removed with "
+    "TensorFlow 1, and tf_compat_lossscale has only its mixed_precision."
+    + (f" Use {hint} instead." if hint else ""),
     name=f"tensorflow.contrib.{name}",
   )
 
 
-class Report(NamedTuple):
+class InstallReport(NamedTuple):
   """What `install` or `uninstall` did; its repr is a table.
 
   Attributes:
-    title: What was done, in a line.
-    rows: (place, names, what is there now) for each place of the table.
+    title: A line that says what was done.
+    rows: (place, names, state) for each place of the table.
   """
 
   title: str
@@ -117,38 +126,49 @@ class Report(NamedTuple):
     return "\n".join([self.title, *lines])
 
 
-class _Installer(_imports.Finder):
-  """Sets names in modules that are loaded, or as soon as they are."""
+class _SetAttribute(NamedTuple):
+  """An attribute that was set in a module, with its values before and after."""
+
+  module: types.ModuleType
+  name: str
+  before: Any
+  after: Any
+
+
+class _Installer(import_hooks.ImportWatcher):
+  """Sets names in modules that are loaded, and in others when they load."""
 
   def __init__(self) -> None:
-    # (module, name, what was there, what is there now), in order.
-    self._set: list[tuple[types.ModuleType, str, Any, Any]] = []
-    self._given: list[tuple[str, types.ModuleType]] = []
-    self.states: dict[tuple[_Where, str], str] = {}
+    self._attributes: list[_SetAttribute] = []
+    self._supplied: list[tuple[str, types.ModuleType]] = []
+    self.states: dict[tuple[Place, str], str] = {}
+    # Whether `Model.compile` of Keras 2 was patched before.
+    self._compile_was_patched = _is_compile_patched()
 
-  def wants(self, name: str) -> bool:
-    where = legacy_names.locate(name)
-    return where is not None and (
-      where in legacy_names.NAMES_IN
-      or where in legacy_names.MODULES_IN
-      or where[1].startswith("contrib.")
+  def watches(self, name: str) -> bool:
+    place = table.find_place(name)
+    return place is not None and (
+      place in table.NAMES_IN
+      or place in table.MODULES_IN
+      or place.module.startswith("contrib.")
     )
 
-  def loaded(self, name: str, module: types.ModuleType) -> None:
+  def after_load(self, name: str, module: types.ModuleType) -> None:
     with _lock:
       if self in sys.meta_path:
         self._fill(name, module)
 
-  def stand_in(self, name: str) -> types.ModuleType | None:
-    where = legacy_names.locate(name)
-    assert where is not None
-    if where in legacy_names.NAMES_IN or where in legacy_names.MODULES_IN:
-      module: types.ModuleType = _stand_in(where, name.partition(".")[0])
-    elif where[1].count(".") == 1:
-      module = _contrib(where[1].partition(".")[2])
+  def supply_module(self, name: str) -> types.ModuleType | None:
+    place = table.find_place(name)
+    assert place is not None
+    if place in table.NAMES_IN or place in table.MODULES_IN:
+      package = name.partition(".")[0]
+      module: types.ModuleType = _get_restored_module(place, package)
+    elif place.module.count(".") == 1:
+      module = _import_contrib_module(place.module.partition(".")[2])
     else:
       return None
-    self._given.append((name, module))
+    self._supplied.append((name, module))
     return module
 
   def fill_loaded(self) -> None:
@@ -158,97 +178,113 @@ class _Installer(_imports.Finder):
         self._fill(name, module)
 
   def _fill(self, module_name: str, module: types.ModuleType) -> None:
-    where = legacy_names.locate(module_name)
-    if where is None or module is None or module_name == "tensorflow._api.v2":
+    """Sets the names that belong in a module."""
+    place = table.find_place(module_name)
+    if place is None or module is None or module_name == "tensorflow._api.v2":
       return
     package = module_name.partition(".")[0]
-    for name, home in legacy_names.NAMES_IN.get(where, {}).items():
-      self._put(where, module, name, _load(home, name, package))
-    space, inside = where
-    for last in legacy_names.MODULES_IN.get(where, ()):
-      child = f"{inside}.{last}".lstrip(".")
-      if _GONE.fullmatch(child) and last not in vars(module):
-        self._put(where, module, last, _stand_in((space, child), package))
+    for name, home in table.NAMES_IN.get(place, {}).items():
+      self._set(place, module, name, _load_name(home, name, package))
+    for last in table.MODULES_IN.get(place, ()):
+      child = Place(place.space, f"{place.module}.{last}".lstrip("."))
+      if _GONE.fullmatch(child.module) and last not in vars(module):
+        self._set(place, module, last, _get_restored_module(child, package))
 
-  def _put(
-    self, where: _Where, module: types.ModuleType, name: str, value: Any
+  def _set(
+    self, place: Place, module: types.ModuleType, name: str, value: Any
   ) -> None:
-    was = vars(module).get(name, _ABSENT)
-    if was is value:  # It was loaded just now, and copied a name set before.
-      was = next((old for *_, old, new in self._set if new is value), value)
+    """Sets a name in a module and notes what was there."""
+    before = vars(module).get(name, _ABSENT)
+    if before is value:
+      # The module has just loaded, and copied a name that was set before.
+      before = next(
+        (a.before for a in self._attributes if a.after is value), value
+      )
     setattr(module, name, value)
-    self._set.append((module, name, was, value))
-    state = "added" if was is _ABSENT else "in TensorFlow's place"
-    self.states[where, name] = state
+    self._attributes.append(_SetAttribute(module, name, before, value))
+    self.states[place, name] = (
+      "added" if before is _ABSENT else "replaces TensorFlow's"
+    )
 
   def take_back(self) -> None:
-    """Leaves every module as it was found."""
-    while self._set:
-      module, name, was, value = self._set.pop()
-      if vars(module).get(name) is not value:
-        continue  # Somebody else has set it since.
-      if was is _ABSENT:
+    """Leaves every module as it was found, and `Model.compile` as well."""
+    while self._attributes:
+      module, name, before, after = self._attributes.pop()
+      if vars(module).get(name) is not after:
+        continue  # The program has set the name since.
+      if before is _ABSENT:
         delattr(module, name)
       else:
-        setattr(module, name, was)
-    _stand_ins.clear()  # What was imported from them is bound to them.
-    while self._given:
-      name, module = self._given.pop()
+        setattr(module, name, before)
+    # Imports have set submodules in these objects: the next installation makes
+    # new objects.
+    _restored_modules.clear()
+    while self._supplied:
+      name, module = self._supplied.pop()
       if sys.modules.get(name) is module:
         del sys.modules[name]
+    if not self._compile_was_patched:
+      _restore_compile()
 
 
 _lock = threading.RLock()
 _installer: _Installer | None = None
-_contexts = 0  # How many `installed()` are entered.
-_installed = False  # Whether `install()` was called and not taken back.
+_contexts = 0  # The number of `installed()` contexts that are entered.
+_installed = False  # Whether `install()` was called, and `uninstall()` not.
 
 
-def install() -> Report:
-  """Puts every legacy name where some release from 1.14 to 2.8 had it.
+def install() -> InstallReport:
+  """Puts every legacy name where some release from 1.14 to 2.8 exported it.
 
-  The classes of this package then are `tf.train.experimental.LossScale` and so
-  on, in place of TensorFlow's own where it still has them, and all ways to
-  import them work. The names of Keras and contrib load when they are used.
-  Imports TensorFlow, if that has not happened yet. To call it again changes
-  nothing.
+  `tf.train.experimental.LossScale` and so on are then the classes of this
+  package, also if TensorFlow still has classes of its own there, and all ways
+  to import them work. The names of Keras and contrib load when they are used.
+  Imports TensorFlow. A second call changes nothing.
 
   Returns:
     A report; its repr is a table of the names and places.
   """
   global _installed
-  _import_what_is_needed()
+  _import_homes()
   with _lock:
     _installed = True
     return _put_in_place()
 
 
-def uninstall() -> Report:
-  """Takes back exactly what `install` did.
+def uninstall() -> InstallReport:
+  """Takes back exactly what `install` did, and the patch of `Model.compile`.
 
-  What a program imported in the meantime stays what it is to that program.
-  While an `installed()` is entered, the names stay until it is left.
+  Objects that a program has imported stay valid. In an `installed()` context,
+  the names stay until the program leaves the context.
+
+  `Model.compile` of Keras 2 also becomes Keras's own again, which ignores the
+  loss scale of a policy. The next `tfl.keras.Policy` or `tfl.keras.set_policy`
+  patches it again.
 
   Returns:
-    A report; its repr is a line.
+    A report; its repr is one line.
   """
   global _installed
   with _lock:
-    if _installer is None:
-      return Report("tf_compat_lossscale: no legacy names were installed")
     _installed = False
+    if not _contexts:
+      _restore_compile()
+    if _installer is None:
+      return InstallReport(
+        "tf_compat_lossscale: no legacy names were installed"
+      )
     return _take_back()
 
 
 @contextlib.contextmanager
-def installed() -> Iterator[Report]:
-  """Has the legacy names in place while it is entered.
+def installed() -> Iterator[InstallReport]:
+  """Has the legacy names in place while the context is entered.
 
-  Left last, it leaves things as they were when it was entered first; names
-  that `install()` had put in place stay.
+  When the last of several contexts is left, everything is as it was when the
+  first was entered; names that `install()` put in place stay.
   """
   global _contexts
-  _import_what_is_needed()
+  _import_homes()
   with _lock:
     _contexts += 1
     report = _put_in_place()
@@ -260,50 +296,70 @@ def installed() -> Iterator[Report]:
       _take_back()
 
 
-def _import_what_is_needed() -> None:
-  """Imports before the lock is held: imports of other threads wait for it."""
+def _import_homes() -> None:
+  """Imports TensorFlow and the modules that define the names.
+
+  This is done without the lock, for which imports in other threads wait.
+  """
   _requirements.import_tensorflow()
-  for row in legacy_names.TABLE:
+  for row in table.TABLE:
     if row.home not in ("contrib", "keras"):
       importlib.import_module(f"tf_compat_lossscale.{row.home}")
 
 
-def _put_in_place() -> Report:
+def _put_in_place() -> InstallReport:
+  """Installs the names, unless they are installed."""
   global _installer
   if _installer is None:
     installer = _Installer()
-    installer.enter()
+    installer.start()
     try:
       installer.fill_loaded()
     except BaseException:
-      installer.leave()
+      installer.stop()
       installer.take_back()
       raise
     _installer = installer
-  return Report(
-    "tf_compat_lossscale: legacy names installed", _rows(_installer)
+  return InstallReport(
+    "tf_compat_lossscale: legacy names installed", _make_rows(_installer)
   )
 
 
-def _rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
+def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
+  """Returns the rows of a report."""
   rows = []
-  for (space, module), names in legacy_names.NAMES_IN.items():
-    prefix = "tensorflow" if space == "v2" else "tensorflow.compat.v1"
+  for place, names in table.NAMES_IN.items():
+    prefix = "tensorflow" if place.space == "v2" else "tensorflow.compat.v1"
     states = {
-      installer.states.get(((space, module), name), "loads when used")
-      for name in names
+      installer.states.get((place, name), "loads when used") for name in names
     }
     rows.append(
-      (f"{prefix}.{module}", ", ".join(names), ", ".join(sorted(states)))
+      (f"{prefix}.{place.module}", ", ".join(names), ", ".join(sorted(states)))
     )
   return tuple(rows)
 
 
-def _take_back() -> Report:
+def _take_back() -> InstallReport:
+  """Uninstalls the names, unless they are in use."""
   global _installer
   if _contexts or _installed or _installer is None:
-    return Report("tf_compat_lossscale: legacy names stay, they are in use")
-  _installer.leave()
+    return InstallReport(
+      "tf_compat_lossscale: legacy names stay, they are in use"
+    )
+  _installer.stop()
   _installer.take_back()
   _installer = None
-  return Report("tf_compat_lossscale: legacy names taken back")
+  return InstallReport("tf_compat_lossscale: legacy names taken back")
+
+
+def _is_compile_patched() -> bool:
+  """Returns whether `tfl.keras` has patched `Model.compile` of Keras 2."""
+  module = sys.modules.get(_KERAS_2)
+  return module is not None and bool(module.is_wrapped_in_compile())
+
+
+def _restore_compile() -> None:
+  """Takes back the patch of `Model.compile`, if `tfl.keras` was loaded."""
+  module = sys.modules.get(_KERAS_2)
+  if module is not None:
+    module.restore_compile()

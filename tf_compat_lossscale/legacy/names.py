@@ -1,6 +1,8 @@
-"""Every name where some TensorFlow release from 1.14 to 2.8 had it.
+"""The table of legacy names: where TensorFlow 1.14 to 2.8 exported each.
 
-`legacy_modules.install()` makes it so again; the source tools read it.
+`install()` puts the names there again; `scan` and `run` look them up in
+sources. The table knows the modules of this package as strings alone, so that
+reading it imports none of them.
 """
 
 from __future__ import annotations
@@ -9,22 +11,35 @@ import re
 from typing import NamedTuple
 
 _PRIVATE = "tensorflow.python.training.experimental"
-LOSS_SCALE_MODULE = f"{_PRIVATE}.loss_scale"  # Where TensorFlow's own are.
+LOSS_SCALE_MODULE = f"{_PRIVATE}.loss_scale"  # Has TensorFlow's own classes.
 _PRIVATE_KERAS = "tensorflow.python.keras.mixed_precision.experimental"
 
-# In checkpoints: the child of an optimizer whose `iterations` do not count
-# skipped steps, as TensorFlow 1.14 to 2.2 did not count them.
+# The name in object-based checkpoints of an optimizer's child that says: the
+# optimizer's `iterations` do not count skipped steps. TensorFlow 1.14 to 2.2
+# did not count them.
 SKIPS_NOT_COUNTED = "skipped_steps_are_not_counted"
 
 
+class Place(NamedTuple):
+  """A module of TensorFlow in which a release exported names.
+
+  Attributes:
+    space: The namespace, "v1" or "v2". `tensorflow.compat.v1` is "v1".
+    module: The module's name below that namespace, such as
+      "train.experimental"; "" for the namespace itself.
+  """
+
+  space: str
+  module: str
+
+
 class Names(NamedTuple):
-  """Names that releases kept in the same places.
+  """A row of the table: names that releases exported from the same places.
 
   Attributes:
     names: The names.
-    home: The module of this package that has them.
-    places: `tf.X` stands for X in `tensorflow`, `tensorflow.compat.v1` and
-      `tensorflow.compat.v2`; other places for themselves.
+    home: The module of this package that defines the names.
+    places: The places, as `expand_place` reads them.
   """
 
   names: tuple[str, ...]
@@ -121,7 +136,7 @@ TABLE = (
   ),
 )
 
-# What stood in `tf.contrib` beside mixed_precision -> what replaced it.
+# A module of `tf.contrib` other than mixed_precision -> its replacement.
 CONTRIB = {
   "cluster_resolver": "tf.distribute.cluster_resolver",
   "cudnn_rnn": "tf.keras.layers.LSTM and GRU, which run on cuDNN",
@@ -144,7 +159,8 @@ CONTRIB = {
   "training": "tf.data, tf.train and tf.compat.v1.train",
 }
 
-# What is known to behave differently here, by name.
+# A name of this package -> what is known to behave differently than in
+# TensorFlow.
 NOTES = {
   "DynamicLossScale": "numbers that make no sense (NaN, a multiplier below 1) "
   "now raise ValueError",
@@ -154,9 +170,8 @@ NOTES = {
   "decides whether a step is applied",
   "MixedPrecisionLossScaleOptimizer": "get_slot() and get_slot_names() now "
   "answer for the wrapped optimizer",
-  "contrib.ExponentialUpdateLossScaleManager": "DynamicLossScale is what "
-  "replaced it",
-  "contrib.FixedLossScaleManager": "FixedLossScale is what replaced it",
+  "contrib.ExponentialUpdateLossScaleManager": "DynamicLossScale replaced it",
+  "contrib.FixedLossScaleManager": "FixedLossScale replaced it",
   "contrib.LossScaleOptimizer": "get_slot() and variables() now answer for the "
   "wrapped optimizer, too",
   "enable_mixed_precision_graph_rewrite": "it wraps the optimizer in this "
@@ -175,59 +190,65 @@ _KERAS = re.compile(
 )
 
 
-def locate(name: str) -> tuple[str, str] | None:
-  """Where a module or what is in it belongs, by its dotted name.
+def find_place(name: str) -> Place | None:
+  """Returns the place that the dotted name of a module stands for.
 
   TensorFlow has most of its modules several times, under several names.
 
   Args:
-    name: Such as `tensorflow._api.v2.compat.v1.train.experimental`.
+    name: Such as `tensorflow._api.v2.compat.v1.train.experimental`. The name of
+      a member of a module is read as if the member were a module.
 
   Returns:
-    The namespace it is seen from, "v1" or "v2", and its name below that, here
-    ("v1", "train.experimental"); None for what is not TensorFlow's.
+    The place, here ("v1", "train.experimental"), or None if the name is neither
+    TensorFlow's nor of Keras's mixed_precision.
   """
   match = _TENSORFLOW.fullmatch(name)
   if match:
-    return "v1" if match[1].endswith("v1") else "v2", match[2] or ""
+    return Place("v1" if match[1].endswith("v1") else "v2", match[2] or "")
   match = _KERAS.fullmatch(name)
   if match:
-    return "v1" if match[1] == "_v1" else "v2", f"keras.{match[2]}"
+    return Place("v1" if match[1] == "_v1" else "v2", f"keras.{match[2]}")
   return None
 
 
-def located(place: str) -> list[tuple[str, str]]:
-  """What `locate` gives for the modules that a place of the table means."""
-  first, _, module = place.partition(".")
+def expand_place(text: str) -> list[Place]:
+  """Returns the places that a text of the table's column `places` means.
+
+  `tf.X` means X in `tensorflow`, `tensorflow.compat.v1` and
+  `tensorflow.compat.v2`; any other text means the one module of that name.
+  """
+  first, _, module = text.partition(".")
   if first == "tensorflow":
-    return [("v2", module)]
+    return [Place("v2", module)]
   if module.startswith("compat.v1."):
-    return [("v1", module[len("compat.v1.") :])]
-  return [("v2", module), ("v1", module)]
+    return [Place("v1", module.removeprefix("compat.v1."))]
+  return [Place("v2", module), Place("v1", module)]
 
 
-# (namespace, module) -> {name: module of this package that has it}
-NAMES_IN: dict[tuple[str, str], dict[str, str]] = {}
-# (namespace, module) -> last parts of the names of modules in it that lead to
-# such names.
-MODULES_IN: dict[tuple[str, str], set[str]] = {}
+# For each place, the names in it and the module here that defines each.
+NAMES_IN: dict[Place, dict[str, str]] = {}
+# For each place, the last parts of the names of the modules in it that are, or
+# lead to, places.
+MODULES_IN: dict[Place, set[str]] = {}
 
 
 def _read_table() -> None:
+  """Fills NAMES_IN and MODULES_IN."""
   for row in TABLE:
-    for place in row.places:
-      for space, module in located(place):
-        names = NAMES_IN.setdefault((space, module), {})
+    for text in row.places:
+      for place in expand_place(text):
+        names = NAMES_IN.setdefault(place, {})
         names.update(dict.fromkeys(row.names, row.home))
+        space, module = place
         while module:
-          parent, _, last = module.rpartition(".")
-          MODULES_IN.setdefault((space, parent), set()).add(last)
-          module = parent
+          module, _, last = module.rpartition(".")
+          MODULES_IN.setdefault(Place(space, module), set()).add(last)
 
 
 _read_table()
 
 
 def current_name(name: str) -> str:
-  """What a legacy name is called in this package."""
+  """Returns what a legacy name is called in this package."""
   return name.removesuffix("_v1")

@@ -1,4 +1,4 @@
-"""Edits a source text where a reading of it says so. Needs libcst."""
+"""Edits the text of a source at the uses of legacy names. Needs libcst."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ import libcst as cst
 from libcst import helpers
 from libcst import metadata
 
-from tf_compat_lossscale.legacy import sources as legacy_sources
+from tf_compat_lossscale.legacy import sources
 
 _PACKAGE = "tf_compat_lossscale"
 
 _Statements: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 
 
-def rewrite(text: bytes, source: legacy_sources.Source, keras_2: bool) -> bytes:
-  """Edits a text.
+def edit_text(text: bytes, source: sources.Source, keras_2: bool) -> bytes:
+  """Returns the text of a source with its edits.
 
   Args:
     text: The file's bytes.
-    source: What was read in it.
+    source: What was read in the file.
     keras_2: Whether `tf.keras` must be Keras 2.
 
   Returns:
     The edited bytes.
   """
   wrapper = metadata.MetadataWrapper(cst.parse_module(text))
-  known = _short_name(wrapper.module)
+  known = _find_short_name(wrapper.module)
   short = known or ("tfl" if not re.search(rb"\btfl\b", text) else _PACKAGE)
-  edits = _Edits(source, short)
-  module = wrapper.visit(edits)
+  editor = _Editor(source, short)
+  module = wrapper.visit(editor)
   lines = []
   keras_2 = keras_2 and b"use_keras_2" not in text
-  if (edits.named or keras_2) and known is None:
+  if (editor.uses_package or keras_2) and known is None:
     alias = f" as {short}" if short != _PACKAGE else ""
     lines.append(f"import {_PACKAGE}{alias}")
   if keras_2:
     lines.append(f"{short}.use_keras_2()  # Before TensorFlow is imported.")
-  at = _after_the_opening(module)
+  at = _find_end_of_opening(module)
   if not keras_2:
-    at = max(at, _first_import_of_tensorflow(module))
-  return _insert(module, lines, at).bytes
+    at = max(at, _find_first_import_of_tensorflow(module))
+  return _insert_lines(module, lines, at).bytes
 
 
-def _short_name(module: cst.Module) -> str | None:
-  """What the text calls this package, if it imports it at the top already."""
+def _find_short_name(module: cst.Module) -> str | None:
+  """Returns the name to which a top-level import binds this package, if any."""
   for statement in module.body:
     if not isinstance(statement, cst.SimpleStatementLine):
       continue
@@ -59,38 +59,41 @@ def _short_name(module: cst.Module) -> str | None:
   return None
 
 
-def _dotted(name: str) -> cst.Attribute | cst.Name:
+def _parse_dotted(name: str) -> cst.Attribute | cst.Name:
+  """Returns the expression for a dotted name."""
   expression = cst.parse_expression(name)
   assert isinstance(expression, (cst.Attribute, cst.Name))
   return expression
 
 
-class _Edits(cst.CSTTransformer):
-  """Replaces names and imports."""
+class _Editor(cst.CSTTransformer):
+  """A transformer that replaces legacy names and their imports."""
 
   METADATA_DEPENDENCIES = (metadata.PositionProvider,)
 
-  def __init__(self, source: legacy_sources.Source, short: str):
+  def __init__(self, source: sources.Source, short: str):
     super().__init__()
     self._short = short
     self._tensorflow1 = bool(source.tensorflow1)
-    self.named = False  # Whether this package's own name came in.
+    # Whether the edited text uses this package by its name.
+    self.uses_package = False
     self._uses = {
       (use.line, use.column, use.written): use
       for use in source.uses
       if use.form != "text"
     }
 
-  def _use(
+  def _find_use(
     self, node: cst.CSTNode, written: str | None
-  ) -> legacy_sources.Use | None:
+  ) -> sources.Use | None:
+    """Returns the use of a legacy name that begins at a node, if any."""
     start = self.get_metadata(metadata.PositionProvider, node).start
     return self._uses.get((start.line, start.column, written or ""))
 
   def leave_Attribute(
     self, original_node: cst.Attribute, updated_node: cst.Attribute
   ) -> cst.BaseExpression:
-    use = self._use(
+    use = self._find_use(
       original_node, helpers.get_full_name_for_node(original_node)
     )
     if use is None:
@@ -99,8 +102,8 @@ class _Edits(cst.CSTTransformer):
     renamed = not use.now.endswith(last)
     if use.form == "follows" and not renamed:
       return updated_node
-    self.named = True
-    name = _dotted(use.now.replace(_PACKAGE, self._short, 1))
+    self.uses_package = True
+    name = _parse_dotted(use.now.replace(_PACKAGE, self._short, 1))
     return name.with_changes(lpar=updated_node.lpar, rpar=updated_node.rpar)
 
   def leave_SimpleStatementLine(
@@ -108,10 +111,10 @@ class _Edits(cst.CSTTransformer):
     original_node: cst.SimpleStatementLine,
     updated_node: cst.SimpleStatementLine,
   ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
-    parts = self._parts(original_node, updated_node)
+    parts = self._edit_statements(original_node, updated_node)
     if parts is None:
       return updated_node
-    # The comment stays with the first, and so do the lines above.
+    # The first statement keeps the comment and the lines above.
     return cst.FlattenSentinel(
       [
         updated_node.with_changes(body=parts[:1]),
@@ -124,23 +127,23 @@ class _Edits(cst.CSTTransformer):
     original_node: cst.SimpleStatementSuite,
     updated_node: cst.SimpleStatementSuite,
   ) -> cst.BaseSuite:
-    parts = self._parts(original_node, updated_node)
+    parts = self._edit_statements(original_node, updated_node)
     return (
       updated_node if parts is None else updated_node.with_changes(body=parts)
     )
 
-  def _parts(
+  def _edit_statements(
     self, original: _Statements, updated: _Statements
   ) -> list[cst.BaseSmallStatement] | None:
-    """The statements of a line, edited; None if no import changes."""
+    """Returns the edited statements of a line, or None if none changes."""
     parts: list[cst.BaseSmallStatement] = []
     changed = False
     for old, new in zip(original.body, updated.body):
       became: Sequence[cst.BaseSmallStatement] | None = None
       if isinstance(old, cst.Import):
-        became = self._import(old)
+        became = self._edit_import(old)
       elif isinstance(old, cst.ImportFrom):
-        became = self._import_from(old)
+        became = self._edit_import_from(old)
       changed = changed or became is not None
       parts.extend([new] if became is None else became)
     if not changed:
@@ -148,40 +151,44 @@ class _Edits(cst.CSTTransformer):
     plain = cst.MaybeSentinel.DEFAULT
     return [part.with_changes(semicolon=plain) for part in parts]
 
-  def _import(self, node: cst.Import) -> list[cst.BaseSmallStatement] | None:
+  def _edit_import(
+    self, node: cst.Import
+  ) -> list[cst.BaseSmallStatement] | None:
+    """Returns what replaces an `import`, or None if it stays."""
     names, after, changed = [], [], False
     for alias in node.names:
       full = alias.evaluated_name
-      use = self._use(alias, full)
-      if use is not None:  # A module of which this package has everything.
+      use = self._find_use(alias, full)
+      if use is not None:  # This package has everything that the module had.
         target = use.now if alias.asname else "tensorflow"
-        alias = alias.with_changes(name=_dotted(target))
+        alias = alias.with_changes(name=_parse_dotted(target))
         changed = True
       elif full == "tensorflow" and self._tensorflow1:
         name = alias.evaluated_alias or full
         alias = alias.with_changes(
-          name=_dotted("tensorflow.compat.v1"),
+          name=_parse_dotted("tensorflow.compat.v1"),
           asname=alias.asname or cst.AsName(cst.Name(name)),
         )
-        after.append(_statement(f"{name}.disable_v2_behavior()"))
+        after.append(_parse_statement(f"{name}.disable_v2_behavior()"))
         changed = True
       names.append(alias)
     if not changed:
       return None
     return [node.with_changes(names=names), *after]
 
-  def _import_from(
+  def _edit_import_from(
     self, node: cst.ImportFrom
   ) -> list[cst.BaseSmallStatement] | None:
+    """Returns what replaces a `from … import`, or None if it stays."""
     module = (
       helpers.get_full_name_for_node(node.module) if node.module else None
     )
     if isinstance(node.names, cst.ImportStar):
-      use = self._use(node, f"from {module} import *")
-      return use and [node.with_changes(module=_dotted(use.now))]
+      use = self._find_use(node, f"from {module} import *")
+      return use and [node.with_changes(module=_parse_dotted(use.now))]
     kept, new = [], []
     for alias in node.names:
-      use = self._use(alias, alias.evaluated_name)
+      use = self._find_use(alias, alias.evaluated_name)
       if use is None:
         kept.append(alias)
       else:
@@ -195,16 +202,16 @@ class _Edits(cst.CSTTransformer):
         last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         node = node.with_changes(names=[*kept[:-1], last])
       if moves:
-        node = node.with_changes(module=_dotted("tensorflow.compat.v1"))
+        node = node.with_changes(module=_parse_dotted("tensorflow.compat.v1"))
       result.append(node)
-    result += _imports_of(new)
+    result += _make_imports(new)
     return result
 
 
-def _imports_of(
-  uses: Sequence[tuple[legacy_sources.Use, cst.ImportAlias]],
+def _make_imports(
+  uses: Sequence[tuple[sources.Use, cst.ImportAlias]],
 ) -> list[cst.BaseSmallStatement]:
-  """Imports of what is in this package now, under the names they had."""
+  """Returns imports from this package that bind the names of the old ones."""
   modules: dict[str, list[str]] = {}
   for use, alias in uses:
     bound = alias.evaluated_alias or alias.evaluated_name
@@ -215,31 +222,38 @@ def _imports_of(
     else:
       modules.setdefault(f"import {last} as ", []).append(bound)
   return [
-    _statement(start + ", ".join(names)) for start, names in modules.items()
+    _parse_statement(start + ", ".join(names))
+    for start, names in modules.items()
   ]
 
 
-def _statement(code: str) -> cst.BaseSmallStatement:
+def _parse_statement(code: str) -> cst.BaseSmallStatement:
+  """Returns the statement that a line of code is."""
   line = cst.parse_statement(code)
   assert isinstance(line, cst.SimpleStatementLine)
   return line.body[0]
 
 
-def _insert(module: cst.Module, lines: Sequence[str], at: int) -> cst.Module:
-  """Puts lines before the statement of that number."""
+def _insert_lines(
+  module: cst.Module, lines: Sequence[str], at: int
+) -> cst.Module:
+  """Returns a module with lines inserted before statement number `at`."""
   if not lines:
     return module
   body = list(module.body)
   new = [cst.parse_statement(line) for line in lines]
   if at < len(body):
-    # Blank lines and comments stay above what is now first of the imports.
+    # Blank lines and comments stay above the imports.
     new[0] = new[0].with_changes(leading_lines=body[at].leading_lines)
     body[at] = body[at].with_changes(leading_lines=[])
   return module.with_changes(body=[*body[:at], *new, *body[at:]])
 
 
-def _first_import_of_tensorflow(module: cst.Module) -> int:
-  """The number of the statement that holds it; 0 if functions alone do."""
+def _find_first_import_of_tensorflow(module: cst.Module) -> int:
+  """Returns the number of the first statement that imports TensorFlow.
+
+  Imports in functions do not count; if there are no others, the number is 0.
+  """
   for i, statement in enumerate(module.body):
     visitor = _ImportsTensorFlow()
     statement.visit(visitor)
@@ -249,6 +263,8 @@ def _first_import_of_tensorflow(module: cst.Module) -> int:
 
 
 class _ImportsTensorFlow(cst.CSTVisitor):
+  """A visitor that looks for imports of TensorFlow outside functions."""
+
   def __init__(self) -> None:
     super().__init__()
     self.found = False
@@ -267,8 +283,11 @@ class _ImportsTensorFlow(cst.CSTVisitor):
       self.found = True
 
 
-def _after_the_opening(module: cst.Module) -> int:
-  """Where statements may stand: after a docstring and `__future__` imports."""
+def _find_end_of_opening(module: cst.Module) -> int:
+  """Returns the number of the first statement that may follow new lines.
+
+  A docstring and `__future__` imports must stay first.
+  """
   at = 0
   for i, statement in enumerate(module.body):
     if not isinstance(statement, cst.SimpleStatementLine):

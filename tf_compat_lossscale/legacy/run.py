@@ -1,14 +1,16 @@
-"""Runs a program that was written for an older TensorFlow, as it stands.
+"""Runs a program that was written for an older TensorFlow, unchanged.
 
-`python SCRIPT` itself is what runs it, so that arguments, exit status, signals
-and tracebacks are Python's. The environment has it start with this package:
-Python imports `sitecustomize` (ours is in `_site/`) before anything else, and
-every Python process started from there inherits that.
+`python SCRIPT` runs the program, so that its arguments, exit status, signals
+and tracebacks are Python's. An environment variable puts `_site/` first on
+Python's path. Python imports the `sitecustomize` there before anything else,
+and that module loads this package. Python processes that the program starts
+inherit the variable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import importlib.machinery
 import importlib.util
@@ -18,25 +20,29 @@ from typing import NamedTuple
 from typing import NoReturn
 
 from tf_compat_lossscale import _requirements
-from tf_compat_lossscale.legacy import sources as legacy_sources
+from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy import which_keras
 
-_MODE = "TF_COMPAT_LOSSSCALE_RUN"  # "tf1" or "tf2", for `_site/`.
+_MODE = "TF_COMPAT_LOSSSCALE_RUN"  # "tf1" or "tf2"; `_site/` reads it.
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 
+# Windows has `os.execve`, too, but there it starts another process and ends
+# this one at once, so that a shell would not wait for the program.
+_CAN_REPLACE_PROCESS = os.name == "posix"
 
-class LaunchError(Exception):
-  """Why a program cannot be run as asked; one line."""
+
+class RunError(Exception):
+  """An error for a program that cannot be run; the message is one line."""
 
 
 class Choice(NamedTuple):
   """What a program runs on.
 
   Attributes:
-    tensorflow: 1 or 2: what `import tensorflow` is to it.
-    keras: 2 or 3: what `tf.keras` is to it; None leaves that as it is.
+    tensorflow: 1 or 2: what `import tensorflow` gives the program.
+    keras: 2 or 3: what `tf.keras` is; None to leave `tf.keras` as it is.
     reason: What in the program the choice rests on, in words.
-    uses_keras: Whether the program uses Keras, or what is built on it.
+    uses_keras: Whether the program uses Keras or what is built on Keras.
   """
 
   tensorflow: int
@@ -58,69 +64,67 @@ def choose(
   """Decides by its source what a program is to run on.
 
   Args:
-    path: The program's file; None if it has none.
-    search: Folders from which it imports modules of its own.
-    tensorflow: 1 or 2, to have that decided already.
-    keras: 2 or 3, likewise.
+    path: The program's file; None if the program has no file.
+    search: Folders from which the program imports modules of its own.
+    tensorflow: 1 or 2 to use that TensorFlow; None to decide by the source.
+    keras: 2 or 3 to use that Keras; None to decide by the source.
 
   Returns:
-    The choice. TensorFlow 1 is for programs that use, on plain `tensorflow`,
-    what TensorFlow 2 has in `tf.compat.v1` alone. Keras 2 goes with it, and
-    with all that uses a legacy name.
+    The choice. A program gets TensorFlow 1 if it uses, on plain `tensorflow`,
+    names that TensorFlow 2 has in `tf.compat.v1` alone. It gets Keras 2 if it
+    gets TensorFlow 1 or uses a legacy name.
   """
-  sources = read_program(path, search) if path else []
+  read = read_program(path, search) if path else []
   evidence = [
     f"{use.written}, {os.path.basename(source.path)} line {use.line}"
-    for source in sources
+    for source in read
     for use in source.tensorflow1[:1]
   ]
   reason = ""
   if tensorflow is None:
     tensorflow = 1 if evidence else 2
-    if sources:  # Else there is nothing to go by, and Python will say why.
+    if read:  # If nothing can be read, Python will say why.
       shown = f" ({evidence[0]})" if evidence else ""
       reason = f"TensorFlow {tensorflow} code{shown}"
-  legacy = any(source.uses for source in sources)
+  legacy = any(source.uses for source in read)
   if keras is None and (tensorflow == 1 or legacy):
     keras = 2
-  uses_keras = any(source.keras for source in sources)
+  uses_keras = any(source.keras for source in read)
   return Choice(tensorflow, keras, reason, uses_keras)
 
 
-def read_program(
-  path: str, search: Sequence[str]
-) -> list[legacy_sources.Source]:
+def read_program(path: str, search: Sequence[str]) -> list[sources.Source]:
   """Reads a program and the modules of its own that it imports.
 
   Args:
-    path: Its file.
-    search: Folders in which its own modules are.
+    path: The program's file.
+    search: Folders that hold the program's own modules.
 
   Returns:
-    What could be read, the program itself first.
+    The sources that can be read, the program first.
   """
-  sources, seen, waiting = [], {path}, [path]
+  read, seen, waiting = [], {path}, [path]
   while waiting:
     current = waiting.pop(0)
     try:
-      source = legacy_sources.parse(current)
-    except legacy_sources.SourceError:
-      continue  # Python will say so, if it comes to that.
-    sources.append(source)
+      source = sources.read_source(current)
+    except sources.SourceError:
+      continue  # Python reports the error if the program imports the module.
+    read.append(source)
     for module in source.modules:
       dots = len(module) - len(module.lstrip("."))
       folders = list(search)
       if dots:
         folders = [os.path.abspath(os.path.join(current, *[".."] * dots))]
-      for found in _files(module.lstrip("."), folders):
+      for found in _find_files(module.lstrip("."), folders):
         if found not in seen:
           seen.add(found)
           waiting.append(found)
-  return sources
+  return read
 
 
-def _files(module: str, folders: Sequence[str]) -> Iterator[str]:
-  """The files that the import of a module would run."""
+def _find_files(module: str, folders: Sequence[str]) -> Iterator[str]:
+  """Yields the files that the import of a module would run."""
   parts = [part for part in module.split(".") if part]
   for folder in folders:
     for i in range(len(parts) + 1):
@@ -130,8 +134,8 @@ def _files(module: str, folders: Sequence[str]) -> Iterator[str]:
           yield path
 
 
-def environment(choice: Choice) -> dict[str, str]:
-  """The environment in which Python runs a program as chosen.
+def make_environment(choice: Choice) -> dict[str, str]:
+  """Returns the environment in which Python runs a program as chosen.
 
   Raises:
     ImportError: The Keras of that choice is not installed.
@@ -139,15 +143,16 @@ def environment(choice: Choice) -> dict[str, str]:
   env = dict(os.environ)
   env[_MODE] = f"tf{choice.tensorflow}"
   path = env.get("PYTHONPATH", "")
-  if path.partition(os.pathsep)[0] != _SITE:  # It is there in a child's run.
+  # A program that was itself started by `run` has the folder already.
+  if path.partition(os.pathsep)[0] != _SITE:
     env["PYTHONPATH"] = _SITE + (os.pathsep + path if path else "")
   if choice.keras is not None:
-    env.update(which_keras.environment(choice.keras))
+    env.update(which_keras.make_environment(choice.keras))
   return env
 
 
 def find_module(name: str, search: Sequence[str]) -> str | None:
-  """The file that `python -m name` runs; nothing is imported."""
+  """Returns the file that `python -m name` runs; imports nothing."""
   path: Sequence[str] | None = [*search, *sys.path]
   parts = name.split(".")
   for i in range(len(parts)):
@@ -168,24 +173,24 @@ def run(
   keras: int | None = None,
   quiet: bool = False,
 ) -> NoReturn:
-  """Becomes `python PROGRAM…`, with the legacy names in place.
+  """Runs `python PROGRAM…` with the legacy names, in place of this process.
 
   Args:
-    program: SCRIPT or -m MODULE, and the arguments that it gets.
-    tensorflow: 1 or 2; by default its source decides.
-    keras: 2 or 3; by default its source decides.
-    quiet: Says nothing of what was decided.
+    program: SCRIPT or -m MODULE, and the program's arguments.
+    tensorflow: 1 or 2; by default the source decides.
+    keras: 2 or 3; by default the source decides.
+    quiet: Whether to print no line about the choice.
 
   Raises:
-    LaunchError: It cannot be run as asked.
+    RunError: The program cannot be run as asked.
   """
   if sys.flags.ignore_environment or sys.flags.no_site:
-    raise LaunchError(
-      "run works through the environment, which Python's -E, -I and -S ignore: "
-      "leave them out"
+    raise RunError(
+      "run sets environment variables, which Python's options -E, -I and -S "
+      "ignore: run without these options"
     )
   if importlib.util.find_spec("tensorflow") is None:
-    raise LaunchError(_requirements.MISSING)
+    raise RunError(_requirements.MISSING)
   if program[0] == "-m":
     search = [os.getcwd()]
     path = find_module(program[1], search)
@@ -196,27 +201,42 @@ def run(
     search = [os.path.dirname(os.path.abspath(path))]
   choice = choose(path, search, tensorflow, keras)
   try:
-    env = environment(choice)
+    env = make_environment(choice)
   except ImportError as error:
     if keras is not None or choice.uses_keras:
-      raise LaunchError(str(error)) from None
+      raise RunError(str(error)) from None
     choice = choice._replace(keras=None)
-    env = environment(choice)
+    env = make_environment(choice)
   if choice.reason and not quiet:
     print(
       f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "
-      f"{choice.reason}: run with {choice}; --quiet leaves this line out",
+      f"{choice.reason}: run with {choice}; --quiet omits this line",
       file=sys.stderr,
     )
   for stream in (sys.stdout, sys.stderr):
-    if stream is not None:  # What a `sitecustomize` has printed, for instance.
+    # A `sitecustomize` may have printed something. Windows has programs without
+    # these streams.
+    if stream is not None:
       stream.flush()
-  command = [sys.executable, *_interpreter_flags(sys.orig_argv), *program]
-  os.execve(sys.executable, command, env)
+  flags = _find_interpreter_flags(sys.orig_argv)
+  _replace_process([sys.executable, *flags, *program], env)
 
 
-def _interpreter_flags(command: Sequence[str]) -> list[str]:
-  """Python's own options in the command that started it."""
+def _replace_process(command: list[str], env: Mapping[str, str]) -> NoReturn:
+  """Runs a command in place of this process; ends with its exit status."""
+  if _CAN_REPLACE_PROCESS:
+    os.execve(command[0], command, env)
+  import signal
+  import subprocess
+
+  # The console sends Ctrl-C to both processes;
+  # the program decides what happens.
+  signal.signal(signal.SIGINT, lambda *_: None)
+  sys.exit(subprocess.call(command, env=env))
+
+
+def _find_interpreter_flags(command: Sequence[str]) -> list[str]:
+  """Returns Python's own options in the command that started this process."""
   flags: list[str] = []
   words = iter(command[1:])
   for word in words:

@@ -1,4 +1,4 @@
-"""Reads programs: which legacy names they use, and whether for TensorFlow 1."""
+"""Reads sources: the legacy names that they use, and signs of TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import tokenize
 from typing import Any
 from typing import NamedTuple
 
-from tf_compat_lossscale.legacy import names as legacy_names
+from tf_compat_lossscale.legacy import names
+from tf_compat_lossscale.legacy.names import Place
 
-# What `tf.compat.v1` has and TensorFlow 2's own namespace has not: enough of
-# it that hardly a TensorFlow 1 program does without.
+# Names that `tf.compat.v1` has and TensorFlow 2's own namespace does not.
+# Nearly every TensorFlow 1 program uses one of them.
 _TENSORFLOW1_NAMES = """
   AUTO_REUSE ConfigProto FIFOQueue FixedLenFeature GraphKeys InteractiveSession
   Print Session TFRecordReader VarLenFeature add_to_collection all_variables app
@@ -45,22 +46,23 @@ _TENSORFLOW1_NAMES = """
   train.inverse_time_decay train.piecewise_constant train.polynomial_decay
 """
 _TENSORFLOW1 = frozenset(_TENSORFLOW1_NAMES.split())
-# TensorFlow 2 has Keras behind these.
+# TensorFlow 2 implements these with Keras.
 _KERAS = frozenset(["keras", "layers", "nn.rnn_cell"])
 
 
 class Use(NamedTuple):
-  """A place in a source that speaks of something of TensorFlow's.
+  """An occurrence of one of TensorFlow's names in a source.
 
   Attributes:
-    line: Counted from 1.
-    column: Counted from 0, in characters; with `line`, where it starts.
-    written: The name as written there.
-    name: That name in full, such as "tensorflow.train.experimental.LossScale".
-    home: The module of this package that has it; None for TensorFlow's own.
+    line: The line where the occurrence starts, counted from 1.
+    column: The column where it starts, counted from 0, in characters.
+    written: The name as written.
+    name: The full name, such as "tensorflow.train.experimental.LossScale".
+    home: The module of this package that defines the name; None if this package
+      does not have it.
     form: "expression", "import" (`import a.b`), "from" (`from a import b`),
-      "follows" (from a name that an import gave, so that it changes with the
-      import) or "text" (in a string).
+      "follows" (an expression that begins with an imported legacy name, and so
+      changes with the import) or "text" (in a string).
   """
 
   line: int
@@ -72,12 +74,12 @@ class Use(NamedTuple):
 
   @property
   def now(self) -> str:
-    """What it is called now, in full."""
-    where = legacy_names.locate(self.name)
-    module = home_of_module(where) if where else None
+    """The full name in this package."""
+    place = names.find_place(self.name)
+    module = find_module_home(place) if place else None
     if module is not None:
       return module
-    last = legacy_names.current_name(self.name.rpartition(".")[2])
+    last = names.current_name(self.name.rpartition(".")[2])
     if self.home in ("keras", "contrib"):
       return f"tf_compat_lossscale.{self.home}.{last}"
     return f"tf_compat_lossscale.{last}"
@@ -88,12 +90,13 @@ class Source(NamedTuple):
 
   Attributes:
     path: The file.
-    uses: The legacy names in it, in order.
-    tensorflow1: What in it TensorFlow 2 has in `tf.compat.v1` alone, used on
-      plain `tensorflow`.
-    keras: What in it is, or is built on, Keras.
-    imports: Where it imports TensorFlow, or something of it.
-    modules: Modules that it imports, by dotted name; relative ones with dots.
+    uses: The uses of legacy names, in order.
+    tensorflow1: The uses, on plain `tensorflow`, of names that TensorFlow 2 has
+      in `tf.compat.v1` alone.
+    keras: The uses of Keras and of what is built on Keras.
+    imports: The imports of TensorFlow or of members of TensorFlow.
+    modules: The dotted names of all imported modules; relative names begin with
+      dots.
   """
 
   path: str
@@ -104,29 +107,30 @@ class Source(NamedTuple):
   modules: tuple[str, ...]
 
 
-def home_of_module(where: tuple[str, str]) -> str | None:
-  """The module here that is all that a TensorFlow module was, or None.
+def find_module_home(place: Place) -> str | None:
+  """Returns the module here that has everything that a place had, or None.
 
-  `train.experimental` has more than what is here, so it has no such home.
+  `train.experimental` had more than this package has: its result is None.
   """
-  homes = set(legacy_names.NAMES_IN.get(where, {}).values())
-  if not homes or where[1] == "train.experimental":
+  homes = set(names.NAMES_IN.get(place, {}).values())
+  if not homes or place.module == "train.experimental":
     return None
   home = homes.pop()
-  if where[1].startswith("python.training") or home in ("keras", "contrib"):
+  private = place.module.startswith("python.training")
+  if private or home in ("keras", "contrib"):
     return f"tf_compat_lossscale.{home}"
   return "tf_compat_lossscale"
 
 
-def home_of(name: str) -> str | None:
-  """The module here that has a name of TensorFlow's, or that is a module."""
-  where = legacy_names.locate(name)
-  if where is None:
+def find_home(name: str) -> str | None:
+  """Returns the module here that has, or is, what TensorFlow called `name`."""
+  place = names.find_place(name)
+  if place is None:
     return None
   module, _, last = name.rpartition(".")
-  inside = legacy_names.locate(module)
-  names = legacy_names.NAMES_IN.get(inside, {}) if inside else {}
-  return names.get(last) or home_of_module(where)
+  parent = names.find_place(module)
+  homes = names.NAMES_IN.get(parent, {}) if parent else {}
+  return homes.get(last) or find_module_home(place)
 
 
 class _Scope:
@@ -134,42 +138,46 @@ class _Scope:
 
   def __init__(self, node: ast.AST, parent: _Scope | None):
     self.node, self.parent = node, parent
-    # name -> how it was bound: a full name, an expression, or None.
-    self.bound: dict[str, list[str | ast.expr | None]] = {}
+    # For each name, its values: full names, expressions, or None for others.
+    self.values: dict[str, list[str | ast.expr | None]] = {}
     self.resolving: set[str] = set()
 
   def bind(self, name: str, value: str | ast.expr | None) -> None:
-    self.bound.setdefault(name, []).append(value)
+    """Adds a value to those of a name."""
+    self.values.setdefault(name, []).append(value)
 
-  def lookup(self, name: str) -> str | None:
-    """The full name that `name` stands for, if it is one of TensorFlow's."""
+  def resolve_name(self, name: str) -> str | None:
+    """Returns the full name that `name` stands for, if it is TensorFlow's."""
     scope: _Scope | None = self
     while scope is not None:
       hidden = scope is not self and isinstance(scope.node, ast.ClassDef)
-      if name in scope.bound and not hidden:
-        return scope._resolve(name)
+      if name in scope.values and not hidden:
+        return scope._resolve_own_name(name)
       scope = scope.parent
     return None
 
-  def _resolve(self, name: str) -> str | None:
+  def _resolve_own_name(self, name: str) -> str | None:
+    """Resolves a name that is bound in this very scope."""
     if name in self.resolving:
       return None
     self.resolving.add(name)
     try:
-      for value in self.bound[name]:
-        full = value if isinstance(value, str) else self.full_name(value)
-        if full is not None:  # Of several, as in try and except, the first.
+      for value in self.values[name]:
+        full = (
+          value if isinstance(value, str) else self.resolve_expression(value)
+        )
+        if full is not None:  # The first of several, as in try and except.
           return full
       return None
     finally:
       self.resolving.discard(name)
 
-  def full_name(self, node: ast.AST | None) -> str | None:
-    """What an expression such as `a.b.c` is called in full."""
+  def resolve_expression(self, node: ast.AST | None) -> str | None:
+    """Returns the full name of an expression such as `a.b.c`."""
     if isinstance(node, ast.Name):
-      return self.lookup(node.id)
+      return self.resolve_name(node.id)
     if isinstance(node, ast.Attribute):
-      owner = self.full_name(node.value)
+      owner = self.resolve_expression(node.value)
       return f"{owner}.{node.attr}" if owner else None
     return None
 
@@ -187,8 +195,8 @@ _SCOPES = (
 )
 
 
-class _Reader:
-  """Walks a tree and notes what speaks of TensorFlow."""
+class _UseCollector:
+  """Collects the uses of TensorFlow's names in a syntax tree."""
 
   def __init__(self, text: str, tree: ast.Module):
     self._lines = re.split("\r\n|\r|\n", text)
@@ -197,123 +205,129 @@ class _Reader:
     self.keras: list[Use] = []
     self.imports: list[Use] = []
     self.modules: list[str] = []
-    self._set: set[str] = set()
+    self._assigned: set[str] = set()
     module = _Scope(tree, None)
     _bind_all(tree, module)
     self._walk(tree, module)
-    # A program that sets `tf.Session` brings its own.
+    # A program that assigns `tf.Session` has a Session of its own.
     self.tensorflow1 = [
-      use for use in self.tensorflow1 if use.name not in self._set
+      use for use in self.tensorflow1 if use.name not in self._assigned
     ]
 
   def _walk(self, node: ast.AST, scope: _Scope) -> None:
+    """Collects the uses in all nodes below `node`."""
     for child in ast.iter_child_nodes(node):
       if isinstance(child, ast.Import):
-        self._import(child)
+        self._collect_import(child)
       elif isinstance(child, ast.ImportFrom):
-        self._import_from(child)
-      elif isinstance(child, ast.Attribute) and scope.full_name(child):
-        self._chain(child, scope)
+        self._collect_import_from(child)
+      elif isinstance(child, ast.Attribute) and scope.resolve_expression(child):
+        self._collect_attribute(child, scope)
       elif isinstance(child, _SCOPES):
         inner = _Scope(child, scope)
         _bind_all(child, inner)
         self._walk(child, inner)
       else:
         if isinstance(child, ast.Call):
-          self._call(child, scope)
+          self._collect_call(child, scope)
         self._walk(child, scope)
 
-  def _import(self, node: ast.Import) -> None:
+  def _collect_import(self, node: ast.Import) -> None:
+    """Adds the modules of an `import`, and a use for each of TensorFlow's."""
     for alias in node.names:
       self.modules.append(alias.name)
-      if _of_tensorflow(alias.name):
-        self._note(alias, alias.name, alias.name, "import")
+      if _if_tensorflow(alias.name):
+        self._add(alias, alias.name, alias.name, "import")
 
-  def _import_from(self, node: ast.ImportFrom) -> None:
+  def _collect_import_from(self, node: ast.ImportFrom) -> None:
+    """Adds the modules of a `from … import`, and uses for TensorFlow's."""
     module = "." * node.level + (node.module or "")
     self.modules.append(module)
     for alias in node.names:
       full = f"{module}{'' if module.endswith('.') else '.'}{alias.name}"
       self.modules.append(full)
-      if not _of_tensorflow(module):
+      if not _if_tensorflow(module):
         continue
       if alias.name == "*":
-        self._note(node, f"from {module} import *", module, "from")
+        self._add(node, f"from {module} import *", module, "from")
       else:
-        self._note(alias, alias.name, full, "from")
+        self._add(alias, alias.name, full, "from")
 
-  def _chain(self, node: ast.Attribute, scope: _Scope) -> None:
-    """Notes an expression such as `a.b.c`, or the part of it that matters."""
-    full = scope.full_name(node)
+  def _collect_attribute(self, node: ast.Attribute, scope: _Scope) -> None:
+    """Adds a use for the longest legacy name in `a.b.c`, or for all of it."""
+    full = scope.resolve_expression(node)
     assert full is not None
     if isinstance(node.ctx, ast.Store):
-      self._set.add(full)
+      self._assigned.add(full)
       return
     root: ast.expr = node
     while isinstance(root, ast.Attribute):
       root = root.value
-    given = scope.full_name(root) or ""  # By an import, or an assignment.
+    # The root's full name, from an import or an assignment.
+    given = scope.resolve_expression(root) or ""
     part: ast.expr = node
     while isinstance(part, ast.Attribute):
-      name = scope.full_name(part) or ""
-      if home_of(name):
-        form = "follows" if home_of(given) else "expression"
-        self._note(part, ast.unparse(part), name, form)
+      name = scope.resolve_expression(part) or ""
+      if find_home(name):
+        form = "follows" if find_home(given) else "expression"
+        self._add(part, ast.unparse(part), name, form)
         return
       part = part.value
-    self._note(node, ast.unparse(node), full, "expression")
+    self._add(node, ast.unparse(node), full, "expression")
 
-  def _call(self, node: ast.Call, scope: _Scope) -> None:
-    """Notes `getattr(module, "name")` and `import_module("name")`."""
+  def _collect_call(self, node: ast.Call, scope: _Scope) -> None:
+    """Adds a use for `getattr(module, "name")` or `import_module("name")`."""
     function = ast.unparse(node.func)
     last = node.args[-1] if node.args else None
     if not isinstance(last, ast.Constant) or not isinstance(last.value, str):
       return
     name = last.value
     if function == "getattr":
-      name = f"{scope.full_name(node.args[0])}.{name}"
+      name = f"{scope.resolve_expression(node.args[0])}.{name}"
     elif function not in ("importlib.import_module", "import_module"):
       return
-    if home_of(name):
-      self._note(node, ast.unparse(node), name, "text")
+    if find_home(name):
+      self._add(node, ast.unparse(node), name, "text")
 
-  def _note(self, node: Any, written: str, name: str, form: str) -> None:
-    """Files what is known of a name under what it is."""
-    # Before Python 3.12, what is in an f-string has a place that may not be.
+  def _add(self, node: Any, written: str, name: str, form: str) -> None:
+    """Adds a use to every list that it belongs to."""
+    # Before Python 3.12, the position of a node in an f-string may be outside
+    # the text.
     line = "".join(self._lines[node.lineno - 1 : node.lineno]).encode("utf-8")
     column = len(line[: node.col_offset].decode("utf-8", "ignore"))
-    where = legacy_names.locate(name)
-    if where is None:
+    place = names.find_place(name)
+    if place is None:
       return
-    use = Use(node.lineno, column, written, name, home_of(name), form)
+    use = Use(node.lineno, column, written, name, find_home(name), form)
     if use.home:
       self.uses.append(use)
     if form in ("import", "from"):
       self.imports.append(use)
-    parts = where[1].split(".")
+    parts = place.module.split(".")
     starts = {parts[0], ".".join(parts[:2])}
-    if name == f"tensorflow.{where[1]}" and starts & _TENSORFLOW1:
+    if name == f"tensorflow.{place.module}" and starts & _TENSORFLOW1:
       self.tensorflow1.append(use)
     if starts & _KERAS:
       self.keras.append(use)
 
 
-def _of_tensorflow(name: str) -> str | None:
+def _if_tensorflow(name: str) -> str | None:
+  """Returns a full name if it is TensorFlow's, or None."""
   return name if name.partition(".")[0] == "tensorflow" else None
 
 
 def _bind_all(node: ast.AST, scope: _Scope) -> None:
-  """Binds what a scope binds, without the scopes inside it."""
+  """Binds the names of a scope, without those of the scopes inside it."""
   for child in ast.iter_child_nodes(node):
     if isinstance(child, ast.Import):
       for alias in child.names:
         first = alias.name.partition(".")[0]
         full = alias.name if alias.asname else first
-        scope.bind(alias.asname or first, _of_tensorflow(full))
+        scope.bind(alias.asname or first, _if_tensorflow(full))
     elif isinstance(child, ast.ImportFrom):
       for alias in child.names:
         full = "" if child.level else f"{child.module}.{alias.name}"
-        scope.bind(alias.asname or alias.name, _of_tensorflow(full))
+        scope.bind(alias.asname or alias.name, _if_tensorflow(full))
     elif isinstance(child, ast.Assign) and len(child.targets) == 1:
       if isinstance(child.targets[0], ast.Name):
         scope.bind(child.targets[0].id, child.value)
@@ -328,14 +342,14 @@ def _bind_all(node: ast.AST, scope: _Scope) -> None:
 
 
 class SourceError(Exception):
-  """Why a source cannot be read; one line."""
+  """An error for a source that cannot be read; the message is one line."""
 
 
-def parse(path: str) -> Source:
+def read_source(path: str) -> Source:
   """Reads a file.
 
   Raises:
-    SourceError: It cannot be read, or is no Python of today.
+    SourceError: The file cannot be read, or this Python cannot parse it.
   """
   try:
     with tokenize.open(path) as file:
@@ -347,12 +361,12 @@ def parse(path: str) -> Source:
     line = getattr(error, "lineno", None) or 1
     reason = getattr(error, "msg", None) or str(error)
     raise SourceError(f"{path}:{line}: cannot be parsed: {reason}") from None
-  reader = _Reader(text, tree)
+  collector = _UseCollector(text, tree)
   return Source(
     path,
-    tuple(reader.uses),
-    tuple(reader.tensorflow1),
-    tuple(reader.keras),
-    tuple(reader.imports),
-    tuple(reader.modules),
+    tuple(collector.uses),
+    tuple(collector.tensorflow1),
+    tuple(collector.keras),
+    tuple(collector.imports),
+    tuple(collector.modules),
   )

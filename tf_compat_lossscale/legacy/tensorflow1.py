@@ -1,4 +1,4 @@
-"""`import tensorflow` as it was in TensorFlow 1, for programs that need it."""
+"""Makes `import tensorflow` give TensorFlow 1's namespace to a program."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import sys
 import types
 from typing import Any
 
-from tf_compat_lossscale.legacy import import_hooks as _imports
-from tf_compat_lossscale.legacy import install as legacy_modules
+from tf_compat_lossscale.legacy import import_hooks
+from tf_compat_lossscale.legacy import install
 
-# What TensorFlow 1 had at the top, and its `tf.compat.v1` may not have.
+# Modules of TensorFlow 1 that `tf.compat.v1` of a supported release may not
+# have, and what to say of each.
 _GONE = {
   "estimator": (
-    "tf.estimator went with TensorFlow 2.16: use TensorFlow 2.15 or older, "
-    "tf.keras, or a loop over a Session"
+    "tf.estimator was removed in TensorFlow 2.16: use TensorFlow 2.15 or "
+    "older, tf.keras, or a loop over a Session"
   ),
   "examples": (
-    "tensorflow.examples (its tutorials, and MNIST) went with TensorFlow 2.0: "
-    "tf.keras.datasets.mnist.load_data() has that data"
+    "tensorflow.examples (its tutorials, and MNIST) was removed in TensorFlow "
+    "2.0: tf.keras.datasets.mnist.load_data() has that data"
   ),
 }
 
 
-def _gone(name: str) -> str | None:
-  """What to say of a module that is no more, by its name below tensorflow."""
+def _explain_absence(name: str) -> str | None:
+  """Returns why a module is missing; `name` is its name below tensorflow."""
   reason = _GONE.get(name.partition(".")[0])
   return f"TensorFlow 1 had tf.{name}: {reason}." if reason else None
 
 
 class _TensorFlow1(types.ModuleType):
-  """TensorFlow 1's namespace, in the place of TensorFlow's own module."""
+  """A module with TensorFlow 1's names, used instead of TensorFlow's own."""
 
   def __init__(self, real: types.ModuleType, v1: types.ModuleType):
     super().__init__("tensorflow", v1.__doc__)
@@ -40,7 +41,7 @@ class _TensorFlow1(types.ModuleType):
 
   def __getattr__(self, name: str) -> Any:
     v1 = self.__dict__["_v1"]
-    if name == "compat":  # There v1 and v2 are, as they are for others.
+    if name == "compat":  # Its v1 and v2 stay what they are.
       return sys.modules["tensorflow.compat"]
     try:
       return getattr(v1, name)
@@ -48,7 +49,8 @@ class _TensorFlow1(types.ModuleType):
       module = sys.modules.get(f"tensorflow.{name}")  # `tf.python` and such.
       if module is not None:
         return module
-      message = _gone(name) or f"module 'tensorflow' has no attribute {name!r}"
+      message = f"module 'tensorflow' has no attribute {name!r}"
+      message = _explain_absence(name) or message
       raise AttributeError(message, name=name, obj=self) from None
 
   def __dir__(self) -> list[str]:
@@ -56,56 +58,56 @@ class _TensorFlow1(types.ModuleType):
 
   @property
   def __all__(self) -> list[str]:
-    """What `from tensorflow import *` takes."""
+    """The names that `from tensorflow import *` binds."""
     return [name for name in dir(self._v1) if not name.startswith("_")]
 
 
-class _Submodules(_imports.Finder):
-  """Gives TensorFlow 1's module for `import tensorflow.…`, where it had one."""
+class _SubmoduleWatcher(import_hooks.ImportWatcher):
+  """A watcher that makes `import tensorflow.…` give TensorFlow 1's modules."""
 
   def __init__(self, v1: types.ModuleType):
     self._v1 = v1
 
-  def wants(self, name: str) -> bool:
+  def watches(self, name: str) -> bool:
     return name.startswith("tensorflow.") and not name.startswith(
       ("tensorflow._api.", "tensorflow.compat.", "tensorflow.python.")
     )
 
-  def replacement(self, name: str) -> types.ModuleType | None:
+  def replace_module(self, name: str) -> types.ModuleType | None:
     value: Any = self._v1
     for part in name.split(".")[1:]:
       value = getattr(value, part, None)
       if not isinstance(value, types.ModuleType):
         return None
-    # `keras` is one that loads when used; now it is.
-    dir(value)
+    dir(value)  # Loads a lazy module such as `keras`.
     return sys.modules.get(value.__name__, value)
 
-  def stand_in(self, name: str) -> None:
-    message = _gone(name.partition(".")[2])
+  def supply_module(self, name: str) -> None:
+    message = _explain_absence(name.partition(".")[2])
     if message:
       raise ImportError(message, name=name)
 
 
 def prepare(real: types.ModuleType, v1: bool) -> None:
-  """Puts the legacy names in place, when TensorFlow has just been imported.
+  """Puts the legacy names in place just after TensorFlow's import.
 
   Args:
     real: TensorFlow.
-    v1: `import tensorflow` is TensorFlow 1 from now on, too: the namespace of
+    v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
       `tensorflow.compat.v1`, with TensorFlow 2's behaviour off.
   """
-  legacy_modules.install()
+  install.install()
   if v1:
-    _become(real)
+    _replace_tensorflow(real)
 
 
-def _become(real: types.ModuleType) -> None:
-  from tf_compat_lossscale._core.tf import deprecation  # It imports TensorFlow.
+def _replace_tensorflow(real: types.ModuleType) -> None:
+  """Makes `import tensorflow` give TensorFlow 1 from now on."""
+  from tf_compat_lossscale._core.tf import deprecation  # Imports TensorFlow.
 
   v1 = real.compat.v1
   with deprecation.quiet_deprecations():
     v1.disable_v2_behavior()
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
-  _Submodules(v1).enter()
+  _SubmoduleWatcher(v1).start()

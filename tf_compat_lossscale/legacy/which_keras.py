@@ -1,4 +1,4 @@
-"""Which Keras `tf.keras` is: Keras 2, as old programs need it, or Keras 3."""
+"""Decides which Keras `tf.keras` is: Keras 2, for old programs, or Keras 3."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ _SWITCH = "TF_USE_LEGACY_KERAS"  # TensorFlow reads it when it is imported.
 
 
 def use_keras_2() -> None:
-  """Makes `tf.keras` Keras 2, as it was in every release up to 2.15.
+  """Makes `tf.keras` Keras 2, as in every release up to 2.15.
 
-  From TensorFlow 2.16 on Keras 2 is the package tf_keras. What TensorFlow 1 had
-  as `tf.layers` is built on it, too. Call this before TensorFlow is imported.
+  From TensorFlow 2.16 on, Keras 2 is the package tf_keras. TensorFlow 1's
+  `tf.layers` needs Keras 2, too. Call this before TensorFlow is imported.
 
   Raises:
     ImportError: tf_keras is needed and not installed.
-    RuntimeError: TensorFlow is imported already, with Keras 3.
+    RuntimeError: TensorFlow is already imported, with Keras 3.
   """
-  settings = environment(2)
+  settings = make_environment(2)
   if "tensorflow" in sys.modules and not settings.items() <= os.environ.items():
     raise RuntimeError(
-      "use_keras_2() must be called before TensorFlow is imported: then "
-      "TensorFlow decides which Keras it has. Call it earlier, or set "
-      f"{_SWITCH}=1 in the environment."
+      "use_keras_2() must be called before TensorFlow is imported, because the "
+      "import decides which Keras tf.keras is. Call use_keras_2() earlier, or "
+      f"set {_SWITCH}=1 in the environment."
     )
   os.environ.update(settings)
 
 
-def environment(keras: int) -> dict[str, str]:
-  """What makes `tf.keras` that Keras, if it is set in time.
+def make_environment(keras: int) -> dict[str, str]:
+  """Returns environment variables with which TensorFlow has a certain Keras.
 
   Args:
     keras: 2 or 3.
 
   Returns:
-    Environment variables.
+    The variables to set before TensorFlow is imported.
 
   Raises:
-    ImportError: That Keras is not installed beside this TensorFlow.
+    ImportError: That Keras is not installed for this TensorFlow.
   """
-  release = _tensorflow_release()
+  release = _find_release()
   if release is None or release < (2, 16):
     if keras == 3:
       raise ImportError(
-        "tf.keras is Keras 2 up to TensorFlow 2.15: for Keras 3 install "
+        "tf.keras is Keras 2 up to TensorFlow 2.15: to use Keras 3, install "
         "TensorFlow 2.16 or later"
       )
     return {}
@@ -68,13 +68,13 @@ def is_keras_3(package: str = "tensorflow") -> bool:
     package: 'tensorflow' for `tf.keras`, else 'keras' or 'tf_keras'.
 
   Returns:
-    Whether it is. Where there is no Keras, it is not.
+    Whether it is Keras 3; False if the package has no Keras.
   """
   try:
     module = importlib.import_module(package)
     if package == "tensorflow":
       module = module.keras
-    return hasattr(module, "ops")  # Which no Keras 2 has.
+    return hasattr(module, "ops")  # No Keras 2 has `ops`.
   except ImportError:
     return False
 
@@ -86,7 +86,7 @@ def import_keras_3() -> Any:
     ImportError: Keras 3 is not installed.
   """
   if not is_keras_3("keras"):
-    release = ".".join(map(str, _tensorflow_release() or ("unknown",)))
+    release = ".".join(map(str, _find_release() or ("unknown",)))
     raise ImportError(
       "Keras 3 is not installed. It comes with TensorFlow 2.16 and later; this "
       f"is TensorFlow {release}.",
@@ -96,12 +96,15 @@ def import_keras_3() -> Any:
 
 
 def how_to_install(release: tuple[int, ...]) -> str:
-  """What gets Keras 2 for a TensorFlow release, (major, minor)."""
+  """Returns the command that installs Keras 2 for TensorFlow (major, minor)."""
   return f"pip install 'tf_keras=={release[0]}.{release[1]}.*'"
 
 
-def _tensorflow_release() -> tuple[int, int] | None:
-  """TensorFlow's (major, minor), read off its folder: importing takes long."""
+def _find_release() -> tuple[int, int] | None:
+  """Returns TensorFlow's (major, minor), or None if it is not installed.
+
+  The release is read off a folder's name, because importing TensorFlow is slow.
+  """
   spec = importlib.machinery.PathFinder.find_spec("tensorflow")
   if spec is None or spec.origin is None:
     return None

@@ -1,36 +1,40 @@
-"""Starts Python processes that `tf-lossscale run` began, and their children.
+"""Prepares the Python processes of `tf-lossscale run`, and their children.
 
-Python imports a module of this name at start. This one stands before others,
-prepares what its environment asks for, and lets the next one have its turn.
-Other Pythons may come by here, so it is written for all of them.
+Python imports the module of this name at start. This one is first on Python's
+path. It prepares the process as the environment asks, then imports the next
+`sitecustomize`, if there is one. Other versions of Python may import it, too,
+so its syntax is that of all of them.
 """
 
 import os
 import sys
+import types  # noqa: F401
 
 
 def _start():
+  # type: () -> None
   here = os.path.dirname(os.path.abspath(__file__))
   sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
   mode = os.environ.get("TF_COMPAT_LOSSSCALE_RUN")
   if mode in ("tf1", "tf2") and sys.version_info >= (3, 10):
-    # At the end, and only now: the package may be run from where it is not
-    # installed.
-    root = os.path.dirname(os.path.dirname(here))
+    # The package may be used without being installed: then its folder is on the
+    # path during this import alone, and last.
+    root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path.append(root)
     try:
-      from tf_compat_lossscale.legacy import import_hooks as _imports
+      from tf_compat_lossscale.legacy import import_hooks
     finally:
       sys.path.reverse()
       sys.path.remove(root)
       sys.path.reverse()
 
     def prepare(tensorflow):
+      # type: (types.ModuleType) -> None
       from tf_compat_lossscale.legacy import tensorflow1
 
       tensorflow1.prepare(tensorflow, v1=mode == "tf1")
 
-    _imports.when_imported("tensorflow", prepare)
+    import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
   try:
     import sitecustomize  # noqa: F401

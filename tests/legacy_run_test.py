@@ -12,8 +12,8 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.legacy import import_hooks as _imports
-from tf_compat_lossscale.legacy import run as launcher
+from tf_compat_lossscale.legacy import import_hooks
+from tf_compat_lossscale.legacy import run as legacy_run
 from tf_compat_lossscale.legacy import which_keras
 
 _TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
@@ -160,7 +160,7 @@ def test_interpreter_flags_reach_the_program(tmp_path):
   ],
 )
 def test_reads_interpreter_flags(command, flags):
-  assert launcher._interpreter_flags(command) == flags
+  assert legacy_run._find_interpreter_flags(command) == flags
 
 
 def test_ctrl_c(tmp_path):
@@ -204,9 +204,9 @@ def test_tracebacks_through_tensorflow_show_no_frame_of_ours(tmp_path):
 def test_chooses_by_the_source(text, expected, tmp_path):
   program(tmp_path, _TF1, "helper.py")
   path = str(tmp_path / program(tmp_path, text))
-  choice = launcher.choose(path, [str(tmp_path)])
+  choice = legacy_run.choose(path, [str(tmp_path)])
   assert (choice.tensorflow, choice.keras) == expected
-  choice = launcher.choose(path, [str(tmp_path)], tensorflow=2, keras=3)
+  choice = legacy_run.choose(path, [str(tmp_path)], tensorflow=2, keras=3)
   assert (choice.tensorflow, choice.keras) == (2, 3)
 
 
@@ -224,7 +224,7 @@ def test_a_program_is_read_with_its_own_modules(tmp_path):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-  found = launcher.read_program(str(tmp_path / "main.py"), [str(tmp_path)])
+  found = legacy_run.read_program(str(tmp_path / "main.py"), [str(tmp_path)])
   names = [source.path[len(str(tmp_path)) + 1 :] for source in found]
   assert sorted(names) == [
     "a.py",
@@ -358,7 +358,7 @@ def test_a_module_that_fails_after_importing_what_is_awaited(
   monkeypatch.syspath_prepend(tmp_path)
   monkeypatch.setattr(tfl, "__path__", [*tfl.__path__, str(tmp_path)])
   finders, come = list(sys.meta_path), []
-  _imports.when_imported("awaited", come.append)
+  import_hooks.when_imported("awaited", come.append)
   with pytest.raises(KeyError, match="mine"):
     importlib.import_module("tf_compat_lossscale.failing")
   assert come == [sys.modules["awaited"]] and sys.meta_path == finders
@@ -407,7 +407,7 @@ def test_estimator_says_where_it_went(tmp_path):
   text = "import tensorflow as tf\nprint(tf.estimator.Estimator.__name__)\n"
   code, out, err = run("--tf1", program(tmp_path, text), cwd=tmp_path)
   if _HAS_KERAS_3:
-    assert code == 1 and "tf.estimator went with TensorFlow 2.16" in err
+    assert code == 1 and "tf.estimator was removed in TensorFlow 2.16" in err
   else:
     assert code == 0 and out.startswith("Estimator")
 
@@ -462,14 +462,14 @@ def test_the_sitecustomize_that_was_there_still_runs(tmp_path):
 
 
 def test_without_keras_2_it_says_what_to_install(tmp_path, monkeypatch):
-  monkeypatch.setattr(which_keras, "_tensorflow_release", lambda: (2, 99))
+  monkeypatch.setattr(which_keras, "_find_release", lambda: (2, 99))
   monkeypatch.setattr(sys, "path", [str(tmp_path)])
   with pytest.raises(ImportError, match=r"pip install 'tf_keras==2\.99\.\*'"):
-    which_keras.environment(2)
-  monkeypatch.setattr(which_keras, "_tensorflow_release", lambda: (2, 15))
-  assert which_keras.environment(2) == {}
+    which_keras.make_environment(2)
+  monkeypatch.setattr(which_keras, "_find_release", lambda: (2, 15))
+  assert which_keras.make_environment(2) == {}
   with pytest.raises(ImportError, match=r"2\.16"):
-    which_keras.environment(3)
+    which_keras.make_environment(3)
 
 
 def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
@@ -479,19 +479,19 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
   def execve(*command):
     raise SystemExit(" ".join(command[1]))
 
-  monkeypatch.setattr(which_keras, "environment", no_keras_2)
+  monkeypatch.setattr(which_keras, "make_environment", no_keras_2)
   monkeypatch.setattr(os, "execve", execve)
   with_keras = _TF1 + "tf.layers.dense(x, 1)\n"
   path = str(tmp_path / program(tmp_path, with_keras, "with.py"))
-  with pytest.raises(launcher.LaunchError, match="pip install"):
-    launcher.run([path])
+  with pytest.raises(legacy_run.RunError, match="pip install"):
+    legacy_run.run([path])
   path = str(tmp_path / program(tmp_path, _TF1, "without.py"))
   with pytest.raises(SystemExit, match="without"):
-    launcher.run([path])
+    legacy_run.run([path])
 
 
 def test_reads_the_release_off_the_folder():
-  assert which_keras._tensorflow_release() == helpers.RELEASE
+  assert which_keras._find_release() == helpers.RELEASE
 
 
 def test_use_keras_2(tmp_path):
@@ -511,7 +511,7 @@ def test_use_keras_2(tmp_path):
 
 
 def test_start_costs_no_tensorflow():
-  site = pathlib.Path(launcher.__file__).parent / "_site"
+  site = pathlib.Path(legacy_run.__file__).parent / "_site"
   out = helpers.run_python(
     "-c",
     "import sys; print([m for m in sys.modules if m in ('tensorflow', 'numpy', "

@@ -10,12 +10,10 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.legacy import install as legacy_modules
-from tf_compat_lossscale.legacy import names as legacy_names
+from tf_compat_lossscale.legacy import install
+from tf_compat_lossscale.legacy import names as table
 
-_CORE = [
-  row for row in legacy_names.TABLE if row.home not in ("keras", "contrib")
-]
+_CORE = [row for row in table.TABLE if row.home not in ("keras", "contrib")]
 _SLIM = {"slim", "layers"}  # Served by tf_slim.
 _ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 
@@ -57,7 +55,7 @@ def same(before, after):
         continue
       assert names.get(key) is after[name].get(key), (name, key)
   for name in set(after) - set(before):
-    assert not isinstance(after[name], legacy_modules._StandIn), name
+    assert not isinstance(after[name], install._RestoredModule), name
 
 
 CASES = [
@@ -71,7 +69,7 @@ CASES = [
 
 @pytest.mark.parametrize(("module", "name"), CASES)
 def test_every_name_in_every_place(module, name):
-  ours = getattr(tfl, legacy_names.current_name(name))
+  ours = getattr(tfl, table.current_name(name))
   with tfl.installed():
     if not module.startswith("tensorflow.python"):
       assert getattr(by_attributes(module), name) is ours
@@ -187,15 +185,15 @@ def test_report_is_a_table():
   )
   assert "DynamicLossScale" in row and "added" in row
   row = next(line for line in lines if "v1.mixed_precision " in line)
-  assert "in TensorFlow's place" in row
+  assert "replaces TensorFlow's" in row
   row = next(line for line in lines if "tensorflow.contrib.mixed_pre" in line)
   assert "loads when used" in row
 
 
-@pytest.mark.parametrize("name", sorted({*legacy_names.CONTRIB} - _SLIM))
+@pytest.mark.parametrize("name", sorted({*table.CONTRIB} - _SLIM))
 def test_the_rest_of_contrib_says_what_replaced_it(name):
   with tfl.installed():
-    hint = legacy_names.CONTRIB[name]
+    hint = table.CONTRIB[name]
     with pytest.raises(AttributeError) as error:
       getattr(tf.contrib, name)
     assert f"tf.contrib.{name}" in str(error.value) and hint in str(error.value)
@@ -262,8 +260,8 @@ def test_graph_rewrite_by_its_legacy_name():
     ("keras.layers", None),
   ],
 )
-def test_locate(name, where):
-  assert legacy_names.locate(name) == where
+def test_find_place(name, where):
+  assert table.find_place(name) == where
 
 
 if __name__ == "__main__":

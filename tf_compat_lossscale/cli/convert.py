@@ -1,0 +1,114 @@
+"""`tf-lossscale convert`: writes a checkpoint again in another layout."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from tf_compat_lossscale.cli import errors
+
+SUMMARY = "write a checkpoint again in the layout of another API or release"
+
+
+def add_arguments(parser: errors.Parser) -> None:
+  """Adds the subcommand's description and arguments to its parser."""
+  parser.description = (
+    "Writes a checkpoint again in another layout. The source is never changed; "
+    "the destination appears whole or not at all."
+  )
+  parser.add_argument("source", metavar="SRC", help="a checkpoint")
+  parser.add_argument(
+    "destination", metavar="DST", help="the prefix of the new checkpoint"
+  )
+  parser.add_argument(
+    "--to",
+    required=True,
+    metavar="LAYOUT",
+    help="saver (variables by name, as compat.v1 has them under TensorFlow 1's "
+    "control flow), saver-v2 (the same under TensorFlow 2's), contrib, object "
+    "(tf.train.Checkpoint), keras2 (as Keras 2.3 and later has them) or fp32 "
+    "(without loss scales)",
+  )
+  repair = parser.add_mutually_exclusive_group()
+  repair.add_argument(
+    "--set-loss-scale",
+    type=float,
+    metavar="X",
+    help="set every loss scale to X and its counters to 0",
+  )
+  repair.add_argument(
+    "--reset", action="store_true", help="the same as --set-loss-scale=32768"
+  )
+  parser.add_argument(
+    "--template",
+    metavar="CHECKPOINT",
+    help="an object-based checkpoint of the same model; needed to write object "
+    "or keras2 from variables by name",
+  )
+  parser.add_argument(
+    "--map",
+    action="append",
+    default=[],
+    type=_parse_pair,
+    metavar="HERE=THERE",
+    help="take the variable HERE of DST from the variable THERE of SRC, if "
+    "nothing else proves which of several it is; may be given several times",
+  )
+  parser.add_argument(
+    "--overwrite", action="store_true", help="replace DST if it exists"
+  )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+  """Converts the checkpoint and returns the exit status."""
+  from tf_compat_lossscale import checkpoint
+  from tf_compat_lossscale.cli import printing
+
+  try:
+    with printing.progress(f"Writing {arguments.destination}") as progress:
+      conversion = checkpoint.convert(
+        arguments.source,
+        arguments.destination,
+        arguments.to,
+        set_loss_scale=arguments.set_loss_scale,
+        reset=arguments.reset,
+        template=arguments.template,
+        mapping=_make_mapping(arguments.map),
+        overwrite=arguments.overwrite,
+        progress=progress,
+      )
+  except checkpoint.CheckpointError as error:
+    raise errors.Mistake(str(error)) from error
+  renamed = len(conversion.renamed)
+  print(f"{conversion.path}: written, {renamed} tensors renamed")
+  for action, names in (
+    ("dropped", conversion.dropped),
+    ("added", conversion.added),
+    ("set", conversion.changed),
+  ):
+    if names:
+      print(f"{action}: {', '.join(names)}")
+  return 0
+
+
+def _parse_pair(text: str) -> tuple[str, str]:
+  """Returns the two names of an argument of the form HERE=THERE."""
+  here, equals, there = text.partition("=")
+  if not here or not equals or not there:
+    raise argparse.ArgumentTypeError(f"{text!r} is not of the form HERE=THERE")
+  return here, there
+
+
+def _make_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+  """Returns the pairs as a dictionary.
+
+  Raises:
+    Mistake: A name has two values.
+  """
+  mapping: dict[str, str] = {}
+  for here, there in pairs:
+    if mapping.setdefault(here, there) != there:
+      raise errors.Mistake(
+        f"--map names {here} twice: {mapping[here]} and {there}"
+      )
+  return mapping

@@ -1,0 +1,78 @@
+"""`tf-lossscale run`: runs a program of an older TensorFlow, unchanged."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tf_compat_lossscale.cli import errors
+
+SUMMARY = "run a program of an older TensorFlow, unchanged"
+
+
+def add_arguments(parser: errors.Parser) -> None:
+  """Adds the subcommand's description and arguments to its parser."""
+  parser.usage = (
+    f"{parser.prog} [options] SCRIPT [ARGS...] | [options] -m MODULE [ARGS...]"
+  )
+  parser.description = (
+    "Runs a program of an older TensorFlow as Python would, with the legacy "
+    "names in place. The program's source decides which TensorFlow and Keras "
+    "it gets, unless an option does."
+  )
+  tensorflow = parser.add_mutually_exclusive_group()
+  keras = parser.add_mutually_exclusive_group()
+  for group, name, release, meaning in (
+    (tensorflow, "tf", 1, "`import tensorflow` is TensorFlow 1"),
+    (tensorflow, "tf", 2, "`import tensorflow` is TensorFlow 2"),
+    (keras, "keras", 2, "`tf.keras` is Keras 2"),
+    (keras, "keras", 3, "`tf.keras` is Keras 3"),
+  ):
+    group.add_argument(
+      f"--{name}{release}",
+      dest=name,
+      action="store_const",
+      const=release,
+      help=meaning,
+    )
+  parser.add_argument(
+    "--quiet", action="store_true", help="do not print what was decided"
+  )
+
+
+def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+  """Splits a command into its own words and those of the program that it runs.
+
+  argparse would take the program's options for those of `run`.
+
+  Args:
+    argv: The arguments of `tf-lossscale`.
+
+  Returns:
+    The words before the program's name, and the words from there on. Commands
+    other than `run` have none of the latter.
+  """
+  words = list(argv)
+  command = next(
+    (i for i, word in enumerate(words) if not word.startswith("-")), 0
+  )
+  if words[command : command + 1] != ["run"]:
+    return words, []
+  for i in range(command + 1, len(words)):
+    if words[i] in ("-", "-m") or not words[i].startswith("-"):
+      return words[:i], words[i:]
+  return words, []
+
+
+def execute(arguments: argparse.Namespace) -> NoReturn:
+  """Runs the program in place of this process."""
+  from tf_compat_lossscale.legacy import run
+
+  program = arguments.program
+  if not program or program == ["-m"]:
+    raise errors.Mistake("name a SCRIPT, or -m MODULE")
+  try:
+    run.run(program, arguments.tf, arguments.keras, arguments.quiet)
+  except run.RunError as error:
+    raise errors.Mistake(str(error)) from None
