@@ -55,7 +55,7 @@ def test_checksum_of_any_length(size):
     assert whole == slowly(data)
 
 
-@hypothesis.settings(deadline=None, max_examples=200)
+@hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(
   st.dictionaries(st.binary(max_size=40), st.binary(max_size=99))
 )
@@ -65,12 +65,12 @@ def test_tables(items):
 
 
 def test_a_table_of_many_blocks():
-  items = {b"%08d" % i: bytes(100) for i in range(20000)}
+  items = {b"%08d" % i: bytes(100) for i in range(6000)}
   written = _table.write(items.items())
   assert _table.read(written) == items
 
 
-@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(st.integers(0, 2**64 - 1))
 def test_numbers(value):
   written = _wire.varint(value)

@@ -1,16 +1,22 @@
 """Damaged checkpoints: a result or a line of error, never a wrong number."""
 
+import base64
+import concurrent.futures
 import contextlib
 import ctypes
 import io
 import json
+import marshal
 import os
 import pathlib
+import pickle
 import random
 import shutil
 import tempfile
+import zipfile
 
 import helpers
+import numpy as np
 import pytest
 
 from tf_compat_lossscale import checkpoint
@@ -18,7 +24,8 @@ from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.cli import main as cli
 
 pytestmark = pytest.mark.any_release
-_CASES = 500
+# Twice every mutation of every source.
+_CASES = 192
 _SOURCES = sorted(
   path
   for pattern in (
@@ -140,8 +147,9 @@ def tensors_of(path):
 
 
 def mutated(case, folder):
+  """Copies a source, damages the copy, and returns both and the mutation."""
   rng = random.Random(case)
-  source = rng.choice(_SOURCES)
+  source = _SOURCES[case % len(_SOURCES)]
   copy = folder / str(case) / source.name
   copy.parent.mkdir()
   if source.is_dir():
@@ -149,18 +157,18 @@ def mutated(case, folder):
   else:
     shutil.copy(source, copy)
   target = rng.choice(files_of(copy) if source.is_dir() else [copy])
-  mutation = rng.choice(_MUTATIONS)
+  mutation = _MUTATIONS[case // len(_SOURCES) % len(_MUTATIONS)]
   mutation(rng, target, copy if copy.is_dir() else copy.parent)
   return source, copy, mutation
 
 
 def try_cases(cases, folder):
-  """In a process of its own, so that a crash would show."""
+  """Inspects and converts damaged copies; returns how many had a result."""
   sound = {str(path): state_of(path) for path in _SOURCES}
   known = [state for states in sound.values() for state in states]
   tensors = set().union(*map(tensors_of, _SOURCES))
   good = 0
-  for case in range(*cases):
+  for case in cases:
     source, copy, mutation = mutated(case, folder)
     where = (case, str(source), mutation.__name__)
     status, out, err = run("inspect", "--format=json", str(copy))
@@ -185,24 +193,14 @@ def try_cases(cases, folder):
       assert tensors_of(destination) <= tensors, where
     shutil.rmtree(copy.parent)
   assert not list(folder.glob(".*")), "litter"
-  print(good, "of", cases, "had a result")
   return good
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(3))
 def test_mutated_copies(part, tmp_path):
-  cases = (part * _CASES // 4, (part + 1) * _CASES // 4)
-  code = (
-    "import checkpoint_hostile_test as t, pathlib; "
-    f"t.try_cases({cases}, pathlib.Path({str(tmp_path)!r}))"
-  )
-  helpers.run_python("-c", code, timeout=240)
-
-
-def test_the_mutations_do_damage(tmp_path):
-  """Most copies are refused, and some are not: those left as good as whole."""
-  good = try_cases((1000, 1100), tmp_path)
-  assert 1 <= good <= 60
+  """Most copies are refused, and some are as good as whole."""
+  cases = range(part * _CASES // 3, (part + 1) * _CASES // 3)
+  assert 1 <= try_cases(cases, tmp_path) < 0.6 * len(cases)
 
 
 @pytest.mark.parametrize("name", ["", "missing", "empty", "text", "folder"])
@@ -220,7 +218,7 @@ def test_what_is_no_checkpoint(name, tmp_path):
 
 
 def give_up_reading_all():
-  """Takes from this process what lets root read files that nobody may read.
+  """Takes from this thread the right of root to read all files.
 
   Root stays root, and may still enter its own folders: another user may have
   no way to the checkout or to the folder for temporary files.
@@ -237,7 +235,7 @@ def give_up_reading_all():
 
 
 def describe_without_permission():
-  """In a process of its own: what was given up does not come back."""
+  """Runs in a thread of its own, which does not get its rights back."""
   with tempfile.TemporaryDirectory() as folder:
     source = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
     copy = pathlib.Path(folder, "copy")
@@ -255,16 +253,97 @@ def describe_without_permission():
 
 
 def test_a_file_that_may_not_be_read():
-  helpers.run_alone(describe_without_permission)
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    pool.submit(describe_without_permission).result()
 
 
-def test_nothing_is_unpickled():
-  """Nor run: the modules that read files import nothing that could."""
-  for path in (helpers.ROOT / "tf_compat_lossscale/checkpoint").rglob("*.py"):
-    text = path.read_text("utf-8")
-    for word in ("pickle", "marshal", "eval(", "exec(", "yaml", "subprocess"):
-      assert word not in text, (path, word)
-  assert pathlib.Path(checkpoint.__file__).exists()
+_WATCHED = """
+import sys
+from tf_compat_lossscale.cli import main as cli
+
+def run(*paths):
+  cli.main(["inspect", "--format=json", "--verify", *paths])
+
+source, hostile = sys.argv[1].split(":"), sys.argv[2].split(":")
+run(*source)  # Imports all that is needed: imports run code, too.
+seen = []
+watched = ("compile", "exec", "marshal.", "pickle.", "import", "ctypes.",
+           "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork",
+           "socket.")
+sys.addaudithook(
+  lambda name, _: seen.append(name) if name.startswith(watched) else None
+)
+run(*source, *hostile)
+assert not seen, seen
+eval("1")  # The hook works.
+assert seen == ["compile", "exec"], seen
+"""
+
+
+def write_hostile_keras_files(folder):
+  """Writes Keras files whose config would run a program if it were loaded."""
+  import h5py
+
+  marker = str(folder / "was_run")
+  code = (lambda: open(marker, "w").close()).__code__
+  function = base64.b64encode(marshal.dumps(code)).decode()
+  pickled = pickle.dumps(_Touch(marker), 0).decode()
+  config = {
+    "class_name": "__lambda__",
+    "module": "os",
+    "registered_name": "builtins>exec",
+    "config": {
+      "value": function,
+      "loss_scale": {"class_name": "Lambda", "config": {"function": pickled}},
+      "inner_optimizer": {
+        "class_name": f"builtins>__import__('os').mkdir({marker!r})",
+        "config": {"name": pickled},
+      },
+    },
+  }
+  h5, keras = folder / "model.h5", folder / "model.keras"
+  with h5py.File(h5, "w") as file:
+    file.attrs["keras_version"] = "2.8.0"
+    file.attrs["training_config"] = json.dumps({"optimizer_config": config})
+    file.attrs["model_config"] = json.dumps(config)
+    file.attrs["pickled"] = np.void(pickle.dumps(_Touch(marker)))
+  with zipfile.ZipFile(keras, "w") as archive:
+    archive.write(h5, "model.weights.h5")
+    archive.writestr("metadata.json", json.dumps({"keras_version": "3.0.0"}))
+    archive.writestr(
+      "config.json", json.dumps(config | {"compile_config": config})
+    )
+  return [h5, keras], pathlib.Path(marker)
+
+
+class _Touch:
+  """An object whose unpickling creates a file."""
+
+  def __init__(self, path):
+    self._path = path
+
+  def __reduce__(self):
+    return os.mkdir, (self._path,)
+
+
+def test_nothing_in_a_file_is_run(tmp_path):
+  sources = [path for path in _SOURCES if "keras" in str(path)]
+  sound = tmp_path / "sound.keras"
+  hostile, marker = write_hostile_keras_files(tmp_path)
+  with zipfile.ZipFile(sound, "w") as archive:
+    archive.write(
+      helpers.GOLDENS / "tf-2.8.4/keras_policy_model/model.h5",
+      "model.weights.h5",
+    )
+    archive.writestr("metadata.json", "{}")
+    archive.writestr("config.json", "{}")
+  helpers.run_python(
+    "-c",
+    _WATCHED,
+    ":".join(map(str, [*sources, sound])),
+    ":".join(map(str, hostile)),
+  )
+  assert not marker.exists()
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def test_fields_that_this_release_does_not_know(tmp_path):
   assert paths.find(str(tmp_path)).path == str(tmp_path / "model")
 
 
-@hypothesis.settings(deadline=None, max_examples=300, derandomize=True)
+@hypothesis.settings(deadline=None, max_examples=150, derandomize=True)
 @hypothesis.given(
   st.lists(
     st.one_of(
