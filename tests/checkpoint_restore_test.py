@@ -228,52 +228,78 @@ def adam_on(scopes, resource=True, what=None):
       opt.minimize(tf.reduce_sum(w), var_list=[w])
 
 
-@pytest.mark.parametrize("scoped", [False, True])
-@pytest.mark.parametrize("source", ["v1", "v2", "contrib", "fp32"])
-@pytest.mark.parametrize("target", ["v1", "v2", "contrib", "fp32"])
-def test_several_optimizers(scoped, source, target, tmp_path):
-  """Each gets its own powers, whatever they are called here and there."""
-  kinds = {
-    "v1": None,
-    "v2": None,
-    "contrib": lambda opt, i: tfl.contrib.LossScaleOptimizer(
-      opt, tfl.contrib.ExponentialUpdateLossScaleManager(2.0**i, 4)
-    ),
-    "fp32": lambda opt, i: opt,
-  }
+_KINDS = {
+  "v1": None,
+  "v2": None,
+  "contrib": lambda opt, i: tfl.contrib.LossScaleOptimizer(
+    opt, tfl.contrib.ExponentialUpdateLossScaleManager(2.0**i, 4)
+  ),
+  "fp32": lambda opt, i: opt,
+}
 
-  def build(kind):
-    with tf1.variable_scope("net") if scoped else tf1.variable_scope(""):
-      adam_on(["gen", "disc", "other"], what=kinds[kind])
 
-  with helpers.control_flow(source == "v2"):
-    path = save(tmp_path, lambda: build(source))
-  with helpers.control_flow(target == "v2"), tf.Graph().as_default():
-    build(target)
-    names = {v.op.name: v for v in tf1.global_variables()}
-    with tf1.Session() as session:
-      report = checkpoint.restore(session, path)
-      values = session.run(names)
+def build_several(kind, scope):
+  """Builds three optimizers of a kind in a scope; '' for none."""
+  with tf1.variable_scope(scope):
+    adam_on(["gen", "disc", "other"], what=_KINDS[kind])
+
+
+@pytest.fixture(scope="module")
+def saved_several(tmp_path_factory):
+  """Checkpoints of three optimizers: (kind, scope) -> path."""
+  folder, paths = tmp_path_factory.mktemp("several"), {}
+  for kind in _KINDS:
+    for scope in ("", "net"):
+      build = functools.partial(build_several, kind, scope)
+      with helpers.control_flow(kind == "v2"):
+        paths[kind, scope] = save(folder, build, f"{kind}{scope}")
+  return paths
+
+
+def check_several(source, target, values, report):
+  """Checks that each optimizer has its own powers and its own loss scale."""
   powers = sorted(
     float(value) for name, value in values.items() if "beta1_power" in name
   )
   np.testing.assert_allclose(powers, [0.53, 0.54, 0.55], rtol=1e-6)
-  expected = {"gen": 0.53, "disc": 0.54, "other": 0.55}
+  by_scope = {"gen": 0.53, "disc": 0.54, "other": 0.55}
   by_number = {"power": 0.53, "power_1": 0.54, "power_2": 0.55}
   for name in values:
     if "beta1_power" in name:
       scope, _, last = name.replace("net/", "").rpartition("/")
-      power = expected[scope.split("/")[0]] if scope else by_number[last[6:]]
+      power = by_scope[scope.split("/")[0]] if scope else by_number[last[6:]]
       assert values[name] == np.float32(power), (name, report)
-  if source != "fp32" and target != "fp32":
+  scales = {
+    name.replace("net/", "").split("/")[0]: value
+    for name, value in values.items()
+    if name.endswith("loss_scale")
+  }
+  if target == "fp32":
+    assert not scales
+  else:
+    # An initialized scale has the same value, so the report must say which.
+    assert scales == {"gen": 8, "disc": 16, "other": 32}
+  if source != "fp32" or target == "fp32":
     assert not report.initialized
-    for name in values:
-      if name.endswith("loss_scale"):
-        scope = name.replace("net/", "").split("/")[0]
-        expected = {"gen": 8, "disc": 16, "other": 32}[scope]
-        assert values[name] == expected
-  elif target != "fp32":
+  else:
     assert len(report.initialized) == (9 if target == "contrib" else 6)
+
+
+@pytest.mark.parametrize("scope", ["", "net"])
+@pytest.mark.parametrize("target", list(_KINDS))
+def test_several_optimizers(scope, target, saved_several):
+  """Each gets its own powers, whatever they are called here and there."""
+  with helpers.control_flow(target == "v2"), tf.Graph().as_default():
+    build_several(target, scope)
+    variables = tf1.global_variables()
+    clear = [v.assign(tf.ones_like(v) * 7) for v in variables]
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      for source in _KINDS:
+        session.run(clear)
+        report = checkpoint.restore(session, saved_several[source, scope])
+        values = session.run({v.op.name: v for v in variables})
+        check_several(source, target, values, report)
 
 
 @pytest.mark.parametrize("target", [False, True])
@@ -510,35 +536,47 @@ _OPTIMIZERS = {
 }
 
 
-def train_eagerly(kind, steps, restored=None):
-  """Trains; what was restored is there before or after the first step."""
+def train_eagerly(kind, steps, path=None):
+  """Trains eagerly, after a restore if there is a path.
+
+  Returns:
+    The checkpoint, the weight and the restore's report.
+  """
   w = tf.Variable([1.0, -1.0])
   opt = _OPTIMIZERS[kind]()
   root = tf.train.Checkpoint(optimizer=opt, w=w)
-  report = restored and checkpoint.restore(
-    None, restored, {"optimizer": opt, "w": w}
-  )
+  report = path and checkpoint.restore(None, path, {"optimizer": opt, "w": w})
   for _ in range(steps):
     opt.minimize(lambda: tf.reduce_sum(w * w), var_list=[w])
-  return root, w, opt, report
+  return root, w, report
+
+
+@pytest.fixture(scope="module")
+def saved_eagerly(tmp_path_factory):
+  """Checkpoints after three steps: kind -> (path, the weight after eight)."""
+  folder, saved = tmp_path_factory.mktemp("eagerly"), {}
+  for kind in _OPTIMIZERS:
+    root, *_ = train_eagerly(kind, 3)
+    path = root.save(str(folder / kind))
+    _, w, _ = train_eagerly(kind, 8)
+    saved[kind] = path, w.numpy()
+  return saved
 
 
 @pytest.mark.parametrize("source", list(_OPTIMIZERS))
 @pytest.mark.parametrize("target", list(_OPTIMIZERS))
-def test_eagerly_by_object(source, target, tmp_path):
-  root, *_ = train_eagerly(source, 3)
-  path = root.save(str(tmp_path / "ckpt"))
-  _, expected, opt, _ = train_eagerly(source, 8)
-  _, w, restored, report = train_eagerly(target, 5, path)
-  np.testing.assert_allclose(w.numpy(), expected.numpy(), rtol=1e-6)
-  dynamics = {"dynamic", "contrib"}
-  if {source, target} <= dynamics:
-    assert not report.initialized
-  elif target in dynamics:
-    assert len(report.initialized) == (2 if target == "dynamic" else 3)
-  if source in dynamics and target not in dynamics:
-    assert any("loss_scale" in key for key in report.unused)
-  del opt, restored
+def test_eagerly_by_object(source, target, saved_eagerly):
+  """What is restored fills the slots that the first step creates."""
+  path, expected = saved_eagerly[source]
+  _, w, report = train_eagerly(target, 5, path)
+  np.testing.assert_allclose(w.numpy(), expected, rtol=1e-6)
+  dynamics = {"dynamic": 2, "contrib": 3}  # So many variables.
+  is_new = target in dynamics and source not in dynamics
+  assert len(report.initialized) == (dynamics[target] if is_new else 0)
+  # Bad steps are of no use to a DynamicLossScale.
+  unused = [key for key in report.unused if "bad_steps" not in key]
+  is_unused = any("loss_scale" in key for key in unused)
+  assert is_unused == (source in dynamics and target not in dynamics)
 
 
 def test_by_object_what_is_not_there(tmp_path):

@@ -74,7 +74,7 @@ class Targets:
     trainable = session.graph.get_collection(
       tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES
     )
-    return evidence_lib.of_graph(
+    return evidence_lib.find_graph_evidence(
       graph_def, keys, {variable.name.split(":")[0] for variable in trainable}
     )
 
