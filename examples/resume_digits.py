@@ -2,9 +2,9 @@
 
   python examples/resume_digits.py [--steps=400] [--output=build/demo]
 
-The program (`legacy/train_digits.py`), its data and its checkpoint are as they
-were on TensorFlow 1.15.5. It trains on from there on the TensorFlow that is
-installed; a table then compares the two.
+The program (`legacy/train_digits.py`), its data and its checkpoint are those of
+TensorFlow 1.15.5. The program trains on from that checkpoint on the installed
+TensorFlow; a table then compares the results of both.
 """
 
 import os
@@ -49,7 +49,7 @@ _PROGRESS = re.compile(
 
 
 def progress(text: str) -> dict[int, tuple[float, float]]:
-  """Steps run -> (loss scale, accuracy), as the program prints them."""
+  """Returns (loss scale, accuracy) by steps run, as the program prints."""
   return {
     int(ran): (float(scale), float(accuracy))
     for ran, _, scale, accuracy in _PROGRESS.findall(text)
@@ -57,7 +57,7 @@ def progress(text: str) -> dict[int, tuple[float, float]]:
 
 
 def state(checkpoint: str) -> tuple[float, int]:
-  """The loss scale and the counter of good steps that a checkpoint holds."""
+  """Returns the loss scale and the count of good steps in a checkpoint."""
   reader = tf.train.load_checkpoint(checkpoint)
   return (
     float(reader.get_tensor("current_loss_scale")),
