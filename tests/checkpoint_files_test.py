@@ -153,7 +153,7 @@ def test_every_dtype(tmp_path):
   new = str(tmp_path / "new")
   tensors = {f"x/{name}": sources.Stored(opened, name) for name in opened.names}
   tensors["made"] = sources.Literal("int64", -5)
-  with writing.whole(new, tensors):
+  with writing.write_whole(new, tensors):
     pass
   reader = tf.train.load_checkpoint(new)
   for name, value in values.items():
@@ -181,7 +181,7 @@ def test_several_shards(tmp_path):
   opened = bundle.Bundle(prefix)
   assert opened.shards == 3
   opened.check()
-  with writing.whole(
+  with writing.write_whole(
     str(tmp_path / "one"),
     {name: sources.Stored(opened, name) for name in opened.names},
   ):
