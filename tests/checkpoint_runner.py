@@ -1,152 +1,207 @@
-"""Restores what old releases saved into models that are not quite the same.
+"""Restores checkpoints of old releases into models that are not quite the same.
 
-Runs as a program of its own, since TensorFlow 2's behaviour is switched for a
-whole process:
+The module runs as a program of its own, since TensorFlow 2's behavior is
+switched for a whole process:
 
   python checkpoint_runner.py (v1|v2) GOLDEN_DIR... > results.json
 
-For each golden and each way the result is a list of rows, as in the golden's
-expected.json, and what the report said; or a traceback.
+The result is a dict: golden -> way of restoring -> rows and report, or a
+traceback. The first row has the values right after the restore; the others are
+as in the golden's expected.json. The report is None if there is none.
 """
 
+import json
 import os
+import sys
 import tempfile
+import traceback
 
 import golden_runner
 import tensorflow as tf
 
+import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
+STEPS = 7  # Two of these steps are skipped, and then the loss scale grows.
+# Both generations of names, with and without slots, loss scale and scope.
+IN_EVERY_WAY = {
+  "tf-1.15.5/session_dynamic_adam",
+  "tf-1.15.5/session_dynamic_scoped",
+  "tf-1.15.5/session_fixed_adam",
+  "tf-1.15.5/session_v2_behavior_rmsprop",
+  "tf-2.8.4/session_dynamic_momentum_resource",
+  "tf-2.8.4/session_v2_behavior_adam",
+}
 
 
-def report_of(report):
-  return {"bridged": report.bridged, "initialized": report.initialized}
+class Golden:
+  """A checkpoint of an old release, by name and by object, and its program.
+
+  Attributes:
+    expected: The content of expected.json.
+    by_name: The path of the checkpoint by name.
+    by_object: The path of the checkpoint by object; None in tf.contrib's time.
+    is_full: Whether the golden is restored in every way, not just as it was.
+  """
+
+  def __init__(self, folder):
+    with open(os.path.join(folder, "expected.json")) as file:
+      self.expected = json.load(file)
+    first = self.expected["steps_before"]
+    self.expected["rows"] = self.expected["rows"][: first + STEPS]
+    self.by_name = tf1.train.latest_checkpoint(folder)
+    path = self.expected.get("object_path")
+    self.by_object = path and os.path.join(folder, path)
+    name = "/".join(folder.split(os.sep)[-2:])
+    self.is_full = not path or name in IN_EVERY_WAY
 
 
-def by_name(golden, expected):
-  model = golden_runner.Model(expected)
-  path = tf1.train.latest_checkpoint(golden)
-  with tf1.Session() as session:
-    tf1.get_default_graph().finalize()
-    report = checkpoint.restore(session, path)
-    return golden_runner.train_on(model, session, expected), report_of(report)
+def as_other_kind(expected):
+  """Returns the program with a fixed scale if it was dynamic, or vice versa."""
+  kind = "dynamic" if expected["kind"] == "fixed" else "fixed"
+  return expected | {"kind": kind, "increment_period": 3}
 
 
-def as_resources(golden, expected):
-  """Conds are of TensorFlow 2's kind then, in its behavior."""
-  return by_name(golden, expected | {"use_resource": True})
-
-
-def by_saver(golden, expected):
-  model = golden_runner.Model(expected)
-  saver = checkpoint.Saver()
-  with tf1.Session() as session:
-    tf1.get_default_graph().finalize()
-    saver.restore(session, tf1.train.latest_checkpoint(golden))
-    return golden_runner.train_on(model, session, expected), None
-
-
-def by_names_of_objects(golden, expected):
-  model = golden_runner.Model(expected)
-  with tf1.Session() as session:
-    report = checkpoint.restore(session, object_path(golden, expected))
-    return golden_runner.train_on(model, session, expected), report_of(report)
-
-
-def by_object(golden, expected):
-  model = golden_runner.Model(expected)
-  with tf1.Session() as session:
-    report = checkpoint.restore(
-      session, object_path(golden, expected), objects(model)
-    )
-    return golden_runner.train_on(model, session, expected), report_of(report)
-
-
-def from_fp32(golden, expected):
-  with tempfile.TemporaryDirectory() as folder:
-    path = os.path.join(folder, "model.ckpt")
-    checkpoint.convert(golden, path, "fp32")
-    model = golden_runner.Model(expected)
-    with tf1.Session() as session:
-      report = checkpoint.restore(session, path)
-      rows = golden_runner.train_on(model, session, expected)
-      return rows, report_of(report)
-
-
-def from_fp32_object(golden, expected):
-  with tempfile.TemporaryDirectory() as folder:
-    path = os.path.join(folder, "model.ckpt")
-    checkpoint.convert(object_path(golden, expected), path, "fp32")
-    model = golden_runner.Model(expected)
-    with tf1.Session() as session:
-      report = checkpoint.restore(session, path, objects(model))
-      rows = golden_runner.train_on(model, session, expected)
-      return rows, report_of(report)
-
-
-def as_other_kind(golden, expected):
-  dynamic = expected["kind"] == "fixed"
-  other = {"kind": "dynamic" if dynamic else "fixed", "increment_period": 3}
-  return by_name(golden, expected | other)
-
-
-def as_other_kind_object(golden, expected):
-  dynamic = expected["kind"] == "fixed"
-  other = {"kind": "dynamic" if dynamic else "fixed", "increment_period": 3}
-  return by_object(golden, expected | other)
-
-
-def as_other_api(golden, expected):
+def as_other_api(expected):
+  """Returns the program with the loss scale of the other API."""
   compat = expected["api"].startswith("compat")
-  other = {
-    "api": "contrib" if compat else "compat.v1",
-    "increment_period": 4,
-  }
-  if expected["kind"] != "fixed":
-    other["kind"] = "exponential" if compat else "dynamic"
-  return by_name(golden, expected | other)
+  api, kind = ("contrib", "exponential") if compat else ("compat.v1", "dynamic")
+  kind = "fixed" if expected["kind"] == "fixed" else kind
+  return expected | {"api": api, "kind": kind, "increment_period": 4}
 
 
-def object_path(golden, expected):
-  return os.path.join(golden, expected["object_path"])
+def convert_to_fp32(path, folder):
+  """Converts a checkpoint to one without loss scaling; returns its path."""
+  new = os.path.join(folder, "model.ckpt")
+  checkpoint.convert(path, new, "fp32", overwrite=True)
+  return new
 
 
-def objects(model):
-  return {
-    "optimizer": model.opt,
-    "w": model.w,
-    "b": model.b,
-    "global_step": model.step,
-  }
+class Model(golden_runner.Model):
+  """The goldens' model with a Saver, and ways to restore it in a session."""
+
+  def __init__(self, expected):
+    super().__init__(expected)
+    self.saver = checkpoint.Saver()
+
+  def restore_by_object(self, session, path):
+    """Restores a checkpoint into the model's objects."""
+    objects = {
+      "optimizer": self.opt,
+      "w": self.w,
+      "b": self.b,
+      "global_step": self.step,
+    }
+    return checkpoint.restore(session, path, objects)
+
+  def restore_by_name(self, session, path):
+    """Restores a checkpoint by the variables' names."""
+    return checkpoint.restore(session, path)
+
+  def restore_by_saver(self, session, path):
+    """Restores a checkpoint by a Saver."""
+    self.saver.restore(session, path)
+    return self.saver.last_report
 
 
-def by_meta_graph(golden, expected):
-  path = tf1.train.latest_checkpoint(golden)
-  model = golden_runner.ImportedModel(
-    path + ".meta", expected, checkpoint.import_meta_graph
-  )
-  with tf1.Session() as session:
-    model.saver.restore(session, path)
-    return golden_runner.train_on(model, session, expected), None
+def ways_of(golden, folder):
+  """Yields (program, ways): how each program is restored, in order.
+
+  A way is a name, a method of `Model`, and a function that returns the path.
+  Restoring by object adds TensorFlow's own save counters to the graph, which no
+  checkpoint by name has, so it comes last.
+  """
+  by_name = ("by_name", Model.restore_by_name, lambda: golden.by_name)
+  by_object = ("by_object", Model.restore_by_object, lambda: golden.by_object)
+  folder_by_name = os.path.dirname(golden.by_name)
+  ways = [
+    by_name,
+    ("by_saver", Model.restore_by_saver, lambda: golden.by_name),
+    (
+      "from_fp32",
+      Model.restore_by_name,
+      lambda: convert_to_fp32(folder_by_name, folder),
+    ),
+  ]
+  if golden.by_object and golden.is_full:
+    ways += [
+      ("by_names_of_objects", Model.restore_by_name, lambda: golden.by_object),
+      by_object,
+      (
+        "from_fp32_object",
+        Model.restore_by_object,
+        lambda: convert_to_fp32(golden.by_object, folder),
+      ),
+    ]
+  elif golden.by_object:
+    ways += [by_object]
+  expected = golden.expected
+  yield "", expected, ways
+  if tf1.control_flow_v2_enabled() and expected.get("use_resource") is False:
+    # Then its conds are of TensorFlow 2's kind.
+    yield "as_resources ", expected | {"use_resource": True}, [by_name]
+  if golden.is_full:
+    if golden.by_object:
+      yield "as_other_kind ", as_other_kind(expected), [by_name, by_object]
+    yield "as_other_api ", as_other_api(expected), [by_name]
 
 
-# What every golden goes through, and what those of two releases do besides.
-_ALWAYS = (by_name, as_resources, by_object, from_fp32, as_other_kind)
-_BESIDES = (
-  *(by_saver, by_names_of_objects, from_fp32_object, as_other_kind_object),
-  *(as_other_api, by_meta_graph),
-)
+def train_on(model, session, expected):
+  """Returns the values of now, and those of each step of training."""
+  now = golden_runner.values_of(model, session)
+  return [now, *golden_runner.train_on(model, session, expected)]
 
 
-def ways(golden):
-  """The ways to restore a golden, by its path."""
-  release, case = golden.split("/")[-2:]
-  if case.startswith("contrib"):
-    return (by_name, by_saver, from_fp32, as_other_api)
-  some = release in ("tf-1.15.5", "tf-2.8.4")
-  return _ALWAYS + (_BESIDES if some else ())
+def run_way(model, session, restore, path_of, expected):
+  """Restores and trains on; returns rows and report, or a traceback."""
+  try:
+    path, ops = path_of(), len(session.graph.get_operations())
+    report = restore(model, session, path)
+    if restore is not Model.restore_by_object:
+      # As it must be: the graph of a MonitoredSession is finalized.
+      assert len(session.graph.get_operations()) == ops
+    rows = train_on(model, session, expected)
+  except Exception:  # Reported, and the test that reads it fails.
+    return traceback.format_exc()
+  names = ("restored", "bridged", "initialized")
+  return rows, report and {name: getattr(report, name) for name in names}
+
+
+def run(golden, folder):
+  """Restores a golden in every way; returns way -> result."""
+  results = {}
+  for name, expected, ways in ways_of(golden, folder):
+    with tf.Graph().as_default(), tf1.Session() as session:
+      model = Model(expected)
+      for way, restore, path_of in ways:
+        results[name + way] = run_way(
+          model, session, restore, path_of, expected
+        )
+    tfl.disable_mixed_precision_graph_rewrite()
+  if golden.is_full and golden.by_object:
+    with tf.Graph().as_default(), tf1.Session() as session:
+      model = golden_runner.ImportedModel(
+        f"{golden.by_name}.meta", golden.expected, checkpoint.import_meta_graph
+      )
+      results["by_meta_graph"] = run_way(
+        model,
+        session,
+        Model.restore_by_saver,
+        lambda: golden.by_name,
+        golden.expected,
+      )
+  return results
+
+
+def main():
+  behavior, goldens = sys.argv[1], sys.argv[2:]
+  if behavior == "v1":
+    tf1.disable_v2_behavior()
+  with tempfile.TemporaryDirectory() as folder:
+    results = {path: run(Golden(path), folder) for path in goldens}
+  json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":
-  golden_runner.main(ways)
+  main()

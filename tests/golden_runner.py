@@ -123,21 +123,26 @@ class ImportedModel:
     self.counters = {} if good_steps is None else {"good_steps": good_steps}
 
 
+def values_of(model, session):
+  """Returns the values that a row of expected.json has."""
+  values = {
+    "loss_scale": model.loss_scale,
+    "global_step": model.step,
+    "w": model.w,
+    "b": model.b,
+  }
+  values = session.run({**values, **model.counters})
+  return {k: np.asarray(v).tolist() for k, v in values.items()}
+
+
 def train_on(model, session, expected):
-  """Trains as the old release did from its checkpoint on."""
+  """Trains as the old release did from its checkpoint on; returns rows."""
   rows = []
   for row in expected["rows"][expected["steps_before"] :]:
     x, y = batch(expected["seed"] + row["i"])
     poison = np.inf if row["poisoned"] else 1.0
     session.run(model.train, {model.x: x, model.y: y, model.poison: poison})
-    values = {
-      "loss_scale": model.loss_scale,
-      "global_step": model.step,
-      "w": model.w,
-      "b": model.b,
-    }
-    values = session.run({**values, **model.counters})
-    rows.append({k: np.asarray(v).tolist() for k, v in values.items()})
+    rows.append(values_of(model, session))
   return rows
 
 

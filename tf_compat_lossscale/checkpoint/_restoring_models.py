@@ -80,8 +80,9 @@ def restore(
 
 
 def _is_keras_2(model: Any) -> bool:
+  """Returns whether Keras 2 is there and made a model."""
   try:
-    from tf_compat_lossscale import keras
+    from tf_compat_lossscale.keras import models
   except ImportError:
     return False
-  return keras.models.is_keras_2(model)
+  return models.is_keras_2(model)

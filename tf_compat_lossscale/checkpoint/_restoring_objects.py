@@ -13,8 +13,11 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.checkpoint import report as reports
+from tf_compat_lossscale.checkpoint._object_walk import FoundVariable
+from tf_compat_lossscale.checkpoint._object_walk import get_slot
+from tf_compat_lossscale.checkpoint._object_walk import ObjectWalk
 from tf_compat_lossscale.checkpoint.files import writer as writing
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -22,13 +25,12 @@ from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Stored
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
-from tf_compat_lossscale.checkpoint.layouts import (
-  object_bridges as _object_bridges,
-)
 from tf_compat_lossscale.checkpoint.layouts import problems
-from tf_compat_lossscale.checkpoint.layouts.object_bridges import Bridge
-from tf_compat_lossscale.checkpoint.layouts.object_bridges import Found
+from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge
+from tf_compat_lossscale.checkpoint.layouts.sources import NO_SCALE
+from tf_compat_lossscale.checkpoint.layouts.sources import NOT_COUNTED
+from tf_compat_lossscale.checkpoint.layouts.sources import NOT_THERE
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.checkpoint.report import Report
 
 _KEPT = "it is not in the checkpoint, and eagerly its first value is not known"
@@ -84,10 +86,10 @@ def variables(objects: Any) -> list[tf.Variable]:
 def initial_values(objects: Any) -> dict[int, tf.Tensor]:
   """What the variables of loss scales start from: `id` -> value."""
   return {
-    id(variable): item._initial_value(name)
+    id(variable): graph_weights.compute_initial_value(item, name)
     for item in _all(objects)
     if isinstance(item, graph_weights.GraphWeights)
-    for name, variable in item._weights.items()
+    for name, variable in graph_weights.list_weights(item).items()
   }
 
 
@@ -100,7 +102,7 @@ def _all(objects: Any) -> Iterator[Any]:
     if id(item) not in seen:
       seen[id(item)] = item
       yield item
-      queue += tracking.children(item).values()
+      queue += tracking.list_children(item).values()
 
 
 class _Restore:
@@ -114,34 +116,35 @@ class _Restore:
     self._root = _checkpoint_of(objects)
     bundle.check()
     self._graph = ObjectGraph.read(bundle)
-    self._bridge = Bridge(bundle, self._graph)
+    self._bridge = GraphBridge(bundle, self._graph)
+    self._walk = ObjectWalk(self._bridge)
     self._report = Report(bundle.prefix)
     self._new: dict[int, Any] = {}  # Variable -> the value that it starts from.
     self._problems: list[str] = []
-    self._fresh: list[Found] = []
+    self._fresh: list[FoundVariable] = []
 
   def __call__(self) -> Report:
-    self._bridge.walk(*_root_of(self._root))
-    self._bridge.add_slots()
-    used: dict[str, Found] = {}
-    for found in self._bridge.found.values():
+    self._walk.walk(*_root_of(self._root))
+    self._walk.add_slots()
+    used: dict[str, FoundVariable] = {}
+    for found in self._walk.variables.values():
       self._plan(found, used)
     if self._problems:
       listed = self._problems[: problems.MOST]
       raise problems.misfit(self._bundle.prefix, listed, len(self._problems))
-    prefix = self._written() if self._bridge.changed else self._bundle.prefix
+    prefix = self._written() if self._bridge.is_changed else self._bundle.prefix
     status = self._root.restore(prefix)
     status.expect_partial()  # The report says what is not used.
     if self._session is not None:
       status.initialize_or_restore(self._session)
     self._start_anew()
-    for found in self._bridge.add_slots():
+    for found in self._walk.add_slots():
       self._note(found)  # Eagerly, TensorFlow has made them meanwhile.
-    for path, _ in self._bridge.strangers():
+    for path, _ in self._walk.find_untracked():
       self._report.kept[path] = _STRANGE
     return dataclasses.replace(self._report, unused=self._unused())
 
-  def _plan(self, found: Found, used: dict[str, Found]) -> None:
+  def _plan(self, found: FoundVariable, used: dict[str, FoundVariable]) -> None:
     """Decides what a variable gets, or notes a problem."""
     path, variable = found.path, found.variable
     if not found.keys:
@@ -162,7 +165,7 @@ class _Restore:
         f"({key}): restore the objects of one at a time"
       )
       return
-    there = self._bridge.tensor(key)
+    there = self._bridge.get_tensor(key)
     shape = tf.TensorShape(variable.shape)
     dtype = tf.as_dtype(variable.dtype).base_dtype.name
     if shape.is_fully_defined():
@@ -171,11 +174,11 @@ class _Restore:
         self._problems.append(f"{path} is {here} but {there} in it")
     self._note(found)
 
-  def _note(self, found: Found) -> None:
+  def _note(self, found: FoundVariable) -> None:
     """Notes in the report where a variable's value comes from."""
     for key, proof in found.keys.items():
       literal = self._bridge.literals.get(key)
-      proof = reports.NOT_COUNTED if key in self._bridge.made_up else proof
+      proof = NOT_COUNTED if key in self._bridge.made_up else proof
       key = literal.origin if literal else key
       if proof:
         self._report.bridged[found.path] = key
@@ -185,12 +188,12 @@ class _Restore:
     if not found.keys:
       self._report.kept[found.path] = _KEPT
 
-  def _plan_missing(self, found: Found) -> None:
+  def _plan_missing(self, found: FoundVariable) -> None:
     """Decides what becomes of a variable that the checkpoint has not."""
     excused = self._initializes or found.is_new_scale
     known = self._session is not None or self._knows_initial(found)
     if excused and known:
-      why = reports.NO_SCALE if found.is_new_scale else reports.NOT_THERE
+      why = NO_SCALE if found.is_new_scale else NOT_THERE
       self._report.initialized[found.path] = why
       self._fresh.append(found)
     elif self._initializes:
@@ -204,7 +207,7 @@ class _Restore:
         "missing='initialize' has it start anew"
       )
 
-  def _knows_initial(self, found: Found) -> bool:
+  def _knows_initial(self, found: FoundVariable) -> bool:
     """Looks for the value that a variable starts from, eagerly."""
     parent, name = found.parent
     if not self._new:
@@ -213,8 +216,8 @@ class _Restore:
       return True
     value: Any = None
     if isinstance(parent, graph_weights.GraphWeights):
-      if name in parent._weights:
-        value = parent._initial_value(name)
+      if name in graph_weights.list_weights(parent):
+        value = graph_weights.compute_initial_value(parent, name)
     elif hasattr(parent, "initial_loss_scale"):  # Keras 2's.
       initial = {"current_loss_scale": parent.initial_loss_scale}
       value = (initial | {"good_steps": 0}).get(name)
@@ -224,21 +227,23 @@ class _Restore:
 
   def _initial_of_optimizers(self) -> dict[int, Any]:
     result: dict[int, Any] = {}
-    for owner in self._bridge.owners.values():
+    for owner in self._walk.optimizers.values():
       optimizer = owner.optimizer
       if self._initializes and isinstance(
         optimizer, tf.compat.v1.train.Optimizer
       ):
         primaries = [
           found.variable
-          for found in self._bridge.found.values()
+          for found in self._walk.variables.values()
           if any(
-            _object_bridges.slot_of(optimizer, found.variable, name) is not None
+            get_slot(optimizer, found.variable, name) is not None
             for name in optimizer.get_slot_names()
           )
         ]
         if primaries:
-          for variable, value in tracking.initial_state(optimizer, primaries):
+          for variable, value in optimizers.compute_initial_state(
+            optimizer, primaries
+          ):
             result[id(variable)] = value
     return result
 
@@ -266,7 +271,7 @@ class _Restore:
     """Writes the changed graph where TensorFlow can read it."""
     graph = ObjectGraph(self._graph.encode())
     graph.prune()
-    sources: layouts.Variables = {
+    sources: Sources = {
       name: Stored(self._bundle, name) for name in self._bundle.names
     }
     sources.update(self._bridge.literals)
@@ -287,7 +292,7 @@ def _checkpoint_of(objects: Any) -> Any:
 
 def _root_of(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
   """The root of what a checkpoint saves, and what it has below that besides."""
-  children = tracking.children(checkpoint)
+  children = tracking.list_children(checkpoint)
   root = children.pop("_root", None)
   if root is None:
     return checkpoint, {}

@@ -214,7 +214,7 @@ def _grouped(restore: tf.Operation) -> Iterator[tf.Operation]:
 def _is_whole(found: list[tuple[Any, str]]) -> bool:
   """Whether variables are one, or the parts of one, and are read as such."""
   for variable, part in found:
-    info = tracking.slice_info(variable)
+    info = tracking.find_slice(variable)
     if part != (info.spec if info else ""):
       return False
   return len(found) == 1 or all(part for _, part in found)

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import threading
 
-from tf_compat_lossscale._core import arguments as _arguments
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files import writer
@@ -18,12 +18,14 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
-from tf_compat_lossscale.checkpoint.layouts import by_name as _renaming
-from tf_compat_lossscale.checkpoint.layouts import by_object as _object_layouts
+from tf_compat_lossscale.checkpoint.layouts import by_name
+from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts.side import Side
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
+from tf_compat_lossscale.checkpoint.layouts.sources import make_new_scale
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
 LAYOUTS = ("saver", "saver-v2", "contrib", "object", "keras2", "fp32")
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
@@ -145,7 +147,7 @@ def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
   if reset:
     raise CheckpointError("reset and set_loss_scale exclude each other")
   try:
-    return _arguments.scale("set_loss_scale", set_loss_scale)
+    return arguments.check_scale("set_loss_scale", set_loss_scale)
   except ValueError as error:
     raise CheckpointError(str(error)) from None
 
@@ -156,7 +158,7 @@ def _plan(
   scale: float | None,
   template: str | os.PathLike[str] | None,
   mapping: Mapping[str, str],
-) -> tuple[layouts.Variables, list[str]]:
+) -> tuple[Sources, list[str]]:
   """Returns the new checkpoint's tensors, and the names of those set."""
   objects = OBJECT_GRAPH in bundle
   if template is not None and to not in ("object", "keras2"):
@@ -173,33 +175,33 @@ def _plan(
         f"{bundle.prefix}: {to} keeps all names, so it takes no mapping"
       )
     if to == "object":
-      sources = _object_layouts.copied(bundle)
+      sources = by_object.copy_all(bundle)
     elif to == "keras2":
-      sources = _object_layouts.flat(bundle)
+      sources = by_object.flatten_keras(bundle)
     else:
-      sources = _object_layouts.without_scale(bundle)
+      sources = by_object.remove_scales(bundle)
     return sources, _set_in_objects(sources, bundle, scale, to)
-  variables = _object_layouts.by_name(bundle)
-  side = Side(
+  variables = by_object.list_by_name(bundle)
+  side = Inventory(
     {name: source.spec for name, source in variables.items()},
-    lambda: evidence.of_checkpoint(bundle),
+    lambda: evidence.find_evidence(bundle),
   )
   changed = _set_scales(variables, side, scale, bundle.prefix)
   if template is not None:
     model = Bundle(paths.find(os.fspath(template)).path)
-    return _object_layouts.onto(
+    return by_object.fill_template(
       variables, model, to == "keras2", mapping, side
     ), changed
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
-  return _renaming.with_names(
+  return by_name.rename_variables(
     variables, side, api, flow, bundle.prefix, mapping
   ), changed
 
 
 def _set_scales(
-  variables: layouts.Variables,
-  side: Side,
+  variables: Sources,
+  side: Inventory,
   scale: float | None,
   path: str,
 ) -> list[str]:
@@ -207,7 +209,7 @@ def _set_scales(
   if scale is None:
     return []
   if side.scales.unclear:
-    side.look()
+    side.gather_evidence()
   states, unclear = side.scales
   if unclear:
     raise CheckpointError(
@@ -216,31 +218,31 @@ def _set_scales(
       "MetaGraph, the '.meta' file, beside it"
     )
   if not states:
-    base = tuple(names.LAYOUTS[names.COMPAT])
-    states = [names.State(names.COMPAT, "", base)]
+    base = tuple(names.SCALE_TENSORS[names.COMPAT])
+    states = [names.ScaleNames(names.COMPAT, "", base)]
     taken = sorted(set(base) & set(variables))
     if taken:
       raise CheckpointError(
         f"{path}: it has no loss scale, and none can be added: the model has a "
         f"variable of its own that is called {taken[0]}"
       )
-    side.tensors |= names.LAYOUTS[names.COMPAT]
+    side.tensors |= names.SCALE_TENSORS[names.COMPAT]
     side.has_new_scale = True
   changed: list[str] = []
   for state in states:
-    variables.update(zip(state.names, layouts.anew(scale, state.api)))
+    variables.update(zip(state.names, make_new_scale(scale, state.api)))
     changed += state.names
   return changed
 
 
 def _set_in_objects(
-  sources: layouts.Variables, bundle: Bundle, scale: float | None, to: str
+  sources: Sources, bundle: Bundle, scale: float | None, to: str
 ) -> list[str]:
   """Sets every loss scale of objects, and returns the keys."""
   if scale is None:
     return []
   graph = ObjectGraph.read(bundle)
-  keys = _object_layouts.scale_keys(graph)
+  keys = by_object.find_scale_keys(graph)
   if not keys:
     raise CheckpointError(
       f"{bundle.prefix}: no optimizer in it has a dynamic loss scale that "
@@ -248,9 +250,9 @@ def _set_in_objects(
     )
   changed = []
   for key, base in keys.items():
-    key = _object_layouts.flat_key(key) if to == "keras2" else key
+    key = by_object.flatten_key(key) if to == "keras2" else key
     dtype = sources[key].spec.dtype
-    value = scale if base in _object_layouts.SCALES else 0
+    value = scale if base in by_object.SCALE_CHILDREN else 0
     sources[key] = Literal(dtype, value)
     changed.append(key)
   return changed
@@ -259,14 +261,14 @@ def _set_in_objects(
 def _summarize(
   destination: str,
   bundle: Bundle,
-  sources: layouts.Variables,
+  sources: Sources,
   changed: list[str],
 ) -> Conversion:
   """Compares the new checkpoint with the source."""
   origins = {
-    name: layouts.origin(source)
+    name: get_origin(source)
     for name, source in sources.items()
-    if layouts.origin(source) in bundle
+    if get_origin(source) in bundle
     and getattr(source, "bundle", bundle) is bundle
   }
   used = set(origins.values())

@@ -19,7 +19,7 @@ from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts.side import Side
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 # The slots of an optimizer in an object graph -> the optimizer.
 _BY_SLOTS: dict[frozenset[str], str] = {
@@ -89,17 +89,17 @@ def _describe_names(
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
   tensors = {name: bundle.spec(name) for name in bundle.names}
-  side = Side(tensors, lambda: evidence.of_checkpoint(bundle))
+  side = Inventory(tensors, lambda: evidence.find_evidence(bundle))
   if side.scales.unclear:
-    side.look()
+    side.gather_evidence()
   found = side.scales.known
   powers = [name for name in tensors if names.is_power(name, tensors[name])]
-  conds = {names.innermost_cond(name) for name in powers} - {None}
+  conds = {names.get_cond_number(name) for name in powers} - {None}
   api: str | None = None
   if found:
     apis = {state.api for state in found}
     api = names.CONTRIB if apis == {names.CONTRIB} else names.COMPAT
-  elif 0 in conds or 0 in map(names.innermost_cond, meta.apply_ops):
+  elif 0 in conds or 0 in map(names.get_cond_number, meta.apply_ops):
     api = names.CONTRIB  # Only tf.contrib applied gradients in the first cond.
   flow = meta.control_flow
   if conds:
@@ -116,7 +116,7 @@ def _describe_names(
     "api": api,
     "release": meta.release,
     "control_flow": flow,
-    "inner_optimizer": names.inner_optimizer(tensors),
+    "inner_optimizer": names.guess_optimizers(tensors),
     "loss_scales": tuple(
       _make_state([bundle.scalar(name) for name in state.names], state.names)
       for state in found
@@ -182,7 +182,7 @@ def _read_scale(
     path = f"{path}/loss_scale"
     contrib = "loss_scale" in node.children
     layout = names.CONTRIB if contrib else names.COMPAT
-    wanted = list(names.LAYOUTS[layout])
+    wanted = list(names.SCALE_TENSORS[layout])
   read = _ScalarReader(bundle, graph, path)
   values = [read(node, name) for name in wanted]
   return layout, None if values[0] is None else _make_state(values, read.names)

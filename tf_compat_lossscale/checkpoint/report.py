@@ -6,11 +6,6 @@ import dataclasses
 
 from tf_compat_lossscale.checkpoint.layouts import problems
 
-# Why a variable does not have its value from the checkpoint.
-NO_SCALE = "the checkpoint has no loss scale for it"
-NOT_THERE = "it is not in the checkpoint"
-NOT_COUNTED = "that loss scale has no such count; it starts from 0"
-
 
 @dataclasses.dataclass(frozen=True)
 class Report:

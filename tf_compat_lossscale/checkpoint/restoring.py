@@ -25,12 +25,14 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
-from tf_compat_lossscale.checkpoint.layouts import by_object as _object_layouts
+from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import matching
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts import side
+from tf_compat_lossscale.checkpoint.layouts.match import Match
+from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import part_of
 from tf_compat_lossscale.checkpoint.targets import Targets
@@ -144,19 +146,19 @@ def plan(
   what: str = "all",
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
-) -> tuple[layouts.Match, layouts.Variables]:
+) -> tuple[Match, Sources]:
   """Which tensor each variable is to get, and all that there are."""
-  variables = _object_layouts.by_name(bundle)
-  here = side.Side(
+  variables = by_object.list_by_name(bundle)
+  here = inventory.Inventory(
     targets.tensors,
     lambda: session and targets.evidence(session),
     session is not None and _trains_once(session.graph),
   )
-  there = side.Side(
+  there = inventory.Inventory(
     {name: source.spec for name, source in variables.items()},
-    lambda: evidence.of_checkpoint(bundle),
+    lambda: evidence.find_evidence(bundle),
   )
-  found = matching.match(
+  found = matching.match_variables(
     here,
     there,
     variables,
@@ -177,8 +179,8 @@ def carry_out(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
-  found: layouts.Match,
-  variables: layouts.Variables,
+  found: Match,
+  variables: Sources,
   initial: Mapping[int, Any] | None = None,
 ) -> Report:
   """Restores variables by name, as `plan` has it.
@@ -219,7 +221,7 @@ def carry_out(
   else:
     fresh = [v for name in initialized for v in targets.parts[name]]
     _Assigner(session)(fresh, assigned)
-  origins = {n: layouts.origin(s) for n, s in found.sources.items()}
+  origins = {n: get_origin(s) for n, s in found.sources.items()}
   used = set(origins.values())
   return Report(
     bundle.prefix,
@@ -229,9 +231,9 @@ def carry_out(
     kept=kept,
     unused=tuple(
       sorted(
-        layouts.origin(source)
+        get_origin(source)
         for source in variables.values()
-        if layouts.origin(source) not in used
+        if get_origin(source) not in used
       )
     ),
     proofs=found.proofs,
@@ -258,7 +260,7 @@ def _excused(targets: Targets, what: str) -> dict[str, str]:
     return {}
   own = {
     name
-    for name, primary in names.slots(targets.tensors)
+    for name, primary in names.find_slots(targets.tensors)
     if all(v.trainable for v in targets.parts[primary])
     and not any(v.trainable for v in targets.parts[name])
   }
@@ -271,7 +273,7 @@ def _excused(targets: Targets, what: str) -> dict[str, str]:
   why = f"what={what!r}"
   excused = dict.fromkeys(own, why)
   if what == "weights":
-    for state in names.loss_scales(targets.tensors).known:
+    for state in names.find_scales(targets.tensors).known:
       excused.update(dict.fromkeys(state.names, why))
     for name in targets.tensors:
       if names.split_scope(name)[1] == "global_step":

@@ -64,7 +64,7 @@ class Saver(tf.compat.v1.train.Saver):
 
     def attempt(bundle: Bundle) -> Report | None:
       planned = found, _ = restoring.plan(sess, bundle, targets)
-      if found.exact:
+      if found.is_exact:
         super(Saver, self).restore(sess, bundle.prefix)
         return None
       if others:

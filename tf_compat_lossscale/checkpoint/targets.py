@@ -35,13 +35,13 @@ class Targets:
     else:
       for value in variables:
         for variable in _parts(value):
-          part = tracking.slice_info(variable)
+          part = tracking.find_slice(variable)
           self._add(
             part.full_name if part else variable.name.split(":")[0], variable
           )
 
   def _add(self, name: str, variable: Any) -> None:
-    part = tracking.slice_info(variable)
+    part = tracking.find_slice(variable)
     shape = part.full_shape if part else variable.shape.as_list()
     dtype = variable.dtype.base_dtype.name
     known = self.parts.setdefault(name, [])
@@ -74,7 +74,7 @@ class Targets:
     trainable = session.graph.get_collection(
       tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES
     )
-    return evidence_lib.of_graph(
+    return evidence_lib.find_graph_evidence(
       graph_def, keys, {variable.name.split(":")[0] for variable in trainable}
     )
 
@@ -88,7 +88,7 @@ def _parts(value: Any) -> list[Any]:
 
 def part_of(variable: Any, value: np.ndarray) -> np.ndarray:
   """What a part of a partitioned variable has of the whole."""
-  part = tracking.slice_info(variable)
+  part = tracking.find_slice(variable)
   if part is None:
     return value
   slices = zip(part.var_offset, part.var_shape)

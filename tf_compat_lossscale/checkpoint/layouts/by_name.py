@@ -1,14 +1,23 @@
-"""Renames variables for another API or control flow.
+"""Renames variables of a checkpoint by name for another API or control flow.
 
 What an optimizer creates while it applies gradients is named by the cond in
-which it does so, and numbered in the order of creation:
+which it applies them, and numbered in the order of creation. In a scope `s`:
 
-```
-                    TensorFlow 1's control flow      TensorFlow 2's
-compat.v1           s/cond_1/beta1_power             beta1_power
-tf.contrib          s/cond/beta1_power               beta1_power
-without loss scale  s/beta1_power                    s/beta1_power
-```
+                        TensorFlow 1's control flow   TensorFlow 2's
+    compat.v1           s/cond_1/beta1_power          beta1_power
+    tf.contrib          s/cond/beta1_power            beta1_power
+    without loss scale  s/beta1_power                 s/beta1_power
+
+The steps, each for the variables that the steps before left:
+
+1. The caller's mapping decides.
+2. Loss scales get their names in the other API, and are converted.
+3. Variables that optimizers create get the names of the table. To know the row
+   in which a name is, the optimizer must be known to have a loss scale or none.
+4. All other variables keep their names.
+
+If nothing proves a new name, the error lists the candidates and asks for a
+mapping.
 """
 
 from __future__ import annotations
@@ -19,22 +28,63 @@ from typing import NoReturn
 
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Source
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
-from tf_compat_lossscale.checkpoint.layouts.side import Side
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
+from tf_compat_lossscale.checkpoint.layouts.sources import convert_counter
+from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
-_FIRST = {names.COMPAT: 1, names.CONTRIB: 0}  # The cond that they apply in.
+# API -> the number of the cond in which a scope's first optimizer applies
+# gradients. In compat.v1, the loss scale is updated in a cond before that.
+_FIRST_COND = {names.COMPAT: 1, names.CONTRIB: 0}
 
 
-class _Place(NamedTuple):
-  """Where an optimizer creates a variable.
+def rename_variables(
+  sources: Sources,
+  inventory: Inventory,
+  api: str | None,
+  control_flow: str,
+  path: str,
+  mapping: Mapping[str, str | None] | None = None,
+) -> Sources:
+  """Gives variables the names that they have in another API or control flow.
+
+  Args:
+    sources: Name -> tensor.
+    inventory: The same variables, with the evidence of them.
+    api: COMPAT or CONTRIB; None for a model without loss scaling.
+    control_flow: 'v1' or 'v2'.
+    path: The checkpoint, for messages.
+    mapping: New name -> name, as the caller decided.
+
+  Returns:
+    New name -> source.
+
+  Raises:
+    CheckpointError: Two variables would have one name, or nothing proves which
+      variable a name belongs to.
+  """
+  if not inventory.has_evidence:
+    inventory.gather_evidence()
+  renaming = _Renaming(inventory, sources, path)
+  renaming.apply_mapping(mapping or {}, api)
+  renaming.rename_scales(api)
+  renaming.rename_created(api, control_flow)
+  for name in list(renaming.left):
+    renaming.add(name, name)
+  return renaming.result
+
+
+class _Creation(NamedTuple):
+  """The circumstances in which an optimizer creates a variable.
 
   Attributes:
     scope: The scope in which gradients are applied, with its slash.
-    cond: The number of the cond; None if there is none.
-    is_wrapped: Whether the optimizer has a loss scale that may skip steps;
-      None if that is not known.
+    cond: The number of the cond in which they are applied; None without a cond.
+    is_wrapped: Whether the optimizer has a loss scale that may skip steps; None
+      if unknown.
   """
 
   scope: str
@@ -43,254 +93,290 @@ class _Place(NamedTuple):
 
 
 class _Renaming:
-  """Gives variables their names in another layout, one kind after the other."""
+  """A renaming that its methods do step by step.
 
-  def __init__(
-    self, side: Side, variables: layouts.Variables, path: str
-  ) -> None:
-    self.side, self.path = side, path
-    self.variables = variables
-    self.result: layouts.Variables = {}
+  Attributes:
+    result: New name -> source, so far.
+    origins: New name -> name, so far.
+    left: The variables that have no new name so far.
+    scales: The loss scales that the mapping does not decide on.
+    unclear: The variables that may belong to a loss scale.
+    was_scaled: Whether the checkpoint has a loss scale.
+  """
+
+  def __init__(self, inventory: Inventory, sources: Sources, path: str) -> None:
+    """Starts with all variables left."""
+    self.inventory, self.sources, self.path = inventory, sources, path
+    self.result: Sources = {}
     self.origins: dict[str, str] = {}
-    self.left = dict.fromkeys(variables)
-    self.states, self.unclear = side.scales
-    self.was_scaled = bool(self.states or self.unclear)
+    self.left = dict.fromkeys(sources)
+    self.scales, self.unclear = inventory.scales
+    self.was_scaled = bool(self.scales or self.unclear)
 
   def add(self, new: str, old: str, source: Source | None = None) -> None:
-    """Gives a variable its name."""
+    """Gives the variable `old` the name `new`, and perhaps another source."""
     if new in self.result:
       both = sorted({self.origins[new], old})
       undecided = problems.Undecided([new], both, {})
       raise problems.unnamed(self.path, f"which one is called {new}", undecided)
-    self.result[new] = source or self.variables[old]
+    self.result[new] = source or self.sources[old]
     self.origins[new] = old
     self.left.pop(old, None)
 
   def apply_mapping(
     self, mapping: Mapping[str, str | None], api: str | None
   ) -> None:
-    """Gives the names that the caller decided on."""
-    tensors = names.LAYOUTS.get(api or "", {})
+    """Gives variables the names that the caller decided on.
+
+    Args:
+      mapping: New name -> name.
+      api: The API of the new checkpoint, for the dtypes of counters.
+    """
+    tensors = names.SCALE_TENSORS.get(api or "", {})
     for new, old in mapping.items():
       if old is None or old not in self.left:
-        why = "mapped twice" if old in self.variables else "not in it"
-        near = (
-          ""
-          if old in self.variables
-          else problems.nearest(str(old), self.variables)
-        )
-        raise CheckpointError(
-          f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is "
-          f"{why}"
-        )
-      source = self.variables[old]
-      self.add(
-        new,
-        old,
-        layouts.as_counter(source, tensors.get(names.base(new), source.spec)),
-      )
-    # A loss scale whose value or counter was mapped is mapped as a whole.
+        self._refuse_mapping(new, old)
+      source = self.sources[old]
+      wanted = tensors.get(names.get_base(new), source.spec)
+      self.add(new, old, convert_counter(source, wanted))
+    # A mapping of one variable of a loss scale decides on the loss scale.
     used = set(mapping.values())
-    for state in self.states:
-      if used & set(state.names):
-        for name in state.names:
-          if api is None or names.base(name) == "bad_steps":
+    for scale in self.scales:
+      if used & set(scale.names):
+        for name in scale.names:
+          if api is None or names.get_base(name) == "bad_steps":
             self.left.pop(name, None)
-    self.states = [s for s in self.states if not used & set(s.names)]
+    self.scales = [s for s in self.scales if not used & set(s.names)]
     self.was_scaled = self.was_scaled or bool(used)
 
+  def _refuse_mapping(self, new: str, old: str | None) -> NoReturn:
+    if old in self.sources:
+      near, why = "", "mapped twice"
+    else:
+      near, why = problems.nearest(str(old), self.sources), "not in it"
+    raise CheckpointError(
+      f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is {why}"
+    )
+
   def rename_scales(self, api: str | None) -> None:
-    """Gives loss scales their names in an API; None leaves them out."""
-    layout = names.LAYOUTS.get(api or "", {})
-    if api is None or any(names.base(n) not in layout for n in self.unclear):
+    """Gives loss scales their names in an API; None leaves out loss scales."""
+    tensors = names.SCALE_TENSORS.get(api or "", {})
+    if api is None or any(
+      names.get_base(name) not in tensors for name in self.unclear
+    ):
       unclear = sorted(name for name in self.unclear if name in self.left)
       if unclear:
         self._give_up(unclear, unclear, "which of them are a loss scale's", {})
-    for scope in sorted({state.scope for state in self.states}):
-      states = [
-        s for s in self.states if s.scope == scope and s.names[0] in self.left
+    for scope in sorted({scale.scope for scale in self.scales}):
+      scales = [
+        scale
+        for scale in self.scales
+        if scale.scope == scope and scale.names[0] in self.left
       ]
       if api is None:
-        for name in [name for state in states for name in state.names]:
+        for name in [name for scale in scales for name in scale.names]:
           self.left.pop(name, None)
-      elif any(state.api != api for state in states):
-        self._rename_scope(scope, states, api)
+      elif any(scale.api != api for scale in scales):
+        self._rename_scales_in(scope, scales, api)
 
-  def _rename_scope(
-    self, scope: str, states: list[names.State], api: str
+  def _rename_scales_in(
+    self, scope: str, scales: list[ScaleNames], api: str
   ) -> None:
-    """Gives the loss scales of a scope their names."""
-    known = {name for state in states for name in state.names}
+    """Gives the loss scales of a scope their names, numbered from 0.
+
+    Loss scales of one API keep their order. Between APIs, only evidence shows
+    the order.
+    """
+    known = {name for scale in scales for name in scale.names}
     others = [
       name
-      for name, source in self.variables.items()
+      for name in self.sources
       if names.split_scope(name)[0] == scope
       and name not in known
-      and names.base(name) in names.LAYOUTS[api]
+      and names.get_base(name) in names.SCALE_TENSORS[api]
     ]
-    apis = {state.api for state in states}
-    order = self.side.order
-    ordered = all(state.names[0] in order for state in states)
-    if others or (len(apis) > 1 and not ordered):
+    apis = {scale.api for scale in scales}
+    order = self.inventory.order
+    is_ordered = all(scale.names[0] in order for scale in scales)
+    if others or (len(apis) > 1 and not is_ordered):
+      new_names = [
+        scope + names.add_number(base, i)
+        for i in range(len(scales))
+        for base in names.SCALE_TENSORS[api]
+      ]
       self._give_up(
-        [
-          scope + names.numbered(base, i)
-          for i in range(len(states))
-          for base in names.LAYOUTS[api]
-        ],
-        sorted([*known, *others]),
-        "how these are numbered",
-        {},
+        new_names, sorted([*known, *others]), "how these are numbered", {}
       )
     if len(apis) > 1:
-      states = sorted(states, key=lambda state: order[state.names[0]])
-    for number, state in enumerate(states):
-      found = layouts.scale_of(self.variables, state, api)
-      for name in state.names:
+      scales = sorted(scales, key=lambda scale: order[scale.names[0]])
+    for number, scale in enumerate(scales):
+      found = convert_scale(self.sources, scale, api)
+      for name in scale.names:
         self.left.pop(name, None)
-      for base, source in zip(names.LAYOUTS[api], found):
-        new = scope + names.numbered(base, number)
-        self.add(new, state.names[0], source)
+      for base, source in zip(names.SCALE_TENSORS[api], found):
+        new = scope + names.add_number(base, number)
+        self.add(new, scale.names[0], source)
 
-  def rename_own(self, api: str | None, control_flow: str) -> None:
-    """Gives variables that optimizers create the names that they have there.
+  def rename_created(self, api: str | None, control_flow: str) -> None:
+    """Gives variables that optimizers create the names of the table above.
 
     Args:
       api: COMPAT or CONTRIB; None without a loss scale.
       control_flow: 'v1' or 'v2'.
     """
-    places = self._places()
-    stems: dict[str, list[str]] = {}
-    for name, place in places.items():
+    creations = self._find_creations()
+    groups: dict[str, list[str]] = {}  # New name without number -> names.
+    for name, creation in creations.items():
       last = names.split_scope(name)[1]
       base = names.split_number(last)[0] if names.is_power(name) else last
-      stem = self._stem(name, place, api, control_flow) + base
-      stems.setdefault(stem, []).append(name)
-    for stem, found in stems.items():
-      if set(found) == {n for n in places if names.split_number(n)[0] == stem}:
+      scope = self._make_scope(name, creation, api, control_flow)
+      groups.setdefault(scope + base, []).append(name)
+    for stem, found in groups.items():
+      same = {n for n in creations if names.split_number(n)[0] == stem}
+      if set(found) == same:  # The names are numbered so already.
         for name in found:
           self.add(name, name)
         continue
-      for number, name in enumerate(self._in_order(found, places, stem)):
-        self.add(names.numbered(stem, number), name)
+      ordered = self._sort_by_creation(found, creations, stem)
+      for number, name in enumerate(ordered):
+        self.add(names.add_number(stem, number), name)
 
-  def _places(self) -> dict[str, _Place]:
-    """Where optimizers create their own variables: powers, and the like."""
+  def _find_creations(self) -> dict[str, _Creation]:
+    """Finds what optimizers create: powers, and other variables in conds."""
+    has_evidence = self.inventory.has_evidence
     powers = [
       n
       for n in self.left
-      if names.is_power(n, self.variables[n].spec)
-      and not self.side.is_users(n)
-      and (self.side.has_evidence or names.partner(n) in self.variables)
+      if names.is_power(n, self.sources[n].spec)
+      and not self.inventory.belongs_to_user(n)
+      and (has_evidence or names.get_other_power(n) in self.sources)
     ]
+    # Without evidence, a cond is an optimizer's if a power is created in it.
     scopes = {
       names.split_scope(n)[0]
       for n in powers
-      if names.innermost_cond(n) is not None
+      if names.get_cond_number(n) is not None
     }
-    places = {}
+    creations = {}
     for name in self.left:
-      scope = names.split_scope(name)[0]
-      power = name in powers
-      in_cond = (
-        self.side.is_own(name) if self.side.has_evidence else scope in scopes
-      )
-      if not power and not in_cond:
-        continue
-      number = names.innermost_cond(name) if in_cond else None
-      cond = self.side.cond(name) if power and not in_cond else None
-      if cond is not None:
-        scope, last = names.split_scope(cond)
-        number = names.innermost_cond(f"{last}/")
-      wrapped: bool | None = number is not None or cond is not None
-      if not wrapped and self.side.has_new_scale and not in_cond:
-        wrapped = self._is_wrapped(name, powers)
-      if not wrapped and not scope and not self.side.has_evidence:
-        wrapped = not scopes and self._is_wrapped(name, powers)
-      if in_cond:
-        scope = names.split_scope(names.out_of_cond(name))[0]
-      places[name] = _Place(scope, number, wrapped)
-    return places
+      if has_evidence:
+        in_cond = self.inventory.belongs_to_optimizer(name)
+      else:
+        in_cond = names.split_scope(name)[0] in scopes
+      if name in powers or in_cond:
+        creations[name] = self._find_creation(name, in_cond, powers, scopes)
+    return creations
 
-  def _is_wrapped(self, name: str, powers: list[str]) -> bool | None:
-    """Returns whether a loss scale is for the optimizer of a power by its name.
-
-    A power without a scope may be of an optimizer that has a loss scale, under
-    TensorFlow 2's control flow. It is if there are no others of either kind.
-    """
-    if not self.states and not self.unclear:
-      return False
-    alike = [n for n in powers if names.base(n) == names.base(name)]
-    several = len({names.base(n) for n, _ in names.slots(self.variables)}) > 1
-    alone = len(alike) == len(self.states) == 1 and not several
-    return True if alone else None
-
-  def _stem(
-    self, name: str, place: _Place, api: str | None, control_flow: str
-  ) -> str:
-    """What stands before a variable's own name."""
-    if place.is_wrapped is None and (api is None or control_flow == "v2"):
-      return names.split_scope(name)[0]  # It has that name there, too.
-    if place.is_wrapped is None:
-      alike = names.in_order(
-        n for n in self.variables if names.base(n) == names.base(name)
-      )
-      conds = range(_FIRST[api or names.COMPAT], 2 * len(alike) + 1, 2)
-      likely = [
-        f"{names.numbered('cond', i)}/{names.base(name)}"
-        for i, _ in zip(conds, alike)
-      ]
-      self._give_up(likely, alike, "which optimizers have a loss scale")
-    if not place.is_wrapped:
-      return place.scope
-    if not self.was_scaled and api == names.CONTRIB and place.cond == 0:
-      return names.split_scope(name)[0]  # A fixed scale of tf.contrib.
-    if not self.was_scaled or api is None:
-      return place.scope
-    if control_flow == "v2":
-      return ""
-    number = _FIRST[api]
-    if place.cond is not None:
-      number = place.cond + number - _FIRST[self._api_of(name, api)]
-    cond = names.numbered("cond", max(0, number))
-    return f"{place.scope}{cond}/"
-
-  def _api_of(self, name: str, default: str) -> str:
-    """The API of the loss scale that an optimizer's variable goes with.
+  def _find_creation(
+    self, name: str, in_cond: bool, powers: list[str], scopes: set[str]
+  ) -> _Creation:
+    """Finds the circumstances in which a variable is created.
 
     Args:
       name: The variable.
-      default: The API if nothing is known to be a loss scale.
+      in_cond: Whether the variable is created in a cond of TensorFlow 1.
+      powers: All powers.
+      scopes: The scopes of conds in which powers are created.
     """
-    apis = {state.api for state in self.states} or {default}
+    if in_cond:
+      scope = names.split_scope(names.remove_innermost_cond(name))[0]
+      number = names.get_cond_number(name)
+      return _Creation(scope, number, number is not None)
+    cond = self.inventory.get_cond(name) if name in powers else None
+    if cond is not None:  # TensorFlow 2's control flow.
+      scope, last = names.split_scope(cond)
+      return _Creation(scope, names.get_cond_number(f"{last}/"), True)
+    scope = names.split_scope(name)[0]
+    wrapped: bool | None = False
+    if self.inventory.has_new_scale:
+      wrapped = self._is_wrapped(name, powers)
+    if not wrapped and not scope and not self.inventory.has_evidence:
+      wrapped = not scopes and self._is_wrapped(name, powers)
+    return _Creation(scope, None, wrapped)
+
+  def _is_wrapped(self, name: str, powers: list[str]) -> bool | None:
+    """Guesses by names whether the optimizer of a power has a loss scale.
+
+    Returns True if there is one optimizer and one loss scale, False if there is
+    no loss scale, and None otherwise.
+    """
+    if not self.scales and not self.unclear:
+      return False
+    alike = [n for n in powers if names.get_base(n) == names.get_base(name)]
+    kinds = {names.get_base(slot) for slot, _ in names.find_slots(self.sources)}
+    alone = len(alike) == len(self.scales) == 1 and len(kinds) < 2
+    return True if alone else None
+
+  def _make_scope(
+    self, name: str, creation: _Creation, api: str | None, control_flow: str
+  ) -> str:
+    """Returns the scope of a variable's new name, with its slash."""
+    if creation.is_wrapped is None:
+      if api is None or control_flow == "v2":
+        return names.split_scope(name)[0]  # Both rows have this name.
+      self._give_up_on_wrapping(name, api)
+    if not creation.is_wrapped:
+      return creation.scope
+    if not self.was_scaled and api == names.CONTRIB and creation.cond == 0:
+      return names.split_scope(name)[0]  # A fixed scale of tf.contrib.
+    if not self.was_scaled or api is None:
+      return creation.scope
+    if control_flow == "v2":
+      return ""
+    number = _FIRST_COND[api]
+    if creation.cond is not None:
+      old_first = _FIRST_COND[self._find_api(name, api)]
+      number = creation.cond + number - old_first
+    cond = names.add_number("cond", max(0, number))
+    return f"{creation.scope}{cond}/"
+
+  def _give_up_on_wrapping(self, name: str, api: str) -> NoReturn:
+    """Raises an error with the likely new names of all such powers."""
+    base = names.get_base(name)
+    alike = names.sort_names(
+      n for n in self.sources if names.get_base(n) == base
+    )
+    conds = range(_FIRST_COND[api], 2 * len(alike) + 1, 2)
+    likely = [
+      f"{names.add_number('cond', i)}/{base}" for i, _ in zip(conds, alike)
+    ]
+    self._give_up(likely, alike, "which optimizers have a loss scale")
+
+  def _find_api(self, name: str, default: str) -> str:
+    """Finds the API of the loss scale of a variable's optimizer.
+
+    Args:
+      name: The variable.
+      default: The API to return if no loss scale is known.
+    """
+    apis = {scale.api for scale in self.scales} or {default}
     if len(apis) > 1:
-      serves = self.side.serves(name) or frozenset()
-      apis = {
-        state.api
-        for state in self.states
-        if name in (self.side.serves(state.names[0]) or ())
-        or serves & (self.side.serves(state.names[0]) or frozenset())
-      }
+      served = self.inventory.get_served(name) or frozenset()
+      apis = set()
+      for scale in self.scales:
+        by_scale = self.inventory.get_served(scale.names[0]) or frozenset()
+        if name in by_scale or served & by_scale:
+          apis.add(scale.api)
     if len(apis) != 1:
       self._give_up([name], [name], "of which API its loss scale is", {})
     return apis.pop()
 
-  def _in_order(
-    self, found: list[str], places: Mapping[str, _Place], stem: str
+  def _sort_by_creation(
+    self, found: list[str], creations: Mapping[str, _Creation], stem: str
   ) -> list[str]:
-    """Variables in the order of their creation, which numbers them."""
+    """Sorts variables with one new name by their creation, for numbering."""
     if len(found) == 1:
       return found
-    order = self.side.order
+    order = self.inventory.order
     if all(name in order for name in found):
       return sorted(found, key=lambda name: order[name])
-    scopes = {places[name].scope for name in found}
-    conds = [places[name].cond for name in found]
+    scopes = {creations[name].scope for name in found}
+    conds = [creations[name].cond for name in found]
     if len(scopes) > 1 or None in conds or len(set(conds)) < len(conds):
-      found = names.in_order(found)
-      new = [names.numbered(stem, i) for i in range(len(found))]
+      found = names.sort_names(found)
+      new = [names.add_number(stem, i) for i in range(len(found))]
       self._give_up(new, found, "in which order these were created")
-    return sorted(found, key=lambda name: places[name].cond or 0)
+    return sorted(found, key=lambda name: creations[name].cond or 0)
 
   def _give_up(
     self,
@@ -299,44 +385,14 @@ class _Renaming:
     what: str,
     likely: Mapping[str, str] | None = None,
   ) -> NoReturn:
+    """Raises an error that asks for a mapping.
+
+    Args:
+      here: The new names.
+      there: The names in the checkpoint.
+      what: What nothing proves.
+      likely: New name -> likely name; by default in the order of the lists.
+    """
     pairs = dict(zip(here, there)) if likely is None else likely
     undecided = problems.Undecided(here, there, pairs)
     raise problems.unnamed(self.path, what, undecided)
-
-
-def with_names(
-  variables: layouts.Variables,
-  side: Side,
-  api: str | None,
-  control_flow: str,
-  path: str,
-  mapping: Mapping[str, str | None] | None = None,
-) -> layouts.Variables:
-  """Variables as a Saver has them in another API or control flow.
-
-  What has the names of that layout already keeps them.
-
-  Args:
-    variables: Saver's name -> the tensor.
-    side: The same, with what is known of them.
-    api: COMPAT or CONTRIB; None for a model without loss scaling.
-    control_flow: 'v1' or 'v2'.
-    path: The checkpoint, for messages.
-    mapping: New name -> name, as the caller decided.
-
-  Returns:
-    New name -> the tensor.
-
-  Raises:
-    CheckpointError: Two variables would have one name, or nothing proves which
-      name is whose.
-  """
-  if not side.has_evidence:
-    side.look()
-  renaming = _Renaming(side, variables, path)
-  renaming.apply_mapping(mapping or {}, api)
-  renaming.rename_scales(api)
-  renaming.rename_own(api, control_flow)
-  for name in list(renaming.left):
-    renaming.add(name, name)
-  return renaming.result

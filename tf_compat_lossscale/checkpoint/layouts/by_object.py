@@ -1,4 +1,17 @@
-"""Layouts of object-based checkpoints."""
+"""Changes object-based checkpoints (`tf.train.Checkpoint`) to other layouts.
+
+A loss scale optimizer and its inner optimizer are laid out in different ways,
+here with Adam's step counter `iter` and a slot `m`:
+
+    without loss scale   optimizer: iter, slot m
+    compat.v1            optimizer: loss_scale, base_optimizer: slot m
+    Keras up to 2.2      optimizer: loss_scale, base_optimizer: iter, slot m
+    Keras 2.3 and later  optimizer: loss_scale, base_optimizer, iter, slot m
+
+TensorFlow finds values by the edges of the object graph. So changing the layout
+means changing the graph; the tensors stay as they are. Keras 3 tracks a
+`dynamic_scale` and an `inner_optimizer` instead.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +25,22 @@ from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Stored
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
-from tf_compat_lossscale.checkpoint.layouts import (
-  template_places as _template_places,
-)
-from tf_compat_lossscale.checkpoint.layouts.side import Side
+from tf_compat_lossscale.checkpoint.layouts import templates
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
+from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
+from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
+from tf_compat_lossscale.checkpoint.layouts.sources import collect_stored
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.legacy import names as legacy_names
 
-# What holds a loss scale, by whichever API.
-SCALES = {"current_loss_scale", "loss_scale", "dynamic_scale"}
-_BASE = "base_optimizer"
+# The names that APIs have for the variable that holds the scale itself.
+SCALE_CHILDREN = {"current_loss_scale", LOSS_SCALE, KERAS_3_SCALE}
 
 
-def by_name(bundle: Bundle) -> layouts.Variables:
-  """A checkpoint's variables, as a Saver would have them."""
-  return layouts.stored(
+def list_by_name(bundle: Bundle) -> Sources:
+  """Returns the variables of any checkpoint by name: name -> tensor."""
+  return collect_stored(
     (
       (name, key)
       for name, key in _names_and_keys(bundle)
@@ -37,7 +51,7 @@ def by_name(bundle: Bundle) -> layouts.Variables:
 
 
 def _names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
-  """Yields a checkpoint's variables: (the name, the key of the tensor).
+  """Yields the name of each variable and the key of its tensor.
 
   In an object-based checkpoint, the object graph has the names. Tensors that
   are no variables are left out.
@@ -50,48 +64,53 @@ def _names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
       yield attribute.full_name, attribute.key
 
 
-def copied(bundle: Bundle) -> layouts.Variables:
-  """All of a checkpoint, as it is."""
+def copy_all(bundle: Bundle) -> Sources:
+  """Returns all tensors of a checkpoint under their keys."""
   return {name: Stored(bundle, name) for name in bundle.names}
 
 
-def without_scale(bundle: Bundle) -> layouts.Variables:
-  """An object-based checkpoint as it would be without loss scaling.
+def remove_scales(bundle: Bundle) -> Sources:
+  """Returns an object-based checkpoint without its loss scales.
 
-  The optimizer takes the place of the one that wrapped it. Tensors keep their
-  keys: objects are found by the graph, not by what keys look like.
+  The inner optimizer takes the place of the loss scale optimizer. Tensors keep
+  their keys, since TensorFlow finds values by the graph.
   """
   graph = ObjectGraph.read(bundle)
   instead: dict[int, int] = {}
   for number, node in enumerate(graph.nodes):
-    for name in (_BASE, "inner_optimizer"):
+    for name in (BASE_OPTIMIZER, "inner_optimizer"):
       inner = node.children.get(name)
-      wraps = "loss_scale" in node.children or "dynamic_scale" in node.children
+      wraps = LOSS_SCALE in node.children or KERAS_3_SCALE in node.children
       if inner is None or not wraps:
         continue
-      if node.slots or "iter" in node.children:  # Keras 2.3+: they are one.
+      if node.slots or "iter" in node.children:
+        # Keras 2.3 and later: the wrapper has the inner optimizer's variables.
         del node.children[name]
       else:
         instead[number] = inner
     if number not in instead:
-      node.children.pop("loss_scale", None)
+      node.children.pop(LOSS_SCALE, None)
   graph.replace_children(lambda number: instead.get(number, number))
   return _with_graph(bundle, graph)
 
 
-def flat(bundle: Bundle) -> layouts.Variables:
-  """A checkpoint of Keras as Keras 2.3 and later lay it out.
+def flatten_keras(bundle: Bundle) -> Sources:
+  """Returns a checkpoint of Keras 2 in the layout of Keras 2.3 and later.
 
-  Up to TensorFlow 2.2, what is the optimizer's was `base_optimizer`'s, and a
-  skipped step was not counted: the new checkpoint says so.
+  Up to TensorFlow 2.2, the inner optimizer had the slots and the step counter,
+  and skipped steps were not counted. A mark in the new checkpoint says so.
 
   Raises:
-    CheckpointError: It is not one of Keras 2.
+    CheckpointError: The checkpoint is not one of Keras 2.
   """
   graph = ObjectGraph.read(bundle)
   optimizers = 0
   for node in list(graph.nodes):
-    base = graph.nodes[node.children[_BASE]] if _BASE in node.children else None
+    base = (
+      graph.nodes[node.children[BASE_OPTIMIZER]]
+      if BASE_OPTIMIZER in node.children
+      else None
+    )
     if "_iterations" in node.children:
       raise CheckpointError(
         f"{bundle.prefix}: an optimizer in it is of Keras 2.11 or later, whose "
@@ -101,7 +120,7 @@ def flat(bundle: Bundle) -> layouts.Variables:
     if base is None or "iter" not in base.children:
       continue
     optimizers += 1
-    if "loss_scale" in node.children:
+    if LOSS_SCALE in node.children:
       node.children[legacy_names.SKIPS_NOT_COUNTED] = len(graph.nodes)
       graph.nodes.append(Node())
     node.children.update(base.children)
@@ -116,22 +135,22 @@ def flat(bundle: Bundle) -> layouts.Variables:
   return _with_graph(bundle, graph, renaming=True)
 
 
-def flat_key(key: str) -> str:
-  """A key as it is where `base_optimizer` is no more."""
-  return key.replace(f"/{_BASE}/", "/")
+def flatten_key(key: str) -> str:
+  """Returns a key without `base_optimizer`, as `flatten_keras` renames it."""
+  return key.replace(f"/{BASE_OPTIMIZER}/", "/")
 
 
-def scale_keys(graph: ObjectGraph) -> dict[str, str]:
-  """The keys of every loss scale's variables -> what they are called."""
+def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
+  """Returns the key of each variable of each loss scale -> its child's name."""
   keys: dict[str, str] = {}
   for node in graph.nodes:
     children = {}
-    if "loss_scale" in node.children:
-      children = graph.nodes[node.children["loss_scale"]].children
-    elif "dynamic_scale" in node.children:
+    if LOSS_SCALE in node.children:
+      children = graph.nodes[node.children[LOSS_SCALE]].children
+    elif KERAS_3_SCALE in node.children:
       children = {
         name: node.children[name]
-        for name in ("dynamic_scale", "step_counter")
+        for name in (KERAS_3_SCALE, "step_counter")
         if name in node.children
       }
     for name, number in children.items():
@@ -141,64 +160,70 @@ def scale_keys(graph: ObjectGraph) -> dict[str, str]:
   return keys
 
 
-def onto(
-  variables: layouts.Variables,
+def fill_template(
+  variables: Sources,
   template: Bundle,
   keras: bool,
   mapping: Mapping[str, str] | None = None,
-  side: Side | None = None,
-) -> layouts.Variables:
-  """Variables by name, in the objects of another checkpoint of the model.
+  inventory: Inventory | None = None,
+) -> Sources:
+  """Fills the object graph of a checkpoint of the same model with variables.
 
   Args:
-    variables: Saver's name -> the tensor.
-    template: An object-based checkpoint.
-    keras: Whether it must be of Keras 2.
-    mapping: What the user decides: a variable's name or path in the template
-      -> the name in `variables` of what it is to get.
-    side: The same variables, with what is known of them.
+    variables: Name -> tensor.
+    template: The object-based checkpoint.
+    keras: Whether the template must be of Keras 2.
+    mapping: A variable's name or path in the template -> the name in
+      `variables`, as the caller decided.
+    inventory: The same variables, with the evidence of them.
 
   Returns:
-    The new checkpoint.
+    The new checkpoint: key -> source.
 
   Raises:
-    CheckpointError: It has variables for which there are no values, or it does
-      not show which value is whose.
+    CheckpointError: The template has variables without values, or nothing shows
+      which value is whose.
   """
   if OBJECT_GRAPH not in template:
     raise CheckpointError(
       f"{template.prefix}: a template must be an object-based checkpoint, of "
       "tf.train.Checkpoint; this one names variables"
     )
-  sources = flat(template) if keras else copied(template)
+  sources = flatten_keras(template) if keras else copy_all(template)
   graph = ObjectGraph(_graph_of(sources, template))
   tensors = {key: source.spec for key, source in sources.items()}
-  side = side or Side(
+  inventory = inventory or Inventory(
     {name: source.spec for name, source in variables.items()}, lambda: None
   )
-  finder = _template_places.Finder(
-    graph, tensors, variables, side, template.prefix
+  filler = templates.TemplateFiller(
+    graph, tensors, variables, inventory, template.prefix
   )
-  finder.find(mapping)
-  return sources | finder.sources
+  filler.fill(mapping)
+  return sources | filler.sources
 
 
 def _with_graph(
   bundle: Bundle, graph: ObjectGraph, renaming: bool = False
-) -> layouts.Variables:
-  """A checkpoint with that graph, and the tensors that are left in it."""
+) -> Sources:
+  """Returns a changed graph and the tensors that are left in it.
+
+  Args:
+    bundle: The old checkpoint.
+    graph: The changed graph.
+    renaming: Whether to remove `base_optimizer` from keys.
+  """
   graph.prune()
-  sources: layouts.Variables = {}
+  sources: Sources = {}
   for _, attribute in graph.attributes():
     if attribute.key in bundle:
       old = attribute.key
-      attribute.key = flat_key(old) if renaming else old
+      attribute.key = flatten_key(old) if renaming else old
       sources[attribute.key] = Stored(bundle, old)
   sources[OBJECT_GRAPH] = Literal("string", graph.encode())
   return sources
 
 
-def _graph_of(sources: layouts.Variables, bundle: Bundle) -> bytes:
+def _graph_of(sources: Sources, bundle: Bundle) -> bytes:
   source = sources[OBJECT_GRAPH]
   if isinstance(source, Literal):
     assert isinstance(source.value, bytes)

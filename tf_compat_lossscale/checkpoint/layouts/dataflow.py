@@ -1,22 +1,40 @@
-"""Finds the variables whose updates depend on a given variable.
+"""Finds the variables whose updates depend on the value of a given variable.
 
-A name such as `beta1_power_1` does not tell its optimizer. The graph does: the
-op that updates a weight has that optimizer's power as an input.
+The name `beta1_power_1` does not tell which optimizer the variable belongs to.
+The graph does: the op that updates a weight has the power among its inputs.
+
+    beta1_power_1 -> ReadVariableOp -> ApplyAdam(w1, ..., beta1_power_1, ...)
+
+The method:
+
+1. Number all ops. A function's ops are numbered anew for each call, and its
+   arguments and results get numbers of their own: joins, ops that hand on all
+   their inputs. A cond of TensorFlow 2 is a call of two functions whose results
+   are joined; a While's results are also inputs of its functions.
+2. Mark what hands on a variable itself and not its value: handles.
+3. Give each asked variable a bit. The op that reads a handle gets its
+   variable's bit; each op gets the bits of its inputs, until nothing changes
+   (a loop's results are its own inputs).
+4. An op that updates a variable has the bits of all variables on which the
+   update depends. Inside of conds, the predicates count as inputs, since they
+   decide whether the update happens: so a weight depends on its loss scale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Sequence
 import re
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
-from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale.checkpoint.files import graph_def as graphs
+from tf_compat_lossscale.checkpoint.files import wire
 
-_LARGEST = 1_000_000  # Ops, with those of functions once for each call.
-# Ops that hand a variable on, instead of its value.
+# The largest number of ops; a function's ops count for each call.
+_LARGEST = 1_000_000
+# Ops whose output is the variable itself if their input is.
 _PASS_RESOURCE = {"Identity", "Switch", "Merge", "Enter", "Exit"}
 _PASS_REFERENCE = {f"Ref{op}" for op in _PASS_RESOURCE}
 _JOIN = ""  # The op type that stands for a function's argument or result.
@@ -31,19 +49,28 @@ _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
 class _Function(NamedTuple):
+  """A function of the graph's library.
+
+  Attributes:
+    arguments: The names of the arguments.
+    results: The names of the returned tensors inside of the function.
+    result_names: The names of the results for callers.
+    nodes: The ops.
+  """
+
   arguments: list[str]
-  results: list[str]  # The tensors in it that it returns.
+  results: list[str]
   result_names: list[str]
-  nodes: list[_graph_def.NodeDef]
+  nodes: list[graphs.NodeDef]
 
 
-class Flow:
+class DataFlow:
   """The data flow of a graph.
 
   Attributes:
     nodes: The ops of the graph itself, without those of its functions.
     variables: The names of its variables, in the order of their creation.
-    conds: The scopes of conds of TensorFlow 1's control flow, `a/cond_1`.
+    conds: The scopes of the conds of TensorFlow 1's control flow: `a/cond_1`.
   """
 
   def __init__(self, graph_def: memoryview) -> None:
@@ -53,20 +80,20 @@ class Flow:
       graph_def: An encoded GraphDef.
 
     Raises:
-      ValueError: It is none, or too large.
+      ValueError: The bytes are no GraphDef, or the graph is too large.
     """
     self._types: list[str] = []
     self._inputs: list[list[int]] = []
-    self._where: list[str] = []  # The cond of TensorFlow 2 that it runs in.
+    self._where: list[str] = []  # The cond of TensorFlow 2 around each op.
     self._library: dict[str, _Function] = {}
-    nodes: list[_graph_def.NodeDef] = []
-    for tag, value in _wire.fields(graph_def):
+    nodes: list[graphs.NodeDef] = []
+    for tag, value in wire.fields(graph_def):
       if tag == 1:
-        nodes.append(_graph_def.parse_node(_wire.part(value)))
+        nodes.append(graphs.parse_node(wire.part(value)))
       elif tag == 2:
-        for inner, function in _wire.fields(_wire.part(value)):
+        for inner, function in wire.fields(wire.part(value)):
           if inner == 1:
-            self._add_function(_wire.part(function))
+            self._add_function(wire.part(function))
     self.nodes = nodes
     self.conds = frozenset(
       node.name.rpartition("/")[0] for node in nodes if _is_pivot(node)
@@ -75,7 +102,7 @@ class Flow:
     self._ids = {
       node.name: find(node.name)
       for node in nodes
-      if node.op in _graph_def.VARIABLES
+      if node.op in graphs.VARIABLES
     }
     self.variables = list(self._ids)
     self._consumers: list[list[int]] = [[] for _ in self._types]
@@ -85,29 +112,31 @@ class Flow:
     self._handles = self._find_handles()
 
   def _add_function(self, data: memoryview) -> None:
+    """Reads an encoded FunctionDef into the library."""
     name = ""
     arguments: list[str] = []
     result_names: list[str] = []
-    nodes: list[_graph_def.NodeDef] = []
+    nodes: list[graphs.NodeDef] = []
     returned: dict[str, str] = {}
-    for tag, value in _wire.fields(data):
+    for tag, value in wire.fields(data):
       if tag == 1:
-        for inner, field in _wire.fields(_wire.part(value)):
+        for inner, field in wire.fields(wire.part(value)):
           if inner == 1:
-            name = _wire.text(field)
+            name = wire.text(field)
           elif inner in (2, 3):
-            argument = dict(_wire.fields(_wire.part(field)))[1]
+            argument = dict(wire.fields(wire.part(field)))[1]
             known = arguments if inner == 2 else result_names
-            known.append(_wire.text(argument))
+            known.append(wire.text(argument))
       elif tag == 3:
-        nodes.append(_graph_def.parse_node(_wire.part(value)))
+        nodes.append(graphs.parse_node(wire.part(value)))
       elif tag == 4:
-        pair = dict(_wire.fields(_wire.part(value)))
-        returned[_wire.text(pair[1])] = _wire.text(pair[2])
+        pair = dict(wire.fields(wire.part(value)))
+        returned[wire.text(pair[1])] = wire.text(pair[2])
     results = [returned[result] for result in result_names]
     self._library[name] = _Function(arguments, results, result_names, nodes)
 
   def _add(self, op: str, where: str, inputs: Sequence[int] = ()) -> int:
+    """Numbers an op of type `op` in the cond `where`; returns the number."""
     if len(self._types) >= _LARGEST:
       raise ValueError("the graph has too many ops")
     self._types.append(op)
@@ -117,26 +146,26 @@ class Flow:
 
   def _add_nodes(
     self,
-    nodes: list[_graph_def.NodeDef],
+    nodes: list[graphs.NodeDef],
     arguments: dict[str, int],
     predicates: tuple[int, ...],
     where: str,
   ) -> Callable[[str], int]:
-    """Adds ops, those of functions that they call included.
+    """Numbers ops, and the ops of functions that they call.
 
     Args:
       nodes: The ops of a graph or function.
       arguments: Name of an argument -> its number.
-      predicates: What decides whether these ops run.
-      where: The outermost cond of TensorFlow 2 that they are in.
+      predicates: The numbers of the tensors that decide whether the ops run.
+      where: The outermost cond of TensorFlow 2 around the ops.
 
     Returns:
-      Finds the number of a tensor by its name. All outputs of an ordinary op
-      have one number.
+      A function from a tensor's name to its number. All outputs of an ordinary
+      op have one number.
     """
     outputs = {name: [number] for name, number in arguments.items()}
     calls = []
-    named: dict[str, list[str]] = {}  # Op -> its outputs, if these have names.
+    named: dict[str, list[str]] = {}  # Call -> the names of its outputs.
     for node in nodes:
       functions = self._called(node)
       if functions:
@@ -171,22 +200,22 @@ class Flow:
           self._inputs[number].append(find(name))
     return find
 
-  def _called(self, node: _graph_def.NodeDef) -> list[str]:
-    """The functions that an op calls; none if it is an ordinary op."""
+  def _called(self, node: graphs.NodeDef) -> list[str]:
+    """Returns the names of the functions that an op calls, if any."""
     if node.op in self._library:
       return [node.op]
     if node.op in _LOOPS:
-      known = _graph_def.functions(node)
+      known = graphs.functions(node)
       return [known["cond"][0], known["body"][0]]
     if node.op in _CONDS or node.op in _CALLS:
       return [
-        name for names in _graph_def.functions(node).values() for name in names
+        name for names in graphs.functions(node).values() for name in names
       ]
     return []
 
   def _call(
     self,
-    node: _graph_def.NodeDef,
+    node: graphs.NodeDef,
     functions: list[str],
     predicates: tuple[int, ...],
     where: str,
@@ -230,21 +259,23 @@ class Flow:
     predicates: tuple[int, ...],
     where: str,
   ) -> list[int]:
-    self._add(_JOIN, where)  # A call counts, though its function be empty.
+    # Even a call of an empty function counts, so that a graph of nested calls
+    # cannot take forever.
+    self._add(_JOIN, where)
     function = self._library[name]
     arguments = dict(zip(function.arguments, entries))
     find = self._add_nodes(function.nodes, arguments, predicates, where)
     return list(map(find, function.results))
 
   def _find_handles(self) -> dict[int, int]:
-    """What hands a variable on: number -> the variable's."""
+    """Returns number of a handle -> number of its variable."""
     handles = {number: number for number in self._ids.values()}
     queue = list(handles)
     for number in queue:
       variable = handles[number]
       passing = (
         _PASS_REFERENCE
-        if self._types[variable] in _graph_def.REFERENCES
+        if self._types[variable] in graphs.REFERENCES
         else _PASS_RESOURCE
       )
       for consumer in self._consumers[number]:
@@ -254,52 +285,24 @@ class Flow:
           queue.append(consumer)
     return handles
 
-  def dependents(self, names: Collection[str]) -> Dependents:
-    """Finds the variables whose updates depend on the values of others.
+  def find_dependents(self, names: Collection[str]) -> Dependents:
+    """Finds the variables whose updates depend on the values of given ones.
 
     Args:
-      names: Variables of the graph.
-
-    Returns:
-      What depends on each of them.
+      names: The given variables, by name.
     """
     bits = {self._ids[name]: 1 << i for i, name in enumerate(names)}
-    read = 1 << len(names)  # The bit of any variable at all.
-    masks = [0] * len(self._types)
-    queue = []
-    for number, variable in self._handles.items():
-      for consumer in self._consumers[number]:
-        if consumer not in self._handles:
-          masks[consumer] |= bits.get(variable, 0) | read
-          queue.append(consumer)
-    waiting = set(queue)
-    for number in queue:  # Which grows meanwhile.
-      waiting.discard(number)
-      mask = masks[number]
-      for consumer in self._consumers[number]:
-        if masks[consumer] | mask != masks[consumer]:
-          masks[consumer] |= mask
-          if consumer not in waiting:
-            waiting.add(consumer)
-            queue.append(consumer)
-    updates: dict[int, int] = {}
-    always: dict[int, int] = {}  # What every such update depends on.
-    where: dict[int, str] = {}
-    for number, op in enumerate(self._types):
-      if not _UPDATES.fullmatch(op):
-        continue
-      inputs = self._inputs[number]
-      updated = [self._handles[i] for i in inputs if i in self._handles]
-      applies = "Apply" in op
-      mask = read if applies else 0
-      for producer in inputs:
-        mask |= masks[producer]
-      for variable in updated if applies else updated[:1]:
-        updates[variable] = updates.get(variable, 0) | mask
-        if mask:
-          always[variable] = always.get(variable, -1) & mask
-          where.setdefault(variable, self._where[number])
+    read = 1 << len(names)  # The bit for any variable of the graph.
+    masks = self._spread_bits(bits, read)
     by_number = {number: name for name, number in self._ids.items()}
+    updates: dict[int, int] = {}  # Variable -> the bits of all its updates.
+    always: dict[int, int] = {}  # Variable -> the bits that every update has.
+    where: dict[int, str] = {}
+    for number, variable, mask in self._find_updates(masks, read):
+      updates[variable] = updates.get(variable, 0) | mask
+      if mask:  # Otherwise the update assigns a constant: an initialization.
+        always[variable] = always.get(variable, -1) & mask
+        where.setdefault(variable, self._where[number])
     return Dependents(
       {
         name: frozenset(
@@ -321,14 +324,61 @@ class Flow:
       {by_number[v]: cond for v, cond in where.items() if cond},
     )
 
+  def _spread_bits(self, bits: dict[int, int], read: int) -> list[int]:
+    """Spreads bits from variables to all ops that depend on their values.
+
+    Args:
+      bits: Number of a variable -> its bit.
+      read: The bit for any variable.
+    """
+    masks = [0] * len(self._types)
+    queue = []
+    for number, variable in self._handles.items():
+      for consumer in self._consumers[number]:
+        if consumer not in self._handles:
+          masks[consumer] |= bits.get(variable, 0) | read
+          queue.append(consumer)
+    waiting = set(queue)
+    for number in queue:  # The queue grows meanwhile.
+      waiting.discard(number)
+      mask = masks[number]
+      for consumer in self._consumers[number]:
+        if masks[consumer] | mask != masks[consumer]:
+          masks[consumer] |= mask
+          if consumer not in waiting:
+            waiting.add(consumer)
+            queue.append(consumer)
+    return masks
+
+  def _find_updates(
+    self, masks: list[int], read: int
+  ) -> Iterator[tuple[int, int, int]]:
+    """Yields the updates of variables.
+
+    Yields:
+      (number of the op, number of the variable, the op's bits). An optimizer's
+      op reads the variable itself.
+    """
+    for number, op in enumerate(self._types):
+      if not _UPDATES.fullmatch(op):
+        continue
+      inputs = self._inputs[number]
+      updated = [self._handles[i] for i in inputs if i in self._handles]
+      applies = "Apply" in op
+      mask = read if applies else 0
+      for producer in inputs:
+        mask |= masks[producer]
+      for variable in updated if applies else updated[:1]:
+        yield number, variable, mask
+
 
 class Dependents(NamedTuple):
-  """What depends on variables' values.
+  """The variables that depend on given variables.
 
   Attributes:
-    of: Variable -> the variables whose updates depend on it.
-    all_of: Variable -> the variables whose every update, except initialization,
-      depends on it.
+    of: Given variable -> the variables whose updates depend on it.
+    all_of: Given variable -> the variables whose every update, except for
+      initialization, depends on it.
     trained: The variables that are updated by ops that read a variable, or by
       an optimizer's op.
     conds: Variable -> the cond of TensorFlow 2's control flow in which it is
@@ -341,6 +391,6 @@ class Dependents(NamedTuple):
   conds: dict[str, str]
 
 
-def _is_pivot(node: _graph_def.NodeDef) -> bool:
-  """Whether an op is the predicate of a cond of TensorFlow 1's control flow."""
+def _is_pivot(node: graphs.NodeDef) -> bool:
+  """Returns whether an op is the predicate of a TensorFlow 1 cond."""
   return node.op == "Identity" and node.name.rpartition("/")[2] == "pred_id"

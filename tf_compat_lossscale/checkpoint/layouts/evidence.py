@@ -1,6 +1,18 @@
-"""Finds proofs of which optimizer a variable belongs to.
+"""Finds out from graphs which optimizer or loss scale a variable belongs to.
 
-A graph proves it by its ops, an object graph by its objects.
+Names do not tell whether `beta1_power` or `beta1_power_1` belongs to the
+optimizer of `w0`. A graph does, in one of two ways:
+
+- A program's graph, or the MetaGraph beside a checkpoint, by its ops: the op
+  that updates `w0` has its optimizer's power among its inputs.
+  `layouts/dataflow.py` follows the inputs. This module translates the result
+  from the graph's names to names in the checkpoint, and finds loss scales: a
+  scale and a counter whose updates depend on each other.
+- An object graph by its objects: the optimizer's node has the power as a child,
+  and the slots of `w0`.
+
+Both give a `Usage`: what each variable is used for. In the words of this wing,
+a power or a loss scale *serves* the variables whose updates depend on it.
 """
 
 from __future__ import annotations
@@ -12,63 +24,67 @@ import dataclasses
 import os
 from typing import Protocol
 
-from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
+from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.layouts import dataflow as _dataflow
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts.dataflow import DataFlow
 
-# What comes of a graph that is damaged, too large or of an unknown kind. It
-# proves nothing then, and names must do.
+# The errors for a graph that is damaged, too large or of an unknown kind. Such
+# a graph proves nothing, so names must do.
 _UNREADABLE = (KeyError, ValueError, IndexError, RecursionError)
-
-_MARGIN = 2.0  # Seconds: copies are written in any order.
+# Copying a checkpoint may write its files in any order; in seconds.
+_MARGIN = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Owners:
-  """What variables are for, by the names that a checkpoint has for them.
+class Usage:
+  """What variables are used for, by their names in the checkpoint.
 
   Attributes:
-    serves: Variable -> the variables whose updates depend on it. A variable of
-      which nothing is known is left out.
+    serves: Variable -> the variables whose updates depend on it. A variable is
+      left out if nothing is known of it.
     trained: The variables that are updated from the values of variables.
-    trainable: The variables that are for training.
-    alone: The variables on which every update of every trained weight depends.
-    scales: The loss scales that are known as such.
-    conds: Variable -> the cond, under TensorFlow 2's control flow, in which it
-      is updated.
+    trainable: The variables that the program declares trainable.
+    serves_all: The variables on which every update of every trained weight
+      depends.
+    scales: The loss scales that the evidence proves.
+    conds: Variable -> the cond of TensorFlow 2's control flow in which the
+      variable is updated.
   """
 
   serves: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
   trained: frozenset[str] = frozenset()
   trainable: frozenset[str] = frozenset()
-  alone: frozenset[str] = frozenset()
-  scales: tuple[names.State, ...] = ()
+  serves_all: frozenset[str] = frozenset()
+  scales: tuple[names.ScaleNames, ...] = ()
   conds: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Evidence(Protocol):
-  """Something that knows whose variables are."""
+  """A graph that shows what variables are used for."""
 
   @property
   def order(self) -> list[str]:
-    """The names of variables, in the order of their creation, if known."""
+    """The names of variables in the order of their creation, if known."""
 
   def is_in_cond(self, name: str) -> bool:
-    """Returns whether an untrainable variable is called after a v1 cond."""
+    """Returns whether an untrainable variable is named after a cond.
 
-  def owners(self, asked: Collection[str]) -> Owners:
-    """Finds out what some variables are for."""
+    The cond must exist in the graph, under TensorFlow 1's control flow.
+    """
+
+  def find_usage(self, asked: Collection[str]) -> Usage:
+    """Finds what some variables are used for."""
 
 
 class GraphEvidence:
-  """What a TensorFlow graph proves."""
+  """The evidence of a TensorFlow graph."""
 
   def __init__(
     self,
-    flow: _dataflow.Flow,
+    flow: DataFlow,
     keys: Mapping[str, Iterable[str]],
     trainable: Collection[str],
   ) -> None:
@@ -89,11 +105,11 @@ class GraphEvidence:
 
   @property
   def order(self) -> list[str]:
-    """The names of all variables, in the order of their creation."""
+    """The names of all variables in the order of their creation."""
     return [key for known in self._keys.values() for key in known]
 
   def is_in_cond(self, name: str) -> bool:
-    """Returns whether an untrainable variable is called after a cond."""
+    """Returns whether an untrainable variable is named after a cond."""
     conds = self._flow.conds
     for variable in self._variables.get(name, ()):
       parts = variable.split("/")
@@ -103,47 +119,56 @@ class GraphEvidence:
         return True
     return False
 
-  def owners(self, asked: Collection[str]) -> Owners:
-    """Finds out what some variables are for."""
-    found = self._flow.dependents(
+  def find_usage(self, asked: Collection[str]) -> Usage:
+    """Finds what some variables are used for."""
+    found = self._flow.find_dependents(
       [v for name in asked for v in self._variables.get(name, ())]
     )
-
-    def keys_of(variables: Iterable[str]) -> frozenset[str]:
-      return frozenset(key for v in variables for key in self._keys[v])
-
     serves = {
-      name: keys_of(
+      name: self._get_keys(
         dependent for v in self._variables[name] for dependent in found.of[v]
       )
       for name in asked
       if name in self._variables
     }
     weights = found.trained.intersection(self._trainable)
-    return Owners(
-      serves,
-      keys_of(found.trained),
-      keys_of(v for v in self._keys if v in self._trainable),
-      keys_of(
+    return Usage(
+      serves=serves,
+      trained=self._get_keys(found.trained),
+      trainable=self._get_keys(v for v in self._keys if v in self._trainable),
+      serves_all=self._get_keys(
         v for v, needed in found.all_of.items() if weights and needed >= weights
       ),
-      tuple(_scales(serves)),
-      {key: cond for v, cond in found.conds.items() for key in self._keys[v]},
+      scales=tuple(_find_scales(serves)),
+      conds={
+        key: cond for v, cond in found.conds.items() for key in self._keys[v]
+      },
     )
 
+  def _get_keys(self, variables: Iterable[str]) -> frozenset[str]:
+    """Returns the names in the checkpoint of variables of the graph."""
+    return frozenset(key for v in variables for key in self._keys[v])
 
-def _scales(serves: Mapping[str, frozenset[str]]) -> Iterable[names.State]:
-  """Yields the loss scales whose updates depend on counters of their own."""
-  for api, layout in names.LAYOUTS.items():
-    first, *counters = layout
+
+def _find_scales(
+  serves: Mapping[str, frozenset[str]],
+) -> Iterable[names.ScaleNames]:
+  """Yields the loss scales.
+
+  A variable named like a loss scale is one if each of its counters is known:
+  the only variable with the counter's name whose updates depend on the scale,
+  and on which the scale's updates depend.
+  """
+  for api, tensors in names.SCALE_TENSORS.items():
+    first, *counters = tensors
     for name in serves:
-      if names.base(name) != first:
+      if names.get_base(name) != first:
         continue
       members = [
         [
           other
           for other in serves
-          if names.base(other) == counter
+          if names.get_base(other) == counter
           and name in serves[other]
           and other in serves[name]
         ]
@@ -151,18 +176,20 @@ def _scales(serves: Mapping[str, frozenset[str]]) -> Iterable[names.State]:
       ]
       if all(len(found) == 1 for found in members):
         scope = names.split_scope(name)[0]
-        yield names.State(api, scope, (name, *(m for (m,) in members)))
+        found = (name, *(member for (member,) in members))
+        yield names.ScaleNames(api, scope, found)
 
 
 class ObjectEvidence:
-  """What the object graph of a checkpoint proves."""
+  """The evidence of a checkpoint's object graph."""
 
   def __init__(self, graph: ObjectGraph) -> None:
+    """Takes the object graph."""
     self._graph = graph
 
   @property
   def order(self) -> list[str]:
-    """Nothing: an object graph does not tell which variable is older."""
+    """Empty: an object graph does not show the order of creation."""
     return []
 
   def is_in_cond(self, name: str) -> bool:
@@ -170,76 +197,84 @@ class ObjectEvidence:
     del name
     return False
 
-  def owners(self, asked: Collection[str]) -> Owners:
-    """Finds out what some variables are for."""
-    result = Owners()
-    scales: list[names.State] = []
+  def find_usage(self, asked: Collection[str]) -> Usage:
+    """Finds what some variables are used for."""
+    serves: dict[str, frozenset[str]] = {}
+    scales: list[names.ScaleNames] = []
     trained: set[str] = set()
     trainable: set[str] = set()
     for node in self._graph.nodes:
       optimizer = node
-      if "base_optimizer" in node.children and not node.slots:
-        optimizer = self._graph.nodes[node.children["base_optimizer"]]
+      if names.BASE_OPTIMIZER in node.children and not node.slots:
+        optimizer = self._graph.nodes[node.children[names.BASE_OPTIMIZER]]
       if not optimizer.slots:
         continue
       served = frozenset(
         name
         for slot in optimizer.slots
-        for number in (slot.variable, slot.slot)
-        for name in self._names([number])
+        for name in self._get_names([slot.variable, slot.slot])
       )
       trained |= served
-      trainable.update(self._names(slot.variable for slot in optimizer.slots))
-      own = self._names(optimizer.children.values())
-      if "loss_scale" in node.children:
-        scale = self._graph.nodes[node.children["loss_scale"]]
-        own += self._names(scale.children.values())
-        scales += self._scale(scale.children)
+      trainable.update(
+        self._get_names(slot.variable for slot in optimizer.slots)
+      )
+      own = self._get_names(optimizer.children.values())
+      if names.LOSS_SCALE in node.children:
+        scale = self._graph.nodes[node.children[names.LOSS_SCALE]]
+        own += self._get_names(scale.children.values())
+        scales += self._find_scale(scale.children)
       for name in own:
         if name in asked:
-          known = result.serves.get(name, frozenset())
-          result.serves[name] = known | served
-    return dataclasses.replace(
-      result,
+          serves[name] = serves.get(name, frozenset()) | served
+    return Usage(
+      serves=serves,
       trained=frozenset(trained),
       trainable=frozenset(trainable),
       scales=tuple(scales),
     )
 
-  def _names(self, numbers: Iterable[int]) -> list[str]:
+  def _get_names(self, numbers: Iterable[int]) -> list[str]:
+    """Returns the names of the variables among nodes."""
     values = [self._graph.value(number) for number in numbers]
     return [value.full_name for value in values if value and value.full_name]
 
-  def _scale(self, children: Mapping[str, int]) -> Iterable[names.State]:
-    for api, layout in names.LAYOUTS.items():
-      if set(layout) <= set(children):
-        found = self._names(children[base] for base in layout)
-        if len(found) == len(layout):
-          yield names.State(api, names.split_scope(found[0])[0], tuple(found))
+  def _find_scale(
+    self, children: Mapping[str, int]
+  ) -> Iterable[names.ScaleNames]:
+    """Yields the loss scale whose variables are `children`, if they are."""
+    for api, tensors in names.SCALE_TENSORS.items():
+      if tensors.keys() <= children.keys():
+        found = self._get_names(children[base] for base in tensors)
+        if len(found) == len(tensors):
+          scope = names.split_scope(found[0])[0]
+          yield names.ScaleNames(api, scope, tuple(found))
           return
 
 
-def of_checkpoint(bundle: Bundle) -> Evidence | None:
-  """Returns what proves whose a checkpoint's variables are, if anything does.
+def find_evidence(bundle: Bundle) -> Evidence | None:
+  """Finds the evidence of a checkpoint's variables.
 
   Args:
-    bundle: The checkpoint. A '.meta' file beside it is evidence if the saver in
-      it saves all that is in the checkpoint, and if it is not older: Savers
-      write it last, so that an older one is of another checkpoint.
+    bundle: The checkpoint. In an object-based checkpoint, the object graph is
+      the evidence. Otherwise the evidence is the MetaGraph beside the
+      checkpoint, unless its saver does not save all of the checkpoint, or the
+      file is older: a Saver writes it last, so an older file belongs to
+      another checkpoint.
+
+  Returns:
+    The evidence; None if there is none.
   """
   if OBJECT_GRAPH in bundle:
     return ObjectEvidence(ObjectGraph.read(bundle))
   path = bundle.prefix + ".meta"
-  meta = (
-    None
-    if _is_older(path, bundle.prefix + ".index")
-    else _meta_graph.load(path)
-  )
+  if _is_older(path, bundle.prefix + ".index"):
+    return None
+  meta = meta_graph.load(path)
   if meta is None:
     return None
   try:
-    flow = _dataflow.Flow(meta.graph_def)
-    keys = meta.saver and _meta_graph.saved_keys(flow.nodes, meta.saver)
+    flow = DataFlow(meta.graph_def)
+    keys = meta.saver and meta_graph.saved_keys(flow.nodes, meta.saver)
   except _UNREADABLE:
     return None
   keys = keys or {
@@ -259,20 +294,23 @@ def _is_older(path: str, other: str) -> bool:
     return False
 
 
-def of_graph(
+def find_graph_evidence(
   graph_def: bytes,
   keys: Mapping[str, Iterable[str]],
   trainable: Collection[str],
 ) -> Evidence | None:
-  """Returns what a graph proves of its variables.
+  """Finds the evidence of a program's variables.
 
   Args:
-    graph_def: An encoded GraphDef.
+    graph_def: The encoded GraphDef of the program.
     keys: Variable of the graph -> its names in the checkpoint.
     trainable: The variables of the graph that are for training.
+
+  Returns:
+    The evidence; None if the graph is too large or of an unknown kind.
   """
   try:
-    flow = _dataflow.Flow(memoryview(graph_def))
+    flow = DataFlow(memoryview(graph_def))
     return GraphEvidence(flow, keys, trainable)
   except _UNREADABLE:
     return None

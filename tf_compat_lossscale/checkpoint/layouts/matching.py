@@ -1,399 +1,319 @@
-"""Finds the tensor of a checkpoint for each variable.
+"""Finds the source of each variable's value in a checkpoint by name.
 
-Names decide, with one exception. The names of Adam's powers and of loss scales
-depend on the control flow, and on which optimizers have a loss scale. They
-decide if all of them are equal on both sides; otherwise each variable needs a
-proof of its own.
+For example, a program with TensorFlow 2's control flow restores a checkpoint
+that a program with TensorFlow 1's wrote:
+
+    program             checkpoint          how the pair is found
+    w                   w                   1. equal names
+    w/Adam              w/Adam              1. equal names
+    current_loss_scale  loss_scale          2. the only loss scale
+    good_steps          good_steps          2. the only loss scale (int32)
+    beta1_power         cond/beta1_power    3. updates of w depend on it
+
+The steps, each for the variables that the steps before left:
+
+0. The caller decides: variables not to be restored, and the mapping.
+1. Equal names are pairs, except for ambiguous names (see `layouts/names.py`)
+   and for names of variables that optimizers create in conds.
+2. Loss scales, then
+3. Adam's powers, are paired as `layouts/pairing.py` describes.
+4. Of the rest, names are pairs that differ in their conds alone.
+
+A variable that the user named like a power or like a loss scale's variable is
+restored by its name. If nothing proves which variable is which, the error lists
+the candidates and asks for a mapping.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Mapping
 
-from tf_compat_lossscale.checkpoint import report
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Source
-from tf_compat_lossscale.checkpoint.layouts import bridging as layouts
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts import pairing as _pairing
 from tf_compat_lossscale.checkpoint.layouts import problems
-from tf_compat_lossscale.checkpoint.layouts import side
-from tf_compat_lossscale.checkpoint.layouts.side import Side
-
-_COUNT = names.LAYOUTS[names.CONTRIB]["bad_steps"]
-_CONVERTED = "of the loss scale of another API"
-_MAPPED = "the mapping says so"
-
-
-class _Matcher:
-  """Finds a source for each variable, one kind after the other."""
-
-  def __init__(
-    self, here: Side, there: Side, variables: layouts.Variables
-  ) -> None:
-    self.here, self.there = here, there
-    self.scales, self.scales_there = here.scales, there.scales
-    self.variables = variables
-    self.result = layouts.Match()
-    self.wanted = dict(here.tensors)
-    self.given = dict.fromkeys(variables)
-    self.missing: list[str] = []
-    self.undecided: list[problems.Undecided] = []
-    self.misfits: list[str] = []
-    self.has_mapped_scale = False
-
-  def take(self, name: str, source: Source | None, proof: str = "") -> None:
-    """Gives a variable its source; None if it has none."""
-    tensor = self.wanted.pop(name)
-    if source is None:
-      self.missing.append(name)
-      return
-    self.given.pop(layouts.origin(source), None)
-    if source.spec != tensor:
-      self.misfits.append(f"{name} is {tensor} but {source.spec} in it")
-      return
-    self.result.sources[name] = source
-    if proof:
-      self.result.proofs[name] = proof
-
-  def excuse(self, excused: Mapping[str, str]) -> None:
-    """Leaves out variables: name -> why they are to be initialized."""
-    for name, why in excused.items():
-      self.wanted.pop(name, None)
-      self.result.initialized[name] = why
-
-  def apply_mapping(self, mapping: Mapping[str, str | None]) -> None:
-    """Does what the caller decided."""
-    ours = {n: s for s in self.scales.known for n in s.names}
-    theirs = {n: s for s in self.scales_there.known for n in s.names}
-    for name, key in mapping.items():
-      if name not in self.here.tensors:
-        near = problems.nearest(name, self.here.tensors)
-        raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
-      if key is not None and key not in self.variables:
-        near = problems.nearest(key, self.variables)
-        raise ValueError(
-          f"mapping has {key!r}{near} for {name!r}, which is not in the "
-          "checkpoint."
-        )
-    for name, key in mapping.items():
-      if name not in self.wanted:
-        continue
-      if key is None:
-        self.excuse({name: _MAPPED})
-        continue
-      source = self.variables[key]
-      if names.is_like_scale(name, self.wanted[name]):
-        source = layouts.as_counter(source, self.wanted[name])
-      same = name == key and source is self.variables[key]
-      self.take(name, source, "" if same else _MAPPED)
-      if name != key:
-        self.here.renamed[name] = key
-      twin, other = names.partner(name), names.partner(key)
-      if (
-        names.is_power(name, self.here.tensors[name])
-        and twin in self.wanted
-        and twin not in mapping
-        and other in self.given
-      ):
-        self.take(twin, self.variables[other], _MAPPED * (twin != other))
-    self.has_mapped_scale = any(mapping.get(name) for name in ours)
-    for state in {ours[name] for name in mapping if name in ours}:
-      # One of its variables decides for those that the mapping leaves out.
-      left = [name for name in state.names if name in self.wanted]
-      if mapping.get(state.names[0], "") is None:
-        self.excuse(dict.fromkeys(left, _MAPPED))
-        continue
-      keys = {mapping.get(name) for name in state.names} & set(theirs)
-      others = {theirs[key] for key in keys if key}
-      if left and len(others) == 1:
-        self._take_scale(state, others.pop(), _MAPPED, left)
-      elif len(left) < len(state.names):  # Of which compat.v1 has no more.
-        for name in [n for n in left if names.base(n) == "bad_steps"]:
-          self.take(name, Literal(_COUNT.dtype, 0), report.NOT_COUNTED)
-
-  def match_names(self) -> None:
-    """Gives what has its own name, unless names depend on more than that."""
-    own = self._own_bases()
-    for name, tensor in list(self.wanted.items()):
-      if name not in self.given or names.is_special(name, tensor):
-        continue
-      if names.base(name) not in own or self.here.is_users(name):
-        self.take(name, self.variables[name])
-
-  def _own_bases(self) -> set[str]:
-    """What is called like variables that optimizers create in conds."""
-    return {
-      names.base(name)
-      for side, members in ((self.here, self.wanted), (self.there, self.given))
-      for name in members
-      if side.is_own(name) and not names.is_special(name, side.tensors[name])
-    }
-
-  def match_scales(self) -> None:
-    """Gives loss scales theirs."""
-    like = [n for n, t in self.wanted.items() if names.is_like_scale(n, t)]
-    like_there = [
-      n for n in self.given if names.is_like_scale(n, self.variables[n].spec)
-    ]
-    # Of a loss scale here, some variables may not be wanted.
-    ours = [s for s in self.scales.known if not set(s.names).isdisjoint(like)]
-    theirs = [
-      s for s in self.scales_there.known if set(s.names) <= set(like_there)
-    ]
-    found = side.pair(
-      self.here,
-      self.there,
-      [self.here.item(s.names, is_scale=True) for s in ours],
-      [self.there.item(s.names, is_scale=True) for s in theirs],
-      keeps_scope=not any(self.here.is_alone(s.names[0]) for s in ours),
-      are_scales=True,
-    )
-    if self._are_equal(like, like_there) and (
-      found.is_exact
-      if {s.names for s in ours} == {s.names for s in theirs}
-      else not (self.here.has_evidence and self.there.has_evidence)
-    ):
-      for name in like:
-        self.take(name, self.variables[name])
-      return
-    unclear = self.scales.unclear | self.scales_there.unclear
-    if like and unclear.intersection([*like, *like_there]):
-      self._leave_open(like, like_there)
-      return
-    states = {s.names: s for s in [*ours, *theirs]}
-    for a, (b, proof) in found.pairs.items():
-      self._take_scale(states[a.names], states[b.names], proof)
-    for a in found.missing:
-      wanted = [name for name in a.names if name in self.wanted]
-      if self.has_mapped_scale and found.left:
-        # The mapping gave another one what is proven to be this one's.
-        self._leave_open(wanted, [n for b in found.left for n in b.names])
-      self.excuse({n: report.NO_SCALE for n in wanted if n in self.wanted})
-    self._leave_undecided(found)
-    scales: set[str] = set()
-    if self.here.has_evidence:  # Otherwise a name may be a part of a scale.
-      scales.update(name for state in theirs for name in state.names)
-    self._match_plain(
-      [n for n in like if n in self.wanted],
-      [n for n in like_there if n in self.given and n not in scales],
-    )
-
-  def _are_equal(self, ours: list[str], theirs: list[str]) -> bool:
-    """Returns whether variables are called the same, and are of one kind."""
-    return set(ours) == set(theirs) and all(
-      self.wanted[name] == self.variables[name].spec for name in ours
-    )
-
-  def _take_scale(
-    self,
-    state: names.State,
-    other: names.State,
-    proof: str,
-    only: Collection[str] | None = None,
-  ) -> None:
-    found = layouts.scale_of(self.variables, other, state.api)
-    for name in other.names:
-      self.given.pop(name, None)
-    for name, source in zip(state.names, found):
-      if name not in (self.wanted if only is None else only):
-        continue
-      same = layouts.origin(source) == name and not isinstance(source, Literal)
-      how = (
-        (proof or _CONVERTED) if layouts.origin(source) else report.NOT_COUNTED
-      )
-      self.take(name, source, "" if same else how)
-
-  def match_powers(self) -> None:
-    """Gives optimizers' powers theirs."""
-    kinds: dict[str, list[str]] = {}
-    for name, tensor in self.wanted.items():
-      if names.is_power(name, tensor):
-        kinds.setdefault(names.base(name), []).append(name)
-    for base, ours in kinds.items():
-      theirs = [
-        name
-        for name in self.given
-        if names.base(name) == base
-        and names.is_power(name, self.variables[name].spec)
-      ]
-      # What serves nothing is a variable of the user's.
-      plain = [n for n in ours if self.here.is_users(n)]
-      plain_there = [n for n in theirs if self.there.is_users(n)]
-      certain = self.here.has_evidence and self.there.has_evidence
-      if set(ours) == set(theirs) and (
-        set(plain) == set(plain_there) or not certain
-      ):
-        self._match_alike(ours, theirs)
-      elif (plain or plain_there) and not certain:
-        self._leave_open(ours, theirs)
-      else:
-        self._match_alike(
-          [n for n in ours if n not in plain],
-          [n for n in theirs if n not in plain_there],
-        )
-        self._match_plain(plain, plain_there)
-
-  def match_rest(self) -> None:
-    """Gives what is left to variables whose names differ in their conds."""
-    for base in self._own_bases():
-      # An optimizer's own variables: a graph proves whose they are.
-      ours = [n for n in self.wanted if names.base(n) == base]
-      theirs = [n for n in self.given if names.base(n) == base]
-      found = self._pair(ours, theirs, keeps_scope=True)
-      for a, (b, proof) in found.pairs.items():
-        if found.is_exact or a.serves & b.serves:
-          self.take(a.names[0], self.variables[b.names[0]], proof)
-      for item in found.undecided:
-        (name,) = item.names
-        if any(other.names == item.names for other in found.candidates(item)):
-          self.take(name, self.variables[name])
-    families: dict[str, list[str]] = {}
-    for name in self.wanted:
-      families.setdefault(self.here.without_conds(name), []).append(name)
-    families_there: dict[str, list[str]] = {}
-    for name in self.given:
-      family = self.there.without_conds(name)
-      families_there.setdefault(family, []).append(name)
-    for family, ours in families.items():
-      self._match_alike(ours, families_there.get(family, []))
-
-  def _pair(
-    self, ours: list[str], theirs: list[str], keeps_scope: bool
-  ) -> _pairing.Pairing:
-    return side.pair(
-      self.here,
-      self.there,
-      [self.here.item((name,)) for name in ours],
-      [self.there.item((name,)) for name in theirs],
-      keeps_scope,
-    )
-
-  def _match_alike(self, ours: list[str], theirs: list[str]) -> None:
-    """Gives variables those of their kind."""
-    found = self._pair(ours, theirs, keeps_scope=False)
-    for a, (b, proof) in found.pairs.items():
-      self.take(a.names[0], self.variables[b.names[0]], proof)
-    for a in found.missing:
-      self.take(a.names[0], None)
-    self._leave_undecided(found)
-
-  def _match_plain(self, ours: list[str], theirs: list[str]) -> None:
-    """Gives variables of the user's that are called like an optimizer's."""
-
-    def key(name: str, tensor: TensorSpec) -> tuple[str, str, TensorSpec]:
-      return names.split_scope(name)[0], names.base(name), tensor
-
-    for name in ours:
-      source = self.variables.get(name)
-      if name in theirs and source and source.spec == self.wanted[name]:
-        self.take(name, source)
-    kinds: dict[tuple[str, str, TensorSpec], list[str]] = {}
-    for name in [name for name in ours if name in self.wanted]:
-      kinds.setdefault(key(name, self.wanted[name]), []).append(name)
-    for kind, mine in kinds.items():
-      others = [
-        name
-        for name in theirs
-        if name in self.given and key(name, self.variables[name].spec) == kind
-      ]
-      if len(mine) == len(others) == 1:
-        source = self.variables[others[0]]
-        self.take(mine[0], source, "the only other variable of that name")
-      elif others:
-        self._leave_open(mine, others)
-      else:
-        for name in mine:
-          self.take(name, None)
-
-  def _leave_undecided(self, found: _pairing.Pairing) -> None:
-    """Notes what the evidence does not decide."""
-    if not found.undecided:
-      return
-    ours = names.in_order(a.names[0] for a in found.undecided)
-    theirs = names.in_order(
-      {b.names[0] for a in found.undecided for b in found.candidates(a)}
-    )
-    groups = {a.names[0]: a.names for a in found.undecided}
-    others = {b.names[0]: b.names for b in found.left}
-    likely = [
-      pair for a, b in zip(ours, theirs) for pair in zip(groups[a], others[b])
-    ]
-    self._leave_open(
-      [n for a in ours for n in groups[a]],
-      [n for b in theirs for n in others[b]],
-      likely if len(ours) == len(theirs) else (),
-    )
-
-  def _leave_open(
-    self,
-    ours: list[str],
-    theirs: list[str],
-    likely: Iterable[tuple[str, str]] = (),
-  ) -> None:
-    for name in ours:
-      self.wanted.pop(name, None)
-    for name in theirs:
-      self.given.pop(name, None)
-    self.undecided.append(problems.Undecided(ours, theirs, dict(likely)))
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
+from tf_compat_lossscale.checkpoint.layouts.match import Match
+from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
+from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
+from tf_compat_lossscale.checkpoint.layouts.sources import NO_SCALE
+from tf_compat_lossscale.checkpoint.layouts.sources import NOT_THERE
+from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
 
-def match(
-  here: Side,
-  there: Side,
-  variables: layouts.Variables,
+def match_variables(
+  here: Inventory,
+  there: Inventory,
+  sources: Sources,
   path: str,
   *,
   excused: Mapping[str, str] | None = None,
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
-) -> layouts.Match:
-  """Finds a tensor for every variable.
+) -> Match:
+  """Finds the source of every variable's value.
 
   Args:
     here: The variables to restore.
-    there: Those of the checkpoint.
-    variables: The same, name -> where the tensor is.
+    there: The variables of the checkpoint.
+    sources: The same variables: name -> tensor.
     path: The checkpoint, for messages.
-    excused: Those that are not to be restored -> why.
+    excused: Variables that are not to be restored -> the reason.
     mapping: Variable -> its name in the checkpoint, or None to initialize it,
       as the caller decided.
-    missing: 'error', or 'initialize' for variables that are not there.
+    missing: 'error', or 'initialize' for variables that the checkpoint lacks.
 
   Returns:
-    What is found.
+    The sources, and the variables to initialize.
 
   Raises:
-    CheckpointError: There is nothing for a variable, it is of another dtype or
-      shape, or nothing proves which one it is.
-    ValueError: The mapping has a name that is not there.
+    CheckpointError: The checkpoint has nothing for a variable, or a tensor of
+      another dtype or shape, or several candidates.
+    ValueError: The mapping has a name that does not exist.
   """
-  side.look_at_both(here, there)
-  matcher = _Matcher(here, there, variables)
-  matcher.excuse(excused or {})
-  matcher.apply_mapping(mapping or {})
-  matcher.match_names()
-  matcher.match_scales()
-  matcher.match_powers()
-  matcher.match_rest()
+  inventory.gather_evidence(here, there)
+  match = PartialMatch(here, there, sources)
+  match.initialize(excused or {})
+  apply_mapping(match, mapping or {})
+  _match_names(match)
+  _match_scales(match)
+  _match_powers(match)
+  _match_rest(match)
   if missing == "initialize":
-    matcher.excuse(dict.fromkeys(matcher.missing, report.NOT_THERE))
-    matcher.missing = []
-  if matcher.missing or matcher.misfits or matcher.undecided:
-    raise problems.unmatched(
-      path,
-      [
-        f"{name} in it is proven to be another optimizer's"
-        if name in variables
-        else f"{name}{problems.nearest(name, variables)} is not in it"
-        for name in matcher.missing[: problems.MOST]
-      ]
-      + matcher.misfits,
-      len(matcher.missing) + len(matcher.misfits),
-      matcher.undecided,
-      there.has_evidence,
+    match.initialize(dict.fromkeys(match.missing, NOT_THERE))
+    match.missing = []
+  if match.missing or match.misfits or match.undecided:
+    raise _make_error(match, path)
+  return match.match
+
+
+def _make_error(match: PartialMatch, path: str) -> CheckpointError:
+  listed = [
+    f"{name} in it is proven to be another optimizer's"
+    if name in match.sources
+    else f"{name}{problems.nearest(name, match.sources)} is not in it"
+    for name in match.missing[: problems.MOST]
+  ]
+  return problems.unmatched(
+    path,
+    listed + match.misfits,
+    len(match.missing) + len(match.misfits),
+    match.undecided,
+    match.there.has_evidence,
+  )
+
+
+def _match_names(match: PartialMatch) -> None:
+  """Pairs equal names that depend on the model alone."""
+  created = _find_created_bases(match)
+  for name, tensor in list(match.wanted.items()):
+    if name not in match.given or names.is_ambiguous(name, tensor):
+      continue
+    if names.get_base(name) not in created or match.here.belongs_to_user(name):
+      match.set_source(name, match.sources[name])
+
+
+def _find_created_bases(match: PartialMatch) -> set[str]:
+  """Returns the names of further variables that optimizers create in conds.
+
+  Returns:
+    The names without scope and number, of both sides.
+  """
+  return {
+    names.get_base(name)
+    for side, members in (
+      (match.here, match.wanted),
+      (match.there, match.given),
     )
-  return matcher.result
+    for name in members
+    if side.belongs_to_optimizer(name)
+    and not names.is_ambiguous(name, side.tensors[name])
+  }
+
+
+def _match_scales(match: PartialMatch) -> None:
+  """Pairs loss scales, and the user's variables with such names."""
+  here, there, sources = match.here, match.there, match.sources
+  # All variables called like a loss scale's.
+  ours = [n for n, t in match.wanted.items() if names.is_named_like_scale(n, t)]
+  theirs = [
+    n for n in match.given if names.is_named_like_scale(n, sources[n].spec)
+  ]
+  # The program may want some variables of a loss scale alone.
+  scales = [s for s in match.scales.known if not set(s.names).isdisjoint(ours)]
+  scales_there = [
+    s for s in match.scales_there.known if set(s.names) <= set(theirs)
+  ]
+  found = inventory.pair_items(
+    here,
+    there,
+    [here.make_item(s.names, is_scale=True) for s in scales],
+    [there.make_item(s.names, is_scale=True) for s in scales_there],
+    keeps_scope=not any(here.serves_every_weight(s.names[0]) for s in scales),
+    are_scales=True,
+  )
+  same_scales = {s.names for s in scales} == {s.names for s in scales_there}
+  if _have_equal_names(match, ours, theirs) and (
+    found.is_exact
+    if same_scales
+    else not (here.has_evidence and there.has_evidence)
+  ):
+    for name in ours:
+      match.set_source(name, sources[name])
+    return
+  unclear = match.scales.unclear | match.scales_there.unclear
+  if ours and unclear.intersection([*ours, *theirs]):
+    match.add_undecided(ours, theirs)
+    return
+  _take_scales(match, found, {s.names: s for s in [*scales, *scales_there]})
+  # Without evidence, a name may be a part of a scale.
+  parts = {n for s in scales_there for n in s.names if here.has_evidence}
+  _match_users_variables(
+    match,
+    [n for n in ours if n in match.wanted],
+    [n for n in theirs if n in match.given and n not in parts],
+  )
+
+
+def _have_equal_names(
+  match: PartialMatch, ours: list[str], theirs: list[str]
+) -> bool:
+  """Returns whether names, dtypes and shapes are equal on both sides."""
+  return set(ours) == set(theirs) and all(
+    match.wanted[name] == match.sources[name].spec for name in ours
+  )
+
+
+def _take_scales(
+  match: PartialMatch,
+  found: Pairing,
+  scales: Mapping[tuple[str, ...], names.ScaleNames],
+) -> None:
+  """Takes a pairing of loss scales over into the match."""
+  for item, (other, proof) in found.pairs.items():
+    match.set_scale(scales[item.names], scales[other.names], proof)
+  for item in found.missing:
+    wanted = [name for name in item.names if name in match.wanted]
+    if match.has_mapped_scale and found.left:
+      # The mapping gave another loss scale what is proven to be this one's.
+      match.add_undecided(wanted, [n for b in found.left for n in b.names])
+    else:
+      match.initialize(dict.fromkeys(wanted, NO_SCALE))
+  match.add_undecided_items(found)
+
+
+def _match_powers(match: PartialMatch) -> None:
+  """Pairs Adam's powers, each of the two by itself."""
+  here, there = match.here, match.there
+  bases: dict[str, list[str]] = {}
+  for name, tensor in match.wanted.items():
+    if names.is_power(name, tensor):
+      bases.setdefault(names.get_base(name), []).append(name)
+  for base, ours in bases.items():
+    theirs = [
+      name
+      for name in match.given
+      if names.get_base(name) == base
+      and names.is_power(name, match.sources[name].spec)
+    ]
+    users = [n for n in ours if here.belongs_to_user(n)]
+    users_there = [n for n in theirs if there.belongs_to_user(n)]
+    certain = here.has_evidence and there.has_evidence
+    if set(ours) == set(theirs) and (
+      set(users) == set(users_there) or not certain
+    ):
+      _match_group(match, ours, theirs)
+    elif (users or users_there) and not certain:
+      match.add_undecided(ours, theirs)
+    else:
+      _match_group(
+        match,
+        [n for n in ours if n not in users],
+        [n for n in theirs if n not in users_there],
+      )
+      _match_users_variables(match, users, users_there)
+
+
+def _match_rest(match: PartialMatch) -> None:
+  """Pairs names that differ in their conds alone."""
+  for base in _find_created_bases(match):
+    ours = [n for n in match.wanted if names.get_base(n) == base]
+    theirs = [n for n in match.given if names.get_base(n) == base]
+    found = _pair(match, ours, theirs, keeps_scope=True)
+    for item, (other, proof) in found.pairs.items():
+      if found.is_exact or item.serves & other.serves:
+        match.set_source(item.names[0], match.sources[other.names[0]], proof)
+    for item in found.undecided:
+      (name,) = item.names
+      if any(b.names == item.names for b in found.get_candidates(item)):
+        match.set_source(name, match.sources[name])
+  groups: dict[str, list[str]] = {}
+  for name in match.wanted:
+    groups.setdefault(match.here.remove_conds(name), []).append(name)
+  groups_there: dict[str, list[str]] = {}
+  for name in match.given:
+    groups_there.setdefault(match.there.remove_conds(name), []).append(name)
+  for key, ours in groups.items():
+    _match_group(match, ours, groups_there.get(key, []))
+
+
+def _pair(
+  match: PartialMatch, ours: list[str], theirs: list[str], keeps_scope: bool
+) -> Pairing:
+  return inventory.pair_items(
+    match.here,
+    match.there,
+    [match.here.make_item((name,)) for name in ours],
+    [match.there.make_item((name,)) for name in theirs],
+    keeps_scope,
+  )
+
+
+def _match_group(
+  match: PartialMatch, ours: list[str], theirs: list[str]
+) -> None:
+  """Pairs variables of one kind; notes missing and undecided variables."""
+  found = _pair(match, ours, theirs, keeps_scope=False)
+  for item, (other, proof) in found.pairs.items():
+    match.set_source(item.names[0], match.sources[other.names[0]], proof)
+  for item in found.missing:
+    match.set_source(item.names[0], None)
+  match.add_undecided_items(found)
+
+
+def _match_users_variables(
+  match: PartialMatch, ours: list[str], theirs: list[str]
+) -> None:
+  """Pairs the user's variables that are called like an optimizer's.
+
+  Equal names are pairs first. Then variables are pairs that have the same name
+  but for the number, and are the only ones: `good_steps` and `good_steps_1`.
+  """
+
+  def key(name: str, tensor: TensorSpec) -> tuple[str, str, TensorSpec]:
+    return names.split_scope(name)[0], names.get_base(name), tensor
+
+  for name in ours:
+    source = match.sources.get(name)
+    if name in theirs and source and source.spec == match.wanted[name]:
+      match.set_source(name, source)
+  groups: dict[tuple[str, str, TensorSpec], list[str]] = {}
+  for name in ours:
+    if name in match.wanted:
+      groups.setdefault(key(name, match.wanted[name]), []).append(name)
+  for group, mine in groups.items():
+    others = [
+      name
+      for name in theirs
+      if name in match.given and key(name, match.sources[name].spec) == group
+    ]
+    if len(mine) == len(others) == 1:
+      source = match.sources[others[0]]
+      match.set_source(mine[0], source, "the only other variable of that name")
+    elif others:
+      match.add_undecided(mine, others)
+    else:
+      for name in mine:
+        match.set_source(name, None)

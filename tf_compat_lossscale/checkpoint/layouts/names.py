@@ -1,11 +1,21 @@
-"""What the names of a Saver's variables mean.
+"""Reads the names of variables in checkpoints by name (`tf.train.Saver`).
 
-Three of them depend on more than the model. Variables that an optimizer makes
-while it applies gradients are named by the cond that they are made in, if
-there is one: `cond_1/beta1_power` (tf.contrib: `cond/…`) under TensorFlow 1's
-control flow with a dynamic loss scale, `beta1_power` otherwise. And the loss
-scale's own: `current_loss_scale` (float32) and `good_steps` (int64), or in
-tf.contrib `loss_scale` (float32), `good_steps` and `bad_steps` (int32).
+Most names depend on the model alone: `dense/kernel` is `dense/kernel` in every
+program that builds the model. The names of two kinds of variables also depend
+on the API, on the control flow, and on which optimizers have a loss scale. This
+package calls such names *ambiguous*:
+
+- Variables that an optimizer creates while it applies gradients, such as Adam's
+  powers. If the optimizer applies gradients in a cond, the names start with the
+  cond's scope: with a dynamic loss scale and TensorFlow 1's control flow
+  `cond_1/beta1_power` (tf.contrib: `cond/beta1_power`), otherwise
+  `beta1_power`.
+- A loss scale's variables: `current_loss_scale` (float32) and `good_steps`
+  (int64) in compat.v1, but `loss_scale` (float32), `good_steps` and `bad_steps`
+  (int32) in tf.contrib.
+
+TensorFlow makes equal names unique with numbers (`beta1_power_1`), in the order
+of creation. So a name alone does not tell which optimizer the variable is for.
 """
 
 from __future__ import annotations
@@ -19,8 +29,8 @@ from typing import NamedTuple
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 COMPAT, CONTRIB = "compat.v1", "contrib"
-# API -> what its variables are called and are, in the order of `State`.
-LAYOUTS: dict[str, dict[str, TensorSpec]] = {
+# API -> the base names of a loss scale's variables -> dtype and shape.
+SCALE_TENSORS: dict[str, dict[str, TensorSpec]] = {
   COMPAT: {
     "current_loss_scale": TensorSpec("float32", ()),
     "good_steps": TensorSpec("int64", ()),
@@ -31,14 +41,18 @@ LAYOUTS: dict[str, dict[str, TensorSpec]] = {
     "bad_steps": TensorSpec("int32", ()),
   },
 }
+# The attributes of a MixedPrecisionLossScaleOptimizer in an object graph.
+BASE_OPTIMIZER, LOSS_SCALE = "base_optimizer", "loss_scale"
+KERAS_3_SCALE = "dynamic_scale"  # The same in Keras 3's LossScaleOptimizer.
+# The dtypes that no weight or slot has, since no gradient has them.
 INTEGERS = {
   f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 } | {"bool", "string"}
 _COND = re.compile(r"cond(?:_(\d+))?")
 _NUMBERED = re.compile(r"(.*?)(?:_(\d+))?")
 _POWER = re.compile(r"beta\d_power(?:_\d+)?")
-# The last part of slots' names -> the optimizer in `tf.compat.v1.train`.
-_SLOTS = {
+# The last part of a slot's name -> the optimizer in `tf.compat.v1.train`.
+_OPTIMIZERS = {
   "Adadelta": "Adadelta",
   "Adagrad": "Adagrad",
   "Adam": "Adam",
@@ -46,19 +60,19 @@ _SLOTS = {
   "Ftrl": "Ftrl",
   "Momentum": "Momentum",
   "RMSProp": "RMSProp",
-  "adam_m": "AdamWeightDecay",  # As Google's and NVIDIA's BERT has it.
+  "adam_m": "AdamWeightDecay",  # In Google's and NVIDIA's BERT.
   "lamb_m": "LAMB",
 }
 _NOT_SLOTS = {"ExponentialMovingAverage"}
 
 
-class State(NamedTuple):
-  """The names of a loss scale's variables.
+class ScaleNames(NamedTuple):
+  """The names of one loss scale's variables.
 
   Attributes:
     api: COMPAT or CONTRIB.
-    scope: What they have in front, with a slash, or nothing.
-    names: The variables', in the order of `LAYOUTS`.
+    scope: The scope of the variables, with its slash, or an empty string.
+    names: The variables' names, in the order of `SCALE_TENSORS[api]`.
   """
 
   api: str
@@ -67,106 +81,119 @@ class State(NamedTuple):
 
 
 def split_scope(name: str) -> tuple[str, str]:
-  """A name's scope, with its slash, and the rest."""
+  """Returns a name's scope, with its slash, and the rest of the name."""
   head, slash, tail = name.rpartition("/")
   return head + slash, tail
 
 
 def split_number(name: str) -> tuple[str, int]:
-  """What a name was before it was made unique, and its number (0 for none)."""
+  """Splits `good_steps_1` into `good_steps` and 1; the number may be 0."""
   match = _NUMBERED.fullmatch(name)
   assert match
   return match[1], int(match[2] or 0)
 
 
-def base(name: str) -> str:
-  """A name without its scope and number."""
-  return split_number(split_scope(name)[1])[0]
-
-
-def numbered(name: str, number: int) -> str:
-  """The opposite of `split_number`."""
+def add_number(name: str, number: int) -> str:
+  """Returns the name that `split_number` would split so."""
   return f"{name}_{number}" if number else name
 
 
-def is_like_scale(name: str, tensor: TensorSpec) -> bool:
-  """Returns whether a scalar is called like one of a loss scale's."""
-  last = base(name)
-  return not tensor.shape and any(last in api for api in LAYOUTS.values())
+def get_base(name: str) -> str:
+  """Returns a name without its scope and number."""
+  return split_number(split_scope(name)[1])[0]
 
 
-def is_special(name: str, tensor: TensorSpec) -> bool:
-  """Returns whether a name depends on more than the model, as it seems.
+def is_named_like_scale(name: str, tensor: TensorSpec) -> bool:
+  """Returns whether a variable is a scalar with the name of a loss scale's."""
+  base = get_base(name)
+  return not tensor.shape and any(
+    base in tensors for tensors in SCALE_TENSORS.values()
+  )
 
-  Those of Adam's powers and of loss scales depend on the control flow, and on
-  which optimizers have a loss scale.
+
+def is_ambiguous(name: str, tensor: TensorSpec) -> bool:
+  """Returns whether a name depends on more than the model.
+
+  These are the names of Adam's powers and of loss scales.
   """
-  return is_power(name, tensor) or is_like_scale(name, tensor)
+  return is_power(name, tensor) or is_named_like_scale(name, tensor)
 
 
-class Scales(NamedTuple):
+class FoundScales(NamedTuple):
   """The loss scales among variables.
 
   Attributes:
-    known: The loss scales, by scope and number.
-    unclear: The variables that could be a loss scale's, but not all of them
-      are.
+    known: The loss scales, sorted by scope, API and number.
+    unclear: The variables with a loss scale's name of which only some can be a
+      loss scale's.
   """
 
-  known: list[State]
+  known: list[ScaleNames]
   unclear: set[str]
 
 
-def loss_scales(
+def find_scales(
   tensors: Mapping[str, TensorSpec],
-  proven: Iterable[State] = (),
+  proven: Iterable[ScaleNames] = (),
   others: Iterable[str] = (),
-) -> Scales:
-  """Finds the loss scales among a Saver's variables.
+) -> FoundScales:
+  """Finds the loss scales among the variables of a checkpoint by name.
 
-  Several in a scope are numbered: those of one API belong together in the
-  order of their numbers. If a scope has more of one kind than of another, then
-  a variable of the user's is called like a loss scale's.
+  A scope may have several loss scales of one API, numbered in the order of
+  creation: `current_loss_scale_1` belongs to `good_steps_1`. If the scope has
+  more variables of one name than of another, the user has a variable with such
+  a name, and the names do not show which:
+
+      s/current_loss_scale, s/good_steps, s/good_steps_1  ->  all unclear
 
   Args:
     tensors: Name -> dtype and shape.
-    proven: The loss scales that are known by more than their names.
-    others: The variables that are known to be no loss scale's.
+    proven: The loss scales that evidence proves.
+    others: The variables that evidence proves to be no loss scale's.
+
+  Returns:
+    The loss scales and the unclear variables.
   """
-  states = [s for s in proven if not set(s.names).isdisjoint(tensors)]
-  settled = {name for state in states for name in state.names}.union(others)
-  found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+  found = [
+    scale for scale in proven if not tensors.keys().isdisjoint(scale.names)
+  ]
+  settled = {name for scale in found for name in scale.names}.union(others)
+  numbered: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
   for name, tensor in tensors.items():
     scope, last = split_scope(name)
-    first, number = split_number(last)
-    for api, layout in LAYOUTS.items():
-      if layout.get(first) == tensor and name not in settled:
-        found.setdefault((scope, api, first), []).append((number, name))
+    base, number = split_number(last)
+    for api, wanted in SCALE_TENSORS.items():
+      if wanted.get(base) == tensor and name not in settled:
+        numbered.setdefault((scope, api, base), []).append((number, name))
   unclear: set[str] = set()
-  for scope, api in {key[:2] for key in found}:
-    lists = [sorted(found.get((scope, api, b), [])) for b in LAYOUTS[api]]
+  for scope, api in {key[:2] for key in numbered}:
+    lists = [
+      sorted(numbered.get((scope, api, base), []))
+      for base in SCALE_TENSORS[api]
+    ]
     sizes = set(map(len, lists))
     if len(sizes) == 1:
-      for names in zip(*lists):
-        states.append(State(api, scope, tuple(name for _, name in names)))
+      for members in zip(*lists):
+        names = tuple(name for _, name in members)
+        found.append(ScaleNames(api, scope, names))
     elif 0 not in sizes:
-      unclear.update(name for names in lists for _, name in names)
+      unclear.update(name for members in lists for _, name in members)
   order = {name: i for i, name in enumerate(tensors)}
 
-  def key(state: State) -> tuple[str, str, int, int]:
-    number = split_number(state.names[0])[1]
-    return (state.scope, state.api, number, order.get(state.names[0], 0))
+  def key(scale: ScaleNames) -> tuple[str, str, int, int]:
+    number = split_number(scale.names[0])[1]
+    return (scale.scope, scale.api, number, order.get(scale.names[0], 0))
 
-  return Scales(sorted(states, key=key), unclear)
+  return FoundScales(sorted(found, key=key), unclear)
 
 
-def without_conds(name: str) -> str:
-  """A name without the conds that its variable was made in."""
+def remove_conds(name: str) -> str:
+  """Returns a name without the scopes of conds: `a/cond_1/b` -> `a/b`."""
   return "/".join(p for p in name.split("/") if not _COND.fullmatch(p))
 
 
-def out_of_cond(name: str) -> str:
-  """A name without the innermost cond that its variable was made in."""
+def remove_innermost_cond(name: str) -> str:
+  """Returns a name without the last scope of a cond."""
   parts = name.split("/")
   for i in range(len(parts) - 2, -1, -1):
     if _COND.fullmatch(parts[i]):
@@ -174,8 +201,12 @@ def out_of_cond(name: str) -> str:
   return name
 
 
-def innermost_cond(name: str) -> int | None:
-  """The number of the last cond in a name; None if there is none."""
+def get_cond_number(name: str) -> int | None:
+  """Returns the number of the last cond in a name: `a/cond_1/b` -> 1.
+
+  Returns:
+    The number, 0 for `cond`; None if the name has no scope of a cond.
+  """
   numbers = [
     int(match[1] or 0)
     for match in map(_COND.fullmatch, name.split("/")[:-1])
@@ -185,66 +216,67 @@ def innermost_cond(name: str) -> int | None:
 
 
 def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
-  """Returns whether that is one of Adam's powers, or of its like, by its name.
+  """Returns whether a variable is called like a power of Adam or AdaMax.
 
   Args:
     name: The variable's name.
-    tensor: Its dtype and shape, if known: powers are scalars, and no integers.
+    tensor: The variable's dtype and shape, if known: a power is a
+      floating-point scalar.
   """
   if tensor is not None and (tensor.shape or tensor.dtype in INTEGERS):
     return False
   return bool(_POWER.fullmatch(split_scope(name)[1]))
 
 
-def partner(power: str) -> str:
-  """The name of the other one of Adam's two powers."""
+def get_other_power(power: str) -> str:
+  """Returns `beta2_power` for `beta1_power`, and the other way round."""
   scope, last = split_scope(power)
   other = {"beta1": "beta2", "beta2": "beta1"}.get(last[:5], last[:5])
   return scope + other + last[5:]
 
 
 class Family(NamedTuple):
-  """What variables share that differ in their cond or number alone.
+  """The common part of names that differ in their conds or number alone.
 
   Attributes:
     scope: The scope, without conds.
-    base: The rest of the name, for powers without its number.
+    base: The rest of the name; for powers without its number.
   """
 
   scope: str
   base: str
 
 
-def family(name: str) -> Family:
-  """The family of a variable."""
-  scope, last = split_scope(without_conds(name))
+def get_family(name: str) -> Family:
+  """Returns the family of a name."""
+  scope, last = split_scope(remove_conds(name))
   return Family(scope, split_number(last)[0] if is_power(name) else last)
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-  """A family's names, in the order in which their variables were made."""
+def sort_names(names: Iterable[str]) -> list[str]:
+  """Sorts the names of a family by cond and number: the order of creation."""
 
   def key(name: str) -> tuple[int, int, str]:
-    cond = innermost_cond(name)
+    cond = get_cond_number(name)
     number = split_number(name)[1] if is_power(name) else 0
     return (-1 if cond is None else cond, number, name)
 
   return sorted(names, key=key)
 
 
-def families(names: Iterable[str]) -> dict[Family, list[str]]:
-  """Names by family, each in order."""
+def group_by_family(names: Iterable[str]) -> dict[Family, list[str]]:
+  """Returns family -> its names, in the order of creation."""
   found: dict[Family, list[str]] = {}
   for name in names:
-    found.setdefault(family(name), []).append(name)
-  return {key: in_order(members) for key, members in found.items()}
+    found.setdefault(get_family(name), []).append(name)
+  return {family: sort_names(members) for family, members in found.items()}
 
 
-def slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-  """Yields what look like slots: (name, the variable's that it belongs to).
+def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+  """Yields each name that looks like a slot's, with its variable's name.
 
-  A slot is called after its variable: `w/Adam`, or within a variable scope
-  `scope/scope/w/Adam`.
+  The slot of `w` is called `w/Adam`. Within a variable scope `s`, the slot of
+  `s/w` is called `s/s/w/Adam`.
   """
   known = set(names)
   for name in known:
@@ -256,13 +288,17 @@ def slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
       head = head.partition("/")[2]
 
 
-def inner_optimizer(names: Iterable[str]) -> str | None:
-  """The optimizers that a Saver's names show; None if they show none."""
+def guess_optimizers(names: Iterable[str]) -> str | None:
+  """Returns the optimizers that slots and powers show, or None.
+
+  Returns:
+    The names of the optimizers, sorted and separated by commas.
+  """
   names = set(names)
   found = set()
-  for name, _ in slots(names):
+  for name, _ in find_slots(names):
     last = name.rpartition("/")[2]
-    optimizer = _SLOTS.get(last) or _SLOTS.get(split_number(last)[0])
+    optimizer = _OPTIMIZERS.get(last) or _OPTIMIZERS.get(split_number(last)[0])
     if optimizer:
       found.add(optimizer)
   if not found and any(map(is_power, names)):

@@ -1,6 +1,25 @@
-"""Pairs variables of the program with variables of the checkpoint.
+"""Pairs items of the program with items of the checkpoint, each with a proof.
 
-A pair needs a proof. Without a proof the variable stays undecided.
+An item is one variable whose name does not decide, or the variables of one loss
+scale. For example, a program has two optimizers with a loss scale, and its
+checkpoint was written under the other control flow:
+
+    program        serves       checkpoint            serves
+    beta1_power    w0, w0/Adam  gen/cond_1/beta1_power   w1
+    beta1_power_1  w1, w1/Adam  disc/cond_1/beta1_power  w0
+
+The names suggest pairs in the order of the lines. But the updates of `w1`
+depend on `beta1_power_1` in the program, and on `gen/cond_1/beta1_power` in the
+checkpoint. So these two are a pair. The method:
+
+1. If both sides have the same names, and no evidence speaks against it, equal
+   names are pairs.
+2. Otherwise items are pairs that serve the same variables, or some of the same.
+3. Of the rest, items are pairs that are the only ones in a scope.
+4. If one item is left on each side, these two are a pair.
+5. What is left stays undecided, if there are candidates, or is missing.
+
+Evidence always wins: items that are proven to differ are no pair in any step.
 """
 
 from __future__ import annotations
@@ -16,14 +35,14 @@ _Predicate: TypeAlias = "Callable[[Item, Item], bool]"
 
 
 class Item(NamedTuple):
-  """A loss scale's variables, or one variable.
+  """One variable, or the variables of one loss scale.
 
   Attributes:
-    names: Their names.
+    names: The names of the variables.
     scope: The scope in which the optimizer or the loss scale was used; None if
       the names do not tell.
-    serves: The model's variables whose updates depend on it, and their slots.
-      Empty if nothing is known.
+    serves: The weights and slots whose updates depend on the item; empty if
+      nothing is known.
   """
 
   names: tuple[str, ...]
@@ -33,15 +52,15 @@ class Item(NamedTuple):
 
 @dataclasses.dataclass
 class Pairing:
-  """What is known of items.
+  """The pairs that were found, and the items without a pair.
 
   Attributes:
-    pairs: Item here -> (item there, the proof); an empty proof stands for
-      equal names.
-    missing: The items here that have no counterpart there.
-    undecided: The items here with several candidates, or whose candidate fits
-      several items here.
-    left: The items there without a counterpart here.
+    pairs: Item of the program -> (item of the checkpoint, the proof). The proof
+      is empty if the names are equal.
+    missing: The items of the program for which the checkpoint has nothing.
+    undecided: The items of the program with several candidates, or with one
+      candidate that several items want.
+    left: The items of the checkpoint without a pair.
   """
 
   pairs: dict[Item, tuple[Item, str]]
@@ -51,7 +70,7 @@ class Pairing:
 
   @property
   def is_exact(self) -> bool:
-    """Whether every item here has its own name there."""
+    """Whether every item of the program has a pair with its own names."""
     return (
       not self.missing
       and not self.undecided
@@ -60,32 +79,29 @@ class Pairing:
       )
     )
 
-  def candidates(self, item: Item) -> list[Item]:
-    """Returns the items there that an undecided one may be."""
+  def get_candidates(self, item: Item) -> list[Item]:
+    """Returns the items left in the checkpoint that `item` may be."""
     return [other for other in self.left if _is_possible(item, other)]
 
 
-def pair(
+def find_pairs(
   here: Sequence[Item],
   there: Sequence[Item],
   trained: tuple[frozenset[str], frozenset[str]],
   keeps_scope: bool,
 ) -> Pairing:
-  """Finds the counterparts of items.
-
-  Equal names count if all of them are equal on both sides and nothing speaks
-  against it. Otherwise what counts is, in this order: the variables that an
-  item serves; its scope, if there is one item in it on either side; that it is
-  the only one.
+  """Finds the pairs, by the steps that the module's docstring lists.
 
   Args:
-    here: Those of the program.
-    there: Those of the checkpoint.
-    trained: The variables that are trained here, and there.
-    keeps_scope: Whether items stay in their scope, whatever the control flow.
+    here: The items of the program.
+    there: The items of the checkpoint.
+    trained: The variables that the program trains, and those that the program
+      that wrote the checkpoint trained.
+    keeps_scope: Whether the scope of an item is the same in every layout, so
+      that the last two items are no pair if their scopes differ.
 
   Returns:
-    What is known.
+    The pairs, and the items without a pair.
   """
   by_names = {item.names: item for item in there}
   if {item.names for item in here} == set(by_names):
@@ -94,14 +110,14 @@ def pair(
       return Pairing({a: (b, "") for a, b in same}, [], [], [])
   result = Pairing({}, [], list(here), list(there))
 
-  def are_alike(here: Item, there: Item) -> bool:
+  def may_be_equal(here: Item, there: Item) -> bool:
     return not _differ(here, there, (), trained)
 
-  _pair_by_serves(result, are_alike)
-  _pair_by_scope(result, are_alike)
-  _pair_the_only(result, are_alike, keeps_scope)
+  _pair_by_served_variables(result, may_be_equal)
+  _pair_by_scope(result, may_be_equal)
+  _pair_last_two(result, may_be_equal, keeps_scope)
   for item in list(result.undecided):
-    if not result.candidates(item):
+    if not result.get_candidates(item):
       result.undecided.remove(item)
       result.missing.append(item)
   return result
@@ -113,10 +129,10 @@ def _differ(
   others: Iterable[Item],
   trained: tuple[frozenset[str], frozenset[str]],
 ) -> bool:
-  """Returns whether two items are proven to be of different optimizers.
+  """Returns whether two items are proven to belong to different optimizers.
 
-  They are if what only one of them serves is trained without it on the other
-  side, or if another item serves just the same as the one here.
+  There are two proofs. One item serves a variable that the other side trains
+  without the other item. Or one of `others` serves exactly what `here` serves.
   """
   if not here.serves or not there.serves or here.serves == there.serves:
     return False
@@ -127,57 +143,61 @@ def _differ(
 
 
 def _is_possible(here: Item, there: Item) -> bool:
-  """Returns whether nothing proves that two items differ."""
+  """Returns whether two items serve a common variable, as far as is known."""
   if not here.serves or not there.serves:
     return True
   return bool(here.serves & there.serves)
 
 
-def _pair_by_serves(result: Pairing, are_alike: _Predicate) -> None:
-  """Pairs items that serve the same variables, or some of the same."""
-  for are_akin in (
+def _pair_by_served_variables(
+  result: Pairing, may_be_equal: _Predicate
+) -> None:
+  """Pairs items that serve the same variables, then some of the same."""
+  for are_similar in (
     lambda a, b: a.serves == b.serves,
-    lambda a, b: bool(a.serves & b.serves) and are_alike(a, b),
+    lambda a, b: bool(a.serves & b.serves) and may_be_equal(a, b),
   ):
-    akin = {
+    similar = {
       item: [
-        other for other in result.left if item.serves and are_akin(item, other)
+        other
+        for other in result.left
+        if item.serves and are_similar(item, other)
       ]
       for item in result.undecided
     }
-    for item, found in akin.items():
+    for item, found in similar.items():
       if len(found) != 1:
         continue
       (other,) = found
-      if sum(other in others for others in akin.values()) == 1:
+      if sum(other in others for others in similar.values()) == 1:
         some = min(item.serves & other.serves, key=lambda n: (len(n), n))
-        _add(result, item, other, f"the updates of {some} depend on it")
+        _add_pair(result, item, other, f"the updates of {some} depend on it")
 
 
-def _pair_by_scope(result: Pairing, are_alike: _Predicate) -> None:
-  """Pairs items that are the only ones in their scope."""
+def _pair_by_scope(result: Pairing, may_be_equal: _Predicate) -> None:
+  """Pairs items that are the only ones in their scope on both sides."""
   for scope in {item.scope for item in result.undecided} - {None}:
     here = [item for item in result.undecided if item.scope == scope]
     there = [item for item in result.left if item.scope == scope]
-    if len(here) == len(there) == 1 and are_alike(here[0], there[0]):
+    if len(here) == len(there) == 1 and may_be_equal(here[0], there[0]):
       where = f"in the scope {scope}" if scope else "outside of scopes"
-      _add(result, here[0], there[0], f"the only one {where}")
+      _add_pair(result, here[0], there[0], f"the only one {where}")
 
 
-def _pair_the_only(
-  result: Pairing, are_alike: _Predicate, keeps_scope: bool
+def _pair_last_two(
+  result: Pairing, may_be_equal: _Predicate, keeps_scope: bool
 ) -> None:
-  """Pairs what is left if it is one item here and one there."""
+  """Pairs what is left if one item is left on each side."""
   if len(result.undecided) != 1 or len(result.left) != 1:
     return
   (here,), (there,) = result.undecided, result.left
   if keeps_scope and here.scope != there.scope:
     return
-  if are_alike(here, there):
-    _add(result, here, there, "the only candidate")
+  if may_be_equal(here, there):
+    _add_pair(result, here, there, "the only candidate")
 
 
-def _add(result: Pairing, here: Item, there: Item, proof: str) -> None:
+def _add_pair(result: Pairing, here: Item, there: Item, proof: str) -> None:
   result.pairs[here] = (there, proof if here.names != there.names else "")
   result.undecided.remove(here)
   result.left.remove(there)

@@ -1,0 +1,260 @@
+"""Combines names and evidence: what is known of a set of variables.
+
+Two inventories meet in a restore: the program's (`here`) and the checkpoint's
+(`there`). Names are read first. If names do not decide which variable is which,
+both inventories gather evidence, which is slower: the program's graph is read,
+and the checkpoint's MetaGraph or object graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import pairing
+from tf_compat_lossscale.checkpoint.layouts.evidence import Evidence
+from tf_compat_lossscale.checkpoint.layouts.evidence import Usage
+from tf_compat_lossscale.checkpoint.layouts.pairing import Item
+from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
+
+# The dtype and shape of a variable that is not to be restored: unknown, so that
+# its name alone decides.
+_SCALAR = TensorSpec("float32", ())
+
+
+class Inventory:
+  """The variables of a program or of a checkpoint, and the evidence of them.
+
+  Attributes:
+    tensors: Name -> dtype and shape.
+    has_evidence: Whether a graph was read besides the names.
+    trains_once: Whether exactly one optimizer applies gradients.
+    renamed: Name -> the name in the other inventory, as the caller decided.
+    has_new_scale: Whether a loss scale was added that no evidence knows.
+  """
+
+  def __init__(
+    self,
+    tensors: Mapping[str, TensorSpec],
+    find_evidence: Callable[[], Evidence | None],
+    trains_once: bool = False,
+  ) -> None:
+    """Stores the variables.
+
+    Args:
+      tensors: Name -> dtype and shape.
+      find_evidence: Reads the evidence; called when names do not decide.
+      trains_once: Whether exactly one optimizer applies gradients.
+    """
+    self.trains_once = trains_once
+    self.tensors = dict(tensors)
+    self._find_evidence = find_evidence
+    self._evidence: Evidence | None = None
+    self._usage = Usage()
+    self._slots: list[tuple[str, str]] = []
+    self.renamed: dict[str, str] = {}
+    self.has_new_scale = False
+    self.has_evidence = False
+
+  def gather_evidence(self, bases: Collection[str] = ()) -> None:
+    """Reads the evidence of all variables whose names may not decide.
+
+    Args:
+      bases: Names without scope and number; variables with these names are
+        asked for as well.
+    """
+    self._evidence = self._find_evidence()
+    self.has_evidence = self._evidence is not None
+    if self._evidence:
+      known = dict.fromkeys([*self.tensors, *self._evidence.order])
+      self._slots = list(names.find_slots(known))
+      self._usage = self._evidence.find_usage(
+        [
+          name
+          for name in known
+          if names.is_ambiguous(name, self._get_tensor(name))
+          or names.get_cond_number(name) is not None
+          or names.get_base(name) in bases
+        ]
+      )
+
+  def _get_tensor(self, name: str) -> TensorSpec:
+    return self.tensors.get(name, _SCALAR)
+
+  def _translate(self, found: Collection[str]) -> frozenset[str]:
+    """Returns the names in the other inventory."""
+    return frozenset(self.renamed.get(name, name) for name in found)
+
+  @property
+  def order(self) -> dict[str, int]:
+    """Variable -> its position in the order of creation; empty if unknown."""
+    order = self._evidence.order if self._evidence else []
+    return {name: i for i, name in enumerate(order)}
+
+  @property
+  def known(self) -> frozenset[str]:
+    """The names of all variables, including variables not to be restored."""
+    return self._translate({*self.tensors, *self.order})
+
+  @property
+  def trained_weights(self) -> frozenset[str]:
+    """The weights that the evidence shows to be trained."""
+    primaries = {primary for _, primary in self._slots}
+    trainable = {*self._usage.trainable, *primaries}
+    return self._translate(self._usage.trained & trainable)
+
+  @property
+  def trained(self) -> frozenset[str]:
+    """The weights that the evidence shows to be trained, and their slots."""
+    slots = {slot for slot, _ in self._slots}
+    return self.trained_weights | self._translate(self._usage.trained & slots)
+
+  @property
+  def scales(self) -> names.FoundScales:
+    """The loss scales, and the variables that could belong to one."""
+    others = [name for name, served in self._usage.serves.items() if not served]
+    if not self.trained_weights:
+      others = []  # Nothing is trained, so no loss scale serves anything.
+    return names.find_scales(self.tensors, self._usage.scales, others)
+
+  def is_in_cond(self, name: str) -> bool:
+    """Returns whether a variable is known to be created in a cond."""
+    return bool(self._evidence and self._evidence.is_in_cond(name))
+
+  def serves_every_weight(self, name: str) -> bool:
+    """Returns whether every update of every trained weight depends on it."""
+    return name in self._usage.serves_all
+
+  def belongs_to_user(self, name: str) -> bool:
+    """Returns whether a variable is known to be no optimizer's own."""
+    if not self.trained_weights:
+      return False  # Nothing is trained, so the graph proves nothing.
+    return name in self._usage.trainable or self.get_served(name) == frozenset()
+
+  def belongs_to_optimizer(self, name: str) -> bool:
+    """Returns whether an optimizer is known to have created a variable."""
+    return self.is_in_cond(name) and not self.belongs_to_user(name)
+
+  def get_cond(self, name: str) -> str | None:
+    """Returns the cond of TensorFlow 2 in which a variable is updated."""
+    return self._usage.conds.get(name)
+
+  def get_served(self, name: str) -> frozenset[str] | None:
+    """Returns the variables whose updates depend on it; None if unknown."""
+    return self._usage.serves.get(name)
+
+  def remove_conds(self, name: str) -> str:
+    """Returns a name without the conds in which the variable was created.
+
+    Without evidence, every scope called like a cond counts as a cond.
+    """
+    if self.has_evidence and not self.is_in_cond(name):
+      return name
+    return names.remove_conds(name)
+
+  def make_item(self, found: tuple[str, ...], is_scale: bool = False) -> Item:
+    """Returns the item to pair: one variable, or a loss scale's variables.
+
+    Args:
+      found: The names of the variables.
+      is_scale: Whether the variables are a loss scale's.
+    """
+    name = found[0]
+    scope: str | None = names.split_scope(names.remove_conds(name))[0]
+    cond = self.get_cond(name)
+    if not is_scale and cond:
+      # In a cond of TensorFlow 2, a new variable's name gets no scope.
+      scope = names.split_scope(cond)[0]
+    elif not is_scale and not scope and not self.has_evidence:
+      scope = "" if names.get_cond_number(name) is not None else None
+    served = self.get_served(name) or frozenset()
+    # Only names that are the same in every layout can be compared. Counters of
+    # steps are left out, since several optimizers may share one.
+    comparable = {
+      n
+      for n in served
+      if not names.is_ambiguous(n, self._get_tensor(n))
+      and self._get_tensor(n).dtype not in names.INTEGERS
+      and names.get_base(n) != "global_step"
+    }
+    return Item(found, scope, self._translate(comparable))
+
+
+def gather_evidence(here: Inventory, there: Inventory) -> None:
+  """Gathers the evidence of both inventories if names alone do not decide."""
+  if _do_names_decide(here, there):
+    return
+  bases = {
+    names.get_base(name)
+    for inventory in (here, there)
+    for name in inventory.tensors
+    if names.get_cond_number(name) is not None
+  }
+  here.gather_evidence(bases)
+  there.gather_evidence(bases)
+
+
+def _do_names_decide(here: Inventory, there: Inventory) -> bool:
+  """Returns whether equal names are enough.
+
+  Equal names are enough if every name exists there, and if each power and each
+  variable of a loss scale is the only variable of its kind.
+  """
+  ours, theirs = (
+    [n for n, t in inventory.tensors.items() if names.is_ambiguous(n, t)]
+    for inventory in (here, there)
+  )
+  bases = {names.get_base(name) for name in ours}
+  scales = [n for n in ours if not names.is_power(n, here.tensors[n])]
+  return (
+    here.tensors.keys() <= there.tensors.keys()
+    and set(ours) == set(theirs)
+    and len(bases) == len(ours)
+    and (here.trains_once or not scales)
+  )
+
+
+def pair_items(
+  here: Inventory,
+  there: Inventory,
+  ours: list[Item],
+  theirs: list[Item],
+  keeps_scope: bool,
+  are_scales: bool = False,
+) -> Pairing:
+  """Pairs items of the program with items of the checkpoint.
+
+  Args:
+    here: The variables of the program.
+    there: The variables of the checkpoint.
+    ours: The items of the program.
+    theirs: The items of the checkpoint.
+    keeps_scope: Whether the scope of an item is the same in every layout.
+    are_scales: Whether the items are loss scales. The update of a weight's slot
+      depends on the loss scale too, but a sparse update of a slot does not
+      depend on Adam's powers.
+
+  Returns:
+    The pairs, with their proofs, and the items without a pair.
+  """
+  if not ours or not theirs:
+    return Pairing({}, list(ours), [], list(theirs))
+  common = here.known & there.known
+
+  def restrict(items: list[Item]) -> list[Item]:
+    return [item._replace(serves=item.serves & common) for item in items]
+
+  def get_trained(inventory: Inventory) -> frozenset[str]:
+    if are_scales:
+      return inventory.trained & common
+    return inventory.trained_weights & common
+
+  return pairing.find_pairs(
+    restrict(ours),
+    restrict(theirs),
+    (get_trained(here), get_trained(there)),
+    keeps_scope,
+  )
