@@ -1,6 +1,8 @@
 """The files of checkpoints: checksums, tables, bundles; TensorFlow's beside."""
 
+import dataclasses
 import os
+import pathlib
 
 import helpers
 import hypothesis
@@ -11,6 +13,7 @@ import tensorflow as tf
 
 from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
+from tf_compat_lossscale.checkpoint.files import entries
 from tf_compat_lossscale.checkpoint.files import object_graph
 from tf_compat_lossscale.checkpoint.files import sources
 from tf_compat_lossscale.checkpoint.files import table as _table
@@ -153,7 +156,7 @@ def test_every_dtype(tmp_path):
   new = str(tmp_path / "new")
   tensors = {f"x/{name}": sources.Stored(opened, name) for name in opened.names}
   tensors["made"] = sources.Literal("int64", -5)
-  with writing.whole(new, tensors):
+  with writing.write_whole(new, tensors):
     pass
   reader = tf.train.load_checkpoint(new)
   for name, value in values.items():
@@ -181,7 +184,7 @@ def test_several_shards(tmp_path):
   opened = bundle.Bundle(prefix)
   assert opened.shards == 3
   opened.check()
-  with writing.whole(
+  with writing.write_whole(
     str(tmp_path / "one"),
     {name: sources.Stored(opened, name) for name in opened.names},
   ):
@@ -192,6 +195,124 @@ def test_several_shards(tmp_path):
   (tmp_path / "joined.data-00001-of-00003").unlink()
   with pytest.raises(bundle.CheckpointError, match="00001-of-00003: No such"):
     bundle.Bundle(prefix)
+
+
+def with_checksum(block):
+  """Returns a block with the trailer of a table's block."""
+  crc = _crc32c.mask(_crc32c.crc32c(block))
+  return block + crc.to_bytes(4, "little")
+
+
+def table_of(block):
+  """Returns a table with one block of entries, given with its trailer."""
+  whole = _table.write([])
+  handle = _wire.varint(0) + _wire.varint(len(block) - 5)
+  entry = b"\0\1" + bytes([len(handle)]) + b"k" + handle
+  index = with_checksum(entry + bytes(4) + b"\1\0\0\0" + b"\0")
+  handles = _wire.varint(0) * 2 + b"".join(
+    map(_wire.varint, (len(block), len(index) - 5))
+  )
+  return block + index + handles.ljust(40, b"\0") + whole[-8:]
+
+
+_BLOCK = b"\0\1\1av" + bytes(4) + b"\1\0\0\0"
+
+
+@pytest.mark.any_release
+def test_damaged_tables():
+  assert _table.read(table_of(with_checksum(_BLOCK + b"\0"))) == {b"a": b"v"}
+  for block, what in (
+    (_BLOCK + b"\0" + bytes(4), "checksum"),
+    (with_checksum(_BLOCK + b"\1"), "compressed"),
+    (
+      with_checksum(_BLOCK.replace(b"\0\1\1", b"\1\1\1") + b"\0"),
+      "entry is cut",
+    ),
+    (
+      with_checksum(_BLOCK.replace(b"\0\1\1", b"\0\1\2") + b"\0"),
+      "entry is cut",
+    ),
+    (with_checksum(b"ab\0"), "too short"),
+  ):
+    with pytest.raises(ValueError, match=what):
+      _table.read(table_of(block))
+  handles = b"".join(map(_wire.varint, (0, 0, 9, 40)))
+  with pytest.raises(ValueError, match="block is cut off"):
+    _table.read(handles.ljust(40, b"\0") + _table.write([])[-8:])
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("dtype", "shape", "size"),
+  [
+    *(
+      (1, (2, 3), 20),
+      (8, (2,), 8),
+      (18, (), 8),
+      (22, (3,), 13),
+      (19, (2,), 2),
+    ),
+    *((1, (-1, -1), 4), (10, (), 0)),
+  ],
+)
+def test_entries_whose_size_does_not_fit(dtype, shape, size):
+  with pytest.raises(ValueError, match=f"has {size} bytes"):
+    entries.Entry.parse(entries.Entry(dtype, shape, size=size).encode())
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("value", [b"", b"abc", b"x" * 300, 0.25])
+def test_a_changed_byte_fails_the_checksum(value):
+  dtype = "string" if isinstance(value, bytes) else "float64"
+  entry, data = entries.encode_scalar(dtype, value)
+  entry.check(data)
+  assert entries.Entry.parse(entry.encode()) == entry
+  for at in range(len(data)):
+    changed = bytearray(data)
+    changed[at] ^= 4
+    with pytest.raises(ValueError, match=r"checksum|cut off"):
+      entry.check(bytes(changed))
+
+
+@pytest.mark.any_release
+def test_numbers_are_unsigned_if_their_dtype_is():
+  for dtype, value in (("uint32", 2**32 - 1), ("uint64", 2**63), ("int8", -1)):
+    entry, data = entries.encode_scalar(dtype, value)
+    assert entry.decode_number(data) == value
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("change", "what"),
+  [
+    ({"offset": 1}, "4 bytes, but the index says 5"),
+    ({"shard": 1}, "00001-of-00001: No such file"),
+    ({"crc": 1}, "checksum"),
+  ],
+)
+def test_an_index_that_does_not_fit_its_data(change, what, tmp_path):
+  entry, data = entries.encode_scalar("float32", 0.5)
+  prefix = str(tmp_path / "x")
+  pathlib.Path(bundle.shard_path(prefix, 0, 1)).write_bytes(data)
+  index = pathlib.Path(prefix + ".index")
+  index.write_bytes(bundle.encode_index({b"a": entry}, 1))
+  assert bundle.Bundle(prefix).scalar("a") == 0.5
+  bad = dataclasses.replace(entry, **change)
+  index.write_bytes(bundle.encode_index({b"a": bad}, 1))
+  with pytest.raises(bundle.CheckpointError, match=what):
+    bundle.Bundle(prefix).check()
+
+
+@pytest.mark.any_release
+def test_object_graphs_without_the_object():
+  child = _wire.field(1, _wire.field(1, 1) + _wire.field(2, "a"))
+  slot = _wire.field(3, _wire.field(1, 1) + _wire.field(2, "m"))
+  for node in (child, slot):
+    with pytest.raises(ValueError, match="not there"):
+      object_graph.ObjectGraph(_wire.field(1, node))
+    object_graph.ObjectGraph(_wire.field(1, node) + _wire.field(1, b""))
+  with pytest.raises(ValueError, match="empty"):
+    object_graph.ObjectGraph(b"")
 
 
 @pytest.mark.any_release

@@ -176,7 +176,7 @@ def test_tries_are_bounded(tmp_path):
     save(prefix, float(len(calls)))
 
   with pytest.raises(checkpoint.CheckpointError, match="each of 5 tries"):
-    _consistency.consistently(prefix, attempt)
+    _consistency.read_consistently(prefix, attempt)
   assert len(calls) == 5
 
 
@@ -193,11 +193,11 @@ def test_errors_while_it_changes(changes, tmp_path):
     return bundle
 
   if changes < 5:
-    assert _consistency.consistently(prefix, attempt).is_current()
+    assert _consistency.read_consistently(prefix, attempt).is_current()
     assert len(calls) == changes + 1
   else:
     with pytest.raises(checkpoint.CheckpointError, match=r"\(at last: torn\)"):
-      _consistency.consistently(prefix, attempt)
+      _consistency.read_consistently(prefix, attempt)
 
 
 def test_errors_of_a_checkpoint_that_stays(tmp_path):
@@ -214,11 +214,11 @@ def test_errors_of_a_checkpoint_that_stays(tmp_path):
 
   begin = time.monotonic()
   with pytest.raises(KeyError, match="otherwise"):
-    _consistency.consistently(prefix, attempt)
+    _consistency.read_consistently(prefix, attempt)
   assert len(calls) == 1
   assert time.monotonic() - begin < _consistency._PATIENCE
   with pytest.raises(checkpoint.CheckpointError, match="No such file"):
-    _consistency.consistently(str(tmp_path / "missing"), attempt)
+    _consistency.read_consistently(str(tmp_path / "missing"), attempt)
 
 
 def test_data_that_is_there_before_its_index(tmp_path):

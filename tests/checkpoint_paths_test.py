@@ -149,7 +149,7 @@ def test_escapes(pieces, quote):
       with pytest.raises(CheckpointError):
         paths.find(str(folder))
     else:
-      found = paths._latest(str(folder / "checkpoint"))
+      found = paths._read_latest(str(folder / "checkpoint"))
       assert os.path.join(folder, found) == state.model_checkpoint_path
 
 

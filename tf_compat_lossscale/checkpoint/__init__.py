@@ -1,4 +1,4 @@
-"""Checkpoints across generations: what they are, restored and converted.
+"""Describes, restores and converts checkpoints of all releases.
 
 ```
 from tf_compat_lossscale import checkpoint
@@ -41,7 +41,8 @@ __all__ = [
   "restore",
 ]
 
-# Describing a checkpoint needs no TensorFlow, so names are loaded when used.
+# Names are loaded at their first use, since describing a checkpoint needs no
+# TensorFlow.
 __getattr__, __dir__ = load_lazily(
   __name__,
   {

@@ -12,7 +12,7 @@ import threading
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint.files import writer as writing
+from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
@@ -28,20 +28,20 @@ from tf_compat_lossscale.checkpoint.layouts.sources import make_new_scale
 from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
 LAYOUTS = ("saver", "saver-v2", "contrib", "object", "keras2", "fp32")
-_INITIAL = 2.0**15  # What DynamicLossScale starts from by default.
+_INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-  """What was written.
+  """The result of a conversion.
 
   Attributes:
     path: The new checkpoint's prefix.
-    renamed: The name there -> the name in the source, where they differ.
-    dropped: What the source has and the layout has no place for.
-    added: What the source has not; its value was made up.
-    changed: Loss scales and counters that were set.
+    renamed: New name -> name in the source, if they differ.
+    dropped: The tensors of the source that the layout does not have.
+    added: The tensors that the source does not have, with initial values.
+    changed: The loss scales and counters that were set.
   """
 
   path: str
@@ -63,40 +63,41 @@ def convert(
   overwrite: bool = False,
   progress: Callable[[int], _Progress] | None = None,
 ) -> Conversion:
-  """Writes a checkpoint anew, in another layout.
+  """Writes a new checkpoint from another one, in another layout.
 
   Tensors are copied byte by byte, and compared with their checksums. The
-  source is never changed; the destination appears whole or not at all.
+  source is never changed. The destination appears whole or not at all.
 
   Args:
     source: A checkpoint, as `describe` takes it.
     destination: The new checkpoint's prefix.
-    to: 'saver' and 'saver-v2' are variables by name, as `compat.v1` calls them
-      under TensorFlow 1's and 2's control flow; 'contrib' those of tf.contrib;
-      'object' is for `tf.train.Checkpoint`; 'keras2' the same as Keras 2.3 and
-      later have it; 'fp32' the source without its loss scales.
-    set_loss_scale: What every loss scale is to be; its counters become 0. A
-      source that has none gets one.
-    reset: As `set_loss_scale=32768`, where DynamicLossScale starts.
-    template: An object-based checkpoint of the same model, for 'object' and
-      'keras2' from variables by name: the graph of its objects is taken.
-    mapping: New name -> name in the source, where nothing proves which of
-      several it is.
+    to: The layout. 'saver' and 'saver-v2' name variables as `compat.v1` does
+      under TensorFlow 1's and 2's control flow, 'contrib' as tf.contrib did.
+      'object' is for `tf.train.Checkpoint`, and 'keras2' for that of a model
+      of Keras 2.3 or later. 'fp32' is the source without its loss scales.
+    set_loss_scale: The new value of every loss scale, whose counters become 0.
+      If the source has no loss scale, one is added.
+    reset: Sets the loss scales to 32768, the default of DynamicLossScale.
+    template: An object-based checkpoint of the same model, whose object graph
+      is used. Only 'object' and 'keras2' need one, and only if the source names
+      variables.
+    mapping: New name -> name in the source. It decides if nothing proves which
+      of several variables gets a name.
     overwrite: Whether the destination may be replaced.
-    progress: Called with the number of bytes to come; returns what is called
-      with the number of bytes each time some were read or written.
+    progress: Called with the number of bytes to read and write. It returns a
+      function that is called with each number of bytes read or written.
 
   Returns:
-    What was written.
+    The result.
 
   Raises:
-    CheckpointError: It cannot be converted; nothing was written then.
+    CheckpointError: The source cannot be converted. Nothing was written.
   """
   if to not in LAYOUTS:
     raise CheckpointError(
       f"{to!r} is no layout; there are {', '.join(LAYOUTS)}"
     )
-  scale = _wanted_scale(set_loss_scale, reset)
+  scale = _check_scale(set_loss_scale, reset)
   if scale is not None and to == "fp32":
     raise CheckpointError("fp32 has no loss scale that could be set")
   found = paths.find(os.fspath(source))
@@ -119,27 +120,28 @@ def convert(
 
   def checked(size: int) -> None:
     if stop.is_set():
-      raise CheckpointError(f"{bundle.prefix}: given up")
+      raise CheckpointError(f"{bundle.prefix}: the conversion was stopped")
     advance(size)
 
-  # Read through by another thread while it is copied by this one.
+  # Another thread compares the checksums while this one copies.
   with concurrent.futures.ThreadPoolExecutor(1) as pool:
     check = pool.submit(bundle.check, checked)
 
     def copied(size: int) -> None:
       if check.done():
-        check.result()  # Damaged: no need to copy the rest.
+        check.result()  # Raises if the source is damaged.
       advance(size)
 
     try:
-      with writing.whole(destination, sources, overwrite, copied):
+      with writer.write_whole(destination, sources, overwrite, copied):
         check.result()
     finally:
       stop.set()
-  return _summary(destination, bundle, sources, changed)
+  return _summarize(destination, bundle, sources, changed)
 
 
-def _wanted_scale(set_loss_scale: float | None, reset: bool) -> float | None:
+def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
+  """Returns the loss scale to set; None if there is none."""
   if set_loss_scale is None:
     return _INITIAL if reset else None
   if reset:
@@ -157,19 +159,21 @@ def _plan(
   template: str | os.PathLike[str] | None,
   mapping: Mapping[str, str],
 ) -> tuple[Sources, list[str]]:
-  """What the new checkpoint is made of, and what was set in it."""
+  """Returns the new checkpoint's tensors, and the names of those set."""
   objects = OBJECT_GRAPH in bundle
   if template is not None and to not in ("object", "keras2"):
-    raise CheckpointError(f"{to} needs no template; it goes by names")
+    raise CheckpointError(f"{to} names variables, so it needs no template")
   if to in ("object", "keras2") and not objects and template is None:
     raise CheckpointError(
-      f"{bundle.prefix}: it names variables, not objects, and a graph of "
-      "objects cannot be made up: give a template, an object-based checkpoint "
-      "of the same model"
+      f"{bundle.prefix}: it names variables, not objects, and nothing tells "
+      "the object graph: give a template, an object-based checkpoint of the "
+      "same model"
     )
   if objects and template is None and to in ("object", "keras2", "fp32"):
     if mapping:
-      raise CheckpointError(f"{bundle.prefix}: {to} keeps names; map nothing")
+      raise CheckpointError(
+        f"{bundle.prefix}: {to} keeps all names, so it takes no mapping"
+      )
     if to == "object":
       sources = by_object.copy_all(bundle)
     elif to == "keras2":
@@ -201,7 +205,7 @@ def _set_scales(
   scale: float | None,
   path: str,
 ) -> list[str]:
-  """Sets every loss scale; adds one if there is none."""
+  """Sets every loss scale, adds one if there is none, and returns the names."""
   if scale is None:
     return []
   if side.scales.unclear:
@@ -234,6 +238,7 @@ def _set_scales(
 def _set_in_objects(
   sources: Sources, bundle: Bundle, scale: float | None, to: str
 ) -> list[str]:
+  """Sets every loss scale of objects, and returns the keys."""
   if scale is None:
     return []
   graph = ObjectGraph.read(bundle)
@@ -253,12 +258,13 @@ def _set_in_objects(
   return changed
 
 
-def _summary(
+def _summarize(
   destination: str,
   bundle: Bundle,
   sources: Sources,
   changed: list[str],
 ) -> Conversion:
+  """Compares the new checkpoint with the source."""
   origins = {
     name: get_origin(source)
     for name, source in sources.items()

@@ -1,4 +1,4 @@
-"""Finds out what a checkpoint is, without TensorFlow."""
+"""Describes checkpoints, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
-# Slots of an optimizer in an object graph -> what it is.
+# The slots of an optimizer in an object graph -> the optimizer.
 _BY_SLOTS: dict[frozenset[str], str] = {
   frozenset({"m", "v"}): "Adam",
   frozenset({"m", "v", "vhat"}): "Adam",
@@ -39,22 +39,22 @@ _BY_SLOTS: dict[frozenset[str], str] = {
 
 
 def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
-  """Says what a checkpoint is, and what its loss scales are.
+  """Describes a checkpoint: its format, its API and its loss scales.
 
-  Nothing in the file is executed, and TensorFlow is not needed, except to
-  compare large files with their checksums.
+  Nothing in the file is executed. TensorFlow is not imported, except to compare
+  large files with their checksums.
 
   Args:
     path: A checkpoint's prefix, its '.index', a folder (its latest
       checkpoint), a SavedModel, an '.h5' or a '.keras' file.
-    verify: Whether to compare every byte with its checksum, whatever the
-      size. Up to 64 MiB that is done anyway. (HDF5 has no checksums.)
+    verify: Whether to compare every byte with its checksum, whatever the size.
+      Checkpoints of up to 64 MiB are always compared. HDF5 has no checksums.
 
   Returns:
-    What it is.
+    The description.
 
   Raises:
-    CheckpointError: There is none, or it is damaged.
+    CheckpointError: The checkpoint is missing or damaged.
   """
   found = paths.find(os.fspath(path))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
@@ -64,27 +64,30 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   if checked:
     bundle.check()
   if OBJECT_GRAPH in bundle:
-    facts = _of_objects(bundle, ObjectGraph.read(bundle))
+    facts = _describe_objects(bundle, ObjectGraph.read(bundle))
   elif found.kind == kinds.SAVED_MODEL:
-    facts = _of_names(bundle, _meta_graph.Summary())
+    facts = _describe_names(bundle, _meta_graph.Summary())
   else:
-    facts = _of_names(bundle, _meta_graph.summarize(found.path + ".meta"))
+    facts = _describe_names(bundle, _meta_graph.summarize(found.path + ".meta"))
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
     facts["release"] = _meta_graph.saved_model_release(found.folder)
   if facts["step"] is None:
-    facts["step"] = _step_in_path(found.path)
+    facts["step"] = _find_step_in_path(found.path)
   keys = {name: bundle.spec(name) for name in bundle.names}
   return Description(path=found.path, keys=keys, checked=checked, **facts)
 
 
-def _step_in_path(path: str) -> int | None:
+def _find_step_in_path(path: str) -> int | None:
+  """Returns the number at the end of a prefix, such as model.ckpt-10."""
   match = re.search(r"-(\d+)$", path)
   return int(match[1]) if match else None
 
 
-def _of_names(bundle: Bundle, meta: _meta_graph.Summary) -> dict[str, Any]:
-  """What the names of variables show."""
+def _describe_names(
+  bundle: Bundle, meta: _meta_graph.Summary
+) -> dict[str, Any]:
+  """Describes a checkpoint by the names of its variables."""
   tensors = {name: bundle.spec(name) for name in bundle.names}
   side = Inventory(tensors, lambda: evidence.find_evidence(bundle))
   if side.scales.unclear:
@@ -97,7 +100,7 @@ def _of_names(bundle: Bundle, meta: _meta_graph.Summary) -> dict[str, Any]:
     apis = {state.api for state in found}
     api = names.CONTRIB if apis == {names.CONTRIB} else names.COMPAT
   elif 0 in conds or 0 in map(names.get_cond_number, meta.apply_ops):
-    api = names.CONTRIB  # A fixed scale: nobody else applied in that cond.
+    api = names.CONTRIB  # Only tf.contrib applied gradients in the first cond.
   flow = meta.control_flow
   if conds:
     flow = "v1"
@@ -115,39 +118,46 @@ def _of_names(bundle: Bundle, meta: _meta_graph.Summary) -> dict[str, Any]:
     "control_flow": flow,
     "inner_optimizer": names.guess_optimizers(tensors),
     "loss_scales": tuple(
-      _state([bundle.scalar(name) for name in state.names], state.names)
+      _make_state([bundle.scalar(name) for name in state.names], state.names)
       for state in found
     ),
     "step": int(bundle.scalar(steps[0])) if steps else None,
   }
 
 
-def _state(values: Sequence[Any], found: tuple[str, ...]) -> LossScaleState:
-  """A loss scale of its values: the scale, good steps and maybe bad ones."""
+def _make_state(
+  values: Sequence[Any], found: tuple[str, ...]
+) -> LossScaleState:
+  """Returns a loss scale's state.
+
+  Args:
+    values: The scale, the good steps and, for tf.contrib, the bad steps.
+    found: The names of the variables.
+  """
   scale, good, bad = (*values, None, None)[:3]
   return LossScaleState(float(scale), good, bad, found)
 
 
-def _of_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
-  """What the graph of objects shows."""
+def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
+  """Describes a checkpoint by its object graph."""
   states, inner, flows, steps = [], set(), set(), []
   api = None
   for number, path in graph.paths().items():
     node = graph.nodes[number]
     if node.slots or "iter" in node.children or "_iterations" in node.children:
-      inner.add(_optimizer(graph, node))
-      count = _Reader(bundle, graph, path)
+      inner.add(_find_optimizer(graph, node))
+      count = _ScalarReader(bundle, graph, path)
       steps += [count(node, "iter"), count(node, "_iterations")]
     if "beta1_power" in node.children:
       inner.add("Adam")
       power = graph.value(node.children["beta1_power"])
       flows.add("v1" if power and "cond" in power.full_name else "v2")
-    generation = _generation(graph, node)
+    generation = _find_generation(graph, node)
     if generation:
-      layout, state = _scale_of(bundle, graph, node, path)
+      layout, state = _read_scale(bundle, graph, node, path)
       api = names.CONTRIB if layout == names.CONTRIB else generation
       states += [state] if state else []
-  global_step = _Reader(bundle, graph, "")(graph.nodes[0], "global_step")
+  global_step = _ScalarReader(bundle, graph, "")(graph.nodes[0], "global_step")
   if global_step is None:
     global_step = max((s for s in steps if s is not None), default=None)
   dynamic = states and api == names.COMPAT and len(flows) == 1
@@ -161,10 +171,10 @@ def _of_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
   }
 
 
-def _scale_of(
+def _read_scale(
   bundle: Bundle, graph: ObjectGraph, node: Node, path: str
 ) -> tuple[str, LossScaleState | None]:
-  """How an optimizer's loss scale is laid out, and its state."""
+  """Returns the layout of an optimizer's loss scale, and its state."""
   if "dynamic_scale" in node.children:
     layout, wanted = "", ["dynamic_scale", "step_counter"]
   else:
@@ -173,13 +183,17 @@ def _scale_of(
     contrib = "loss_scale" in node.children
     layout = names.CONTRIB if contrib else names.COMPAT
     wanted = list(names.SCALE_TENSORS[layout])
-  read = _Reader(bundle, graph, path)
+  read = _ScalarReader(bundle, graph, path)
   values = [read(node, name) for name in wanted]
-  return layout, None if values[0] is None else _state(values, read.names)
+  return layout, None if values[0] is None else _make_state(values, read.names)
 
 
-class _Reader:
-  """Reads scalar variables of an object, and keeps the paths of those read."""
+class _ScalarReader:
+  """A reader of an object's scalar variables, which collects their paths.
+
+  Attributes:
+    names: The paths of the variables that were read.
+  """
 
   def __init__(self, bundle: Bundle, graph: ObjectGraph, path: str) -> None:
     self._bundle, self._graph, self._path = bundle, graph, path
@@ -197,8 +211,8 @@ class _Reader:
     return self._bundle.scalar(attribute.key)
 
 
-def _generation(graph: ObjectGraph, node: Node) -> str | None:
-  """Who wrote this object, if it is an optimizer with a loss scale."""
+def _find_generation(graph: ObjectGraph, node: Node) -> str | None:
+  """Returns the API of an optimizer with a loss scale; None for others."""
   if "dynamic_scale" in node.children and "inner_optimizer" in node.children:
     return kinds.KERAS_3
   if "base_optimizer" not in node.children and (
@@ -215,8 +229,8 @@ def _generation(graph: ObjectGraph, node: Node) -> str | None:
   return kinds.KERAS_22 if "iter" in base.children else names.COMPAT
 
 
-def _optimizer(graph: ObjectGraph, node: Node) -> str | None:
-  """What an optimizer is, as far as its slots and hyperparameters show."""
+def _find_optimizer(graph: ObjectGraph, node: Node) -> str | None:
+  """Returns the name of an optimizer, if slots and hyperparameters show it."""
   slots = frozenset(slot.name for slot in node.slots)
   keras = "iter" in node.children or "_iterations" in node.children
   if "_velocities" in node.children or "beta_1" in node.children:

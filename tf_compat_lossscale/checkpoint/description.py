@@ -1,4 +1,4 @@
-"""What a checkpoint is: who wrote it, and its loss scales."""
+"""The description of a checkpoint: its format, its API and its loss scales."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ KERAS_211, KERAS_3 = "Keras 2.11+", "Keras 3"
 
 @dataclasses.dataclass(frozen=True)
 class LossScaleState:
-  """A loss scale that is in a checkpoint.
+  """A loss scale in a checkpoint.
 
   Attributes:
-    value: What a loss is multiplied by; None if the file has no more than
-      where it starts from.
-    good_steps: Finite steps since it last changed, or None.
-    bad_steps: tf.contrib's count of steps that were not; None elsewhere.
-    names: The names of its variables: those of a Saver, or paths of objects.
-    initial: Where it starts from, if the file says so.
+    value: The loss scale; None if the file has the initial value only.
+    good_steps: The number of finite steps since the loss scale last changed, or
+      None.
+    bad_steps: The number of steps that were not finite, which only tf.contrib
+      counts; None for other APIs.
+    names: The names of the variables: those of a Saver, or paths of objects.
+    initial: The initial loss scale, if the file has it.
   """
 
   value: float | None
@@ -34,32 +35,32 @@ class LossScaleState:
 
 
 def usable(value: float | None) -> bool:
-  """Whether training can go on with that loss scale; None is not known."""
+  """Returns whether training can go on with a loss scale; None is unknown."""
   return value is None or (math.isfinite(value) and value >= 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-  """What `describe` found.
+  """The result of `describe`.
 
   Attributes:
     path: The checkpoint's prefix, or the file.
     kind: 'saver' (variables by name), 'object' (`tf.train.Checkpoint`),
       'saved_model', 'keras_h5' or 'keras' (Keras's zip files).
-    api: Who wrote its loss scale and optimizer: 'contrib', 'compat.v1',
+    api: The API of the loss scale and the optimizer: 'contrib', 'compat.v1',
       'Keras <=2.2' (that is, TensorFlow 1.14 to 2.2), 'Keras 2.3+' (and
       `optimizers.legacy`), 'Keras 2.11+' (its newer optimizers), 'Keras 3'; or
-      None if that does not show.
+      None if the checkpoint does not show it.
     step: The global step, or the optimizer's iterations; None if unknown.
-    release: The TensorFlow or Keras that wrote it, if a MetaGraph beside it or
-      the file itself says so.
-    control_flow: 'v1' or 'v2', where names show it.
-    loss_scales: Every dynamic loss scale in it. A fixed one leaves no state.
-    inner_optimizer: The optimizer that the loss scale is for, or several,
-      separated by commas; None if it does not show (SGD leaves no state).
+    release: The TensorFlow or Keras that wrote the checkpoint, if the file or a
+      MetaGraph beside it has the release.
+    control_flow: 'v1' or 'v2', if the names show it.
+    loss_scales: The dynamic loss scales. A fixed loss scale has no state.
+    inner_optimizer: The wrapped optimizers, separated by commas; None if the
+      checkpoint does not show them. SGD has no state.
     keys: Name -> dtype and shape of every tensor.
-    checked: Whether every byte was compared with its checksum. What is said
-      of values always was.
+    checked: Whether every byte was compared with its checksum. The values in
+      this description always were.
   """
 
   path: str
@@ -75,7 +76,7 @@ class Description:
 
   @property
   def advice(self) -> str:
-    """What to do with it today, in a sentence."""
+    """The way to use the checkpoint today, in a sentence."""
     if any(not usable(state.value) for state in self.loss_scales):
       return (
         "Its loss scale has run away: repair it with tf-lossscale convert "

@@ -1,4 +1,4 @@
-"""Where a checkpoint is that a user names one way or another."""
+"""Finds the checkpoint that a path means."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 _PARTS = re.compile(r"(.+)\.(?:index|meta|data-\d{5}-of-\d{5})")
-# Protobuf's text format, in bytes: escapes spell bytes, not characters.
+# The tokens of protobuf's text format. They are bytes, since escapes stand for
+# bytes and not for characters.
 _TOKEN = re.compile(
   rb"""\s+|\#[^\n]*|[:,;\[\]]|(?P<begin>[{<])|(?P<end>[}>])"""
   rb"""|(?P<word>[\w.+-]+)"""
@@ -31,10 +32,10 @@ class Found(NamedTuple):
   """A checkpoint.
 
   Attributes:
-    path: A prefix, or the file of the kinds that are one.
-    kind: `SAVER` for everything that has a prefix and is not a SavedModel's:
-      only its index says more.
-    folder: That of a SavedModel.
+    path: The prefix, or the file of a Keras file.
+    kind: SAVED_MODEL, KERAS_H5, KERAS_ZIP, or SAVER for all other checkpoints:
+      whether those have objects is in the index, which is not read here.
+    folder: The folder of a SavedModel.
   """
 
   path: str
@@ -46,13 +47,13 @@ def find(path: str) -> Found:
   """Finds the checkpoint that a path means.
 
   Args:
-    path: As `describe` takes it.
+    path: A path as for `describe`.
 
   Returns:
-    Where it is, and what kind.
+    The checkpoint.
 
   Raises:
-    CheckpointError: There is none.
+    CheckpointError: There is no checkpoint.
   """
   try:
     return _find(path)
@@ -64,14 +65,15 @@ def find(path: str) -> Found:
 
 
 def _find(path: str) -> Found:
-  # As TensorFlow's Saver: a folder may be called as a prefix beside it is.
+  # A folder may have the name of a prefix beside it. TensorFlow's Saver then
+  # takes the prefix, too.
   if os.path.isdir(path) and not os.path.isfile(path + ".index"):
-    return _in_folder(path)
+    return _find_in_folder(path)
   if os.path.exists(path + ".index"):
-    return _of_prefix(path)
+    return _find_at_prefix(path)
   match = _PARTS.fullmatch(path)
   if match and os.path.exists(match[1] + ".index"):
-    return _of_prefix(match[1])
+    return _find_at_prefix(match[1])
   if not os.path.exists(path):
     if match:
       raise CheckpointError(f"{match[1]}.index: No such file")
@@ -97,7 +99,8 @@ def _find(path: str) -> Found:
   )
 
 
-def _of_prefix(prefix: str) -> Found:
+def _find_at_prefix(prefix: str) -> Found:
+  """Returns the checkpoint with a prefix, whose index exists."""
   folder = os.path.dirname(os.path.dirname(prefix))
   if prefix.endswith(_VARIABLES) and os.path.exists(
     os.path.join(folder, "saved_model.pb")
@@ -106,7 +109,8 @@ def _of_prefix(prefix: str) -> Found:
   return Found(prefix)
 
 
-def _in_folder(folder: str) -> Found:
+def _find_in_folder(folder: str) -> Found:
+  """Finds the latest checkpoint of a folder, or its only Keras file."""
   if os.path.exists(os.path.join(folder, "saved_model.pb")):
     variables = os.path.join(folder, _VARIABLES)
     if not os.path.exists(variables + ".index"):
@@ -114,14 +118,14 @@ def _in_folder(folder: str) -> Found:
     return Found(variables, kinds.SAVED_MODEL, folder)
   state = os.path.join(folder, "checkpoint")
   if os.path.isfile(state):
-    latest = _latest(state)
-    # Absolute ones of where it was written, too: the folder may have moved.
+    latest = _read_latest(state)
+    # The path may be absolute, and the folder may have moved since.
     for candidate in (
       os.path.join(folder, latest),
       os.path.join(folder, os.path.basename(latest)),
     ):
       if os.path.exists(candidate + ".index"):
-        return _of_prefix(candidate)
+        return _find_at_prefix(candidate)
       if os.path.isfile(candidate):
         return _find(candidate)
     raise CheckpointError(
@@ -130,24 +134,26 @@ def _in_folder(folder: str) -> Found:
   entries = sorted(os.listdir(folder))
   prefixes = [name[:-6] for name in entries if name.endswith(".index")]
   if prefixes:
-    return _of_prefix(os.path.join(folder, max(prefixes, key=_number)))
+    return _find_at_prefix(
+      os.path.join(folder, max(prefixes, key=_step_and_name))
+    )
   files = [name for name in entries if name.endswith((".h5", ".keras"))]
   if len(files) == 1:
     return _find(os.path.join(folder, files[0]))
   raise CheckpointError(f"{folder}: a folder without a checkpoint")
 
 
-def _latest(state: str) -> str:
-  """Reads which checkpoint a state file, a CheckpointState, calls the latest.
+def _read_latest(state: str) -> str:
+  """Reads the latest checkpoint's path from a state file.
 
   Args:
-    state: The file: a protobuf in its text format.
+    state: The file, a CheckpointState in protobuf's text format.
 
   Returns:
-    Its model_checkpoint_path: the last one, as TensorFlow takes it.
+    The last model_checkpoint_path, as in TensorFlow.
 
   Raises:
-    CheckpointError: It is no such file, or names none.
+    CheckpointError: The file is no CheckpointState, or has no such path.
   """
   with open(state, "rb") as file:
     data = file.read()
@@ -170,14 +176,15 @@ def _latest(state: str) -> str:
       if field == b"model_checkpoint_path" and not depth:
         latest = []
     elif kind == "string" and field == b"model_checkpoint_path" and not depth:
-      latest.append(_ESCAPE.sub(_unescaped, token[0][1:-1]))
+      latest.append(_ESCAPE.sub(_unescape, token[0][1:-1]))
   path = os.fsdecode(b"".join(latest))
   if not path:
     raise CheckpointError(f"{state}: it names no model_checkpoint_path")
   return path
 
 
-def _unescaped(escape: re.Match[bytes]) -> bytes:
+def _unescape(escape: re.Match[bytes]) -> bytes:
+  """Returns the bytes that an escape stands for."""
   octal, two, four, eight, other = escape.groups()
   if octal:
     return bytes([int(octal, 8) & 0xFF])
@@ -186,11 +193,12 @@ def _unescaped(escape: re.Match[bytes]) -> bytes:
   if four or eight:
     number = int(four or eight, 16).to_bytes(4, "little")
     return number.decode("utf-32-le").encode("utf-8")
-  # TensorFlow leaves unknown ones as they are.
+  # TensorFlow keeps unknown escapes as they are.
   known = _ESCAPED.get(other[0])
   return escape[0] if known is None else bytes([known])
 
 
-def _number(prefix: str) -> tuple[int, str]:
+def _step_and_name(prefix: str) -> tuple[int, str]:
+  """Returns a key that sorts prefixes by their steps."""
   match = re.search(r"(\d+)$", prefix)
   return (int(match[1]) if match else -1, prefix)

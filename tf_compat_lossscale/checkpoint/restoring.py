@@ -119,7 +119,7 @@ def restore(
     initial = _restoring_objects.initial_values(objects)
     return carry_out(None, bundle, targets, *planned, initial)
 
-  return _consistency.consistently(found.path, attempt)
+  return _consistency.read_consistently(found.path, attempt)
 
 
 def _variables(

@@ -75,7 +75,7 @@ class Saver(tf.compat.v1.train.Saver):
         )
       return restoring.carry_out(sess, bundle, targets, *planned)
 
-    self.last_report = _consistency.consistently(prefix, attempt)
+    self.last_report = _consistency.read_consistently(prefix, attempt)
     if self.last_report is not None:
       logging.info("%s", self.last_report.summary)
 

@@ -1,4 +1,4 @@
-"""Values of one checkpoint, though another process may overwrite it."""
+"""Reads checkpoints that another process may overwrite meanwhile."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ TRIES = 5
 _T = TypeVar("_T")
 _Stamps = dict[str, bundles.Stamp]
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
-# Seconds to wait for the index when only the data may have been written yet.
+# A process may have written the data files but not yet the index. We wait for
+# `_PATIENCE` seconds if a file is younger than `_RECENT` seconds.
 _PATIENCE = 0.25
 _RECENT = 2.0
 
 
-def consistently(
+def read_consistently(
   prefix: str, attempt: Callable[[bundles.Bundle], _T], tries: int = TRIES
 ) -> _T:
-  """Reads a checkpoint again for as long as it changes meanwhile.
+  """Reads a checkpoint, again if its files change meanwhile.
 
-  Whoever overwrites a checkpoint replaces its files one after the other. What
-  is read then may be of two checkpoints, or seem damaged.
+  A process that overwrites a checkpoint replaces its files one after the other.
+  A reader may then get tensors of both checkpoints, or an error.
 
   Args:
     prefix: The checkpoint, without '.index'.
-    attempt: Reads what is open. It must tolerate being called again.
-    tries: How often at most it is called.
+    attempt: Called with the open checkpoint, possibly several times.
+    tries: The number of calls after which reading fails.
 
   Returns:
-    What `attempt` returns.
+    The result of `attempt`.
 
   Raises:
     CheckpointError: The checkpoint is missing or damaged, or it was overwritten
       during every try.
-    Exception: What `attempt` raises while the checkpoint stays as it is.
+    Exception: `attempt` raised it, and the checkpoint did not change.
   """
   last: Exception | None = None
   for number in range(tries):
@@ -58,23 +59,24 @@ def consistently(
   detail = f" (at last: {str(last).splitlines()[0]})" if str(last or "") else ""
   raise CheckpointError(
     f"{prefix}: another process overwrote it during each of {tries} tries to "
-    f"read it{detail}; restore one that is not written any more, or a copy"
+    f"read it{detail}; restore a checkpoint that no process writes any more, "
+    "or a copy"
   ) from last
 
 
 def _stamps(prefix: str) -> _Stamps:
-  """Those of all files of a checkpoint that there are."""
+  """Returns the stamps of all files that a checkpoint has."""
   stamps: _Stamps = {}
   for path in (prefix + ".index", *bundles.data_files(prefix)):
     try:
       stamps[path] = bundles.read_stamp(path)
     except OSError:
-      continue  # Missing, or just gone.
+      continue  # There is no index, or another process just removed the file.
   return stamps
 
 
 def _will_differ(prefix: str, stamps: _Stamps) -> bool:
-  """Whether files have changed, or do so at once if they look unfinished."""
+  """Returns whether files have changed, or will if they look unfinished."""
   end = time.monotonic() + _PATIENCE
   while True:
     if _stamps(prefix) != stamps:
@@ -85,7 +87,7 @@ def _will_differ(prefix: str, stamps: _Stamps) -> bool:
 
 
 def _looks_unfinished(prefix: str, stamps: _Stamps) -> bool:
-  """Whether a process may be about to write the index, which comes last."""
+  """Returns whether a process may be about to write the index."""
   times = {path: stamp.time_ns for path, stamp in stamps.items()}
   newest = max(times.values(), default=0)
   index = times.get(prefix + ".index", 0)

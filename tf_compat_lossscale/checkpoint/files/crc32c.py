@@ -1,8 +1,8 @@
-"""CRC-32C, the checksum of TensorFlow's checkpoints, by NumPy.
+"""Computes CRC-32C, the checksum of TensorFlow's checkpoints, by NumPy.
 
-The polynomial is Castagnoli's (RFC 3720, appendix B.4). A checksum is linear
-in the data, so that those of many short stretches are computed side by side,
-and then joined two by two.
+The polynomial is Castagnoli's (RFC 3720, appendix B.4). The checksum is linear
+in the data. So NumPy computes the checksums of many short stretches side by
+side, and then joins them two by two.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import numpy as np
 
 _POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
-_WORDS = 64  # What each stretch has, 4 bytes a word.
-_LEVELS = 12  # So many times stretches are joined: 2**12 of them at most.
-_SHORT = 2048  # Bytes that are not worth the tables.
-# A linear map of 32 bits: what it makes of the lower half, and of the upper.
+_WORDS = 64  # A stretch has so many words of 4 bytes.
+_LEVELS = 12  # Up to 2**12 stretches are computed side by side.
+_SHORT = 2048  # For fewer bytes, building the tables takes longer.
+# A linear map of 32 bits: its values for the lower half, and for the upper.
 _Map: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 def crc32c(data: bytes | memoryview, value: int = 0) -> int:
-  """The checksum of bytes.
+  """Computes the checksum of bytes.
 
   Args:
     data: The bytes.
-    value: The checksum of what comes before them.
+    value: The checksum of the bytes that precede them.
 
   Returns:
-    The checksum of both.
+    The checksum of the preceding bytes and `data`.
   """
   data = memoryview(data).cast("B")
   register = value ^ _ONES
@@ -49,12 +49,15 @@ def crc32c(data: bytes | memoryview, value: int = 0) -> int:
 
 
 def mask(crc: int) -> int:
-  """A checksum as files hold it, so that files may hold files."""
+  """Returns a checksum as files store it.
+
+  A checksum of data that contains checksums would be weak without the mask.
+  """
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 
 def _stretches(data: memoryview, level: int) -> int:
-  """The register after 2**level stretches, from zero."""
+  """Returns the register after 2**level stretches, starting from 0."""
   words = np.frombuffer(data, "<u4").reshape(-1, _WORDS).T.copy()
   lower, upper = _zeros(4)
   registers = np.zeros(1 << level, np.uint32)
@@ -67,11 +70,13 @@ def _stretches(data: memoryview, level: int) -> int:
 
 
 def _apply(linear: _Map, registers: np.ndarray) -> np.ndarray:
+  """Applies a linear map to each register."""
   return linear[0][registers & 0xFFFF] ^ linear[1][registers >> 16]
 
 
 @functools.cache
 def _byte_table() -> list[int]:
+  """Returns the registers after each byte, starting from 0."""
   table = []
   for register in range(256):
     for _ in range(8):
@@ -82,7 +87,7 @@ def _byte_table() -> list[int]:
 
 @functools.cache
 def _zeros(count: int) -> _Map:
-  """What so many zero bytes do to a register."""
+  """Returns the map of a register by `count` zero bytes."""
   table = np.array(_byte_table(), np.uint32)
   halves = []
   for shift in (0, 16):
@@ -95,7 +100,7 @@ def _zeros(count: int) -> _Map:
 
 @functools.cache
 def _joins() -> list[_Map]:
-  """What the zeros of 2**level stretches do to a register, level by level."""
+  """Returns the maps of a register by 2**level stretches of zeros, by level."""
   linear = _zeros(4)
   maps = []
   for _ in range(_LEVELS + _WORDS.bit_length()):

@@ -1,4 +1,4 @@
-"""The ops of an encoded GraphDef (node_def.proto, attr_value.proto)."""
+"""Parses the ops of an encoded GraphDef (node_def.proto, attr_value.proto)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class NodeDef(NamedTuple):
   """An op of a graph or of a function.
 
   Attributes:
-    name: Its name.
-    op: Its type.
-    inputs: Its inputs' names, control inputs left out.
+    name: The op's name.
+    op: The op's type.
+    inputs: The names of its inputs, control inputs left out.
     attributes: The encoded attributes.
   """
 
@@ -45,7 +45,7 @@ def parse_node(data: memoryview) -> NodeDef:
 
 
 def attribute(node: NodeDef, name: str) -> dict[int, int | memoryview]:
-  """The fields of an op's attribute (an AttrValue); none if there is none."""
+  """Returns the fields of an op's attribute (an AttrValue), {} if missing."""
   for data in node.attributes:
     entry = dict(_wire.fields(data))
     if _wire.text(entry[1]) == name:
@@ -72,4 +72,5 @@ def functions(node: NodeDef) -> dict[str, list[str]]:
 
 
 def _function_name(value: int | memoryview) -> str:
+  """Returns the name in an encoded NameAttrList."""
   return _wire.text(dict(_wire.fields(_wire.part(value)))[1])

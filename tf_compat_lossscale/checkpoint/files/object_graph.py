@@ -1,7 +1,7 @@
-"""The graph of objects that an object-based checkpoint holds.
+"""The object graph of an object-based checkpoint.
 
-`TrackableObjectGraph` (trackable_object_graph.proto): nodes with named
-children, with attributes, which are the tensors, and optimizers' slots.
+`TrackableObjectGraph` (trackable_object_graph.proto) has nodes with named
+children, with attributes, which are the tensors, and with optimizers' slots.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Attribute:
   """A tensor of an object.
 
   Attributes:
-    name: Its name in the object, VARIABLE_VALUE for that of a variable.
-    full_name: The variable's own name, as a Saver would have it.
-    key: Its name in the checkpoint.
-    other: The encoded fields that are of no concern here.
+    name: The tensor's name in the object. A variable has VARIABLE_VALUE.
+    full_name: The variable's name, by which a Saver would save it.
+    key: The tensor's name in the checkpoint.
+    other: All other fields, encoded.
   """
 
   name: str = ""
@@ -37,7 +37,13 @@ class Attribute:
 
 
 class Slot(NamedTuple):
-  """An optimizer's variable for a variable; numbers of nodes."""
+  """An optimizer's slot.
+
+  Attributes:
+    variable: The number of the node of the variable.
+    name: The slot's name.
+    slot: The number of the node of the slot.
+  """
 
   variable: int
   name: str
@@ -49,10 +55,10 @@ class Node:
   """An object.
 
   Attributes:
-    children: Name -> number of node.
-    attributes: Its tensors.
-    slots: Those that it has as an optimizer.
-    other: The encoded fields that are of no concern here.
+    children: Name -> the number of the child's node.
+    attributes: The tensors of the object.
+    slots: The slots of the object, if it is an optimizer.
+    other: All other fields, encoded.
   """
 
   children: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -62,10 +68,10 @@ class Node:
 
 
 class ObjectGraph:
-  """Objects by number; the first one is the root.
+  """An object graph.
 
   Attributes:
-    nodes: The objects.
+    nodes: The objects, by number. The first is the root.
   """
 
   def __init__(self, data: bytes) -> None:
@@ -75,7 +81,7 @@ class ObjectGraph:
       data: The message's bytes.
 
     Raises:
-      ValueError: They are no such message.
+      ValueError: The bytes are no such message.
     """
     self.nodes = [
       _parse_node(_wire.part(value))
@@ -119,7 +125,7 @@ class ObjectGraph:
     return b"".join(_wire.field(1, _encode_node(n)) for n in self.nodes)
 
   def paths(self) -> dict[int, str]:
-    """The shortest path from the root to each node but those of slots."""
+    """Returns number -> the shortest path from the root; slots have none."""
     paths = {0: ""}
     queue = [0]
     for number in queue:
@@ -131,26 +137,26 @@ class ObjectGraph:
     return paths
 
   def attributes(self) -> Iterator[tuple[Node, Attribute]]:
-    """Yields every tensor, with the object that has it."""
+    """Yields (node, attribute) for every tensor."""
     for node in self.nodes:
       for attribute in node.attributes:
         yield node, attribute
 
   def value(self, number: int) -> Attribute | None:
-    """The tensor of a variable's node; None if it is no variable."""
+    """Returns the tensor of a variable; None if the node is no variable."""
     for attribute in self.nodes[number].attributes:
       if attribute.name == "VARIABLE_VALUE":
         return attribute
     return None
 
   def replace_children(self, change: Callable[[int], int]) -> None:
-    """Has every child that is node n be node `change(n)` instead."""
+    """Replaces every child: the node of number n by that of `change(n)`."""
     for node in self.nodes:
       for name, child in node.children.items():
         node.children[name] = change(child)
 
   def prune(self) -> None:
-    """Drops what cannot be reached from the root, and numbers anew."""
+    """Removes the nodes that the root does not reach, and numbers the rest."""
     kept = set(self.paths())
     while True:
       slots = {

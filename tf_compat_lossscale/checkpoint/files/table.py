@@ -1,8 +1,8 @@
-"""Sorted string tables, what the index of a checkpoint is.
+"""Reads and writes sorted string tables, the format of a checkpoint's index.
 
-The format is that of LevelDB (github.com/google/leveldb, doc/table_format.md):
-blocks of entries whose keys share prefixes, each block with a checksum, an
-index of the blocks and a footer.
+LevelDB has the same format (github.com/google/leveldb, doc/table_format.md). A
+table has blocks of entries whose keys share prefixes, an index of the blocks
+and a footer. Each block has a checksum.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tf_compat_lossscale.checkpoint.files import wire as _wire
 
 _MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _FOOTER = 48
-_TRAILER = 5  # A block's kind of compression and its checksum.
-_RESTARTS = 16  # Every so many entries a key is written whole.
-_BLOCK = 1 << 18  # Bytes after which a new block is begun, as TensorFlow does.
+_TRAILER = 5  # Bytes: a block's kind of compression, and its checksum.
+_RESTARTS = 16  # Of so many entries, one has its whole key.
+_BLOCK = 1 << 18  # Bytes of a block, as in TensorFlow.
 
 
 def is_table(data: bytes) -> bool:
-  """Whether these could be the bytes of a table."""
+  """Returns whether bytes end as a table does."""
   return len(data) >= _FOOTER and data.endswith(_MAGIC)
 
 
@@ -35,13 +35,13 @@ def read(data: bytes) -> dict[bytes, bytes]:
     Key -> value, in the order of keys.
 
   Raises:
-    ValueError: They are no table, or a checksum is wrong.
+    ValueError: The bytes are no table, or a checksum is wrong.
   """
   if not is_table(data):
     raise ValueError("it does not end as a table does")
   footer = data[-_FOOTER:]
   at = 0
-  for _ in range(2):  # Past the handle of the unused meta index.
+  for _ in range(2):  # The handle of the meta index, which is not used.
     _, at = _wire.read_varint(footer, at)
   handle = _handle(footer[at:])
   items: dict[bytes, bytes] = {}
@@ -76,12 +76,14 @@ def write(items: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _handle(data: bytes) -> tuple[int, int]:
+  """Parses the offset and the size of a block."""
   offset, at = _wire.read_varint(data, 0)
   size, _ = _wire.read_varint(data, at)
   return offset, size
 
 
 def _block(data: bytes, handle: tuple[int, int]) -> bytes:
+  """Returns the bytes of a block, whose checksum is compared."""
   offset, size = handle
   end = offset + size
   if end + _TRAILER > len(data):
@@ -99,6 +101,7 @@ def _block(data: bytes, handle: tuple[int, int]) -> bytes:
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+  """Yields the keys and values of a block."""
   if len(block) < 4:
     raise ValueError("a block is too short")
   restarts = int.from_bytes(block[-4:], "little")
@@ -119,7 +122,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _append(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
-  """Appends a block; returns its handle."""
+  """Appends a block of entries to `out`, and returns its handle."""
   block = bytearray()
   restarts = []
   last = b""

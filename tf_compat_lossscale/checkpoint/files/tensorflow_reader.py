@@ -1,4 +1,4 @@
-"""TensorFlow's own reader, several times as fast as this package's."""
+"""Reads tensors by TensorFlow, several times as fast as this package."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 
 class TensorReader:
-  """Reads tensors of a checkpoint, by the op that a Saver restores with.
+  """A reader of a checkpoint's tensors, by the op that Savers restore with.
 
   `tf.train.load_checkpoint` ends the process with a segmentation fault if
-  another process overwrites the checkpoint meanwhile. In a graph, since eager
-  execution may be disabled; and a tensor that is only checked stays in
-  TensorFlow, where no other thread has to wait for it.
+  another process overwrites the checkpoint meanwhile. The op is in a graph,
+  since eager execution may be disabled. In a graph, checking a tensor does not
+  copy its value to Python, and other threads run meanwhile.
   """
 
   def __init__(self, prefix: str) -> None:
@@ -27,22 +27,23 @@ class TensorReader:
     self._ops: dict[str, Any] = {}
 
   def check(self, name: str, dtype: str) -> None:
-    """Reads a tensor.
+    """Checks a tensor.
 
     Raises:
-      CheckpointError: It fails its checksum.
+      CheckpointError: The tensor fails its checksum.
     """
     self._run(name, dtype, fetches_value=False)
 
   def read(self, name: str, dtype: str) -> Any:
-    """Returns a tensor's value; of a partitioned variable, the whole.
+    """Returns a tensor's value, for a partitioned variable the whole value.
 
     Raises:
-      CheckpointError: It fails its checksum, or is not there any more.
+      CheckpointError: The tensor fails its checksum, or is missing.
     """
     return self._run(name, dtype, fetches_value=True)
 
   def _run(self, name: str, dtype: str, fetches_value: bool) -> Any:
+    """Runs the op, and returns the value if `fetches_value`."""
     if dtype not in self._ops:
       with self._graph.as_default():
         (tensor,) = tf.raw_ops.RestoreV2(

@@ -1,8 +1,8 @@
-"""The wire format of protocol buffers, as far as checkpoints need it.
+"""Reads and writes the wire format of protocol buffers, as checkpoints have it.
 
-Read here, not by TensorFlow's message classes, so that looking into a
-checkpoint does not wait for TensorFlow's import. Malformed input raises
-ValueError. (protobuf.dev/programming-guides/encoding)
+TensorFlow has message classes for that, but importing TensorFlow takes seconds.
+Malformed input raises ValueError. See
+protobuf.dev/programming-guides/encoding for the format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-  """Reads a varint: (its value, where it ends)."""
+  """Reads a varint; returns its value and the position of its end."""
   value = shift = 0
   while at < len(data) and shift < 64:
     byte = data[at]
@@ -26,7 +26,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-  """Writes a varint; a negative number as two's complement of 64 bits."""
+  """Returns a varint; negative numbers have 64 bits, in two's complement."""
   value &= 2**64 - 1
   out = bytearray()
   while value > 127:
@@ -37,15 +37,15 @@ def varint(value: int) -> bytes:
 
 
 def signed(value: int) -> int:
-  """What an int64 field means whose varint is `value`."""
+  """Returns the value of an int64 field whose varint is `value`."""
   return value - 2**64 if value >= 2**63 else value
 
 
 def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
   """Yields a message's fields: (number, value), in their order.
 
-  Numbers of whatever kind come as int, unsigned; strings, bytes and messages
-  come as memoryview.
+  Numbers of every kind are unsigned integers here. Strings, bytes and messages
+  are memoryviews.
   """
   view = memoryview(data)
   at = 0
@@ -73,26 +73,26 @@ def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def text(value: int | memoryview) -> str:
-  """A string field's value."""
+  """Returns a string field's value."""
   return part(value).tobytes().decode("utf-8")
 
 
 def part(value: int | memoryview) -> memoryview:
-  """A message field's value."""
+  """Returns the value of a field with bytes or a message."""
   if isinstance(value, int):
     raise ValueError("a number stands where a message should")
   return value
 
 
 def number(value: int | memoryview) -> int:
-  """A number field's value."""
+  """Returns a number field's value."""
   if not isinstance(value, int):
     raise ValueError("a message stands where a number should")
   return value
 
 
 def field(tag: int, value: int | bytes | str) -> bytes:
-  """Writes a varint or bytes field."""
+  """Returns a field with a varint or with bytes."""
   if isinstance(value, int):
     return varint(tag << 3 | _VARINT) + varint(value)
   data = value.encode("utf-8") if isinstance(value, str) else value
@@ -100,5 +100,5 @@ def field(tag: int, value: int | bytes | str) -> bytes:
 
 
 def fixed32(tag: int, value: int) -> bytes:
-  """Writes a fixed32 field."""
+  """Returns a field of the kind fixed32."""
   return varint(tag << 3 | _FIXED32) + value.to_bytes(4, "little")

@@ -30,7 +30,7 @@ _CHUNK = 8 << 20  # Bytes.
 
 
 @contextlib.contextmanager
-def whole(
+def write_whole(
   prefix: str,
   sources: Mapping[str, Source],
   overwrite: bool = False,
