@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 export PYTHON
 
-.PHONY: demo test coverage mutants matrix lint bazel bench package venv clean
+.PHONY: demo test coverage mutants matrix lint bazel bench package docs venv clean
 
 demo: venv
 	$(VENV)/bin/python examples/resume_digits.py
@@ -26,6 +26,9 @@ lint: venv
 package: venv
 	tools/package.sh $(VENV)
 
+docs:
+	tools/docs.sh .venv-docs
+
 bazel: venv
 	tools/bazel.sh $(VENV)
 
@@ -36,4 +39,4 @@ venv:
 	tools/venv.sh $(VENV)
 
 clean:
-	rm -rf .venv .venv-* bazel-* .offline.bazelrc build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage .coverage.* mutants
+	rm -rf .venv .venv-* bazel-* .offline.bazelrc site build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage .coverage.* mutants

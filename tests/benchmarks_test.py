@@ -1,8 +1,6 @@
 """The benchmarks measure what they say: steps that train, ratios that hold."""
 
 import json
-import subprocess
-import sys
 
 import helpers
 import numpy as np
@@ -63,9 +61,10 @@ def test_sets_are_of_the_size_that_they_claim():
   assert round(sum(map(np.prod, resnet)) / 1e6, 1) == 25.6
 
 
-@pytest.mark.parametrize("mode", steps.MODES)
-@pytest.mark.parametrize("rival", rivals.RIVALS)
-@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize(
+  ("mode", "rival", "clip"),
+  helpers.pairs(steps.MODES, rivals.RIVALS, [False, True]),
+)
 def test_steps_train(mode, rival, clip):
   seen = []
 
@@ -131,12 +130,7 @@ def test_pictures(tmp_path):
   ],
 )
 def test_what_makes_no_sense_is_refused_at_once(argument, expected):
-  done = subprocess.run(
-    [sys.executable, "-m", "benchmarks", argument],
-    capture_output=True,
-    cwd=helpers.ROOT,
-    text=True,
-  )
+  done = helpers.complete_forked("-m", "benchmarks", argument)
   assert done.returncode == 2
   *others, error = done.stderr.splitlines()  # The others are TensorFlow's.
   assert error.startswith("benchmarks: ") and expected in error

@@ -601,7 +601,7 @@ def test_counters_that_contrib_cannot_hold(tmp_path):
   with tf.Graph().as_default(), tf1.Session() as session:
     scale = tfl.DynamicLossScale()
     session.run([v.initializer for v in scale._weights.values()])
-    session.run(scale._num_good_steps.assign(2**31))
+    session.run(scale.good_steps.assign(2**31))
     path = tf1.train.Saver().save(session, str(tmp_path / "model"))
   with pytest.raises(checkpoint.CheckpointError, match="int32"):
     checkpoint.convert(path, tmp_path / "new", "contrib")

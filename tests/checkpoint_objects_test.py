@@ -299,6 +299,7 @@ def test_slots_that_are_made_by_restoring(tmp_path):
   assert model.values()["0/w/m"] == truth["0/w/m"]
 
 
+@pytest.mark.any_release
 def test_what_is_one_there_and_two_here(tmp_path):
   w = tf.Variable(1.0)
   path = tf.train.Checkpoint(a=w, b=w).save(str(tmp_path / "ckpt"))
@@ -311,6 +312,7 @@ def test_what_is_one_there_and_two_here(tmp_path):
   assert (float(a), float(b)) == (1, 1)
 
 
+@pytest.mark.any_release
 def test_what_is_two_there_and_one_here(tmp_path):
   a, b, w = tf.Variable(1.0), tf.Variable(2.0), tf.Variable(3.0)
   path = tf.train.Checkpoint(a=a, b=b).save(str(tmp_path / "ckpt"))
@@ -389,6 +391,7 @@ def test_a_trackable_as_the_objects(tmp_path):
   assert float(x) == 5.0 and set(report.restored) == {"w", "x"}
 
 
+@pytest.mark.any_release
 def test_a_graph_needs_a_session(tmp_path):
   path, _ = saved([("sgd", "plain")], tmp_path)
   with tf.Graph().as_default():
@@ -467,6 +470,7 @@ def test_templates_go_by_names(swapped, scopes, inner, tmp_path):
   assert case.convert(names, template) == values
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("scopes", [("", ""), ("gen", "disc")])
 def test_templates_of_another_api(scopes, tmp_path):
   """One loss scale in a scope is found; two in one scope are an error."""
@@ -496,6 +500,7 @@ def eager_template(folder, wrapper="dynamic", inner="adam"):
   return model.save(folder)
 
 
+@pytest.mark.any_release
 def test_templates_with_names_that_are_not_unique(tmp_path):
   case = Templates(tmp_path)
   names, _ = case.run()
@@ -516,6 +521,7 @@ def test_templates_with_names_that_are_not_unique(tmp_path):
     case.convert(names, path)
 
 
+@pytest.mark.any_release
 def test_the_user_decides(tmp_path):
   case = Templates(tmp_path)
   names, _ = case.run()

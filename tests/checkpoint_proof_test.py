@@ -210,6 +210,7 @@ def test_with_a_meta_graph(pair, here, there, tmp_path):
   }
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("there", ["v1", "v2"])
 @pytest.mark.parametrize("here", ["v1", "v2"])
 @pytest.mark.parametrize("pair", list(_PAIRS))
@@ -254,6 +255,7 @@ def test_the_mapping_decides(tmp_path):
   assert report.bridged["good_steps"] == "train_gen/good_steps"
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize(
   ("mapping", "what"),
   [
@@ -333,6 +335,7 @@ def test_a_meta_graph_that_is_older_is_not_of_the_checkpoint(tmp_path):
     restore_program(path, [("", "dynamic")] * 2, True)
 
 
+@pytest.mark.any_release
 def test_mapped_weights_are_evidence(tmp_path):
   """A mapping of weights also shows which power and loss scale is whose."""
   path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
@@ -345,6 +348,7 @@ def test_mapped_weights_are_evidence(tmp_path):
   assert found == {(i, what): values[1 - i, what] for i, what in found}
 
 
+@pytest.mark.any_release
 def test_a_mapping_against_the_proof(tmp_path):
   """The mapping wins; a loss scale that it leaves without any is an error."""
   path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
@@ -360,6 +364,7 @@ def test_a_mapping_against_the_proof(tmp_path):
       assert found[i, what] == values[1 - i, what]
 
 
+@pytest.mark.any_release
 def test_a_mapping_of_one_power_is_of_both(tmp_path):
   path, values = save_program(tmp_path, [("", "none")] * 2, True, meta=False)
   found, _ = restore_program(
@@ -370,6 +375,7 @@ def test_a_mapping_of_one_power_is_of_both(tmp_path):
       assert found[i, power] == values[1 - i, power]
 
 
+@pytest.mark.any_release
 def test_many_missing_variables_are_no_long_wait(tmp_path):
   program = Program(
     lambda: variables(**{f"a{i}": 0.0 for i in range(900)}), False
@@ -407,6 +413,7 @@ def call_for_ever(graph_def):
   graph_def.node.add(name="call", op="f0")
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("edit", [read_itself, call_for_ever])
 def test_a_strange_meta_graph_proves_nothing(edit, tmp_path):
   path, _ = save_program(tmp_path, _GAN, False)
@@ -416,6 +423,7 @@ def test_a_strange_meta_graph_proves_nothing(edit, tmp_path):
     restore_program(path, [("", "dynamic")] * 2, True)
 
 
+@pytest.mark.any_release
 def test_a_mapping_to_none_initializes(tmp_path):
   path, _ = save_program(tmp_path, [("", "dynamic")], False)
   found, report = restore_program(
@@ -540,6 +548,7 @@ def test_a_description_has_the_loss_scale_alone(tmp_path):
   assert not checkpoint.describe(path).loss_scales  # Nothing proves which.
 
 
+@pytest.mark.any_release
 def test_no_scale_is_added_over_a_variable(tmp_path):
   program = Program(lambda: variables(current_loss_scale=np.float64(3)), False)
   path, _ = program.save(tmp_path)
@@ -572,6 +581,7 @@ def test_converted_for_tensorflows_saver(pair, here, there, meta, tmp_path):
     assert get_values(session, program.variables) == values
 
 
+@pytest.mark.any_release
 def test_the_command_line_maps(tmp_path, capsys):
   path, _ = save_program(tmp_path, _PAIRS["numbers"][0], False, meta=False)
   new = str(tmp_path / "new")
@@ -591,6 +601,7 @@ def test_the_command_line_maps(tmp_path, capsys):
   )
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize(
   ("text", "what"),
   [("a", "HERE=THERE"), ("=a", "HERE=THERE"), ("nope=no", "'no'")],
@@ -656,6 +667,7 @@ def test_missing_slots(tmp_path):
     restore_program(path, more, False, missing="ignore")
 
 
+@pytest.mark.any_release
 def test_a_meta_graph_of_another_program_proves_nothing(tmp_path):
   path, _ = save_program(tmp_path, _PAIRS["numbers"][0], False)
   for folder in ("other", "damaged"):

@@ -613,7 +613,7 @@ def test_monitored_sessions(how, tmp_path):
         tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(8.0, 2)
       )
       train = opt.minimize(tf.reduce_sum(w * w), global_step)
-      fetches = [global_step, opt._loss_scale(), w]
+      fetches = [global_step, opt.loss_scale(), w]
       with session_of(str(tmp_path)) as session:
         for _ in range(steps):
           session.run(train)
@@ -660,7 +660,7 @@ def run_anew(steps):
     session.run(tf1.global_variables_initializer())
     for _ in range(steps):
       session.run(train)
-    return session.run([global_step, opt._loss_scale(), w])
+    return session.run([global_step, opt.loss_scale(), w])
 
 
 def test_a_saver_without_need_of_bridges_is_tensorflows(path):

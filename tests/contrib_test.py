@@ -49,7 +49,7 @@ def state(manager):
   return tuple(
     float(np.asarray(v.numpy())) if i == 0 else int(v.numpy())
     for i, v in enumerate(
-      (manager._loss_scale, manager._num_good_steps, manager._num_bad_steps)
+      (manager.loss_scale, manager.good_steps, manager.bad_steps)
     )
   )
 
@@ -85,8 +85,8 @@ def test_the_rule_in_a_graph(mode):
       session.run(op, {finite: value})
       model.update(bool(value))
       assert session.run(manager.get_loss_scale()) == model.scale
-      assert session.run(manager._num_good_steps) == model.good
-      assert session.run(manager._num_bad_steps) == model.bad
+      assert session.run(manager.good_steps) == model.good
+      assert session.run(manager.bad_steps) == model.bad
 
 
 def test_python_bools_do():
@@ -109,7 +109,7 @@ class Trainer(helpers.Trainer):
 
   @property
   def scale(self):
-    return float(self.value(self.opt._loss_scale_manager.get_loss_scale()))
+    return float(self.value(self.opt.loss_scale_manager.get_loss_scale()))
 
 
 def exponential(*args):
@@ -381,6 +381,20 @@ def test_legacy_place():
 
     assert FixedLossScaleManager is contrib.FixedLossScaleManager
     assert loss_scale_manager.LossScaleManager is contrib.LossScaleManager
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+def test_the_state_is_public(mode):
+  with helpers.mode_scope(mode):
+    manager = contrib.ExponentialUpdateLossScaleManager(8, 5)
+    opt = contrib.LossScaleOptimizer(
+      tf.compat.v1.train.GradientDescentOptimizer(0.1), manager
+    )
+    assert opt.loss_scale_manager is opt._loss_scale_manager is manager
+    assert manager.loss_scale is manager.get_loss_scale() is opt.loss_scale()
+    assert manager.good_steps is manager._num_good_steps
+    assert manager.bad_steps is manager._num_bad_steps
+    assert contrib.FixedLossScaleManager(16).loss_scale == 16.0
 
 
 if __name__ == "__main__":

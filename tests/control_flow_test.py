@@ -28,20 +28,29 @@ def build(module, inner, loss_scale, use_resource):
 # Names ---------------------------------------------------------------------
 
 
-# Without reference variables under v2 control flow: TensorFlow's own fails
-# there, and the test after this one says what is due.
-_NAMED = [
-  case
-  for case in itertools.product(
-    GRAPH_MODES, INNER, ["dynamic", 8], [True, False], [None, "net"], [0, 2]
-  )
-  if case[0] == "graph_v1" or case[3] or case[2] == 8
-]
+def is_built_by_tensorflow(case):
+  """Returns whether TensorFlow's own takes such variables in such a mode.
+
+  It fails on reference variables under v2 control flow. The test after the next
+  one says which names are right there.
+  """
+  mode, _, loss_scale, use_resource, *_ = case
+  return mode == "graph_v1" or use_resource or loss_scale == 8
+
+
+# Names depend most on Adam's variables, which are made inside of a cond.
+_CASES = (["dynamic", 8], [True, False], [None, "net"], [0, 2])
+_NAMED = {
+  *helpers.pairs(GRAPH_MODES, INNER, *_CASES, allowed=is_built_by_tensorflow),
+  *filter(
+    is_built_by_tensorflow, itertools.product(GRAPH_MODES, ["adam"], *_CASES)
+  ),
+}
 
 
 @pytest.mark.parametrize(
   ("mode", "inner", "loss_scale", "use_resource", "scope", "conds_before"),
-  _NAMED,
+  sorted(_NAMED, key=str),
 )
 def test_variables_are_named_as_tensorflow_names_them(
   mode, inner, loss_scale, use_resource, scope, conds_before
@@ -132,7 +141,7 @@ def test_accumulation_applies_in_a_cond(mode, inner, fixed):
       before = session.run(v)
       session.run(train, {g: [math.nan, 2], last: True})
       assert session.run(v).tobytes() == before.tobytes()
-      assert session.run([step, opt._loss_scale()]) == [1, 4]
+      assert session.run([step, opt.loss_scale()]) == [1, 4]
     assert_importable(graph)
 
 
@@ -156,7 +165,7 @@ def test_minimize_in_a_cond(mode):
     assert session.run(v) == [2]
     assert session.run(loss, {wanted: True}) == 4
     assert session.run(v) == pytest.approx([1.9], abs=1e-5)
-    assert session.run(opt._loss_scale()) == 16
+    assert session.run(opt.loss_scale()) == 16
     assert_importable(graph)
 
 
@@ -182,13 +191,13 @@ def test_steps_in_a_while_loop(mode, inner):
     session.run(loop, {fed: [1, 1, math.inf, 1, 1, 1]})
     if inner == "sgd":
       assert session.run(v) == [-2.5]
-    scale, good_steps = opt._loss_scale._weights.values()
+    scale, good_steps = opt.loss_scale._weights.values()
     assert session.run([scale, good_steps]) == [16, 1]
     assert_importable(graph)
 
 
 class _Winding(tf1.train.GradientDescentOptimizer):
-  """One with control flow of its own, and with effects that can be counted."""
+  """An optimizer with control flow of its own, whose calls can be counted."""
 
   def __init__(self, calls):
     super().__init__(1.0)
@@ -298,15 +307,17 @@ def test_switches_do_not_grow_with_the_variables():
   assert counts[0] == counts[1]
 
 
-@pytest.mark.parametrize("mode", GRAPH_MODES)
-@pytest.mark.parametrize("value", [1.0, math.inf])
-@pytest.mark.parametrize("size", [2, 100_000])
 @pytest.mark.parametrize(
-  ("use_resource", "around"),
-  [
-    *itertools.product([True, False], ["nothing", "scope"]),
-    (True, "loop"),  # In TensorFlow 2 a loop cannot capture a reference.
-  ],
+  ("mode", "value", "size", "use_resource", "around"),
+  helpers.pairs(
+    GRAPH_MODES,
+    [1.0, math.inf],
+    [2, 100_000],
+    [True, False],
+    ["nothing", "scope", "loop"],
+    # In TensorFlow 2 a loop cannot capture a reference.
+    allowed=lambda case: case[3] or case[4] != "loop",
+  ),
 )
 def test_known_gradients_leave_names_as_tensorflow_has_them(
   mode, value, size, use_resource, around
@@ -389,7 +400,7 @@ def test_accumulation_in_a_function():
   for g, last in ((1.0, False), (2.0, True), (math.nan, True), (1.0, True)):
     step(tf.constant(g), tf.constant(last))
   assert v.numpy().tolist() == [0.0]
-  assert float(opt._loss_scale()) == 16
+  assert float(opt.loss_scale()) == 16
 
 
 # MetaGraphs ----------------------------------------------------------------
@@ -405,10 +416,12 @@ def assert_importable(graph):
     assert helpers.variable_names() == names
 
 
-@pytest.mark.parametrize("mode", GRAPH_MODES)
-@pytest.mark.parametrize("inner", ["sgd", "momentum", "adam"])
-@pytest.mark.parametrize("loss_scale", ["dynamic", 8])
-@pytest.mark.parametrize("use_resource", [True, False])
+@pytest.mark.parametrize(
+  ("mode", "inner", "loss_scale", "use_resource"),
+  helpers.pairs(
+    GRAPH_MODES, ["sgd", "momentum", "adam"], ["dynamic", 8], [True, False]
+  ),
+)
 def test_a_metagraph_trains_on(mode, inner, loss_scale, use_resource, tmp_path):
   path = str(tmp_path / "model")
   with helpers.mode_scope(mode), tf1.Session() as session:

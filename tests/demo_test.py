@@ -1,9 +1,5 @@
 """The demo's program, as a newcomer would try it."""
 
-import os
-import subprocess
-import sys
-
 import helpers
 import pytest
 
@@ -11,14 +7,8 @@ _DEMO = str(helpers.ROOT / "examples" / "resume_digits.py")
 
 
 def demo(*args, cwd):
-  return subprocess.run(
-    [sys.executable, _DEMO, *args],
-    capture_output=True,
-    cwd=cwd,
-    env={**os.environ, "PYTHONPATH": str(helpers.ROOT), "COLUMNS": "100"},
-    text=True,
-    timeout=200,
-  )
+  """Runs the demo; returns the completed process."""
+  return helpers.complete_forked(_DEMO, *args, cwd=cwd, COLUMNS="100")
 
 
 def test_resumes_and_compares(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import math
 
 import helpers
@@ -29,12 +30,26 @@ _STRATEGIES = {
 }
 
 
-def train(
-  module, mode, strategy_name, schedule, made="in the scope", clipped=False
-):
-  """Trains by a schedule of (replica, its gradient's factor) pairs.
+_SCHEDULE = [  # Of (replica, its gradient's factor).
+  (0, 1.0),
+  (0, 1.0),
+  (1, math.nan),  # Bad on the second replica alone, if there is one.
+  (0, 1.0),
+  (0, math.inf),
+  (0, 1.0),
+]
 
-  If clipped, by the global norm of gradients that are not small.
+
+@functools.cache  # Several tests compare with the same training.
+def train(module, mode, strategy_name, made="in the scope", clipped=False):
+  """Trains by the schedule.
+
+  Args:
+    module: The module that has the classes.
+    mode: One of helpers.MODES.
+    strategy_name: One of `_STRATEGIES`.
+    made: Where the loss scale is made.
+    clipped: Whether to clip large gradients by their global norm.
 
   Returns:
     After each step: loss scale, good steps, variable, slot and global step.
@@ -88,7 +103,7 @@ def train(
 
     if graph is None:
       run = tf.function(run) if mode == "function" else run
-      for bad_replica, factor in schedule:
+      for bad_replica, factor in _SCHEDULE:
         run(tf.constant(bad_replica), tf.constant(factor))
         rows.append([tf.convert_to_tensor(x).numpy() for x in values()])
     else:
@@ -97,28 +112,28 @@ def train(
       ops = strategy.experimental_local_results(run(*feeds))
       with tf1.Session() as session:
         session.run(tf1.global_variables_initializer())
-        for fed in schedule:
+        for fed in _SCHEDULE:
           session.run(ops, dict(zip(feeds, fed)))
           rows.append(session.run(values()))
   return [[x.tolist() for x in row] for row in rows]
 
 
-_SCHEDULE = [
-  (0, 1.0),
-  (0, 1.0),
-  (1, math.nan),  # Bad on the second replica alone, where there is one.
-  (0, 1.0),
-  (0, math.inf),
-  (0, 1.0),
-]
+# Clipped with each mode and with each strategy.
+_CLIPPED = zip(MODES, _STRATEGIES)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("strategy", _STRATEGIES)
-@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize(
+  ("mode", "strategy", "clipped"),
+  [
+    *itertools.product(MODES, _STRATEGIES, [False]),
+    *[(*pair, True) for pair in _CLIPPED],
+    ("graph_v1", "mirrored", True),
+    ("function", "mirrored", True),
+  ],
+)
 def test_as_tensorflows_own(mode, strategy, clipped):
-  rows = train(tfl, mode, strategy, _SCHEDULE, clipped=clipped)
-  assert rows == train(OWN, mode, strategy, _SCHEDULE, clipped=clipped)
+  rows = train(tfl, mode, strategy, clipped=clipped)
+  assert rows == train(OWN, mode, strategy, clipped=clipped)
   second = strategy in ("mirrored", "central")
   assert [row[0] for row in rows] == (
     [8, 16, 8, 8, 4, 4] if second else [8, 16, 16, 32, 16, 16]
@@ -130,15 +145,13 @@ def test_as_tensorflows_own(mode, strategy, clipped):
 @pytest.mark.parametrize("strategy", _STRATEGIES)
 @pytest.mark.parametrize("made", ["eagerly", "in a graph"])
 def test_a_scale_made_elsewhere(mode, strategy, made):
-  rows = train(tfl, mode, strategy, _SCHEDULE, made)
-  assert rows == train(tfl, mode, strategy, _SCHEDULE)
+  assert train(tfl, mode, strategy, made) == train(tfl, mode, strategy)
 
 
 @pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("strategy", _STRATEGIES)
 def test_an_eager_scale_made_outside_the_strategy(mode, strategy):
-  rows = train(tfl, mode, strategy, _SCHEDULE, "eagerly")
-  assert rows == train(tfl, mode, strategy, _SCHEDULE)
+  assert train(tfl, mode, strategy, "eagerly") == train(tfl, mode, strategy)
 
 
 @pytest.mark.parametrize("bad", [None, 0, 1])
@@ -240,7 +253,7 @@ def test_checkpoint_of_mirrored_state(mode, tmp_path):
 
     def state():
       slot = opt.get_slot(v, "momentum")
-      tensors = (opt._loss_scale(), opt._loss_scale._num_good_steps, v, slot)
+      tensors = (opt.loss_scale(), opt.loss_scale.good_steps, v, slot)
       return [tf.convert_to_tensor(x).numpy().tolist() for x in tensors]
 
     saved = state()

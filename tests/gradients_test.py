@@ -166,7 +166,7 @@ _DTYPES = {
 
 @contextlib.contextmanager
 def _checks(specs):
-  """`all_finite` in each mode, as functions of arrays."""
+  """Yields `all_finite` in each mode, as functions of arrays."""
   function = tf.function(
     lambda *args: gradients.all_finite(args), input_signature=specs
   )
@@ -193,28 +193,38 @@ def _assert_answers(arrays, expected, checks):
   assert set(answers.values()) == {expected}, answers
 
 
-@pytest.mark.parametrize("dtype", _DTYPES)
-@pytest.mark.parametrize("kind", _SETS)
-def test_the_answer_is_exact_in_every_mode(kind, dtype):
+# 140 gradients take a second and more. How they are joined is the same for
+# real dtypes; unknown shapes are one for all.
+_EXACT = [
+  (kind, dtype, known)
+  for kind in _SETS
+  for dtype in _DTYPES
+  for known in (True, False)
+  if (kind != "scalars" or dtype in ("float32", "complex64"))
+  and (known or dtype == "float32" or kind == "of all kinds")
+]
+
+
+@pytest.mark.parametrize(("kind", "dtype", "known"), _EXACT)
+def test_the_answer_is_exact_in_every_mode(kind, dtype, known):
   random = np.random.default_rng(len(kind))
   numpy_dtype = tf.as_dtype(dtype).as_numpy_dtype
-  for known in (True, False):
-    specs = [
-      tf.TensorSpec(shape if known else None, dtype) for shape in _SETS[kind]
-    ]
-    with _checks(specs) as checks:
-      # Sums of these are finite, are not, are of what is nearly nothing.
-      for value in (1.0, _DTYPES[dtype], 1e-45, -0.0):
-        arrays = [np.full(s, value, numpy_dtype) for s in _SETS[kind]]
-        arrays[-1] = -arrays[-1]
-        _assert_answers(arrays, True, checks)
-      for bad in (math.inf, -math.inf, math.nan):
-        arrays = [np.ones(s, numpy_dtype) for s in _SETS[kind]]
-        full = [array for array in arrays if array.size]
-        chosen = full[random.integers(len(full))]
-        at = tuple(random.integers(size) for size in chosen.shape)
-        chosen[at] = complex(1, bad) if dtype == "complex64" else bad
-        _assert_answers(arrays, False, checks)
+  specs = [
+    tf.TensorSpec(shape if known else None, dtype) for shape in _SETS[kind]
+  ]
+  with _checks(specs) as checks:
+    # Sums of these are finite, overflow, or are nearly nothing.
+    for value in (1.0, _DTYPES[dtype], 1e-45, -0.0):
+      arrays = [np.full(s, value, numpy_dtype) for s in _SETS[kind]]
+      arrays[-1] = -arrays[-1]
+      _assert_answers(arrays, True, checks)
+    for bad in (math.inf, -math.inf, math.nan):
+      arrays = [np.ones(s, numpy_dtype) for s in _SETS[kind]]
+      full = [array for array in arrays if array.size]
+      chosen = full[random.integers(len(full))]
+      at = tuple(random.integers(size) for size in chosen.shape)
+      chosen[at] = complex(1, bad) if dtype == "complex64" else bad
+      _assert_answers(arrays, False, checks)
 
 
 def test_infinities_that_cancel_in_a_sum_are_found():
@@ -280,7 +290,7 @@ def test_no_op_has_very_many_inputs(mode):
   with helpers.mode_scope(mode) as graph:
     for shape in ([4], [], [40]):
       placeholders = [
-        tf.compat.v1.placeholder(tf.float32, shape) for _ in range(3000)
+        tf.compat.v1.placeholder(tf.float32, shape) for _ in range(700)
       ]
       gradients.all_finite(placeholders)
     assert max(len(op.inputs) for op in graph.get_operations()) <= 129

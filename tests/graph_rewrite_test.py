@@ -66,17 +66,17 @@ def test_turns_on_wraps_and_turns_off(mode):
     opt = tfl.enable_mixed_precision_graph_rewrite(sgd(), 123.0)
     assert is_on()
     assert isinstance(opt, tfl.MixedPrecisionLossScaleOptimizer)
-    assert opt._loss_scale.get_config() == {"loss_scale_value": 123.0}
+    assert opt.loss_scale.get_config() == {"loss_scale_value": 123.0}
     tfl.disable_mixed_precision_graph_rewrite()
     assert not is_on()
 
 
 def test_the_default_loss_scale_is_dynamic():
   opt = tfl.enable_mixed_precision_graph_rewrite(sgd())
-  assert isinstance(opt._loss_scale, tfl.DynamicLossScale)
+  assert isinstance(opt.loss_scale, tfl.DynamicLossScale)
   loss_scale = tfl.DynamicLossScale(4)
   opt = tfl.enable_mixed_precision_graph_rewrite(sgd(), loss_scale)
-  assert opt._loss_scale is loss_scale
+  assert opt.loss_scale is loss_scale
 
 
 def test_trains():

@@ -71,7 +71,7 @@ def test_made_in_a_graph_serves_eager_code():
 def test_names_go_with_where_it_was_first_made():
   with tf.Graph().as_default(), tf1.variable_scope("tower/training"):
     loss_scale = tfl.DynamicLossScale()
-    assert loss_scale._current_loss_scale.op.name == (
+    assert loss_scale.current_loss_scale.op.name == (
       "tower/training/current_loss_scale"
     )
   with tf.Graph().as_default(), tf1.name_scope("elsewhere"):
@@ -139,7 +139,7 @@ def test_graphs_are_collected_and_memory_does_not_grow():
 
 
 def many_graphs():
-  """The body of the test above, in a process of its own: memory is read."""
+  """Builds graphs, in a process of its own because it reads memory."""
   loss_scale = tfl.DynamicLossScale(8, 2)
   graphs, resident = [], []
   for i in range(120):
@@ -195,7 +195,7 @@ def test_graphs_built_in_threads_at_once():
 
 def save_one(tmp_path, scale, steps):
   loss_scale = tfl.DynamicLossScale(scale, 100)
-  loss_scale._num_good_steps.assign(steps)
+  loss_scale.good_steps.assign(steps)
   return tf.train.Checkpoint(ls=loss_scale).save(str(tmp_path / "ckpt"))
 
 
@@ -215,7 +215,7 @@ def test_eager_restore(tmp_path):
   status = tf.train.Checkpoint(ls=loss_scale).restore(path)
   status.assert_consumed()
   assert float(loss_scale()) == 32
-  assert int(loss_scale._num_good_steps) == 7
+  assert int(loss_scale.good_steps) == 7
 
 
 def test_restored_before_the_weights_exist_eagerly(tmp_path):
@@ -226,7 +226,7 @@ def test_restored_before_the_weights_exist_eagerly(tmp_path):
   with pytest.raises(AssertionError):
     status.assert_consumed()
   assert float(loss_scale()) == 32
-  assert int(loss_scale._num_good_steps) == 7
+  assert int(loss_scale.good_steps) == 7
   status.assert_consumed()
 
 
@@ -237,7 +237,7 @@ def test_restored_before_the_weights_exist_in_a_graph(mode, tmp_path):
   with helpers.mode_scope(mode), tf1.Session() as session:
     checkpoint = tf.train.Checkpoint(ls=loss_scale)
     status = checkpoint.restore(path)
-    values = [loss_scale(), loss_scale._num_good_steps]
+    values = [loss_scale(), loss_scale.good_steps]
     status.assert_consumed()
     status.initialize_or_restore(session)
     assert session.run(values) == [32, 7]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import ctypes
@@ -10,6 +11,7 @@ import dataclasses
 import fcntl
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -138,23 +140,43 @@ def run_forked(
   Returns:
     What the process printed to standard output.
   """
+  done = complete_forked(*args, timeout=timeout, cwd=cwd, **env)
+  assert done.returncode == 0, (
+    f"Exit status: {done.returncode}\n{done.stdout}{done.stderr}"
+  )
+  return done.stdout
+
+
+def complete_forked(
+  *args: str, timeout: float = 300, cwd: Any = ROOT, **env: str
+) -> subprocess.CompletedProcess[str]:
+  """Runs Python as `run_forked` does, whatever the exit status.
+
+  Returns:
+    As `subprocess.run(..., capture_output=True, text=True)`.
+  """
   with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
     with start_forked(*args, stdout=out, stderr=err, cwd=cwd, **env) as process:
       try:
-        status = str(process.wait(timeout))
+        status = process.wait(timeout)
       except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        status = f"killed after {timeout} seconds"
+        status = None
     out.seek(0)
     err.seek(0)
     printed, errors = out.read().decode(), err.read().decode()
-  assert status == "0", f"Exit status: {status}\n{printed}{errors}"
-  return printed
+  assert status is not None, (
+    f"Killed after {timeout} seconds\n{printed}{errors}"
+  )
+  return subprocess.CompletedProcess(args, status, printed, errors)
 
 
 def run_once(
-  factory: pytest.TempPathFactory, *args: str, timeout: float = 300
+  factory: pytest.TempPathFactory,
+  *args: str,
+  timeout: float = 300,
+  **env: str,
 ) -> str:
   """Runs `run_forked`, but once for all workers that run tests side by side.
 
@@ -162,16 +184,19 @@ def run_once(
     factory: pytest's fixture `tmp_path_factory`.
     *args: What to run.
     timeout: Seconds.
+    **env: Variables to add to the environment.
   """
   folder = factory.getbasetemp()
   if "PYTEST_XDIST_WORKER" in os.environ:
     folder = folder.parent  # What the workers have in common.
-  name = hashlib.sha256("\0".join(args).encode()).hexdigest()
+  parts = [*args, *map("=".join, sorted(env.items()))]
+  name = hashlib.sha256("\0".join(parts).encode()).hexdigest()
   path = folder / name
   with open(folder / f"{name}.lock", "w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
     if not path.exists():
-      path.write_text(run_forked(*args, timeout=timeout), "utf-8")
+      printed = run_forked(*args, timeout=timeout, **env)
+      path.write_text(printed, "utf-8")
   return path.read_text("utf-8")
 
 
@@ -201,6 +226,29 @@ def resident_memory() -> int:
   ctypes.CDLL("libc.so.6").malloc_trim(0)
   pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
   return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def pairs(*choices: Iterable[Any], allowed: Any = None) -> list[tuple]:
+  """Returns few rows that have each pair of values of two parameters.
+
+  Args:
+    *choices: The values of each parameter.
+    allowed: Says of a row whether it may be among them. All may by default.
+  """
+  rows = list(
+    filter(allowed or (lambda row: True), itertools.product(*choices))
+  )
+
+  def pairs_of(row: tuple) -> set[tuple]:
+    return set(itertools.combinations(enumerate(row), 2))
+
+  left = set().union(*map(pairs_of, rows))
+  chosen = []
+  while left:
+    best = max(rows, key=lambda row: len(pairs_of(row) & left))
+    left -= pairs_of(best)
+    chosen.append(best)
+  return chosen
 
 
 @contextlib.contextmanager
@@ -283,6 +331,7 @@ class Trainer:
     use_resource: bool = True,
   ):
     self.mode, self.specs, self._apply_only = mode, specs, apply_only
+    self._graph_state: dict[str, tf.Variable] | None = None
     with contextlib.ExitStack() as stack:
       self.graph = stack.enter_context(mode_scope(mode))
       self._set_up(make_optimizer, use_resource)
@@ -389,11 +438,22 @@ class Trainer:
     return int(self.value(self.opt._loss_scale._num_good_steps))
 
   def state(self) -> dict[str, np.ndarray]:
-    """Every variable's value: trained, slots, step and loss scale.
+    """Returns each variable's value: trained, slots, step and loss scale.
 
     Keys are variable names, except those of slots, 'variable/slot': eagerly,
-    slots are numbered through the whole process.
+    slots are numbered through the whole process. In a graph the first call
+    decides which variables there are.
     """
+    if self.graph is None:
+      variables = self._state_variables()
+      return {name: self.value(v) for name, v in variables.items()}
+    if self._graph_state is None:
+      self._graph_state = self._state_variables()
+    # Each set of fetches costs a pass of Grappler once, so there is one set.
+    return self.session.run(self._graph_state)
+
+  def _state_variables(self) -> dict[str, tf.Variable]:
+    """Returns the variables of `state`, by its keys."""
     inner = self.opt._optimizer
     slots = {
       f"{v.name[:-2]}/{name}": inner.get_slot(v, name)
@@ -405,8 +465,7 @@ class Trainer:
     for v in self.opt.variables():
       if not any(v is slot for slot in slots.values()):
         others.append(v)
-    state = {v.name[:-2]: v for v in others} | slots
-    return {name: self.value(v) for name, v in state.items()}
+    return {v.name[:-2]: v for v in others} | slots
 
 
 def assert_same_state(

@@ -4,12 +4,11 @@ import ast
 import inspect
 import json
 import re
-import shutil
-import subprocess
 import typing
 
 import build_files
 import helpers
+import project_files
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -217,30 +216,9 @@ _MACHINE_PATH = re.compile(
 )
 
 
-def text_files_of_the_project():
-  """Yields (path, text) of the text files that git tracks."""
-  if not (helpers.ROOT / ".git").exists():
-    pytest.skip("this is no git checkout, so nothing says what is tracked")
-  if shutil.which("git") is None:
-    pytest.skip("git is not installed")
-  listed = subprocess.run(
-    # A container may give the checkout to another user than the tests'.
-    ["git", "-c", "safe.directory=*", "ls-files", "-z"],
-    capture_output=True,
-    check=True,
-    cwd=helpers.ROOT,
-  )
-  for name in listed.stdout.decode("utf-8").split("\0"):
-    path = helpers.ROOT / name
-    if path.is_file():
-      data = path.read_bytes()
-      if b"\0" not in data:
-        yield path, data.decode("utf-8", "replace")
-
-
 @pytest.mark.any_release
 def test_no_file_names_a_folder_of_one_machine():
-  files = list(text_files_of_the_project())
+  files = list(project_files.text_files())
   found = [
     f"{path.relative_to(helpers.ROOT)}:{number}: {line.strip()[:100]}"
     for path, text in files

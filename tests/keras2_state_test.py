@@ -1,4 +1,4 @@
-"""`to_keras3` reads the state of every kind of loss scale, or refuses it."""
+"""Tests that `to_keras3` reads the state of all loss scales, or refuses."""
 
 import helpers
 from keras_pairs import k2

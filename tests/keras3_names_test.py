@@ -1,7 +1,8 @@
-"""`tf.keras.mixed_precision.experimental`, if `tf.keras` is Keras 3."""
+"""Tests `tf.keras.mixed_precision.experimental` if `tf.keras` is Keras 3."""
 
 import copy
 import importlib
+import os
 import pickle
 import sys
 
@@ -32,7 +33,8 @@ _ON_KERAS_2 = (
 
 def alone(function):
   """Runs a function in a process of its own, whose `tf.keras` is Keras 3."""
-  helpers.run_alone(function, TF_USE_LEGACY_KERAS="0")
+  keras_2 = os.environ.get("TF_USE_LEGACY_KERAS")
+  helpers.run_alone(function, **{"TF_USE_LEGACY_KERAS": "0"} if keras_2 else {})
 
 
 def installed():
@@ -89,7 +91,7 @@ def policies():
     assert isinstance(model.optimizer, mp.LossScaleOptimizer)
     assert model.optimizer.initial_scale == 2.0**15
     assert model.optimizer.dynamic_growth_steps == 2000
-    fit(model)
+  fit(model)
   mp.set_policy(None)
   assert mp.global_policy().name == k3.config.floatx() == "float32"
   for policy in ("mixed_bfloat16", mp.Policy("mixed_bfloat16", None)):
@@ -100,11 +102,6 @@ def policies():
     assert model.layers[0].compute_dtype == "bfloat16"
   mp.set_policy("float64")
   assert k3.layers.Dense(2).compute_dtype == "float64"
-
-
-@_needs_keras_3
-def test_policies_are_those_of_keras_3():
-  alone(policies)
 
 
 def policy_objects():
@@ -138,9 +135,15 @@ def policy_objects():
   assert again.dtype_policy.name == "mixed_float16"
 
 
+def all_of_policies():
+  """Runs both: Keras 3 is imported once."""
+  policy_objects()
+  policies()
+
+
 @_needs_keras_3
-def test_policy_objects():
-  alone(policy_objects)
+def test_policies_are_those_of_keras_3():
+  alone(all_of_policies)
 
 
 def refusals():
@@ -185,11 +188,6 @@ def refusals():
   refused(
     ValueError, ("inner_optimizer", *_ON_KERAS_2), wrap.from_config, config
   )
-
-
-@_needs_keras_3
-def test_what_keras_3_cannot_do_is_refused():
-  alone(refusals)
 
 
 def optimizers():
@@ -272,8 +270,8 @@ test.fit(model)
 model.save({path!r})
 assert k3.models.load_model({path!r}).optimizer.initial_scale == 64
 """
-  helpers.run_python("-c", code, TF_USE_LEGACY_KERAS="0")
-  printed = helpers.run_python("-c", _LOADING, path).splitlines()
+  helpers.run_forked("-c", code)
+  printed = helpers.run_forked("-c", _LOADING, path).splitlines()
   assert printed[-2].split()[1] == "64.0" and "tf_compat" not in printed[-2]
   assert "mixed_float16" in printed[-1] and "tf_compat" not in printed[-1]
 
@@ -301,11 +299,6 @@ def graph_rewrite():
     tfl.enable_mixed_precision_graph_rewrite(opt)
   finally:
     tfl.disable_mixed_precision_graph_rewrite()
-
-
-@_needs_keras_3
-def test_graph_rewrite_and_mixed_policies_exclude_each_other():
-  alone(graph_rewrite)
 
 
 def both_keras():
@@ -364,12 +357,12 @@ def without_keras_2():
   sys.modules["tf_keras"] = None
   _, mp = installed()
   assert all(callable(getattr(mp, name)) for name in _NAMES)
-  policies()
-  optimizers()
+  refusals()
+  graph_rewrite()
 
 
 @_needs_keras_3
-def test_keras_2_is_not_needed():
+def test_keras_2_is_not_needed_to_refuse_what_keras_3_cannot_do():
   alone(without_keras_2)
 
 

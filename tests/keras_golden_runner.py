@@ -1,4 +1,4 @@
-"""Restores what old releases saved of Keras, trains on, prints what happened.
+"""Restores Keras objects of old releases, trains on, prints the results.
 
 Runs as a program of its own, since Keras 2 must be chosen for a whole process:
 
@@ -35,7 +35,7 @@ _SCALES = {
 
 
 def by_checkpoint(golden, expected):
-  """A custom loop, from an object-based checkpoint."""
+  """Trains in a custom loop, from an object-based checkpoint."""
   optimizer = keras.LossScaleOptimizer(
     _INNER[expected["inner"]](), _SCALES[expected["kind"]]()
   )
@@ -71,7 +71,7 @@ def by_checkpoint(golden, expected):
 
 
 def of_model(golden, expected):
-  """A compiled model in each of the forms that it was saved in."""
+  """Loads a compiled model from each form that it was saved in."""
   results = {}
   probe = golden_runner.batch(expected["seed"] + 999)[0]
 

@@ -1,4 +1,4 @@
-"""What old releases saved of Keras is restored, and goes on as theirs did."""
+"""Tests that Keras models and optimizers of old releases restore and go on."""
 
 import json
 import os
@@ -22,7 +22,8 @@ def expected_of(golden):
 def results(factory):
   runner = os.path.join(os.path.dirname(__file__), "keras_golden_runner.py")
   paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
-  printed = helpers.run_once(factory, runner, *paths)
+  keras_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
+  printed = helpers.run_once(factory, runner, *paths, **keras_2)
   return helpers.parse_json(printed[printed.index("{") :])
 
 

@@ -1,5 +1,6 @@
-"""Models of Keras 2 train on as they would have, once they are loaded."""
+"""Tests that loaded models of Keras 2 train on like the saved models."""
 
+import contextlib
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ k2 = _keras2.keras
 own = k2.mixed_precision
 _KINDS = {"legacy": k2.optimizers.legacy, "new": k2.optimizers}
 kinds = pytest.mark.parametrize("kind", list(_KINDS))
+_KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 _STEPS = range(6, 16)  # Those after a model is loaded.
 _BAD = (2, 7)  # The steps whose loss is not finite.
 
@@ -34,12 +36,10 @@ def optimizer_of(kind, scale=64.0, name="Adam", rate=0.01):
   return keras.LossScaleOptimizer(inner, tfl.DynamicLossScale(scale, 3))
 
 
-def dense(units, size=4, name=None):
-  layers = k2.layers
-  return k2.Sequential(
-    [layers.InputLayer((size,)), layers.Dense(units), layers.Dense(units)],
-    name=name,
-  )
+def dense(units, name=None, layers=1):
+  """Makes a model of some layers, each with a kernel and a bias."""
+  hidden = [k2.layers.Dense(units) for _ in range(layers)]
+  return k2.Sequential([k2.layers.InputLayer((4,)), *hidden], name=name)
 
 
 def batch(step):
@@ -48,10 +48,25 @@ def batch(step):
   return x.astype("f"), np.full_like(y, np.inf if step in _BAD else 0.5, "f")
 
 
+@contextlib.contextmanager
+def untraced():
+  """Runs eagerly what is not a graph's: to trace a step costs a second."""
+  if not tf.executing_eagerly():
+    yield
+    return
+  tf.config.run_functions_eagerly(True)
+  try:
+    yield
+  finally:
+    tf.config.run_functions_eagerly(False)
+
+
 def train(model, steps):
-  return [
-    np.asarray(model.train_on_batch(*batch(step))).tolist() for step in steps
-  ]
+  """Trains a model, and returns the losses."""
+  with untraced():
+    return [
+      np.asarray(model.train_on_batch(*batch(step))).tolist() for step in steps
+    ]
 
 
 def values_of(variables):
@@ -59,7 +74,7 @@ def values_of(variables):
 
 
 def state_of(model):
-  """All that training goes on from, of a model and those within it."""
+  """Returns what training needs, of a model and of the models within it."""
   state = values_of(model.weights)
   # Not `submodules`: Keras of 2.12 fails there for two models in one.
   for each in model._flatten_layers():
@@ -78,13 +93,13 @@ def state_of_optimizer(optimizer):
   variables = optimizer.variables
   state = list(variables() if callable(variables) else variables)
   if getattr(optimizer, "dynamic", False):
-    scale = optimizer._loss_scale
-    state += [scale.current_loss_scale, scale.counter]
+    state += [optimizer.loss_scale, optimizer.dynamic_counter]
   return values_of(state)
 
 
-def save(model, path):
-  model.save(str(path), save_format="tf")
+def save(model, path, traces=False):
+  """Saves a SavedModel; the functions of its layers cost seconds."""
+  model.save(str(path), save_format="tf", save_traces=traces)
   return str(path)
 
 
@@ -113,24 +128,28 @@ def assert_goes_on(model, loaded, steps=_STEPS, train=train):
   assert state_of(loaded) == state_of(model)
 
 
-@kinds
 @pytest.mark.parametrize(
-  ("scale", "name"),
-  [(64.0, "SGD"), (64.0, "Adam"), (64.0, "RMSprop"), (128, "Adam")],
+  ("kind", "scale", "name"),
+  [
+    ("legacy", 64.0, "Adam"),
+    ("new", 64.0, "RMSprop"),
+    ("legacy", 128, "SGD"),
+    ("new", 128, "Adam"),
+  ],
 )
 def test_one_optimizer(kind, scale, name, tmp_path, caplog):
-  model = dense(3)
+  model = dense(3, layers=2)
   model.compile(optimizer_of(kind, scale, name), "mse")
   dynamic = scale == 64.0
   train(model, range(6 if dynamic else 2))
-  path = save(model, tmp_path / "saved")
+  path = save(model, tmp_path / "saved", traces=scale == 64.0)
   loaded = keras.load_model(pathlib.Path(path))
   assert_goes_on(model, loaded, _STEPS if dynamic else (10, 11, 12))
   assert int(loaded.optimizer.iterations) > 0 and not warnings_of(caplog)
 
 
 def gan_of(kind, scales):
-  """Keras's classic: two networks, and a whole in which one is frozen."""
+  """Makes Keras's GAN: two networks, and a model in which one is frozen."""
   generator, discriminator = dense(4, name="g"), dense(3, name="d")
   discriminator.compile(optimizer_of(kind, scales[0]), "mse")
   if len(scales) > 2:
@@ -143,6 +162,13 @@ def gan_of(kind, scales):
 
 
 def train_gan(gan, steps):
+  """Trains a GAN, and returns the losses."""
+  with untraced():
+    return train_parts(gan, steps)
+
+
+def train_parts(gan, steps):
+  """Trains the networks of a GAN and the whole in turns."""
   generator, discriminator = gan.layers
   losses = []
   for step in steps:
@@ -156,14 +182,19 @@ def train_gan(gan, steps):
   return np.asarray(losses).tolist()
 
 
-@kinds
 @pytest.mark.parametrize(
-  "scales", [(16.0, 64.0), (16.0, 64.0, 256.0), (None, 64.0), (16.0, None)]
+  ("kind", "scales"),
+  [
+    ("legacy", (16.0, 64.0, 256.0)),
+    ("legacy", (None, 64.0)),
+    ("new", (16.0, 64.0)),
+    ("new", (16.0, None)),
+  ],
 )
 def test_models_within_a_model(kind, scales, tmp_path, caplog):
   gan = gan_of(kind, scales)
   steps = range(6)
-  if None in scales:  # Which nothing protects from infinite gradients.
+  if None in scales:  # No loss scale skips steps with infinite gradients.
     steps = (3, 4, 5)
   train_gan(gan, steps)
   loaded = keras.load_model(save(gan, tmp_path / "saved"))
@@ -246,10 +277,17 @@ def test_optimizers_by_other_names(kind, tmp_path, caplog):
   assert state_of(loaded) == state_of(again) == state_of(model)
 
 
-@kinds
-@pytest.mark.parametrize("siblings", [False, True])
+@pytest.mark.parametrize(
+  ("kind", "siblings"),
+  [
+    ("legacy", True),
+    ("new", False),
+    pytest.param("legacy", False, marks=pytest.mark.any_release),
+    pytest.param("new", True, marks=pytest.mark.any_release),
+  ],
+)
 def test_an_optimizer_of_two_models(kind, siblings, tmp_path, caplog):
-  """Models that shared an optimizer share the loaded one."""
+  """Checks that models that shared an optimizer share the loaded one."""
   optimizer = optimizer_of(kind)
   inputs = k2.Input((4,))
   part = k2.Model(inputs, k2.layers.Dense(4)(inputs), name="part")
@@ -265,8 +303,9 @@ def test_an_optimizer_of_two_models(kind, siblings, tmp_path, caplog):
   x = np.ones((8, 4), "f")
 
   def steps(models):
-    for model in models * 4:
-      model.train_on_batch(x, np.ones((8, *model.output_shape[1:]), "f"))
+    with untraced():
+      for model in models * 4:
+        model.train_on_batch(x, np.ones((8, *model.output_shape[1:]), "f"))
 
   steps(trained)
   loaded = keras.load_model(save(whole, tmp_path / "saved"))
@@ -296,7 +335,7 @@ def test_replicas(kind, tmp_path, caplog):
   strategy = helpers.two_replicas()
   with strategy.scope():
     gan = gan_of(kind, (16.0, 64.0))
-  train_gan(gan, range(6))
+  train_parts(gan, range(6))  # Two replicas run slowly without tracing.
   path = save(gan, tmp_path / "saved")
   state = state_of(gan)
   with strategy.scope():
@@ -304,7 +343,7 @@ def test_replicas(kind, tmp_path, caplog):
   assert len(loaded.weights[0].values) == 2
   scale = loaded.optimizer._loss_scale.current_loss_scale
   assert len({float(value) for value in scale.values}) == 1
-  assert_goes_on(gan, loaded, _STEPS, train_gan)
+  assert_goes_on(gan, loaded, _STEPS, train_parts)
   alone = keras.load_model(path)
   assert state_of(alone) == state
   assert not warnings_of(caplog)
@@ -317,14 +356,16 @@ def compiled(kind, scales):
 
 
 def in_sessions():
-  """Saves, loads and trains on where Keras runs sessions."""
+  """Saves, loads and trains on in the sessions of Keras."""
   tf1 = tf.compat.v1
   tf1.disable_eager_execution()
   if os.environ["CONTROL_FLOW"] == "v1":
     tf1.disable_control_flow_v2()
   folder = pathlib.Path(os.environ["FOLDER"])
-  eager = json.loads((folder / "state.json").read_text("utf-8"))
-  for scales in ((64.0,), (16.0, 64.0), (16.0, 64.0, 256.0)):
+  eager_folder = pathlib.Path(os.environ["EAGER_FOLDER"])
+  eager = json.loads((eager_folder / "state.json").read_text("utf-8"))
+  v1 = os.environ["CONTROL_FLOW"] == "v1"
+  for scales in ((64.0,), (16.0, 64.0, 256.0)) if v1 else ((16.0, 64.0),):
     make, train_it = gan_of, train_gan
     if len(scales) == 1:
       make, train_it = compiled, train
@@ -332,42 +373,52 @@ def in_sessions():
     unsaved.set_weights(model.get_weights())
     train_it(model, range(6))
     train_it(unsaved, range(6))
-    # To save a model breaks it there. So another one is what trains on.
+    # Saving a model in a session breaks it, so another model trains on.
     loaded = keras.load_model(save(model, folder / f"saved{len(scales)}"))
     assert_goes_on(unsaved, loaded, _STEPS, train_it)
     k2.backend.clear_session()
-  # What was saved eagerly; and in a graph and a session of the program's own.
-  loaded = keras.load_model(str(folder / "eager"))
+  # Models that were saved eagerly; then in a graph and session of the program.
+  loaded = keras.load_model(str(eager_folder / "eager"))
   assert [value.hex() for value in state_of(loaded)] == eager["state"]
   np.testing.assert_allclose(train_gan(loaded, _STEPS), eager["losses"], 1e-5)
   with tf.Graph().as_default(), tf1.Session().as_default():
-    loaded = keras.load_model(str(folder / "eager"))
+    loaded = keras.load_model(str(eager_folder / "eager"))
     assert [value.hex() for value in state_of(loaded)] == eager["state"]
     np.testing.assert_allclose(train_gan(loaded, _STEPS), eager["losses"], 1e-5)
-  newer = keras.load_model(str(folder / "newer"))  # Which does not train there.
+  newer = keras.load_model(
+    str(eager_folder / "newer")
+  )  # It cannot train there.
   scale, count = values_of(
-    [newer.optimizer._loss_scale.current_loss_scale, newer.optimizer.iterations]
+    [newer.optimizer.loss_scale, newer.optimizer.iterations]
   )
   assert (scale, count) == (256.0, 8)
 
 
-@pytest.mark.parametrize("control_flow", ["v1", "v2"])
-def test_sessions(control_flow, tmp_path):
+@pytest.fixture(scope="module", name="eager_folder")
+def _eager_folder(tmp_path_factory):
+  """Saves models eagerly, once, for sessions to load."""
+  folder = tmp_path_factory.mktemp("eager")
   model = dense(3)
   model.compile(optimizer_of("new"), "mse")
   train(model, (0, 1, 3, 4, 5, 6, 8, 9))
-  save(model, tmp_path / "newer")
+  save(model, folder / "newer")
   gan = gan_of("legacy", (16.0, 64.0))
   train_gan(gan, range(6))
-  save(gan, tmp_path / "eager")
+  save(gan, folder / "eager")
   state = [value.hex() for value in state_of(gan)]
   eager = {"state": state, "losses": train_gan(gan, _STEPS)}
-  (tmp_path / "state.json").write_text(json.dumps(eager), "utf-8")
+  (folder / "state.json").write_text(json.dumps(eager), "utf-8")
+  return folder
+
+
+@pytest.mark.parametrize("control_flow", ["v1", "v2"])
+def test_sessions(control_flow, eager_folder, tmp_path):
   helpers.run_alone(
     in_sessions,
     CONTROL_FLOW=control_flow,
+    EAGER_FOLDER=str(eager_folder),
     FOLDER=str(tmp_path),
-    TF_USE_LEGACY_KERAS="1" if helpers.RELEASE >= (2, 16) else "",
+    **_KERAS_2,
   )
 
 
@@ -442,7 +493,7 @@ def test_keras_zip_files(kind, tmp_path, caplog):
   helpers.RELEASE < (2, 13), reason="before, .keras files are HDF5 files"
 )
 def test_a_keras_zip_file_without_its_policy(kind, tmp_path, caplog):
-  """Such a file has the optimizer that was passed to `compile`."""
+  """Checks a file that has the optimizer that was passed to `compile`."""
   path = str(tmp_path / "model.keras")
   keras.set_policy(keras.Policy("mixed_float16", tfl.DynamicLossScale(64)))
   try:
@@ -465,7 +516,7 @@ def test_files_of_keras_3(tmp_path):
 import keras
 keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]).save({path!r})
 """
-  helpers.run_python("-c", code, TF_USE_LEGACY_KERAS="")
+  helpers.run_forked("-c", code)
   with pytest.raises(ValueError, match=r"Keras 3\..*keras\.models\.load_model"):
     keras.load_model(path)
 
@@ -494,7 +545,7 @@ def test_models_of_old_releases(release, caplog):
 
 
 def test_a_layout_of_before(tmp_path):
-  """TensorFlow 1.14 to 2.2 had the optimizer below the one that wraps it."""
+  """Checks checkpoints with `base_optimizer`, of TensorFlow 1.14 to 2.2."""
   model = compiled("legacy", (64.0,))
   train(model, range(6))
   old = tf.train.Checkpoint(

@@ -1,4 +1,4 @@
-"""Subclasses of Keras 2's LossScaleOptimizer, their configs, its errors."""
+"""Tests subclasses of Keras 2's LossScaleOptimizer, configs and errors."""
 
 import copy
 import re
@@ -215,9 +215,15 @@ def test_from_config_of_the_other_kind(kind):
   assert made.initial_scale == 2.0 and not made.dynamic
 
 
-@kinds
-@pytest.mark.parametrize("form", ["tf", "h5"])
-@pytest.mark.parametrize("registered", [False, True])
+@pytest.mark.parametrize(
+  ("kind", "form", "registered"),
+  [
+    ("legacy", "tf", False),
+    ("legacy", "h5", True),
+    ("new", "tf", True),
+    ("new", "h5", False),
+  ],
+)
 def test_a_model_is_saved_with_a_subclass(kind, form, registered, tmp_path):
   class Mine(WithMore):
     pass
@@ -227,10 +233,13 @@ def test_a_model_is_saved_with_a_subclass(kind, form, registered, tmp_path):
     k2.utils.register_keras_serializable(package)(Mine)
   model = k2.Sequential([k2.layers.Dense(3, input_shape=(4,))])
   scale = tfl.DynamicLossScale(64, 3)
-  model.compile(Mine(_KINDS[kind].SGD(0.01), scale, factor=1.0), "mse")
+  model.compile(
+    Mine(_KINDS[kind].SGD(0.01), scale, factor=1.0), "mse", run_eagerly=True
+  )
   model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=4, verbose=0)
   path = str(tmp_path / {"tf": "saved", "h5": "model.h5"}[form])
-  model.save(path, save_format=form)
+  traces = {"save_traces": False} if form == "tf" else {}
+  model.save(path, save_format=form, **traces)
   custom = None if registered else {"Mine": Mine}
   loaded = keras.load_model(path, custom_objects=custom)
   assert type(loaded.optimizer) is type(model.optimizer)
@@ -239,7 +248,9 @@ def test_a_model_is_saved_with_a_subclass(kind, form, registered, tmp_path):
   loaded.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
 
 
-class Other(tfl.FixedLossScale.__bases__[0]):
+class Other(tfl.LossScale):
+  """A loss scale that Keras cannot have."""
+
   def __call__(self):
     return tf.constant(1.0)
 
@@ -250,7 +261,16 @@ class Other(tfl.FixedLossScale.__bases__[0]):
     return {}
 
 
-# What TensorFlow's own tests of 2.0 to 2.8 looked for.
+class OtherOfTensorFlow(helpers.OWN.LossScale):
+  """A loss scale that Keras cannot have, of TensorFlow's own base class."""
+
+  __call__, update = Other.__call__, Other.update
+
+  def get_config(self):
+    return {}
+
+
+# TensorFlow's own tests of 2.0 to 2.8 looked for these words.
 @pytest.mark.parametrize(
   ("loss_scale", "error", "words"),
   [
@@ -266,7 +286,11 @@ class Other(tfl.FixedLossScale.__bases__[0]):
       "Passing a LossScale that is not a FixedLossScale or a DynamicLossScale "
       "is no longer supported. Got:",
     ),
+    (OtherOfTensorFlow(), TypeError, "no longer supported. Got: <"),
     (None, ValueError, "loss_scale cannot be None"),
+    (True, ValueError, "True"),
+    (0.5, ValueError, "0.5"),
+    (float("nan"), ValueError, "nan"),
     ("fixed", ValueError, "Invalid value passed to loss_scale. "),
     ("fixed", ValueError, "'fixed'"),
   ],
@@ -295,6 +319,41 @@ def test_words_about_configs():
       cls.from_config(of({"class_name": "Other", "config": {}}))
     with pytest.raises(ValueError, match=r"An optimizer's config has.*'sgd'"):
       cls.from_config({"optimizer": "sgd", "loss_scale": "dynamic"})
+
+
+def config_of(loss_scale):
+  """Returns a config of TensorFlow 2.0 to 2.3."""
+  config = {"class_name": type(loss_scale).__name__}
+  return {
+    "optimizer": _SGD_2_3,
+    "loss_scale": {**config, "config": loss_scale.get_config()},
+  }
+
+
+@pytest.mark.parametrize("scale", ["dynamic", tfl.DynamicLossScale(4, 3)])
+def test_configs_leave_no_variables_in_a_graph(scale):
+  """Checks that a graph has the variables of Keras's own class alone."""
+  config = config_of(scale if scale != "dynamic" else tfl.DynamicLossScale())
+  names = []
+  for make in (
+    lambda: own.LossScaleOptimizer(_LEGACY.SGD()),
+    lambda: keras.LossScaleOptimizer(_LEGACY.SGD(), scale),
+    lambda: keras.LossScaleOptimizer(_LEGACY.SGD(), config["loss_scale"]),
+    lambda: keras.LossScaleOptimizer.from_config(config),
+  ):
+    with tf.Graph().as_default():
+      opt = make()
+      names.append([v.name for v in tf.compat.v1.global_variables()])
+      assert opt.dynamic
+  assert names[1:] == names[:1] * 3
+  with tf.Graph().as_default():
+    policy = keras.Policy("mixed_float16", scale)
+    assert not tf.compat.v1.global_variables()
+    float_scale = policy.loss_scale()
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      initial = policy.loss_scale.initial_loss_scale
+      assert session.run(float_scale) == initial
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Keras 2's Policy: reloaded, compiled with in graphs, and its words."""
+"""Tests Keras 2's Policy: patches of `compile`, reloads, and error messages."""
 
 import copy
+import functools
 import importlib
 import logging
 import pickle
+import sys
 
 import helpers
 import numpy as np
@@ -15,6 +17,7 @@ from tf_compat_lossscale import keras
 from tf_compat_lossscale.keras import _keras2
 
 k2 = _keras2.keras
+_WING = "tf_compat_lossscale.keras"
 _KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 
 
@@ -30,8 +33,15 @@ def model_of():
   return k2.Sequential([layers.Dense(3, input_shape=(4,)), out])
 
 
+class Mine(k2.Model):
+  """A model that takes a policy of its own."""
+
+  def call(self, x):
+    return x
+
+
 def raised(error, function, *args):
-  """Returns what an error says, and checks its class."""
+  """Returns the message of the error that a call raises."""
   try:
     function(*args)
   except error as caught:
@@ -39,7 +49,7 @@ def raised(error, function, *args):
   raise AssertionError(f"{error.__name__} was not raised")
 
 
-# What TensorFlow's own tests of 2.0 to 2.8 looked for.
+# TensorFlow's own tests of 2.0 to 2.8 looked for these words.
 def test_words_of_policies():
   for name in ("float32", "int8", "mixed_bfloat16", "_infer"):
     expected = f'<PolicyV1 "{name}", loss_scale=None>'
@@ -150,6 +160,96 @@ def reloaded():
 
 def test_reloading_is_harmless():
   helpers.run_alone(reloaded)
+
+
+def compiled_scale(policy):
+  """Returns the scale that `compile` gives a model; None for no loss scale."""
+  model = Mine(dtype=policy)
+  model.compile("sgd", "mse")
+  return getattr(model.optimizer, "initial_scale", None)
+
+
+def model_in_graph(policy):
+  """Returns the same for a model in a graph of TensorFlow 1."""
+  with tf.Graph().as_default():
+    scale = compiled_scale(policy)
+  assert hasattr(Mine, "_set_optimizer")  # Its base is the model for graphs.
+  return scale
+
+
+@pytest.mark.parametrize("scale_of", [compiled_scale, model_in_graph])
+def test_uninstall_takes_the_patch_of_compile_back(scale_of):
+  policy = keras.Policy("float32", 16)
+  for use in (
+    lambda: keras.Policy("float32"),
+    lambda: keras.set_policy(None),
+    lambda: importlib.reload(importlib.import_module(f"{_WING}.policy")),
+  ):
+    use()
+    assert scale_of(policy) == 16
+    patched = k2.Model._get_optimizer
+    use()
+    assert k2.Model._get_optimizer is patched
+    tfl.uninstall()
+    assert k2.Model._get_optimizer is not patched
+    assert k2.Model._get_optimizer.__module__ == k2.Model.__module__
+    assert scale_of(policy) is None
+    tfl.uninstall()
+
+
+def test_installed_leaves_compile_as_it_was():
+  policy = keras.Policy("float32", 16)
+  with tfl.installed():
+    assert compiled_scale(policy) == 16
+  assert compiled_scale(policy) == 16
+  tfl.uninstall()
+  with tfl.installed():
+    assert compiled_scale(policy) is None
+    policy = tfl.keras.Policy("float32", 16)
+    assert compiled_scale(policy) == 16
+    tfl.uninstall()  # The names stay until the end, and so does the patch.
+    assert compiled_scale(policy) == 16
+  assert compiled_scale(policy) is None
+
+
+def test_a_program_that_patches_compile_too(monkeypatch):
+  """Checks that the program's patch stays, and nothing is patched twice."""
+  policy = keras.Policy("float32", 16)
+  ours, calls = k2.Model._get_optimizer, []
+
+  @functools.wraps(ours)
+  def get_optimizer(self, optimizer):
+    calls.append(optimizer)
+    return ours(self, optimizer)
+
+  monkeypatch.setattr(k2.Model, "_get_optimizer", get_optimizer)
+  assert compiled_scale(policy) == 16
+  tfl.uninstall()
+  assert compiled_scale(policy) is None
+  assert k2.Model._get_optimizer is get_optimizer
+  keras.Policy("float32")
+  assert k2.Model._get_optimizer is get_optimizer
+  assert compiled_scale(policy) == 16
+  assert calls == ["sgd"] * 3
+
+
+def imported_again():
+  """Imports the wing a second time, as test runners do."""
+  first = keras.Policy
+  patched = k2.Model._get_optimizer
+  for name in [name for name in sys.modules if name.startswith(_WING)]:
+    del sys.modules[name]
+  again = importlib.import_module(_WING)
+  assert again.Policy is not first
+  assert k2.Model._get_optimizer is patched
+  assert compiled_scale(again.Policy("float32", 16)) == 16
+  tfl.uninstall()
+  assert compiled_scale(again.Policy.from_config({"name": "float32"})) is None
+  assert k2.Model._get_optimizer is not patched
+
+
+def test_imported_again():
+  helpers.run_alone(imported_again)
 
 
 def optimizers_in_graphs():

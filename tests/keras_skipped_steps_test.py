@@ -1,4 +1,4 @@
-"""Whether a skipped step counts in `iterations` belongs to the state."""
+"""Tests whether a skipped step counts in `iterations`: the state decides."""
 
 import os
 import threading
@@ -27,7 +27,7 @@ _RELEASES = {
 }
 _OLD, _NEW = "tf-2.0.4", "tf-2.4.4"
 _MARK = "skipped_steps_are_not_counted"
-_HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
+_KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 
 
 def path_of(release):
@@ -54,7 +54,7 @@ class Run:
     self.optimizer.apply_gradients(zip(grads, variables))
 
   def skips(self):
-    """Skips a step; returns what `iterations` are then, less before."""
+    """Skips a step; returns the number that it adds to `iterations`."""
     before = self.optimizer.iterations.numpy()
     values = [variable.numpy() for variable in self.model.variables]
     self.step(tf.constant(np.inf))
@@ -69,10 +69,12 @@ class Run:
     return self
 
 
-@pytest.mark.parametrize("release", _RELEASES)
-@pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
+@pytest.mark.parametrize(
+  ("release", "traced"),
+  [*((release, False) for release in _RELEASES), (_OLD, True), (_NEW, True)],
+)
 def test_every_release(release, traced):
-  """A `tf.function` traced before the restore obeys what is restored."""
+  """Checks that a `tf.function` traced before a restore obeys the rule."""
   iterations, counts = _RELEASES[release]
   run = Run(traced=traced)
   assert run.skips() == 1
@@ -134,7 +136,7 @@ def test_keras_own_class_reads_it_and_counts(tmp_path):
 
 
 def test_objects_made_after_the_restore():
-  """A checkpoint waits for what is not there yet."""
+  """Checks that a checkpoint waits for objects that are made later."""
   waiting = tf.train.Checkpoint()
   waiting.restore(path_of(_OLD))
   run = Run()
@@ -144,7 +146,7 @@ def test_objects_made_after_the_restore():
 
 
 def test_another_path_to_the_same_variables():
-  """It does not matter which path a restore takes to `iterations`."""
+  """Checks that the path that a restore takes to `iterations` is free."""
   run = Run()
   root = tf.train.Checkpoint(
     a_step=run.optimizer.iterations, model=run.model, optimizer=run.optimizer
@@ -181,17 +183,22 @@ def test_our_own_restore_and_convert(tmp_path):
 
 
 def compiled(path):
-  """A compiled model with a restored optimizer, and its `Run`."""
+  """Makes a `Run` whose model is compiled with a restored optimizer."""
   run = Run()
   run.restore(path)
   run.model.compile(run.optimizer, "mse")
   return run
 
 
+def save(model, path):
+  """Saves a model without the functions of its layers, which cost seconds."""
+  model.save(path, save_format="tf", save_traces=False)
+
+
 @pytest.mark.parametrize("release", [_OLD, _NEW])
 def test_saved_models_have_it(release, tmp_path):
   path = str(tmp_path / "saved")
-  compiled(path_of(release)).model.save(path, save_format="tf")
+  save(compiled(path_of(release)).model, path)
   run = Run()
   for i in range(2):  # What was loaded can be saved again.
     run.model = keras.load_model(path)
@@ -200,11 +207,11 @@ def test_saved_models_have_it(release, tmp_path):
       release == _NEW
     )
     assert run.skips() == _RELEASES[release][1]
-    run.model.save(path, save_format="tf")
+    save(run.model, path)
 
 
 def test_a_step_of_another_thread_sees_no_other_optimizer():
-  """The shared optimizer is the same object all the time."""
+  """Checks that the shared optimizer is the same object all the time."""
   run = Run().restore(path_of(_OLD))
   inner = run.optimizer.inner_optimizer
   seen, stop = set(), threading.Event()
@@ -262,7 +269,7 @@ def test_replicas():
 
 
 def sessions(v2):
-  """A graph that was built before the restore obeys what is restored."""
+  """Checks that a graph built before a restore obeys the restored rule."""
   tf1.disable_eager_execution()
   (tf1.enable_control_flow_v2 if v2 else tf1.disable_control_flow_v2)()
   with tf.Graph().as_default(), tf1.Session() as session:
@@ -313,12 +320,12 @@ def test_sessions(function, tmp_path):
   helpers.run_alone(
     function,
     FOLDER=str(tmp_path),
-    TF_USE_LEGACY_KERAS="1" if _HAS_KERAS_3 else "",
+    **_KERAS_2,
   )
 
 
 def test_names_of_a_graph_are_keras_own():
-  """Name-based checkpoints of programs with Keras stay what they are."""
+  """Checks that name-based checkpoints of Keras programs stay the same."""
 
   def names(cls, *args):
     with tf.Graph().as_default():

@@ -1,74 +1,29 @@
-"""`tf-lossscale run`: what `python` does, with the legacy names in place."""
+"""`tf-lossscale run` does what `python` does: arguments, exit status, signals.
 
-import importlib
+The programs here import no TensorFlow. legacy_tensorflow1_test has the rest.
+"""
+
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import time
 
 import helpers
+from legacy_processes import environment
+from legacy_processes import plain
+from legacy_processes import program
+from legacy_processes import run
+from legacy_processes import start
 import pytest
 
-import tf_compat_lossscale as tfl
-from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import run as legacy_run
 from tf_compat_lossscale.legacy import which_keras
 
 _TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
-_HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
 
 pytestmark = pytest.mark.any_release
-
-
-def environment(**env):
-  clean = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
-  return {**clean, "PYTHONPATH": str(helpers.ROOT), **env}
-
-
-def start(*args, cwd, python=(), **kwargs):
-  return subprocess.Popen(
-    [sys.executable, *python, "-m", "tf_compat_lossscale", "run", *args],
-    cwd=cwd,
-    env=environment(),
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-    **kwargs,
-  )
-
-
-def run(*args, cwd, python=(), stdin=None):
-  with start(*args, cwd=cwd, python=python, stdin=subprocess.PIPE) as process:
-    out, err = process.communicate(stdin, timeout=120)
-  # TensorFlow's own lines say nothing here.
-  err = "".join(
-    line
-    for line in err.splitlines(keepends=True)
-    if not line.startswith(("WARNING: All log", "I0000", "W0000", "E0000"))
-  )
-  return process.returncode, out, err
-
-
-def plain(*args, cwd):
-  done = subprocess.run(
-    [sys.executable, *args],
-    capture_output=True,
-    cwd=cwd,
-    env=environment(),
-    text=True,
-    timeout=120,
-  )
-  return done.returncode, done.stdout, done.stderr
-
-
-def program(tmp_path, text, name="program.py"):
-  path = tmp_path / name
-  path.parent.mkdir(exist_ok=True, parents=True)
-  path.write_text(text, "utf-8")
-  return name
 
 
 SHOW = """
@@ -184,13 +139,6 @@ def test_ctrl_c(tmp_path):
   assert err.count('File "') == 1 and "program.py" in err
 
 
-def test_tracebacks_through_tensorflow_show_no_frame_of_ours(tmp_path):
-  name = program(tmp_path, _TF1 + "def f():\n  tf.Session().run(x)\nf()\n")
-  code, _, err = run("--quiet", name, cwd=tmp_path)
-  assert code == 1 and "InvalidArgumentError" in err
-  assert "tf_compat_lossscale" not in err
-
-
 @pytest.mark.parametrize(
   ("text", "expected"),
   [
@@ -246,202 +194,6 @@ def test_says_its_choice_in_a_line(tmp_path):
   assert run("--tf2", name, cwd=tmp_path)[2] == ""
 
 
-def test_tensorflow_1_and_all_ways_to_import_it(tmp_path):
-  text = """
-import tensorflow as tf
-import tensorflow
-import importlib
-assert tensorflow is tf is importlib.import_module("tensorflow")
-assert not tf.executing_eagerly() and not tf.resource_variables_enabled()
-assert tf.placeholder and tf.train.AdamOptimizer and tf.app.run and tf.flags
-assert tf.__version__.startswith("2.") and tf.__file__ and tf.__path__
-assert "placeholder" in dir(tf)
-
-import tensorflow.compat.v1 as tf1
-assert tf1.placeholder is tf.placeholder
-assert tf.compat.v1.placeholder is tf.placeholder
-import tensorflow.compat.v2 as tf2
-assert tf2.Variable is not tf.Variable
-from tensorflow.python.framework import ops
-assert tensorflow.python.framework.ops is ops
-assert ops.Graph is tf.Graph
-from tensorflow.python.training.experimental import loss_scale
-assert loss_scale.LossScale is tf.train.experimental.LossScale
-from tensorflow.train import AdamOptimizer
-assert AdamOptimizer is tf.train.AdamOptimizer
-import tensorflow.train
-assert tensorflow.train is tf.train and tf.train.AdamOptimizer
-from tensorflow import placeholder, layers, contrib
-assert layers.dense and tf.layers.dense is layers.dense
-from tensorflow.core.framework import graph_pb2
-assert tf.GraphDef is graph_pb2.GraphDef
-import tensorflow.keras as keras
-assert ".engine." in keras.Model.__module__ and tf.keras.Model is keras.Model
-from tensorflow.keras.layers import Dense
-assert Dense is tf.keras.layers.Dense
-import tensorflow.keras.layers
-from tensorflow.keras import backend as K
-assert K.get_session
-import tensorflow.nn
-assert tf.nn.rnn_cell.BasicLSTMCell
-exec("from tensorflow import *", {})
-
-class Mine(tf.Session):
-  pass
-tf.Session = Mine
-assert tensorflow.Session is Mine
-
-x = tf.placeholder(tf.float32, [2])
-w = tf.Variable([1., 2.])
-assert w.dtype._is_ref_dtype
-opt = tf.train.experimental.MixedPrecisionLossScaleOptimizer(
-    tf.train.AdamOptimizer(), "dynamic")
-opt.minimize(tf.reduce_sum(w * x))
-assert "tf_compat_lossscale" in type(opt).__module__
-print("fine")
-"""
-  name = program(tmp_path, text)
-  code, out, err = run("--tf1", name, cwd=tmp_path)
-  assert (code, out) == (0, "fine\n"), err
-
-
-_FIRST_IMPORTS = """
-import importlib, os, sys
-for name in sys.argv[1:]:
-  if os.fork():
-    print(name, os.wait()[1], flush=True)
-    continue
-  importlib.import_module(name)
-  if "tensorflow" in sys.modules:
-    import tensorflow as tf
-    import tf_compat_lossscale as tfl
-    assert tf.train.experimental.LossScale is tfl.LossScale
-  break
-"""
-
-
-def modules_in(folder):
-  """The dotted names of a folder's modules that are no programs."""
-  for path in sorted((helpers.ROOT / folder).glob("*.py")):
-    if path.stem != "__main__":
-      parts = path.relative_to(helpers.ROOT).with_suffix("").parts
-      yield ".".join(parts).removesuffix(".__init__")
-
-
-@pytest.mark.parametrize(
-  ("mode", "modules"),
-  [
-    pytest.param("--tf1", list(modules_in("tf_compat_lossscale")), id="tf1"),
-    pytest.param(
-      "--tf1",
-      list(modules_in("tf_compat_lossscale/checkpoint")),
-      id="tf1-checkpoint",
-    ),
-    pytest.param("--tf2", ["tf_compat_lossscale.gradients"], id="tf2"),
-  ],
-)
-def test_any_module_may_be_what_a_program_imports_first(
-  mode, modules, tmp_path
-):
-  """TensorFlow, whose import brings the legacy names, is then half-way in."""
-  name = program(tmp_path, _FIRST_IMPORTS)
-  code, out, err = run(mode, "--quiet", name, *modules, cwd=tmp_path)
-  assert code == 0 and out.splitlines() == [f"{m} 0" for m in modules], err
-
-
-def test_a_module_that_fails_after_importing_what_is_awaited(
-  tmp_path, monkeypatch
-):
-  """What waits for TensorFlow does not wait any longer."""
-  program(tmp_path, "", "awaited.py")
-  program(tmp_path, "import awaited\nraise KeyError('mine')", "failing.py")
-  monkeypatch.syspath_prepend(tmp_path)
-  monkeypatch.setattr(tfl, "__path__", [*tfl.__path__, str(tmp_path)])
-  finders, come = list(sys.meta_path), []
-  import_hooks.when_imported("awaited", come.append)
-  with pytest.raises(KeyError, match="mine"):
-    importlib.import_module("tf_compat_lossscale.failing")
-  assert come == [sys.modules["awaited"]] and sys.meta_path == finders
-
-
-def test_tensorflow_2_is_left_as_it_is(tmp_path):
-  text = """
-import tensorflow as tf
-import sys
-assert type(tf) is type(sys) and tf.executing_eagerly()
-assert not hasattr(tf, "placeholder")
-import tf_compat_lossscale as tfl
-assert tf.mixed_precision.experimental.DynamicLossScale is tfl.DynamicLossScale
-print(2 if ".engine." in tf.keras.Model.__module__ else 3)
-"""
-  name = program(tmp_path, text)
-  code, out, err = run("--tf2", "--keras2", name, cwd=tmp_path)
-  assert (code, out) == (0, "2\n"), err
-  code, out, err = run("--tf2", "--keras3", name, cwd=tmp_path)
-  if _HAS_KERAS_3:
-    assert (code, out) == (0, "3\n"), err
-  else:
-    assert code == 2 and "TensorFlow 2.16" in err
-
-
-@pytest.mark.parametrize(
-  ("statement", "what"),
-  [
-    ("tf.contrib.rnn", "tf.compat.v1.nn.rnn_cell"),
-    ("from tensorflow.contrib import seq2seq", "tensorflow_addons.seq2seq"),
-    ("import tensorflow.contrib.tpu as t", "tf.distribute.TPUStrategy"),
-    ("from tensorflow.examples.tutorials.mnist import input_data", "datasets"),
-    ("tf.examples", "tf.keras.datasets.mnist"),
-    ("tf.no_such", "no attribute 'no_such'"),
-  ],
-)
-def test_what_is_gone_says_so(statement, what, tmp_path):
-  name = program(tmp_path, f"import tensorflow as tf\n{statement}\n")
-  code, _, err = run("--tf1", name, cwd=tmp_path)
-  last = err.splitlines()[-1]
-  assert code == 1 and what in last
-  assert last.startswith(("ImportError: ", "AttributeError: "))
-
-
-def test_estimator_says_where_it_went(tmp_path):
-  text = "import tensorflow as tf\nprint(tf.estimator.Estimator.__name__)\n"
-  code, out, err = run("--tf1", program(tmp_path, text), cwd=tmp_path)
-  if _HAS_KERAS_3:
-    assert code == 1 and "tf.estimator was removed in TensorFlow 2.16" in err
-  else:
-    assert code == 0 and out.startswith("Estimator")
-
-
-def test_children_have_the_names_too(tmp_path):
-  child = (
-    "import tensorflow as tf; import sys; "
-    "print(tf.train.experimental.LossScale.__module__, sys.argv, "
-    "tf.executing_eagerly())"
-  )
-  text = f"""
-import os, subprocess, sys
-run = lambda *a, **k: print(subprocess.check_output(
-    [sys.executable, *a], text=True, **k), end="")
-run("-c", {child!r}, "x")
-run("-c", "import subprocess, sys; print(subprocess.check_output("
-    "[sys.executable, '-c', {child!r}], text=True), end='')")
-run("-c", "import sys; print('tensorflow' in sys.modules)")
-run("-c", "import sys; print([p for p in sys.path if '_site' in p])")
-run("-S", "-c", "print('without site')")
-run("-E", "-c", "import os; print('without environment')")
-"""
-  code, out, err = run("--tf1", program(tmp_path, text), cwd=tmp_path)
-  assert code == 0, err
-  assert out.splitlines() == [
-    "tf_compat_lossscale.loss_scale ['-c', 'x'] False",
-    "tf_compat_lossscale.loss_scale ['-c'] False",
-    "False",
-    "[]",
-    "without site",
-    "without environment",
-  ]
-
-
 def test_the_sitecustomize_that_was_there_still_runs(tmp_path):
   program(tmp_path, "print('theirs')", "other/sitecustomize.py")
   name = program(
@@ -459,17 +211,6 @@ def test_the_sitecustomize_that_was_there_still_runs(tmp_path):
   # Once for the launcher, once for the program.
   assert done.stdout.splitlines()[:2] == ["theirs", "theirs"]
   assert done.stdout.splitlines()[2] == f"{tmp_path}/other/sitecustomize.py"
-
-
-def test_without_keras_2_it_says_what_to_install(tmp_path, monkeypatch):
-  monkeypatch.setattr(which_keras, "_find_release", lambda: (2, 99))
-  monkeypatch.setattr(sys, "path", [str(tmp_path)])
-  with pytest.raises(ImportError, match=r"pip install 'tf_keras==2\.99\.\*'"):
-    which_keras.make_environment(2)
-  monkeypatch.setattr(which_keras, "_find_release", lambda: (2, 15))
-  assert which_keras.make_environment(2) == {}
-  with pytest.raises(ImportError, match=r"2\.16"):
-    which_keras.make_environment(3)
 
 
 def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
@@ -490,36 +231,40 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
     legacy_run.run([path])
 
 
-def test_reads_the_release_off_the_folder():
-  assert which_keras._find_release() == helpers.RELEASE
+def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
+  """As on Windows."""
+  name = program(tmp_path, "import sys; print(sys.argv); sys.exit(7)")
+  code = f"""if True:
+    from tf_compat_lossscale.legacy import run
+    run._CAN_REPLACE_PROCESS = False
+    run.run([{name!r}, "x"], quiet=True)
+  """
+  expected = (7, f"[{name!r}, 'x']\n", "")
+  assert plain("-c", code, cwd=tmp_path) == expected
 
 
-def test_use_keras_2(tmp_path):
-  helpers.run_python(
-    "-c",
-    "import tf_compat_lossscale as tfl; tfl.use_keras_2()\n"
-    "import tensorflow as tf; tfl.use_keras_2()\n"
-    "assert '.engine.' in tf.keras.Model.__module__",
+def test_needs_no_installation(tmp_path):
+  """The package is used from a folder that only its `_site` leads to."""
+  (tmp_path / "tensorflow.py").write_text("name = 'stub'")
+  code = """if True:
+    import sys
+    hook = sys.meta_path[0]
+    assert type(hook).__module__ == "tf_compat_lossscale.legacy.import_hooks"
+    assert not [p for p in sys.path if p.endswith(("_site", sys.argv[1]))]
+    hook._then = lambda module: print(module.name)
+    import tensorflow
+  """
+  done = subprocess.run(
+    [sys._base_executable, "-c", code, helpers.ROOT.name],
+    capture_output=True,
     cwd=tmp_path,
+    env={
+      "PYTHONPATH": os.pathsep.join([legacy_run._SITE, str(tmp_path)]),
+      "TF_COMPAT_LOSSSCALE_RUN": "tf1",
+    },
+    text=True,
   )
-  late = "import tensorflow, tf_compat_lossscale as t; t.use_keras_2()"
-  code, _, err = plain("-c", late, cwd=tmp_path)
-  if _HAS_KERAS_3:
-    assert code == 1 and "before TensorFlow is imported" in err
-  else:
-    assert code == 0
-
-
-def test_start_costs_no_tensorflow():
-  site = pathlib.Path(legacy_run.__file__).parent / "_site"
-  out = helpers.run_python(
-    "-c",
-    "import sys; print([m for m in sys.modules if m in ('tensorflow', 'numpy', "
-    "'ast', 'absl')])",
-    TF_COMPAT_LOSSSCALE_RUN="tf1",
-    PYTHONPATH=str(site),
-  )
-  assert out == "[]\n"
+  assert (done.returncode, done.stdout) == (0, "stub\n"), done.stderr
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`to_keras3` finds an optimizer that does the same, or says why it cannot."""
+"""Tests that `to_keras3` finds an optimizer that does the same, or refuses."""
 
 import helpers
 from keras_pairs import assert_agree
@@ -88,9 +88,9 @@ def mark_cases():
 
 
 @needs_keras_3
-@pytest.mark.parametrize(("kind", "name", "arguments"), mark_cases())
+@pytest.mark.parametrize(("kind", "name", "arguments"), [*mark_cases()])
 def test_optimizers_go_on(kind, name, arguments):
-  """One optimizer is taken over before the first step, and one later."""
+  """Checks a take-over before the first step, and another one later."""
   opt2, ws = wrap(getattr(KINDS[kind], name)(**arguments)), make_variables()
   followers = []
   if "use_ema" not in arguments:
@@ -185,7 +185,7 @@ def schedules():
 @needs_keras_3
 @kinds
 def test_schedules(kind):
-  """Schedules are functions of the step: no training is needed."""
+  """Compares schedules as functions of the step, without training."""
   for rate in schedules():
     opt3 = keras.to_keras3(wrap(KINDS[kind].SGD(rate)))
     schedule = opt3.inner_optimizer._learning_rate

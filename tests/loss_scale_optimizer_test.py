@@ -296,7 +296,7 @@ def test_gradients_may_be_replaced(mode):
     session.run(tf1.global_variables_initializer())
     session.run(train_op, {fed: [math.nan]})
     session.run(train_op, {fed: [2.0]})
-    assert session.run([v, opt._loss_scale()]) == [[0.0], 4.0]
+    assert session.run([v, opt.loss_scale()]) == [[0.0], 4.0]
 
 
 # What it wraps -------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_optimizers_that_make_variables_as_they_apply(
     session.run(tf1.global_variables_initializer())
     for grad in (1.0, math.nan, 1.0):
       session.run(train, {fed: [grad]})
-    assert session.run([v, step, opt._loss_scale()]) == [[0.375], 2, 4]
+    assert session.run([v, step, opt.loss_scale()]) == [[0.375], 2, 4]
     assert "net/v/decayed_m" in helpers.variable_names()
 
 
@@ -504,6 +504,53 @@ def _train_with_checked_numerics():
 
 def test_numerics_may_be_checked():
   helpers.run_alone(_train_with_checked_numerics)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_loss_scale_is_public(mode):
+  with helpers.mode_scope(mode):
+    loss_scale = tfl.DynamicLossScale(8, 2)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.1), loss_scale
+    )
+    assert opt.loss_scale is loss_scale
+    opt.loss_scale = "mine"  # An attribute of a program's subclass.
+    assert opt.loss_scale == "mine"
+    assert opt._loss_scale is loss_scale
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_state_is_read_by_each_replica(mode):
+  strategy = helpers.two_replicas()
+  with helpers.mode_scope(mode), strategy.scope():
+    v = tf.Variable(1.0)
+    opt = wrap(dynamic(8, 5))()
+
+    def step():
+      train = opt.apply_gradients([(tf.constant(1.0), v)])
+      with tf.control_dependencies([] if train is None else [train]):
+        return tf.identity(opt.loss_scale.good_steps)
+
+    def run():
+      return strategy.experimental_local_results(strategy.run(step))
+
+    if mode in helpers.GRAPH_MODES:
+      seen = run()
+      with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        assert session.run(seen) == (1, 1)
+    else:
+      run = tf.function(run) if mode == "function" else run
+      assert [int(x) for x in run()] == [1, 1]
+
+
+def test_writers_of_checkpoints_see_no_slots_of_the_wrapper():
+  opt = wrap(dynamic(), lambda: tf1.train.MomentumOptimizer(0.1, 0.9))()
+  v = tf.Variable(1.0)
+  opt.minimize(lambda: v * 2.0, var_list=[v])
+  assert "get_slot_names" not in dir(opt)
+  assert {"get_slot", "apply_gradients", "loss_scale"} <= set(dir(opt))
+  assert opt.get_slot_names() == ["momentum"]
 
 
 if __name__ == "__main__":

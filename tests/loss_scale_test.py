@@ -42,7 +42,7 @@ class Scale:
   def update(self, grad):
     """Returns (should_apply, loss scale, good steps) after an update."""
     ls = self.loss_scale
-    now = (ls(), ls._num_good_steps)
+    now = (ls(), ls.good_steps)
     if self.mode in helpers.GRAPH_MODES:
       _, applied = self._session.run(self._update, {self._grad: grad})
       return (bool(applied), *(x.item() for x in self._session.run(now)))
@@ -51,7 +51,7 @@ class Scale:
     else:
       op, applied = ls.update([tf.constant(grad, tf.float32)])
       assert op is None
-    return (bool(applied), float(ls()), int(ls._num_good_steps))
+    return (bool(applied), float(ls()), int(ls.good_steps))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -118,7 +118,7 @@ def test_finite_nests(grads):
   _, should_apply = loss_scale.update(grads)
   assert should_apply.dtype == tf.bool and should_apply.shape == ()
   assert bool(should_apply)
-  assert int(loss_scale._num_good_steps) == 1
+  assert int(loss_scale.good_steps) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_defaults():
   assert loss_scale.multiplier == 2
   assert float(loss_scale()) == 2**15
   assert loss_scale().dtype == tf.float32
-  assert int(loss_scale._num_good_steps) == 0
-  assert loss_scale._num_good_steps.dtype == tf.int64
-  assert not loss_scale._current_loss_scale.trainable
+  assert int(loss_scale.good_steps) == 0
+  assert loss_scale.good_steps.dtype == tf.int64
+  assert not loss_scale.current_loss_scale.trainable
 
 
 def test_repr_tells_the_state_where_it_can():
@@ -451,6 +451,61 @@ def test_deep_copies_are_apart():
 def test_module_has_the_names_that_old_code_imports():
   for name in ("LossScale", "FixedLossScale", "DynamicLossScale", "get"):
     assert getattr(loss_scale_lib, name) is getattr(tfl, name)
+
+
+def in_every_mode(mode, read):
+  """Returns the values that `read` finds after two good steps in a mode."""
+  with Scale(mode, initial_loss_scale=8, increment_period=5) as scale:
+    scale.update(1.0)
+    scale.update(1.0)
+    if mode in helpers.GRAPH_MODES:
+      return scale._session.run(read(scale.loss_scale))
+    if mode == "function":
+      return tf.function(
+        lambda: tf.nest.map_structure(tf.identity, read(scale.loss_scale))
+      )()
+    return read(scale.loss_scale)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_state_is_public(mode):
+  scale, good_steps = in_every_mode(
+    mode, lambda x: (x.current_loss_scale, x.good_steps)
+  )
+  assert (float(scale), int(good_steps)) == (8, 2)
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_to_read_the_state_adds_nothing_to_a_graph(mode):
+  with helpers.mode_scope(mode) as graph:
+    loss_scale = tfl.DynamicLossScale(8, 5)
+    before = graph.as_graph_def()
+    variables = tf1.global_variables()
+    read = [loss_scale.current_loss_scale, loss_scale.good_steps]
+    assert graph.as_graph_def() == before
+    assert [v.name for v in read] == ["current_loss_scale:0", "good_steps:0"]
+    assert tf1.global_variables() == variables == read
+
+
+def test_the_names_of_tensorflows_own_state_stay():
+  loss_scale = tfl.DynamicLossScale()
+  assert loss_scale._current_loss_scale is loss_scale.current_loss_scale
+  assert loss_scale._num_good_steps is loss_scale.good_steps
+
+
+def test_a_subclass_may_have_attributes_of_the_new_names():
+  """As it could before the names were public, and in TensorFlow's own."""
+
+  class Counting(tfl.DynamicLossScale):
+    def __init__(self):
+      super().__init__(8, 2)
+      self.good_steps = "mine"
+
+  loss_scale = Counting()
+  loss_scale.update([tf.constant(1.0)])
+  loss_scale.update([tf.constant(1.0)])
+  assert loss_scale.good_steps == "mine"
+  assert float(loss_scale.current_loss_scale) == 16
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 
-_WARM_UP = 1_000
-_GROWTH = 5 * 2**20 / 19_000  # Bytes a step: 5 MB over the longest training.
+_WARM_UP = 300
+_GROWTH = 275  # Bytes a step.
 
 
 def optimizer():
@@ -19,8 +19,8 @@ def optimizer():
   )
 
 
-def long_training(mode, steps=20_000, resident=True):
-  """Trains, with one step in ten not finite, and looks at what it holds.
+def long_training(mode, steps, resident=True):
+  """Trains, with one step in ten not finite, and checks the memory in use.
 
   Args:
     mode: The mode to train in.
@@ -40,7 +40,7 @@ def long_training(mode, steps=20_000, resident=True):
     f"{mode}: {growth / 2**20:+.2f} MB and {objects:+d} objects over "
     f"{steps - _WARM_UP} steps"
   )
-  assert objects < 200
+  assert objects < 50
   assert growth < _GROWTH * (steps - _WARM_UP) or not resident
 
 
@@ -50,21 +50,21 @@ def count_objects():
 
 
 def graph_v1():
-  long_training("graph_v1")
+  long_training("graph_v1", 3_500)
 
 
 def graph_v2():
-  long_training("graph_v2")
+  long_training("graph_v2", 3_500)
 
 
 def function():
-  long_training("function")
+  long_training("function", 2_500)
 
 
 def eager():
-  # TensorFlow 2.12 and 2.15 lose some 50 bytes with every eager tensor that
-  # anything makes, the bare optimizer too.
-  long_training("eager", 6_000, resident=helpers.RELEASE >= (2, 16))
+  # TensorFlow 2.12 and 2.15 lose some 50 bytes with every eager tensor, also
+  # with those of an optimizer that nothing wraps.
+  long_training("eager", 1_300, resident=helpers.RELEASE >= (2, 16))
 
 
 @pytest.mark.parametrize("body", [graph_v1, graph_v2, function, eager])

@@ -104,10 +104,11 @@ def test_run_says_it_in_one_line(tmp_path):
 def test_a_command_that_imports_tensorflow_late_says_it_in_one_line():
   done = run_code(
     _ABSENT,
+    "from tf_compat_lossscale.cli import inspect",
     "from tf_compat_lossscale.cli import main",
     "def fail(arguments):",
     "  from tf_compat_lossscale.checkpoint import Saver",
-    "main._inspect = fail",
+    "inspect.execute = fail",
     "sys.exit(main.main(['inspect', 'x']))",
   )
   assert done.returncode == 2

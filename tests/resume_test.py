@@ -1,14 +1,14 @@
-"""Training that is killed resumes, and goes on as if it had not been.
+"""Training that is killed resumes, and goes on as if nobody had killed it.
 
 A child process trains under `MonitoredTrainingSession` and is killed with
 SIGKILL at random moments: while it builds, restores, trains or saves.
 """
 
 import hashlib
-import multiprocessing
 import os
 import random
 import re
+import signal
 import time
 
 import helpers
@@ -19,11 +19,11 @@ import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
 
-_KILLS = 20
+_KILLS = 16
 
 
 def train(model_dir, log, until):
-  """Trains up to a number of runs, and notes the state after each.
+  """Trains up to a number of runs, and writes down the state after each.
 
   Args:
     model_dir: Where checkpoints go, and are resumed from.
@@ -77,35 +77,34 @@ def train(model_dir, log, until):
         lines.flush()
 
 
-def start(*args, target=train):
-  context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["tensorflow"])
-  child = context.Process(target=target, args=args)
-  child.start()
-  return child
-
-
 def test_resumes_after_sigkill(tmp_path):
   rng = random.Random(time.time_ns())
   model_dir, log = str(tmp_path / "model"), str(tmp_path / "log")
-  start(0, target=time.sleep).join()  # TensorFlow is imported once for all.
+  printed = tmp_path / "printed"
+
+  def start(*args):
+    """Starts training in a forked process."""
+    code = f"import resume_test; resume_test.train(*{args})"
+    with open(printed, "a") as file:
+      return helpers.start_forked("-c", code, stdout=file, stderr=file)
+
+  start(model_dir, log, 0).wait()  # The fork server has started.
   # The first life shows how long this machine takes to start training.
+  os.remove(log)
   born = time.monotonic()
-  child = start(model_dir, log, 10**9)
-  while not os.path.exists(log) or os.path.getsize(log) < 100:
-    assert child.is_alive() and time.monotonic() - born < 120
-    time.sleep(0.01)
-  start_up = time.monotonic() - born
-  child.kill()
-  child.join()
-  killed = 1
-  while killed < _KILLS:
-    child = start(model_dir, log, 10**9)
-    child.join(rng.uniform(0, 3 * start_up))
-    assert child.is_alive(), f"Did not resume: status {child.exitcode}"
+  with start(model_dir, log, 10**9) as child:
+    while not os.path.exists(log) or os.path.getsize(log) < 100:
+      assert child.poll() is None, printed.read_text()
+      assert time.monotonic() - born < 120
+      time.sleep(0.01)
+    start_up = time.monotonic() - born
     child.kill()
-    child.join()
-    killed += 1
+  for _ in range(1, _KILLS):
+    with start(model_dir, log, 10**9) as child:
+      time.sleep(rng.uniform(0, 2.5 * start_up))
+      assert child.poll() is None, printed.read_text()
+      child.kill()
+      assert child.wait() == -signal.SIGKILL
   with open(log, encoding="ascii") as f:
     # The kill may have cut a line short.
     lines = [line.split() for line in f.read().splitlines()]
@@ -114,13 +113,10 @@ def test_resumes_after_sigkill(tmp_path):
   assert len(resumed) > _KILLS // 3, "Too few children lived to train."
   assert max(resumed) > 50, "Training did not get on."
 
-  last = start(model_dir, log, seen + 20)
-  last.join(60)
-  assert last.exitcode == 0
   whole = str(tmp_path / "whole")
-  uninterrupted = start(str(tmp_path / "model2"), whole, seen + 20)
-  uninterrupted.join(120)
-  assert uninterrupted.exitcode == 0
+  for args in ((model_dir, log), (str(tmp_path / "model2"), whole)):
+    with start(*args, seen + 20) as last:
+      assert last.wait(120) == 0, printed.read_text()
 
   with open(whole, encoding="ascii") as f:
     expected = dict(line.split(" ", 1) for line in f)
@@ -132,7 +128,7 @@ def test_resumes_after_sigkill(tmp_path):
     run, state = line.split(" ", 1)
     assert state.endswith("\n") and state == expected[run], f"run {run}"
     compared += 1
-  print(f"{killed} kills, resumed at {resumed}, {compared} runs compared")
+  print(f"{_KILLS} kills, resumed at {resumed}, {compared} runs compared")
   assert compared > 100
   assert os.path.exists(os.path.join(model_dir, "checkpoint"))
 

@@ -1,4 +1,4 @@
-"""`to_keras3` carries slots: which variable was which, and what is lost."""
+"""Tests how `to_keras3` copies slots: variables, weight decay, averages."""
 
 import absl.logging
 import helpers

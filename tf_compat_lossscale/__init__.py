@@ -1,6 +1,6 @@
 """TensorFlow's deprecated loss-scaling API, standing on its own.
 
-What `tf.compat.v1.mixed_precision` held:
+The names are those of `tf.compat.v1.mixed_precision`:
 
 ```
 import tf_compat_lossscale as tfl
@@ -51,7 +51,7 @@ __all__ = [
   "use_keras_2",
 ]
 
-# The command line starts without TensorFlow, so names are loaded when used.
+# The command line starts without TensorFlow, so names are loaded on first use.
 __getattr__, __dir__ = load_lazily(
   __name__,
   {

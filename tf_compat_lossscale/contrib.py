@@ -1,6 +1,6 @@
 """`tf.contrib.mixed_precision`, as TensorFlow 1.12 to 1.15 had it.
 
-Newer code has `DynamicLossScale` for `ExponentialUpdateLossScaleManager`,
+Newer programs use `DynamicLossScale` for `ExponentialUpdateLossScaleManager`,
 `FixedLossScale` for `FixedLossScaleManager`, and
 `MixedPrecisionLossScaleOptimizer` for this module's `LossScaleOptimizer`.
 """
@@ -8,7 +8,6 @@ Newer code has `DynamicLossScale` for `ExponentialUpdateLossScaleManager`,
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v2 as tf
@@ -16,9 +15,12 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
-from tf_compat_lossscale._core import arguments as _arguments
+from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import tracking
 
 __all__ = [
   "ExponentialUpdateLossScaleManager",
@@ -29,10 +31,10 @@ __all__ = [
 
 
 class LossScaleManager(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
-  """What a loss is multiplied by, and how that number changes.
+  """A factor for the loss, and the rule by which the factor changes.
 
-  A subclass of one's own defines the two methods. Its state goes into
-  `_add_weight` and is read by `_get_weight`.
+  A subclass defines the two methods. It adds its state by `_add_weight` and
+  reads the state by `_get_weight`.
   """
 
   @abc.abstractmethod
@@ -41,32 +43,37 @@ class LossScaleManager(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
 
   @abc.abstractmethod
   def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
-    """Lets the loss scale react to the gradients of a step.
+    """Updates the loss scale after a step.
 
     Args:
-      finite_grads: Whether all of them were finite, a bool scalar.
+      finite_grads: Whether all gradients of the step are finite, a bool scalar.
 
     Returns:
-      An op that does it; None when eager, where it has happened.
+      An op that does the update; None when eager: the update has happened.
     """
 
 
 class FixedLossScaleManager(LossScaleManager):
-  """A loss scale that stays what it is. `FixedLossScale` replaced it."""
+  """A loss scale that never changes. `FixedLossScale` replaced this class."""
 
   def __init__(self, loss_scale: float) -> None:
-    """Makes a manager of a fixed loss scale.
+    """Creates a manager of a fixed loss scale.
 
     Args:
-      loss_scale: A finite number of at least 1.
+      loss_scale: The factor: at least 1, and finite in float32.
 
     Raises:
-      ValueError: It is not.
+      ValueError: `loss_scale` is no such number.
     """
-    self._value = _arguments.scale("loss_scale", loss_scale)
+    self._value = arguments.check_scale("loss_scale", loss_scale)
+
+  @attributes.DefaultProperty
+  def loss_scale(self) -> float:
+    """The loss scale, a Python number."""
+    return self._value
 
   def get_loss_scale(self) -> tf.Tensor:
-    """Returns the loss scale, a float32 scalar."""
+    """Returns the loss scale, a float32 scalar constant."""
     return tf.constant(self._value, tf.float32)
 
   def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
@@ -77,16 +84,17 @@ class FixedLossScaleManager(LossScaleManager):
   def to_loss_scale(self) -> loss_scale_lib.FixedLossScale:
     """Returns the loss scale that replaced this manager.
 
-    A `MixedPrecisionLossScaleOptimizer` with it does not look at gradients: it
-    applies those that are not finite, too.
+    A `MixedPrecisionLossScaleOptimizer` with that loss scale does not look at
+    gradients: it also applies gradients that are not finite.
     """
     return loss_scale_lib.FixedLossScale(self._value)
 
 
 class ExponentialUpdateLossScaleManager(LossScaleManager):
-  """A loss scale that grows and shrinks by what it meets.
+  """A loss scale that grows after good steps and shrinks after bad steps.
 
-  The whole rule, by TensorFlow 1.15:
+  The state is three scalar variables in each graph: `loss_scale` (float32),
+  `good_steps` and `bad_steps` (int32). The whole rule, by TensorFlow 1.15:
 
   ```
   if all gradients are finite:
@@ -102,8 +110,8 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
       bad_steps = 0
   ```
 
-  Finite steps must follow one another to make the scale grow; those that are
-  not finite add up, with finite ones in between, until the scale changes.
+  Only consecutive good steps make the scale grow. Bad steps add up until the
+  scale changes, also if there are good steps in between.
   """
 
   def __init__(
@@ -114,31 +122,51 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     incr_ratio: float = 2,
     decr_ratio: float = 0.8,
   ) -> None:
-    """Makes a manager, and its variables in the current graph.
+    """Creates a manager, and its variables in the current graph.
 
     Args:
-      init_loss_scale: What it starts from, a finite number of at least 1.
-      incr_every_n_steps: After how many consecutive finite steps it grows.
-      decr_every_n_nan_or_inf: After how many steps that are not it shrinks.
-      incr_ratio: By what it is multiplied to grow; above 1.
-      decr_ratio: By what it is multiplied to shrink; between 0 and 1.
+      init_loss_scale: The first scale: at least 1, and finite in float32.
+      incr_every_n_steps: The number of consecutive steps with finite gradients
+        after which the scale grows; whole, at least 1.
+      decr_every_n_nan_or_inf: The number of steps with gradients that are not
+        finite after which the scale shrinks; whole, at least 1.
+      incr_ratio: The factor by which the scale grows; above 1.
+      decr_ratio: The factor by which the scale shrinks; between 0 and 1.
 
     Raises:
-      ValueError: A number is not as it should be.
+      ValueError: An argument is no such number.
     """
-    self._init_loss_scale = _arguments.scale("init_loss_scale", init_loss_scale)
-    self._incr_every_n_steps = _arguments.steps(
+    self._init_loss_scale = arguments.check_scale(
+      "init_loss_scale", init_loss_scale
+    )
+    self._incr_every_n_steps = arguments.check_steps(
       "incr_every_n_steps", incr_every_n_steps
     )
-    self._decr_every_n_nan_or_inf = _arguments.steps(
+    self._decr_every_n_nan_or_inf = arguments.check_steps(
       "decr_every_n_nan_or_inf", decr_every_n_nan_or_inf
     )
-    self._incr_ratio = _arguments.multiplier("incr_ratio", incr_ratio)
-    self._decr_ratio = _arguments.shrinking("decr_ratio", decr_ratio)
+    self._incr_ratio = arguments.check_growth("incr_ratio", incr_ratio)
+    self._decr_ratio = arguments.check_backoff("decr_ratio", decr_ratio)
     self._add_weight("loss_scale", self._init_loss_scale, tf.float32)
     self._add_weight("good_steps", 0, tf.int32)
     self._add_weight("bad_steps", 0, tf.int32)
 
+  @attributes.DefaultProperty
+  def loss_scale(self) -> tf.Variable:
+    """The current graph's loss scale, a float32 scalar variable."""
+    return self._loss_scale
+
+  @attributes.DefaultProperty
+  def good_steps(self) -> tf.Variable:
+    """The current graph's count of good steps, an int32 scalar variable."""
+    return self._num_good_steps
+
+  @attributes.DefaultProperty
+  def bad_steps(self) -> tf.Variable:
+    """The current graph's count of bad steps, an int32 scalar variable."""
+    return self._num_bad_steps
+
+  # Programs read the next three by tf.contrib's own names for them.
   @property
   def _loss_scale(self) -> tf.Variable:
     return self._get_weight("loss_scale")
@@ -152,23 +180,23 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     return self._get_weight("bad_steps")
 
   def get_loss_scale(self) -> tf.Variable:
-    """Returns the current graph's loss scale, a float32 scalar."""
+    """Returns the current graph's loss scale, a float32 scalar variable."""
     return self._loss_scale
 
   def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
     """Applies the rule above.
 
     Args:
-      finite_grads: Whether all gradients were finite, a bool scalar.
+      finite_grads: Whether all gradients of the step are finite, a bool scalar.
 
     Returns:
-      An op that does it; None when eager, where it has happened.
+      An op that does the update; None when eager: the update has happened.
     """
-    # In TensorFlow 1 this was a cond; what comes after it in the graph is named
-    # accordingly, and checkpoints go by names.
-    with self._exclusively(), tf.name_scope("cond"):
+    # Name-based checkpoints depend on cond names. In TensorFlow 1 the update
+    # was a cond, so we reserve a name `cond` here.
+    with self._lock_if_eager(), tf.name_scope("cond"):
       finite = tf.convert_to_tensor(finite_grads)
-      update = loss_scale_lib.count_step(
+      update = stepping.count_step(
         finite,
         self._num_good_steps,
         self._incr_every_n_steps,
@@ -178,7 +206,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
       return None if tf.executing_eagerly() else tf.group(update)
 
   def _end_run(self, finite: tf.Tensor, scale: tf.Tensor) -> Any:
-    """Changes the scale, or counts one more bad step."""
+    """Changes the scale, or counts a bad step that is not enough to do so."""
     bad_steps = tf.convert_to_tensor(self._num_bad_steps) + 1
     return control_flow.cond(
       tf.logical_or(finite, bad_steps >= self._decr_every_n_nan_or_inf),
@@ -187,17 +215,17 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     )
 
   def _count_bad(self) -> tf.Operation | None:
-    """Counts a bad step, and good ones anew."""
+    """Adds 1 to the bad steps, and sets the good steps to 0."""
     return tf.group(
       self._num_good_steps.assign(0),
       self._num_bad_steps.assign_add(1, read_value=False),
     )
 
   def _change(self, finite: tf.Tensor, scale: tf.Tensor) -> tf.Operation | None:
-    """Begins to count all steps anew, then makes the scale grow or shrink."""
-    new_scale = loss_scale_lib.choose(
+    """Sets both counts to 0, then makes the scale grow or shrink."""
+    new_scale = stepping.choose(
       finite,
-      lambda: loss_scale_lib.grown(scale, self._incr_ratio),
+      lambda: stepping.grow(scale, self._incr_ratio),
       lambda: tf.maximum(scale * self._decr_ratio, 1.0),
     )
     counts = (self._num_good_steps, self._num_bad_steps)
@@ -205,13 +233,13 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
       return tf.group(self._loss_scale.assign(new_scale))
 
   def to_loss_scale(self) -> loss_scale_lib.DynamicLossScale:
-    """Returns the loss scale that replaced this manager, if it means the same.
+    """Returns a `DynamicLossScale` with the rule of this manager.
 
-    It starts anew: at `init_loss_scale`, with no step counted.
+    The new loss scale starts at `init_loss_scale`, with no steps counted.
 
     Raises:
-      ValueError: `DynamicLossScale` cannot do what this one does: it shrinks
-        at every step that is not finite, by the ratio that it grows by.
+      ValueError: No `DynamicLossScale` has this rule: every bad step makes it
+        shrink, by the factor by which it grows.
     """
     same_ratio = self._decr_ratio == 1 / self._incr_ratio
     if self._decr_every_n_nan_or_inf != 1 or not same_ratio:
@@ -229,7 +257,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
 
 
 class _Managed(loss_scale_lib.LossScale):
-  """A manager, as the optimizer of the core sees it."""
+  """A manager in the form of a `LossScale`, as the base class needs."""
 
   def __init__(self, manager: Any) -> None:
     super().__init__()
@@ -251,11 +279,20 @@ class _Managed(loss_scale_lib.LossScale):
 
 
 class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
-  """Wraps an optimizer and applies a manager's loss scale to it.
+  """An optimizer that wraps another and applies a manager's loss scale to it.
 
-  A step whose gradients are not all finite is left out, whatever the manager.
+  A whole step:
+
+  ```
+  scale = manager.get_loss_scale()
+  grads = gradients(loss * scale) / scale   # compute_gradients
+  if all gradients are finite:              # apply_gradients
+    opt.apply_gradients(grads)
+  manager.update_loss_scale(all gradients are finite)
+  ```
+
   In object-based checkpoints the wrapped optimizer is `base_optimizer` and the
-  manager `loss_scale`.
+  manager is `loss_scale`.
   """
 
   def __init__(
@@ -264,11 +301,13 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     """Wraps an optimizer.
 
     Args:
-      opt: The optimizer that applies the gradients.
-      loss_scale_manager: A LossScaleManager, or what has its two methods.
+      opt: The `tf.compat.v1.train.Optimizer` that applies the gradients.
+      loss_scale_manager: A LossScaleManager, or another object that has its two
+        methods.
 
     Raises:
-      ValueError: One of them is not.
+      ValueError: `opt` is no such optimizer, or `loss_scale_manager` lacks a
+        method.
     """
     for method in ("get_loss_scale", "update_loss_scale"):
       if not callable(getattr(loss_scale_manager, method, None)):
@@ -276,29 +315,42 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
           "loss_scale_manager must be a LossScaleManager, but got "
           f"{loss_scale_manager!r}, which has no method {method}()."
         )
-    super().__init__(opt, _Managed(loss_scale_manager))
+    self._managed = _Managed(loss_scale_manager)
+    super().__init__(opt, self._managed)
     if isinstance(loss_scale_manager, graph_weights.GraphWeights):
-      self._track_trackable(loss_scale_manager, "loss_scale", overwrite=True)
+      tracking.track(self, loss_scale_manager, "loss_scale", replace=True)
 
+  @attributes.DefaultProperty
+  def loss_scale_manager(self) -> Any:
+    """The manager of the loss scale, as the constructor got it."""
+    return self._loss_scale_manager
+
+  # Programs read the next two by tf.contrib's own names for them.
   @property
   def _opt(self) -> tf.compat.v1.train.Optimizer:
     return self._optimizer
 
   @property
   def _loss_scale_manager(self) -> Any:
-    return self._loss_scale.manager
+    return self._managed.manager
 
-  def _update_and_apply(
-    self, grads: list[Any], apply_if: Callable[[bool | tf.Tensor], Any]
-  ) -> tuple[Any, ...]:
-    """Applies gradients if they are finite, then updates the loss scale.
+  def _apply_across_replicas(
+    self,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str | None,
+  ) -> tf.Operation | None:
+    """Applies the gradients if they are finite, then updates the loss scale.
 
-    In that order, unlike the core, since variables that the wrapped optimizer
-    makes are named by the cond that they are made in: here the first, `cond`.
+    The order is the reverse of the base class's, as in TensorFlow 1. The
+    variables of the wrapped optimizer are named by the cond in which they are
+    created: here the first, `cond`.
     """
-    finite = gradients.all_replicas_finite(grads)
-    applied = apply_if(finite)
-    return applied, self._loss_scale_manager.update_loss_scale(finite)
+    finite = gradients.all_replicas_finite([grad for grad, _ in grads_and_vars])
+    step = self._apply_if(finite, strategy, grads_and_vars, global_step, name)
+    update = self._loss_scale_manager.update_loss_scale(finite)
+    return self._group([step, update], name)
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"

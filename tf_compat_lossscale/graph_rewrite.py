@@ -15,7 +15,8 @@ from tf_compat_lossscale._core.tf import rewrite
 _OPTION = "auto_mixed_precision"
 _Wrapper = Callable[[Any, Any], Any]
 
-# Base class of optimizers -> (what wraps one, the class that it then has).
+# For each base class of optimizers, a function that wraps an optimizer, and the
+# class of what that function returns.
 _wrappers: dict[type, tuple[_Wrapper, type]] = {
   tf.compat.v1.train.Optimizer: (
     loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
@@ -27,22 +28,22 @@ _wrappers: dict[type, tuple[_Wrapper, type]] = {
 def register_loss_scale_wrapper(
   optimizer_cls: type, wrapper_fn: _Wrapper, wrapper_cls: type | None = None
 ) -> None:
-  """Lets the graph rewrite wrap optimizers of another family.
+  """Registers a wrapper for another family of optimizers.
 
   Args:
     optimizer_cls: The base class of those optimizers.
-    wrapper_fn: Takes an optimizer and a loss scale, as the user passed it, and
+    wrapper_fn: Takes an optimizer and the loss scale that the user passed, and
       returns the wrapped optimizer.
     wrapper_cls: The class of what `wrapper_fn` returns; by default
       `wrapper_fn` is that class.
 
   Raises:
-    ValueError: Neither says which class that is.
+    ValueError: `wrapper_cls` is missing and `wrapper_fn` is no class.
   """
   cls = wrapper_fn if wrapper_cls is None else wrapper_cls
   if not isinstance(cls, type):
     raise ValueError(
-      f"wrapper_cls must be given where wrapper_fn is no class, but got "
+      f"wrapper_cls must be given if wrapper_fn is no class, but got "
       f"wrapper_fn={wrapper_fn!r} and wrapper_cls={wrapper_cls!r}."
     )
   _wrappers[optimizer_cls] = (wrapper_fn, cls)
@@ -52,15 +53,15 @@ def enable_mixed_precision_graph_rewrite(
   opt: Any,
   loss_scale: loss_scale_lib.LossScale | float | str = "dynamic",
 ) -> Any:
-  """Turns on the auto mixed precision rewrite and wraps an optimizer for it.
+  """Enables the auto mixed precision rewrite and wraps an optimizer for it.
 
-  Sessions and functions made afterwards run some of their float32 ops in
-  float16, where the device is faster at those. Compute gradients by the
-  returned optimizer alone: only it scales the loss.
+  Sessions and functions created afterwards run some of their float32 ops in
+  float16, on devices that are faster in float16. Compute gradients by the
+  returned optimizer alone, for no other optimizer scales the loss.
 
   Args:
-    opt: A `tf.compat.v1.train.Optimizer`, or an optimizer of a family that was
-      registered for this, as Keras 2 registers its own.
+    opt: A `tf.compat.v1.train.Optimizer`, or an optimizer of a registered
+      family. Keras 2 registers its own optimizers.
     loss_scale: 'dynamic', a number for a fixed loss scale, or a LossScale.
 
   Returns:
@@ -68,7 +69,7 @@ def enable_mixed_precision_graph_rewrite(
 
   Raises:
     ValueError: `opt` is wrapped already or of no known family, `loss_scale` is
-      none, or a mixed Keras policy is set. Nothing is then switched on.
+      no loss scale, or a mixed Keras policy is set. Then nothing is enabled.
   """
   if rewrite.is_mixed_policy_set():
     raise ValueError(
@@ -89,10 +90,10 @@ def enable_mixed_precision_graph_rewrite(
 
 
 def disable_mixed_precision_graph_rewrite() -> None:
-  """Turns the rewrite off again, for sessions and functions made afterwards.
+  """Disables the rewrite for sessions and functions created afterwards.
 
-  Optimizers that were wrapped go on scaling the loss, and sessions that were
-  made in between keep the rewrite.
+  Optimizers that are wrapped already go on to scale the loss. Sessions that
+  were created in between keep the rewrite.
   """
   if not rewrite.is_rewrite_enabled():
     logging.warning(
@@ -104,7 +105,8 @@ def disable_mixed_precision_graph_rewrite() -> None:
 
 
 def _wrap(opt: Any, loss_scale: Any) -> Any:
-  foreign = rewrite.foreign_wrappers()
+  """Returns an optimizer, wrapped by the wrapper of its family."""
+  foreign = rewrite.read_wrappers()
   for _, wrapper_cls in [*_wrappers.values(), *foreign.values()]:
     if isinstance(opt, wrapper_cls):
       raise ValueError(
@@ -125,11 +127,13 @@ def _wrap(opt: Any, loss_scale: Any) -> Any:
 
 
 def _as_tensorflows(loss_scale: Any) -> Any:
-  """The same loss scale in TensorFlow's class, which Keras 2 asks for."""
+  """Returns an equal loss scale of TensorFlow's class, as Keras 2 demands."""
   if not isinstance(loss_scale, loss_scale_lib.LossScale):
     return loss_scale
   cls = getattr(tf.compat.v1.mixed_precision, type(loss_scale).__name__, None)
   if cls is None:
     return loss_scale
-  with tf.Graph().as_default():  # It makes variables, which nobody wants.
+  # The variables of TensorFlow's loss scale are of no use: Keras 2 reads the
+  # config alone.
+  with tf.Graph().as_default():
     return cls.from_config(loss_scale.get_config())

@@ -1,4 +1,4 @@
-"""An optimizer that scales the loss for the one it wraps."""
+"""An optimizer that scales the loss for the optimizer that it wraps."""
 
 from __future__ import annotations
 
@@ -15,34 +15,39 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import attributes
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
+from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
-_REMOVING = threading.Lock()  # Held to remove ops from TRAIN_OP.
+# Held to remove ops from TRAIN_OP, because a removal shifts the other ops.
+_REMOVING = threading.Lock()
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 _GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
 
 
 class MixedPrecisionLossScaleOptimizer(_Optimizer):
-  """Wraps a `tf.compat.v1.train.Optimizer` and applies a loss scale to it.
+  """An optimizer that wraps another and applies a loss scale to it.
 
-  One step, whole:
+  A whole step:
 
   ```
-  scale = loss_scale()                      # read once
+  scale = loss_scale()                      # read once a step
   grads = gradients(loss * scale) / scale   # compute_gradients
   update_op, should_apply = loss_scale.update(grads)
   if should_apply:                          # apply_gradients
     opt.apply_gradients(grads)              # variables, slots, global_step
   ```
 
-  Between the two calls gradients are unscaled: clip them, accumulate them or
-  replace them as without loss scaling.
+  Between `compute_gradients` and `apply_gradients`, the gradients are unscaled:
+  a program may clip, accumulate or replace them as without loss scaling.
 
   In object-based checkpoints the wrapped optimizer is `base_optimizer` and the
-  loss scale `loss_scale`, as in every release of TensorFlow that had this.
+  loss scale is `loss_scale`, as in every release of TensorFlow that had this
+  class.
   """
 
   def __init__(
@@ -53,13 +58,13 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     """Wraps an optimizer.
 
     Args:
-      opt: The optimizer that applies the gradients.
-      loss_scale: What `get` takes: a LossScale, a number for a fixed one,
-        'dynamic' or a config.
+      opt: The `tf.compat.v1.train.Optimizer` that applies the gradients.
+      loss_scale: A LossScale, a number for a fixed loss scale, 'dynamic', or a
+        config that `get` accepts.
 
     Raises:
-      ValueError: `opt` is no such optimizer, or `loss_scale` is None or none
-        that `get` takes.
+      ValueError: `opt` is no such optimizer, or `get` refuses `loss_scale`, or
+        `loss_scale` is None.
     """
     if not isinstance(opt, tf.compat.v1.train.Optimizer):
       raise ValueError(
@@ -72,11 +77,16 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         "loss_scale cannot be None: pass 'dynamic', a number of at least 1 or "
         "a LossScale, or use the optimizer without this wrapper."
       )
-    super().__init__(getattr(opt, "_use_locking", False), opt.get_name())
+    super().__init__(optimizers.uses_locking(opt), opt.get_name())
     self._optimizer = opt
     self._loss_scale = scale
-    self._track_trackable(opt, "base_optimizer")
-    self._track_trackable(scale, "loss_scale")
+    tracking.track(self, opt, "base_optimizer")
+    tracking.track(self, scale, "loss_scale")
+
+  @attributes.DefaultProperty
+  def loss_scale(self) -> loss_scale_lib.LossScale:
+    """The loss scale: call it for the current scale, a float32 scalar."""
+    return self._loss_scale
 
   def compute_gradients(
     self,
@@ -87,23 +97,25 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     colocate_gradients_with_ops: bool = False,
     grad_loss: tf.Tensor | None = None,
   ) -> list[tuple[gradients.Gradient, tf.Variable]]:
-    """Computes the gradients of a loss, scaled on the way.
+    """Computes the gradients of a loss by way of the scaled loss.
 
     Args:
-      loss: A floating-point tensor, or a function that returns one (when
-        eager it must be a function).
+      loss: A floating-point tensor, or a function of no arguments that returns
+        a floating-point tensor; when eager, a function.
       var_list: The variables to differentiate by; by default the graph's
-        trainable ones, or those that `loss` reads when it is a function.
+        trainable variables, or the variables that the function `loss` reads.
       gate_gradients: One of GATE_NONE, GATE_OP and GATE_GRAPH.
       aggregation_method: A value of `tf.AggregationMethod`.
-      colocate_gradients_with_ops: Whether gradients go where their ops are.
-      grad_loss: The gradient of what is minimized by `loss`, if not ones.
+      colocate_gradients_with_ops: Whether gradients are placed on the devices
+        of their ops.
+      grad_loss: The gradient of the program's objective by `loss`; by default
+        ones.
 
     Returns:
-      (gradient, variable) pairs: the gradients unscaled, each of its
+      (gradient, variable) pairs. The gradients are unscaled; each is of its
       variable's shape and dtype, or None.
     """
-    # Read once: another worker may change it between two reads.
+    # One read, for another worker may change the scale between two reads.
     loss_scale = tf.cast(self._loss_scale(), tf.float32)
     scaled = self._optimizer.compute_gradients(
       gradients.scale(loss, loss_scale),
@@ -123,21 +135,21 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     global_step: tf.Variable | None = None,
     name: str | None = None,
   ) -> tf.Operation | None:
-    """Applies gradients, unless the loss scale finds that they should not be.
+    """Applies gradients, unless the loss scale says that they should not be.
 
     Args:
-      grads_and_vars: (gradient, variable) pairs, the gradients unscaled.
-      global_step: A variable that is to grow by 1 when gradients are applied.
+      grads_and_vars: (gradient, variable) pairs, with unscaled gradients.
+      global_step: A variable to add 1 to if the gradients are applied.
       name: The returned op's name; by default that of the wrapped optimizer.
 
     Returns:
-      An op that does the step and updates the loss scale; None when eager,
-      where that has happened. A step that is left out changes no variable, no
-      slot and not `global_step`.
+      An op that does the step and updates the loss scale; None when eager: both
+      have happened. A skipped step changes no variable, no slot and not
+      `global_step`.
 
     Raises:
-      TypeError: A gradient is not floating-point (nor complex, as its variable
-        is), and the loss scale is not a `FixedLossScale`.
+      TypeError: A gradient is neither floating-point nor complex like its
+        variable, and the loss scale is not a `FixedLossScale`.
       ValueError: In a cross-replica context of a `tf.distribute` strategy.
     """
     if tf.distribute.in_cross_replica_context():
@@ -149,7 +161,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     grads_and_vars = tuple(grads_and_vars)
     with _train_ops_left_out():
       if _is_inert(self._loss_scale):
-        # As if unwrapped, so that variables are named as if unwrapped.
+        # The same call as without the wrapper, so that the variables get the
+        # same names.
         step = self._optimizer.apply_gradients(
           grads_and_vars, global_step, name
         )
@@ -169,10 +182,47 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     global_step: Any,
     name: str | None,
   ) -> tf.Operation | None:
-    """Does a step, once for all replicas."""
+    """Updates the loss scale, then applies the gradients, for all replicas.
+
+    Args:
+      strategy: The strategy whose replicas call `apply_gradients`.
+      grads_and_vars: (gradient, variable) pairs, per replica if there are any.
+      global_step: A variable or None.
+      name: The returned op's name, or None.
+
+    Returns:
+      An op that does the step; None when eager.
+    """
+    update, should_apply = self._loss_scale.update(
+      [g for g, _ in grads_and_vars]
+    )
+    step = self._apply_if(
+      should_apply, strategy, grads_and_vars, global_step, name
+    )
+    return self._group([step, update], name)
+
+  def _apply_if(
+    self,
+    should_apply: bool | tf.Tensor,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str | None,
+  ) -> Any:
+    """Lets the wrapped optimizer apply gradients on each replica, or not.
+
+    Args:
+      should_apply: A bool scalar; a Python bool builds no cond.
+      strategy: The strategy.
+      grads_and_vars: (gradient, variable) pairs, per replica.
+      global_step: A variable or None.
+      name: The step's name, or None.
+
+    Returns:
+      An op or tensor that applies the gradients; None if that has happened or
+      if `should_apply` is the Python bool False.
+    """
     name = self.get_name() if name is None else name
-    grads = [grad for grad, _ in grads_and_vars]
-    variables = [var for _, var in grads_and_vars] + [global_step]
 
     def apply_on_each_replica() -> Any:
       return strategy.group(
@@ -182,33 +232,18 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         )
       )
 
-    def apply_if(should_apply: bool | tf.Tensor) -> Any:
-      if isinstance(should_apply, (bool, np.bool_)):
-        return apply_on_each_replica() if should_apply else None
-      v1 = any(map(control_flow.is_ref_variable, variables))
-      return control_flow.cond(
-        should_apply, apply_on_each_replica, tf.no_op, v1
-      )
+    if isinstance(should_apply, (bool, np.bool_)):
+      return apply_on_each_replica() if should_apply else None
+    variables = [*(var for _, var in grads_and_vars), global_step]
+    v1 = any(map(_is_ref_variable, variables))
+    return control_flow.cond(should_apply, apply_on_each_replica, tf.no_op, v1)
 
-    ops = self._update_and_apply(grads, apply_if)
+  def _group(self, ops: list[Any], name: str | None) -> tf.Operation | None:
+    """Returns an op that runs all ops that are not None; None when eager."""
     if tf.executing_eagerly():
       return None
+    name = self.get_name() if name is None else name
     return tf.group([op for op in ops if op is not None], name=name)
-
-  def _update_and_apply(
-    self, grads: list[Any], apply_if: Callable[[bool | tf.Tensor], Any]
-  ) -> tuple[Any, ...]:
-    """Updates the loss scale, then applies gradients if it says so.
-
-    Args:
-      grads: The gradients, of all replicas.
-      apply_if: Applies them where it is given True.
-
-    Returns:
-      What both gave; None for what has happened.
-    """
-    update_op, should_apply = self._loss_scale.update(grads)
-    return apply_if(should_apply), update_op
 
   def get_name(self) -> str:
     """Returns the name of the wrapped optimizer."""
@@ -220,16 +255,26 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
   def get_slot_names(self) -> list[str]:
     """Returns the names of the wrapped optimizer's slots."""
-    if tracking.is_checkpointing():
-      return []  # The wrapped optimizer is tracked, and answers for itself.
-    return self._optimizer.get_slot_names()
+    # The wrapped optimizer is tracked, and answers the writer itself.
+    if tracking.is_asked_by_writer():
+      return []
+    names: list[str] = self._optimizer.get_slot_names()
+    return names
+
+  def __dir__(self) -> list[str]:
+    """Returns the names of all attributes but `get_slot_names`.
+
+    Writers of checkpoints take an object with that name for the owner of slots.
+    """
+    return [name for name in super().__dir__() if name != "get_slot_names"]
 
   def variables(self) -> list[tf.Variable]:
-    """Returns the variables of the wrapped optimizer and of the loss scale.
+    """Returns the variables of the wrapped optimizer, then the loss scale's.
 
-    Those of the current graph, that is; the loss scale's come last.
+    The variables are those of the current graph.
     """
-    return [*self._optimizer.variables(), *self._loss_scale._weights.values()]
+    weights = graph_weights.list_weights(self._loss_scale)
+    return [*self._optimizer.variables(), *weights.values()]
 
   def __repr__(self) -> str:
     return (
@@ -239,12 +284,12 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
 
 def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
-  """Whether `update` is known to do nothing: a subclass may override it."""
+  """Returns whether `update` does nothing, as a subclass's might not."""
   return type(loss_scale).update is loss_scale_lib.FixedLossScale.update
 
 
 def _check_dtypes(grads_and_vars: _GradsAndVars) -> None:
-  """Raises a TypeError if a gradient has a dtype that cannot be its own."""
+  """Raises a TypeError if a gradient has a dtype that no gradient can have."""
   for grad, var in grads_and_vars:
     dtype = getattr(grad, "dtype", None)
     if dtype is None:
@@ -260,26 +305,37 @@ def _check_dtypes(grads_and_vars: _GradsAndVars) -> None:
 
 
 def _is_complex(var: Any) -> bool:
+  """Returns whether a variable holds complex numbers."""
   return tf.as_dtype(getattr(var, "dtype", tf.float32)).is_complex
+
+
+def _is_ref_variable(variable: Any) -> bool:
+  """Returns whether a variable is a TensorFlow 1 reference variable.
+
+  The dtype of a reference variable differs from its base dtype.
+  """
+  dtype = getattr(variable, "dtype", None)
+  return isinstance(dtype, tf.DType) and dtype.base_dtype != dtype
 
 
 @contextlib.contextmanager
 def _train_ops_left_out() -> Iterator[None]:
-  """Removes from TRAIN_OP what is added meanwhile and no session can run.
+  """Removes ops from TRAIN_OP that are added meanwhile and that cannot be run.
 
-  `Optimizer.apply_gradients` adds its op from wherever it is called. From
-  inside a cond that op cannot be run by itself; under v2 control flow it lives
-  in another graph, and a MetaGraph with it cannot be imported. An argument of
+  `Optimizer.apply_gradients` adds its op to that collection. An op inside a
+  cond cannot be run by itself. Under v2 control flow, the op is in another
+  graph, and a MetaGraph with such an entry cannot be imported. An argument of
   `apply_gradients` would replace this function.
   """
-  # A branch of a v2 cond shares the collections of the graph around it, and
-  # other threads may add to them meanwhile.
+  # A branch of a v2 cond shares the collections of the graph around the cond,
+  # and other threads may add to them meanwhile.
   ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
   before = set(map(id, ops))
   yield
   for op in [op for op in ops if id(op) not in before and not _is_runnable(op)]:
-    with _REMOVING:  # Nobody else removes ops, which shifts the others.
-      # By identity: a tensor may be in there, which compares by its elements.
+    with _REMOVING:
+      # By identity, for a collection may hold tensors, and `==` of tensors
+      # compares their elements.
       for i, other in enumerate(ops):
         if other is op:
           del ops[i]
@@ -298,7 +354,7 @@ def _add_train_op(op: Any) -> None:
 
 def _is_runnable(op: Any) -> bool:
   """Returns whether a session of the current graph can run an op or tensor."""
-  graph = graphs.current_graph()
+  graph = graphs.find_graph()
   op = op.op if isinstance(op, tf.Tensor) else op
   return (
     isinstance(op, tf.Operation)

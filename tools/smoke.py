@@ -35,6 +35,7 @@ def try_training() -> None:
     train_op = opt.minimize(v * v)
     session.run(tf1.global_variables_initializer())
     session.run(train_op)
+    assert session.run(opt.loss_scale()) == 16
     assert abs(session.run(v) - 2.0) < 1e-3
     saved = tf1.train.Saver().save(session, "./saved")
   (state,) = tfl.checkpoint.describe(saved).loss_scales

@@ -1,7 +1,9 @@
-"""Checks of numbers that users pass: a number of the right kind or ValueError.
+"""Checks of the numbers that users pass.
 
-What TensorFlow's classes took by `float(…)` and `int(…)`, old code passes: 2.0
-for a period, NumPy scalars, eager tensors. Strings and bools are mistakes.
+Each check returns the number as a Python float or int, or raises a ValueError
+that names the argument and its value. TensorFlow's classes called `float()` and
+`int()`, so old programs pass 2.0 for a period, NumPy scalars and eager tensors:
+these pass. Strings and bools are mistakes, and do not.
 """
 
 from __future__ import annotations
@@ -16,151 +18,121 @@ _INT64_MAX = 2**63 - 1
 
 
 def is_number(value: Any) -> bool:
-  """Whether `value` is a real number: Python's, NumPy's or a 0-d array."""
+  """Returns whether a value is a real number: Python's, NumPy's or a 0-d array.
+
+  A bool is no number.
+  """
   if isinstance(value, np.ndarray):
     return value.ndim == 0 and is_number(value.item())
   return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def scale(name: str, value: Any) -> float:
-  """A loss scale: at least 1, and finite in float32.
+def check_scale(name: str, value: Any, at_least_1: bool = True) -> float:
+  """Checks a loss scale: at least 1, and finite in float32.
 
   Args:
     name: The argument's name, for the message.
-    value: What the user passed.
+    value: A number.
+    at_least_1: If False, the scale may be any number above 0, as those of Keras
+      may.
 
   Returns:
     The number.
 
   Raises:
-    ValueError: It is none, below 1, or not finite in float32.
+    ValueError: `value` is no number, too small, or not finite in float32.
   """
-  number = _float(value)
-  if number is None or not number >= 1 or not _finite(number):
+  number = _to_float(value)
+  least = "at least 1" if at_least_1 else "above 0"
+  if (
+    number is None
+    or not _is_finite(number)
+    or not (number >= 1 if at_least_1 else np.float32(number) > 0)
+  ):
     raise ValueError(
-      f"{name} must be at least 1 and finite in float32, but got {value!r}."
+      f"{name} must be {least} and finite in float32, but got {value!r}."
     )
   return number
 
 
-def multiplier(name: str, value: Any) -> float:
-  """A factor that makes a float32 number grow: above 1, and finite.
+def check_growth(name: str, value: Any) -> float:
+  """Checks a factor that makes a float32 number grow.
 
   Args:
     name: The argument's name, for the message.
-    value: What the user passed.
+    value: A number above 1 and finite, once it is rounded to float32.
 
   Returns:
     The number.
 
   Raises:
-    ValueError: It is none, not finite, or not above 1 as float32 sees it.
+    ValueError: `value` is no such number.
   """
-  number = _float(value)
-  if number is None or not _finite(number) or not np.float32(number) > 1:
+  number = _to_float(value)
+  if number is None or not _is_finite(number) or not np.float32(number) > 1:
     raise ValueError(
       f"{name} must be above 1 and finite in float32, but got {value!r}."
     )
   return number
 
 
-def shrinking(name: str, value: Any) -> float:
-  """A factor that makes a float32 number shrink: between 0 and 1.
+def check_backoff(name: str, value: Any) -> float:
+  """Checks a factor that makes a float32 number shrink.
 
   Args:
     name: The argument's name, for the message.
-    value: What the user passed.
+    value: A number between 0 and 1, exclusive, once it is rounded to float32.
 
   Returns:
     The number.
 
   Raises:
-    ValueError: It is none, or not between 0 and 1 as float32 sees it.
+    ValueError: `value` is no such number.
   """
-  number = _float(value)
+  number = _to_float(value)
   if number is None or not 0 < np.float32(number) < 1:
     raise ValueError(f"{name} must be between 0 and 1, but got {value!r}.")
   return number
 
 
-def steps(name: str, value: Any) -> int:
-  """A number of steps: whole, and at least 1.
+def check_steps(name: str, value: Any, at_least: int = 1) -> int:
+  """Checks a number of steps: whole, within int64, and large enough.
 
   Args:
     name: The argument's name, for the message.
-    value: What the user passed; 2.0 is as good as 2.
+    value: A number; 2.0 is as good as 2.
+    at_least: The smallest number that is allowed.
 
   Returns:
     The number.
 
   Raises:
-    ValueError: It is none, below 1, not whole, or too large for int64.
+    ValueError: `value` is no such number.
   """
-  number = _whole(value)
-  if number is None or number < 1:
+  number = _to_whole(value)
+  if number is None or number < at_least:
     raise ValueError(
-      f"{name} must be a whole number of steps of at least 1, but got "
+      f"{name} must be a whole number of steps of at least {at_least}, but got "
       f"{value!r}."
     )
   return number
 
 
-def positive(name: str, value: Any) -> float:
-  """Checks a number above 0 that is finite in float32.
-
-  Args:
-    name: The argument's name, for the message.
-    value: What the user passed.
-
-  Returns:
-    The number.
-
-  Raises:
-    ValueError: It is none, not above 0, or not finite in float32.
-  """
-  number = _float(value)
-  if number is None or not _finite(number) or not np.float32(number) > 0:
-    raise ValueError(
-      f"{name} must be above 0 and finite in float32, but got {value!r}."
-    )
-  return number
-
-
-def count(name: str, value: Any) -> int:
-  """Checks a number of things counted so far: whole, and at least 0.
-
-  Args:
-    name: The argument's name, for the message.
-    value: What the user passed; 2.0 is as good as 2.
-
-  Returns:
-    The number.
-
-  Raises:
-    ValueError: It is none, below 0, not whole, or too large for int64.
-  """
-  number = _whole(value)
-  if number is None or number < 0:
-    raise ValueError(
-      f"{name} must be a whole number of at least 0, but got {value!r}."
-    )
-  return number
-
-
-def _whole(value: Any) -> int | None:
-  """A whole number that int64 has, or None."""
-  if hasattr(value, "numpy"):  # An eager tensor: float() would round it.
+def _to_whole(value: Any) -> int | None:
+  """Returns a value as an int within int64; None if it is no such number."""
+  if hasattr(value, "numpy"):  # float() would round an eager int64 tensor.
     value = np.asarray(value.numpy())
   if isinstance(value, np.ndarray) and value.ndim == 0:
     value = value.item()
   exact = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-  number = int(value) if exact else _float(value)
+  number = int(value) if exact else _to_float(value)
   if number is None or not abs(number) <= _INT64_MAX:
     return None
   return int(number) if number == math.floor(number) else None
 
 
-def _float(value: Any) -> float | None:
+def _to_float(value: Any) -> float | None:
+  """Returns a value as a float; None if it is no number."""
   if isinstance(value, (bool, np.bool_, str, bytes)):
     return None
   if getattr(value, "dtype", None) in (np.bool_, "bool"):
@@ -171,6 +143,7 @@ def _float(value: Any) -> float | None:
     return None
 
 
-def _finite(number: float) -> bool:
+def _is_finite(number: float) -> bool:
+  """Returns whether a number is finite once it is rounded to float32."""
   with np.errstate(over="ignore"):
     return bool(np.isfinite(np.float32(number)))

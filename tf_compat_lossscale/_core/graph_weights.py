@@ -1,4 +1,4 @@
-"""Weights that every graph has its own of, for an object that outlives them."""
+"""Objects that have variables of their own in each graph that uses them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
 
-# Held while weights are looked up: an object's first use in a graph makes them,
-# and several threads may build one graph. Held while they change eagerly, too.
+# Several threads may build one graph, and each may be the first to look up a
+# weight there, which creates the weight. Eager updates take the lock, too.
 _LOCK = threading.RLock()
 
 
 class _State:
-  """A trackable's variables in one graph, and restores that wait for more."""
+  """The variables of an object in one graph, and restores that wait for more.
+
+  Attributes:
+    weights: The variables, by the names that `_add_weight` was given.
+    deferred: For `tf.train.Checkpoint`: restores of variables that this graph
+      does not have yet, by the same names.
+  """
 
   def __init__(self) -> None:
     self.weights: dict[str, tf.Variable] = {}
@@ -26,10 +32,14 @@ class _State:
 
 
 class _Recipes:
-  """How to make each weight again in another graph: name -> arguments.
+  """How to create the weights of one object in another graph.
 
-  Its identity stands for its owner in what graphs keep: a user's loss scale
-  may define equality as it likes.
+  A graph uses this as the key of the object's state, not the object itself: a
+  user's loss scale may define equality and hash as it likes.
+
+  Attributes:
+    by_name: For each weight, its variable's full name, initial value and dtype.
+    eager_state: The variables outside of all graphs.
   """
 
   def __init__(self) -> None:
@@ -39,52 +49,58 @@ class _Recipes:
   def __deepcopy__(self, memo: dict[int, Any]) -> _Recipes:
     clone = _Recipes()
     clone.by_name.update(self.by_name)
-    if tf.executing_eagerly():  # Elsewhere a variable cannot be copied.
+    if tf.executing_eagerly():  # TensorFlow copies no variable of a graph.
       clone.eager_state.weights = copy.deepcopy(self.eager_state.weights, memo)
     return clone
 
 
-class GraphWeights(tracking.Trackable):
-  """A trackable that has its variables anew in every graph it is used in.
+class GraphWeights(tracking.WeightsByGraph):
+  """A trackable that has its variables anew in each graph that uses it.
 
-  The variables of a graph are kept by that graph, so that it can be collected
-  although this object lives on.
+  Each graph keeps its variables itself. So a graph can be collected although
+  this object lives on.
   """
 
   @property
   def _recipes(self) -> _Recipes:
-    # Made on first use: a subclass may leave out `super().__init__()`.
-    return self.__dict__.setdefault("_weight_recipes", _Recipes())
+    # Created on first use: a subclass may leave out `super().__init__()`.
+    recipes: _Recipes = self.__dict__.setdefault("_weight_recipes", _Recipes())
+    return recipes
 
   @property
   def _state(self) -> _State:
-    graph = graphs.current_graph()
+    graph = graphs.find_graph()
     if graph is None:
       return self._recipes.eager_state
-    return graphs.state_on_graph(graph, self._recipes, _State)
+    return graphs.keep_on_graph(graph, self._recipes, _State)
 
   @property
   def _weights(self) -> dict[str, tf.Variable]:
     """The weights that exist in the current graph (eagerly: outside of any)."""
     return self._state.weights
 
+  @property
+  def _waiting(self) -> dict[str, list[Any]]:
+    """The restores that wait for weights of the current graph."""
+    return self._state.deferred
+
   def _add_weight(
     self, name: str, initial_value: Any, dtype: tf.DType | None = None
   ) -> tf.Variable:
-    """Adds a scalar or other state to this object, and to its checkpoints.
+    """Adds a variable to this object's state and to its checkpoints.
 
     Args:
       name: The variable's name, under the enclosing name scope, and its key in
         object-based checkpoints.
       initial_value: A number, an array or a function of no arguments. Other
-        graphs start from it too, so it should not be a graph's tensor.
-      dtype: `tf.float32` or `tf.int64`, as old releases wrote them; by default
-        the dtype of `initial_value`.
+        graphs start from the same value, so a graph's tensor does not do.
+      dtype: A dtype such as `tf.float32` or `tf.int64`; by default the dtype of
+        `initial_value`.
 
     Returns:
-      A resource variable, untrainable and never aggregated over replicas. It
-      belongs to the current graph: in code that may run in another one, get it
-      by `_get_weight(name)`.
+      A resource variable, untrainable and never aggregated over replicas. The
+      variable belongs to the current graph. Code that may run in another graph
+      calls `_get_weight(name)` instead.
 
     Raises:
       RuntimeError: This object has a weight of that name in this graph.
@@ -94,60 +110,51 @@ class GraphWeights(tracking.Trackable):
         f"Duplicate weight {name!r}: {type(self).__name__} has one of that "
         "name in this graph already; names must differ within a graph."
       )
-    # Lifted, since a cond, a loop or a function cannot own a variable.
+    # A cond, a loop or a function cannot own a variable.
     with tf.init_scope():
-      weight = self._make_weight(name, name, initial_value, dtype)
+      weight = self._create_weight(name, name, initial_value, dtype)
     full_name = weight.name.split(":")[0]
     self._recipes.by_name[name] = (full_name, initial_value, dtype)
     return weight
 
   def _get_weight(self, name: str) -> tf.Variable:
-    """The weight of that name in the current graph, made there if need be.
+    """Returns the weight of that name in the current graph.
+
+    If this graph has no such weight yet, all weights of this object are created
+    there: under the names that they were first given, and at their initial
+    values, or at the values of a checkpoint that was restored here before.
 
     Args:
-      name: A name that `_add_weight` was given, in whichever graph.
+      name: A name that `_add_weight` was given, in any graph.
 
     Returns:
-      The variable, called as the first one was, at its initial value (or at
-      what a checkpoint that was restored here holds for it). If this is the
-      first use in this graph, all other weights are made there too.
+      The variable.
 
     Raises:
-      KeyError: No such weight was ever added.
+      KeyError: `_add_weight` was never given that name.
     """
     recipes = self._recipes.by_name
     with _LOCK:
       if name in recipes and name not in self._weights:
-        # All at once, so that what is saved does not hang on what was asked
-        # for; and named for where they were first made, not for who asks.
+        # All weights, so that what is saved does not depend on which of them
+        # were read; without a name scope, so that their names do not depend on
+        # the reader.
         with tf.init_scope(), tf.compat.v1.name_scope(None):
           for key in [key for key in recipes if key not in self._weights]:
-            self._make_weight(key, *recipes[key])
+            self._create_weight(key, *recipes[key])
       return self._weights[name]
 
-  def _initial_value(self, name: str) -> tf.Tensor:
-    """What the weight of that name starts from in a graph that has it not.
+  def _lock_if_eager(self) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context that one thread at a time may enter eagerly.
 
-    Args:
-      name: A name that `_add_weight` was given.
-
-    Raises:
-      KeyError: No such weight was ever added.
-    """
-    _, value, dtype = self._recipes.by_name[name]
-    value = value() if callable(value) else value
-    return tf.convert_to_tensor(value, dtype)
-
-  def _exclusively(self) -> contextlib.AbstractContextManager[Any]:
-    """Returns a context manager that one thread at a time may enter eagerly.
-
-    In graphs it does nothing: an update there runs when the graph does.
+    In graphs the context does nothing: an update runs when the graph runs.
     """
     return _LOCK if tf.executing_eagerly() else contextlib.nullcontext()
 
-  def _make_weight(
+  def _create_weight(
     self, key: str, name: str, initial_value: Any, dtype: tf.DType | None
   ) -> tf.Variable:
+    """Creates a variable in the current graph, and restores it if one waits."""
     weight = tf.compat.v1.Variable(
       initial_value,
       name=name,
@@ -158,21 +165,25 @@ class GraphWeights(tracking.Trackable):
       aggregation=tf.VariableAggregation.NONE,
     )
     self._state.weights[key] = weight
-    self._handle_deferred_dependencies(name=key, trackable=weight)
+    self._restore_waiting(key, weight)
     return weight
 
-  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """For checkpoints: this graph's weights, and whatever else is tracked."""
-    children = dict(sorted(self._weights.items()))
-    children.update(super()._trackable_children(*args, **kwargs))
-    return children
 
-  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-    """For checkpoints: what is called `name` here, or None."""
-    found = super()._lookup_dependency(name, *args, **kwargs)
-    return self._weights.get(name) if found is None else found
+def list_weights(owner: tracking.WeightsByGraph) -> dict[str, tf.Variable]:
+  """Returns the weights that an object has in the current graph, by name."""
+  return owner._weights
 
-  @property
-  def _deferred_dependencies(self) -> dict[str, list[Any]]:
-    """For checkpoints: restores that wait for weights of this graph."""
-    return self._state.deferred
+
+def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
+  """Returns the value from which a weight starts in a new graph.
+
+  Args:
+    owner: The object that has the weight.
+    name: A name that `_add_weight` was given.
+
+  Raises:
+    KeyError: `_add_weight` was never given that name.
+  """
+  _, value, dtype = owner._recipes.by_name[name]
+  value = value() if callable(value) else value
+  return tf.convert_to_tensor(value, dtype)

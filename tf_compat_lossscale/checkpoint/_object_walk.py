@@ -132,7 +132,7 @@ class ObjectWalk:
       if is_variable(step.item):
         self._add_variable(step)
         continue
-      children = tracking.children(step.item)
+      children = tracking.list_children(step.item)
       if step.item is root:
         children |= attached
       queue.extend(self._find_steps(step, children))
@@ -181,7 +181,7 @@ class ObjectWalk:
     if is_optimizer and LOSS_SCALE in children and LOSS_SCALE in there:
       is_new_scale = not self._bridge.has_variables(there[LOSS_SCALE])
       there[LOSS_SCALE], proof = self._bridge.bridge_scale(
-        tracking.children(children[LOSS_SCALE]).keys(), there[LOSS_SCALE]
+        tracking.list_children(children[LOSS_SCALE]).keys(), there[LOSS_SCALE]
       )
       proofs[LOSS_SCALE] = proof or proofs[LOSS_SCALE]
     for name, child in children.items():
@@ -215,7 +215,7 @@ class ObjectWalk:
     self._alive.append(child)
     proof = ""
     if callable(getattr(child, "apply_gradients", None)):
-      children = tracking.children(child)
+      children = tracking.list_children(child)
       number, proof = self._bridge.bridge_optimizer(
         id(child),
         children,

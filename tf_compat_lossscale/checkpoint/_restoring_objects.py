@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint._object_walk import FoundVariable
 from tf_compat_lossscale.checkpoint._object_walk import get_slot
@@ -81,10 +82,10 @@ def list_variables(objects: Any) -> list[tf.Variable]:
 def find_initial_values(objects: Any) -> dict[int, tf.Tensor]:
   """Returns the initial values of loss scales: `id` of a variable -> value."""
   return {
-    id(variable): item._initial_value(name)
+    id(variable): graph_weights.compute_initial_value(item, name)
     for item in _walk_objects(objects)
     if isinstance(item, graph_weights.GraphWeights)
-    for name, variable in item._weights.items()
+    for name, variable in graph_weights.list_weights(item).items()
   }
 
 
@@ -97,7 +98,7 @@ def _walk_objects(objects: Any) -> Iterator[Any]:
     if id(item) not in seen:
       seen[id(item)] = item
       yield item
-      queue += tracking.children(item).values()
+      queue += tracking.list_children(item).values()
 
 
 class _Restorer:
@@ -214,8 +215,8 @@ class _Restorer:
       return True
     value: Any = None
     if isinstance(parent, graph_weights.GraphWeights):
-      if name in parent._weights:
-        value = parent._initial_value(name)
+      if name in graph_weights.list_weights(parent):
+        value = graph_weights.compute_initial_value(parent, name)
     elif hasattr(parent, "initial_loss_scale"):  # Keras 2's.
       initial = {"current_loss_scale": parent.initial_loss_scale}
       value = (initial | {"good_steps": 0}).get(name)
@@ -240,7 +241,9 @@ class _Restorer:
           )
         ]
         if primaries:
-          for variable, value in tracking.initial_state(optimizer, primaries):
+          for variable, value in optimizers.compute_initial_state(
+            optimizer, primaries
+          ):
             result[id(variable)] = value
     return result
 
@@ -290,7 +293,7 @@ def _make_checkpoint(objects: Any) -> Any:
 
 def _find_root(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
   """Returns the root of a checkpoint, and its further children by name."""
-  children = tracking.children(checkpoint)
+  children = tracking.list_children(checkpoint)
   root = children.pop("_root", None)
   if root is None:
     return checkpoint, {}

@@ -221,7 +221,7 @@ def _list_grouped(root: tf.Operation) -> Iterator[tf.Operation]:
 def _is_whole(found: list[tuple[Any, str]]) -> bool:
   """Returns whether the reads are one whole variable or all parts of one."""
   for variable, part in found:
-    info = tracking.slice_info(variable)
+    info = tracking.find_slice(variable)
     if part != (info.spec if info else ""):
       return False
   return len(found) == 1 or all(part for _, part in found)

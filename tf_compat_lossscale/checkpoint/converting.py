@@ -9,7 +9,7 @@ import dataclasses
 import os
 import threading
 
-from tf_compat_lossscale._core import arguments as _arguments
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files import writer as writing
@@ -145,7 +145,7 @@ def _wanted_scale(set_loss_scale: float | None, reset: bool) -> float | None:
   if reset:
     raise CheckpointError("reset and set_loss_scale exclude each other")
   try:
-    return _arguments.scale("set_loss_scale", set_loss_scale)
+    return arguments.check_scale("set_loss_scale", set_loss_scale)
   except ValueError as error:
     raise CheckpointError(str(error)) from None
 

@@ -35,13 +35,13 @@ class Targets:
     else:
       for value in variables:
         for variable in _list_parts(value):
-          part = tracking.slice_info(variable)
+          part = tracking.find_slice(variable)
           self._add(
             part.full_name if part else variable.name.split(":")[0], variable
           )
 
   def _add(self, name: str, variable: Any) -> None:
-    part = tracking.slice_info(variable)
+    part = tracking.find_slice(variable)
     shape = part.full_shape if part else variable.shape.as_list()
     dtype = variable.dtype.base_dtype.name
     known = self.parts.setdefault(name, [])
@@ -89,7 +89,7 @@ def _list_parts(value: Any) -> list[Any]:
 
 def slice_part(variable: Any, value: np.ndarray) -> np.ndarray:
   """Returns the slice of a value that a part of a variable holds."""
-  part = tracking.slice_info(variable)
+  part = tracking.find_slice(variable)
   if part is None:
     return value
   slices = zip(part.var_offset, part.var_shape)

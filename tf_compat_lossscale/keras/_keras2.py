@@ -72,13 +72,13 @@ def make_optimizer(config: Any, custom_objects: Any = None) -> Any:
 
   Args:
     config: `{'class_name': …, 'config': …}`, or an optimizer.
-    custom_objects: Classes by name, beside those that Keras knows.
+    custom_objects: More classes for Keras to find: name -> class.
 
   Returns:
     An optimizer.
 
   Raises:
-    ValueError: `config` is neither such a dict nor an optimizer.
+    ValueError: `config` is neither a config nor an optimizer.
   """
   if isinstance(config, (LegacyOptimizer, Optimizer)):
     return config
@@ -117,7 +117,7 @@ def find_slots(
   Args:
     optimizer: A legacy optimizer, whose slots have names; or a newer optimizer,
       which keeps a list for each kind of slot.
-    lists: The attributes of a newer optimizer that are such lists.
+    lists: The attributes of a newer optimizer that are lists of slots.
 
   Returns:
     The slots. Their names are those of the legacy optimizer or of the lists.

@@ -50,12 +50,15 @@ def read_state(given: Any) -> State:
       value that is not allowed, or it is in a graph without a session.
   """
   loss_scale, good_steps, growth_steps, iterations = _read(given)
-  growth_steps = arguments.steps("growth_steps", growth_steps)
+  growth_steps = arguments.check_steps("growth_steps", growth_steps)
   return State(
-    arguments.positive("loss_scale", loss_scale),
-    min(arguments.count("good_steps", good_steps), growth_steps - 1),
+    arguments.check_scale("loss_scale", loss_scale, at_least_1=False),
+    min(
+      arguments.check_steps("good_steps", good_steps, at_least=0),
+      growth_steps - 1,
+    ),
     growth_steps,
-    arguments.count("iterations", iterations),
+    arguments.check_steps("iterations", iterations, at_least=0),
   )
 
 

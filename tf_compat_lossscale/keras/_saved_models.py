@@ -49,7 +49,7 @@ def restore_optimizers(
   Args:
     model: The model that Keras loaded and compiled.
     prefix: The prefix of the SavedModel's checkpoint.
-    custom_objects: Classes by name, beside those that Keras knows.
+    custom_objects: More classes for Keras to find: name -> class.
   """
   saved = _Saved(prefix)
   with _keras2.keras.utils.custom_object_scope(dict(custom_objects or {})):

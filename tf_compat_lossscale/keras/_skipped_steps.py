@@ -7,8 +7,8 @@ Restoring a loss scale therefore sets the rule, which the checkpoint tells:
 
 * In a checkpoint of TensorFlow 1.14 to 2.2 the variables of the wrapped
   optimizer are below `base_optimizer`.
-* A checkpoint that this package writes of a state restored from one of those
-  has a child `skipped_steps_are_not_counted`. The child has no value, so
+* A state restored from such a checkpoint is saved with a child
+  `skipped_steps_are_not_counted`. The child has no value, so
   Keras's own class restores the checkpoint, and counts.
 * All other checkpoints have the rule of later releases.
 """

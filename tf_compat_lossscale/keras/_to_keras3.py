@@ -23,27 +23,29 @@ def to_keras3(
 ) -> Any:
   """Makes an optimizer of Keras 3 that goes on from the state of an older one.
 
-  The loss scale, its counter and the number of steps go on. From then on Keras
-  3's rules hold: a skipped step does not count in `iterations`, and the scale
-  neither stops at 1 nor at the largest float32.
+  The new optimizer gets the loss scale, its counter and the number of steps.
+  From then on it follows Keras 3's rules: a skipped step does not count in
+  `iterations`, and the scale neither stops at 1 nor at the largest float32.
 
   Args:
     optimizer_or_state: A dynamic LossScaleOptimizer, of this module or of Keras
       2; a DynamicLossScale or an ExponentialUpdateLossScaleManager, or an
-      optimizer that has one; or a dict of 'loss_scale', 'good_steps' and, if
-      they are not 2000 and 0, 'growth_steps' and 'iterations', as they are read
-      off a checkpoint. In a graph, values are the default session's.
-    optimizer: The Keras 3 optimizer to wrap; by default one that does what the
-      wrapped one of Keras 2 does. It gets the number of steps done, unless it
-      has done some.
-    variables: The variables to train in Keras 3. If they are given, the new
+      optimizer that has a loss scale of these classes; or a dict of numbers
+      that you read from a checkpoint: 'loss_scale', 'good_steps' and, unless
+      they are 2000 and 0, 'growth_steps' and 'iterations'. In a graph, values
+      are read in the default session.
+    optimizer: The Keras 3 optimizer to wrap; by default an optimizer that does
+      the same as the wrapped optimizer of Keras 2. It gets the number of steps
+      done, unless it has done some.
+    variables: The variables to train in Keras 3. If you pass variables, the new
       optimizer is built for them and gets the slots of the Keras 2 optimizer,
-      such as momentums. Pass for each variable a pair of Keras 2's and Keras
-      3's; or pass Keras 3's alone, in the order in which the Keras 2 optimizer
-      was given its own. Pass a variable that both train as it is.
+      such as momentums. For each variable, pass a pair: the variable of Keras 2
+      and the variable of Keras 3. Or pass the variables of Keras 3 alone, in
+      the order in which the Keras 2 optimizer was given its own variables. Pass
+      a variable that both optimizers train as it is.
 
   Returns:
-    A `keras.optimizers.LossScaleOptimizer` of Keras 3. Before it is built it is
+    A `keras.optimizers.LossScaleOptimizer` of Keras 3. Until it is built, it is
     of a subclass that keeps the counter.
 
   Raises:
@@ -51,8 +53,8 @@ def to_keras3(
     TypeError: An argument has another type.
     ValueError: The loss scale is fixed: set `loss_scale_factor` of a Keras 3
       optimizer to it, which does the same. Or Keras 3 has no optimizer that
-      does the same, a loss scale cannot have a number that was given, or
-      `variables` does not fit.
+      does the same, or a number is not allowed for a loss scale, or `variables`
+      does not fit.
   """
   keras = which_keras.import_keras_3()
   with tf.init_scope():
@@ -91,7 +93,7 @@ def _resume(
   slots: _slots_to_keras3.Slots | None,
   old: Any,
 ) -> Any:
-  """Makes the optimizer of Keras 3, and builds it if there are variables."""
+  """Makes the optimizer of Keras 3, and builds it if it gets slots."""
   # Imported here, because this import imports Keras 3.
   from tf_compat_lossscale.keras import keras3_optimizer
 
@@ -114,15 +116,15 @@ def _resume(
     lost = _slots_to_keras3.list_slot_names(old)
   if lost:
     logging.warning(
-      "to_keras3: what the Keras 2 optimizer %s keeps for its variables (%s) "
-      "stays behind, and %s starts with none of it after %d steps. %s",
+      "to_keras3: the slots of the Keras 2 optimizer %s (%s) are not copied, "
+      "so %s starts with new slots after %d steps. %s",
       type(old).__name__,
       ", ".join(lost),
       type(inner).__name__,
       state.iterations,
-      "Pass variables=… to carry it."
+      "Pass variables=… to copy the slots."
       if slots is None
-      else "The optimizer that was passed has no place for it.",
+      else "The optimizer that was passed has no such slots.",
     )
   return resumed
 

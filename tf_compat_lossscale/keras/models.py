@@ -42,7 +42,7 @@ def load_model(
 
   Args:
     path: A SavedModel's folder, an `.h5` or `.keras` file, or an `h5py.File`.
-    custom_objects: Classes and functions by name, beside those of Keras.
+    custom_objects: More classes and functions for Keras to find, by name.
     compile: Whether to compile the model, if it was compiled.
     **kwargs: Other arguments of `tf.keras.models.load_model`.
 

@@ -129,7 +129,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
       config: `{'optimizer', 'loss_scale'}`, of TensorFlow 2.0 to 2.3, or
         `{'inner_optimizer', 'dynamic', 'initial_scale',
         'dynamic_growth_steps'}`, of later ones.
-      custom_objects: Classes by name, beside those that Keras knows.
+      custom_objects: More classes for Keras to find: name -> class.
 
     Returns:
       The optimizer. It wraps a legacy optimizer, unless the config is of a

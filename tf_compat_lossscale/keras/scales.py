@@ -65,10 +65,10 @@ def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
 def find_numbers(loss_scale: Any) -> Numbers:
   """Returns the numbers of a loss scale that Keras can have.
 
-  The messages begin as those of TensorFlow 2.4 to 2.8 did.
+  The error messages begin as those of TensorFlow 2.4 to 2.8 did.
 
   Args:
-    loss_scale: What `find_loss_scale` takes.
+    loss_scale: An argument of `find_loss_scale`.
 
   Returns:
     The numbers.

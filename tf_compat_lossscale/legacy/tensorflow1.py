@@ -106,7 +106,7 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   from tf_compat_lossscale._core.tf import deprecation  # Imports TensorFlow.
 
   v1 = real.compat.v1
-  with deprecation.quiet_deprecations():
+  with deprecation.silence_deprecations():
     v1.disable_v2_behavior()
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)

@@ -1,58 +1,43 @@
 """Conds: `tf.cond`, and the v1 conds that TensorFlow has no public name for.
 
-`CondContext` is the class of v1 conds. If a release lacks it, reference
-variables under control flow v2 get an error that says what to do, and a
-predicate that is made of constants gets no cond. `tf.cond(..., v1=True)` would
-replace it.
+`CondContext` is the class of v1 conds. `tf.cond(..., v1=True)` would replace
+it. In a release without it, reference variables under control flow v2 get an
+error that says what to do, and a predicate that is made of constants gets no
+cond.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-import importlib
 import re
 from typing import Any
 
-# Not plain `tensorflow`, which may stand for TensorFlow 1 (`tensorflow1.py`).
+# Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core.tf import finding
 
-def _private(module: str, name: str) -> Any:
-  """Returns what a private module has by that name; None in other releases."""
-  try:
-    return getattr(importlib.import_module(f"tensorflow.python.{module}"), name)
-  except (AttributeError, ImportError):
-    return None
+# Users fetch tensors by name. So every op that the package adds is in a name
+# scope that no user's op has, and takes no name from the ops of the user.
+NAME_SCOPE = "LossScaling"
 
-
-_CondContext = _private("ops.control_flow_ops", "CondContext")
-_has_callbacks = _private(
+_CondContext = finding.find_private("ops.control_flow_ops", "CondContext")
+_has_callbacks = finding.find_private(
   "framework.op_callbacks", "should_invoke_op_callbacks"
 )
-# The private function finds more constants than the public one: the runtime
-# evaluates the tensor.
+# The private function finds more constants than the public one does, for the
+# runtime evaluates the tensor. TensorFlow's own conds ask it. Without it, a few
+# more conds are built, and a few variables get other names.
 _constant_value = (
-  _private("framework.smart_cond", "smart_constant_value")
+  finding.find_private("framework.smart_cond", "smart_constant_value")
   or tf.get_static_value
 )
 
 # TensorFlow's fused optimizer kernels, from `ApplyAdam` to
-# `ResourceSparseApplyProximalGradientDescent`, and the scalar that each takes.
+# `ResourceSparseApplyProximalGradientDescent`, and the names of the scalar
+# input that each of them has.
 _FUSED_APPLY = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
 _LEARNING_RATES = ("lr", "alpha")
-
-# Op names are no contract, but users fetch tensors by name: everything made
-# here sits under one name that nobody gives to an op of their own.
-NAME_SCOPE = "LossScaling"
-
-
-def is_ref_variable(variable: Any) -> bool:
-  """Whether `variable` is a TF 1 reference variable, not a resource.
-
-  `DType.is_ref` was never public; that the base dtype differs is.
-  """
-  dtype = getattr(variable, "dtype", None)
-  return isinstance(dtype, tf.DType) and dtype.base_dtype != dtype
 
 
 def cond(
@@ -61,33 +46,36 @@ def cond(
   false_fn: Callable[[], Any],
   v1: bool = False,
 ) -> Any:
-  """Runs the ops of one function or of the other, as `tf.cond` does.
+  """Runs the ops of one of two functions, as `tf.cond` does.
 
-  In the branch that `true_fn` makes of a v1 cond, fused optimizer ops get one
-  Switch each at most, shared by all that have the same learning rate (see
-  `_gate`).
+  If the cond is a v1 cond, the fused optimizer ops of `true_fn` share their
+  Switches (see `_share_switches`).
 
-  A predicate that is known to be True, since it is made of constants, gets a
-  cond, too: a session may be fed another value for one of these. But variables
-  are named as if there were none, since TensorFlow's own builds none then. If
-  the predicate is known to be False, there is no cond and no op of `true_fn`.
+  A predicate that is made of constants and is True gets a cond, too: a session
+  may feed one of those constants. The variables in that cond are named as if
+  there were no cond, because TensorFlow's own builds none. If the predicate is
+  made of constants and is False, there is no cond and no op of `true_fn`.
 
   Args:
     predicate: A bool scalar, or a Python bool, which gets no cond.
-    true_fn: Makes the ops that run if the predicate is True.
-    false_fn: Makes those that run if it is False.
+    true_fn: Creates the ops that run if the predicate is True.
+    false_fn: Creates the ops that run if the predicate is False.
     v1: Whether a graph gets a v1 cond even if control flow v2 is enabled, as
-      reference variables need it: a branch of a v2 cond is a function, and a
+      reference variables need: a branch of a v2 cond is a function, and a
       function cannot capture a reference. Both functions must return ops.
 
   Returns:
-    What the chosen function returns; in graphs, a tensor for an op.
+    The result of the function that ran; in graphs, a tensor for an op.
+
+  Raises:
+    RuntimeError: A v1 cond is needed and this release cannot build it.
+    ValueError: A v1 cond was built and a function returned None.
   """
   if tf.executing_eagerly() or not isinstance(predicate, tf.Tensor):
     return true_fn() if predicate else false_fn()
 
-  def gated() -> Any:
-    _gate(_control_flow_context())
+  def run_true_fn() -> Any:
+    _share_switches(_find_context())
     return true_fn()
 
   value = _constant_value(predicate)
@@ -97,29 +85,48 @@ def cond(
   graph = tf.compat.v1.get_default_graph()
   in_function = isinstance(graph, tf.__internal__.FuncGraph)
   if known and (in_function or _CondContext is None):
-    return true_fn()  # Nothing in a function can be fed.
+    return true_fn()  # No session can feed a constant of a function.
   v1 = v1 and not in_function and tf.compat.v1.control_flow_v2_enabled()
   if v1 or known:
-    return _v1_cond(predicate, gated, false_fn, named=not known)
-  return tf.cond(predicate, gated, false_fn)
+    return _build_v1_cond(predicate, run_true_fn, false_fn, named=not known)
+  return tf.cond(predicate, run_true_fn, false_fn)
 
 
 def is_known(tensor: tf.Tensor) -> bool:
-  """Returns whether a tensor of a graph is made of constants alone."""
+  """Returns whether a graph's tensor is made of constants alone."""
   return not tf.executing_eagerly() and _constant_value(tensor) is not None
 
 
-def _v1_cond(
+def are_values_checked() -> bool:
+  """Returns whether a debugger inspects the results of ops created now.
+
+  `tf.debugging.enable_check_numerics` makes every op fail whose result is not
+  finite. A public reader of a debugger's callbacks would replace the private
+  one; without either, the debugger reports overflowing sums as errors.
+  """
+  return bool(_has_callbacks and _has_callbacks())
+
+
+def _build_v1_cond(
   predicate: tf.Tensor,
   true_fn: Callable[[], tf.Operation],
   false_fn: Callable[[], tf.Operation],
   named: bool,
 ) -> tf.Tensor:
-  """Builds a v1 cond; if `named`, what is in it is named for it.
+  """Builds a v1 cond, also if control flow v2 is enabled.
 
-  `tf.compat.v1.disable_control_flow_v2` would make `tf.cond` do this, but for
-  all threads of the process. `CondContext` is private; `tf.cond(..., v1=True)`
-  would replace this function.
+  `tf.compat.v1.disable_control_flow_v2` would make `tf.cond` build v1 conds,
+  but in all threads of the process.
+
+  Args:
+    predicate: A bool scalar.
+    true_fn: Creates the op that runs if the predicate is True.
+    false_fn: Creates the op that runs if the predicate is False.
+    named: Whether the ops of the branches are in the cond's name scope, rather
+      than in the scope around the cond.
+
+  Returns:
+    A tensor that depends on the op that runs.
   """
   if _CondContext is None:
     raise RuntimeError(
@@ -150,7 +157,7 @@ def _v1_cond(
         context.Exit()
       results += result
       pivot.graph.prevent_fetching(pivot.op)
-      if context.outer_context is None:  # A MetaGraph holds the outermost.
+      if context.outer_context is None:  # A MetaGraph holds outermost contexts.
         tf.compat.v1.add_to_collection(
           tf.compat.v1.GraphKeys.COND_CONTEXT, context
         )
@@ -158,33 +165,36 @@ def _v1_cond(
     return tf.raw_ops.Merge(inputs=results[::-1])[0]
 
 
-def _control_flow_context() -> Any:
-  """Returns the v1 cond or loop that is being built; None outside of any."""
+def _find_context() -> Any:
+  """Returns the v1 cond or loop that is being built; None outside of any.
+
+  A public getter of `tf.Graph` would replace the private one. A release that
+  drops v1 control flow has no use for it.
+  """
   return tf.compat.v1.get_default_graph()._get_control_flow_context()
 
 
-def _gate(context: Any) -> None:
-  """Spares the fused optimizer ops of a v1 cond's branch most Switches.
+def _share_switches(context: Any) -> None:
+  """Gives the fused optimizer ops of a branch one Switch each at most.
 
-  The invariant of a v1 cond: every op of a branch that has an effect has a
-  *data* input that comes from a Switch by the cond's predicate. A control edge
-  does not do: graph optimizers drop those of which they think that nothing
-  hangs on them. TensorFlow holds the invariant by a Switch for each tensor that
-  a branch takes from outside: for each gradient, variable, slot and constant.
-  That is half of what dynamic loss scaling costs if variables are many and
-  small.
+  In a v1 cond, every op of a branch that has an effect must have a *data* input
+  from a Switch by the cond's predicate. A control edge is not enough: graph
+  optimizers drop control edges that seem to have no effect. TensorFlow adds a
+  Switch for each tensor from outside the branch: each gradient, variable, slot
+  and constant. If variables are many and small, these Switches are half of the
+  cost of dynamic loss scaling.
 
   An op runs only if all its inputs are alive, so one Switch is enough, if
-  TensorFlow's graph optimizers leave it in place. They rewrite many kinds of
-  ops, but not a fused optimizer op, which takes nearly all of its inputs from
-  outside the branch. So each of these gets one Switch, on its learning rate: a
-  scalar that mostly all of an optimizer's ops share. All other ops get
-  TensorFlow's.
+  TensorFlow's graph optimizers leave the Switch in place. They rewrite many
+  kinds of ops, but no fused optimizer op, and nearly all inputs of a fused
+  optimizer op come from outside the branch. So each fused optimizer op gets one
+  Switch, on its learning rate: a scalar that nearly all ops of an optimizer
+  share. All other ops get TensorFlow's Switches.
 
-  `CondContext.AddOp`, which makes the Switches, is private, and so are the
-  tables that it keeps. If a release does not have them, or if its `AddOp` makes
-  something else of them, then ops get the Switches that TensorFlow makes. A
-  public cond that gates whole branches would replace this.
+  `CondContext.AddOp`, which adds the Switches, and the tables `_values` and
+  `_external_values` are private. In a release without these tables, or with
+  another use of them, all ops get TensorFlow's Switches. A public cond that
+  gates whole branches would replace this function.
 
   Args:
     context: The branch's CondContext; None in a branch that is a function.
@@ -193,19 +203,19 @@ def _gate(context: Any) -> None:
   switched = getattr(context, "_external_values", None)
   if known is None or switched is None:
     return
-  # A loop or cond around this one must gate the op's inputs, too. It learns of
-  # them by TensorFlow's `AddOp` alone.
+  # A loop or cond around the branch must gate the inputs, too, and gets to know
+  # inputs by TensorFlow's `AddOp` alone.
   if context.outer_context is not None:
     return
   add_op = context.AddOp
 
   def add_fused_op(op: tf.Operation) -> None:
-    rate = _learning_rate(op)
+    rate = _find_learning_rate(op)
     if rate is not None:
       name = op.inputs[rate].name
       others = {x.name for x in op.inputs if x.name != name} - known
-      # A tensor that is made in the branch depends on it by a control edge at
-      # best, so it gets a Switch, too.
+      # A rate that is computed in the branch depends on the branch by a control
+      # edge at best, so the rate gets a Switch, too.
       if name not in switched:
         known.discard(name)
       known.update(others)
@@ -218,19 +228,10 @@ def _gate(context: Any) -> None:
   context.AddOp = add_fused_op
 
 
-def _learning_rate(op: tf.Operation) -> int | None:
+def _find_learning_rate(op: tf.Operation) -> int | None:
   """Returns which input of a fused optimizer op is its learning rate."""
   if _FUSED_APPLY.fullmatch(op.type):
     for i, argument in enumerate(op.op_def.input_arg):
       if argument.name in _LEARNING_RATES:
         return i
   return None
-
-
-def are_values_checked() -> bool:
-  """Returns whether a debugger inspects the ops that are made now.
-
-  `tf.debugging.enable_check_numerics` makes every op fail whose result is not
-  finite. A public reader of a debugger's callbacks would replace this function.
-  """
-  return bool(_has_callbacks and _has_callbacks())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 
-from tensorflow.python.util import deprecation as _deprecation
+from tensorflow.python.util import deprecation
 
 
-def quiet_deprecations() -> contextlib.AbstractContextManager[None]:
-  """Silences TensorFlow's deprecation warnings while it is entered.
+def silence_deprecations() -> contextlib.AbstractContextManager[None]:
+  """Returns a context in which TensorFlow warns of no deprecated name.
 
-  `tf.get_logger().setLevel` would silence all others too.
+  The package uses deprecated names on purpose. The public
+  `tf.get_logger().setLevel` would silence all other warnings, too, so no
+  public name replaces `deprecation.silence`. In a release without the private
+  module, this module cannot be imported.
   """
-  return _deprecation.silence()
+  return deprecation.silence()

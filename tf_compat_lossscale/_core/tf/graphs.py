@@ -1,26 +1,34 @@
-"""The graph that owns new variables, and state that lives with a graph."""
+"""The graph that owns new variables, and state that lives with a graph.
+
+Only public names are used here. TensorFlow's private counterparts are
+`Graph._graph_key`, by which optimizers keep their variables apart, and the
+graph collections of private objects. A public dictionary of a graph's own that
+`export_meta_graph` does not write would replace `keep_on_graph`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Hashable
 import threading
-from typing import Any
+from typing import TypeVar
 import weakref
 
-# Not plain `tensorflow`, which may stand for TensorFlow 1 (`tensorflow1.py`).
+# Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
-_STATE = "_tf_compat_lossscale_state"  # The attribute of graphs that holds it.
+_T = TypeVar("_T")
+
+_STATE = "_tf_compat_lossscale_state"  # The attribute of a graph.
 _GRAPH_LOCK = threading.Lock()  # Several threads may build one graph.
 
 
-def current_graph() -> tf.Graph | None:
-  """The graph that holds the variables made here; None when eager.
+def find_graph() -> tf.Graph | None:
+  """Returns the graph that owns variables created now; None if eager.
 
-  Inside a `tf.function`, a tf.data function or a branch of a v2 cond the
-  default graph is that function's own, which holds no variables: `init_scope`
-  leaves it. It is public; that the graph so found is the key by which state is
-  kept is TensorFlow's private rule (`Graph._graph_key`).
+  Inside a `tf.function`, a tf.data function or a branch of a v2 cond, the
+  default graph is the function's own, which owns no variables. `init_scope`
+  leaves the function.
   """
   if tf.executing_eagerly():
     return None
@@ -30,19 +38,20 @@ def current_graph() -> tf.Graph | None:
     return tf.compat.v1.get_default_graph()
 
 
-def state_on_graph(
-  graph: tf.Graph, owner: Any, default: Callable[[], Any]
-) -> Any:
-  """What `owner` keeps for `graph`, made by `default` when there is none.
+def keep_on_graph(
+  graph: tf.Graph, owner: Hashable, default: Callable[[], _T]
+) -> _T:
+  """Returns an owner's state in a graph; creates the state on first use.
 
-  Variables refer to their graph. Kept on their owner, they would keep every
-  graph alive that it ever served; kept on the graph, they go with it. Graph
-  collections would be the public place, but `export_meta_graph` writes those.
+  Variables refer to their graph. If the owner kept them, the owner would keep
+  alive every graph that it ever served. So the graph keeps them. Graph
+  collections are the public place for such things, but `export_meta_graph`
+  writes collections.
 
   Args:
-    graph: The graph that is to hold the state.
-    owner: A hashable object; the state is dropped when it goes.
-    default: Makes the state of an owner that this graph does not know yet.
+    graph: The graph that keeps the state.
+    owner: The key; the graph drops the state when the owner is collected.
+    default: Creates the state if this graph has none for `owner`.
 
   Returns:
     The state.
@@ -54,4 +63,5 @@ def state_on_graph(
       setattr(graph, _STATE, owners)
     if owner not in owners:
       owners[owner] = default()
-    return owners[owner]
+    state: _T = owners[owner]
+    return state

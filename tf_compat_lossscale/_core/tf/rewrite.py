@@ -1,11 +1,17 @@
-"""The state of grappler's auto mixed precision, which `Session` reads."""
+"""The state of the graph rewrite (grappler's auto mixed precision).
+
+TensorFlow keeps this state in a private module of plain flags, and `Session`
+reads it there. `tf.__internal__` has names for a part of the module alone. In
+a release without the module, this module cannot be imported, and neither can
+`graph_rewrite`; loss scales and their optimizers work all the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-# Not plain `tensorflow`, which may stand for TensorFlow 1 (`tensorflow1.py`).
+# Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 from tensorflow.python.training.experimental import (
   mixed_precision_global_state as _state,
@@ -13,44 +19,53 @@ from tensorflow.python.training.experimental import (
 
 
 def is_rewrite_enabled() -> bool:
-  """Whether sessions made now apply auto mixed precision.
+  """Returns whether sessions created now apply auto mixed precision.
 
-  `Session` reads this flag. The getter has a name in `tf.__internal__`, the
-  setter has none.
+  `tf.__internal__.train.is_mixed_precision_graph_rewrite_enabled` is the same
+  getter. It is read here beside its setter, which has no such name.
   """
-  return _state.is_mixed_precision_graph_rewrite_enabled()
+  return bool(_state.is_mixed_precision_graph_rewrite_enabled())
 
 
 def set_rewrite_enabled(enabled: bool) -> None:
-  """Sets the flag that `is_rewrite_enabled` reads."""
+  """Sets the flag that `is_rewrite_enabled` returns.
+
+  A public setter beside the getter in `tf.__internal__.train` would replace
+  this function.
+  """
   _state.set_mixed_precision_graph_rewrite_enabled(enabled)
 
 
 def has_plain_session() -> bool:
-  """Whether a session was made while the rewrite was off.
+  """Returns whether a session was created while the rewrite was off.
 
-  `Session` notes it where only the private state module can read it.
+  `Session` notes that in the private module. A public reader would replace
+  this function.
   """
-  return _state.non_mixed_precision_session_created()
+  return bool(_state.non_mixed_precision_session_created())
 
 
 def is_mixed_policy_set() -> bool:
-  """Whether the global Keras policy is a mixed one.
+  """Returns whether the global policy of Keras 2 is a mixed one.
 
-  Keras 2 notes it through `tf.__internal__.train`; the getter has no name
-  there.
+  Keras 2 notes that through `tf.__internal__.train`, which has the setter
+  alone. A getter there would replace this function.
   """
-  return _state.is_using_mixed_precision_policy()
+  return bool(_state.is_using_mixed_precision_policy())
 
 
-def foreign_wrappers() -> dict[type, tuple[Callable[..., Any], type]]:
-  """What others registered with TensorFlow for the graph rewrite.
+def read_wrappers() -> dict[type, tuple[Callable[..., Any], type]]:
+  """Returns the wrappers that are registered with TensorFlow.
 
-  Keras 2 registers its optimizers by `register_loss_scale_wrapper` of
-  `tf.__internal__.mixed_precision`. There is no public reader of that table.
+  Keras 2 registers a wrapper for its optimizers by
+  `tf.__internal__.mixed_precision.register_loss_scale_wrapper`, which has no
+  reader. A reader beside it would replace this function. If a release keeps
+  the table under another name, the dict is empty: then the graph rewrite
+  refuses Keras optimizers by the error for an unknown family.
 
   Returns:
-    Base class of optimizers -> (function that wraps one, class that it gives).
+    For each base class of optimizers, a function that wraps an optimizer, and
+    the class of what that function returns.
   """
   register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
   table = register.__globals__.get("_REGISTERED_WRAPPER_OPTIMIZER_CLS", {})

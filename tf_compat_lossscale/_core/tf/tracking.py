@@ -1,68 +1,126 @@
-"""Trackables: the objects that `tf.train.Checkpoint` saves and restores."""
+"""Trackables: the objects that `tf.train.Checkpoint` saves and restores.
+
+The public trackables are `tf.Module` and `tf.Variable`. Neither lets a class
+choose its children by graph, or name them by other than attributes, as the
+checkpoints of old releases demand. So this module uses the hooks of the base
+class, which Keras 2 itself builds on. Their names start with an underscore:
+`_track_trackable`, `_trackable_children`, `_lookup_dependency`,
+`_deferred_dependencies` and `_handle_deferred_dependencies`. Public hooks of
+`tf.__internal__.tracking.Trackable` would replace them. In a release that
+renames a hook, saving or restoring by object raises AttributeError or leaves
+the weights out; the tests of checkpoints fail there.
+"""
 
 from __future__ import annotations
 
-import copy
 import sys
 from typing import Any
+from typing import TypeAlias
 
-# Not plain `tensorflow`, which may stand for TensorFlow 1 (`tensorflow1.py`).
+# Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
-# What `tf.train.Checkpoint` walks, and what Keras 2 itself builds on.
-# `tf.Module` and `tf.Variable` are the public trackables; neither lets a class
-# choose its children by graph.
-Trackable = tf.__internal__.tracking.Trackable
+from tf_compat_lossscale._core.tf import finding
+
+# The base class has a name in `tf.__internal__` in every supported release.
+Trackable: TypeAlias = tf.__internal__.tracking.Trackable
+
+# TensorFlow 2.12 asks each `Optimizer` for its slots when it saves by object;
+# its module holds that class. Later releases ask each object that has
+# `get_slot_names` in its `dir()`, so `__dir__` answers them.
+_ASKS_BY_TYPE = finding.find_private("checkpoint.util", "optimizer_v1")
 
 
-def is_checkpointing() -> bool:
-  """Whether the caller's caller is TensorFlow's writer of checkpoints.
+class WeightsByGraph(Trackable):
+  """A trackable whose children depend on the current graph.
 
-  It asks every optimizer that it finds for its slots and refuses to save when
-  two claim the same one. An optimizer that speaks for the one it wraps, which
-  is tracked too, must therefore be silent to it, and to it alone. A tracking
-  hook that names the owner of a slot would replace this.
+  A subclass defines `_weights` and `_waiting`, for the current graph.
   """
+
+  @property
+  def _weights(self) -> dict[str, tf.Variable]:
+    """The variables to save and restore, by their keys in checkpoints."""
+    raise NotImplementedError
+
+  @property
+  def _waiting(self) -> dict[str, list[Any]]:
+    """Restores that wait for variables yet to be created, by their keys."""
+    raise NotImplementedError
+
+  def _restore_waiting(self, name: str, weight: tf.Variable) -> None:
+    """Restores a new variable if a checkpoint waits for the variable."""
+    self._handle_deferred_dependencies(name=name, trackable=weight)
+
+  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Returns the children to save: the weights and all tracked objects."""
+    children: dict[str, Any] = dict(sorted(self._weights.items()))
+    children.update(super()._trackable_children(*args, **kwargs))
+    return children
+
+  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Returns the child to restore by that name, or None.
+
+    The parameters after `name` differ between releases.
+    """
+    found = super()._lookup_dependency(name, *args, **kwargs)
+    return self._weights.get(name) if found is None else found
+
+  @property
+  def _deferred_dependencies(self) -> dict[str, list[Any]]:
+    """The restores that wait, in the place where TensorFlow looks."""
+    return self._waiting
+
+
+def track(owner: Any, child: Any, name: str, replace: bool = False) -> None:
+  """Makes an object a child of a trackable, by a name in checkpoints.
+
+  An attribute of a `tf.Module` is the public way; a `compat.v1` optimizer is
+  no module.
+
+  Args:
+    owner: The trackable that is to have the child.
+    child: A trackable.
+    name: The child's name in checkpoints.
+    replace: Whether `child` takes the place of an earlier child of that name.
+  """
+  owner._track_trackable(child, name, overwrite=replace)
+
+
+def is_asked_by_writer() -> bool:
+  """Returns whether TensorFlow 2.12's writer calls the caller of this function.
+
+  The writer asks an optimizer for its slots, and refuses to save if two
+  optimizers claim one slot. A wrapping optimizer answers programs for the
+  optimizer that it wraps. That one is tracked, too, so the wrapping optimizer
+  must claim nothing from the writer. Later releases let `__dir__` say so and
+  get False here. TensorFlow 2.12 asks every instance of `Optimizer`, and
+  nothing but the frame tells its question from a program's.
+  """
+  if _ASKS_BY_TYPE is None:
+    return False
   caller = sys._getframe(2).f_globals.get("__name__", "")
-  return caller.startswith("tensorflow.python.checkpoint.")
+  return str(caller).startswith("tensorflow.python.checkpoint.")
 
 
-def slice_info(variable: Any) -> Any:
-  """Which part of a partitioned variable this one is; None if it is whole.
+def find_slice(variable: Any) -> Any:
+  """Returns which part of a partitioned variable a variable is.
 
-  `Saver` reads the same attribute. A public reader would replace this.
+  `Saver` calls the same method. A public method would replace it. In a release
+  without it, partitions count as whole variables.
 
   Returns:
-    An object with `full_name`, `full_shape`, `var_offset` and `var_shape`.
+    An object with `full_name`, `full_shape`, `var_offset` and `var_shape`;
+    None if the variable is whole.
   """
   get = getattr(variable, "_get_save_slice_info", None)
   return get() if get else None
 
 
-def children(trackable: Any) -> dict[str, Any]:
-  """What a trackable's checkpoint holds under it: name -> trackable.
+def list_children(trackable: Any) -> dict[str, Any]:
+  """Returns a trackable's children by their names in checkpoints.
 
-  `tf.train.Checkpoint` walks these. A public walker would replace this.
+  `tf.train.Checkpoint` walks the same children. A public walker would replace
+  this function. An object without the hook has no children.
   """
   get = getattr(trackable, "_trackable_children", None)
   return dict(get("checkpoint")) if get else {}
-
-
-def initial_state(
-  optimizer: Any, variables: list[tf.Variable]
-) -> list[tuple[tf.Variable, tf.Tensor]]:
-  """The own variables of a `compat.v1` optimizer, and what each starts from.
-
-  A copy of it makes them anew, eagerly. A public reset would replace this.
-  """
-  twin = copy.copy(optimizer)
-  for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
-    setattr(twin, table, {})
-  twin._self_unconditional_deferred_dependencies = {}
-  twin._create_slots(variables)
-  old, new = optimizer._slots, twin._slots | {"": twin._non_slot_dict}
-  return [
-    (mine[key], tf.identity(new[name][key]))
-    for name, mine in (old | {"": optimizer._non_slot_dict}).items()
-    for key in mine.keys() & new.get(name, {}).keys()
-  ]

@@ -1,0 +1,78 @@
+"""Runs old programs in processes, for tests of `tf-lossscale run`."""
+
+import os
+import subprocess
+import sys
+
+import helpers
+
+# With Keras 2 a program needs this variable before TensorFlow is imported.
+KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
+_RUNNER = str(helpers.ROOT / "tests" / "legacy_runner.py")
+
+
+def environment(**env):
+  """Returns the environment of the programs, in which Keras is not decided."""
+  clean = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+  return {**clean, "PYTHONPATH": str(helpers.ROOT), **env}
+
+
+def start(*args, cwd, python=(), **kwargs):
+  """Starts `python PYTHON… -m tf_compat_lossscale run ARGS…`."""
+  return subprocess.Popen(
+    [sys.executable, *python, "-m", "tf_compat_lossscale", "run", *args],
+    cwd=cwd,
+    env=environment(),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    **kwargs,
+  )
+
+
+def run(*args, cwd, python=(), stdin=None):
+  """Returns exit status, stdout and stderr of `tf-lossscale run ARGS…`."""
+  with start(*args, cwd=cwd, python=python, stdin=subprocess.PIPE) as process:
+    out, err = process.communicate(stdin, timeout=120)
+  # TensorFlow logs these lines at each start.
+  err = "".join(
+    line
+    for line in err.splitlines(keepends=True)
+    if not line.startswith(("WARNING: All log", "I0000", "W0000", "E0000"))
+  )
+  return process.returncode, out, err
+
+
+def plain(*args, cwd):
+  """Returns exit status, stdout and stderr of `python ARGS…`."""
+  done = subprocess.run(
+    [sys.executable, *args],
+    capture_output=True,
+    cwd=cwd,
+    env=environment(),
+    text=True,
+    timeout=120,
+  )
+  return done.returncode, done.stdout, done.stderr
+
+
+def program(tmp_path, text, name="program.py"):
+  """Writes a program and returns its name."""
+  path = tmp_path / name
+  path.parent.mkdir(exist_ok=True, parents=True)
+  path.write_text(text, "utf-8")
+  return name
+
+
+def run_forked(name, *args, cwd):
+  """Runs a program as `tf-lossscale run` does, in a process of the fork server.
+
+  Args:
+    name: The program, which must be one that gets Keras 2.
+    *args: The program's arguments.
+    cwd: The folder to run in.
+
+  Returns:
+    What the program prints.
+  """
+  return helpers.run_forked(_RUNNER, name, *args, cwd=cwd, **KERAS_2)

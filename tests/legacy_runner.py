@@ -1,0 +1,57 @@
+"""Runs a program as `tf-lossscale run` does, where TensorFlow is loaded before.
+
+  python legacy_runner.py SCRIPT ARGS...
+
+A process of the fork server runs this, and so need not import TensorFlow. The
+program's first `import tensorflow` goes through the import hooks nevertheless,
+as in a new process.
+"""
+
+import importlib.machinery
+import os
+import runpy
+import sys
+
+import tensorflow as tf
+
+from tf_compat_lossscale.legacy import run
+
+_KERAS = "TF_USE_LEGACY_KERAS"
+
+
+class _LoadedTensorFlow:
+  """A finder and loader of TensorFlow that gives the module loaded before."""
+
+  def find_spec(self, name, path=None, target=None):
+    if name == "tensorflow":
+      return importlib.machinery.ModuleSpec(name, self)
+    return None
+
+  def create_module(self, spec):
+    return None
+
+  def exec_module(self, module):
+    sys.modules[module.__spec__.name] = tf
+
+
+def main():
+  path, *args = sys.argv[1:]
+  folder = os.path.dirname(os.path.abspath(path))
+  env = run.make_environment(run.choose(path, [folder]))
+  # The server's TensorFlow has read this variable already.
+  assert env.get(_KERAS) == os.environ.get(_KERAS), "the test sets it otherwise"
+  os.environ.update(env)
+  for name in list(sys.modules):
+    if name == "tensorflow" or name.startswith("tf_compat_lossscale"):
+      del sys.modules[name]
+  sys.meta_path.insert(0, _LoadedTensorFlow())
+  sys.modules.pop("sitecustomize", None)
+  sys.path.insert(0, run._SITE)
+  importlib.import_module("sitecustomize")
+  sys.argv = [path, *args]
+  sys.path.insert(0, folder)
+  runpy.run_path(path, run_name="__main__")
+
+
+if __name__ == "__main__":
+  main()

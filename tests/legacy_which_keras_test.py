@@ -1,0 +1,54 @@
+"""Which Keras `tf.keras` is."""
+
+import os
+import sys
+
+import helpers
+import pytest
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale.legacy import which_keras
+
+_HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
+
+
+@pytest.mark.any_release
+def test_without_keras_2_it_says_what_to_install(tmp_path, monkeypatch):
+  monkeypatch.setattr(which_keras, "_find_release", lambda: (2, 99))
+  monkeypatch.setattr(sys, "path", [str(tmp_path)])
+  with pytest.raises(ImportError, match=r"pip install 'tf_keras==2\.99\.\*'"):
+    which_keras.make_environment(2)
+  monkeypatch.setattr(which_keras, "_find_release", lambda: (2, 15))
+  assert which_keras.make_environment(2) == {}
+  with pytest.raises(ImportError, match=r"2\.16"):
+    which_keras.make_environment(3)
+
+
+def test_reads_the_release_off_the_folder():
+  assert which_keras._find_release() == helpers.RELEASE
+
+
+def test_use_keras_2_before_tensorflow_is_imported():
+  code = """if True:
+    import tf_compat_lossscale as tfl
+    tfl.use_keras_2()
+    import tensorflow as tf
+    tfl.use_keras_2()
+    assert ".engine." in tf.keras.Model.__module__
+  """
+  helpers.run_python("-c", code)
+
+
+def test_use_keras_2_too_late(monkeypatch):
+  monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+  assert "tensorflow" in sys.modules
+  if _HAS_KERAS_3:
+    with pytest.raises(RuntimeError, match="before TensorFlow is imported"):
+      tfl.use_keras_2()
+  else:
+    tfl.use_keras_2()
+  assert "TF_USE_LEGACY_KERAS" not in os.environ
+
+
+if __name__ == "__main__":
+  helpers.main()

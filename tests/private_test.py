@@ -1,0 +1,204 @@
+"""Private names that the package uses: each is in a table, with its reason."""
+
+import ast
+
+import helpers
+import pytest
+
+pytestmark = pytest.mark.any_release  # Only sources are read.
+
+_PACKAGE = helpers.ROOT / "tf_compat_lossscale"
+
+# What Python documents although it begins with an underscore.
+_PYTHONS = {"_asdict", "_fields", "_make", "_replace"}
+
+_OWN = "an attribute of this package's own class, without a public name yet"
+
+# For each module or wing, the names that it uses of objects that are not its
+# own. Names of Keras 2 belong into `keras._keras2`, those of TensorFlow into
+# `_core.tf`: move a use there rather than add a row for another wing.
+_USES = {
+  "_core.tf.control_flow": {
+    "_external_values": "CondContext's table of tensors that have a Switch",
+    "_get_control_flow_context": "the v1 cond or loop that is being built",
+    "_values": "CondContext's set of names of tensors in the branch",
+  },
+  "_core.tf.optimizers": {
+    "_create_slots": "creates the slots of a copy of an optimizer",
+    "_non_slot_dict": "an optimizer's variables that are no slots",
+    "_self_unconditional_deferred_dependencies": "a copy must wait for nothing",
+    "_slots": "an optimizer's slots",
+    "_use_locking": "the wrapper passes on the wrapped optimizer's setting",
+  },
+  "_core.tf.tracking": {
+    "_get_save_slice_info": "which part of a partitioned variable this is",
+    "_getframe": "tells TensorFlow 2.12's writer of checkpoints from a program",
+    "_handle_deferred_dependencies": "restores variables that come later",
+    "_track_trackable": "names a child that is no attribute of a tf.Module",
+  },
+  "keras._keras2": {
+    "_GLOBAL_CUSTOM_NAMES": "Keras's table of registered names",
+    "_create_all_weights": "creates an optimizer's weights before training",
+    "_dtype_policy": "a layer's policy",
+    "_exclude_from_weight_decay": "variables that do not decay",
+    "_exclude_from_weight_decay_names": "names of variables that do not decay",
+    "_hyper": "hyperparameters of a legacy optimizer",
+    "_index_dict": "the order of an optimizer's variables",
+    "_learning_rate": "the learning rate before it is a tensor",
+    "_serialized_attributes": "what a SavedModel holds of a model",
+    "_slots": "a legacy optimizer's slots",
+    "_var_key": "the key of a variable's slots",
+  },
+  # Uses outside of the doors.
+  "checkpoint": {"_var_list": "the variables of tf.compat.v1.train.Saver"},
+  "keras": {
+    "_decr_every_n_nan_or_inf": _OWN,
+    "_decr_ratio": _OWN,
+    "_get_variable_index": "an index of Keras 3, which has no public name",
+    "_incr_ratio": _OWN,
+    "_loss_scale": "the loss scale of Keras 2's LossScaleOptimizer, and ours",
+    "_loss_scale_manager": _OWN,
+    "_num_good_steps": _OWN,
+    "_track_trackable": "names a child as the checkpoints of old releases do",
+    "_unique_id": "the key of a variable's slots",
+  },
+}
+
+
+def name_of(path):
+  """Returns the dotted name of a module within the package."""
+  return ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
+
+
+def is_private(name):
+  """Returns whether a name is private, and neither Python's nor dunder."""
+  is_dunder = name.startswith("__") and name.endswith("__")
+  return name.startswith("_") and not is_dunder and name not in {"_", *_PYTHONS}
+
+
+def defined_names(tree):
+  """Returns the names that a module defines or sets on its own objects."""
+  names = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+      names.add(node.name)
+    elif isinstance(node, ast.alias):
+      names.add(node.asname or node.name)
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+      names.add(node.id)
+    elif (
+      isinstance(node, ast.Attribute)
+      and isinstance(node.ctx, ast.Store)
+      and ast.unparse(node.value) in ("self", "cls")
+    ):
+      names.add(node.attr)
+  return names
+
+
+def used_names(tree):
+  """Yields the private names that a module uses as attributes.
+
+  Yields:
+    Pairs of the name and whether it is an attribute of the class's own object.
+  """
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Attribute):
+      owner, name = node.value, node.attr
+    elif (
+      isinstance(node, ast.Call)
+      and ast.unparse(node.func) in ("getattr", "hasattr", "setattr", "delattr")
+      and isinstance(node.args[1], ast.Constant)
+    ):
+      owner, name = node.args[0], node.args[1].value
+    else:
+      continue
+    if is_private(name):
+      yield name, ast.unparse(owner) in ("self", "cls", "super()")
+
+
+def foreign_names(sources):
+  """Returns the private names that modules use and do not define.
+
+  Args:
+    sources: The text of each module of the package.
+
+  Returns:
+    For each module, the private names that it takes from an object of which it
+    does not define them, or from its own object if no module defines them.
+  """
+  trees = {module: ast.parse(source) for module, source in sources.items()}
+  defined = {module: defined_names(tree) for module, tree in trees.items()}
+  everything = set().union(*defined.values())
+  return {
+    module: {
+      name
+      for name, is_own in used_names(tree)
+      if name not in (everything if is_own else defined[module])
+    }
+    for module, tree in trees.items()
+  }
+
+
+@pytest.fixture(scope="module")
+def uses():
+  """The foreign private names of every module of the package."""
+  return foreign_names(
+    {
+      name_of(path): path.read_text("utf-8")
+      for path in sorted(_PACKAGE.rglob("*.py"))
+    }
+  )
+
+
+def rows_of(module):
+  """Yields the rows of the table that hold for a module."""
+  for place in _USES:
+    if f"{module}.".startswith(f"{place}."):
+      yield place
+
+
+def test_each_use_is_listed(uses):
+  unlisted = {
+    f"{module}: {name}"
+    for module, names in uses.items()
+    for name in names
+    if not any(name in _USES[place] for place in rows_of(module))
+  }
+  assert not unlisted, "use a public name, or move the use behind the door"
+
+
+def test_each_row_is_used(uses):
+  used = {
+    (place, name)
+    for module, names in uses.items()
+    for place in rows_of(module)
+    for name in names
+  }
+  stale = {(p, name) for p, names in _USES.items() for name in names} - used
+  assert not stale, "remove the row"
+
+
+@pytest.mark.parametrize(
+  ("source", "expected"),
+  [
+    ("op._inputs", {"_inputs"}),
+    ("getattr(op, '_inputs', None)", {"_inputs"}),
+    ("hasattr(op, name)", set()),
+    ("self._tracked()", {"_tracked"}),
+    ("super()._tracked()", {"_tracked"}),
+    ("self._elsewhere()", set()),
+    ("other._elsewhere()", {"_elsewhere"}),
+    ("class A:\n  def _f(self): pass\n\ndef g(a): a._f()", set()),
+    ("class A:\n  def f(self): self._x = 1\n\ndef g(a): a._x", set()),
+    ("def g(a): a._x = 1", {"_x"}),
+    ("from package import module as _module\n\n_module.name", set()),
+    ("op.__class__, record._replace()", set()),
+  ],
+)
+def test_which_names_are_foreign(source, expected):
+  others = "class B:\n  def _elsewhere(self): pass"
+  assert foreign_names({"a": source, "b": others})["a"] == expected
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,38 @@
+"""A property that older programs may replace by an attribute of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from typing import Generic
+from typing import overload
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+class DefaultProperty(Generic[_T]):
+  """A property that yields to an attribute of the instance.
+
+  A program's subclass may have set an attribute of that name before this
+  package defined the property. A plain property would refuse the assignment.
+  """
+
+  def __init__(self, read: Callable[[Any], _T]) -> None:
+    """Creates the property.
+
+    Args:
+      read: Returns the value for an instance that has no attribute of its own.
+    """
+    self._read = read
+    self.__doc__ = read.__doc__
+
+  @overload
+  def __get__(self, owner: None, cls: type) -> DefaultProperty[_T]: ...
+
+  @overload
+  def __get__(self, owner: object, cls: type) -> _T: ...
+
+  def __get__(self, owner: Any, cls: type) -> Any:
+    """Returns the value; on a class, the property itself."""
+    return self if owner is None else self._read(owner)

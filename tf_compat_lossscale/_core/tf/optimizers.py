@@ -1,0 +1,49 @@
+"""Private state of `tf.compat.v1.train.Optimizer`."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+# Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
+import tensorflow.compat.v2 as tf
+
+
+def uses_locking(optimizer: tf.compat.v1.train.Optimizer) -> bool:
+  """Returns whether an optimizer was created with `use_locking=True`.
+
+  A public property would replace the attribute. An optimizer without the
+  attribute, such as one that calls no constructor of the base class, is taken
+  to use no locks, which is the default.
+  """
+  return bool(getattr(optimizer, "_use_locking", False))
+
+
+def compute_initial_state(
+  optimizer: Any, variables: list[tf.Variable]
+) -> list[tuple[tf.Variable, tf.Tensor]]:
+  """Returns the variables of a `compat.v1` optimizer with initial values.
+
+  A copy of the optimizer, without the tables of its variables, creates them
+  anew, eagerly. A public method that resets an optimizer would replace this
+  function. `_slots`, `_non_slot_dict` and `_create_slots` are as old as the
+  class. In a release without them, this function raises AttributeError.
+
+  Args:
+    optimizer: The optimizer.
+    variables: The variables that the optimizer trains.
+
+  Returns:
+    Pairs of a variable of the optimizer and the value that it started from.
+  """
+  twin = copy.copy(optimizer)
+  for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
+    setattr(twin, table, {})
+  twin._self_unconditional_deferred_dependencies = {}
+  twin._create_slots(variables)
+  old, new = optimizer._slots, twin._slots | {"": twin._non_slot_dict}
+  return [
+    (mine[key], tf.identity(new[name][key]))
+    for name, mine in (old | {"": optimizer._non_slot_dict}).items()
+    for key in mine.keys() & new.get(name, {}).keys()
+  ]
