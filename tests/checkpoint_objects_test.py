@@ -123,7 +123,7 @@ class Model:
       return tf.train.Checkpoint(**self.objects).save(str(folder / "ckpt"))
 
   def restore(self, path, **kwargs):
-    return _restoring_objects.restore(
+    return _restoring_objects.restore_objects(
       self.session, bundle.Bundle(path), self.objects, **kwargs
     )
 
@@ -254,19 +254,19 @@ def _outer_and_variables(model):
 def test_what_cannot_be_initialized_eagerly(tmp_path):
   w, x = tf.Variable(1.0), tf.Variable(2.0)
   path = tf.train.Checkpoint(w=w).save(str(tmp_path / "ckpt"))
-  report = _restoring_objects.restore(
+  report = _restoring_objects.restore_objects(
     None, bundle.Bundle(path), {"w": w, "x": x}, "initialize"
   )
   assert list(report.kept) == ["x"] and list(report.restored) == ["w"]
   with tf.Graph().as_default(), tf1.Session() as session:
     x = tf1.Variable(2.0, use_resource=True)
     session.run(x.assign(3.0))
-    report = _restoring_objects.restore(
+    report = _restoring_objects.restore_objects(
       session, bundle.Bundle(path), {"x": x}, "initialize"
     )
     assert list(report.initialized) == ["x"] and session.run(x) == 2.0
   with pytest.raises(ValueError, match="missing must be 'error' or"):
-    _restoring_objects.restore(None, bundle.Bundle(path), {"w": w}, "keep")
+    checkpoint.restore(None, path, {"w": w}, missing="keep")
 
 
 def test_a_scale_of_an_unknown_optimizer_is_no_new_scale(tmp_path):

@@ -663,7 +663,7 @@ def test_missing_slots(tmp_path):
     *("w1", "w1/Adam", "w1/Adam_1")
   }
   assert {key: found[key] for key in values} == values
-  with pytest.raises(ValueError, match="missing must be one of error, init"):
+  with pytest.raises(ValueError, match="missing must be 'error' or 'init"):
     restore_program(path, more, False, missing="ignore")
 
 

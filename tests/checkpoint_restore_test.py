@@ -371,7 +371,7 @@ def test_another_optimizer(tmp_path):
     assert set(report.initialized) == {"net/net/w/Momentum"}
     scale = [v for v in tf1.global_variables() if "loss_scale" in v.op.name]
     assert session.run(scale) == [8.0]
-    with pytest.raises(ValueError, match="what must be one of all, weights"):
+    with pytest.raises(ValueError, match="what must be 'all', 'weights' or"):
       checkpoint.restore(session, path, what="some")
 
 

@@ -93,7 +93,7 @@ def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
     assert read(f"{prefix}current_loss_scale") == 8
     # As the same saver does it where nothing must be bridged.
     own = checkpoint.Saver(saver_def=saver.saver_def)
-    found = _saver_keys.of(session.graph, own.saver_def)
+    found = _saver_keys.find_saved(session.graph, own.saver_def)
     name = f"{prefix}w"
     key = "w/ExponentialMovingAverage"
     assert [v.op.name for v in found.variables[key]] == [name]
@@ -108,7 +108,7 @@ def test_goldens(meta, scope):
   """Those that save all variables by their names, of old releases."""
   with tf.Graph().as_default() as graph:
     saver = checkpoint.import_meta_graph(meta, import_scope=scope)
-    found = _saver_keys.of(graph, saver.saver_def)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
     ours = tf1.global_variables()
     prefix = f"{scope}/" if scope else ""
     assert not found.others
@@ -172,7 +172,7 @@ def test_random_savers(case, tmp_path):
   with tf.Graph().as_default() as graph, tf1.Session() as session:
     variable("before", 0.0)
     saver = checkpoint.import_meta_graph(f"{path}.meta", import_scope=scope)
-    found = _saver_keys.of(graph, saver.saver_def)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
     assert not found.others
     assert set(found.variables) == set(reader.get_variable_to_shape_map())
     in_order = tf1.global_variables()
@@ -261,7 +261,7 @@ def test_one_meta_graph_twice(tmp_path):
       saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
       saver.restore(session, path)
       assert read(f"{scope}/w").tolist() == average.tolist()
-    found = _saver_keys.of(graph, saver.saver_def)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
     assert all(
       v.op.name.startswith("second/") for (v,) in found.variables.values()
     )
@@ -306,10 +306,10 @@ def test_what_is_no_variable(tmp_path):
       paths[scale] = saver.save(session, str(tmp_path / str(scale)))
   with tf.Graph().as_default() as graph, tf1.Session() as session:
     saver = checkpoint.import_meta_graph(f"{paths[True]}.meta")
-    found = _saver_keys.of(graph, saver.saver_def)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
     assert len(found.others) == 2 and "w" in found.variables
     with pytest.raises(
-      checkpoint.CheckpointError, match=r"no variable .*-keys"
+      checkpoint.CheckpointError, match=r"only variables can .*-keys"
     ):
       saver.restore(session, paths[False])
     saver.restore(session, paths[True])
@@ -324,7 +324,7 @@ def test_a_saver_that_runs_after_something_else():
     updates = [count.assign_add(1.0), count.assign(w * 2.0), w.assign(count)]
     with tf.control_dependencies(updates):
       saver = tf1.train.Saver({"key": w})
-    found = _saver_keys.of(graph, saver.saver_def)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
   assert found == ({"key": [w]}, [])
 
 
@@ -374,7 +374,7 @@ def test_ops_before_tensorflow_0_12():
         ),
       ),
     ]
-    found = _saver_keys.of(graph, saver_def_of("name", assigns))
+    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
   assert found.variables == dict(
     zip(["plain", "slice", "cast"], map(list, zip(variables)))
   )
@@ -396,7 +396,7 @@ def test_values_that_are_changed_on_their_way():
       v.assign(restored(name, "half") / 2.0),
       w.assign(restored(name, "w")),
     ]
-    found = _saver_keys.of(graph, saver_def_of("name", assigns))
+    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
   assert found == ({"w": [w]}, ["half"])
 
 
@@ -408,7 +408,7 @@ def test_slices_that_are_not_the_variables():
       v.assign(restored(name, "k", "2 0,1")),
       w.assign(restored(name, "w")),
     ]
-    found = _saver_keys.of(graph, saver_def_of("name", assigns))
+    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
   assert found == ({"w": [w]}, ["k"])
 
 
@@ -440,7 +440,7 @@ def test_graphs_that_do_not_show_it(how, tmp_path):
     saver_def = saver_def_of("name", ops)
     if how == "missing":
       saver_def.restore_op_name = "none"
-    assert _saver_keys.of(graph, saver_def) is None
+    assert _saver_keys.find_saved(graph, saver_def) is None
     saver = checkpoint.Saver(saver_def=saver_def)
     saver.restore(session, path)
     assert saver.last_report.initialized
@@ -453,14 +453,14 @@ def test_a_variable_on_several_replicas(tmp_path):
     with strategy.scope():
       tf.Variable(1.0, name="v")
     saver = tf1.train.Saver()
-    found = _saver_keys.of(graph, saver.saver_def)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
     session.run(tf1.global_variables_initializer())
     path = saver.save(session, str(tmp_path / "model"))
   # The second one has a key of its own.
   assert [*found.variables] == ["v", "v/replica_1"] and not found.others
   with tf.Graph().as_default() as graph, tf1.Session() as session:
     saver = checkpoint.import_meta_graph(f"{path}.meta")
-    found = _saver_keys.of(graph, saver.saver_def)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
     assert [*found.variables] == ["v", "v/replica_1"] and not found.others
     saver.restore(session, path)
     assert read("v") == read("v/replica_1") == 1
@@ -472,7 +472,7 @@ def test_one_key_of_several_variables():
     v, w, x = (variable(f"v{i}", 1.0) for i in range(3))
     both = restored(name, "both")
     assigns = [v.assign(both), w.assign(both), x.assign(restored(name, "x"))]
-    found = _saver_keys.of(graph, saver_def_of("name", assigns))
+    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
   assert found == ({"x": [x]}, ["both"])
 
 

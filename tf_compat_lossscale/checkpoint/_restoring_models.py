@@ -1,4 +1,4 @@
-"""Restores Keras's own files into models that are there already."""
+"""Restores Keras's own files into models that exist already."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
 
 _INITIAL = "the file has no more than where it starts from"
-
 _OWN_FORMATS = "Keras 3 restores optimizers from its own formats alone"
 
 
-def restore(
+def restore_model(
   description: Description, objects: Any, missing: str = "error"
 ) -> Report:
-  """Restores a Keras model.
+  """Restores a Keras file into a model.
 
   Args:
-    description: What the file is.
+    description: The description of the file.
     objects: The model, or a dict with it as 'model'.
-    missing: What becomes of variables that the file has nothing for: 'error',
-      or 'initialize' to have them start anew. For models of Keras 2 alone:
-      those of Keras 3 restore themselves.
+    missing: 'error', or 'initialize' to initialize variables that the file
+      does not have. Models of Keras 3 restore themselves and ignore it.
+
+  Returns:
+    The source of each variable's value.
+
+  Raises:
+    CheckpointError: The file does not fit the model, or there is no model.
   """
   model: Any = objects.get("model") if isinstance(objects, dict) else objects
   path = description.path
@@ -49,8 +53,8 @@ def restore(
       own = model.optimizer.variables if left and model.optimizer else ()
       kept = {f"optimizer/{v.path}": _OWN_FORMATS for v in own}
       return Report(path, restored=restored, kept=kept, unused=left)
-    # Keras 2 restores the optimizer of a new model alone; so what is in the
-    # file is made a model, and that a checkpoint.
+    # Keras 2 restores an optimizer only into a new model. So the file is loaded
+    # as a new model, which is saved as a checkpoint and restored from there.
     from tf_compat_lossscale import keras
 
     saved = tf.train.Checkpoint(model=keras.load_model(path))
@@ -59,10 +63,10 @@ def restore(
   with tempfile.TemporaryDirectory() as folder:
     prefix = saved.write(os.path.join(folder, "model"))
     try:
-      report = _restoring_objects.restore(
+      report = _restoring_objects.restore_objects(
         None, Bundle(prefix), {"model": model}, missing
       )
-    except CheckpointError as error:  # Which names what is there for now.
+    except CheckpointError as error:  # The message names the temporary file.
       raise CheckpointError(str(error).replace(prefix, path)) from None
   scales = [
     name

@@ -1,4 +1,4 @@
-"""Restores object-based checkpoints into objects that may be others."""
+"""Restores object-based checkpoints into objects that may differ."""
 
 from __future__ import annotations
 
@@ -37,44 +37,40 @@ _KEPT = "it is not in the checkpoint, and eagerly its first value is not known"
 _STRANGE = "the variable that it belongs to is not among the objects"
 
 
-def restore(
+def restore_objects(
   session: Any, bundle: Bundle, objects: Any, missing: str = "error"
 ) -> Report:
-  """Restores by object.
+  """Restores a checkpoint by object.
 
   Args:
     session: The session; None when eager.
     bundle: The checkpoint.
-    objects: A trackable, or a dict of those.
-    missing: What becomes of variables that the checkpoint has nothing for:
-      'error', or 'initialize' to have them start anew. A loss scale does so in
-      any case if the checkpoint has none for its optimizer.
+    objects: A trackable, or a dict of trackables.
+    missing: 'error', or 'initialize' to initialize variables that the
+      checkpoint does not have. A loss scale is initialized in any case if the
+      checkpoint has no loss scale for its optimizer.
 
   Returns:
-    What came from where, with every variable that the objects have now.
+    The source of each value, of all variables that the objects have now.
 
   Raises:
-    CheckpointError: The checkpoint does not fit, or is damaged. Nothing is
+    CheckpointError: The checkpoint does not fit, or is damaged. No variable is
       assigned then.
-    ValueError: An argument is none of those.
+    ValueError: A session is needed.
   """
-  if missing not in ("error", "initialize"):
-    raise ValueError(
-      f"missing must be 'error' or 'initialize', but got {missing!r}."
-    )
   if session is None and not tf.executing_eagerly():
     raise ValueError(
       "session is None, but variables of a graph are restored in a session: "
       "pass the tf.compat.v1.Session that is to have them."
     )
   with session.graph.as_default() if session else contextlib.nullcontext():
-    return _Restore(session, bundle, objects, missing == "initialize")()
+    return _Restorer(session, bundle, objects, missing == "initialize").run()
 
 
-def variables(objects: Any) -> list[tf.Variable]:
-  """All variables that objects have now."""
+def list_variables(objects: Any) -> list[tf.Variable]:
+  """Returns all variables that objects have now."""
   found: dict[int, Any] = {}
-  for item in _all(objects):
+  for item in _walk_objects(objects):
     if isinstance(item, tf.Variable):
       found[id(item)] = item
     elif isinstance(item, tf.compat.v1.train.Optimizer):
@@ -83,18 +79,18 @@ def variables(objects: Any) -> list[tf.Variable]:
   return list(found.values())
 
 
-def initial_values(objects: Any) -> dict[int, tf.Tensor]:
-  """What the variables of loss scales start from: `id` -> value."""
+def find_initial_values(objects: Any) -> dict[int, tf.Tensor]:
+  """Returns the initial values of loss scales: `id` of a variable -> value."""
   return {
     id(variable): graph_weights.compute_initial_value(item, name)
-    for item in _all(objects)
+    for item in _walk_objects(objects)
     if isinstance(item, graph_weights.GraphWeights)
     for name, variable in graph_weights.list_weights(item).items()
   }
 
 
-def _all(objects: Any) -> Iterator[Any]:
-  """Yields objects, and all that they have, each once."""
+def _walk_objects(objects: Any) -> Iterator[Any]:
+  """Yields objects and all objects below them, each once."""
   queue = list(objects.values()) if isinstance(objects, dict) else [objects]
   seen: dict[int, Any] = {}  # With the objects, so that no `id` is used again.
   while queue:
@@ -105,15 +101,15 @@ def _all(objects: Any) -> Iterator[Any]:
       queue += tracking.list_children(item).values()
 
 
-class _Restore:
-  """A restore of a checkpoint into objects."""
+class _Restorer:
+  """A restore of one checkpoint into objects."""
 
   def __init__(
     self, session: Any, bundle: Bundle, objects: Any, initializes: bool
   ) -> None:
     self._session, self._bundle = session, bundle
     self._initializes = initializes
-    self._root = _checkpoint_of(objects)
+    self._root = _make_checkpoint(objects)
     bundle.check()
     self._graph = ObjectGraph.read(bundle)
     self._bridge = GraphBridge(bundle, self._graph)
@@ -123,8 +119,9 @@ class _Restore:
     self._problems: list[str] = []
     self._fresh: list[FoundVariable] = []
 
-  def __call__(self) -> Report:
-    self._walk.walk(*_root_of(self._root))
+  def run(self) -> Report:
+    """Restores the checkpoint; returns the report."""
+    self._walk.walk(*_find_root(self._root))
     self._walk.add_slots()
     used: dict[str, FoundVariable] = {}
     for found in self._walk.variables.values():
@@ -132,20 +129,22 @@ class _Restore:
     if self._problems:
       listed = self._problems[: problems.MOST]
       raise problems.misfit(self._bundle.prefix, listed, len(self._problems))
-    prefix = self._written() if self._bridge.is_changed else self._bundle.prefix
+    prefix = (
+      self._write_bridged() if self._bridge.is_changed else self._bundle.prefix
+    )
     status = self._root.restore(prefix)
     status.expect_partial()  # The report says what is not used.
     if self._session is not None:
       status.initialize_or_restore(self._session)
-    self._start_anew()
+    self._initialize()
     for found in self._walk.add_slots():
       self._note(found)  # Eagerly, TensorFlow has made them meanwhile.
     for path, _ in self._walk.find_untracked():
       self._report.kept[path] = _STRANGE
-    return dataclasses.replace(self._report, unused=self._unused())
+    return dataclasses.replace(self._report, unused=self._list_unused())
 
   def _plan(self, found: FoundVariable, used: dict[str, FoundVariable]) -> None:
-    """Decides what a variable gets, or notes a problem."""
+    """Decides which value a variable gets, or notes a problem."""
     path, variable = found.path, found.variable
     if not found.keys:
       self._plan_missing(found)
@@ -175,7 +174,7 @@ class _Restore:
     self._note(found)
 
   def _note(self, found: FoundVariable) -> None:
-    """Notes in the report where a variable's value comes from."""
+    """Adds the source of a variable's value to the report."""
     for key, proof in found.keys.items():
       literal = self._bridge.literals.get(key)
       proof = NOT_COUNTED if key in self._bridge.made_up else proof
@@ -189,9 +188,9 @@ class _Restore:
       self._report.kept[found.path] = _KEPT
 
   def _plan_missing(self, found: FoundVariable) -> None:
-    """Decides what becomes of a variable that the checkpoint has not."""
+    """Decides about a variable that the checkpoint does not have."""
     excused = self._initializes or found.is_new_scale
-    known = self._session is not None or self._knows_initial(found)
+    known = self._session is not None or self._find_initial(found)
     if excused and known:
       why = NO_SCALE if found.is_new_scale else NOT_THERE
       self._report.initialized[found.path] = why
@@ -207,11 +206,11 @@ class _Restore:
         "missing='initialize' has it start anew"
       )
 
-  def _knows_initial(self, found: FoundVariable) -> bool:
-    """Looks for the value that a variable starts from, eagerly."""
+  def _find_initial(self, found: FoundVariable) -> bool:
+    """Notes a variable's initial value; returns False if it is unknown."""
     parent, name = found.parent
     if not self._new:
-      self._new.update(self._initial_of_optimizers())
+      self._new.update(self._find_initial_of_optimizers())
     if id(found.variable) in self._new:
       return True
     value: Any = None
@@ -225,7 +224,8 @@ class _Restore:
       self._new[id(found.variable)] = value
     return value is not None
 
-  def _initial_of_optimizers(self) -> dict[int, Any]:
+  def _find_initial_of_optimizers(self) -> dict[int, Any]:
+    """Returns the initial values of optimizers: `id` of a variable -> value."""
     result: dict[int, Any] = {}
     for owner in self._walk.optimizers.values():
       optimizer = owner.optimizer
@@ -247,15 +247,16 @@ class _Restore:
             result[id(variable)] = value
     return result
 
-  def _start_anew(self) -> None:
+  def _initialize(self) -> None:
+    """Gives the variables in `_fresh` their initial values."""
     if self._session is not None:
       self._session.run([found.variable.initializer for found in self._fresh])
       return
     for found in self._fresh:
       found.variable.assign(self._new[id(found.variable)])
 
-  def _unused(self) -> tuple[str, ...]:
-    """The keys of what no object is for."""
+  def _list_unused(self) -> tuple[str, ...]:
+    """Returns the keys of values that no variable got."""
     used = {*self._report.restored.values(), *self._report.bridged.values()}
     return tuple(
       sorted(
@@ -267,8 +268,8 @@ class _Restore:
       )
     )
 
-  def _written(self) -> str:
-    """Writes the changed graph where TensorFlow can read it."""
+  def _write_bridged(self) -> str:
+    """Writes a checkpoint with the changed graph; returns its path."""
     graph = ObjectGraph(self._graph.encode())
     graph.prune()
     sources: Sources = {
@@ -277,21 +278,21 @@ class _Restore:
     sources.update(self._bridge.literals)
     sources[OBJECT_GRAPH] = Literal("string", graph.encode())
     folder = tempfile.mkdtemp(prefix="tf_compat_lossscale-")
-    # What is made later is restored later, from there.
+    # Variables that are created later are restored from there then.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return writing.overlay(folder, self._bundle, sources)
 
 
-def _checkpoint_of(objects: Any) -> Any:
-  """The `tf.train.Checkpoint` of objects."""
+def _make_checkpoint(objects: Any) -> Any:
+  """Returns a `tf.train.Checkpoint` of objects."""
   if isinstance(objects, dict):
     return tf.train.Checkpoint(**objects)
   own = tf.train.Checkpoint, tf.compat.v1.train.Checkpoint
   return objects if isinstance(objects, own) else tf.train.Checkpoint(objects)
 
 
-def _root_of(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
-  """The root of what a checkpoint saves, and what it has below that besides."""
+def _find_root(checkpoint: Any) -> tuple[Any, dict[str, Any]]:
+  """Returns the root of a checkpoint, and its further children by name."""
   children = tracking.list_children(checkpoint)
   root = children.pop("_root", None)
   if root is None:

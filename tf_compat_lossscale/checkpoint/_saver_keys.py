@@ -1,14 +1,17 @@
-"""Which key of a checkpoint a Saver restores each variable from.
+"""Finds the key of a checkpoint that a Saver restores each variable from.
 
-A MetaGraph has of a Saver what a `SaverDef` says: the names of its ops. Its
-mapping from keys to variables is in those ops alone: each variable is assigned
-what an op reads by a key from the checkpoint.
+A MetaGraph has a `SaverDef` of its Saver, which names some of the Saver's ops.
+Only these ops show which key belongs to which variable: an op reads a tensor by
+its key, and another op assigns the tensor to the variable:
+
+    RestoreV2(prefix, ["w/key"], [""]) -> Identity -> AssignVariableOp(w)
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 from typing import NamedTuple
@@ -19,11 +22,11 @@ from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 
 _ASSIGNS = {"Assign", "AssignVariableOp"}
-# What restores groups ops by, and what may lie between reading and assigning.
+# Ops that group the ops of a restore; ops between reading and assigning.
 _GROUPS = {"NoOp", "Identity"}
 _PASSES = {"Cast", "Identity", "Reshape"}
-# Ops that read, the last two before TensorFlow 0.12 -> where the names of
-# tensors and, if there are any, their slices are among the inputs.
+# Op that reads -> the numbers of its inputs with the names of tensors and with
+# their slices, if it has slices. The last two are from before TensorFlow 0.12.
 _READERS: dict[str, tuple[int, int | None]] = {
   "RestoreV2": (1, 2),
   "RestoreSlice": (1, 2),
@@ -32,15 +35,16 @@ _READERS: dict[str, tuple[int, int | None]] = {
 
 
 class Saved(NamedTuple):
-  """What a Saver restores.
+  """The variables and other objects of a Saver.
 
   Attributes:
-    variables: Key -> the variable, or the parts of a partitioned one. They are
-      in the order in which they were made.
-    others: The keys of what is no variable, or is one in a way of its own.
+    variables: Key -> the variable, or the parts of a partitioned variable, in
+      the order of creation; or a list of variables with their own names.
+    others: The keys or names of other objects, such as tables, and of variables
+      that are not assigned the value as it is.
   """
 
-  variables: dict[str, list[Any]]
+  variables: Mapping[str, Any] | list[Any]
   others: list[str]
 
 
@@ -48,7 +52,7 @@ class Saved(NamedTuple):
 class Uncollected:
   """A variable that is in no collection of its graph.
 
-  It has what is needed of a variable to restore it.
+  The class has the attributes of `tf.Variable` that a restore needs.
   """
 
   name: str
@@ -59,58 +63,60 @@ class Uncollected:
 
 
 class _Read(NamedTuple):
-  """What of a checkpoint is read: a key, and which slice; "" is the whole."""
+  """A key of a checkpoint, and the slice that is read; "" means the whole."""
 
   key: str
   part: str
 
 
 class _UnknownKeys(Exception):
-  """The names that are read are no constants."""
+  """An error: the names of the tensors that an op reads are not constant."""
 
 
-def of(graph: tf.Graph, saver_def: tf.compat.v1.train.SaverDef) -> Saved | None:
+def find_saved(
+  graph: tf.Graph, saver_def: tf.compat.v1.train.SaverDef
+) -> Saved | None:
   """Finds the keys by which a Saver restores variables.
 
   Args:
     graph: The graph with the Saver's ops.
-    saver_def: Which ops they are.
+    saver_def: The names of these ops.
 
   Returns:
-    What it restores; None if the graph does not show it.
+    The variables by key; None if the graph does not show the keys.
   """
   try:
-    restore = graph.get_operation_by_name(saver_def.restore_op_name)
+    root = graph.get_operation_by_name(saver_def.restore_op_name)
   except (KeyError, ValueError):
     return None
   try:
-    return _Decoder(graph).decode(restore)
+    return _Decoder(graph).decode(root)
   except (_UnknownKeys, UnicodeDecodeError):
     return None
 
 
 class _Decoder:
-  """Follows the ops of a Saver back to what they read."""
+  """A search from the ops of a Saver back to the keys that they read."""
 
   def __init__(self, graph: tf.Graph) -> None:
-    self._known = _collected(graph)
+    self._known = _list_collected(graph)
     self._graph = graph
     self._reads: dict[str, list[_Read]] = {}
-    self._clean: set[str] = set()  # Ops that depend on nothing that is read.
+    self._clean: set[str] = set()  # Ops that depend on no op that reads.
 
-  def decode(self, restore: tf.Operation) -> Saved | None:
-    """Finds what an op restores."""
+  def decode(self, root: tf.Operation) -> Saved | None:
+    """Returns the variables that an op restores; None if there are none."""
     targets: dict[str, list[tuple[Any, str]]] = {}
     others: dict[str, None] = {}
-    for op in _grouped(restore):
-      read = self._read_by(op.inputs[1]) if op.type in _ASSIGNS else None
-      variable = read and self._variable(op.inputs[0].op)
+    for op in _list_grouped(root):
+      read = self._find_read(op.inputs[1]) if op.type in _ASSIGNS else None
+      variable = read and self._find_variable(op.inputs[0].op)
       if read and variable is not None:
         found = targets.setdefault(read.key, [])
         if all(variable is not other for other, _ in found):
           found.append((variable, read.part))
       else:
-        others.update(dict.fromkeys(self._keys_behind(op)))
+        others.update(dict.fromkeys(self._find_keys(op)))
     if not targets and not others:
       return None
     keys = Counter(id(v) for found in targets.values() for v, _ in found)
@@ -131,29 +137,29 @@ class _Decoder:
     in_order = sorted(variables, key=lambda key: order[id(variables[key][0])])
     return Saved({key: variables[key] for key in in_order}, list(others))
 
-  def _read_by(self, tensor: tf.Tensor) -> _Read | None:
-    """What a tensor is, as it was read; None if it is none or was changed."""
+  def _find_read(self, tensor: tf.Tensor) -> _Read | None:
+    """Returns what a tensor was read by; None if its value was changed."""
     while tensor.op.type in _PASSES:
       tensor = tensor.op.inputs[0]
     if tensor.op.type not in _READERS:
       return None
-    return self._reads_of(tensor.op)[tensor.value_index]
+    return self._list_reads(tensor.op)[tensor.value_index]
 
-  def _reads_of(self, op: tf.Operation) -> list[_Read]:
-    """What each output of an op that reads is."""
+  def _list_reads(self, op: tf.Operation) -> list[_Read]:
+    """Returns the key and slice of each output of an op that reads."""
     if op.name not in self._reads:
       names_at, slices_at = _READERS[op.type]
-      names = _texts(op.inputs[names_at])
+      names = _read_texts(op.inputs[names_at])
       slices = [""] * len(names)
       if slices_at is not None:
-        slices = _texts(op.inputs[slices_at])
+        slices = _read_texts(op.inputs[slices_at])
       if not len(names) == len(slices) == len(op.outputs):
         raise _UnknownKeys
       self._reads[op.name] = [_Read(*pair) for pair in zip(names, slices)]
     return self._reads[op.name]
 
-  def _keys_behind(self, op: tf.Operation) -> Iterator[str]:
-    """Yields the keys of all that was read for an op."""
+  def _find_keys(self, op: tf.Operation) -> Iterator[str]:
+    """Yields the keys of all tensors that an op depends on."""
     stack, seen = [op], set()
     found = False
     while stack:
@@ -161,15 +167,15 @@ class _Decoder:
         other = tensor.op
         if other.type in _READERS:
           found = True
-          yield self._reads_of(other)[tensor.value_index].key
+          yield self._list_reads(other)[tensor.value_index].key
         elif other.name not in seen and other.name not in self._clean:
           seen.add(other.name)
           stack.append(other)
     if not found:
       self._clean |= seen
 
-  def _variable(self, op: tf.Operation) -> Any:
-    """The variable that an op makes; None if it cannot be told."""
+  def _find_variable(self, op: tf.Operation) -> Any:
+    """Returns the variable of an op; None if the graph does not show it."""
     if op.name not in self._known and op.type in _graph_def.VARIABLES:
       try:
         initializer = self._graph.get_operation_by_name(f"{op.name}/Assign")
@@ -185,11 +191,12 @@ class _Decoder:
     return self._known.get(op.name)
 
 
-def _collected(graph: tf.Graph) -> dict[str, Any]:
-  """The variables in a graph's collections, by the names of their ops."""
+def _list_collected(graph: tf.Graph) -> dict[str, Any]:
+  """Returns the variables in a graph's collections, by their ops' names."""
   known: dict[str, Any] = {}
   keys = graph.get_all_collection_keys()
-  first = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES  # In order, and nearly all.
+  # This collection is in the order of creation, and has nearly all.
+  first = tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
   for key in sorted(keys, key=lambda key: key != first):
     for item in graph.get_collection(key):
       if hasattr(item, "initializer") and hasattr(item, "op"):
@@ -197,9 +204,9 @@ def _collected(graph: tf.Graph) -> dict[str, Any]:
   return known
 
 
-def _grouped(restore: tf.Operation) -> Iterator[tf.Operation]:
-  """Yields the ops that run for an op that groups them."""
-  stack, seen = [restore], {restore.name}
+def _list_grouped(root: tf.Operation) -> Iterator[tf.Operation]:
+  """Yields the ops that run if an op runs, without ops that only group."""
+  stack, seen = [root], {root.name}
   while stack:
     op = stack.pop()
     if op.type not in _GROUPS:
@@ -212,7 +219,7 @@ def _grouped(restore: tf.Operation) -> Iterator[tf.Operation]:
 
 
 def _is_whole(found: list[tuple[Any, str]]) -> bool:
-  """Whether variables are one, or the parts of one, and are read as such."""
+  """Returns whether the reads are one whole variable or all parts of one."""
   for variable, part in found:
     info = tracking.find_slice(variable)
     if part != (info.spec if info else ""):
@@ -220,8 +227,8 @@ def _is_whole(found: list[tuple[Any, str]]) -> bool:
   return len(found) == 1 or all(part for _, part in found)
 
 
-def _texts(tensor: tf.Tensor) -> list[str]:
-  """The values of a constant of strings."""
+def _read_texts(tensor: tf.Tensor) -> list[str]:
+  """Returns the strings of a constant."""
   value = tf.get_static_value(tensor)
   if value is None:
     raise _UnknownKeys

@@ -1,4 +1,4 @@
-"""What a restore did, variable by variable."""
+"""Reports, variable by variable, what a restore did."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tf_compat_lossscale.checkpoint.layouts import problems
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """What each variable got, and from where.
+  """The source of each variable's value.
 
   Every variable is in exactly one of `restored`, `bridged`, `initialized` and
   `kept`.
@@ -22,7 +22,7 @@ class Report:
     initialized: Variable -> why it has its initial value.
     kept: Variable -> why it has the value that it had before.
     unused: The keys of the checkpoint that no variable was restored from.
-    proofs: Variable in `bridged` -> how the key was found.
+    proofs: Variable in `bridged` -> how its key was found.
   """
 
   path: str
@@ -48,7 +48,7 @@ class Report:
 
   @property
   def summary(self) -> str:
-    """All but what was restored by its own name, in one line."""
+    """One line: the variables that were not restored by their own name."""
     details = [f"{name} from {key}" for name, key in self.bridged.items()]
     details += [f"{name} initialized" for name in self.initialized]
     details += [f"{name} kept" for name in self.kept]
@@ -57,7 +57,7 @@ class Report:
     return self._counts() + f": {', '.join(details)}" * bool(details)
 
   def _counts(self) -> str:
-    """The checkpoint, and how many variables came to what."""
+    """Returns the path, and the number of variables of each kind."""
     counts = [
       f"{len(getattr(self, what))} {what}"
       for what in ("bridged", "initialized", "kept", "unused")

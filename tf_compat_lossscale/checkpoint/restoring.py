@@ -1,10 +1,11 @@
-"""Restores checkpoints of any generation into what there is now."""
+"""Restores checkpoints of any generation into variables, objects and models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import dataclasses
 import os
 from typing import Any
 
@@ -16,15 +17,13 @@ from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
-from tf_compat_lossscale.checkpoint.files import consistency as _consistency
-from tf_compat_lossscale.checkpoint.files import (
-  tensorflow_reader as _tensorflow_reader,
-)
+from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.tensorflow_reader import TensorReader
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import inventory
@@ -34,12 +33,25 @@ from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
 from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.checkpoint.report import Report
-from tf_compat_lossscale.checkpoint.targets import part_of
+from tf_compat_lossscale.checkpoint.targets import slice_part
 from tf_compat_lossscale.checkpoint.targets import Targets
 
 WHAT = ("all", "weights", "all_but_optimizer")
-_NOT_ASKED = "it is not among the variables to restore"
 MISSING = ("error", "initialize")
+_NOT_ASKED = "it is not among the variables to restore"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """The source of each variable's value, before any is assigned.
+
+  Attributes:
+    match: The sources of the variables to restore.
+    sources: All tensors of the checkpoint, by the names that a Saver has.
+  """
+
+  match: Match
+  sources: Sources
 
 
 def restore(
@@ -52,122 +64,127 @@ def restore(
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
 ) -> Report:
-  """Restores a checkpoint, by name or by object, whichever it is.
+  """Restores a checkpoint by name or by object, as the checkpoint was saved.
 
-  What differs between generations is bridged: names that depend on control
-  flow or API, the state of a loss scale of another API, an optimizer that was
-  not wrapped then or is not now. Each bridge has a proof: the graph here and
-  the MetaGraph or the object graph there show the same variables to depend on
-  it, or it is the only candidate. A loss scale of which the checkpoint has
-  nothing starts anew. The report says all of that.
+  Differences between generations are bridged: names that depend on control flow
+  or API, the state of a loss scale of another API, an optimizer that only one
+  side wraps. Each bridge has a proof: the graph here and the MetaGraph or the
+  object graph there show that the same variables depend on the variable, or
+  there is a single candidate. A loss scale that the checkpoint does not have
+  starts from its initial value. The report says all of that.
 
-  By name, no op is added to the graph, so that it may be finalized.
+  Restoring by name adds no op to the graph, so the graph may be finalized.
 
   Args:
     session: The session whose graph's variables are restored; None when eager.
     path: A checkpoint, as `describe` takes it.
-    objects: A trackable, or a dict of those as `tf.train.Checkpoint` takes
-      them by keyword. With it an object-based checkpoint is restored by
-      object, and what is made later gets its value then. A Keras file needs a
-      Keras model here.
-    variables: What to restore by name: variables, or a dict from their names
-      in the checkpoint. By default all global variables of the session's
-      graph, or all that `objects` have.
+    objects: A trackable, or a dict of trackables as `tf.train.Checkpoint` takes
+      them by keyword. If it is given, an object-based checkpoint is restored by
+      object, and variables that are created later get their values then. A
+      Keras file needs a Keras model here.
+    variables: The variables to restore by name, or a dict from their names in
+      the checkpoint to them. By default all global variables of the session's
+      graph, or all variables of `objects`.
     what: 'all'; 'weights' for a model's variables alone, without those of
       optimizers, loss scales and the global step; or 'all_but_optimizer' to go
-      on with another optimizer. The others are initialized. By name only: to
-      restore some objects, give those alone.
-    mapping: Variable -> its name in the checkpoint, where nothing proves which
-      of several it is; None to initialize it. By name only.
+      on with another optimizer. The other variables are initialized. By name
+      only: to restore some objects, give those alone.
+    mapping: Variable -> its name in the checkpoint, if nothing proves which of
+      several names is the variable's; None to initialize it. By name only.
     missing: 'error', or 'initialize' to initialize variables that the
-      checkpoint has not, instead of an error.
+      checkpoint does not have, instead of an error.
 
   Returns:
-    What came from where.
+    The source of each variable's value.
 
   Raises:
-    CheckpointError: The checkpoint is missing or damaged, something is neither
+    CheckpointError: The checkpoint is missing or damaged, a variable is neither
       found in it nor bridged, or nothing proves which of several variables it
-      is. Nothing is assigned then.
-    ValueError: An argument is none of those.
+      is. No variable is assigned then.
+    ValueError: An argument has a value that is not listed above.
   """
-  if missing not in MISSING:
-    raise ValueError(
-      f"missing must be one of {', '.join(MISSING)}, but got {missing!r}."
-    )
-  if what not in WHAT:
-    raise ValueError(
-      f"what must be one of {', '.join(WHAT)}, but got {what!r}."
-    )
+  _check_choice("missing", missing, MISSING)
+  _check_choice("what", what, WHAT)
   found = paths.find(os.fspath(path))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     description = describing.describe(found.path)
-    return _restoring_models.restore(description, objects, missing)
+    return _restoring_models.restore_model(description, objects, missing)
 
   def attempt(bundle: Bundle) -> Report:
     if objects is not None and OBJECT_GRAPH in bundle and variables is None:
       if what != "all" or mapping is not None:
         raise ValueError(
-          "what and mapping are for variables by name; objects are found by "
-          "their paths: to restore some objects, give those alone."
+          f"what={what!r} and mapping={mapping!r} are for variables by name, "
+          "but the objects are restored by their paths: leave both out; to "
+          "restore some objects, give those alone."
         )
-      return _restoring_objects.restore(session, bundle, objects, missing)
-    targets = Targets(_variables(session, objects, variables))
-    planned = plan(session, bundle, targets, what, mapping, missing)
-    if session is not None:
-      return carry_out(session, bundle, targets, *planned)
-    initial = _restoring_objects.initial_values(objects)
-    return carry_out(None, bundle, targets, *planned, initial)
+      return _restoring_objects.restore_objects(
+        session, bundle, objects, missing
+      )
+    targets = Targets(_choose_variables(session, objects, variables))
+    plan = match_by_name(session, bundle, targets, what, mapping, missing)
+    initial = {} if session else _restoring_objects.find_initial_values(objects)
+    return assign_by_name(session, bundle, targets, plan, initial)
 
-  return _consistency.read_consistently(found.path, attempt)
+  return consistency.read_consistently(found.path, attempt)
 
 
-def _variables(
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+  """Raises ValueError if an argument is none of its choices."""
+  if value not in choices:
+    *others, last = map(repr, choices)
+    raise ValueError(
+      f"{name} must be {', '.join(others)} or {last}, but got {value!r}."
+    )
+
+
+def _choose_variables(
   session: tf.compat.v1.Session | None,
   objects: Any,
   variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None,
 ) -> Mapping[str, tf.Variable] | Iterable[tf.Variable]:
-  """The variables to restore by name."""
+  """Returns the variables to restore by name, as the arguments say."""
   if variables is not None:
     return variables
   if session is not None:
     return session.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
   if objects is None:
     raise ValueError(
-      "restore(None, …) needs the objects or the variables to restore."
+      "restore(None, …) needs the objects or the variables to restore, but got "
+      "neither: pass objects=…, variables=… or a session."
     )
-  return _restoring_objects.variables(objects)
+  return _restoring_objects.list_variables(objects)
 
 
-def plan(
+def match_by_name(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
   what: str = "all",
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
-) -> tuple[Match, Sources]:
-  """Which tensor each variable is to get, and all that there are."""
-  variables = by_object.list_by_name(bundle)
+) -> Plan:
+  """Returns the tensor that each variable is to get."""
+  sources = by_object.list_by_name(bundle)
   here = inventory.Inventory(
     targets.tensors,
-    lambda: session and targets.evidence(session),
+    lambda: targets.find_evidence(session) if session else None,
     session is not None and _trains_once(session.graph),
   )
   there = inventory.Inventory(
-    {name: source.spec for name, source in variables.items()},
+    {name: source.spec for name, source in sources.items()},
     lambda: evidence.find_evidence(bundle),
   )
-  found = matching.match_variables(
+  match = matching.match_variables(
     here,
     there,
-    variables,
+    sources,
     bundle.prefix,
-    excused=_excused(targets, what),
+    excused=_excuse(targets, what),
     mapping=mapping,
     missing=missing,
   )
-  return found, variables
+  return Plan(match, sources)
 
 
 def _trains_once(graph: tf.Graph) -> bool:
@@ -175,42 +192,43 @@ def _trains_once(graph: tf.Graph) -> bool:
   return len(graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)) == 1
 
 
-def carry_out(
+def assign_by_name(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
-  found: Match,
-  variables: Sources,
-  initial: Mapping[int, Any] | None = None,
+  plan: Plan,
+  initial: Mapping[int, Any],
 ) -> Report:
-  """Restores variables by name, as `plan` has it.
+  """Assigns the values that `match_by_name` found.
 
   Args:
     session: The session; None when eager.
     bundle: The checkpoint.
     targets: The variables.
-    found: Which tensor each variable is to get.
-    variables: All tensors.
+    plan: The sources of their values.
     initial: The `id` of a variable -> its initial value, when eager.
+
+  Returns:
+    The source of each variable's value.
   """
-  reader = _tensorflow_reader.TensorReader(bundle.prefix)
-  # Read before any is assigned: what is damaged shows here.
+  match, reader = plan.match, TensorReader(bundle.prefix)
+  # All are read before any is assigned, so that damage shows here.
   values = {
-    name: _value(reader, source) for name, source in found.sources.items()
+    name: _read(reader, source) for name, source in match.sources.items()
   }
   if not bundle.is_current():
     raise CheckpointError(f"{bundle.prefix}: it was overwritten meanwhile")
   assigned = [
-    (variable, part_of(variable, values[name]))
+    (variable, slice_part(variable, values[name]))
     for name in values
     for variable in targets.parts[name]
   ]
-  initialized = dict(found.initialized)
-  kept = dict.fromkeys(_others(session, targets), _NOT_ASKED)
+  initialized = dict(match.initialized)
+  kept = dict.fromkeys(_list_others(session, targets), _NOT_ASKED)
   if session is None:
-    for name, why in found.initialized.items():
+    for name, why in match.initialized.items():
       for variable in targets.parts[name]:
-        value = (initial or {}).get(id(variable))
+        value = initial.get(id(variable))
         if value is not None:
           assigned.append((variable, value))
         else:
@@ -220,30 +238,24 @@ def carry_out(
       variable.assign(value)
   else:
     fresh = [v for name in initialized for v in targets.parts[name]]
-    _Assigner(session)(fresh, assigned)
-  origins = {n: get_origin(s) for n, s in found.sources.items()}
-  used = set(origins.values())
+    _assign_in_session(session, fresh, assigned)
+  origins = {n: get_origin(source) for n, source in match.sources.items()}
+  unused = set(map(get_origin, plan.sources.values())) - set(origins.values())
   return Report(
     bundle.prefix,
-    restored={n: key for n, key in origins.items() if n not in found.proofs},
-    bridged={n: origins[n] for n in found.proofs},
+    restored={n: key for n, key in origins.items() if n not in match.proofs},
+    bridged={n: origins[n] for n in match.proofs},
     initialized=initialized,
     kept=kept,
-    unused=tuple(
-      sorted(
-        get_origin(source)
-        for source in variables.values()
-        if get_origin(source) not in used
-      )
-    ),
-    proofs=found.proofs,
+    unused=tuple(sorted(unused)),
+    proofs=match.proofs,
   )
 
 
-def _others(
+def _list_others(
   session: tf.compat.v1.Session | None, targets: Targets
 ) -> Iterator[str]:
-  """Yields the graph's variables that are not to be restored."""
+  """Yields the names of the graph's variables that are not restored."""
   if session is None:
     return
   known = {v.name for parts in targets.parts.values() for v in parts}
@@ -254,8 +266,8 @@ def _others(
       yield variable.name.split(":")[0]
 
 
-def _excused(targets: Targets, what: str) -> dict[str, str]:
-  """The variables that are not asked for, and so are initialized."""
+def _excuse(targets: Targets, what: str) -> dict[str, str]:
+  """Returns the variables that `what` leaves out: name -> why."""
   if what == "all":
     return {}
   own = {
@@ -281,60 +293,62 @@ def _excused(targets: Targets, what: str) -> dict[str, str]:
   return excused
 
 
-def _value(
-  reader: _tensorflow_reader.TensorReader, source: Source
-) -> np.ndarray:
+def _read(reader: TensorReader, source: Source) -> np.ndarray:
+  """Returns the value of a source."""
   if isinstance(source, Literal):
     return np.array(source.value, source.dtype)
   return reader.read(source.name, source.spec.dtype)
 
 
-class _Assigner:
-  """Assigns variables in a session, by the ops that initialize them.
+def _assign_in_session(
+  session: tf.compat.v1.Session,
+  initialized: list[Any],
+  values: list[tuple[Any, np.ndarray]],
+) -> None:
+  """Initializes variables, and assigns values to others, without a new op.
 
-  Their initial values are fed instead, so that no op is needed that the graph,
-  which may be finalized, does not have.
+  The ops that initialize the variables are run with other values fed for the
+  initial values, since a finalized graph takes no new ops.
+
+  Args:
+    session: The session.
+    initialized: The variables to initialize.
+    values: The other variables, and their values.
   """
-
-  def __init__(self, session: tf.compat.v1.Session) -> None:
-    self._session = session
-
-  def __call__(
-    self, initialized: list[Any], values: list[tuple[Any, np.ndarray]]
-  ) -> None:
-    pending = [
-      (each.initializer, _input_of(each), value)
-      for variable, value in values
-      for each in _components(variable)
-    ]
-    self._session.run([variable.initializer for variable in initialized])
-    while pending:
-      # Two variables may have one tensor as their initial value.
-      feeds: dict[Any, np.ndarray] = {}
-      ops, later = [], []
-      for op, tensor, value in pending:
-        if tensor.ref() in feeds:
-          later.append((op, tensor, value))
-        else:
-          feeds[tensor.ref()] = value
-          ops.append(op)
-      self._session.run(ops, {r.deref(): value for r, value in feeds.items()})
-      pending = later
+  pending = [
+    (each.initializer, _find_input(each), value)
+    for variable, value in values
+    for each in _list_components(variable)
+  ]
+  session.run([variable.initializer for variable in initialized])
+  while pending:
+    # Two variables may have one tensor as their initial value.
+    feeds: dict[Any, np.ndarray] = {}
+    ops, later = [], []
+    for op, tensor, value in pending:
+      if tensor.ref() in feeds:
+        later.append((op, tensor, value))
+      else:
+        feeds[tensor.ref()] = value
+        ops.append(op)
+    session.run(ops, {ref.deref(): value for ref, value in feeds.items()})
+    pending = later
 
 
-def _components(variable: Any) -> list[Any]:
-  """The variable, or those that it is on several replicas."""
+def _list_components(variable: Any) -> list[Any]:
+  """Returns a variable's copies on several replicas, or the variable alone."""
   if len(variable.initializer.inputs) > 1:
     return [variable]
   return list(tf.distribute.get_strategy().experimental_local_results(variable))
 
 
-def _input_of(variable: Any) -> tf.Tensor:
-  """The tensor that a variable is initialized with."""
+def _find_input(variable: Any) -> tf.Tensor:
+  """Returns the tensor that a variable is initialized with."""
   inputs = variable.initializer.inputs
   if len(inputs) < 2:
     raise CheckpointError(
-      f"{variable.name}: its initializer takes no value; restore it with "
+      f"{variable.name}: its initializer {variable.initializer.name} takes no "
+      "value, but must assign a tensor; restore the variable with "
       "tf.compat.v1.train.Saver"
     )
   return inputs[1]

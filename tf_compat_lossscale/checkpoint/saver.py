@@ -1,4 +1,4 @@
-"""A Saver that bridges generations, and sessions that restore with it."""
+"""Holds a Saver that bridges generations, and sessions that restore with it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core.tf import savers
 from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import restoring
-from tf_compat_lossscale.checkpoint.files import consistency as _consistency
+from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
@@ -25,14 +26,15 @@ _Keys = tf1.GraphKeys
 class Saver(tf.compat.v1.train.Saver):
   """A `tf.compat.v1.train.Saver` whose `restore` bridges generations.
 
-  It saves as that one does. It restores what differs in names alone, the state
-  of loss scales across APIs, and models that had no loss scale; what it did is
-  logged, and kept as `last_report`. If another process overwrites a checkpoint
-  meanwhile, it starts again, so that all values are of one.
+  The Saver saves as TensorFlow's does. It also restores variables whose names
+  differ, the state of a loss scale of another API, and models that had no loss
+  scale. It logs what it restored, and keeps the report as `last_report`. If
+  another process overwrites a checkpoint meanwhile, the Saver starts again, so
+  that all values are of one checkpoint.
 
   Attributes:
-    last_report: The `Report` of the last `restore`; None if there was none, or
-      every variable had its own name in the checkpoint.
+    last_report: The `Report` of the last `restore`; None if there was no
+      `restore`, or every variable had its own name in the checkpoint.
   """
 
   last_report: Report | None = None
@@ -46,44 +48,48 @@ class Saver(tf.compat.v1.train.Saver):
       save_path: A checkpoint, as `describe` takes it.
 
     Raises:
-      CheckpointError: It is missing or damaged, or a variable is neither found
-        in it nor bridged. Nothing is assigned then. Or another process kept on
-        overwriting it; what was assigned may then be of several checkpoints.
+      CheckpointError: The checkpoint is missing or damaged, or a variable is
+        neither found in it nor bridged. No variable is assigned then. Or
+        another process kept on overwriting the checkpoint; then variables may
+        have values of several checkpoints.
       ValueError: `save_path` is None.
     """
     self.last_report = None
     if save_path is None:
-      raise ValueError("save_path must be a checkpoint, but got None.")
+      raise ValueError(
+        "save_path must be a checkpoint, but got None: pass its path; "
+        "tf.train.latest_checkpoint returns None if a folder has none."
+      )
     if "://" in os.fspath(save_path):
-      # Not a local file: TensorFlow alone can read it, by exact names.
+      # Only TensorFlow can read files that are not local: by exact names.
       super().restore(sess, save_path)
       return
     prefix = paths.find(os.fspath(save_path)).path
-    variables, others = self._saved(sess.graph)
-    targets = Targets(variables)
+    saved = self._find_saved(sess.graph)
+    targets = Targets(saved.variables)
 
     def attempt(bundle: Bundle) -> Report | None:
-      planned = found, _ = restoring.plan(sess, bundle, targets)
-      if found.is_exact:
+      plan = restoring.match_by_name(sess, bundle, targets)
+      if plan.match.is_exact:
         super(Saver, self).restore(sess, bundle.prefix)
         return None
-      if others:
+      if saved.others:
         raise CheckpointError(
-          f"{bundle.prefix}: names must be bridged, which cannot be done for "
-          f"what is no variable ({', '.join(others)}): convert the checkpoint "
-          "first (tf-lossscale convert)"
+          f"{bundle.prefix}: names must be bridged, but only variables can be, "
+          f"and the Saver has more ({', '.join(saved.others)}): convert the "
+          "checkpoint first (tf-lossscale convert)"
         )
-      return restoring.carry_out(sess, bundle, targets, *planned)
+      return restoring.assign_by_name(sess, bundle, targets, plan, {})
 
-    self.last_report = _consistency.read_consistently(prefix, attempt)
+    self.last_report = consistency.read_consistently(prefix, attempt)
     if self.last_report is not None:
       logging.info("%s", self.last_report.summary)
 
-  def _saved(self, graph: tf.Graph) -> tuple[Any, list[str]]:
-    """What it saves: the variables, and the names of what is none."""
-    saved = self._var_list
+  def _find_saved(self, graph: tf.Graph) -> _saver_keys.Saved:
+    """Returns the variables that the Saver saves, and the names of the rest."""
+    saved = savers.saved_objects(self)
     if saved is None and self.saver_def is not None:
-      decoded = _saver_keys.of(graph, self.saver_def)
+      decoded = _saver_keys.find_saved(graph, self.saver_def)
       if decoded is not None:
         return decoded
     others = []
@@ -91,44 +97,44 @@ class Saver(tf.compat.v1.train.Saver):
       scope = self._import_scope and self._import_scope + "/"
       saved = graph.get_collection(_Keys.GLOBAL_VARIABLES, scope)
       others = graph.get_collection(_Keys.SAVEABLE_OBJECTS, scope)
-      if scope:  # Which the checkpoint does not know.
+      if scope:  # The checkpoint's names do not have the scope.
         targets = Targets(saved).parts
         saved = {name[len(scope) :]: parts for name, parts in targets.items()}
     elif not isinstance(saved, dict):
-      saved = list(saved)
-      others = [s for s in saved if not _is_variable(s)]
-      saved = [s for s in saved if _is_variable(s)]
-    return saved, [str(getattr(item, "name", item)) for item in others]
+      others = [item for item in saved if not _is_variable(item)]
+      saved = [item for item in saved if _is_variable(item)]
+    names = [str(getattr(item, "name", item)) for item in others]
+    return _saver_keys.Saved(saved, names)
 
 
 def _is_variable(item: Any) -> bool:
+  """Returns whether an object is a variable, whole or partitioned."""
   return hasattr(item, "initializer") or hasattr(item, "as_tensor")
 
 
 class Scaffold(tf.compat.v1.train.Scaffold):
   """A `tf.compat.v1.train.Scaffold` whose default saver is the `Saver` above.
 
-  `MonitoredTrainingSession(scaffold=Scaffold(), …)` and session creators that
-  are given one restore accordingly.
+  Sessions restore with that saver if they get the scaffold:
+  `MonitoredTrainingSession(scaffold=Scaffold(), …)`, or a session creator.
   """
 
-  _saver: Any
-
   def finalize(self) -> Scaffold:
-    """Makes what is missing, as TensorFlow's does, but for the saver."""
-    if self._saver is None and not tf1.get_collection(_Keys.SAVERS):
-      self._saver = Saver(sharded=True, allow_empty=True)
-      tf1.add_to_collection(_Keys.SAVERS, self._saver)
+    """Creates the missing parts as TensorFlow's does, except for the saver."""
+    if self.saver is None and not tf1.get_collection(_Keys.SAVERS):
+      # TensorFlow's `finalize` takes the saver of this collection.
+      saver = Saver(sharded=True, allow_empty=True)
+      tf1.add_to_collection(_Keys.SAVERS, saver)
     super().finalize()
     return self
 
 
 def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:
-  """`tf.compat.v1.train.MonitoredTrainingSession`, with the `Scaffold` above.
+  """Returns TensorFlow's `MonitoredTrainingSession` with the `Scaffold` above.
 
   Args:
-    *args: What that one takes.
-    **kwargs: What that one takes. A scaffold that is given stays.
+    *args: As of `tf.compat.v1.train.MonitoredTrainingSession`.
+    **kwargs: The same. If they have a scaffold, that is used.
 
   Returns:
     A monitored session.
@@ -154,13 +160,13 @@ def import_meta_graph(
 
   Args:
     meta_graph_or_file: A `MetaGraphDef`, or the path of a '.meta' file.
-    clear_devices: Whether to forget on which devices ops were.
+    clear_devices: Whether to leave out the devices of ops.
     import_scope: The name scope to import into.
-    **kwargs: What `tf.compat.v1.train.import_meta_graph` takes besides.
+    **kwargs: Further arguments of `tf.compat.v1.train.import_meta_graph`.
 
   Returns:
-    A `Saver` of the variables that it had, each by the key that it had for it;
-    None if it had none.
+    A `Saver` of the variables that the MetaGraph's Saver had, by the same keys;
+    None if the MetaGraph had no Saver.
 
   Raises:
     CheckpointError: The file is missing or no MetaGraph.
@@ -187,6 +193,7 @@ def import_meta_graph(
 
 
 def _read_meta_graph(meta_graph_or_file: Any) -> tf.compat.v1.MetaGraphDef:
+  """Returns a copy of a MetaGraph, or reads a file with one."""
   meta_graph = tf1.MetaGraphDef()
   if isinstance(meta_graph_or_file, tf1.MetaGraphDef):
     meta_graph.CopyFrom(meta_graph_or_file)
@@ -198,7 +205,7 @@ def _read_meta_graph(meta_graph_or_file: Any) -> tf.compat.v1.MetaGraphDef:
   except OSError as error:
     raise CheckpointError(f"{path}: {error.strerror}") from None
   except Exception as error:
-    # protobuf's DecodeError, without a dependency on that package's name.
+    # This is protobuf's DecodeError, a package that we do not depend on.
     if type(error).__name__ != "DecodeError":
       raise
     raise CheckpointError(f"{path}: no MetaGraph: {error}") from None

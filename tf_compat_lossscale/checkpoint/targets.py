@@ -1,4 +1,4 @@
-"""The variables that are restored by name."""
+"""Holds the variables that are restored by name."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Targets:
   def __init__(
     self, variables: Mapping[str, Any] | Iterable[tf.Variable]
   ) -> None:
-    """Takes variables, or a mapping from names, as a Saver does."""
+    """Takes variables, or a dict from names to them, as a Saver does."""
     self.parts: dict[str, list[Any]] = {}
     self.tensors: dict[str, TensorSpec] = {}
     if isinstance(variables, Mapping):
       for name, value in variables.items():
-        for variable in _parts(value):
+        for variable in _list_parts(value):
           self._add(name, variable)
     else:
       for value in variables:
-        for variable in _parts(value):
+        for variable in _list_parts(value):
           part = tracking.find_slice(variable)
           self._add(
             part.full_name if part else variable.name.split(":")[0], variable
@@ -47,30 +47,30 @@ class Targets:
     known = self.parts.setdefault(name, [])
     if known and not part:
       raise ValueError(
-        f"Two variables are called {name!r}; give a dict from the names in the "
-        "checkpoint to them."
+        f"Two variables are called {name!r}, but names must differ: give a "
+        "dict from the names in the checkpoint to the variables."
       )
     known.append(variable)
     self.tensors[name] = TensorSpec(dtype, tuple(int(size) for size in shape))
 
-  def evidence(
+  def find_evidence(
     self, session: tf.compat.v1.Session
   ) -> evidence_lib.Evidence | None:
-    """Returns what the session's graph proves of these variables."""
+    """Returns what the session's graph proves of the variables."""
     keys: dict[str, list[str]] = {}
     for name, parts in self.parts.items():
       for part in parts:
         keys.setdefault(part.name.split(":")[0], []).append(name)
     for variable in session.graph.get_collection(
       tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
-    ):  # Others are evidence, too.
+    ):  # The graph's other variables are evidence, too.
       name = variable.name.split(":")[0]
       if name not in keys and name not in self.parts:
         keys[name] = [name]
     try:
       graph_def = session.graph.as_graph_def().SerializeToString()
     except ValueError:
-      return None  # More than protocol buffers can hold.
+      return None  # The graph is larger than protocol buffers can be.
     trainable = session.graph.get_collection(
       tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES
     )
@@ -79,15 +79,16 @@ class Targets:
     )
 
 
-def _parts(value: Any) -> list[Any]:
+def _list_parts(value: Any) -> list[Any]:
+  """Returns the parts of a partitioned variable, or the variable alone."""
   if isinstance(value, (list, tuple)):
     return list(value)
-  # A PartitionedVariable is none itself.
+  # A PartitionedVariable is no variable itself.
   return list(value) if hasattr(value, "partitions") else [value]
 
 
-def part_of(variable: Any, value: np.ndarray) -> np.ndarray:
-  """What a part of a partitioned variable has of the whole."""
+def slice_part(variable: Any, value: np.ndarray) -> np.ndarray:
+  """Returns the slice of a value that a part of a variable holds."""
   part = tracking.find_slice(variable)
   if part is None:
     return value

@@ -34,6 +34,7 @@ from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import SCALE_TENSORS
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
+from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
 from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
 _KERAS = {"iter", "_iterations"}  # Each optimizer of Keras has one of these.
@@ -208,9 +209,9 @@ class GraphBridge:
       key = f"bridged/{len(self.literals)}/.ATTRIBUTES/VARIABLE_VALUE"
       if not source.origin:
         self.made_up.add(key)
-      old = sources.get(source.origin, next(iter(sources.values())))
-      assert isinstance(old, Stored)
-      self.literals[key] = dataclasses.replace(source, origin=old.name)
+        first = get_origin(next(iter(sources.values())))
+        source = dataclasses.replace(source, origin=first)
+      self.literals[key] = source
     else:
       key = source.name
     attribute = Attribute("VARIABLE_VALUE", name, key)
