@@ -38,11 +38,13 @@ def test_shell_blocks_name_what_there_is():
   assert all(f"    {name} " in printed for name in ours)
 
 
+@pytest.mark.any_release
 def test_the_two_commands_come_first():
   assert _BLOCKS[0][1].startswith("make demo")
   assert _README.index("make test") < _README.index("\n\n", 60)
 
 
+@pytest.mark.any_release
 def test_links_lead_somewhere():
   for link in re.findall(r"\]\(([^)#:]+)\)", _README):
     assert (helpers.ROOT / link).exists(), link
