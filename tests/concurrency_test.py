@@ -100,6 +100,7 @@ def weights_of(loss_scale):
   return good_steps, scale
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("make", [dynamic, managed])
 def test_a_reset_is_not_overwritten(make, monkeypatch):
   """By a step that has read the count when another worker resets it."""
@@ -141,6 +142,7 @@ def read(watched, dtype=None, name=None, as_ref=False):
 tf.register_tensor_conversion_function(Watched, read)
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("make", [dynamic, managed])
 def test_a_run_ends_once(make):
   """Another worker ends a run at any moment while this one does the same."""

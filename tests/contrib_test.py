@@ -54,6 +54,7 @@ def state(manager):
   )
 
 
+@pytest.mark.any_release
 @settings(deadline=None, max_examples=150)
 @given(
   scale=st.floats(1, 2.0**127, width=32),
@@ -89,6 +90,7 @@ def test_the_rule_in_a_graph(mode):
       assert session.run(manager.bad_steps) == model.bad
 
 
+@pytest.mark.any_release
 def test_python_bools_do():
   manager = contrib.ExponentialUpdateLossScaleManager(8, 1, 1, 2, 0.5)
   manager.update_loss_scale(True)

@@ -30,6 +30,7 @@ def test_resumes_and_compares(tmp_path):
   assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.any_release
 def test_the_old_program_is_as_it_was():
   program = (helpers.ROOT / "examples/legacy/train_digits.py").read_text(
     "utf-8"
@@ -38,6 +39,7 @@ def test_the_old_program_is_as_it_was():
   assert "import tensorflow as tf" in program
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize(
   "args", [["--steps=0"], ["--step=9"], ["somewhere"], ["--output=full"]]
 )

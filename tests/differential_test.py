@@ -178,6 +178,7 @@ def rule(program):
   return states
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("mode", helpers.MODES)
 def test_state_is_what_the_rule_says(mode):
   check_programs(mode, _EXAMPLES / 6, check_as_the_rule)

@@ -122,6 +122,7 @@ def test_sparse_gradients_are_checked_by_their_values():
     assert not session.run(gradients.all_finite([sparse]))  # Never made dense.
 
 
+@pytest.mark.any_release
 @hypothesis.settings(deadline=None, max_examples=200)
 @hypothesis.given(
   st.lists(

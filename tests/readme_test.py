@@ -73,6 +73,7 @@ def test_the_command_has_the_commands():
   assert all(f"    {name} " in printed for name in _COMMANDS)
 
 
+@pytest.mark.any_release
 def test_the_two_commands_come_first():
   ((_, first), *_) = blocks_of(_README)
   assert first.startswith("make demo")
