@@ -1,4 +1,4 @@
-"""Descriptions as people and programs read them, and bars while they wait."""
+"""Prints descriptions of checkpoints as text or JSON, and progress bars."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _KINDS = {
 
 
 def as_json(descriptions: list[Description], keys: bool = True) -> str:
-  """Descriptions as a JSON list; numbers that JSON has not are strings.
+  """Returns descriptions as a JSON list.
+
+  NaN and infinities, which JSON does not have, become strings.
 
   Args:
     descriptions: What `describe` returned.
@@ -33,33 +35,34 @@ def as_json(descriptions: list[Description], keys: bool = True) -> str:
   """
   result = []
   for description in descriptions:
-    plain = _plain(dataclasses.asdict(description))
+    plain = _make_plain(dataclasses.asdict(description))
     if not keys:
       del plain["keys"]
     result.append(plain | {"advice": description.advice})
   return json.dumps(result, indent=2)
 
 
-def _plain(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
+  """Returns a value that JSON can have."""
   if isinstance(value, dict):
-    return {key: _plain(item) for key, item in value.items()}
+    return {key: _make_plain(item) for key, item in value.items()}
   if isinstance(value, TensorSpec):
     return {"dtype": value.dtype, "shape": list(value.shape)}
   if isinstance(value, (list, tuple)):
-    return [_plain(item) for item in value]
+    return [_make_plain(item) for item in value]
   if isinstance(value, float) and not math.isfinite(value):
     return str(value)
   return value
 
 
 def show(description: Description, keys: bool = False) -> None:
-  """Prints a description: as a table on a terminal, in plain text elsewhere.
+  """Prints a description, on a terminal as a table.
 
   Args:
     description: What `describe` returned.
     keys: Whether every tensor is listed.
   """
-  rows = list(_rows(description))
+  rows = list(_make_rows(description))
   if keys:
     rows += [
       (f"  {name}", str(tensor)) for name, tensor in description.keys.items()
@@ -70,7 +73,7 @@ def show(description: Description, keys: bool = False) -> None:
       from rich.console import Console
       from rich.table import Table
     except ImportError:
-      pass  # The same in plain text.
+      pass  # The plain text below says the same.
     else:
       table = Table(box=box.SIMPLE, show_header=False, title_justify="left")
       table.add_column(style="bold", no_wrap=True)
@@ -83,7 +86,8 @@ def show(description: Description, keys: bool = False) -> None:
     print(f"{name}: {value}")
 
 
-def _rows(d: Description) -> Iterator[tuple[str, str]]:
+def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
+  """Yields the rows of a description as (name, value)."""
   yield "checkpoint", d.path
   yield "kind", _KINDS[d.kind]
   by = d.api or "unknown (it has nothing of a loss scale)"
@@ -93,15 +97,16 @@ def _rows(d: Description) -> Iterator[tuple[str, str]]:
     yield "control flow", d.control_flow
   yield "inner optimizer", d.inner_optimizer or "does not show"
   for state in d.loss_scales:
-    yield "loss scale", _state(state)
+    yield "loss scale", _describe_state(state)
   if not d.loss_scales:
     yield "loss scale", "none in it (a fixed one leaves no trace)"
-  yield "checksums", _checksums(d)
+  yield "checksums", _describe_checksums(d)
   yield "tensors", str(len(d.keys))
   yield "today", d.advice
 
 
-def _checksums(d: Description) -> str:
+def _describe_checksums(d: Description) -> str:
+  """Returns which checksums were compared, in words."""
   if d.checked:
     return "all right"
   if d.kind == "keras_h5":
@@ -109,7 +114,8 @@ def _checksums(d: Description) -> str:
   return "of these values right; --verify compares all"
 
 
-def _state(state: LossScaleState) -> str:
+def _describe_state(state: LossScaleState) -> str:
+  """Returns a loss scale, its counters and their names in words."""
   if state.value is None:
     return f"starts from {state.initial:g}; its value was not saved"
   counts = [
@@ -123,13 +129,14 @@ def _state(state: LossScaleState) -> str:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
-  """A bar on stderr, if that is a terminal and rich is installed.
+  """Shows a progress bar on stderr, if that is a terminal and rich is there.
 
   Args:
-    what: What is done meanwhile.
+    what: The label of the bar.
 
   Yields:
-    A function of the number of bytes to come, as `convert` takes it.
+    The argument `progress` of `convert`: a function that takes the number of
+    all bytes and returns a function that takes the number of further bytes.
   """
   try:
     if not sys.stderr.isatty():
