@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Thin: what a target does is in tools/, and tool settings are in pyproject.toml.
 PYTHON ?= python3
 VENV ?= .venv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a WORKSPACE needs that depends on this repository."""
 
 load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times training steps, and all else that people wait for: python -m benchmarks
 
 Rivals take turns, a step each, in one process: the bare optimizer, TensorFlow's

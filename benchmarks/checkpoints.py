@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times what people wait for with a checkpoint: looking into it, converting it.
 
 The large one is 2 GiB, 16 tensors of 128 MiB. It is converted in a process of

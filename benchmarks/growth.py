@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a step and its graph grow with the number of variables."""
 
 from __future__ import annotations

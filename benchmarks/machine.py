@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the machine can do: the bounds that figures are held against."""
 
 from __future__ import annotations

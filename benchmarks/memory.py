@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What graphs and steps take of memory, each in a process of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small convolutional network's whole step: forward, backward, optimizer."""
 
 from __future__ import annotations

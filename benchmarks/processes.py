@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python in processes of their own, and what a process holds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who takes part: an optimizer by itself, and what wraps it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sets of variables that are timed: real networks' and extreme ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times what people wait for before a program does anything."""
 
 from __future__ import annotations

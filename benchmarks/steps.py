@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One training step, in each of the ways to run one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times steps that take turns, and compares them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resumes a TensorFlow 1.15 checkpoint with the program that wrote it.
 
   python examples/resume_digits.py [--steps=400] [--output=build/demo]

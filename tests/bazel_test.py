@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bazel's targets are what the sources import: no more, no less."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmarks measure what they say: steps that train, ratios that hold."""
 
 import json

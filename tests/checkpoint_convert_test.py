@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints converted: what changes, what does not, and what is refused."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this package saves, TensorFlow's own classes restore, and back."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of checkpoints: checksums, tables, bundles; TensorFlow's beside."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damaged checkpoints: a result or a line of error, never a wrong number."""
 
 import base64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kills conversions, and checks what they leave behind.
 
 Runs as a program of its own, without TensorFlow, and forks for each conversion:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that restoring by object gives each variable its own value or an error.
 
 Before saving, every variable gets a different value, so a value shows which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints that another process overwrites while they are restored."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where checkpoints are found: folders, prefixes, and what names the latest."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints of programs drawn by chance, in other control flow and wrapping.
 
 Every variable gets its own value, or there is an error and nothing is assigned.

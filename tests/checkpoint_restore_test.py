@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints restored into models that are not quite those that saved them."""
 
 import functools

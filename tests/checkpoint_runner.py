@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores checkpoints of old releases into models that are not quite the same.
 
 The module runs as a program of its own, since TensorFlow 2's behavior is

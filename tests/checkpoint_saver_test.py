@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Savers that come with a MetaGraph: by which keys they restore."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a checkpoint is said to be: for goldens, what `expected.json` has."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads and sessions side by side: counting, and building graphs."""
 
 from concurrent import futures

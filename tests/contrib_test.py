@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf.contrib.mixed_precision`: managers, and the optimizer that has one."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conds: their names, the caller's own, and graphs that are imported again."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's program, as a newcomer would try it."""
 
 import helpers

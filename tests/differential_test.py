@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random programs: state and variables equal TensorFlow's own, bit for bit.
 
 120 programs by default, always the same ones. For more, and other ones:

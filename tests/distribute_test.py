@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several replicas: one bad one holds all back, and all stay in step."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forks Python programs from a server that has TensorFlow loaded.
 
 A new process takes five seconds to import TensorFlow; a forked one takes none.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fork server that other tests rely on: it reports whatever goes wrong."""
 
 import os

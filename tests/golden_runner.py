@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores what an old release saved, trains on, and prints what happened.
 
 Runs as a program of its own, since TensorFlow 2's behaviour is switched for a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What real old releases saved is restored, and training goes on as theirs.
 
 `goldens/tf-RELEASE/CASE` was written by that release of TensorFlow itself, by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The switch of the graph rewrite: what it turns on, wraps, refuses, undoes."""
 
 import logging

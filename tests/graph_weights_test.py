@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One loss scale in many graphs: names, values, checkpoints, memory."""
 
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests share: TensorFlow set up, modes, and a trainer for each."""
 
 from __future__ import annotations

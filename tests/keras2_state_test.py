@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that `to_keras3` reads the state of all loss scales, or refuses."""
 
 import helpers

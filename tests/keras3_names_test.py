@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `tf.keras.mixed_precision.experimental` if `tf.keras` is Keras 3."""
 
 import copy

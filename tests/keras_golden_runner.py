@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores Keras objects of old releases, trains on, prints the results.
 
 Runs as a program of its own, since Keras 2 must be chosen for a whole process:

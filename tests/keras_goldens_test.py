@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that Keras models and optimizers of old releases restore and go on."""
 
 import json

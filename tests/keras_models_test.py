@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that loaded models of Keras 2 train on like the saved models."""
 
 import contextlib

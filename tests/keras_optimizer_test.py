@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests subclasses of Keras 2's LossScaleOptimizer, configs and errors."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the same problem on Keras 2 and on Keras 3, side by side."""
 
 import helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests Keras 2's Policy: patches of `compile`, reloads, and error messages."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests whether a skipped step counts in `iterations`: the state decides."""
 
 import os

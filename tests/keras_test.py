@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the names of `tf.keras.mixed_precision.experimental` on Keras 2."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The legacy names, put in place and taken back."""
 
 import importlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf-lossscale migrate`, as its user sees it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs old programs in processes, for tests of `tf-lossscale run`."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs as people wrote them for old releases, on today's TensorFlow.
 
 `legacy/expected.json` has what they must print: what the release named there

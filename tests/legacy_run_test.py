@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf-lossscale run` does what `python` does: arguments, exit status, signals.
 
 The programs here import no TensorFlow. legacy_tensorflow1_test has the rest.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a program as `tf-lossscale run` does, where TensorFlow is loaded before.
 
   python legacy_runner.py SCRIPT ARGS...

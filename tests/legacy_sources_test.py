@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading old sources: what they use, under whatever alias."""
 
 import textwrap

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow under `tf-lossscale run`: which it is, and how to import it."""
 
 import helpers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that `to_keras3` finds an optimizer that does the same, or refuses."""
 
 import helpers

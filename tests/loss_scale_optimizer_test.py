@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the optimizer in every mode, and of what it wraps."""
 
 import math

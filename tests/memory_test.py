@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long training does not grow."""
 
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Private names that the package uses: each is in a table, with its reason."""
 
 import ast

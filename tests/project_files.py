@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text files of the project, for tests that check all of them."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests the rules of the project's files: licenses, links, versions."""
 
 import re

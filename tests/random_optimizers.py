@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers drawn by chance, whose `apply_gradients` has effects of its own.
 
 Optimizers such as LAMB, LARS and AdamWeightDecay override `apply_gradients`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training programs drawn by chance, and whether their checkpoints carry over.
 
 A program is plain data: variables, optimizers, scopes and conds in the order in

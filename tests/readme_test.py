@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that the README and the pages under docs/ show what works."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the package does if TensorFlow is missing or too old."""
 
 import subprocess

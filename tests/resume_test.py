@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training that is killed resumes, and goes on as if nobody had killed it.
 
 A child process trains under `MonitoredTrainingSession` and is killed with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A skipped step leaves nothing behind, whatever the inner optimizer does.
 
 50 random optimizers by default, always the same ones. For more:

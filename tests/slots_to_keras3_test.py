@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests how `to_keras3` copies slots: variables, weight decay, averages."""
 
 import absl.logging

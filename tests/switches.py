@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches of TensorFlow's that tests and programs of any release share.
 
 As `helpers`, but for Python 3.7 and TensorFlow 1.15, too, and without pytest.

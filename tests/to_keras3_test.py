@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests `to_keras3`: models train on in Keras 3 as they would in Keras 2."""
 
 import copy

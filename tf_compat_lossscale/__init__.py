@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow's deprecated loss-scaling API, standing on its own.
 
 The names are those of `tf.compat.v1.mixed_precision`:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the command line: python -m tf_compat_lossscale"""
 
 import sys

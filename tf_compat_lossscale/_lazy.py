@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads a package's public names when a program first uses them."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Says in one line what to do if TensorFlow is missing or too old.
 
 pip does not install TensorFlow with this package: TensorFlow has several

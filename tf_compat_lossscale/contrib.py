@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf.contrib.mixed_precision`, as TensorFlow 1.12 to 1.15 had it.
 
 Newer programs use `DynamicLossScale` for `ExponentialUpdateLossScaleManager`,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure functions of gradients: scale a loss, unscale, check for finiteness.
 
 A gradient is a dense tensor, a `tf.IndexedSlices` or None. Of an IndexedSlices,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grappler's auto mixed precision, switched on together with a loss scale."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loss scales: what a loss is multiplied by, and how that number changes.
 
 The rule of dynamic scaling is that of Micikevicius et al., "Mixed Precision

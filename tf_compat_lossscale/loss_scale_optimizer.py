@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An optimizer that scales the loss for the optimizer that it wraps."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks the BUILD files, builds all targets, and runs the tests with the tag
 # "smoke" and the example workspace under Bazel, without a network, on the Python
 # of the virtual environment DIR.

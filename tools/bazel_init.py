@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package, where Bazel has this repository's folder in its place.
 
 Both are called `tf_compat_lossscale`. This is that folder's `__init__.py`.

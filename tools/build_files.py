@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the BUILD files of the package and the `deps` of those of the tests.
 
   python tools/build_files.py
@@ -21,7 +22,8 @@ _THIRD_PARTY = {
   *("absl", "h5py", "hypothesis", "libcst", "numpy", "pytest", "rich"),
   *("tensorflow", "tf_slim"),
 }
-_HEADER = '''"""The modules. tools/build_files.py writes this file."""
+_HEADER = '''# SPDX-License-Identifier: Apache-2.0
+"""The modules. tools/build_files.py writes this file."""
 
 load("@rules_python//python:defs.bzl", "py_library")
 
@@ -135,7 +137,7 @@ def format_list(name: str, values: list[str], folder: str = "") -> str:
     return ""
 
   def key(label: str) -> tuple[int, list[str]]:
-    rank = 0 if label[0] == ":" else 1 if label[0] == "/" else 2
+    rank = {":": 1, "/": 2}.get(label[0], 0)
     return rank, label.replace(":", "/:").split("/")
 
   if len(shown) == 1:
@@ -179,10 +181,9 @@ def format_package(folder: str) -> str:
     for path in sorted((ROOT / folder).iterdir())
     if _is_package(path)
   ]
-  files = format_list("srcs", inner).removeprefix("    srcs = ").rstrip(",\n")
-  text += '\nfilegroup(\n    name = "all_files",\n    srcs = '
-  text += f"{files} + " if inner else ""
-  return text + 'glob([\n        "**/*.py",\n        "BUILD",\n    ]),\n)\n'
+  files = format_list("srcs", ["BUILD", *inner]).rstrip(",\n")
+  text += f'\nfilegroup(\n    name = "all_files",\n{files}'
+  return text + ' + glob(["**/*.py"]),\n)\n'
 
 
 def format_tests(folder: str = "tests") -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs `tf-lossscale` for Bazel; pip makes a command of its own."""
 
 import sys

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the tests in the virtual environment DIR, with those processes that they
 # start, and reports which lines and branches of the package ran. Fails if a
 # module of _REQUIRED has less than 95 %. What follows DIR goes to pytest.

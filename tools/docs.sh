@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the documentation into site/ in the virtual environment DIR, which needs
 # the extra [docs] and no TensorFlow: the reference is read off the sources.
 set -euo pipefail

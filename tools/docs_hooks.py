@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts the command line's help into the documentation, for `make docs`."""
 
 import os

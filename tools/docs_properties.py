@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shows the package's own kind of property as a property, for `make docs`."""
 
 from typing import Any

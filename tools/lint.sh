@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks style and the rules that a text search can check, in the virtual
 # environment DIR.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs all tests on every supported TensorFlow release, each in an environment of
 # its own (.venv-RELEASE), to the end whatever fails, and sums up.
 #

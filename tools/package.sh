@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds sdist and wheel into dist/, by the virtual environment DIR, and installs
 # each in a new environment. Tries the wheel with the TensorFlow of DIR and
 # without TensorFlow; the sdist must install the same files.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The TensorFlow releases that the project is tested on, newest last, and the
 # newest Python 3.x that each has wheels for (the oldest is 3.10 for all).
 RELEASES=(2.12.1 2.15.1 2.18.1 2.21.0)

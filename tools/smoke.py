@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tries the installed package: imports it, trains, and runs its command.
 
 python smoke.py                        # Leaves the checkpoint "saved".

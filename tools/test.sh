@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the tests in the virtual environment DIR; what follows goes to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."

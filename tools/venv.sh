@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes the virtual environment DIR with a TensorFlow release and this package
 # in it, or leaves it as it is when it has both already.
 #

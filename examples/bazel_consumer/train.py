@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains, and says how it went."""
 
 import training

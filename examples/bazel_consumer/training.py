@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A line fitted in a session, with a dynamic loss scale."""
 
 import tensorflow.compat.v1 as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program learns, and what it saves can be looked into."""
 
 import os

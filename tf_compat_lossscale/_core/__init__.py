@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Argument checks, weights of graphs, and the door to private TensorFlow."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the numbers that users pass.
 
 Each check returns the number as a Python float or int, or raises a ValueError

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A property that older programs may replace by an attribute of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The check that tensors hold no infinity and no NaN, at little cost.
 
 The sum of a tensor that holds an infinity or a NaN is not finite. So if the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects that have variables of their own in each graph that uses them."""
 
 from __future__ import annotations

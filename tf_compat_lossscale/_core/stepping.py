@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps that rules of dynamic loss scaling have in common."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Describes, restores and converts checkpoints of all releases.
 
 ```

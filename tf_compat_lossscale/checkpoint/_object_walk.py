@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Walks a program's objects beside the object graph of a checkpoint.
 
 The walk starts with the program's root object and the root node, and follows

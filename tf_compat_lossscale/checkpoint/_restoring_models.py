@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores Keras's own files into models that exist already."""
 
 from __future__ import annotations

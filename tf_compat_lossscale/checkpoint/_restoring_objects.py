@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores object-based checkpoints into objects that may differ."""
 
 from __future__ import annotations

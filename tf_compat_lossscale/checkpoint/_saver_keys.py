@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the key of a checkpoint that a Saver restores each variable from.
 
 A MetaGraph has a `SaverDef` of its Saver, which names some of the Saver's ops.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts checkpoints between the layouts of releases and APIs."""
 
 from __future__ import annotations

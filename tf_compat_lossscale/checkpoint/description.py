@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The description of a checkpoint: its format, its API and its loss scales."""
 
 from __future__ import annotations

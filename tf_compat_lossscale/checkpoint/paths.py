@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the checkpoint that a path means."""
 
 from __future__ import annotations

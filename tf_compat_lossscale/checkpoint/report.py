@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports, variable by variable, what a restore did."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores checkpoints of any generation into variables, objects and models."""
 
 from __future__ import annotations

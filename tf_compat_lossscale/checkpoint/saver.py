@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds a Saver that bridges generations, and sessions that restore with it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the variables that are restored by name."""
 
 from __future__ import annotations

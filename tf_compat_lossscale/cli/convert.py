@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf-lossscale convert`: writes a checkpoint again in another layout."""
 
 from __future__ import annotations

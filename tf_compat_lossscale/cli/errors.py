@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the command line: one line on stderr instead of a traceback."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf-lossscale inspect`: describes checkpoints."""
 
 from __future__ import annotations

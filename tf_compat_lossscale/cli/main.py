@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entry point of `tf-lossscale`: reads arguments and runs a subcommand.
 
 A subcommand is a module of this folder. It imports what it needs when it runs,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf-lossscale migrate`: edits sources so that they use this package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints descriptions of checkpoints as text or JSON, and progress bars."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf-lossscale run`: runs a program of an older TensorFlow, unchanged."""
 
 from __future__ import annotations

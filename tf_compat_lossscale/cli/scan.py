@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf-lossscale scan`: lists the legacy names in sources."""
 
 from __future__ import annotations

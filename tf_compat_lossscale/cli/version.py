@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tf-lossscale version`: prints versions for a bug report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the names of `tf.keras.mixed_precision.experimental`, for Keras 2.
 
 The names do what they did in TensorFlow 2.4 to 2.8. Keras 2 is `tf.keras` up to

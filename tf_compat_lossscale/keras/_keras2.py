@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports Keras 2, and reaches the parts of it that have no public name.
 
 `keras` is `tf.keras` if that is Keras 2, else the package tf_keras. This module

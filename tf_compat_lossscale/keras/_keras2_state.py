@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the state of a loss scale and of its optimizer, in plain numbers."""
 
 from __future__ import annotations

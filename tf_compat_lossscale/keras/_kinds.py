@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lets one class wrap both kinds of optimizers that Keras 2 has.
 
 Keras 2 has legacy optimizers and newer ones, and a loss-scale optimizer class

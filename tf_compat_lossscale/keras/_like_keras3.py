@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds optimizers and schedules of Keras 3 that do the same as Keras 2's."""
 
 from __future__ import annotations

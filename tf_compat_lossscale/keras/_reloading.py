@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps classes the same when `importlib.reload` runs their modules again."""
 
 from __future__ import annotations

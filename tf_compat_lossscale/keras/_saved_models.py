@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores the optimizers of Keras 2 models that were saved as SavedModels.
 
 Keras makes new optimizers when it loads a SavedModel, although the file has all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides whether an optimizer of Keras 2 counts the steps that it skips.
 
 TensorFlow 1.14 to 2.2 left a skipped step out of `iterations`; later releases

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies the slots of a Keras 2 optimizer to an optimizer of Keras 3."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Continues training of a Keras 2 optimizer with a Keras 3 optimizer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the names of `tf.keras.mixed_precision.experimental`, for Keras 3.
 
 `tf_compat_lossscale.install()` uses these names if `tf.keras` is Keras 3. Keras

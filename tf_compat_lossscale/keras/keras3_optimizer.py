@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Defines the optimizer of Keras 3 that `to_keras3` returns.
 
 Importing this module imports Keras 3. Import this module before you load a

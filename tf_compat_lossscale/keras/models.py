@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads models of Keras 2 with the state of their loss scales."""
 
 from __future__ import annotations

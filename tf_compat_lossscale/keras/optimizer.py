@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Defines the optimizer of Keras 2 that scales the loss."""
 
 from __future__ import annotations

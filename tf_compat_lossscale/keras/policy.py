@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Defines the dtype policy of Keras 2 that says how the loss is scaled.
 
 The first use of this module patches `Model.compile` of Keras 2, so that a model

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks loss scales and policies for Keras 2 and Keras 3 alike.
 
 This module imports neither of the two.

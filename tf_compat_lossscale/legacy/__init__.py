@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Old programs: their legacy names, and how to run and migrate them."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches imports, and gives the import system modules that are gone."""
 
 from __future__ import annotations

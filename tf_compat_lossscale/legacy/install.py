@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts the legacy names back where TensorFlow's releases exported them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of legacy names: where TensorFlow 1.14 to 2.8 exported each.
 
 `install()` puts the names there again; `scan` and `run` look them up in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Edits the text of a source at the uses of legacy names. Needs libcst."""
 
 from __future__ import annotations

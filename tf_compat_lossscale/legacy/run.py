@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a program that was written for an older TensorFlow, unchanged.
 
 `python SCRIPT` runs the program, so that its arguments, exit status, signals

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds what has to change in old sources."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads sources: the legacy names that they use, and signs of TensorFlow 1."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes `import tensorflow` give TensorFlow 1's namespace to a program."""
 
 from __future__ import annotations

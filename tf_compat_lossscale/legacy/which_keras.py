@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which Keras `tf.keras` is: Keras 2, for old programs, or Keras 3."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one door to TensorFlow's private or version-dependent parts.
 
 Every other module of the package uses TensorFlow's public names alone. A part

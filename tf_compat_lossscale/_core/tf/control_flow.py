@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conds: `tf.cond`, and the v1 conds that TensorFlow has no public name for.
 
 `CondContext` is the class of v1 conds. `tf.cond(..., v1=True)` would replace

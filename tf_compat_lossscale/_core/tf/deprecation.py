@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow's warnings of deprecated names."""
 
 from __future__ import annotations

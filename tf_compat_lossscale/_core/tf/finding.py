@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks up private names, which may be missing in another release."""
 
 from __future__ import annotations

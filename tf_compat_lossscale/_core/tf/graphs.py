@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graph that owns new variables, and state that lives with a graph.
 
 Only public names are used here. TensorFlow's private counterparts are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Private state of `tf.compat.v1.train.Optimizer`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of the graph rewrite (grappler's auto mixed precision).
 
 TensorFlow keeps this state in a private module of plain flags, and `Session`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Savers of TensorFlow 1."""
 
 from __future__ import annotations

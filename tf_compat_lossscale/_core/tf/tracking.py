@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trackables: the objects that `tf.train.Checkpoint` saves and restores.
 
 The public trackables are `tf.Module` and `tf.Variable`. Neither lets a class

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes of checkpoints, without TensorFlow: readers and a writer."""

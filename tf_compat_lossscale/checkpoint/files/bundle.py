@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads checkpoints: an index of tensors, and shards with their bytes.
 
 The format is TensorFlow's second ("V2", since 0.12). Savers,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads checkpoints that another process may overwrite meanwhile."""
 
 from __future__ import annotations

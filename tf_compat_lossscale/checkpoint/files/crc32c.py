@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Computes CRC-32C, the checksum of TensorFlow's checkpoints, by NumPy.
 
 The polynomial is Castagnoli's (RFC 3720, appendix B.4). The checksum is linear

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries of a checkpoint's index: dtype, shape, place and checksum.
 
 An entry is a `BundleEntryProto` of TensorFlow (tensor_bundle.proto).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The error for checkpoints that cannot be used."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parses the ops of an encoded GraphDef (node_def.proto, attr_value.proto)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads Keras's own files: HDF5, and zip files with HDF5 in them.
 
 The model's config is parsed as JSON. Nothing in it is deserialized or run.

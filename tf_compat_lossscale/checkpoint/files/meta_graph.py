@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads MetaGraphs: the '.meta' files beside checkpoints, and SavedModels."""
 
 from __future__ import annotations

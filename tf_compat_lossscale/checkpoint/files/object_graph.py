@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The object graph of an object-based checkpoint.
 
 `TrackableObjectGraph` (trackable_object_graph.proto) has nodes with named

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources of the tensors of a new checkpoint."""
 
 from __future__ import annotations

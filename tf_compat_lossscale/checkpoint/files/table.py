@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and writes sorted string tables, the format of a checkpoint's index.
 
 LevelDB has the same format (github.com/google/leveldb, doc/table_format.md). A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads tensors by TensorFlow, several times as fast as this package."""
 
 from __future__ import annotations

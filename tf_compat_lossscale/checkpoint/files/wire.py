@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and writes the wire format of protocol buffers, as checkpoints have it.
 
 TensorFlow has message classes for that, but importing TensorFlow takes seconds.

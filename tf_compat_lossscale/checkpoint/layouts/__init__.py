@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layouts: the conventions by which checkpoints name their variables.
 
 TensorFlow's Saver and Checkpoint, tf.contrib, Keras and the two kinds of

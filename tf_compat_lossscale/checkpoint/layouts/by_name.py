@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Renames variables of a checkpoint by name for another API or control flow.
 
 What an optimizer creates while it applies gradients is named by the cond in

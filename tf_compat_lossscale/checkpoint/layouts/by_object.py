@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes object-based checkpoints (`tf.train.Checkpoint`) to other layouts.
 
 A loss scale optimizer and its inner optimizer are laid out in different ways,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the variables whose updates depend on the value of a given variable.
 
 The name `beta1_power_1` does not tell which optimizer the variable belongs to.

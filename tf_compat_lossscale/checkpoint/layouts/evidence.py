@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds out from graphs which optimizer or loss scale a variable belongs to.
 
 Names do not tell whether `beta1_power` or `beta1_power_1` belongs to the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Combines names and evidence: what is known of a set of variables.
 
 Two inventories meet in a restore: the program's (`here`) and the checkpoint's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Applies the mapping by which the caller decides on sources of variables.
 
 A mapping of one variable also decides on the variables that belong to it:

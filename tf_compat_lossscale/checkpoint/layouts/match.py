@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the result of matching variables with a checkpoint, whole or partial.
 
 `layouts/matching.py` holds the steps of matching.

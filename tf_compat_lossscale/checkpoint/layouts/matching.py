@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the source of each variable's value in a checkpoint by name.
 
 For example, a program with TensorFlow 2's control flow restores a checkpoint

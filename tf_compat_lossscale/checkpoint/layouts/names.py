@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the names of variables in checkpoints by name (`tf.train.Saver`).
 
 Most names depend on the model alone: `dense/kernel` is `dense/kernel` in every

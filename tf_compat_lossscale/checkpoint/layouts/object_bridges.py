@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes a checkpoint's object graph so that a program's objects fit it.
 
 `tf.train.Checkpoint` restores by paths: the value at `opt/base_optimizer/m`

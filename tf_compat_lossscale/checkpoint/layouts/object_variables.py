@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variables and loss scales of an object graph, by path and by name."""
 
 from __future__ import annotations

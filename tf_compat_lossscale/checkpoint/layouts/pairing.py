@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs items of the program with items of the checkpoint, each with a proof.
 
 An item is one variable whose name does not decide, or the variables of one loss

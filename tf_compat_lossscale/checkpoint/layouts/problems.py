@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages for variables and tensors that do not fit each other."""
 
 from __future__ import annotations

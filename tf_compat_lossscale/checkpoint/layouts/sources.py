@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chooses and converts the source of a value: a stored tensor or a literal.
 
 Restoring and converting first decide, for each variable of the new program or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fills the object graph of a template with variables by name.
 
 A checkpoint by name has no object graph, and none can be made up. So converting

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepares the Python processes of `tf-lossscale run`, and their children.
 
 Python imports the module of this name at start. This one is first on Python's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bazel's own rules, under the names that rules_java gives them."""
 
 java_binary = native.java_binary

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing to fetch: Bazel's own rules need nothing."""
 
 def py_repositories():
