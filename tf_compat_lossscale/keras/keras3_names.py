@@ -34,7 +34,7 @@ _keras = which_keras.import_keras_3()
 _own = _keras.mixed_precision
 
 
-class _AnyPolicy(type(_own.DTypePolicy)):  # type: ignore[misc]
+class _AnyPolicy(type(_own.DTypePolicy)):
   """The metaclass that makes every dtype policy of Keras 3 a `Policy`."""
 
   def __instancecheck__(cls, instance: Any) -> bool:
@@ -192,7 +192,7 @@ def get_layer_policy(layer: Any) -> Any:
 _Base = _keras.optimizers.LossScaleOptimizer
 
 
-class _AnyLossScaleOptimizer(type(_Base)):  # type: ignore[misc]
+class _AnyLossScaleOptimizer(type(_Base)):
   """The metaclass that makes Keras 3's own class a `LossScaleOptimizer`."""
 
   def __instancecheck__(cls, instance: Any) -> bool:
