@@ -143,7 +143,7 @@ class Deferred:
     return getattr(self._others, name)
 
 
-class RestoredAsBaseOptimizer(tracking.Trackable):  # type: ignore[misc]
+class RestoredAsBaseOptimizer(tracking.Trackable):
   """A node at the path where TensorFlow 1.14 to 2.2 saved an optimizer.
 
   These releases saved the wrapped optimizer as the child `base_optimizer` of

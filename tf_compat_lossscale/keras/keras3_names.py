@@ -34,7 +34,7 @@ _keras = which_keras.import_keras_3()
 _own = _keras.mixed_precision
 
 
-class _AnyPolicy(type(_own.DTypePolicy)):
+class _AnyPolicy(type(_own.DTypePolicy)):  # type: ignore[misc]
   """The metaclass that makes every dtype policy of Keras 3 a `Policy`."""
 
   def __instancecheck__(cls, instance: Any) -> bool:
@@ -42,7 +42,7 @@ class _AnyPolicy(type(_own.DTypePolicy)):
     return type.__instancecheck__(wanted, instance)
 
 
-class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[misc, name-defined]
+class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defined]
   """A dtype policy of Keras 3 that says how Keras 3 scales the loss."""
 
   def __init__(self, name: str, loss_scale: Any = "auto") -> None:
@@ -192,7 +192,7 @@ def get_layer_policy(layer: Any) -> Any:
 _Base = _keras.optimizers.LossScaleOptimizer
 
 
-class _AnyLossScaleOptimizer(type(_Base)):
+class _AnyLossScaleOptimizer(type(_Base)):  # type: ignore[misc]
   """The metaclass that makes Keras 3's own class a `LossScaleOptimizer`."""
 
   def __instancecheck__(cls, instance: Any) -> bool:

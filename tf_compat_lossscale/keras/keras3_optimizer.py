@@ -17,7 +17,7 @@ _Base: Any = keras.optimizers.LossScaleOptimizer
 
 
 @keras.saving.register_keras_serializable(package="tf_compat_lossscale")
-class ResumedLossScaleOptimizer(_Base):  # type: ignore[misc]
+class ResumedLossScaleOptimizer(_Base):
   """A LossScaleOptimizer of Keras 3 whose counter does not start from 0.
 
   Keras often builds an optimizer inside a graph, where an assignment to the new

@@ -22,7 +22,7 @@ from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 
 @_reloading.keep
-class Policy(_keras2.keras.mixed_precision.Policy):  # type: ignore[misc]
+class Policy(_keras2.keras.mixed_precision.Policy):
   """A dtype policy that says how `Model.compile` scales the loss.
 
   If Keras deserializes a layer that had such a policy, the layer gets a policy
