@@ -13,7 +13,6 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale.legacy import install
 from tf_compat_lossscale.legacy import names as table
-from tf_compat_lossscale.legacy import patches
 
 _CORE = [row for row in table.TABLE if row.home not in ("keras", "contrib")]
 _SLIM = {"slim", "layers"}  # Served by tf_slim.
@@ -151,30 +150,6 @@ def test_install_is_idempotent_and_contexts_nest():
   assert not theirs()
   assert "taken back" in repr(tfl.uninstall())
   assert theirs() and sys.meta_path == finders
-
-
-def test_patches_are_undone_and_applied_again(monkeypatch):
-  monkeypatch.setattr(patches, "_all", [])
-  log = []
-  old = patches.Patch(lambda: log.append("old"), lambda: log.append("no old"))
-  old.apply()
-  old.apply()
-  assert log == ["old"]
-  with tfl.installed():
-    new = patches.Patch(lambda: log.append("new"), lambda: log.append("no new"))
-    new.apply()
-    assert new.is_applied
-  # The context leaves things as it found them.
-  assert log == ["old", "new", "no new"] and old.is_applied
-  log.clear()
-  tfl.install()
-  assert log == ["new"]
-  tfl.uninstall()
-  assert log == ["new", "no new", "no old"]
-  log.clear()
-  old.apply()
-  tfl.uninstall()  # Nothing is installed, but there is a patch.
-  assert log == ["old", "no old"]
 
 
 def test_the_context_ends_with_errors_too():

@@ -31,6 +31,9 @@ _USES = {
     "_slots": "an optimizer's slots",
     "_use_locking": "the wrapper passes on the wrapped optimizer's setting",
   },
+  "_core.tf.savers": {
+    "_var_list": "the variables of tf.compat.v1.train.Saver",
+  },
   "_core.tf.tracking": {
     "_get_save_slice_info": "which part of a partitioned variable this is",
     "_getframe": "tells TensorFlow 2.12's writer of checkpoints from a program",
@@ -51,7 +54,6 @@ _USES = {
     "_var_key": "the key of a variable's slots",
   },
   # Uses outside of the doors.
-  "checkpoint": {"_var_list": "the variables of tf.compat.v1.train.Saver"},
   "keras": {
     "_decr_every_n_nan_or_inf": _OWN,
     "_decr_ratio": _OWN,
