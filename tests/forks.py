@@ -176,9 +176,8 @@ def _lifeline(
     try:
       connection.connect(address)
       break
-    except (
-      ConnectionRefusedError
-    ):  # Bound by another worker, not yet listening.
+    except ConnectionRefusedError:
+      # Another worker has bound the address and does not listen yet.
       if attempt == 99:
         raise
       time.sleep(0.05)

@@ -76,9 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   try:
     status = _COMMANDS[name].execute(arguments)
     sys.stdout.flush()
-  except (
-    BrokenPipeError
-  ):  # The reader of the output, such as `head`, has ended.
+  except BrokenPipeError:
+    # The reader of the output, such as `head`, has ended.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
   except KeyboardInterrupt:
