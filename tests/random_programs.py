@@ -523,6 +523,68 @@ def build(program: dict, variant: dict, api: Api):
   return builder.made, objects
 
 
+class Built:
+  """A program in a graph of its own.
+
+  Attributes:
+    graph: The graph.
+    made: Identity -> variable.
+    objects: What `tf.train.Checkpoint` is to save.
+  """
+
+  def __init__(self, program: dict, variant: dict, api: Api) -> None:
+    self.graph = tf.Graph()
+    with control_flow(variant["v2"]), self.graph.as_default():
+      self.made, self.objects = build(program, variant, api)
+    self._initial = None
+    self._saver = None
+
+  def initial(self) -> dict:
+    """Returns the number that each variable's own initializer gives."""
+    if self._initial is None:
+      with self.graph.as_default(), open_session(self.graph) as session:
+        # An average's initializer may read its weight.
+        weights = [v for k, v in self.made.items() if k[0] == "weight"]
+        session.run([v.initializer for v in weights])
+        session.run(tf1.global_variables_initializer())
+        self._initial = _numbers(session, self.made)
+    return self._initial
+
+  def saver(self):
+    """Returns TensorFlow's own `Saver` of all variables."""
+    if self._saver is None:
+      with self.graph.as_default():
+        self._saver = tf1.train.Saver()
+    return self._saver
+
+
+class Graphs:
+  """Programs in graphs, each built when first asked for.
+
+  Building costs more than all else that a check does, and checks of one program
+  often need the same variant. A check changes no variable's name and no op of
+  the program. It only adds ops, as programs do that restore several times.
+  """
+
+  def __init__(self) -> None:
+    self._built = {}
+
+  def get(self, program: dict, variant: dict, api: Api) -> Built:
+    """Returns a program as a variant has it."""
+    key = json.dumps([program, variant, api.name], sort_keys=True)
+    if key not in self._built:
+      self._built[key] = Built(program, variant, api)
+    return self._built[key]
+
+
+def open_session(graph):
+  """Opens a session that spends no time on optimizing a graph for few runs."""
+  config = tf1.ConfigProto()
+  config.graph_options.rewrite_options.disable_meta_optimizer = True
+  config.graph_options.optimizer_options.opt_level = -1
+  return tf1.Session(graph=graph, config=config)
+
+
 def set_values(session, values) -> None:
   """Sets variables: (variable, number) pairs."""
   pending = list(values)
@@ -551,7 +613,16 @@ def _numbers(session, made) -> dict:
   }
 
 
-def save(program, variant, api, path, meta=True, by_object=False, strip=False):
+def save(
+  program,
+  variant,
+  api,
+  path,
+  meta=True,
+  by_object=False,
+  strip=False,
+  graphs=None,
+):
   """Saves a program with a number of its own in every variable.
 
   Args:
@@ -562,25 +633,29 @@ def save(program, variant, api, path, meta=True, by_object=False, strip=False):
     meta: Whether to write the '.meta', too.
     by_object: Saves by `tf.train.Checkpoint`.
     strip: Leaves out of the '.meta' what attributes are by default.
+    graphs: Programs that are built already.
 
   Returns:
     A pair: the checkpoint's prefix, and identity -> (name, number).
   """
-  with control_flow(variant["v2"]), tf.Graph().as_default() as graph:
-    made, objects = build(program, variant, api)
+  # `tf.train.Checkpoint` adds a variable, which no other check may see.
+  graphs = graphs if graphs and not by_object else Graphs()
+  built = graphs.get(program, variant, api)
+  made = built.made
+  with control_flow(variant["v2"]), built.graph.as_default():
     manifest = {
       identity: (made[identity].op.name, SAVED + i)
       for i, identity in enumerate(sorted(made))
     }
-    with tf1.Session(graph=graph) as session:
+    with open_session(built.graph) as session:
       set_values(session, [(made[k], n) for k, (_, n) in manifest.items()])
       if by_object:
-        checkpoint = tf1.train.Checkpoint(**objects)
+        checkpoint = tf1.train.Checkpoint(**built.objects)
         checkpoint.save_counter  # noqa: B018 It is made when asked for.
         session.run(checkpoint.save_counter.initializer)
         path = checkpoint.save(path, session=session)
       else:
-        tf1.train.Saver().save(
+        built.saver().save(
           session,
           path,
           latest_filename=os.path.basename(path) + ".state",
@@ -720,7 +795,16 @@ def _says_enough(text, names) -> bool:
   )
 
 
-def check(program, variant, api, path, manifest, saver=False, same=False):
+def check(
+  program,
+  variant,
+  api,
+  path,
+  manifest,
+  saver=False,
+  same=False,
+  graphs=None,
+):
   """Restores into a variant, and judges every variable.
 
   Args:
@@ -731,6 +815,7 @@ def check(program, variant, api, path, manifest, saver=False, same=False):
     manifest: What is in it.
     saver: Restores by a `Saver`, not by `restore`.
     same: Whether nothing differs, so that there must not be an error.
+    graphs: Programs that are built already.
 
   Returns:
     A `Finding`.
@@ -739,15 +824,12 @@ def check(program, variant, api, path, manifest, saver=False, same=False):
 
   dtypes = _dtypes(path, manifest)
   meta = os.path.exists(path + ".meta")
-  with control_flow(variant["v2"]), tf.Graph().as_default() as graph:
-    made, _ = build(program, variant, api)
+  built = (graphs or Graphs()).get(program, variant, api)
+  made, initial = built.made, built.initial()
+  with control_flow(variant["v2"]), built.graph.as_default():
     tags = _tags(made, manifest, dtypes, meta)
     order = {identity: BEFORE + i for i, identity in enumerate(made)}
-    with tf1.Session(graph=graph) as session:
-      # First what averages start from, which an initializer may read.
-      session.run([v.initializer for k, v in made.items() if k[0] == "weight"])
-      session.run(tf1.global_variables_initializer())
-      initial = _numbers(session, made)
+    with open_session(built.graph) as session:
       set_values(session, [(made[k], n) for k, n in order.items()])
       restorer = checkpoint.Saver() if saver else None
       try:
@@ -854,7 +936,9 @@ def layout_variant(variant: dict, to: str) -> dict:
   return dict(variant, kinds=kinds, v2=v2)
 
 
-def check_conversion(program, variant, path, manifest, to) -> Finding:
+def check_conversion(
+  program, variant, path, manifest, to, graphs=None
+) -> Finding:
   """Converts, and has TensorFlow's own Saver restore it."""
   from tf_compat_lossscale import checkpoint
 
@@ -862,8 +946,9 @@ def check_conversion(program, variant, path, manifest, to) -> Finding:
   new = os.path.join(os.path.dirname(path), f"to-{to}")
   dtypes = _dtypes(path, manifest)
   meta = os.path.exists(path + ".meta")
-  with control_flow(here["v2"]), tf.Graph().as_default() as graph:
-    made, _ = build(program, here, Api("tfl"))
+  built = (graphs or Graphs()).get(program, here, Api("tfl"))
+  made = built.made
+  with control_flow(here["v2"]), built.graph.as_default():
     tags = _tags(made, manifest, dtypes, meta)
     try:
       checkpoint.convert(path, new, to, overwrite=True)
@@ -871,15 +956,27 @@ def check_conversion(program, variant, path, manifest, to) -> Finding:
       return Finding("error", [str(error)], tags)
     except Exception as error:  # Reported: no other kind is foreseen.
       return Finding("CRASHED", [f"{type(error).__name__}: {error}"], tags)
-    with tf1.Session(graph=graph) as session:
+    with open_session(built.graph) as session:
       try:
-        tf1.train.Saver().restore(session, new)
+        built.saver().restore(session, new)
       except (tf.errors.OpError, ValueError) as error:
         line = str(error).strip().splitlines()[0]
         return Finding("error", [f"{type(error).__name__}: {line}"], tags)
       numbers = _numbers(session, made)
       differences = _differences(made, manifest, numbers, {}, None)
       return _judged(differences, tags)
+
+
+def make_old(path) -> None:
+  """Makes a checkpoint's files look a minute old.
+
+  A refusal waits while files are so new that a process may still write more.
+  """
+  folder, prefix = os.path.split(path)
+  for name in os.listdir(folder):
+    if name.startswith(prefix):
+      then = time.time() - 60
+      os.utime(os.path.join(folder, name), (then, then))
 
 
 def own_layout(program, variant):
@@ -964,9 +1061,13 @@ def run(seed: int, restores: int = 3):
   meta = not by_object and rng.random() < 0.5
   api = _api(rng, program, variant)
   folder = tempfile.mkdtemp()
+  graphs = Graphs()
   try:
     path = os.path.join(folder, "model.ckpt")
-    path, manifest = save(program, variant, api, path, meta, by_object)
+    path, manifest = save(
+      program, variant, api, path, meta, by_object, graphs=graphs
+    )
+    make_old(path)
     how = "by object" if by_object else "with .meta" if meta else "without"
     told = f"seed {seed}: {describe(variant, api)} ({how})"
     for _ in range(restores):
@@ -977,13 +1078,13 @@ def run(seed: int, restores: int = 3):
       yield (
         f"restore{' same' * same}",
         f"{told} -> {describe(here, here_api)}{' Saver' * saver}",
-        check(program, here, here_api, path, manifest, saver, same),
+        check(program, here, here_api, path, manifest, saver, same, graphs),
       )
     to = rng.choice(["saver", "saver-v2", "contrib", "fp32"])
     yield (
       f"convert to {to}",
       f"{told} -> {to}",
-      check_conversion(program, variant, path, manifest, to),
+      check_conversion(program, variant, path, manifest, to, graphs),
     )
     own = own_layout(program, variant)
     if own and not by_object:
