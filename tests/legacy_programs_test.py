@@ -21,32 +21,32 @@ _PROGRAMS = sorted(_EXPECTED)
 _DIGITS = helpers.ROOT / "examples" / "legacy"
 
 
-# This program starts others, and so runs in a process of its own.
+# This program starts others by `sys.executable`, so the command itself runs it.
+# The others are forked from a process that has imported TensorFlow.
 _CHILDREN = "children/run.py"
-# So do a program for Sessions and one for Keras, since that is what the package
-# is for. The rest are forked from a process that has imported TensorFlow.
-_ALONE = ("bert_style/run.py", _CHILDREN, "keras_fit.py")
-
-
-def python(*args, cwd):
-  """Runs Python in a process of its own; returns the lines it prints."""
-  return helpers.run_python(*args, cwd=cwd).splitlines()
+# A migrated program starts others without the package's help. So its pool's
+# processes may be forked, and then need not import TensorFlow.
+_FORK_POOLS = """
+import multiprocessing, runpy, sys
+get_context = multiprocessing.get_context
+multiprocessing.get_context = lambda method: get_context("fork")
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 
 
 def run(program, *args, cwd):
   """Runs a program untouched; returns the lines it prints."""
-  if program in _ALONE:
+  if program == _CHILDREN:
     command = ("-m", "tf_compat_lossscale", "run", program, *args)
-    return python(*command, cwd=cwd)
+    return helpers.run_python(*command, cwd=cwd).splitlines()
   return legacy_processes.run_forked(program, *args, cwd=cwd).splitlines()
 
 
 def run_migrated(program, cwd):
   """Runs a migrated program; returns the lines it prints."""
-  if program == _CHILDREN:
-    return python(program, cwd=cwd)
+  command = ("-c", _FORK_POOLS) if program == _CHILDREN else ()
   env = legacy_processes.KERAS_2
-  return helpers.run_forked(program, cwd=cwd, **env).splitlines()
+  return helpers.run_forked(*command, program, cwd=cwd, **env).splitlines()
 
 
 @pytest.fixture(scope="session")

@@ -99,13 +99,18 @@ def test_optimizers_go_on(kind, name, arguments):
   # float32 rounds 1 - beta ** step coarsely in the first steps, either way.
   assert_agree(opt2, ws, followers, 6, atol=1e-4)
   late = take_over(opt2, ws)
-  assert_agree(opt2, ws, [late], 10)
-  for opt3, news in followers:
-    for step in range(6, 16):
-      train3(opt3, news, [step])
+  assert_agree(opt2, ws, [late], 5)
+  # All optimizers share the loss scale, so two of them train on for longer.
+  if (kind, name, arguments) in _CORE:
+    ((opt3, news),) = followers
+    train3(opt3, news, range(6, 11))
+    assert_agree(opt2, ws, [late], 5)
+    train3(opt3, news, range(11, 16))
     assert_close(news, ws, atol=1e-4)
     assert state_of(opt3) == state_of(opt2)
-  assert float(late[0].dynamic_scale) == 512.0
+    assert float(late[0].dynamic_scale) == 512.0
+  else:
+    assert float(late[0].dynamic_scale) == 256.0
   assert type(late[0].inner_optimizer) is getattr(k3.optimizers, name)
 
 

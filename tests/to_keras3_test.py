@@ -70,7 +70,7 @@ def reference(with_slots):
   """Trains a model of Keras 2, once for many tests, which do not train it.
 
   Returns:
-    The model after 7 steps; its weights and state after 10 steps and after 37.
+    The model after 7 steps; its weights and state after 10 steps and after 16.
   """
   rate = k2.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
   kind = k2.optimizers if with_slots else k2.optimizers.legacy
@@ -78,7 +78,7 @@ def reference(with_slots):
   model = trained_model(lambda: make(rate), 7)
   later = trained_model(lambda: make(rate), 10)
   after_10 = later.get_weights(), state_of(later.optimizer)
-  later.fit(_X, _Y, batch_size=8, epochs=27, verbose=0)
+  later.fit(_X, _Y, batch_size=8, epochs=6, verbose=0)
   return model, after_10, (later.get_weights(), state_of(later.optimizer))
 
 
@@ -129,9 +129,9 @@ def test_models(way, copied, with_slots, tmp_path):
   if copied.startswith("saved"):
     new.save(path)
     new = k3.models.load_model(path)
-  train_model3(new, way, 30 - done)
+  train_model3(new, way, 9 - done)
   assert type(new.optimizer) is k3.optimizers.LossScaleOptimizer
-  assert state_of(new.optimizer) == state == (8192.0, 2, 37)
+  assert state_of(new.optimizer) == state == (512.0, 1, 16)
   assert_close(new.get_weights(), weights)
 
 
@@ -162,7 +162,7 @@ print([m for m in sys.modules if m.startswith("tf_compat_lossscale")])
 importlib.import_module({module!r})
 load({path!r})
 """
-  message, *rest = helpers.run_python("-c", code).splitlines()[-4:]
+  message, *rest = helpers.run_forked("-c", code).splitlines()[-4:]
   assert module in message and "import" in message
   # A trained model's file needs nothing of this package.
   assert rest == ["256.0 1 11", "[]", "128.0 2 7"]
@@ -173,7 +173,7 @@ load({path!r})
 def test_keras_2_optimizers_of_a_saved_model(kind, tmp_path):
   old = trained_model(lambda: KINDS[kind].SGD(0.1, momentum=0.9))
   path = str(tmp_path / "saved")
-  old.save(path, save_format="tf")
+  old.save(path, save_format="tf", save_traces=False)
   # Keras 2 itself brings neither steps nor slots of such an optimizer back.
   old = keras.load_model(path)
   opt2 = old.optimizer
@@ -181,8 +181,8 @@ def test_keras_2_optimizers_of_a_saved_model(kind, tmp_path):
   new.set_weights(old.get_weights())
   opt3 = keras.to_keras3(opt2, variables=new.trainable_variables)
   new.compile(opt3, "mse", auto_scale_loss=False)
-  train_model3(new, "fit", 10)
-  old.fit(_X, _Y, batch_size=8, epochs=10, verbose=0)
+  train_model3(new, "fit", 5)
+  old.fit(_X, _Y, batch_size=8, epochs=5, verbose=0)
   assert state_of(opt3) == state_of(old.optimizer)
   assert_close(new.get_weights(), old.get_weights())
 
