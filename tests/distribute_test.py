@@ -142,9 +142,10 @@ def test_as_tensorflows_own(mode, strategy, clipped):
   assert rows[2][2:] == rows[1][2:] or not second  # All replicas skipped.
 
 
-@pytest.mark.parametrize("mode", GRAPH_MODES)
-@pytest.mark.parametrize("strategy", _STRATEGIES)
-@pytest.mark.parametrize("made", ["eagerly", "in a graph"])
+@pytest.mark.parametrize(
+  ("mode", "strategy", "made"),
+  helpers.pairs(GRAPH_MODES, _STRATEGIES, ["eagerly", "in a graph"]),
+)
 def test_a_scale_made_elsewhere(mode, strategy, made):
   assert train(tfl, mode, strategy, made) == train(tfl, mode, strategy)
 

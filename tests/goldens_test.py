@@ -31,13 +31,13 @@ def results(factory, behavior):
   return helpers.parse_json(helpers.run_once(factory, runner, behavior, *paths))
 
 
-@pytest.mark.parametrize("behavior", ["v1", "v2"])
 @pytest.mark.parametrize(
-  ("golden", "restore"),
+  ("golden", "restore", "behavior"),
   [
-    (golden, way.__name__)
+    (golden, way.__name__, behavior)
+    for behavior in ("v1", "v2")
     for golden in _GOLDENS
-    for way in golden_runner.ways(golden)
+    for way in golden_runner.ways(golden, behavior)
   ],
 )
 def test_trains_on_as_recorded(golden, restore, behavior, tmp_path_factory):
@@ -60,6 +60,9 @@ def test_trains_on_as_recorded(golden, restore, behavior, tmp_path_factory):
 
 @pytest.mark.any_release
 def test_there_are_goldens():
+  for behavior in ("v1", "v2"):
+    ways = {w for g in _GOLDENS for w in golden_runner.ways(g, behavior)}
+    assert len(ways) == 3  # Each is tried under each behavior.
   releases = {golden.split("/")[0] for golden in _GOLDENS}
   assert len(releases) >= 6
   assert len(_GOLDENS) >= 24

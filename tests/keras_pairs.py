@@ -88,7 +88,9 @@ def state_of(opt):
 def assert_close(ones, others, atol=1e-6):
   """Asserts that two lists of variables or arrays have the same values."""
   for one, other in zip(ones, others, strict=True):
-    np.testing.assert_allclose(np.array(one), np.array(other), 1e-5, atol)
+    # NumPy 2 warns of a variable of Keras 3: its `__array__` takes no `copy`.
+    one, other = map(tf.convert_to_tensor, (one, other))
+    np.testing.assert_allclose(one.numpy(), other.numpy(), 1e-5, atol)
 
 
 def take_over(opt2, variables):
