@@ -26,7 +26,7 @@ from tf_compat_lossscale import checkpoint
 tf1 = tf.compat.v1
 _COUNT = int(os.environ.get("CHECKPOINT_PROGRAMS", "32"))
 _FIRST = int(os.environ.get("CHECKPOINT_PROGRAMS_FIRST", "0"))
-_CHUNKS = 2
+_CHUNKS = 8
 _GOLDENS = sorted(
   str(path.parent.relative_to(helpers.GOLDENS))
   for path in helpers.GOLDENS.glob("tf-*/program_*/manifest.json")
