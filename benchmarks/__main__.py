@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times training steps, and all else that people wait for: python -m benchmarks
+"""Times training steps, graph building, program starts and checkpoints.
 
-Rivals take turns, a step each, in one process: the bare optimizer, TensorFlow's
-own loss scaling, and this package's. Only ratios of medians say anything.
+  python -m benchmarks
+
+The bare optimizer, TensorFlow's own loss scaling and this package's take turns
+in one process, one step each. Compare ratios of medians only: seconds depend on
+the machine and on its load.
 """
 
 from __future__ import annotations
@@ -106,7 +109,7 @@ flags.register_validator("json", _can_write, "must be a file in a folder")
 
 
 def _parse(argv: list[str]) -> list[str]:
-  """Flags that make no sense end it before anything is timed."""
+  """Parses flags; exits if a flag makes no sense, before anything is timed."""
   try:
     rest = FLAGS(argv)
   except flags.Error as error:
@@ -127,7 +130,7 @@ def _parse(argv: list[str]) -> list[str]:
 def time_shape(
   name: str, optimizer: str, mode: str, gradients: str
 ) -> dict[str, Any]:
-  """Times all rivals with a set of variables."""
+  """Times a step of each rival with a set of variables; returns the figures."""
   loss, variables = steps.LOSSES[gradients], shapes.SHAPES.get(name)
   if name == _EMBEDDING:
     loss, variables = steps.gathered, shapes.EMBEDDING
@@ -280,4 +283,4 @@ if __name__ == "__main__":
   try:
     app.run(main, flags_parser=_parse)
   except KeyboardInterrupt:
-    _fail("interrupted", 130)  # 128 and the number of SIGINT.
+    _fail("interrupted", 130)  # As shells do: 128 plus SIGINT's number.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times what people wait for with a checkpoint: looking into it, converting it.
+"""Times `inspect` on a small checkpoint and `convert` on a large checkpoint.
 
-The large one is 2 GiB, 16 tensors of 128 MiB. It is converted in a process of
-its own, whose peak of resident memory is read off; copying its file is the
-rival, flushed to the disk like the conversion.
+The large checkpoint has 16 tensors of 128 MiB: 2 GiB in all. A separate process
+converts the checkpoint and reports its own peak of resident memory. We compare
+the time with that of copying the checkpoint's files and flushing the copies to
+the disk, because the conversion flushes, too.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ for i in range(16):
 tf.raw_ops.MergeV2Checkpoints(
   checkpoint_prefixes=parts, destination_prefix=sys.argv[1])
 """
-# Prints the seconds of a conversion, and the bytes held at most before it,
-# once TensorFlow is loaded, and in the end.
+# Prints the seconds of a conversion, then the process's peak of resident memory
+# in bytes twice: after TensorFlow's import and after the conversion.
 _CONVERT = """
 import sys
 import time
@@ -50,16 +51,16 @@ print(time.perf_counter() - begin, before, peak())
 
 
 def make(prefix: str, megabytes: int = 128) -> None:
-  """Writes a checkpoint of 16 tensors of so many MiB, in 16 shards."""
+  """Writes a checkpoint of 16 shards, each a tensor of `megabytes` MiB."""
   processes.python("-c", _MAKE, prefix, str(megabytes))
 
 
 def convert(source: str, destination: str) -> tuple[float, int, int]:
-  """Converts in another process.
+  """Converts a checkpoint in another process.
 
   Returns:
-    Seconds, without TensorFlow's import; the peak of resident memory in bytes
-    after that import; and in the end.
+    The seconds, without TensorFlow's import; the peak of resident memory in
+    bytes after that import; and the same peak after the conversion.
   """
   seconds, before, after = processes.python(
     "-c", _CONVERT, source, destination
@@ -68,7 +69,7 @@ def convert(source: str, destination: str) -> tuple[float, int, int]:
 
 
 def copy(source: str, destination: str) -> float:
-  """Copies the files of a checkpoint; returns the seconds."""
+  """Copies a checkpoint's files and flushes them; returns the seconds."""
   begin = time.perf_counter()
   for path in pathlib.Path(source).parent.glob("*"):
     new = os.path.join(destination, path.name)
@@ -79,7 +80,7 @@ def copy(source: str, destination: str) -> float:
 
 
 def rows(rounds: int, large: bool) -> list[tuple[str, str]]:
-  """What was measured -> the figure, in words."""
+  """Returns pairs of what was measured and the figure, in words."""
   alone, inspected, imported = [], [], []
   for _ in range(rounds):
     for times, arguments in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a step and its graph grow with the number of variables."""
+"""Measures how a step and its graph grow with the number of variables."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ FIGURES = ("step", "build", "nodes", "memory")
 
 
 def measure(sizes: list[int], seconds: float) -> dict[str, Any]:
-  """Times steps of so many variables of 16 elements each, with plain SGD.
+  """Measures steps of plain SGD on growing numbers of 16-element variables.
 
   Args:
     sizes: The numbers of variables, each larger than the one before.
-    seconds: How long to time each of them.
+    seconds: How long to time each number of variables.
 
   Returns:
-    Rival -> figure -> a value for each size: medians of seconds of a step,
-    seconds of `minimize`, nodes of the graph, and bytes by which a process
-    grows while the graph is built and first run.
+    Rival -> figure -> a value for each size. The figures are the median seconds
+    of a step, the seconds of `minimize`, the number of nodes in the graph, and
+    the bytes by which a process grows while it builds the graph and runs the
+    first step.
   """
   found: dict[str, Any] = {
     name: {figure: [] for figure in FIGURES} for name in rivals.MAIN
@@ -47,9 +48,10 @@ def measure(sizes: list[int], seconds: float) -> dict[str, Any]:
 
 
 def exponents(sizes: list[int], values: dict[str, list[float]]) -> list[float]:
-  """The exponents of step and build, from the second of three sizes or more.
+  """Returns the exponents of the step's and the build's growth.
 
-  With few variables, what every graph has counts more than they do.
+  The smallest of three sizes or more is left out: with few variables, the fixed
+  cost of a graph outweighs the cost of its variables.
   """
   first = min(1, len(sizes) - 2)
   return [

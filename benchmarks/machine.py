@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine can do: the bounds that figures are held against."""
+"""Measures the limits of the machine, to compare other figures with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHAIN = 200
 
 
 def _best(fetch: tf.Tensor, rounds: int) -> float:
-  """Seconds that evaluating `fetch` takes, the best of so many rounds."""
+  """Returns the seconds of the fastest of `rounds` evaluations of `fetch`."""
   with tf1.Session(graph=fetch.graph) as session:
     session.run(fetch.graph.get_collection("initialize"))
     run = session.make_callable(fetch.op)
@@ -27,10 +27,11 @@ def _best(fetch: tf.Tensor, rounds: int) -> float:
 
 
 def measure() -> dict[str, float]:
-  """Bytes a second that TensorFlow reads, and seconds that an op costs it.
+  """Returns the bytes a second that TensorFlow reads and the seconds of an op.
 
-  The first by summing four tensors of 64 MiB, the second by a chain of
-  arctangents of scalars, which no optimization of graphs joins.
+  The bytes a second are those of summing four tensors of 64 MiB. The seconds of
+  an op are those of each op in a chain of scalar arctangents, because no graph
+  optimizer merges them.
   """
   with tf.Graph().as_default() as graph:
     large = [

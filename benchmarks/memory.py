@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What graphs and steps take of memory, each in a process of its own."""
+"""Measures the memory of graphs and steps, each in a separate process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks import steps
 
 
 def measure() -> dict[str, int]:
-  """Rival -> the peak of 20 steps of momentum with an embedding, in bytes."""
+  """Returns rival -> the peak bytes of 20 momentum steps with an embedding."""
   return {
     name: int(processes.python("-m", "benchmarks.memory", name))
     for name in rivals.MAIN
@@ -20,9 +20,9 @@ def measure() -> dict[str, int]:
 
 
 def of_graph(rival: str, size: int) -> int:
-  """Bytes by which a process grows with a graph of so many tiny variables.
+  """Returns the bytes that a graph of `size` tiny variables adds to a process.
 
-  Its session and its first step are in it, and TensorFlow's import is not.
+  The bytes include the session and the first step, but not TensorFlow's import.
   """
   return int(processes.python("-m", "benchmarks.memory", rival, str(size)))
 

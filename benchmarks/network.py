@@ -27,7 +27,7 @@ _LABELS = np.arange(64) % 10
 
 
 def loss(variables: Sequence[tf.Variable]) -> tf.Tensor:
-  """Of 64 images of 32 by 32 pixels in three colors, ten classes."""
+  """Returns the loss on 64 images of 32 x 32 x 3 values and 10 classes."""
   values = [tf.convert_to_tensor(variable) for variable in variables]
   found = tf.constant(_IMAGES)
   for i in (0, 2, 4):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what was measured."""
+"""Draws pictures of the benchmarks' figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _COLORS = {"TensorFlow": "tab:orange", "ours": "tab:blue", "floor": "tab:gray"}
 
 
 def pyplot() -> Any:
-  """What draws, into files; raises ImportError where it is not installed."""
+  """Returns matplotlib's `pyplot`, set up to draw into files.
+
+  Raises:
+    ImportError: matplotlib is not installed.
+  """
   import matplotlib
 
   matplotlib.use("Agg")
@@ -22,14 +26,14 @@ def pyplot() -> Any:
 
 
 def draw(results: dict[str, Any], folder: str) -> list[str]:
-  """Writes a picture of the steps, and one of growth if that was measured.
+  """Writes a picture of each set of steps, and of growth if it was measured.
 
   Args:
     results: What `python -m benchmarks --json` writes.
-    folder: Where to; it is made.
+    folder: The folder to write to, which is created if it is missing.
 
   Returns:
-    The files' names.
+    The paths of the pictures.
   """
   plot = pyplot()
   pathlib.Path(folder).mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python in processes of their own, and what a process holds."""
+"""Runs Python in separate processes, and reads the memory of a process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sys
 
 
 def python(*args: str) -> str:
-  """Runs Python with these arguments; returns what it prints.
+  """Runs Python with `args`; returns its standard output.
 
   Raises:
-    subprocess.CalledProcessError: It fails.
+    subprocess.CalledProcessError: The exit status is not 0.
   """
   return subprocess.run(
     [sys.executable, *args],
@@ -26,10 +26,9 @@ def python(*args: str) -> str:
 
 
 def peak() -> int:
-  """Bytes of memory that this process held at most.
+  """Returns the most bytes of memory that this process has held.
 
-  Not `getrusage`'s, which counts what the process was before it became another
-  program.
+  `getrusage` would also count what the process held before its `exec`.
   """
   with open("/proc/self/status", encoding="ascii") as file:
     (line,) = (line for line in file if line.startswith("VmHWM:"))
@@ -37,6 +36,6 @@ def peak() -> int:
 
 
 def resident() -> int:
-  """Bytes of memory that this process holds now."""
+  """Returns the bytes of memory that this process holds now."""
   with open("/proc/self/statm", encoding="ascii") as file:
     return int(file.read().split()[1]) * resource.getpagesize()

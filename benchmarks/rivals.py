@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part: an optimizer by itself, and what wraps it."""
+"""The rivals: an optimizer by itself, and the same optimizer in wrappers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ OPTIMIZERS: dict[str, Callable[[], tf1.train.Optimizer]] = {
 
 
 def _yes(grads: Any) -> tf.Tensor:
-  """Stands for the check: no gradient is looked at, or even waited for."""
+  """Replaces the check of gradients: returns true without waiting for them."""
   del grads
   if tf.executing_eagerly():
     return tf.constant(True)
-  # Not a constant, which would take the cond away, too.
+  # Given a constant, TensorFlow would remove the cond, too.
   return tf.random.uniform([]) < 2
 
 
 def _awaited(grads: Any) -> tf.Tensor:
-  """Every gradient is waited for, none is looked at: what no check can beat."""
+  """Replaces the check of gradients: waits for all of them and reads none.
+
+  No real check can be faster.
+  """
   flat = [grad for grad in tf.nest.flatten(grads) if grad is not None]
   with tf.control_dependencies(flat):
     return _yes(grads)
@@ -42,13 +45,13 @@ def _awaited(grads: Any) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Rival:
-  """How an optimizer is wrapped, and by what check of gradients."""
+  """A way to wrap an optimizer, and what replaces the check of gradients."""
 
   wrap: Callable[[tf1.train.Optimizer], tf1.train.Optimizer]
   check: Callable[[Any], tf.Tensor] | None = None
 
   def entered(self) -> contextlib.AbstractContextManager[Any]:
-    """Where its step must be built and, when eager, run."""
+    """Returns the context in which to build the step and, if eager, run it."""
     if self.check is None:
       return contextlib.nullcontext()
     return mock.patch.object(gradients, "all_finite", self.check)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sets of variables that are timed: real networks' and extreme ones."""
+"""The sets of variables to time: those of real networks, and extreme sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ Shape = tuple[int, ...]
 
 
 def _resnet50() -> list[Shape]:
-  """ResNet-50 for ImageNet: 161 variables, 25.6 million parameters."""
+  """Returns ResNet-50's 161 shapes for ImageNet: 25.6 million parameters."""
   shapes: list[Shape] = [(7, 7, 3, 64), (64,), (64,)]
   inputs = 64
   for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
@@ -27,7 +27,7 @@ def _resnet50() -> list[Shape]:
 
 
 def _bert_layers(layers: int) -> list[Shape]:
-  """Encoder layers of BERT-base: width 768, feed-forward 3072."""
+  """Returns the shapes of BERT-base's encoder layers: 768 wide, inside 3072."""
   layer: list[Shape] = [(768, 768), (768,)] * 4
   layer += [(768, 3072), (3072,), (3072, 768), (768,)] + [(768,)] * 4
   return layer * layers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times what people wait for before a program does anything."""
+"""Times starts of programs, and this package's import and `install`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _seconds(*args: str) -> float:
 
 
 def rows(rounds: int) -> list[tuple[str, str]]:
-  """What was timed -> the best of `rounds`, in words.
+  """Returns pairs of what was timed and the shortest time, in words.
 
-  The best, since all that disturbs a start makes it longer, and TensorFlow's
-  import alone varies by more than what is looked for.
+  Other load only makes a start longer, and TensorFlow's import alone varies by
+  more than the differences we look for. So the shortest time is the most exact.
   """
   run = ("-m", "tf_compat_lossscale", "run", "--quiet")
   result = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training step, in each of the ways to run one."""
+"""A training step in a graph, in a `tf.function` or eager."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _Loss = Callable[[Sequence[tf.Variable]], tf.Tensor]
 
 
 def filled(variables: Sequence[tf.Variable]) -> tf.Tensor:
-  """A loss whose gradients cost one op each, which writes every element.
+  """Returns a loss whose gradients cost a Fill op each.
 
-  So that the step is the optimizer's alone. Unlike a product, which TensorFlow
-  would join with that of unscaling, Fill leaves unscaling what it is after the
-  ops of a real model.
+  So the optimizer takes nearly all of the step. TensorFlow would merge a
+  product with the product that unscales it. A Fill leaves the unscaling apart,
+  as the ops of a real model do.
   """
 
   @tf.custom_gradient
@@ -33,7 +33,7 @@ def filled(variables: Sequence[tf.Variable]) -> tf.Tensor:
     return first, lambda dy: [gradient(value, dy) for value in values]
 
   def gradient(value: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    # Else those of one shape would be made once, and be one tensor.
+    # Otherwise TensorFlow would merge the Fill ops of equal shapes.
     with tf.control_dependencies([value]):
       return tf.fill(value.shape, dy)
 
@@ -41,7 +41,7 @@ def filled(variables: Sequence[tf.Variable]) -> tf.Tensor:
 
 
 def products(variables: Sequence[tf.Variable]) -> tf.Tensor:
-  """A loss whose gradients are products: unscaling is joined with them."""
+  """Returns a loss whose gradients are products, which merge with unscaling."""
   return tf.add_n([tf.nn.l2_loss(variable) for variable in variables])
 
 
@@ -49,7 +49,7 @@ LOSSES: dict[str, _Loss] = {"filled": filled, "products": products}
 
 
 def gathered(variables: Sequence[tf.Variable]) -> tf.Tensor:
-  """A loss with sparse gradients, of 1,024 rows of each variable."""
+  """Returns a loss with sparse gradients: 1,024 rows of each variable."""
   rows = tf.range(1024) * 37
   return tf.add_n(
     [tf.reduce_sum(tf.gather(variable, rows)) for variable in variables]
@@ -57,12 +57,13 @@ def gathered(variables: Sequence[tf.Variable]) -> tf.Tensor:
 
 
 class Step:
-  """A rival's step with variables of its own. Calling it runs it.
+  """A rival's training step with its own variables; a call runs the step.
 
   Attributes:
-    build_seconds: What it took to build in a graph, variables and loss aside;
-      None in other modes.
-    nodes: How many nodes that graph has, with those of its functions.
+    build_seconds: The seconds to build the step in a graph, without variables
+      and loss; None in modes without a graph.
+    nodes: The number of nodes in the graph and its functions; None in modes
+      without a graph.
   """
 
   build_seconds: float | None = None
@@ -77,7 +78,7 @@ class Step:
     loss: _Loss = filled,
     clip: bool = False,
   ) -> None:
-    gc.collect()  # What is left of other graphs is not this one's to pay for.
+    gc.collect()  # Collecting earlier graphs must not count as building.
     self._rival, self._shapes, self._loss = rival, variable_shapes, loss
     self._clip = clip
     self._make_optimizer = rivals.OPTIMIZERS[optimizer]
@@ -121,7 +122,7 @@ class Step:
       tf1.disable_control_flow_v2()
     with tf.Graph().as_default() as graph:
       variables = self._variables()
-      # What no optimization of graphs knows the value of.
+      # Graph optimizers would remove a factor whose value they know.
       one = tf1.Variable(1.0, trainable=False, use_resource=True)
       loss = self._loss(variables) * one
       opt = self._rival.wrap(self._make_optimizer())
@@ -147,7 +148,7 @@ class Step:
 
     if in_function:
       function = tf.function(minimize)
-      function()  # While the check is the rival's.
+      function()  # Traces the step while the rival's check is in place.
       return function
 
     def run() -> None:

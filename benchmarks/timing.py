@@ -25,12 +25,12 @@ def take_turns(
 
   Args:
     steps: Name -> a step.
-    seconds: How long that is to take, about.
-    rounds: How many rounds it takes at least.
-    title: What to show meanwhile.
+    seconds: How long all rounds take together, approximately.
+    rounds: The least number of rounds.
+    title: The title of the progress bar.
 
   Returns:
-    Name -> seconds of each round.
+    Name -> the seconds of the step in each round.
   """
   names = list(steps)
   begin = time.perf_counter()
@@ -41,8 +41,8 @@ def take_turns(
   times: dict[str, list[float]] = {name: [] for name in names}
   random = np.random.default_rng(0)
   for _ in track(range(rounds), title, transient=True, console=_ERRORS):
-    # Who comes after whom changes, since what one leaves in the caches is the
-    # next one's luck.
+    # The order is random, because the caches that a step leaves behind make the
+    # next step faster or slower.
     for name in random.permutation(names):
       begin = time.perf_counter()
       steps[name]()
@@ -51,9 +51,10 @@ def take_turns(
 
 
 def ratio(times: list[float], base: list[float]) -> tuple[float, float, float]:
-  """The ratio of two medians, and the interval that holds it in 95 % of runs.
+  """Returns the ratio of two medians, and the bounds of its 95 % interval.
 
-  That is the bootstrap's: rounds are drawn again, with all that was in them.
+  The interval is found by bootstrap: rounds are drawn with replacement, and
+  both times of a round stay together.
   """
   pairs = np.array([times, base])
   chosen = np.random.default_rng(0).integers(
@@ -65,11 +66,11 @@ def ratio(times: list[float], base: list[float]) -> tuple[float, float, float]:
 
 
 def over_itself(times: list[float]) -> tuple[float, float, float]:
-  """The same of every other round to those between: what noise makes of it."""
+  """Returns the ratio of even to odd rounds: how far noise moves a ratio."""
   pairs = len(times) // 2
   return ratio(times[: 2 * pairs : 2], times[1 : 2 * pairs : 2])
 
 
 def exponent(sizes: list[int], values: list[float]) -> float:
-  """The p of `values` ~ `sizes`**p, by least squares of the logarithms."""
+  """Returns p of `values` ~ `sizes`**p, by least squares of the logarithms."""
   return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])

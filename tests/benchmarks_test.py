@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmarks measure what they say: steps that train, ratios that hold."""
+"""Tests that timed steps train and that the statistics are right."""
 
 import json
 
@@ -85,8 +85,8 @@ def test_steps_train(mode, rival, clip):
     else:
       values = [v.numpy() for v in seen]
     step.close()
-  taken = 3 if mode == "function" else 2  # One of them to trace it.
-  change = -taken * 1e-6 / (10**0.5 if clip else 1)  # Ten ones have that norm.
+  taken = 3 if mode == "function" else 2  # One traces.
+  change = -taken * 1e-6 / (10**0.5 if clip else 1)  # Norm of ten ones.
   for value in values:
     assert value == pytest.approx(np.full(value.shape, change))
 
@@ -133,7 +133,7 @@ def test_pictures(tmp_path):
 def test_what_makes_no_sense_is_refused_at_once(argument, expected):
   done = helpers.complete_forked("-m", "benchmarks", argument)
   assert done.returncode == 2
-  *others, error = done.stderr.splitlines()  # The others are TensorFlow's.
+  *others, error = done.stderr.splitlines()  # TensorFlow logs the others.
   assert error.startswith("benchmarks: ") and expected in error
   assert done.stdout == "" and "Traceback" not in others
 
