@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bazel's targets are what the sources import: no more, no less."""
+"""Tests that each Bazel target depends on exactly what its source imports."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ _PACKAGES = [name.removesuffix("/BUILD") for name in build_files.format_all()]
 
 
 def rules(package):
-  """The rules of a BUILD file, which is Python as far as they go."""
+  """Yields (kind, attributes) of each rule in a package's BUILD file."""
   text = (helpers.ROOT / package / "BUILD").read_text("utf-8")
   for node in ast.parse(text).body:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -26,12 +26,12 @@ def rules(package):
           try:
             values[keyword.arg] = ast.literal_eval(keyword.value)
           except ValueError:
-            continue  # A glob.
+            continue  # The value is a call, such as glob().
         yield kind.id, values
 
 
 def absolute(label, package):
-  """A label with its package and its name."""
+  """Returns a label with its package and its name spelled out."""
   if label.startswith(":"):
     return f"//{package}{label}"
   if ":" not in label:
@@ -96,7 +96,7 @@ def test_public_targets():
 
 
 def closure(label):
-  """All that a target of the package depends on, itself included."""
+  """Returns the labels of a target and of all targets that it depends on."""
   by_label = {
     f"//{package}:{rule['name']}": (package, rule)
     for package in _PACKAGES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this package saves, TensorFlow's own classes restore, and back."""
+"""Tests that this package and TensorFlow restore each other's checkpoints."""
 
 import contextlib
 
@@ -19,12 +19,12 @@ _SPECS = (Spec((3,)), Spec((4, 2), kind="sparse"))
 
 
 def cases():
-  """Returns modes, optimizers and loss scales.
+  """Returns (mode, optimizer, loss scale) triples.
 
-  Every optimizer meets both kinds of loss scale and every mode that names its
-  variables differently: in a `tf.function` they are those of eager programs.
-  The optimizers beyond the first two differ in their slots alone, which no
-  release of TensorFlow 2 names otherwise.
+  Each optimizer meets every mode that names variables differently. Two rows are
+  enough for `tf.function`, which names variables as eager code does. Optimizers
+  other than "adam" and "momentum" run on any one release, because only the names
+  of their slots differ, and all releases of TensorFlow 2 agree on those.
   """
   found = [("function", "adam", "dynamic"), ("function", "momentum", "fixed")]
   for i, mode in enumerate(["graph_v1", "graph_v2", "eager"]):
@@ -36,7 +36,7 @@ def cases():
 
 
 def make_trainer(module, mode, inner="adam", loss_scale="dynamic", **kwargs):
-  """Returns a trainer of an optimizer that a module's class wraps."""
+  """Returns a trainer whose optimizer is wrapped by the class of `module`."""
 
   def make():
     scale = 64.0
@@ -48,7 +48,7 @@ def make_trainer(module, mode, inner="adam", loss_scale="dynamic", **kwargs):
 
 
 def objects_of(t):
-  """Returns the trackables of a training program, as people name them."""
+  """Returns a trainer's trackables, by names that programs usually give."""
   return {
     "optimizer": t.opt,
     "global_step": t.global_step,
@@ -57,18 +57,18 @@ def objects_of(t):
 
 
 def run(t, *grads):
-  """Runs a step for each gradient of the first variable."""
+  """Runs a step for each gradient; the gradients are the first variable's."""
   for grad in grads:
     t.step(grad, -0.25)
 
 
 class Program:
-  """A training program with its checkpoints, and what it does after them.
+  """A training program with its checkpoints, and its states then and later.
 
   Attributes:
-    paths: The way of saving -> the checkpoint.
+    paths: The way of saving -> the path of the checkpoint.
     saved: The state that was saved.
-    later: The state after three more steps.
+    later: The state after `_train_on`.
   """
 
   def __init__(self, t, folder):
@@ -76,9 +76,8 @@ class Program:
     self._savers = {"by_object": tf1.train.Checkpoint(**objects_of(t))}
     self.paths = {}
     session = getattr(t, "session", None)
-    # A dynamic loss scale is halved, and has counted two good steps. A fixed
-    # one would not skip the step, and weights that are not a number tell
-    # nothing.
+    # The NaN halves a dynamic loss scale, and then two good steps are counted.
+    # A fixed loss scale would apply the NaN, and all weights would be NaN.
     has_state = "good_steps" in " ".join(t.state())
     run(t, 0.125, float("nan") if has_state else 0.25, 0.5, 0.75)
     self.saved = t.state()
@@ -97,7 +96,7 @@ class Program:
     run(self._t, 0.25, 0.5, 0.75, 1.0)  # The loss scale grows twice.
 
   def check_restore(self, way, other):
-    """Restores another program's checkpoint, and trains on as that one did."""
+    """Checks that restoring and training on gives the states of `other`."""
     saver, path = self._savers[way], other.paths[way]
     if way == "by_name":
       saver.restore(self._t.session, path)
@@ -112,7 +111,10 @@ class Program:
 
 
 def check_exchange(mode, inner, loss_scale, folder, **kwargs):
-  """Checks that each program restores the other's checkpoints, and its own."""
+  """Checks that two programs restore each other's checkpoints, and ours too.
+
+  One program uses this package and the other TensorFlow's classes.
+  """
   arguments = (mode, inner, loss_scale)
   with contextlib.ExitStack() as stack:
     programs, scopes = [], []
@@ -156,7 +158,7 @@ def test_keys_are_tensorflows(tmp_path):
 
 
 def test_deferred_slots_and_weights(tmp_path):
-  """Restored before a step was taken, state waits for its variables."""
+  """Checks a restore before the first step, which creates the variables."""
   with make_trainer(tfl, "eager", "momentum") as t:
     program = Program(t, tmp_path)
   with make_trainer(tfl, "eager", "momentum") as t:

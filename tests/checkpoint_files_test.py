@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of checkpoints: checksums, tables, bundles; TensorFlow's beside."""
+"""Tests checksums, tables and bundles, in comparison with TensorFlow."""
 
 import dataclasses
 import os
@@ -32,7 +32,7 @@ _DTYPES = (
 
 
 def slowly(data, value=0):
-  """The definition, bit by bit."""
+  """Returns the CRC-32C of `data` by its definition, bit by bit."""
   value ^= 0xFFFFFFFF
   for byte in data:
     value ^= byte
@@ -42,7 +42,7 @@ def slowly(data, value=0):
 
 
 def test_checksum_of_the_standard():
-  """RFC 3720, B.4."""
+  """Checks the examples of RFC 3720, B.4."""
   assert _crc32c.crc32c(b"123456789") == 0xE3069283
   assert _crc32c.crc32c(bytes(32)) == 0x8A9136AA
   assert _crc32c.crc32c(b"\xff" * 32) == 0x62A8AB43
@@ -199,13 +199,13 @@ def test_several_shards(tmp_path):
 
 
 def with_checksum(block):
-  """Returns a block with the trailer of a table's block."""
+  """Returns a block followed by its checksum, as a table stores blocks."""
   crc = _crc32c.mask(_crc32c.crc32c(block))
   return block + crc.to_bytes(4, "little")
 
 
 def table_of(block):
-  """Returns a table with one block of entries, given with its trailer."""
+  """Returns a table whose only block of entries is `block`, with checksum."""
   whole = _table.write([])
   handle = _wire.varint(0) + _wire.varint(len(block) - 5)
   entry = b"\0\1" + bytes([len(handle)]) + b"k" + handle
@@ -319,7 +319,7 @@ def test_object_graphs_without_the_object():
 @pytest.mark.any_release
 @pytest.mark.parametrize("refused", [(), ("symlink",), ("symlink", "link")])
 def test_an_index_over_linked_files(refused, tmp_path, monkeypatch):
-  """Links may need a privilege, and some file systems have none."""
+  """Checks file systems and users that cannot make links of some kinds."""
 
   def refuse(*_):
     raise OSError(1, "Operation not permitted")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged checkpoints: a result or a line of error, never a wrong number."""
+"""Tests that damaged checkpoints give an error, and never a wrong number."""
 
 import base64
 import concurrent.futures
@@ -25,7 +25,7 @@ from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.cli import main as cli
 
 pytestmark = pytest.mark.any_release
-# Twice every mutation of every source.
+# Each mutation meets each source twice.
 _CASES = 192
 _SOURCES = sorted(
   path
@@ -44,7 +44,7 @@ _SOURCES = sorted(
 
 
 def files_of(folder):
-  """The files that matter: a '.meta' has no checksum, and nothing of value."""
+  """Returns the files to damage: MetaGraphs have no checksums and no state."""
   return sorted(
     path
     for path in folder.rglob("*")
@@ -80,7 +80,7 @@ def swap(rng, path, folder):
 
 
 def mix(rng, path, folder):
-  """Puts a file of another checkpoint there, of the same kind if it can."""
+  """Replaces a file by another checkpoint's, if possible of the same suffix."""
   source = rng.choice([s for s in _SOURCES if s.is_dir()])
   others = files_of(source)
   like = [o for o in others if o.suffix == path.suffix] or others
@@ -117,7 +117,7 @@ _MUTATIONS = (
 
 
 def run(*argv):
-  """The command's status, and what it wrote to stdout and stderr."""
+  """Runs `tf-lossscale ARGV`; returns its status, stdout and stderr."""
   out, err = io.StringIO(), io.StringIO()
   with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
     try:
@@ -135,7 +135,7 @@ def state_of(path):
 
 
 def tensors_of(path):
-  """The bytes of every tensor, but for the graph of objects."""
+  """Returns the bytes of every tensor, except the object graph."""
   prefix = checkpoint.describe(path).path
   if prefix.endswith(".h5"):
     return set()
@@ -148,7 +148,7 @@ def tensors_of(path):
 
 
 def mutated(case, folder):
-  """Copies a source, damages the copy, and returns both and the mutation."""
+  """Copies a source and damages it; returns source, copy and mutation."""
   rng = random.Random(case)
   source = _SOURCES[case % len(_SOURCES)]
   copy = folder / str(case) / source.name
@@ -164,7 +164,11 @@ def mutated(case, folder):
 
 
 def try_cases(cases, folder):
-  """Inspects and converts damaged copies; returns how many had a result."""
+  """Checks `inspect` and `convert` on damaged copies.
+
+  Returns:
+    How many copies `inspect` described, without HDF5 files.
+  """
   sound = {str(path): state_of(path) for path in _SOURCES}
   known = [state for states in sound.values() for state in states]
   tensors = set().union(*map(tensors_of, _SOURCES))
@@ -199,7 +203,7 @@ def try_cases(cases, folder):
 
 @pytest.mark.parametrize("part", range(3))
 def test_mutated_copies(part, tmp_path):
-  """Most copies are refused, and some are as good as whole."""
+  """Checks that most copies are refused; some mutations change nothing."""
   cases = range(part * _CASES // 3, (part + 1) * _CASES // 3)
   assert 1 <= try_cases(cases, tmp_path) < 0.6 * len(cases)
 
@@ -219,10 +223,10 @@ def test_what_is_no_checkpoint(name, tmp_path):
 
 
 def give_up_reading_all():
-  """Takes from this thread the right of root to read all files.
+  """Drops the capabilities of this thread that let root read all files.
 
-  Root stays root, and may still enter its own folders: another user may have
-  no way to the checkout or to the folder for temporary files.
+  The thread's user stays root, because another user might have no access to the
+  checkout or to the folder for temporary files.
   """
   libc = ctypes.CDLL("libc.so.6", use_errno=True)
   version_3, dac_override, dac_read_search = 0x20080522, 1 << 1, 1 << 2
@@ -236,7 +240,10 @@ def give_up_reading_all():
 
 
 def describe_without_permission():
-  """Runs in a thread of its own, which does not get its rights back."""
+  """Checks the error if a file is unreadable.
+
+  Call this in a thread of its own: the thread loses capabilities for good.
+  """
   with tempfile.TemporaryDirectory() as folder:
     source = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
     copy = pathlib.Path(folder, "copy")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills conversions, and checks what they leave behind.
 
-Runs as a program of its own, without TensorFlow, and forks for each conversion:
+This is a program of its own, without TensorFlow, and forks for each conversion:
 
   python checkpoint_killer.py steps SOURCE FOLDER
   python checkpoint_killer.py moments SOURCE FOLDER TURNS
@@ -18,7 +18,7 @@ import time
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint.files import bundle
 
-# Whatever changes something on the disk.
+# The functions of `os` that change the disk.
 _STEPS = (
   *("fsync", "mkdir", "open", "remove", "rename", "replace", "rmdir"),
   *("sendfile", "unlink"),
@@ -26,7 +26,7 @@ _STEPS = (
 
 
 def contents(prefix):
-  """Returns name -> the bytes of a tensor, and checks every checksum."""
+  """Returns name -> the bytes of a tensor, after checking all checksums."""
   opened = bundle.Bundle(str(prefix))
   opened.check()
   return {key: opened.read(entry) for key, entry in opened.entries.items()}
@@ -50,7 +50,7 @@ def fork(function, *args):
 
 
 def kill_at(step, source, target, to):
-  """Converts, but kills this process just before its step of that number."""
+  """Converts, but kills this process just before change number `step`."""
   count = 0
 
   def counted(function):
@@ -70,14 +70,17 @@ def kill_at(step, source, target, to):
 
 
 def clear(folder):
-  """Removes the checkpoint, but not what a killed process left besides."""
+  """Removes the checkpoint, but leaves a killed process's temporary files."""
   for path in folder.glob("new*"):
     if path.suffix in (".index", ".meta"):
       path.unlink()
 
 
 def check(target, allowed):
-  """Checks that a checkpoint is one of those allowed; returns which."""
+  """Checks that a checkpoint's contents are among `allowed`; returns the index.
+
+  The contents are None if there is no checkpoint.
+  """
   if not target.with_suffix(".index").exists():
     found = None
   else:
@@ -87,7 +90,7 @@ def check(target, allowed):
 
 
 def check_next(source, folder):
-  """Checks that the next conversion succeeds and leaves nothing else."""
+  """Checks that the next conversion succeeds and removes temporary files."""
   target = folder / "new"
   convert(source, target, "contrib")
   assert len(list(folder.iterdir())) == 2, sorted(folder.iterdir())

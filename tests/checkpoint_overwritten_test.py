@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints that another process overwrites while they are restored."""
+"""Tests restores of checkpoints that another process overwrites meanwhile."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ _COUNT, _SIZE = 6, 3000
 
 
 def make_variables():
-  """Returns variables on two devices: sharded savers read each by itself."""
+  """Returns variables on two devices, which sharded savers read separately."""
   made = []
   for i in range(_COUNT):
     with tf.device(f"/cpu:{i % 2}"):
@@ -33,15 +33,15 @@ def make_variables():
 
 
 def write_forever():
-  """Saves steps, each of which sets all variables to its number."""
+  """Sets all variables to a step's number and saves them, step by step."""
   prefix = os.environ["PREFIX"]
   pause = pathlib.Path(f"{prefix}.pause")
   with tf.Graph().as_default(), tf1.Session() as session:
     made = make_variables()
     step = tf1.placeholder(tf.float32, [])
     update = [v.assign(tf.fill([_SIZE], step)) for v in made]
-    # The saver is not sharded: that would truncate the index that others have
-    # open, which TensorFlow's own readers do not always survive.
+    # A sharded saver would truncate an index that a reader has open, which
+    # TensorFlow's own readers do not always survive.
     saver = tf1.train.Saver()
     for number in range(1_000_000):
       session.run(update, {step: number})
@@ -51,7 +51,7 @@ def write_forever():
 
 @contextlib.contextmanager
 def start_writer(prefix):
-  """Runs a process that writes; its first checkpoint is there on entry."""
+  """Runs `write_forever` in a process; waits for the first checkpoint."""
   code = "import checkpoint_overwritten_test as t; t.write_forever()"
   with open(f"{prefix}.log", "w+") as log:
     with helpers.start_forked(
@@ -67,7 +67,7 @@ def start_writer(prefix):
 
 
 class Reader:
-  """A program that restores what another process overwrites.
+  """A program that restores checkpoints that another process overwrites.
 
   Attributes:
     steps: The steps that were restored.
@@ -80,13 +80,13 @@ class Reader:
     graph = tf.Graph()
     with graph.as_default():
       self._made = make_variables()
-      if has_new_scale:  # The checkpoints have none, so it is bridged.
+      if has_new_scale:  # No checkpoint has a loss scale: it is bridged.
         tfl.DynamicLossScale(4.0)()
       self._saver = checkpoint.Saver(sharded=True)
     self._session = tf1.Session(graph=graph)
 
   def restore(self, prefix):
-    """Returns whether a restore succeeds; all values must be of one step."""
+    """Restores; returns whether it succeeds. Values must be of one step."""
     begin, count = time.monotonic(), len(self.steps)
     try:
       with self._session.graph.as_default():
@@ -102,14 +102,14 @@ class Reader:
     return len(self.steps) > count
 
   def has_enough(self):
-    """Returns whether enough steps were restored to see that they are whole."""
+    """Returns whether enough different steps were restored."""
     return len(self.steps) >= 20 and len(set(self.steps)) >= 10
 
 
 @pytest.mark.any_release
 @pytest.mark.parametrize("pauses", [True, False])
 def test_all_values_are_of_one_checkpoint(pauses, tmp_path):
-  """The writer pauses for about as long as this machine takes to restore."""
+  """Checks restores under a writer, which pauses for about a restore's time."""
   prefix = str(tmp_path / "model")
   pause, path = 0.02 * pauses, tmp_path / "model.pause"
   path.write_text(str(pause))
@@ -128,7 +128,7 @@ def test_all_values_are_of_one_checkpoint(pauses, tmp_path):
     print(reader.failed, "failed; the longest took", reader.longest, "seconds")
     assert reader.longest < 20
     assert reader.steps or reader.failed
-    if pauses:  # Otherwise, it may fail each time.
+    if pauses:  # Without pauses, every restore may fail.
       assert reader.has_enough()
 
 
@@ -202,7 +202,7 @@ def test_errors_while_it_changes(changes, tmp_path):
 
 
 def test_errors_of_a_checkpoint_that_stays(tmp_path):
-  """They are raised as they are, at once if nobody was writing lately."""
+  """Checks that errors are unchanged, and immediate without a recent write."""
   prefix = str(tmp_path / "model")
   save(prefix, 0.0)
   for path in tmp_path.iterdir():
@@ -223,7 +223,7 @@ def test_errors_of_a_checkpoint_that_stays(tmp_path):
 
 
 def test_data_that_is_there_before_its_index(tmp_path):
-  """A writer replaces the data first: for a moment, it is no checkpoint."""
+  """Checks a restore between a writer's replacing the data and the index."""
   prefix, new = str(tmp_path / "model"), str(tmp_path / "new")
   save(prefix, 1.0)
   save(new, 2.0, size=3)
@@ -239,7 +239,7 @@ def test_data_that_is_there_before_its_index(tmp_path):
     saver.restore(session, prefix)
     later.join()
     assert session.run(v).tolist() == [2.0] * 3
-  # Nobody completes this one.
+  # No writer replaces the index this time.
   save(new, 3.0)
   os.replace(new + data, prefix + data)
   with tf.Graph().as_default(), tf1.Session() as session:

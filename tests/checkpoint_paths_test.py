@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where checkpoints are found: folders, prefixes, and what names the latest."""
+"""Tests how checkpoints are found: folders, prefixes and the latest one's name.
+
+The file `checkpoint` in a folder, the state, names the latest checkpoint.
+"""
 
 import os
 import pathlib
@@ -34,7 +37,7 @@ def save(prefix, value=1.0):
 
 
 def put(prefix):
-  """An index alone: nothing is read of what is only looked for."""
+  """Creates an empty index, which is enough for a checkpoint to be found."""
   pathlib.Path(f"{prefix}.index").touch()
 
 
@@ -50,7 +53,7 @@ def test_states_that_tensorflow_writes(name, relative, tmp_path):
   assert state.model_checkpoint_path == str(folder / name)
   assert paths.find(str(folder)).path == str(folder / name)
   latest = tf.train.latest_checkpoint(str(folder))
-  # TensorFlow looks for files by a pattern, in which backslashes escape.
+  # TensorFlow searches by a glob pattern, in which a backslash is an escape.
   assert latest == str(folder / name) or "\\" in name
 
 
@@ -100,7 +103,7 @@ def test_any_text_format(text, tmp_path):
 
 
 def test_escapes_that_protobuf_for_python_leaves(tmp_path):
-  """Other languages' read them."""
+  """Checks escapes that protobuf reads in other languages than Python."""
   put(tmp_path / "?AäÄ😀")
   (tmp_path / "checkpoint").write_text(
     r'model_checkpoint_path: "\?\X41\u00e4\U000000c4\U0001f600"'
@@ -144,7 +147,7 @@ def test_escapes(pieces, quote):
     (folder / "checkpoint").write_bytes(text.encode())
     try:
       state = tf.train.get_checkpoint_state(str(folder))
-    except ValueError:  # It names nothing.
+    except ValueError:  # The path is missing or empty.
       state = None
     if state is None:
       with pytest.raises(CheckpointError):
@@ -178,7 +181,7 @@ def test_states_that_name_nothing(text, what, tmp_path):
 
 
 def test_names_that_are_no_text(tmp_path):
-  """A file may be called by any bytes."""
+  """Checks that the name of a checkpoint may be any bytes."""
   prefix = str(tmp_path / os.fsdecode(b"\xff\xe4"))
   put(prefix)
   (tmp_path / "checkpoint").write_text(r'model_checkpoint_path: "\377\344"')
@@ -186,7 +189,7 @@ def test_names_that_are_no_text(tmp_path):
 
 
 def test_a_folder_called_as_a_prefix(tmp_path):
-  """As TensorFlow's Saver has it, the prefix is meant."""
+  """Checks that a path means the prefix, as it does to TensorFlow's Saver."""
   prefix = save(tmp_path / "model", 1.0)
   (tmp_path / "model").mkdir()
   inner = save(tmp_path / "model" / "model", 2.0)
@@ -195,12 +198,12 @@ def test_a_folder_called_as_a_prefix(tmp_path):
   )
   assert paths.find(prefix).path == prefix
   assert paths.find(f"{prefix}.index").path == prefix
-  assert paths.find(f"{prefix}/").path == inner  # That is no prefix's name.
+  assert paths.find(f"{prefix}/").path == inner  # No prefix ends so.
   with tf.Graph().as_default(), tf1.Session() as session:
     v = tf1.get_variable("v", initializer=0.0)
     tf1.train.Saver().restore(session, prefix)
     np.testing.assert_equal(session.run(v), 1.0)
-  # The latest one may be called so, too.
+  # The state may name the prefix, too.
   (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model"')
   assert paths.find(str(tmp_path)).path == prefix
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores checkpoints of old releases into models that are not quite the same.
+"""Restores checkpoints of old releases into models that differ from the saved.
 
-The module runs as a program of its own, since TensorFlow 2's behavior is
-switched for a whole process:
+The module is a program of its own, because TensorFlow 2's behavior is switched
+for a whole process:
 
   python checkpoint_runner.py (v1|v2) GOLDEN_DIR... > results.json
 
 The result is a dict: golden -> way of restoring -> rows and report, or a
-traceback. The first row has the values right after the restore; the others are
-as in the golden's expected.json. The report is None if there is none.
+traceback. The first row has the values right after the restore; the other rows
+are as in the golden's expected.json. The report is None if the way has none.
 """
 
 import json
@@ -37,13 +37,15 @@ IN_EVERY_WAY = {
 
 
 class Golden:
-  """A checkpoint of an old release, by name and by object, and its program.
+  """An old release's checkpoints of one program, by name and by object.
 
   Attributes:
     expected: The content of expected.json.
     by_name: The path of the checkpoint by name.
-    by_object: The path of the checkpoint by object; None in tf.contrib's time.
-    is_full: Whether the golden is restored in every way, not just as it was.
+    by_object: The path of the checkpoint by object; None for tf.contrib, whose
+      goldens have no such checkpoint.
+    is_full: Whether to restore the golden in every way, including into programs
+      that differ from the saved program.
   """
 
   def __init__(self, folder):
@@ -59,13 +61,13 @@ class Golden:
 
 
 def as_other_kind(expected):
-  """Returns the program with a fixed scale if it was dynamic, or vice versa."""
+  """Returns `expected` of a program with the other kind of loss scale."""
   kind = "dynamic" if expected["kind"] == "fixed" else "fixed"
   return expected | {"kind": kind, "increment_period": 3}
 
 
 def as_other_api(expected):
-  """Returns the program with the loss scale of the other API."""
+  """Returns `expected` of a program with the loss scale of the other API."""
   compat = expected["api"].startswith("compat")
   api, kind = ("contrib", "exponential") if compat else ("compat.v1", "dynamic")
   kind = "fixed" if expected["kind"] == "fixed" else kind
@@ -80,7 +82,7 @@ def convert_to_fp32(path, folder):
 
 
 class Model(golden_runner.Model):
-  """The goldens' model with a Saver, and ways to restore it in a session."""
+  """The goldens' model with a Saver, and ways to restore checkpoints."""
 
   def __init__(self, expected):
     super().__init__(expected)
@@ -110,8 +112,8 @@ def ways_of(golden, folder):
   """Yields (program, ways): how each program is restored, in order.
 
   A way is a name, a method of `Model`, and a function that returns the path.
-  Restoring by object adds TensorFlow's own save counters to the graph, which no
-  checkpoint by name has, so it comes last.
+  Ways by object come last: they add TensorFlow's save counters to the graph,
+  and no checkpoint by name has those variables.
   """
   by_name = ("by_name", Model.restore_by_name, lambda: golden.by_name)
   by_object = ("by_object", Model.restore_by_object, lambda: golden.by_object)
@@ -140,7 +142,7 @@ def ways_of(golden, folder):
   expected = golden.expected
   yield "", expected, ways
   if tf1.control_flow_v2_enabled() and expected.get("use_resource") is False:
-    # Then its conds are of TensorFlow 2's kind.
+    # With resource variables, the program has conds of TensorFlow 2's kind.
     yield "as_resources ", expected | {"use_resource": True}, [by_name]
   if golden.is_full:
     if golden.by_object:
@@ -149,7 +151,7 @@ def ways_of(golden, folder):
 
 
 def train_on(model, session, expected):
-  """Returns the values of now, and those of each step of training."""
+  """Returns rows of values: before training, then after each step."""
   now = golden_runner.values_of(model, session)
   return [now, *golden_runner.train_on(model, session, expected)]
 
@@ -160,10 +162,10 @@ def run_way(model, session, restore, path_of, expected):
     path, ops = path_of(), len(session.graph.get_operations())
     report = restore(model, session, path)
     if restore is not Model.restore_by_object:
-      # As it must be: the graph of a MonitoredSession is finalized.
+      # A MonitoredSession's graph is final, so a restore must not add ops.
       assert len(session.graph.get_operations()) == ops
     rows = train_on(model, session, expected)
-  except Exception:  # Reported, and the test that reads it fails.
+  except Exception:  # The test that reads the traceback fails.
     return traceback.format_exc()
   names = ("restored", "bridged", "initialized")
   return rows, report and {name: getattr(report, name) for name in names}

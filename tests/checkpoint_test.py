@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint is said to be: for goldens, what `expected.json` has."""
+"""Tests `checkpoint.describe` and `tf-lossscale inspect`."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def test_session_by_name(name):
       scope + "current_loss_scale",
       scope + "good_steps",
     )
-    # TensorFlow 1.14 built its conds the old way even in version 2's behaviour.
+    # TensorFlow 1.14 built v1 conds even with TensorFlow 2 behaviour on.
     v2 = expected.get("v2_behavior") and "tf-1.14" not in name
     assert d.control_flow == ("v2" if v2 else "v1")
 
@@ -128,7 +128,7 @@ def test_keras_models(name):
     assert (state.value, state.good_steps) == (expected["loss_scale"], 0)
   h5 = checkpoint.describe(folder / "model.h5")
   assert h5.kind == "keras_h5" and not h5.checked
-  if h5.api:  # That of 1.15 has nothing in it: saving had failed half-way.
+  if h5.api:  # 1.15's file is empty: saving failed half-way.
     assert (h5.api, h5.inner_optimizer) == (api, "SGD")
     assert h5.step == 12
     (state,) = h5.loss_scales
@@ -141,7 +141,7 @@ def test_there_are_goldens():
 
 
 def make_gan(mode_v2):
-  """A generator and a discriminator, each with a loss scale of its own."""
+  """Builds a generator and a discriminator, each with its own loss scale."""
   with helpers.control_flow(mode_v2), tf.Graph().as_default() as graph:
     for scope, value in (("gen", 8.0), ("disc", 64.0)):
       with tf1.variable_scope(scope):
@@ -167,7 +167,7 @@ def test_several_loss_scales(mode_v2, tmp_path):
     "disc/current_loss_scale": 64.0,
   }
   assert d.control_flow == ("v2" if mode_v2 else "v1")
-  assert d.step == 7  # By the name: it has no global step.
+  assert d.step == 7  # From the file's name: no global step was saved.
   assert d == checkpoint.describe(path)
 
 
@@ -188,7 +188,10 @@ def test_several_in_a_scope(tmp_path):
 
 
 def save_by_keras():
-  """Runs in a process of its own: Keras is chosen for a whole process."""
+  """Saves a model by each Keras of `GENERATIONS`.
+
+  Needs a process of its own, because Keras is chosen for a whole process.
+  """
   keras = tf.keras
   keras.mixed_precision.set_global_policy("mixed_float16")
   for generation in os.environ["GENERATIONS"].split():
@@ -286,7 +289,7 @@ def test_all_ways_to_name_one(tmp_path):
   for name in ("", ".index", ".meta", ".data-00000-of-00001"):
     assert checkpoint.describe(f"{folder}/model.ckpt-10{name}") == expected
   assert checkpoint.describe(folder) == expected
-  # Where it was written is not where it is.
+  # The state names the folder in which the checkpoint was written.
   (folder / "checkpoint").write_text(
     'model_checkpoint_path: "/gone/train/model.ckpt-10"\n'
   )
