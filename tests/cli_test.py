@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line."""
+"""Tests the command line."""
 
 import importlib.metadata
 import os
@@ -49,7 +49,7 @@ def test_an_error_of_ours_is_one_line_too(monkeypatch, capsys):
   monkeypatch.setattr(version, "execute", fail)
   with pytest.raises(SystemExit) as exit_:
     main.main(["version"])
-  assert exit_.value.code == 70  # EX_SOFTWARE: not the user's mistake.
+  assert exit_.value.code == 70  # EX_SOFTWARE: an internal error.
   (line,) = capsys.readouterr().err.splitlines()
   assert "internal error: KeyError: " in line
   assert line.endswith("; tf-lossscale --traceback version shows where")

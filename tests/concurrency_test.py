@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads and sessions side by side: counting, and building graphs."""
+"""Tests threads and sessions that count steps or build graphs at once."""
 
 from concurrent import futures
 import threading
@@ -18,7 +18,7 @@ tf1 = tf.compat.v1
 
 
 def in_threads(function, count):
-  """Calls a function in so many threads at once; returns what it returned."""
+  """Calls a function in `count` threads at once; returns all results."""
   barrier = threading.Barrier(count, timeout=60)
 
   def call(i):
@@ -65,7 +65,7 @@ def test_no_step_goes_uncounted_in_a_session(mode, make, name, grad):
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 def test_no_step_goes_uncounted_on_a_server(mode):
-  """As workers of a parameter server, each with a session of its own."""
+  """Checks workers of a parameter server, each with its own session."""
   server = tf1.train.Server.create_local_server()
   with helpers.mode_scope(mode) as graph:
     loss_scale, update = dynamic()
@@ -93,7 +93,7 @@ def test_no_step_goes_uncounted_eagerly(make, name, grad):
 
 
 def weights_of(loss_scale):
-  """Returns the count of good steps, and the scale."""
+  """Returns the variables of the good steps and of the scale."""
   weights = dict(loss_scale._weights)
   good_steps = weights.pop("good_steps")
   weights.pop("bad_steps", None)
@@ -104,7 +104,7 @@ def weights_of(loss_scale):
 @pytest.mark.any_release
 @pytest.mark.parametrize("make", [dynamic, managed])
 def test_a_reset_is_not_overwritten(make, monkeypatch):
-  """By a step that has read the count when another worker resets it."""
+  """Checks a step that reads the count before another worker resets it."""
   loss_scale, update = make()
   good_steps, _ = weights_of(loss_scale)
   good_steps.assign(7)
@@ -146,7 +146,10 @@ tf.register_tensor_conversion_function(Watched, read)
 @pytest.mark.any_release
 @pytest.mark.parametrize("make", [dynamic, managed])
 def test_a_run_ends_once(make):
-  """Another worker ends a run at any moment while this one does the same."""
+  """Checks that a run of good steps that two workers end grows the scale once.
+
+  The other worker's step comes before the read or assignment number `when`.
+  """
   for when in range(30):
     loss_scale, update = make(10)
     good_steps, scale = weights_of(loss_scale)
@@ -163,7 +166,7 @@ def test_a_run_ends_once(make):
     update([tf.constant([1.0])])
     assert float(scale) == 16, when
     assert int(good_steps) in (0, 1), when
-  assert len(calls) < when  # So the other one came at every moment.
+  assert len(calls) < when  # The other step came at every possible moment.
 
 
 def test_eager_threads_end_every_run():
@@ -221,7 +224,7 @@ def test_train_ops_of_other_threads_stay():
     v = tf1.get_variable("v", [2], use_resource=True)
 
     class Slow(tf1.train.GradientDescentOptimizer):
-      """Another thread adds its op while this one builds the apply."""
+      """An optimizer during whose apply another thread adds a train op."""
 
       def apply_gradients(self, *args, **kwargs):
         train_ops.append(other)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf.contrib.mixed_precision`: managers, and the optimizer that has one."""
+"""Tests `tf.contrib.mixed_precision`: its managers and its optimizer."""
 
 import contextlib
 import math
@@ -20,7 +20,7 @@ _INF = float("inf")
 
 
 class Model:
-  """The rule of TensorFlow 1.15, in plain Python."""
+  """The rule of TensorFlow 1.15's ExponentialUpdateLossScaleManager."""
 
   def __init__(self, scale, n, m, up, down):
     self.scale, self.n, self.m = np.float32(scale), n, m
@@ -101,7 +101,7 @@ def test_python_bools_do():
 
 
 class Trainer(helpers.Trainer):
-  """What the others are trained by, for this optimizer."""
+  """The trainer of `helpers`, for tf.contrib's optimizer."""
 
   def __init__(self, mode, manager, inner="sgd", **kwargs):
     super().__init__(
@@ -152,8 +152,7 @@ def test_a_fixed_scale_leaves_steps_out_too(mode):
 @pytest.mark.parametrize("mode", helpers.MODES)
 @pytest.mark.parametrize("kind", ["sparse", "float16", "none"])
 def test_gradients_of_all_kinds(mode, kind):
-  """In TensorFlow 1.15 None and sparse ones raised, and float16 ones vanished:
-  the reciprocal of 2**25 is 0 in float16."""
+  """Checks sparse, float16 and missing gradients."""
   specs = (
     helpers.Spec((2,)),
     helpers.Spec((3, 2), "float32", kind),
@@ -174,6 +173,7 @@ def test_gradients_of_all_kinds(mode, kind):
 
 
 def test_float16_variables_keep_their_gradients():
+  """Checks a loss scale of 2**25, whose reciprocal is 0 in float16."""
   w = tf.Variable([1.0], dtype=tf.float16)
   opt = contrib.LossScaleOptimizer(
     tf1.train.GradientDescentOptimizer(1.0),
@@ -187,7 +187,7 @@ def test_float16_variables_keep_their_gradients():
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
 def test_names_are_those_of_tensorflow_1(mode):
-  """By Saver: the apply's cond is the first of its optimizer."""
+  """Checks names for Saver: in tf.contrib, the apply's cond was made first."""
   with helpers.mode_scope(mode):
     for scope in ("a", "b"):
       with tf1.variable_scope(scope):
@@ -201,7 +201,7 @@ def test_names_are_those_of_tensorflow_1(mode):
       opt = contrib.LossScaleOptimizer(tf1.train.AdamOptimizer(), manager)
       opt.minimize(tf.reduce_sum(top), var_list=[top])
     names = helpers.variable_names()
-  # Read off TensorFlow 1.15.5, on this program.
+  # The names in TensorFlow 1.15.5 of this program.
   assert [n for n in names if "power" in n or "/" not in n] == [
     "a/cond/beta1_power",
     "a/cond/beta2_power",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conds: their names, the caller's own, and graphs that are imported again."""
+"""Tests names in conds, conds and loops of the caller, and MetaGraphs."""
 
 import itertools
 import math
@@ -30,16 +30,16 @@ def build(module, inner, loss_scale, use_resource):
 
 
 def is_built_by_tensorflow(case):
-  """Returns whether TensorFlow's own takes such variables in such a mode.
+  """Returns whether TensorFlow's own optimizer can build a case.
 
-  It fails on reference variables under v2 control flow. The test after the next
-  one says which names are right there.
+  TensorFlow's own fails on reference variables under v2 control flow. For their
+  names, see `test_ref_variables_are_named_as_in_tensorflow_1_in_both_modes`.
   """
   mode, _, loss_scale, use_resource, *_ = case
   return mode == "graph_v1" or use_resource or loss_scale == 8
 
 
-# Names depend most on Adam's variables, which are made inside of a cond.
+# Adam has all cases, because Adam's variables are made inside a cond.
 _CASES = (["dynamic", 8], [True, False], [None, "net"], [0, 2])
 _NAMED = {
   *helpers.pairs(GRAPH_MODES, INNER, *_CASES, allowed=is_built_by_tensorflow),
@@ -198,7 +198,7 @@ def test_steps_in_a_while_loop(mode, inner):
 
 
 class _Winding(tf1.train.GradientDescentOptimizer):
-  """An optimizer with control flow of its own, whose calls can be counted."""
+  """An optimizer with control flow of its own, which counts its steps."""
 
   def __init__(self, calls):
     super().__init__(1.0)
@@ -244,7 +244,7 @@ def test_what_is_left_out_does_not_happen(mode, use_resource):
       (math.nan, 79, 1),
       (math.inf, 79, 1),
       (-320, 119, 2),
-      (8, 119, 3),  # The inner cond's other branch.
+      (8, 119, 3),  # The optimizer's cond zeroes the gradient.
       (-math.inf, 119, 3),
     ):
       session.run(train, {g: [grad]})
@@ -316,7 +316,7 @@ def test_switches_do_not_grow_with_the_variables():
     [2, 100_000],
     [True, False],
     ["nothing", "scope", "loop"],
-    # In TensorFlow 2 a loop cannot capture a reference.
+    # A v2 loop cannot capture a reference variable.
     allowed=lambda case: case[3] or case[4] != "loop",
   ),
 )
@@ -325,7 +325,7 @@ def test_known_gradients_leave_names_as_tensorflow_has_them(
 ):
   results = []
   for module in (OWN, tfl):
-    # TensorFlow's own takes references in one mode alone.
+    # TensorFlow's own takes reference variables in v1 graphs alone.
     references = module is OWN and not use_resource
     with (
       helpers.mode_scope("graph_v1" if references else mode),
@@ -362,7 +362,7 @@ def test_the_callers_own_branch_stays_as_it_was():
     opt = tfl.MixedPrecisionLossScaleOptimizer(INNER["sgd"](), "dynamic")
 
     def train():
-      done = opt.apply_gradients([(tf.constant([1.0]), v)])  # It is known.
+      done = opt.apply_gradients([(tf.constant([1.0]), v)])  # A constant.
       assert "AddOp" not in vars(graph._get_control_flow_context())
       return done
 
@@ -408,7 +408,7 @@ def test_accumulation_in_a_function():
 
 
 def assert_importable(graph):
-  """Asserts that the graph comes back whole from its MetaGraph."""
+  """Asserts that a graph's MetaGraph can be imported with all variables."""
   with graph.as_default():
     names = helpers.variable_names()
   meta = tf1.train.export_meta_graph(graph=graph)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's program, as a newcomer would try it."""
+"""Tests the demo's program."""
 
 import helpers
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several replicas: one bad one holds all back, and all stay in step."""
+"""Tests several replicas: a bad gradient on one replica makes all skip."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ import tf_compat_lossscale as tfl
 tf1 = tf.compat.v1
 
 _CPUS = ["/cpu:0", "/cpu:1"]
-# Made once: two mirrored strategies of one process share their collectives.
+# Cached, because two mirrored strategies of a process share their collectives.
 _STRATEGIES = {
   "default": tf.distribute.get_strategy,
   "one_device": functools.cache(
@@ -31,10 +31,10 @@ _STRATEGIES = {
 }
 
 
-_SCHEDULE = [  # Of (replica, its gradient's factor).
+_SCHEDULE = [  # Rows of (replica, the factor of the replica's gradient).
   (0, 1.0),
   (0, 1.0),
-  (1, math.nan),  # Bad on the second replica alone, if there is one.
+  (1, math.nan),  # Without a second replica, this step is good.
   (0, 1.0),
   (0, math.inf),
   (0, 1.0),
@@ -46,10 +46,10 @@ def train(module, mode, strategy_name, made="in the scope", clipped=False):
   """Trains by the schedule.
 
   Args:
-    module: The module that has the classes.
+    module: The module whose classes to use.
     mode: One of helpers.MODES.
     strategy_name: One of `_STRATEGIES`.
-    made: Where the loss scale is made.
+    made: Where to make the loss scale.
     clipped: Whether to clip large gradients by their global norm.
 
   Returns:
@@ -119,7 +119,7 @@ def train(module, mode, strategy_name, made="in the scope", clipped=False):
   return [[x.tolist() for x in row] for row in rows]
 
 
-# Clipped with each mode and with each strategy.
+# Each mode and each strategy is clipped once.
 _CLIPPED = zip(MODES, _STRATEGIES)
 
 
@@ -212,7 +212,7 @@ def test_an_eager_global_step(strategy, loss_scale):
 
 
 class Vetoing(tfl.LossScale):
-  """Lets nothing through, and says so by a Python bool."""
+  """A loss scale that skips every step, by a Python bool."""
 
   def __call__(self):
     return tf.constant(4.0)

@@ -5,11 +5,11 @@ A new process takes five seconds to import TensorFlow; a forked one takes none.
 The server only imports TensorFlow and never makes a tensor, a graph or a
 device, so that each child sets up a runtime of its own.
 
-`helpers.run_alone` and `helpers.run_forked` are what tests use. This file also
-is the server's program. All pytest workers of a run share a server. Each has a
-connection to it for as long as it lives; the server ends with the last one,
-however that ends. The socket's address is an abstract one (Linux), so that no
-file is left.
+Tests use `helpers.run_alone` and `helpers.run_forked`. This file is also the
+server's program. All pytest workers of a run share a server. A worker holds a
+connection to the server until the worker ends; the server ends when the last
+connection closes. The server's socket has an abstract address (Linux), so that
+no file is left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from typing import Any
 from typing import NoReturn
 import warnings
 
-# Only what does not start threads that run or open files when imported.
+# Importing these must not open files or start threads that run: forks lose
+# threads and share files.
 PRELOADED = ("tensorflow", "numpy", "numpy.testing", "pytest")
 _LONGEST_REQUEST = 1 << 20
 
@@ -50,12 +51,12 @@ class ServerGone(Exception):
 class Forked:
   """A forked program, with the part of `subprocess.Popen` that tests need.
 
-  The program is killed if its connection to this process closes.
+  The server kills the program if the connection closes.
 
   Attributes:
-    pid: The process's id, which is its process group's too.
-    returncode: None while the program runs, then as that of
-      `subprocess.Popen`: minus the signal that killed it, if one did.
+    pid: The id of the process and of its process group.
+    returncode: None while the program runs, then its exit status, or minus the
+      number of the signal that killed the program.
   """
 
   def __init__(self, connection: socket.socket):
@@ -68,10 +69,10 @@ class Forked:
     self.pid = int(line)
 
   def wait(self, timeout: float | None = None) -> int:
-    """Returns the exit status, as soon as the program has ended.
+    """Waits for the program to end; returns its exit status.
 
     Args:
-      timeout: In seconds.
+      timeout: The most seconds to wait; None to wait forever.
 
     Raises:
       subprocess.TimeoutExpired: The program still runs.
@@ -99,7 +100,7 @@ class Forked:
       os.killpg(self.pid, signal.SIGKILL)
 
   def close(self) -> None:
-    """Kills the program, if it runs."""
+    """Closes the connection, which kills the program if it runs."""
     self._answers.close()
     self._connection.close()
 
@@ -135,7 +136,7 @@ def start(
       connection.sendall(message)
       return Forked(connection)
     except (ServerGone, ConnectionError):
-      _lifeline.cache_clear()  # Its last user has just left.
+      _lifeline.cache_clear()  # The server's last user has just left.
   raise ServerGone("The fork server ends at once: see its standard error.")
 
 
@@ -145,7 +146,7 @@ def _is_read_early(name: str) -> bool:
 
 
 def _connect(settings: tuple[tuple[str, str], ...]) -> socket.socket:
-  """Returns a new connection to the server of these variables."""
+  """Returns a new connection to the server that has these variables."""
   address = _lifeline(settings)[0]
   connection = socket.socket(socket.AF_UNIX)
   connection.connect(address)
@@ -156,9 +157,9 @@ def _connect(settings: tuple[tuple[str, str], ...]) -> socket.socket:
 def _lifeline(
   settings: tuple[tuple[str, str], ...],
 ) -> tuple[bytes, socket.socket]:
-  """Returns a server's address, and what keeps the server alive meanwhile.
+  """Returns a server's address, and a connection that keeps the server alive.
 
-  Starts the server if no other worker has.
+  Starts the server if no other worker has done so.
   """
   run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
   key = repr((run, os.getuid(), sys.executable, settings)).encode()
@@ -166,7 +167,7 @@ def _lifeline(
   with socket.socket(socket.AF_UNIX) as listener:
     try:
       listener.bind(address)
-    except OSError:  # Another worker was faster.
+    except OSError:  # Another worker starts the server.
       pass
     else:
       listener.listen(64)
@@ -185,30 +186,30 @@ def _lifeline(
 
 
 def _start_server(listener: socket.socket, settings: dict[str, str]) -> None:
-  """Starts the server of these variables on a socket that listens."""
+  """Starts a server with these variables on a listening socket."""
   env = {k: v for k, v in os.environ.items() if not _is_read_early(k)}
   fd = listener.fileno()
   subprocess.Popen(
     [sys.executable, __file__, str(fd), *PRELOADED],
     env={**env, **settings},
     pass_fds=[fd],
-    start_new_session=True,  # Ctrl-C is for pytest.
+    start_new_session=True,  # Ctrl-C must reach pytest alone.
     stdin=subprocess.DEVNULL,
     stdout=subprocess.DEVNULL,
-  ).returncode = 0  # Nobody waits for the server: it ends after its users.
+  ).returncode = 0  # Set, or Popen would warn that the server still runs.
 
 
 # The server ----------------------------------------------------------------
 
 
 class Server:
-  """The loop that takes requests, forks, and tells how children ended."""
+  """A loop that takes requests, forks children and reports how they ended."""
 
   def __init__(self, listener: socket.socket):
     self._listener = listener
     self._selector = selectors.DefaultSelector()
     self._children: dict[int, socket.socket] = {}
-    # SIGCHLD writes a byte to the first of these.
+    # SIGCHLD writes a byte to the first socket, which wakes the selector.
     self._wakeup = socket.socketpair()
     for end in self._wakeup:
       end.setblocking(False)
@@ -236,7 +237,7 @@ class Server:
         return
 
   def _close(self) -> None:
-    """Closes all files of the server's own."""
+    """Closes the server's own files and sockets."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     self._selector.close()
@@ -244,7 +245,7 @@ class Server:
       open_socket.close()
 
   def _answer(self, user: Any) -> None:
-    """Takes a request, or the end of a connection."""
+    """Reads a request and forks, or forgets the user of a closed connection."""
     try:
       length, fds, *_ = socket.recv_fds(user, 32, 2)
     except ConnectionError:
@@ -270,7 +271,7 @@ class Server:
     if pid == 0:
       self._close()
       _run_child(request, fds)
-    with contextlib.suppress(ProcessLookupError):  # It may have ended.
+    with contextlib.suppress(ProcessLookupError):  # The child may have ended.
       os.setpgid(pid, pid)
     self._children[pid] = user
     try:
@@ -279,7 +280,7 @@ class Server:
       self._forget(user)
 
   def _forget(self, user: Any) -> None:
-    """Closes a connection and kills what was started for it."""
+    """Closes a connection and kills the children started for its user."""
     self._selector.unregister(user)
     self._users.discard(user)
     user.close()
@@ -288,13 +289,13 @@ class Server:
         _kill_group(pid)
 
   def _reap(self) -> None:
-    """Tells the users of ended children how these ended."""
+    """Reports the exit statuses of ended children to their users."""
     while self._children:
       pid, status = os.waitpid(-1, os.WNOHANG)
       if not pid:
         return
       user = self._children.pop(pid)
-      _kill_group(pid)  # What the child started and did not wait for.
+      _kill_group(pid)  # The child may have left processes behind.
       if user in self._users:
         try:
           user.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
@@ -303,7 +304,7 @@ class Server:
 
 
 def _kill_group(pid: int) -> None:
-  """Kills a child and what the child started, as far as they are there."""
+  """Kills the processes of a child's group that still run."""
   with contextlib.suppress(ProcessLookupError):
     os.killpg(pid, signal.SIGKILL)
 
@@ -318,23 +319,23 @@ def _run_child(request: dict[str, Any], fds: list[int]) -> NoReturn:
     traceback.print_exc()
   finally:
     for stream in (sys.stdout, sys.stderr):
-      with contextlib.suppress(ValueError):  # The program has closed it.
+      with contextlib.suppress(ValueError):  # The program closed the stream.
         stream.flush()
-    # TensorFlow's threads, if any run, need not end first.
+    # A normal exit would wait for TensorFlow's threads.
     os._exit(status)
 
 
 def _set_up_child(request: dict[str, Any], fds: list[int]) -> None:
   """Gives this process its own group, files, folder and environment."""
   os.setpgid(0, 0)
-  ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # As soon as the server ends.
+  ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # When the server ends.
   for fd, target in zip(fds, (1, 2)):
     os.dup2(fd, target)
     os.close(fd)
   os.environ.clear()
   os.environ.update(request["env"])
   os.chdir(request["cwd"])
-  if "numpy" in sys.modules:  # Else all children would draw the same.
+  if "numpy" in sys.modules:  # Otherwise all children draw the same numbers.
     sys.modules["numpy"].random.seed()
 
 
@@ -371,12 +372,13 @@ def _new_main() -> dict[str, Any]:
 
 def main() -> None:
   listener = socket.socket(fileno=int(sys.argv[1]))
-  # Only threads of TensorFlow's libraries, which may be forked while they wait.
+  # Python warns of forks in processes with threads. This process has only
+  # threads of TensorFlow's libraries, which wait, so a fork is safe.
   warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
   for name in sys.argv[2:]:
     importlib.import_module(name)
   gc.collect()
-  gc.freeze()  # Children need not look at, so not copy, what is here.
+  gc.freeze()  # Or a child's collector would copy pages that it looks at.
   Server(listener).serve()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fork server that other tests rely on: it reports whatever goes wrong."""
+"""Tests that the fork server isolates programs and reports their failures."""
 
 import os
 import pathlib
@@ -80,7 +80,7 @@ def test_an_exit_status_fails_the_test(code, status):
 
 
 def is_there(pid):
-  """Returns whether a process runs, so is there and no zombie."""
+  """Returns whether a process exists and is no zombie."""
   try:
     stat = pathlib.Path(f"/proc/{pid}/stat").read_text("ascii")
   except FileNotFoundError:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores what an old release saved, trains on, and prints what happened.
+"""Restores checkpoints of old releases, trains on, and prints the results.
 
-Runs as a program of its own, since TensorFlow 2's behaviour is switched for a
-whole process:
+The module is a program of its own, because TensorFlow 2's behaviour is switched
+for a whole process:
 
   python golden_runner.py (v1|v2) GOLDEN_DIR... > results.json
 
-For each golden and each way to restore it the result is a list of rows, as in
-the golden's expected.json, or a traceback.
+The result of each golden and each way to restore is a list of rows, as in the
+golden's expected.json, or a traceback.
 """
 
 import json
@@ -33,7 +33,7 @@ _INNER = {
 
 
 def batch(seed):
-  """The data of a step, as the goldens' own program drew it."""
+  """Returns the data of a step, as drawn by the program that made goldens."""
   rng = np.random.RandomState(seed)
   x = rng.randn(8, 4).astype(np.float32)
   y = x.dot(np.arange(12).reshape(4, 3).astype(np.float32) / 10.0) + 0.5
@@ -41,7 +41,7 @@ def batch(seed):
 
 
 def wrap(expected):
-  """The golden's optimizer, at another loss scale than the golden's."""
+  """Returns the golden's optimizer, with a loss scale unlike the golden's."""
   inner, kind = _INNER[expected["inner"]](), expected["kind"]
   if expected["api"].startswith("contrib"):
     manager = (
@@ -50,7 +50,7 @@ def wrap(expected):
       else tfl.contrib.ExponentialUpdateLossScaleManager(3.0, 4, 2, 2.0, 0.5)
     )
     return tfl.contrib.LossScaleOptimizer(inner, manager)
-  if kind == "fixed":  # Nothing is saved of a fixed scale.
+  if kind == "fixed":  # Checkpoints have no state of a fixed scale.
     return tfl.MixedPrecisionLossScaleOptimizer(inner, 128.0)
   loss_scale = tfl.DynamicLossScale(
     initial_loss_scale=3.0,
@@ -96,13 +96,13 @@ def import_by_tensorflow(path, expected):
   with open(path, "rb") as f:
     meta.ParseFromString(f.read())
   if expected.get("v2_behavior"):
-    # TensorFlow's own optimizer put an op there that is in no graph.
+    # TensorFlow's own optimizer added an op that is not in the graph itself.
     del meta.collection_def[tf1.GraphKeys.TRAIN_OP]
   return tf1.train.import_meta_graph(meta)
 
 
 class ImportedModel:
-  """The same fetches, from a MetaGraph that the old release wrote."""
+  """The fetches of `Model`, from a MetaGraph that the old release wrote."""
 
   def __init__(self, path, expected, import_meta_graph=None):
     if import_meta_graph is None:
@@ -125,7 +125,7 @@ class ImportedModel:
 
 
 def values_of(model, session):
-  """Returns the values that a row of expected.json has."""
+  """Returns the values in the form of a row of expected.json."""
   values = {
     "loss_scale": model.loss_scale,
     "global_step": model.step,
@@ -137,7 +137,7 @@ def values_of(model, session):
 
 
 def train_on(model, session, expected):
-  """Trains as the old release did from its checkpoint on; returns rows."""
+  """Trains as the old release did after its checkpoint; returns rows."""
   rows = []
   for row in expected["rows"][expected["steps_before"] :]:
     x, y = batch(expected["seed"] + row["i"])
@@ -152,9 +152,9 @@ def by_saver(golden, expected):
   path = tf1.train.latest_checkpoint(golden)
   names = {v.op.name: v for v in tf1.global_variables()}
   if expected.get("use_resource"):
-    # Adam's powers are named by the cond that they were made in, and resource
-    # variables have one in TensorFlow 1's control flow alone: what was saved
-    # in the other control flow is restored by saying which is which.
+    # Adam's powers are named after the cond in which they were made. With
+    # resource variables, there is such a cond in v1 control flow alone. So a
+    # checkpoint saved under the other control flow needs a map of names.
     saved = {name for name, _ in tf1.train.list_variables(path)}
     for name in sorted(saved ^ set(names)):
       assert name.endswith(("beta1_power", "beta2_power")), name
@@ -191,11 +191,11 @@ def by_meta_graph(golden, expected):
 
 
 def ways(golden, behavior):
-  """Returns the ways to restore a golden (its path) under a behavior.
+  """Returns the ways to restore a golden, given by its path, under a behavior.
 
-  Names depend on the behavior, so the Saver is tried under both. Of the other
-  two ways, a golden takes one under v1 and one under v2; from golden to golden
-  they alternate.
+  Names depend on the behavior, so each golden takes the Saver under both. Each
+  golden takes one of the other two ways under v1 and the other under v2; the
+  order alternates from golden to golden.
   """
   name = os.path.basename(golden)
   if name.startswith("contrib"):
@@ -219,7 +219,7 @@ def main():
       try:
         with tf.Graph().as_default():
           result = restore(golden, expected)
-      except Exception:  # Reported, and the test that reads it fails.
+      except Exception:  # The test that reads the traceback fails.
         result = traceback.format_exc()
       finally:
         if expected["kind"] == "rewrite":
