@@ -200,7 +200,7 @@ def test_graphs():
 def without_v2_behavior():
   tf.compat.v1.disable_v2_behavior()
   opt = wrap(k2.optimizers.legacy.SGD())
-  opt.loss_scale, opt.iterations  # noqa: B018  # Makes these variables.
+  opt.loss_scale, opt.iterations  # noqa: B018  # Creates variables.
   with tf.compat.v1.Session() as session:
     session.run(tf.compat.v1.global_variables_initializer())
     with pytest.raises(ValueError, match="'iterations'"):

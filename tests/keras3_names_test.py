@@ -39,7 +39,7 @@ def alone(function):
 
 
 def installed():
-  """Puts the legacy names in place, and returns (Keras 3, the module)."""
+  """Installs the legacy names; returns Keras 3 and their module in Keras."""
   tfl.install()
   return tf.keras, tf.keras.mixed_precision.experimental
 
@@ -137,7 +137,7 @@ def policy_objects():
 
 
 def all_of_policies():
-  """Runs both: Keras 3 is imported once."""
+  """Runs both checks of policies, in a process that imports Keras 3 once."""
   policy_objects()
   policies()
 

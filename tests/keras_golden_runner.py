@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores Keras objects of old releases, trains on, prints the results.
+"""Restores Keras objects of old releases, trains on, and prints the results.
 
-Runs as a program of its own, since Keras 2 must be chosen for a whole process:
+The module is a program of its own, because Keras 2 is chosen for a whole
+process:
 
   python keras_golden_runner.py GOLDEN_DIR... > results.json
 """
@@ -23,7 +24,7 @@ import tensorflow as tf
 
 from tf_compat_lossscale import keras
 
-# At other hyperparameters than the goldens': checkpoints have these, too.
+# These hyperparameters differ from the goldens': a restore must overwrite them.
 _INNER = {
   "adam": lambda: tf.keras.optimizers.legacy.Adam(0.5, beta_1=0.5),
   "sgd": lambda: tf.keras.optimizers.legacy.SGD(0.5, momentum=0.1),
@@ -36,7 +37,7 @@ _SCALES = {
 
 
 def by_checkpoint(golden, expected):
-  """Trains in a custom loop, from an object-based checkpoint."""
+  """Restores an object-based checkpoint and trains on; returns rows."""
   optimizer = keras.LossScaleOptimizer(
     _INNER[expected["inner"]](), _SCALES[expected["kind"]]()
   )
@@ -72,7 +73,7 @@ def by_checkpoint(golden, expected):
 
 
 def of_model(golden, expected):
-  """Loads a compiled model from each form that it was saved in."""
+  """Loads a compiled model from each form that was saved; returns results."""
   results = {}
   probe = golden_runner.batch(expected["seed"] + 999)[0]
 
@@ -96,7 +97,7 @@ def of_model(golden, expected):
     if os.path.exists(path) and written:
       note(form, keras.load_model(path))
   config = expected["policy_config"]
-  if isinstance(config, str):  # That release could not say it.
+  if isinstance(config, str):  # The old release could not make a config.
     config = {"name": "mixed_float16", "loss_scale": 64.0}
     config["loss_scale"] = tfl.DynamicLossScale(64.0, 3)
   keras.set_policy(keras.Policy.from_config(config))
@@ -114,7 +115,7 @@ def of_model(golden, expected):
   note("weights", model)
   if isinstance(expected["optimizer_config"], dict):
     config = expected["optimizer_config"]
-    for part in ("optimizer", "inner_optimizer"):  # Numbers are text there.
+    for part in ("optimizer", "inner_optimizer"):  # Numbers are strings.
       if part in config:
         config[part]["config"] = {
           key: float(value)
@@ -142,7 +143,7 @@ def main():
     way = by_checkpoint if "rows" in expected else of_model
     try:
       results[golden] = way(golden, expected)
-    except Exception:  # Reported, and the test that reads it fails.
+    except Exception:  # The test that reads the traceback fails.
       results[golden] = traceback.format_exc()
   json.dump(results, sys.stdout)
 

@@ -64,7 +64,7 @@ def test_models_load(golden, tmp_path_factory):
     )
     assert model["legacy"]
     assert model["iterations"] == 12
-    if form != "model.h5":  # In which there is none.
+    if form != "model.h5":  # HDF5 files have no current loss scale.
       assert model["loss_scale"] == expected["loss_scale"]
     if form != "weights" or isinstance(expected["policy_config"], dict):
       assert (model["initial_scale"], model["growth_steps"]) == (512.0, 3)

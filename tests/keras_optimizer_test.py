@@ -37,7 +37,7 @@ class WithDefault(keras.LossScaleOptimizer):
 
 class OtherNames(keras.LossScaleOptimizer):
   def __init__(self, inner=None, *, scale=4, note="none"):
-    self.note = note  # Before there is an optimizer to wrap.
+    self.note = note  # A subclass may set attributes before `super().__init__`.
     super().__init__(optimizer=inner, loss_scale=scale)
 
   def get_config(self):
@@ -250,7 +250,7 @@ def test_a_model_is_saved_with_a_subclass(kind, form, registered, tmp_path):
 
 
 class Other(tfl.LossScale):
-  """A loss scale that Keras cannot have."""
+  """A loss scale of a kind that Keras's optimizer does not accept."""
 
   def __call__(self):
     return tf.constant(1.0)
@@ -263,7 +263,7 @@ class Other(tfl.LossScale):
 
 
 class OtherOfTensorFlow(helpers.OWN.LossScale):
-  """A loss scale that Keras cannot have, of TensorFlow's own base class."""
+  """A loss scale of TensorFlow's own base class that Keras does not accept."""
 
   __call__, update = Other.__call__, Other.update
 
@@ -271,7 +271,7 @@ class OtherOfTensorFlow(helpers.OWN.LossScale):
     return {}
 
 
-# TensorFlow's own tests of 2.0 to 2.8 looked for these words.
+# TensorFlow's own tests, in releases 2.0 to 2.8, matched these messages.
 @pytest.mark.parametrize(
   ("loss_scale", "error", "words"),
   [
@@ -323,7 +323,7 @@ def test_words_about_configs():
 
 
 def config_of(loss_scale):
-  """Returns a config of TensorFlow 2.0 to 2.3."""
+  """Returns an optimizer's config in the form of TensorFlow 2.0 to 2.3."""
   config = {"class_name": type(loss_scale).__name__}
   return {
     "optimizer": _SGD_2_3,
@@ -333,7 +333,7 @@ def config_of(loss_scale):
 
 @pytest.mark.parametrize("scale", ["dynamic", tfl.DynamicLossScale(4, 3)])
 def test_configs_leave_no_variables_in_a_graph(scale):
-  """Checks that a graph has the variables of Keras's own class alone."""
+  """Checks that a graph has only the variables that Keras's own class adds."""
   config = config_of(scale if scale != "dynamic" else tfl.DynamicLossScale())
   names = []
   for make in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the same problem on Keras 2 and on Keras 3, side by side."""
+"""Trains the same variables on Keras 2 and on Keras 3, to compare them."""
 
 import helpers
 import numpy as np
@@ -34,7 +34,7 @@ def wrap(optimizer, scale=64.0, growth=_GROWTH):
 
 
 def make_variables(names=("a", "b", "c")):
-  """Makes the variables to train on Keras 2."""
+  """Returns new variables to train on Keras 2."""
   random = np.random.RandomState(0)
   return [
     tf.Variable(random.normal(size=shape).astype("f"), name=name)
@@ -43,38 +43,38 @@ def make_variables(names=("a", "b", "c")):
 
 
 def copy_variables(variables):
-  """Makes variables of Keras 3 with the values of those of Keras 2."""
+  """Returns Keras 3 variables with the values of Keras 2 variables."""
   return [k3.Variable(variable.numpy()) for variable in variables]
 
 
 def make_gradients(step):
-  """Makes the gradients of a step."""
+  """Returns the gradients of a step."""
   random = np.random.RandomState(step)
   return [tf.constant(random.normal(size=s), tf.float32) for s in _SHAPES]
 
 
 def train2(opt, variables, steps):
-  """Trains by gradients that are unscaled, as Keras 2 takes them."""
+  """Trains with unscaled gradients, which Keras 2 expects."""
   for step in steps:
     opt.apply_gradients(zip(make_gradients(step), variables))
 
 
 def train3(opt, variables, steps):
-  """Trains by scaled gradients, as Keras 3 takes them."""
+  """Trains with scaled gradients, which Keras 3 expects."""
   for step in steps:
     scale = opt.dynamic_scale
     opt.apply([g * scale for g in make_gradients(step)], variables)
 
 
 def train_some(make, steps=7):
-  """Returns a wrapped optimizer of Keras 2 and its variables, after steps."""
+  """Returns a wrapped Keras 2 optimizer and variables, after some steps."""
   opt2, variables = wrap(make()), make_variables()
   train2(opt2, variables, range(steps))
   return opt2, variables
 
 
 def state_of(opt):
-  """Returns the scale, its counter and the steps, of either Keras."""
+  """Returns the scale, its counter and the steps of an optimizer."""
   if isinstance(opt, _keras2.BaseLossScaleOptimizer):
     own = (opt.loss_scale, opt.dynamic_counter)
   else:
@@ -88,16 +88,16 @@ def state_of(opt):
 def assert_close(ones, others, atol=1e-6):
   """Asserts that two lists of variables or arrays have the same values."""
   for one, other in zip(ones, others, strict=True):
-    # NumPy 2 warns of a variable of Keras 3: its `__array__` takes no `copy`.
+    # NumPy 2 warns that `__array__` of a Keras 3 variable takes no `copy`.
     one, other = map(tf.convert_to_tensor, (one, other))
     np.testing.assert_allclose(one.numpy(), other.numpy(), 1e-5, atol)
 
 
 def take_over(opt2, variables):
-  """Takes an optimizer on to Keras 3, with its slots.
+  """Converts an optimizer to Keras 3; checks the type and the state.
 
   Returns:
-    The optimizer of Keras 3 and its variables.
+    The Keras 3 optimizer and its variables.
   """
   news = copy_variables(variables)
   opt3 = keras.to_keras3(opt2, variables=list(zip(variables, news)))
@@ -110,10 +110,10 @@ def assert_agree(opt2, variables, others, steps, atol=1e-6):
   """Asserts that all optimizers agree while they train on.
 
   Args:
-    opt2: The optimizer of Keras 2.
-    variables: Its variables.
-    others: Pairs of an optimizer of Keras 3 and its variables.
-    steps: How many steps to do.
+    opt2: The Keras 2 optimizer.
+    variables: The variables of `opt2`.
+    others: Pairs of a Keras 3 optimizer and its variables.
+    steps: The number of steps to run.
     atol: The difference to tolerate between variables.
   """
   first = int(opt2.iterations)

@@ -35,7 +35,7 @@ def model_of():
 
 
 class Mine(k2.Model):
-  """A model that takes a policy of its own."""
+  """A model whose constructor takes a policy."""
 
   def call(self, x):
     return x
@@ -50,7 +50,7 @@ def raised(error, function, *args):
   raise AssertionError(f"{error.__name__} was not raised")
 
 
-# TensorFlow's own tests of 2.0 to 2.8 looked for these words.
+# TensorFlow's own tests, in releases 2.0 to 2.8, matched these messages.
 def test_words_of_policies():
   for name in ("float32", "int8", "mixed_bfloat16", "_infer"):
     expected = f'<PolicyV1 "{name}", loss_scale=None>'
@@ -99,7 +99,7 @@ def test_words_of_a_policy_under_the_graph_rewrite():
 def test_words_of_the_warning(caplog, monkeypatch):
   monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
 
-  def records():  # Keras's own words about the device are of another logger.
+  def records():  # Keras warns of the device by another logger.
     return [record for record in caplog.records if record.name == "absl"]
 
   with caplog.at_level(logging.WARNING, logger="absl"):
@@ -128,7 +128,7 @@ def test_policies_are_copied():
 
 
 def reloaded():
-  """Reloads the modules of the wing, in the order of their imports and back."""
+  """Reloads the modules of `keras` in the order of imports and in reverse."""
   policy = keras.Policy("mixed_float16", 16)
   opt = keras.LossScaleOptimizer(k2.optimizers.SGD(), 8)
   policy_cls, opt_cls = keras.Policy, keras.LossScaleOptimizer
@@ -164,17 +164,17 @@ def test_reloading_is_harmless():
 
 
 def compiled_scale(policy):
-  """Returns the scale that `compile` gives a model; None for no loss scale."""
+  """Returns the scale of a model after `compile`, or None without a scale."""
   model = Mine(dtype=policy)
   model.compile("sgd", "mse")
   return getattr(model.optimizer, "initial_scale", None)
 
 
 def model_in_graph(policy):
-  """Returns the same for a model in a graph of TensorFlow 1."""
+  """Returns `compiled_scale` of a model in a TensorFlow 1 graph."""
   with tf.Graph().as_default():
     scale = compiled_scale(policy)
-  assert hasattr(Mine, "_set_optimizer")  # Its base is the model for graphs.
+  assert hasattr(Mine, "_set_optimizer")  # Keras chose the base for graphs.
   return scale
 
 
@@ -208,13 +208,13 @@ def test_installed_leaves_compile_as_it_was():
     assert compiled_scale(policy) is None
     policy = tfl.keras.Policy("float32", 16)
     assert compiled_scale(policy) == 16
-    tfl.uninstall()  # The names stay until the end, and so does the patch.
+    tfl.uninstall()  # Within `installed`, names and patch stay.
     assert compiled_scale(policy) == 16
   assert compiled_scale(policy) is None
 
 
 def test_a_program_that_patches_compile_too(monkeypatch):
-  """Checks that the program's patch stays, and nothing is patched twice."""
+  """Checks that the program's patch stays and that ours is not added twice."""
   policy = keras.Policy("float32", 16)
   ours, calls = k2.Model._get_optimizer, []
 
@@ -235,7 +235,7 @@ def test_a_program_that_patches_compile_too(monkeypatch):
 
 
 def imported_again():
-  """Imports the wing a second time, as test runners do."""
+  """Imports `keras` a second time, as test runners do."""
   first = keras.Policy
   patched = k2.Model._get_optimizer
   for name in [name for name in sys.modules if name.startswith(_WING)]:
@@ -268,7 +268,7 @@ def optimizers_in_graphs():
     model.compile(optimizer, "mse")
     return model
 
-  # As Keras does without a loss scale.
+  # Keras accepts several optimizers if there is no loss scale.
   for given in ([legacy(), "sgd"], (legacy(), legacy())):
     kept = compile_with(none, given).optimizer
     assert type(kept) is list and len(kept) == 2

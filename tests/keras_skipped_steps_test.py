@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests whether a skipped step counts in `iterations`: the state decides."""
+"""Tests that restored state decides if skipped steps count in `iterations`."""
 
 import os
 import threading
@@ -18,7 +18,8 @@ tf1 = tf.compat.v1
 k2 = _keras2.keras
 own = k2.mixed_precision
 _GOLDENS = helpers.ROOT / "tests" / "goldens"
-# Release -> the iterations in its checkpoint, and whether it counts skips.
+# Release -> the iterations in its checkpoint, and whether the release counted
+# skipped steps.
 _RELEASES = {
   "tf-1.15.5": (10, False),
   "tf-2.0.4": (10, False),
@@ -36,7 +37,7 @@ def path_of(release):
 
 
 class Run:
-  """The goldens' model and optimizer, and a way to skip a step."""
+  """The goldens' model and optimizer, with methods to step and to restore."""
 
   def __init__(self, cls=keras.LossScaleOptimizer, traced=False):
     scale = {} if cls is own.LossScaleOptimizer else {"loss_scale": "dynamic"}
@@ -75,7 +76,7 @@ class Run:
   [*((release, False) for release in _RELEASES), (_OLD, True), (_NEW, True)],
 )
 def test_every_release(release, traced):
-  """Checks that a `tf.function` traced before a restore obeys the rule."""
+  """Checks steps after a restore, also in a `tf.function` traced before."""
   iterations, counts = _RELEASES[release]
   run = Run(traced=traced)
   assert run.skips() == 1
@@ -113,7 +114,7 @@ def test_it_is_saved_with_the_state(times, tmp_path):
   assert run.skips() == 1
   run.checkpoint.restore(path).assert_consumed()
   assert run.skips() == 0
-  # A state that counts is saved without the mark.
+  # Only a state that does not count skipped steps is marked.
   path = run.restore(path_of(_NEW)).checkpoint.write(str(tmp_path / "new"))
   assert Run().restore(path).skips() == 1
   graph = tf.train.load_checkpoint(path).get_tensor(
@@ -137,7 +138,7 @@ def test_keras_own_class_reads_it_and_counts(tmp_path):
 
 
 def test_objects_made_after_the_restore():
-  """Checks that a checkpoint waits for objects that are made later."""
+  """Checks that a restore waits for objects that are made later."""
   waiting = tf.train.Checkpoint()
   waiting.restore(path_of(_OLD))
   run = Run()
@@ -147,7 +148,7 @@ def test_objects_made_after_the_restore():
 
 
 def test_another_path_to_the_same_variables():
-  """Checks that the path that a restore takes to `iterations` is free."""
+  """Checks a restore that reaches `iterations` before the optimizer."""
   run = Run()
   root = tf.train.Checkpoint(
     a_step=run.optimizer.iterations, model=run.model, optimizer=run.optimizer
@@ -168,7 +169,7 @@ def test_our_own_restore_and_convert(tmp_path):
   assert run.skips() == 0
   described = checkpoint.describe(again)
   assert len(described.loss_scales) == 1
-  # A built optimizer has all of its variables: each is restored, and said so.
+  # The optimizer is built, so the report must list all variables as restored.
   for path in (path_of(_OLD), again, path_of(_NEW)):
     report = checkpoint.restore(None, path, objects)
     assert not report.kept and not report.initialized, report
@@ -184,7 +185,7 @@ def test_our_own_restore_and_convert(tmp_path):
 
 
 def compiled(path):
-  """Makes a `Run` whose model is compiled with a restored optimizer."""
+  """Returns a `Run` whose model is compiled with a restored optimizer."""
   run = Run()
   run.restore(path)
   run.model.compile(run.optimizer, "mse")
@@ -192,7 +193,7 @@ def compiled(path):
 
 
 def save(model, path):
-  """Saves a model without the functions of its layers, which cost seconds."""
+  """Saves a model without its layers' functions, which would take seconds."""
   model.save(path, save_format="tf", save_traces=False)
 
 
@@ -201,7 +202,7 @@ def test_saved_models_have_it(release, tmp_path):
   path = str(tmp_path / "saved")
   save(compiled(path_of(release)).model, path)
   run = Run()
-  for i in range(2):  # What was loaded can be saved again.
+  for i in range(2):  # A loaded model can be saved again.
     run.model = keras.load_model(path)
     run.optimizer = run.model.optimizer
     assert int(run.optimizer.iterations) == _RELEASES[release][0] + i * (
@@ -212,7 +213,7 @@ def test_saved_models_have_it(release, tmp_path):
 
 
 def test_a_step_of_another_thread_sees_no_other_optimizer():
-  """Checks that the shared optimizer is the same object all the time."""
+  """Checks that `inner_optimizer` is the same object during each step."""
   run = Run().restore(path_of(_OLD))
   inner = run.optimizer.inner_optimizer
   seen, stop = set(), threading.Event()
@@ -270,7 +271,7 @@ def test_replicas():
 
 
 def sessions(v2):
-  """Checks that a graph built before a restore obeys the restored rule."""
+  """Checks that a graph built before a restore counts as the state says."""
   tf1.disable_eager_execution()
   (tf1.enable_control_flow_v2 if v2 else tf1.disable_control_flow_v2)()
   with tf.Graph().as_default(), tf1.Session() as session:
@@ -291,7 +292,7 @@ def sessions(v2):
     assert skips() == 1
 
     def restore(path):
-      # A new one each time: it reuses restore ops, which are for one layout.
+      # A used Checkpoint would reuse its restore ops, which read one layout.
       objects = tf.train.Checkpoint(model=run.model, optimizer=run.optimizer)
       status = objects.restore(path)
       status.assert_consumed().run_restore_ops(session)

@@ -31,7 +31,7 @@ def _policy_restored():
 
 
 def model_of(how="sequential", **kwargs):
-  """Makes a linear model: sequential, functional or a subclass."""
+  """Returns a linear model: sequential, functional or of a subclass."""
   layers = k2.layers
   if how == "sequential":
     return k2.Sequential(
@@ -309,7 +309,7 @@ def test_compile_uses_the_policys_scale(how, scale, expected, kind):
   model = model_of(how)
   keras.set_policy(None)
   inner = _KINDS[kind].SGD(0.01)
-  # A traced step for each kind is enough.
+  # Tracing takes time: a traced step for each kind is enough.
   model.compile(inner, "mse", run_eagerly=scale is not _DYNAMIC)
   opt = model.optimizer
   if expected is None:
@@ -406,7 +406,7 @@ def test_replicas_skip_together(kind):
 
 
 def sessions():
-  """Uses Keras 2 as TensorFlow 1 did: graphs, sessions and `fit`."""
+  """Checks Keras 2 in TensorFlow 1's style: graphs, sessions and `fit`."""
   tf1 = tf.compat.v1
   tf1.disable_v2_behavior()
   layers = k2.__dict__.get("layers")
@@ -504,7 +504,7 @@ for use in (lambda: mp.Policy, lambda: tfl.keras.Policy):
   lines = helpers.run_forked("-c", code).splitlines()
   if _HAS_KERAS_3:
     release = ".".join(map(str, helpers.RELEASE))
-    (line,) = lines  # What `mp` has is Keras 3's.
+    (line,) = lines  # `mp.Policy` is Keras 3's and needs no Keras 2.
     assert f"pip install 'tf_keras=={release}.*'" in line
   else:
     assert not lines

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks on imports."""
+"""Tests import hooks."""
 
 import importlib
 import sys
@@ -22,7 +22,7 @@ def write(folder, text, name):
 def test_a_module_that_fails_after_importing_what_is_awaited(
   tmp_path, monkeypatch
 ):
-  """What waits for TensorFlow does not wait any longer."""
+  """Checks that the hook runs although the importing module fails."""
   write(tmp_path, "", "awaited.py")
   write(tmp_path, "import awaited\nraise KeyError('mine')", "failing.py")
   monkeypatch.syspath_prepend(tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The legacy names, put in place and taken back."""
+"""Tests how the legacy names are installed and uninstalled."""
 
 import importlib
 import sys
@@ -20,7 +20,7 @@ _ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 
 
 def spellings(place):
-  """The modules, by name, that a place of the table promises."""
+  """Returns the names of the modules that a place of the table stands for."""
   first, _, module = place.partition(".")
   if first == "tensorflow":
     return [place]
@@ -37,13 +37,13 @@ def by_attributes(name):
 
 
 def snapshot():
-  """All that TensorFlow's and Keras's modules hold."""
+  """Returns module -> attributes for all modules of TensorFlow and Keras."""
   return {
     name: dict(vars(module))
     for name, module in sys.modules.items()
     if name.startswith(("tensorflow", "keras", "tf_keras"))
     and isinstance(module, types.ModuleType)
-    # Two that note for themselves what was asked of them.
+    # Such modules store each attribute that is read.
     and "LazyLoader" not in type(module).__name__
   }
 
@@ -99,7 +99,7 @@ assert tf2.compat.v2.mixed_precision.experimental.LossScale is tfl.LossScale
 
 
 def test_nothing_is_left_behind():
-  with tfl.installed():  # Loads what is loaded on use.
+  with tfl.installed():  # Loads lazy modules before the snapshot.
     pass
   before = snapshot()
   with tfl.installed():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf-lossscale migrate`, as its user sees it."""
+"""Tests `tf-lossscale migrate`."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.any_release
 
 
 def edited(tmp_path, text, name="program.py"):
-  """Returns a text after its edits; checks that there are no more edits."""
+  """Migrates a text; checks that a second migration changes nothing."""
   path = tmp_path / name
   path.write_text(textwrap.dedent(text), "utf-8")
   code = scan.read_paths([str(tmp_path)])
@@ -28,7 +28,7 @@ def edited(tmp_path, text, name="program.py"):
     assert before != after
     migrate.replace_file(source.path, after)
   again = scan.read_paths([str(tmp_path)])
-  for source in again.touched:  # What is left is in strings.
+  for source in again.touched:  # The names left over are in strings.
     before, after = migrate.edit_source(source, again.needs_keras_2)
     assert before == after
   return path.read_text("utf-8")

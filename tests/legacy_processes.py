@@ -7,13 +7,13 @@ import sys
 
 import helpers
 
-# With Keras 2 a program needs this variable before TensorFlow is imported.
+# A program that uses Keras 2 needs this before it imports TensorFlow.
 KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 _RUNNER = str(helpers.ROOT / "tests" / "legacy_runner.py")
 
 
 def environment(**env):
-  """Returns the environment of the programs, in which Keras is not decided."""
+  """Returns an environment with `env` that does not choose a Keras."""
   clean = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
   return {**clean, "PYTHONPATH": str(helpers.ROOT), **env}
 
@@ -66,10 +66,10 @@ def program(tmp_path, text, name="program.py"):
 
 
 def run_forked(name, *args, cwd):
-  """Runs a program as `tf-lossscale run` does, in a process of the fork server.
+  """Runs a program as `tf-lossscale run` does, in a forked process.
 
   Args:
-    name: The program, which must be one that gets Keras 2.
+    name: The program, which must be one that `tf-lossscale run` gives Keras 2.
     *args: The program's arguments.
     cwd: The folder to run in.
 

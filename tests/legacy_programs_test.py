@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as people wrote them for old releases, on today's TensorFlow.
+"""Tests programs for old releases, untouched and migrated.
 
-`legacy/expected.json` has what they must print: what the release named there
-printed.
+`legacy/expected.json` has the lines that each program printed on the old
+release that the file names. The program must print the same lines today.
 """
 
 import json
@@ -21,11 +21,11 @@ _PROGRAMS = sorted(_EXPECTED)
 _DIGITS = helpers.ROOT / "examples" / "legacy"
 
 
-# This program starts others by `sys.executable`, so the command itself runs it.
-# The others are forked from a process that has imported TensorFlow.
+# This program starts others by `sys.executable`, so a new process must run it.
+# All other programs run in forked processes, which start faster.
 _CHILDREN = "children/run.py"
-# A migrated program starts others without the package's help. So its pool's
-# processes may be forked, and then need not import TensorFlow.
+# A migrated program needs no help of the package in the processes that it
+# starts. So its pool may fork, and need not import TensorFlow again.
 _FORK_POOLS = """
 import multiprocessing, runpy, sys
 get_context = multiprocessing.get_context
@@ -62,7 +62,7 @@ def test_runs_untouched(name):
   assert run(name, cwd=_LEGACY) == _EXPECTED[name]["printed"]
 
 
-@pytest.mark.any_release  # What differs by release is shown by the untouched.
+@pytest.mark.any_release  # The test above runs the programs on all releases.
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_runs_migrated(name, migrated):
   assert run_migrated(name, migrated) == _EXPECTED[name]["printed"]
@@ -86,7 +86,7 @@ def test_programs_know_nothing_of_this_package():
 
 
 def progress(lines):
-  """Steps run -> (loss scale, accuracy), as train_digits.py prints them."""
+  """Returns steps run -> (loss scale, accuracy), as train_digits.py prints."""
   pattern = r"ran (\d+) .* loss_scale (\S+)  held-out accuracy (\S+)"
   found = [re.fullmatch(pattern, line) for line in lines]
   return {int(m[1]): (float(m[2]), float(m[3])) for m in found if m}
@@ -108,13 +108,14 @@ def test_digits(resumed, tmp_path):
   now = progress(lines)
   assert sorted(now) == sorted(expected) and len(now) == 8
   for ran, (scale, accuracy) in now.items():
-    # From nothing, weights are drawn at random, and so it is by chance when the
-    # scale, always near the edge, doubles: 50 steps sooner or later, and once
-    # more or less (1.15.5 itself had 524288 to 2097152 at one step).
+    # Training from the start has random weights. The scale is always close to
+    # overflow, so chance decides when the scale doubles: up to 50 steps sooner
+    # or later, and up to once more or less. Runs of 1.15.5 itself had 524288 to
+    # 2097152 at one step.
     near = (ran,) if resumed else (ran - 50, ran, ran + 50)
     factor = 2.01 if resumed else 4.01
     near_scales = [expected[step][0] for step in near if step in expected]
-    # Printed with six digits.
+    # The factors allow for the six digits that the program prints.
     assert min(near_scales) / factor <= scale <= max(near_scales) * factor, ran
     assert abs(accuracy - expected[ran][1]) < 0.06, (ran, accuracy)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf-lossscale run` does what `python` does: arguments, exit status, signals.
+"""Tests that `tf-lossscale run` treats a program as `python` does.
 
-The programs here import no TensorFlow. legacy_tensorflow1_test has the rest.
+The programs import no TensorFlow. legacy_tensorflow1_test has those that do.
 """
 
 import os
@@ -127,7 +127,7 @@ def test_ctrl_c(tmp_path):
     name,
     cwd=tmp_path,
     start_new_session=True,
-    # Whoever runs the tests may have it ignored, which children inherit.
+    # Children inherit an ignored SIGINT from the process that runs the tests.
     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   ) as process:
     assert process.stdout.readline() == "ready\n"
@@ -209,7 +209,7 @@ def test_the_sitecustomize_that_was_there_still_runs(tmp_path):
     timeout=60,
   )
   assert done.returncode == 0, done.stderr
-  # Once for the launcher, once for the program.
+  # The launcher imports it first, then the program.
   assert done.stdout.splitlines()[:2] == ["theirs", "theirs"]
   assert done.stdout.splitlines()[2] == f"{tmp_path}/other/sitecustomize.py"
 
@@ -233,7 +233,7 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
 
 
 def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
-  """As on Windows."""
+  """Checks the way of systems without `exec`, such as Windows."""
   name = program(tmp_path, "import sys; print(sys.argv); sys.exit(7)")
   code = f"""if True:
     from tf_compat_lossscale.legacy import run
@@ -245,7 +245,7 @@ def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
 
 
 def test_needs_no_installation(tmp_path):
-  """The package is used from a folder that only its `_site` leads to."""
+  """Checks a package that is on no path but that of its folder `_site`."""
   (tmp_path / "tensorflow.py").write_text("name = 'stub'")
   code = """if True:
     import sys

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program as `tf-lossscale run` does, where TensorFlow is loaded before.
+"""Runs a program as `tf-lossscale run` does, if TensorFlow is loaded already.
 
   python legacy_runner.py SCRIPT ARGS...
 
-A process of the fork server runs this, and so need not import TensorFlow. The
-program's first `import tensorflow` goes through the import hooks nevertheless,
-as in a new process.
+This runs in a forked process, which need not import TensorFlow. Nevertheless
+the program's first `import tensorflow` goes through the import hooks, as in a
+new process.
 """
 
 import importlib.machinery
@@ -21,7 +21,7 @@ _KERAS = "TF_USE_LEGACY_KERAS"
 
 
 class _LoadedTensorFlow:
-  """A finder and loader of TensorFlow that gives the module loaded before."""
+  """A finder and loader that gives the TensorFlow that is loaded already."""
 
   def find_spec(self, name, path=None, target=None):
     if name == "tensorflow":
@@ -39,7 +39,7 @@ def main():
   path, *args = sys.argv[1:]
   folder = os.path.dirname(os.path.abspath(path))
   env = run.make_environment(run.choose(path, [folder]))
-  # The server's TensorFlow has read this variable already.
+  # The fork server's TensorFlow has read the variable already.
   assert env.get(_KERAS) == os.environ.get(_KERAS), "the test sets it otherwise"
   os.environ.update(env)
   for name in list(sys.modules):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf-lossscale scan`, as its user sees it."""
+"""Tests `tf-lossscale scan`."""
 
 import json
 

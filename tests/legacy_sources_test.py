@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading old sources: what they use, under whatever alias."""
+"""Tests which uses of legacy names are found in sources, under any alias."""
 
 import textwrap
 
@@ -18,7 +18,7 @@ def read(tmp_path, text):
 
 
 def uses(tmp_path, text):
-  """(line, name as written, what it is now, form) of each use."""
+  """Returns (line, name as written, name today, form) of each use."""
   prefix = "tf_compat_lossscale"
   return [
     (u.line, u.written, u.now.replace(prefix, "tfl", 1), u.form)
@@ -167,7 +167,7 @@ def test_finds(text, expected, tmp_path):
 @pytest.mark.parametrize(
   "text",
   [
-    # Not TensorFlow's, or not that name of it.
+    # These names are not TensorFlow's, or not legacy names.
     "import mytf as tf\ntf.train.experimental.LossScale",
     "import tensorflow as tf\ntf.train.experimental.PythonState",
     "import tensorflow as tf\ntf.keras.mixed_precision.LossScaleOptimizer",
@@ -190,7 +190,7 @@ def test_leaves_alone(text, tmp_path):
 
 
 def test_the_nine_uses_of_a_sample(tmp_path):
-  """Of these, TensorFlow's own tool turned three and was silent on four."""
+  """Checks nine uses, of which `tf_upgrade_v2` changes 3 and ignores 4."""
   found = uses(
     tmp_path,
     """\

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow under `tf-lossscale run`: which it is, and how to import it."""
+"""Tests which TensorFlow `tf-lossscale run` gives, for each way to import."""
 
 import helpers
 import legacy_processes
@@ -9,7 +9,7 @@ import pytest
 
 _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
-# A program of TensorFlow 1, and a part of its error message or None.
+# A statement for TensorFlow 1 -> a part of its error message, or None.
 _GONE = {
   "tf.contrib.rnn": "tf.compat.v1.nn.rnn_cell",
   "from tensorflow.contrib import seq2seq": "tensorflow_addons.seq2seq",
@@ -21,7 +21,7 @@ _GONE = {
     "tf.estimator was removed in TensorFlow 2.16" if _HAS_KERAS_3 else None
   ),
 }
-# Importing TensorFlow takes seconds, so one process has all this.
+# One process for all checks, because importing TensorFlow takes seconds.
 _TENSORFLOW_1 = """
 import sys
 import tf_compat_lossscale.checkpoint.saver  # Imports TensorFlow.
@@ -94,7 +94,8 @@ def test_tensorflow_1_and_all_ways_to_import_it(tmp_path):
   code, out, err = run("--tf1", name, *_GONE, cwd=tmp_path)
   assert code == 1 and "InvalidArgumentError" in err, err
   assert "in run_without_feeding" in err
-  assert "tf_compat_lossscale" not in err  # No frame of the traceback is ours.
+  # The package's own frames must not be in the traceback.
+  assert "tf_compat_lossscale" not in err
   lines = out.splitlines()
   assert len(lines) == len(_GONE), out
   for line, (statement, what) in zip(lines, _GONE.items()):
@@ -124,9 +125,9 @@ for name in sys.argv[1:]:
 
 
 def modules_that_may_come_first():
-  """Yields the dotted names of the package's modules that are no programs.
+  """Yields the dotted names of the package's modules, except programs.
 
-  Of those that import Keras, which takes seconds, there is one.
+  Of the modules that import Keras, which takes seconds, only one is yielded.
   """
   for path in sorted((helpers.ROOT / "tf_compat_lossscale").rglob("*.py")):
     parts = path.relative_to(helpers.ROOT).with_suffix("").parts
@@ -139,7 +140,7 @@ def modules_that_may_come_first():
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", ["tf1", "tf2"])
 def test_any_module_may_be_what_a_program_imports_first(mode, tmp_path):
-  """The import of TensorFlow, which brings the legacy names, is then nested."""
+  """Checks each first module, whose import of TensorFlow is a nested one."""
   text = _FIRST_IMPORTS.replace("TENSORFLOW_1", str(mode == "tf1"))
   if mode == "tf1":
     text += "\n\ndef unused():\n  import tensorflow as tf\n  tf.Session()\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Keras `tf.keras` is."""
+"""Tests how Keras 2 is chosen for `tf.keras`."""
 
 import os
 import sys

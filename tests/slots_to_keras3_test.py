@@ -41,7 +41,7 @@ def test_variables(kind):
     (list(zip(ws, new))[::-1], (2, 1, 0)),
     (list(zip(ws, new))[1:], (1, 2)),
     (zip(ws, new), (0, 1, 2)),
-    (ws[::-1], (2, 1, 0)),  # The same variables go on.
+    (ws[::-1], (2, 1, 0)),  # Keras 3 trains the variables of Keras 2.
   ):
     opt3 = keras.to_keras3(opt2, variables=given)
     assert_close(opt3.inner_optimizer.momentums, [kept[i] for i in order])
