@@ -23,8 +23,8 @@ def cases():
 
   Each optimizer meets every mode that names variables differently. Two rows are
   enough for `tf.function`, which names variables as eager code does. Optimizers
-  other than "adam" and "momentum" run on any one release, because only the names
-  of their slots differ, and all releases of TensorFlow 2 agree on those.
+  other than "adam" and "momentum" need one release only: they add no more than
+  slots of other names, and all releases of TensorFlow 2 agree on those names.
   """
   found = [("function", "adam", "dynamic"), ("function", "momentum", "fixed")]
   for i, mode in enumerate(["graph_v1", "graph_v2", "eager"]):
@@ -111,9 +111,9 @@ class Program:
 
 
 def check_exchange(mode, inner, loss_scale, folder, **kwargs):
-  """Checks that two programs restore each other's checkpoints, and ours too.
+  """Checks that programs restore each other's checkpoints, and we our own.
 
-  One program uses this package and the other TensorFlow's classes.
+  One program uses this package and the other uses TensorFlow's classes.
   """
   arguments = (mode, inner, loss_scale)
   with contextlib.ExitStack() as stack:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the pure functions over gradients."""
+"""Tests the functions `scale`, `unscale` and `all_finite`."""
 
 import contextlib
 import math
@@ -143,8 +143,8 @@ def test_all_finite_is_exact(lists, dtype):
   assert bool(gradients.all_finite(grads)) == expected
 
 
-# Shapes on both sides of every bound: joined with others or not, looked at
-# element by element or summed first.
+# Sizes on both sides of those at which `all_finite` changes its method: small
+# tensors are concatenated, and sums are tried first if elements are many.
 _SETS = {
   "one scalar": [()],
   "scalars": [()] * 140,
@@ -168,7 +168,7 @@ _DTYPES = {
 
 @contextlib.contextmanager
 def _checks(specs):
-  """Yields `all_finite` in each mode, as functions of arrays."""
+  """Yields mode -> a function that runs `all_finite` on arrays in the mode."""
   function = tf.function(
     lambda *args: gradients.all_finite(args), input_signature=specs
   )
@@ -195,8 +195,8 @@ def _assert_answers(arrays, expected, checks):
   assert set(answers.values()) == {expected}, answers
 
 
-# 140 gradients take a second and more. How they are joined is the same for
-# real dtypes; unknown shapes are one for all.
+# A case of 140 gradients takes over a second, and all real dtypes are
+# concatenated alike. Code for unknown shapes does not depend on the dtype.
 _EXACT = [
   (kind, dtype, known)
   for kind in _SETS
@@ -215,7 +215,7 @@ def test_the_answer_is_exact_in_every_mode(kind, dtype, known):
     tf.TensorSpec(shape if known else None, dtype) for shape in _SETS[kind]
   ]
   with _checks(specs) as checks:
-    # Sums of these are finite, overflow, or are nearly nothing.
+    # Sums of these values are finite, overflow or are close to 0.
     for value in (1.0, _DTYPES[dtype], 1e-45, -0.0):
       arrays = [np.full(s, value, numpy_dtype) for s in _SETS[kind]]
       arrays[-1] = -arrays[-1]
@@ -245,7 +245,8 @@ def test_infinities_that_cancel_in_a_sum_are_found():
 
 
 def test_products_that_overflow_are_found_by_whatever_optimizer():
-  # Told to be aggressive, TensorFlow's adds up x * z and y * z as (x + y) * z.
+  # An aggressive arithmetic optimizer adds x * z and y * z as (x + y) * z, in
+  # which large x and y cancel.
   config = tf.compat.v1.ConfigProto()
   options = config.graph_options.rewrite_options
   options.arithmetic_optimization = options.AGGRESSIVE
@@ -288,7 +289,7 @@ def test_shapes_of_tensorflow_1_will_do():
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
 def test_no_op_has_very_many_inputs(mode):
-  # Graphs with such take TensorFlow minutes to optimize.
+  # TensorFlow takes minutes to optimize graphs with such ops.
   with helpers.mode_scope(mode) as graph:
     for shape in ([4], [], [40]):
       placeholders = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch of the graph rewrite: what it turns on, wraps, refuses, undoes."""
+"""Tests `enable_mixed_precision_graph_rewrite` and its counterpart."""
 
 import logging
 
@@ -18,7 +18,7 @@ _ON = 1  # RewriterConfig.ON.
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
-  """Each test finds the rewrite off and no session noted, and leaves so."""
+  """Turns the rewrite off and forgets sessions, before and after each test."""
   state = rewrite._state
   state.set_non_mixed_precision_session_created(False)
   own = tf.__internal__.mixed_precision.register_loss_scale_wrapper.__globals__
@@ -50,7 +50,7 @@ def sgd():
 
 
 def is_on():
-  """Whether sessions, functions and TensorFlow's own getter all say so."""
+  """Returns whether the rewrite is on; checks that all of TensorFlow agrees."""
   with tf.Graph().as_default(), tf1.Session() as session:
     rewrites = session._config.graph_options.rewrite_options
     in_sessions = rewrites.auto_mixed_precision == _ON
@@ -159,7 +159,7 @@ def test_warns_when_it_is_off_already(warnings):
 
 
 class Family:
-  """Some base class of optimizers."""
+  """A base class of optimizers, unknown to TensorFlow."""
 
 
 class Wrapped(Family):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One loss scale in many graphs: names, values, checkpoints, memory."""
+"""Tests a loss scale in many graphs: names, values, checkpoints, memory."""
 
 import gc
 import os
@@ -38,7 +38,7 @@ def test_serves_another_graph(mode, made):
       loss_scale = tfl.DynamicLossScale(8, 1)
       assert train_once(loss_scale) == 16
   with helpers.mode_scope(mode):
-    assert train_once(loss_scale) == 16  # From the initial value, once more.
+    assert train_once(loss_scale) == 16  # A new graph has the initial value.
     assert helpers.variable_names() == [
       "current_loss_scale",
       "good_steps",
@@ -90,7 +90,7 @@ def test_two_scales_keep_apart_under_the_same_names():
     names = helpers.variable_names()
     assert "current_loss_scale_1" in names
   with tf.Graph().as_default(), tf1.Session() as session:
-    discriminator(), generator()  # The other way round.
+    discriminator(), generator()  # In the other order.
     assert helpers.variable_names() == names
     assert discriminator._current_loss_scale.op.name == "current_loss_scale_1"
     session.run(tf1.global_variables_initializer())
@@ -140,11 +140,11 @@ def test_graphs_are_collected_and_memory_does_not_grow():
 
 
 def many_graphs():
-  """Builds graphs, in a process of its own because it reads memory."""
+  """Checks the memory that many graphs need, in a process of its own."""
   loss_scale = tfl.DynamicLossScale(8, 2)
   graphs, resident = [], []
   gc.collect()
-  gc.freeze()  # What TensorFlow's import made need not be looked at again.
+  gc.freeze()  # Or each collection below visits the objects of all imports.
   for i in range(60):
     with helpers.mode_scope(helpers.GRAPH_MODES[i % 2]) as graph:
       train_once(loss_scale)
@@ -157,7 +157,7 @@ def many_graphs():
   growth = resident[-1] - resident[19]
   print(f"40 graphs: resident memory grew by {growth / 2**20:.1f} MB")
   assert growth < 40 * 80 * 2**10  # 80 KiB a graph.
-  # The object itself knows nothing of them.
+  # The loss scale itself holds no weights of the graphs.
   assert list(loss_scale._weights) == ["current_loss_scale", "good_steps"]
 
 
@@ -244,7 +244,7 @@ def test_restored_before_the_weights_exist_in_a_graph(mode, tmp_path):
     status.assert_consumed()
     status.initialize_or_restore(session)
     assert session.run(values) == [32, 7]
-  assert float(loss_scale()) == 2  # What waited, waited for that graph.
+  assert float(loss_scale()) == 2  # The restore was for that graph alone.
 
 
 def test_a_restore_waits_for_its_own_graph(tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: TensorFlow set up, modes, and a trainer for each."""
+"""Helpers for all tests: modes, processes, and a trainer for every mode."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from switches import control_flow as control_flow
 import tensorflow as tf
 
 tf1 = tf.compat.v1
-OWN = tf.compat.v1.mixed_precision  # TensorFlow's: the oracle, or the rival.
+OWN = tf.compat.v1.mixed_precision  # TensorFlow's own classes, to compare with.
 ROOT = pathlib.Path(__file__).absolute().parent.parent
 GOLDENS = ROOT / "tests" / "goldens"
 MODES = ("graph_v1", "graph_v2", "eager", "function")
 GRAPH_MODES = MODES[:2]
 RELEASE = tuple(map(int, tf.__version__.split(".")[:2]))
 
-# What is wrapped: every optimizer of `tf.compat.v1.train` that takes dense and
-# sparse gradients of every floating-point dtype.
+# The optimizers to wrap: all of `tf.compat.v1.train` that take dense and sparse
+# gradients of every floating-point dtype.
 INNER: dict[str, Callable[[], tf1.train.Optimizer]] = {
   "sgd": lambda: tf1.train.GradientDescentOptimizer(0.5),
   "momentum": lambda: tf1.train.MomentumOptimizer(0.5, 0.9),
@@ -51,7 +51,8 @@ INNER: dict[str, Callable[[], tf1.train.Optimizer]] = {
   "ftrl": lambda: tf1.train.FtrlOptimizer(0.1),
 }
 
-# Two replicas fit on one processor; it must be said before TensorFlow starts.
+# Two devices, for tests with two replicas. TensorFlow takes this setting only
+# before it starts.
 tf.config.set_logical_device_configuration(
   tf.config.list_physical_devices("CPU")[0],
   [tf.config.LogicalDeviceConfiguration()] * 2,
@@ -59,14 +60,14 @@ tf.config.set_logical_device_configuration(
 
 
 def main() -> None:
-  """Runs the calling test file by itself, as `py_test` does."""
+  """Runs the test file that calls this, as Bazel's `py_test` does."""
   sys.exit(pytest.main([sys.argv[0], *sys.argv[1:]]))
 
 
 def run_python(
   *args: str, timeout: float = 300, cwd: Any = ROOT, **env: str
 ) -> str:
-  """Runs Python on `args` in a process of its own; returns what it prints.
+  """Runs Python on `args` in a process of its own; returns standard output.
 
   Importing TensorFlow costs such a process five seconds. Use `run_forked` or
   `run_alone`, unless the test is about importing or starting: which modules
@@ -85,7 +86,7 @@ def run_python(
 
 
 def _environment(env: dict[str, str]) -> dict[str, str]:
-  """Returns the environment for programs that import what tests import."""
+  """Returns the environment with `env`, and paths to the package and tests."""
   return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", **env}
 
 
@@ -99,15 +100,15 @@ def start_forked(
   """Starts Python on `args` in a forked process, for tests that kill it.
 
   Args:
-    *args: As of `run_forked`.
+    *args: The command line, as for `run_forked`.
     stdout: The open file to write standard output to.
     stderr: The open file to write standard error to.
     cwd: The folder to run in.
     **env: Variables to add to the environment.
 
   Returns:
-    The program, with `pid`, `poll`, `wait` and `kill` as of
-    `subprocess.Popen`. Use it in a `with` statement, which kills it.
+    The program, with `pid`, `poll`, `wait` and `kill` as in `subprocess.Popen`.
+    Use the program in a `with` statement, which kills it at the end.
   """
   environment = _environment(env)
   return forks.start(
@@ -118,19 +119,18 @@ def start_forked(
 def run_forked(
   *args: str, timeout: float = 300, cwd: Any = ROOT, **env: str
 ) -> str:
-  """Runs Python as `run_python` does, in a tenth of a second and not in five.
+  """Runs Python as `run_python` does, but starts 50 times as fast.
 
-  The process is forked from one that has imported TensorFlow, NumPy and pytest
-  and has not started TensorFlow. So it has a TensorFlow runtime of its own,
-  where devices, behaviours and memory are as in a new process. It has none of
-  this process's modules, and none of the package's.
+  The process is forked from a server that has imported TensorFlow, NumPy and
+  pytest but has not started TensorFlow. So the process has its own TensorFlow
+  runtime, with devices, behaviours and memory as in a new process. The process
+  has no module of this process and none of the package.
 
   Variables that begin with TF_, TF2_, KERAS_ or PYTHON may be read while
-  TensorFlow is imported. Each combination of values gets a server of its own,
-  which costs five seconds once.
+  TensorFlow is imported. So each combination of their values has a server of
+  its own, which takes five seconds to start.
 
-  Functions registered with `atexit` are not called at the end, and threads that
-  still run are not waited for.
+  At the end, the process calls no `atexit` functions and waits for no threads.
 
   Args:
     *args: `-c CODE ARGS...`, `-m MODULE ARGS...` or `SCRIPT ARGS...`.
@@ -154,7 +154,7 @@ def complete_forked(
   """Runs Python as `run_forked` does, whatever the exit status.
 
   Returns:
-    As `subprocess.run(..., capture_output=True, text=True)`.
+    What `subprocess.run(..., capture_output=True, text=True)` returns.
   """
   with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
     with start_forked(*args, stdout=out, stderr=err, cwd=cwd, **env) as process:
@@ -179,17 +179,17 @@ def run_once(
   timeout: float = 300,
   **env: str,
 ) -> str:
-  """Runs `run_forked`, but once for all workers that run tests side by side.
+  """Runs `run_forked` once for all of pytest's workers; returns the output.
 
   Args:
     factory: pytest's fixture `tmp_path_factory`.
-    *args: What to run.
-    timeout: Seconds.
+    *args: The command line, as for `run_forked`.
+    timeout: Seconds after which the process is killed and the test fails.
     **env: Variables to add to the environment.
   """
   folder = factory.getbasetemp()
   if "PYTEST_XDIST_WORKER" in os.environ:
-    folder = folder.parent  # What the workers have in common.
+    folder = folder.parent  # All workers share this folder.
   parts = [*args, *map("=".join, sorted(env.items()))]
   name = hashlib.sha256("\0".join(parts).encode()).hexdigest()
   path = folder / name
@@ -201,7 +201,7 @@ def run_once(
   return path.read_text("utf-8")
 
 
-parse_json = functools.cache(json.loads)  # Of what many tests look into.
+parse_json = functools.cache(json.loads)  # Many tests read the same results.
 
 
 def run_alone(
@@ -210,7 +210,7 @@ def run_alone(
   """Runs a function of a test module in a forked process: see `run_forked`.
 
   Args:
-    function: A function of a module, without arguments. It fails by raising.
+    function: A module's function without arguments, which raises if it fails.
     timeout: Seconds after which the process is killed and the test fails.
     **env: Variables to add to the environment.
   """
@@ -220,9 +220,10 @@ def run_alone(
 
 
 def resident_memory() -> int:
-  """The bytes of memory that this process holds, once it gave back what it can.
+  """Returns the bytes of memory that this process holds.
 
-  What the allocator keeps for later is no growth of the program's.
+  Memory that the allocator keeps for later is first given back to the system,
+  because it is no growth of the program.
   """
   ctypes.CDLL("libc.so.6").malloc_trim(0)
   pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
@@ -230,11 +231,12 @@ def resident_memory() -> int:
 
 
 def pairs(*choices: Iterable[Any], allowed: Any = None) -> list[tuple]:
-  """Returns few rows that have each pair of values of two parameters.
+  """Returns few rows, with each pair of two parameters' values in some row.
 
   Args:
     *choices: The values of each parameter.
-    allowed: Says of a row whether it may be among them. All may by default.
+    allowed: A function that returns whether a row is allowed; all are by
+      default.
   """
   rows = list(
     filter(allowed or (lambda row: True), itertools.product(*choices))
@@ -254,7 +256,7 @@ def pairs(*choices: Iterable[Any], allowed: Any = None) -> list[tuple]:
 
 @contextlib.contextmanager
 def mode_scope(mode: str) -> Iterator[tf.Graph | None]:
-  """A new default graph in the graph modes; nothing in the others."""
+  """Enters a new graph in a graph mode, and yields None in another mode."""
   if mode not in GRAPH_MODES:
     yield None
     return
@@ -263,24 +265,24 @@ def mode_scope(mode: str) -> Iterator[tf.Graph | None]:
 
 
 def two_replicas() -> tf.distribute.Strategy:
-  """Two replicas on the CPU, reduced without collective ops.
+  """Returns a strategy of two replicas on the CPU, without collective ops.
 
-  All strategies of a process share the keys of collective ops, so these fail
-  where tests are run in another order.
+  All strategies of a process share the keys of collective ops. So strategies
+  that use collective ops fail if tests run in another order.
   """
   reduction = tf.distribute.ReductionToOneDevice()
   return tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"], reduction)
 
 
 def factor_of_replica(bad: tf.Tensor) -> tf.Tensor:
-  """Infinity in the first replica, if `bad`; else 1."""
+  """Returns infinity in the first replica if `bad`, and 1 otherwise."""
   context = tf.distribute.get_replica_context()
   first = context.replica_id_in_sync_group == 0
   return tf.where(tf.logical_and(bad, first), float("inf"), 1.0)
 
 
 def variable_names() -> list[str]:
-  """The names of the default graph's variables."""
+  """Returns the sorted names of the default graph's variables."""
   return sorted(v.op.name for v in tf1.global_variables())
 
 
@@ -289,11 +291,10 @@ class Spec:
   """A variable to train.
 
   Attributes:
-    shape: Its shape.
-    dtype: Its dtype.
-    kind: What its gradient is: 'dense', 'sparse' (rows 0 and 0 of the first
-      axis, so one of them twice), 'float16' (dense, computed in float16) or
-      'none'.
+    shape: The variable's shape.
+    dtype: The variable's dtype.
+    kind: The kind of gradient: 'dense', 'sparse' (row 0 twice), 'float16'
+      (dense, computed in float16) or 'none' (no gradient).
   """
 
   shape: tuple[int, ...] = (2,)
@@ -302,25 +303,25 @@ class Spec:
 
   @property
   def fed(self) -> tuple[int, ...]:
-    """The shape of what is fed for its gradient."""
+    """Returns the shape of the array to feed for the gradient."""
     return (2, *self.shape[1:]) if self.kind == "sparse" else self.shape
 
   @property
   def fed_dtype(self) -> str:
-    """The dtype of what is fed for its gradient."""
+    """Returns the dtype of the array to feed for the gradient."""
     return "float16" if self.kind == "float16" else self.dtype
 
 
 class Trainer:
-  """Trains variables, in any mode, by gradients that the test gives.
+  """A training program in any mode, whose gradients the test chooses.
 
   Args:
     mode: One of MODES.
-    make_optimizer: Called in that mode, for the optimizer.
+    make_optimizer: Returns the optimizer; it is called in the mode.
     specs: The variables.
-    apply_only: Gives the gradients to `apply_gradients`; otherwise `minimize`
-      gets a loss that has them.
-    use_resource: False for reference variables, in the graph modes.
+    apply_only: Whether to pass the gradients to `apply_gradients`. Otherwise
+      `minimize` gets a loss that has these gradients.
+    use_resource: False for reference variables, which need a graph mode.
   """
 
   def __init__(
@@ -412,7 +413,7 @@ class Trainer:
     return None if self.mode == "function" else step
 
   def step(self, *grads: Any) -> None:
-    """Does one step with these gradients, one for each variable."""
+    """Runs a step with a gradient for each variable."""
     grads = [
       np.broadcast_to(np.asarray(g, spec.fed_dtype), spec.fed)
       for g, spec in zip(grads, self.specs)
@@ -425,7 +426,7 @@ class Trainer:
       self._build([tf.constant(g) for g in grads])
 
   def value(self, tensor: Any) -> np.ndarray:
-    """The value of a tensor or variable now."""
+    """Returns the current value of a tensor or variable."""
     if self.graph is not None:
       return self.session.run(tensor)
     return np.asarray(tf.convert_to_tensor(tensor))
@@ -439,22 +440,22 @@ class Trainer:
     return int(self.value(self.opt._loss_scale._num_good_steps))
 
   def state(self) -> dict[str, np.ndarray]:
-    """Returns each variable's value: trained, slots, step and loss scale.
+    """Returns the values of all variables: trained, slots, step, loss scale.
 
-    Keys are variable names, except those of slots, 'variable/slot': eagerly,
-    slots are numbered through the whole process. In a graph the first call
-    decides which variables there are.
+    A key is the variable's name, but 'variable/slot' for a slot, because the
+    name of an eager slot has a number that depends on earlier tests. In a graph,
+    the first call decides which variables all calls return.
     """
     if self.graph is None:
       variables = self._state_variables()
       return {name: self.value(v) for name, v in variables.items()}
     if self._graph_state is None:
       self._graph_state = self._state_variables()
-    # Each set of fetches costs a pass of Grappler once, so there is one set.
+    # A new set of fetches would cost another pass of Grappler.
     return self.session.run(self._graph_state)
 
   def _state_variables(self) -> dict[str, tf.Variable]:
-    """Returns the variables of `state`, by its keys."""
+    """Returns the variables of `state` by its keys."""
     inner = self.opt._optimizer
     slots = {
       f"{v.name[:-2]}/{name}": inner.get_slot(v, name)

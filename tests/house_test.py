@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the house that a program can check."""
+"""Tests the rules of the package's structure, and that no paths are local."""
 
 import ast
 import inspect
@@ -21,7 +21,7 @@ from tf_compat_lossscale import graph_rewrite
 _PACKAGE = helpers.ROOT / "tf_compat_lossscale"
 _MODULES = sorted(_PACKAGE.rglob("*.py"))
 
-# A wing imports only wings of earlier rows.
+# A wing (a module or subpackage) imports only wings of earlier rows.
 _WINGS = (
   ("_requirements", "_version"),
   ("_lazy",),
@@ -57,7 +57,7 @@ def wing_of(name):
 
 
 def imported_modules(path):
-  """Yields the names within the package that a module imports."""
+  """Yields the names of the package's modules that a module imports."""
   prefix = f"{tfl.__name__}."
   for name in build_files.imported_names(path, types=True):
     if name.startswith(prefix):
@@ -77,14 +77,14 @@ def test_wings(path):
   own = name_of(path)
   for name in imported_modules(path):
     if path.name == "__init__.py" and name.startswith(own[: -len("__init__")]):
-      continue  # What a package loads when used.
+      continue  # A package loads its own modules when they are used.
     same = wing_of(name) == wing_of(own) is not None
     is_inside = same and not is_sibling(own, name)
     assert is_inside or wing_of(name) < wing_of(own), name
 
 
 def is_sibling(one, other):
-  """Returns whether two wings of one row have the modules."""
+  """Returns whether two modules are of different wings of the same row."""
   row = _WINGS[wing_of(one)]
   return len(row) > 1 and one.split(".")[0] != other.split(".")[0]
 
@@ -155,7 +155,7 @@ def test_signatures_are_typed_and_documented(function):
   for parameter in parameters:
     assert parameter.annotation is not inspect.Parameter.empty, parameter
   assert "return" in function.__annotations__
-  trivial = {"get_config", "update"}  # The base class says it.
+  trivial = {"get_config", "update"}  # The base class documents these.
   assert function.__doc__ or function.__name__ in trivial
 
 
@@ -165,7 +165,7 @@ def test_type_marker_is_packaged():
 
 
 def modules_added_by(statement, after=""):
-  """The modules that a statement loads, after another one."""
+  """Returns the modules that `statement` loads, if `after` has run before."""
   code = f"""
 import json, sys
 {after}
@@ -205,10 +205,10 @@ def test_names_are_loaded_when_used():
     tfl.LossScales  # noqa: B018
 
 
-# An absolute path of one machine: in a folder for users, for temporary files or
-# for a system's additions, or on a drive of Windows. A path that the shell or
-# the program completes (such as a variable after the folder) is not one. This
-# text is written so that it does not match itself.
+# An absolute path of one machine: in a folder of users, of temporary files or
+# of additions to a system, or on a drive of Windows. A path with a part that
+# the shell or the program fills in, such as a variable, does not match. The
+# pattern is written so that it does not match itself.
 _MACHINE_PATH = re.compile(
   r"(?<![\w.~$})*-])"
   r"/(?:home|Users|root|tmp|var/(?:folders|tmp)|private|work|workspace|builds|"
@@ -234,7 +234,7 @@ def test_no_file_names_a_folder_of_one_machine():
 @pytest.mark.parametrize(
   ("line", "refused"),
   [
-    # The first character apart: this file is read, too.
+    # The slash stands apart, because the test above reads this file, too.
     ("/" + "tmp/models/model.ckpt-1", True),
     ('model_checkpoint_path: "/' + 'home/me/train"', True),
     ("cd /" + "root/.cache", True),

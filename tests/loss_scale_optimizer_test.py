@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the optimizer in every mode, and of what it wraps."""
+"""Tests MixedPrecisionLossScaleOptimizer in every mode."""
 
 import math
 
@@ -43,7 +43,6 @@ def test_a_whole_schedule(mode, use_resource):
         for name, value in trainer.state().items()
         if value.tobytes() != good[name].tobytes()
       }
-      # No variable, no slot, not the step counter: the loss scale alone.
       assert changed == {"current_loss_scale"}
     assert (trainer.loss_scale, trainer.good_steps) == (2, 0)
     trainer.step(1.0)
@@ -74,7 +73,7 @@ def test_variables_of_every_dtype(mode, dtype):
     state = trainer.state()
     assert state["v0"].tolist() == [np.dtype(dtype).type(1 - 2**-13)] * 2
     assert state["v0"].dtype == dtype
-    # The same row twice.
+    # The sparse gradient has row 0 twice.
     assert (
       state["v1"][0].tolist()
       == [np.dtype(dtype).type(np.dtype(dtype).type(1 - 2**-15) - 2**-15)] * 2
@@ -164,7 +163,7 @@ def test_the_scale_is_read_once_a_step(module, times):
 
 def test_a_scale_that_changes_between_reads_does_no_harm():
   class Restless(tfl.LossScale):
-    """Doubles whenever it is read, as if by another worker."""
+    """A loss scale that doubles at each read, as if by another worker."""
 
     reads = 0
 
@@ -190,7 +189,7 @@ def test_a_scale_that_changes_between_reads_does_no_harm():
 
 
 class Own(tfl.LossScale):
-  """Answers as it is told, and counts its updates."""
+  """A loss scale whose `update` returns a given answer and counts calls."""
 
   def __init__(self, answer):
     super().__init__()
@@ -198,7 +197,7 @@ class Own(tfl.LossScale):
     self._add_weight("updates", 0, tf.int64)
 
   def __call__(self):
-    return 4.0  # Not even a tensor.
+    return 4.0  # A user's loss scale need not return a tensor.
 
   def update(self, grads):
     op = self._get_weight("updates").assign_add(1)
@@ -293,7 +292,7 @@ def test_gradients_may_be_replaced(mode):
     v = tf1.get_variable("v", initializer=[1.0])
     opt = wrap(dynamic())()
     fed = tf1.placeholder(tf.float32, [1])
-    train_op = opt.apply_gradients(iter([(fed, v)]))  # Iterated over once.
+    train_op = opt.apply_gradients(iter([(fed, v)]))  # An iterator.
     session.run(tf1.global_variables_initializer())
     session.run(train_op, {fed: [math.nan]})
     session.run(train_op, {fed: [2.0]})
@@ -304,7 +303,7 @@ def test_gradients_may_be_replaced(mode):
 
 
 class Signed(tf1.train.Optimizer):
-  """Moves by the sign of the gradient; does it all in `apply_gradients`."""
+  """An optimizer that overrides only `apply_gradients`: it moves by signs."""
 
   def __init__(self):
     super().__init__(False, "Signed")
@@ -326,7 +325,7 @@ def test_custom_optimizers(mode):
 
 
 class Decayed(tf1.train.Optimizer):
-  """Makes its state by `get_variable` as it applies, as BERT's Adam does."""
+  """An optimizer that calls `get_variable` to apply, as BERT's Adam does."""
 
   def __init__(self):
     super().__init__(False, "Decayed")
@@ -354,7 +353,7 @@ def test_optimizers_that_make_variables_as_they_apply(
   mode, use_resource, in_cond
 ):
   if not use_resource and mode == "graph_v2":
-    in_cond = False  # A caller's own v2 cond cannot hold reference variables.
+    in_cond = False  # A v2 cond cannot capture reference variables.
   with helpers.mode_scope(mode), tf1.Session() as session:
     with tf1.variable_scope("net", use_resource=use_resource):
       v = tf1.get_variable("v", initializer=[1.0])
@@ -452,7 +451,7 @@ def test_eager_needs_a_function_for_the_loss():
 
 
 class _Returning(tf1.train.GradientDescentOptimizer):
-  """One whose apply returns a tensor, when eager, too."""
+  """An optimizer whose `apply_gradients` returns a tensor in every mode."""
 
   def apply_gradients(self, grads_and_vars, global_step=None, name=None):
     done = super().apply_gradients(grads_and_vars, global_step)
@@ -498,7 +497,7 @@ def _train_with_checked_numerics():
         make = wrap(dynamic(scale, 1))
         with Trainer(mode, make, (Spec(shape),), apply_only=True) as trainer:
           for _ in range(2):
-            trainer.step(1.5e38)  # The sum is more than float32 holds.
+            trainer.step(1.5e38)  # The sum of the gradient overflows float32.
           assert trainer.loss_scale == min(4 * scale, np.finfo(np.float32).max)
           assert (trainer.state()["v0"] == 1 - np.float32(1.5e38)).all()
 
@@ -515,7 +514,7 @@ def test_the_loss_scale_is_public(mode):
       tf1.train.GradientDescentOptimizer(0.1), loss_scale
     )
     assert opt.loss_scale is loss_scale
-    opt.loss_scale = "mine"  # An attribute of a program's subclass.
+    opt.loss_scale = "mine"  # As a program's subclass may do.
     assert opt.loss_scale == "mine"
     assert opt._loss_scale is loss_scale
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the loss scales themselves: rule, arguments, configs, repr."""
+"""Tests the loss scales: their rule, arguments, configs and repr."""
 
 import copy
 import fractions
@@ -144,7 +144,7 @@ def test_update_op_is_a_tensor_in_a_graph():
   with tf.Graph().as_default(), tf1.Session() as session:
     loss_scale = tfl.DynamicLossScale(8, 1)
     update_op, _ = loss_scale.update([tf.constant(1.0)])
-    again = tf.identity(update_op)  # As upstream's users do.
+    again = tf.identity(update_op)  # Programs use the update as a tensor.
     session.run(tf1.global_variables_initializer())
     session.run(again)
     assert session.run(loss_scale()) == 16
@@ -267,7 +267,7 @@ def test_what_tensorflow_takes_in_silence(make):
   ],
 )
 def test_numbers_of_every_kind(value):
-  with pytest.raises(ValueError):  # TensorFlow's own knows Python's alone.
+  with pytest.raises(ValueError):  # TensorFlow's own takes only int and float.
     if isinstance(value, (int, float)):
       raise ValueError
     OWN.FixedLossScale(value)
@@ -359,7 +359,7 @@ def test_get_makes_nothing_when_it_refuses():
 
 
 class Halving(tfl.LossScale):
-  """Halves itself on every update, whatever the gradients are."""
+  """A loss scale that halves on every update, whatever the gradients are."""
 
   def __init__(self, start=64.0):
     super().__init__()
@@ -399,7 +399,7 @@ def test_duplicate_weights_are_refused_in_a_graph():
   with pytest.raises(RuntimeError, match="'halved'"):
     loss_scale._add_weight("halved", 1.0, tf.float32)
   with tf.Graph().as_default():
-    loss_scale._add_weight("halved", 1.0, tf.float32)  # Another graph.
+    loss_scale._add_weight("halved", 1.0, tf.float32)  # The graph is another.
     with pytest.raises(RuntimeError, match="'halved'"):
       loss_scale._add_weight("halved", 1.0, tf.float32)
 
@@ -495,7 +495,7 @@ def test_the_names_of_tensorflows_own_state_stay():
 
 
 def test_a_subclass_may_have_attributes_of_the_new_names():
-  """As it could before the names were public, and in TensorFlow's own."""
+  """Checks a subclass written before the names were public."""
 
   class Counting(tfl.DynamicLossScale):
     def __init__(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long training does not grow."""
+"""Tests that the memory of long training does not grow."""
 
 import gc
 
@@ -21,12 +21,12 @@ def optimizer():
 
 
 def long_training(mode, steps, resident=True):
-  """Trains, with one step in ten not finite, and checks the memory in use.
+  """Checks the memory of training in which every tenth step is not finite.
 
   Args:
     mode: The mode to train in.
-    steps: How many steps to train for.
-    resident: Whether resident memory may not grow. Python objects never may.
+    steps: The number of steps.
+    resident: Whether to check resident memory besides Python objects.
   """
   specs = (helpers.Spec((64, 64)), helpers.Spec((64,)))
   with helpers.Trainer(mode, optimizer, specs) as trainer:
@@ -63,8 +63,8 @@ def function():
 
 
 def eager():
-  # TensorFlow 2.12 and 2.15 lose some 50 bytes with every eager tensor, also
-  # with those of an optimizer that nothing wraps.
+  # TensorFlow 2.12 and 2.15 leak about 50 bytes for every eager tensor, also
+  # with an optimizer that nothing wraps.
   long_training("eager", 1_300, resident=helpers.RELEASE >= (2, 16))
 
 

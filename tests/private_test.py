@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private names that the package uses: each is in a table, with its reason."""
+"""Tests that a table has a reason for each private name that is used."""
 
 import ast
 
 import helpers
 import pytest
 
-pytestmark = pytest.mark.any_release  # Only sources are read.
+pytestmark = pytest.mark.any_release
 
 _PACKAGE = helpers.ROOT / "tf_compat_lossscale"
 
-# What Python documents although it begins with an underscore.
+# Names with an underscore that Python documents as public.
 _PYTHONS = {"_asdict", "_fields", "_make", "_replace"}
 
 _OWN = "an attribute of this package's own class, without a public name yet"
 
-# For each module or wing, the names that it uses of objects that are not its
-# own. Names of Keras 2 belong into `keras._keras2`, those of TensorFlow into
+# Module or wing -> private names of foreign objects -> the reason of their use.
+# Uses of Keras 2's names belong in `keras._keras2` and uses of TensorFlow's in
 # `_core.tf`: move a use there rather than add a row for another wing.
 _USES = {
   "_core.tf.control_flow": {
@@ -53,7 +53,7 @@ _USES = {
     "_slots": "a legacy optimizer's slots",
     "_var_key": "the key of a variable's slots",
   },
-  # Uses outside of the doors.
+  # Uses outside of those modules.
   "keras": {
     "_decr_every_n_nan_or_inf": _OWN,
     "_decr_ratio": _OWN,
@@ -74,7 +74,7 @@ def name_of(path):
 
 
 def is_private(name):
-  """Returns whether a name is private, and neither Python's nor dunder."""
+  """Returns whether a name is private: not `__name__`, not in `_PYTHONS`."""
   is_dunder = name.startswith("__") and name.endswith("__")
   return name.startswith("_") and not is_dunder and name not in {"_", *_PYTHONS}
 
@@ -102,7 +102,7 @@ def used_names(tree):
   """Yields the private names that a module uses as attributes.
 
   Yields:
-    Pairs of the name and whether it is an attribute of the class's own object.
+    Pairs of the name and whether its object is `self`, `cls` or `super()`.
   """
   for node in ast.walk(tree):
     if isinstance(node, ast.Attribute):
@@ -126,8 +126,8 @@ def foreign_names(sources):
     sources: The text of each module of the package.
 
   Returns:
-    For each module, the private names that it takes from an object of which it
-    does not define them, or from its own object if no module defines them.
+    Module -> the private names that the module uses but does not define. A name
+    on `self`, `cls` or `super()` is left out if any other module defines it.
   """
   trees = {module: ast.parse(source) for module, source in sources.items()}
   defined = {module: defined_names(tree) for module, tree in trees.items()}
@@ -144,7 +144,7 @@ def foreign_names(sources):
 
 @pytest.fixture(scope="module")
 def uses():
-  """The foreign private names of every module of the package."""
+  """Returns the foreign private names of every module of the package."""
   return foreign_names(
     {
       name_of(path): path.read_text("utf-8")
@@ -154,7 +154,7 @@ def uses():
 
 
 def rows_of(module):
-  """Yields the rows of the table that hold for a module."""
+  """Yields the keys of `_USES` that apply to a module."""
   for place in _USES:
     if f"{module}.".startswith(f"{place}."):
       yield place

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text files of the project, for tests that check all of them."""
+"""Lists the text files of the project, for tests that check all of them."""
 
 from collections.abc import Iterator
 import pathlib
@@ -17,7 +17,7 @@ def text_files() -> Iterator[tuple[pathlib.Path, str]]:
   if shutil.which("git") is None:
     pytest.skip("git is not installed")
   listed = subprocess.run(
-    # A container may give the checkout to another user than the tests'.
+    # In a container, another user than the tests' may own the checkout.
     ["git", "-c", "safe.directory=*", "ls-files", "-z"],
     capture_output=True,
     check=True,

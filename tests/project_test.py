@@ -16,7 +16,7 @@ pytestmark = pytest.mark.any_release
 _LICENSE = "# SPDX-License-Identifier: Apache-2.0"
 _DOCS = helpers.ROOT / "docs"
 _REFERENCE = _DOCS / "api"
-# Programs of another time and their results are kept as they were.
+# These folders hold old programs and their results, which must not change.
 _KEPT = ("examples/legacy/", "tests/goldens/", "tests/legacy/")
 
 
@@ -58,7 +58,7 @@ def links():
 
 
 def anchors_of(path):
-  """Returns the anchors of a page's headings, as Markdown renderers make."""
+  """Returns the anchors that Markdown renderers make of a page's headings."""
   headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
   words = [re.sub(r"[^\w\s-]", "", text).strip().lower() for text in headings]
   return {re.sub(r"\s", "-", text) for text in words}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers drawn by chance, whose `apply_gradients` has effects of its own.
+"""Random optimizers whose `apply_gradients` has additional effects.
 
-Optimizers such as LAMB, LARS and AdamWeightDecay override `apply_gradients`.
-What they run there must not run in a skipped step, however TensorFlow's graph
-optimizers rewrite the graph.
+Optimizers such as LAMB, LARS and AdamWeightDecay override `apply_gradients`. A
+skipped step must not run their ops, however TensorFlow's graph optimizers
+rewrite the graph.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _through_python(x: tf.Tensor) -> tf.Tensor:
   return tf.numpy_function(lambda value: value + np.float32(1), [x], x.dtype)
 
 
-# What leaves a tensor's shape as it is, and mostly its value, too.
+# Functions that keep a tensor's shape. Most keep its value, too.
 _STEPS: dict[str, _Fn] = {
   "identity": tf.identity,
   "broadcast": lambda x: tf.broadcast_to(x, x.shape),
@@ -90,12 +90,13 @@ _STEPS: dict[str, _Fn] = {
 
 
 class _Effects:
-  """Makes things that change when a step is applied, each once a step.
+  """A set of objects that ops of an applied step change.
+
+  The objects are variables, a queue, a table, an accumulator and a Python list.
 
   Attributes:
-    calls: Grows by one element with each call of a Python function.
-    sizes: Tensors that say how much is in the queue, the table and the
-      accumulator.
+    calls: The list, which grows by an element with each call of `_call`.
+    sizes: Tensors with the sizes of the queue, the table and the accumulator.
   """
 
   def __init__(
@@ -123,8 +124,7 @@ class _Effects:
       self._table.size(),
       self._accumulator.num_accumulated(),
     ]
-    # By name. A function cannot capture a reference variable, and with control
-    # flow v2 a loop is one.
+    # Functions cannot capture reference variables, and a v2 loop is a function.
     self._kinds = {
       name.removeprefix("_by_"): getattr(self, name)
       for name in dir(type(self))
@@ -133,7 +133,7 @@ class _Effects:
     }
 
   def add(self, i: int, x: tf.Tensor) -> tf.Operation:
-    """Returns an op with an effect that `x` decides."""
+    """Returns an op with a random effect, mostly one that depends on `x`."""
     kind = self._rng.choice(list(self._kinds))
     self._key = 1000 * i
     (done,) = tf.nest.flatten(self._kinds[kind](self._variables[i], x))
@@ -218,7 +218,7 @@ class _Effects:
     return self._table.insert(key, tf.reduce_sum(x))
 
   def _by_accumulator(self, variable, x):
-    # Older than none, so that it counts whatever the time step is.
+    # A local step ahead of every time step, so the gradient is never too old.
     return self._accumulator.apply_grad(tf.reduce_sum(x), local_step=1 << 40)
 
   def _called(self, x):
@@ -232,7 +232,7 @@ class _Effects:
 
 
 def _rate(rng: random.Random) -> Any:
-  """Returns a learning rate, in one of the forms that programs give it."""
+  """Returns a learning rate in a random form that programs use."""
   variable = tf1.get_variable("rate", initializer=0.125, trainable=False)
   return rng.choice(
     [
@@ -258,13 +258,11 @@ _BASES: dict[str, Callable[[Any], tf1.train.Optimizer]] = {
 
 
 class RandomOptimizer(tf1.train.Optimizer):
-  """Applies gradients by an optimizer drawn by chance, with effects beside.
-
-  The same seed gives the same optimizer.
+  """A random optimizer with random effects; a seed always gives the same.
 
   Attributes:
-    calls: As of its effects.
-    sizes: Likewise.
+    calls: The `calls` of the effects.
+    sizes: The `sizes` of the effects.
   """
 
   def __init__(
@@ -288,7 +286,7 @@ class RandomOptimizer(tf1.train.Optimizer):
       if not isinstance(grad, tf.IndexedSlices) and self._rng.random() < 0.5:
         grad = self._path(grad)
       applied.append((grad, var))
-    # No base reads what an effect changes, so their order does not matter.
+    # No base reads an effect's variables, so effects may run before or after.
     if self._rng.random() < 0.5:
       with tf.control_dependencies(effects):
         return self._apply(applied, global_step, name)
@@ -329,7 +327,7 @@ class RandomOptimizer(tf1.train.Optimizer):
 
 
 def session_config(rng: random.Random) -> tf1.ConfigProto:
-  """Returns a session's configuration with optimizers on and off by chance."""
+  """Returns a session's configuration with random graph optimizers on."""
   config = tf1.ConfigProto()
   config.inter_op_parallelism_threads = rng.choice([0, 1, 4])
   options = config.graph_options

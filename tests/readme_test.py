@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the README and the pages under docs/ show what works."""
+"""Tests the code and the commands in README and the pages under docs/."""
 
 import functools
 import re
@@ -14,7 +14,7 @@ _COMMANDS = {"run", "scan", "migrate", "inspect", "convert"}
 
 
 def blocks_of(path, language=None):
-  """Returns the code of a page's blocks, or (language, code) of all."""
+  """Returns the code of a language's blocks, or (language, code) of all."""
   text = path.read_text("utf-8")
   found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
   assert text.count("```") == 2 * len(found), path
@@ -26,7 +26,7 @@ def blocks_of(path, language=None):
 def python_blocks():
   """Yields a parameter for each Python block of README and pages."""
   for path in (_README, *_PAGES):
-    # The public API depends on the release; what pages add to README does not.
+    # The README uses the parts of the API that depend on the release.
     marks = [] if path == _README else [pytest.mark.any_release]
     for i, code in enumerate(blocks_of(path, "python")):
       yield pytest.param(code, id=f"{path.stem}-{i}", marks=marks)
@@ -35,7 +35,7 @@ def python_blocks():
 @pytest.mark.parametrize("code", list(python_blocks()))
 def test_python_blocks_run(code, tmp_path):
   (tmp_path / "block.py").write_text(code, "utf-8")
-  # A process that has TensorFlow already cannot choose its Keras.
+  # A forked process has imported TensorFlow, so it is too late to choose Keras.
   chooses_keras = "use_keras_2()" in code
   run = helpers.run_python if chooses_keras else helpers.run_forked
   run("block.py", cwd=tmp_path)

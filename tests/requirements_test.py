@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the package does if TensorFlow is missing or too old."""
+"""Tests the package's errors if TensorFlow is missing or too old."""
 
 import subprocess
 import sys

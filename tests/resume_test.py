@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training that is killed resumes, and goes on as if nobody had killed it.
+"""Tests that killed training resumes and gives the same states.
 
-A child process trains under `MonitoredTrainingSession` and is killed with
-SIGKILL at random moments: while it builds, restores, trains or saves.
+A child process trains under `MonitoredTrainingSession`. SIGKILL ends the child
+at random moments: while the child builds, restores, trains or saves.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ _KILLS = 8
 
 
 def train(model_dir, log, until):
-  """Trains up to a number of runs, and writes down the state after each.
+  """Trains until a number of runs, and logs the state after each.
 
   Args:
-    model_dir: Where checkpoints go, and are resumed from.
-    log: A file to append a line a run to.
-    until: The number of runs, those of earlier processes included.
+    model_dir: The folder to resume from and to save checkpoints to.
+    log: The file to append a line to for each run.
+    until: The number of runs, including those of earlier processes.
   """
   with tf.Graph().as_default(), open(log, "a", encoding="ascii") as lines:
     x = tf1.placeholder(tf.float32, [8, 4])
@@ -89,8 +89,8 @@ def test_resumes_after_sigkill(tmp_path):
     with open(printed, "a") as file:
       return helpers.start_forked("-c", code, stdout=file, stderr=file)
 
-  start(model_dir, log, 0).wait()  # The fork server has started.
-  # The first life shows how long this machine takes to start training.
+  start(model_dir, log, 0).wait()  # So the fork server is up before timing.
+  # The first child shows how long this machine takes to start training.
   os.remove(log)
   born = time.monotonic()
   with start(model_dir, log, 10**9) as child:
@@ -110,7 +110,7 @@ def test_resumes_after_sigkill(tmp_path):
       child.kill()
       assert child.wait() == -signal.SIGKILL
   with open(log, encoding="ascii") as f:
-    # The kill may have cut a line short.
+    # A kill may have cut a line short.
     lines = [line.split() for line in f.read().splitlines()]
   seen = max(int(line[0]) for line in lines if re.fullmatch(r"\d+", line[0]))
   resumed = [int(line[1]) for line in lines if line[0] == "resumed"]
