@@ -85,8 +85,9 @@ def test_steps_train(mode, rival, clip):
     else:
       values = [v.numpy() for v in seen]
     step.close()
-  taken = 3 if mode == "function" else 2  # One traces.
-  change = -taken * 1e-6 / (10**0.5 if clip else 1)  # Norm of ten ones.
+  taken = 3 if mode == "function" else 2  # Tracing runs a step.
+  # The gradient is ten ones, so its norm is the root of 10.
+  change = -taken * 1e-6 / (10**0.5 if clip else 1)
   for value in values:
     assert value == pytest.approx(np.full(value.shape, change))
 

@@ -197,7 +197,7 @@ def try_cases(cases, folder):
       assert not status, where
       assert tensors_of(destination) <= tensors, where
     shutil.rmtree(copy.parent)
-  assert not list(folder.glob(".*")), "litter"
+  assert not list(folder.glob(".*")), "temporary files are left"
   return good
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills conversions, and checks what they leave behind.
+"""Kills conversions, and checks the files that are left.
 
 This is a program of its own, without TensorFlow, and forks for each conversion:
 
@@ -118,7 +118,7 @@ def kill_at_every_step(source, folder):
         check_next(source, folder)
       step += 1
     check_next(source, folder)
-    assert seen == sorted(seen), "the checkpoint went back"
+    assert seen == sorted(seen), "a later kill left the older checkpoint"
     assert seen.count(0) > 8 and seen.count(1) > 2, seen
 
 

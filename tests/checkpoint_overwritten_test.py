@@ -86,7 +86,11 @@ class Reader:
     self._session = tf1.Session(graph=graph)
 
   def restore(self, prefix):
-    """Restores; returns whether it succeeds. Values must be of one step."""
+    """Checks that a restore gives values of one step, if it succeeds.
+
+    Returns:
+      Whether the restore succeeds.
+    """
     begin, count = time.monotonic(), len(self.steps)
     try:
       with self._session.graph.as_default():
@@ -146,7 +150,7 @@ def test_what_is_current(tmp_path):
   save(prefix, 1.0)
   opened = Bundle(prefix)
   assert opened.is_current()
-  save(prefix, 1.0)  # The same bytes in other files.
+  save(prefix, 1.0)  # Writes the same bytes to new files.
   assert not opened.is_current()
   opened = Bundle(prefix)
   os.utime(data, (1, 1))
@@ -154,7 +158,7 @@ def test_what_is_current(tmp_path):
   opened = Bundle(prefix)
   other = tmp_path / "other"
   shutil.copy2(data, other)
-  other.replace(data)  # Of the same size and time.
+  other.replace(data)  # Size and time are the same.
   assert not opened.is_current()
   opened = Bundle(prefix)
   content = index.read_bytes()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how checkpoints are found: folders, prefixes and the latest one's name.
+"""Tests how a checkpoint is found by its folder or by its prefix.
 
-The file `checkpoint` in a folder, the state, names the latest checkpoint.
+The state is a folder's file `checkpoint`, which names the latest checkpoint.
 """
 
 import os

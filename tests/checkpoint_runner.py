@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores checkpoints of old releases into models that differ from the saved.
+"""Restores checkpoints of old releases into the same and into other models.
 
 The module is a program of its own, because TensorFlow 2's behavior is switched
 for a whole process:
@@ -25,7 +25,8 @@ from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
 STEPS = 7  # Two of these steps are skipped, and then the loss scale grows.
-# Both generations of names, with and without slots, loss scale and scope.
+# These goldens have both generations of names. Some of them have slots, a loss
+# scale or a scope, and some have none.
 IN_EVERY_WAY = {
   "tf-1.15.5/session_dynamic_adam",
   "tf-1.15.5/session_dynamic_scoped",

@@ -84,7 +84,7 @@ def test_the_words_of_a_program_are_its_own(argv, expected):
 
 _LIKE_WINDOWS = """if True:
   import importlib, os, pkgutil, signal, sys
-  import numpy  # It looks for what the system has when it is imported.
+  import numpy  # NumPy's import needs names that are removed below.
   for name in ("fcntl", "grp", "pwd", "resource", "termios", "tty"):
     sys.modules[name] = None
   for name in ("SIGALRM", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGUSR1"):

@@ -29,7 +29,7 @@ def in_threads(function, count):
     return list(pool.map(call, range(count), timeout=240))
 
 
-# Counting ------------------------------------------------------------------
+# Counting steps ------------------------------------------------------------
 
 
 def dynamic(period=10**6):
@@ -177,7 +177,7 @@ def test_eager_threads_end_every_run():
   assert (int(good_steps), float(scale)) == (0, 2.0**20)
 
 
-# Building ------------------------------------------------------------------
+# Building graphs -----------------------------------------------------------
 
 
 def test_threads_that_build_graphs_do_not_disturb_one_another():

@@ -328,7 +328,8 @@ def _run_child(request: dict[str, Any], fds: list[int]) -> NoReturn:
 def _set_up_child(request: dict[str, Any], fds: list[int]) -> None:
   """Gives this process its own group, files, folder and environment."""
   os.setpgid(0, 0)
-  ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # When the server ends.
+  # 1 is PR_SET_PDEATHSIG: the kernel kills this process when the server ends.
+  ctypes.CDLL(None).prctl(1, signal.SIGKILL)
   for fd, target in zip(fds, (1, 2)):
     os.dup2(fd, target)
     os.close(fd)

@@ -120,7 +120,8 @@ def test_sparse_gradients_are_checked_by_their_values():
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     rows = tf.constant([[1.0], [math.nan]])
     sparse = tf.IndexedSlices(rows, tf.constant([0, 10**9]), [2 * 10**9, 1])
-    assert not session.run(gradients.all_finite([sparse]))  # Never made dense.
+    # A dense tensor of this shape would take 8 GB.
+    assert not session.run(gradients.all_finite([sparse]))
 
 
 @pytest.mark.any_release

@@ -443,7 +443,7 @@ class Trainer:
     """Returns the values of all variables: trained, slots, step, loss scale.
 
     A key is the variable's name, but 'variable/slot' for a slot, because the
-    name of an eager slot has a number that depends on earlier tests. In a graph,
+    name of an eager slot has a number that depends on earlier tests. In graphs,
     the first call decides which variables all calls return.
     """
     if self.graph is None:

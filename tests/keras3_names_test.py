@@ -367,7 +367,7 @@ def test_keras_2_is_not_needed_to_refuse_what_keras_3_cannot_do():
   alone(without_keras_2)
 
 
-@pytest.mark.skipif(_HAS_KERAS_3, reason="here is a Keras 3")
+@pytest.mark.skipif(_HAS_KERAS_3, reason="tf.keras is Keras 3 here")
 def test_without_keras_3_there_is_keras_2():
   with tfl.installed():
     found = tf.keras.mixed_precision.experimental

@@ -40,7 +40,7 @@ def main():
   folder = os.path.dirname(os.path.abspath(path))
   env = run.make_environment(run.choose(path, [folder]))
   # The fork server's TensorFlow has read the variable already.
-  assert env.get(_KERAS) == os.environ.get(_KERAS), "the test sets it otherwise"
+  assert env.get(_KERAS) == os.environ.get(_KERAS), "the test must set KERAS_2"
   os.environ.update(env)
   for name in list(sys.modules):
     if name == "tensorflow" or name.startswith("tf_compat_lossscale"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which TensorFlow `tf-lossscale run` gives, for each way to import."""
+"""Tests TensorFlow under `tf-lossscale run`, for every form of import."""
 
 import helpers
 import legacy_processes

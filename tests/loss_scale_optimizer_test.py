@@ -140,7 +140,7 @@ def test_no_gradient_at_all_is_an_error(mode):
     trainer.step(0.0)
 
 
-# One read ------------------------------------------------------------------
+# Reads of the scale --------------------------------------------------------
 
 
 @pytest.mark.parametrize(("module", "times"), [(tfl, 1), (OWN, 2)])
@@ -185,7 +185,7 @@ def test_a_scale_that_changes_between_reads_does_no_harm():
     assert loss_scale.reads == 2
 
 
-# A user's own loss scale ---------------------------------------------------
+# Loss scales of users ------------------------------------------------------
 
 
 class Own(tfl.LossScale):
@@ -268,7 +268,7 @@ def test_update_of_a_fixed_subclass_is_called():
   assert loss_scale.updates == 1
 
 
-# What is between compute and apply -----------------------------------------
+# Gradients between computing and applying ----------------------------------
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
@@ -299,7 +299,7 @@ def test_gradients_may_be_replaced(mode):
     assert session.run([v, opt.loss_scale()]) == [[0.0], 4.0]
 
 
-# What it wraps -------------------------------------------------------------
+# Inner optimizers ----------------------------------------------------------
 
 
 class Signed(tf1.train.Optimizer):
@@ -486,7 +486,7 @@ def test_gradients_of_other_dtypes_are_an_error_at_once(mode, sparse, dtype):
     assert mode != "eager" or v.numpy().tolist() == [1, 2]
 
 
-# Finite gradients, and a scale that cannot grow, under a debugger -----------
+# TensorFlow's check of numerics ---------------------------------------------
 
 
 def _train_with_checked_numerics():

@@ -194,7 +194,7 @@ def test_repr_tells_the_state_where_it_can():
   assert "current_loss_scale" not in repr(in_graph)
 
 
-# What is no scale, period or multiplier ------------------------------------
+# Invalid scales, periods and multipliers -----------------------------------
 
 _NO_NUMBERS = ["8", b"8", None, True, np.bool_(True), [8], {}, 1j, "dynamic"]
 _BAD_SCALES = [*_NO_NUMBERS, math.nan, math.inf, -1, 0, 0.999, 1e39, 10**400]
@@ -355,7 +355,7 @@ def test_get_makes_nothing_when_it_refuses():
     assert not tf1.global_variables()
 
 
-# Loss scales of a user's own -----------------------------------------------
+# Subclasses of users -------------------------------------------------------
 
 
 class Halving(tfl.LossScale):
@@ -399,7 +399,7 @@ def test_duplicate_weights_are_refused_in_a_graph():
   with pytest.raises(RuntimeError, match="'halved'"):
     loss_scale._add_weight("halved", 1.0, tf.float32)
   with tf.Graph().as_default():
-    loss_scale._add_weight("halved", 1.0, tf.float32)  # The graph is another.
+    loss_scale._add_weight("halved", 1.0, tf.float32)  # The graph is new.
     with pytest.raises(RuntimeError, match="'halved'"):
       loss_scale._add_weight("halved", 1.0, tf.float32)
 

@@ -115,7 +115,7 @@ def test_resumes_after_sigkill(tmp_path):
   seen = max(int(line[0]) for line in lines if re.fullmatch(r"\d+", line[0]))
   resumed = [int(line[1]) for line in lines if line[0] == "resumed"]
   assert len(resumed) > _KILLS // 3, "Too few children lived to train."
-  assert max(resumed) > 50, "Training did not get on."
+  assert max(resumed) > 50, "Training made no progress."
 
   whole = str(tmp_path / "whole")
   for args in ((model_dir, log), (str(tmp_path / "model2"), whole)):
