@@ -144,7 +144,7 @@ def many_graphs():
   loss_scale = tfl.DynamicLossScale(8, 2)
   graphs, resident = [], []
   gc.collect()
-  gc.freeze()  # Or each collection below visits the objects of all imports.
+  gc.freeze()  # Otherwise each collection visits all objects of the imports.
   for i in range(60):
     with helpers.mode_scope(helpers.GRAPH_MODES[i % 2]) as graph:
       train_once(loss_scale)

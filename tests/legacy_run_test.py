@@ -209,7 +209,7 @@ def test_the_sitecustomize_that_was_there_still_runs(tmp_path):
     timeout=60,
   )
   assert done.returncode == 0, done.stderr
-  # The launcher imports it first, then the program.
+  # The launcher's process prints once, and the program's process once.
   assert done.stdout.splitlines()[:2] == ["theirs", "theirs"]
   assert done.stdout.splitlines()[2] == f"{tmp_path}/other/sitecustomize.py"
 

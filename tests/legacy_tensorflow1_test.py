@@ -140,7 +140,7 @@ def modules_that_may_come_first():
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", ["tf1", "tf2"])
 def test_any_module_may_be_what_a_program_imports_first(mode, tmp_path):
-  """Checks each first module, whose import of TensorFlow is a nested one."""
+  """Checks each module as the first import, which imports TensorFlow."""
   text = _FIRST_IMPORTS.replace("TENSORFLOW_1", str(mode == "tf1"))
   if mode == "tf1":
     text += "\n\ndef unused():\n  import tensorflow as tf\n  tf.Session()\n"

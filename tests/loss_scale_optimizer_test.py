@@ -303,7 +303,7 @@ def test_gradients_may_be_replaced(mode):
 
 
 class Signed(tf1.train.Optimizer):
-  """An optimizer that overrides only `apply_gradients`: it moves by signs."""
+  """An optimizer by the gradients' signs, with only `apply_gradients`."""
 
   def __init__(self):
     super().__init__(False, "Signed")
