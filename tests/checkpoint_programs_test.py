@@ -24,9 +24,9 @@ import tensorflow as tf
 from tf_compat_lossscale import checkpoint
 
 tf1 = tf.compat.v1
-_COUNT = int(os.environ.get("CHECKPOINT_PROGRAMS", "32"))
+_COUNT = int(os.environ.get("CHECKPOINT_PROGRAMS", "8"))
 _FIRST = int(os.environ.get("CHECKPOINT_PROGRAMS_FIRST", "0"))
-_CHUNKS = 8
+_CHUNKS = 4
 _GOLDENS = sorted(
   str(path.parent.relative_to(helpers.GOLDENS))
   for path in helpers.GOLDENS.glob("tf-*/program_*/manifest.json")
@@ -174,41 +174,37 @@ def copied(golden, folder, meta):
   return path
 
 
-@pytest.fixture(scope="module")
-def graphs():
-  """Returns each golden's graphs, which several tests of a golden use."""
-  return collections.defaultdict(Graphs)
-
-
-@pytest.mark.parametrize("meta", [True, False])
 @pytest.mark.parametrize("golden", _GOLDENS)
-def test_golden(golden, meta, graphs, tmp_path):
-  path = copied(golden, tmp_path, meta)
+def test_golden(golden, tmp_path):
+  """Checks a golden with its '.meta' and without, in one set of graphs."""
   manifest_path = helpers.GOLDENS / golden / "manifest.json"
   program, variant, manifest = random_programs.read_manifest(manifest_path)
-  if meta:  # A golden's tests follow each other: others' graphs can go.
-    graphs.clear()
-  api, built, failed = Api("tfl"), graphs[golden], []
+  api, built, failed = Api("tfl"), Graphs(), []
   names = names_of(built.get(program, variant, api))
   assert names == {identity: name for identity, (name, _) in manifest.items()}
-  for i, (name, here) in enumerate(variants(variant)):
-    saver = (i + meta) % 2 == 1  # With the other one of the '.meta's, too.
-    finding = random_programs.check(
-      program, here, api, path, manifest, saver, name == "same", built
-    )
-    if finding.failed:
-      failed.append(f"{name}: {finding}")
-  for to in ("saver", "saver-v2", "contrib", "fp32"):
-    finding = random_programs.check_conversion(
-      program, variant, path, manifest, to, built
-    )
-    if finding.failed:
-      failed.append(f"converted to {to}: {finding}")
-  own = random_programs.own_layout(program, variant)
-  if own:
-    finding = random_programs.check_own_layout(path, own)
-    if finding.failed:
-      failed.append(f"converted to its own {own}: {finding}")
+  for meta in (True, False):
+    folder = tmp_path / ("with" if meta else "without")
+    folder.mkdir()
+    path = copied(golden, folder, meta)
+    for i, (name, here) in enumerate(variants(variant)):
+      # With the other one of the '.meta's, too.
+      saver = (i + meta) % 2 == 1
+      finding = random_programs.check(
+        program, here, api, path, manifest, saver, name == "same", built
+      )
+      if finding.failed:
+        failed.append(f"{name} {folder.name}: {finding}")
+    for to in ("saver", "saver-v2", "contrib", "fp32"):
+      finding = random_programs.check_conversion(
+        program, variant, path, manifest, to, built
+      )
+      if finding.failed:
+        failed.append(f"converted to {to} {folder.name}: {finding}")
+    own = random_programs.own_layout(program, variant)
+    if own:
+      finding = random_programs.check_own_layout(path, own)
+      if finding.failed:
+        failed.append(f"converted to its own {own}: {finding}")
   assert not failed, "\n".join(failed)
 
 

@@ -1043,11 +1043,15 @@ def _api(rng, program, variant) -> Api:
 
 
 def run(seed: int, restores: int = 3):
-  """Saves one program; restores and converts it in several ways.
+  """Saves and restores one program in several ways.
+
+  The program is saved by one variant and restored by `restores` others. Then
+  each of those saves it as well, and all restore that: building the graphs
+  takes most of the time, so that each is used for all that it can show.
 
   Args:
     seed: What decides all.
-    restores: Into how many variants it is restored.
+    restores: The number of variants beside the first.
 
   Yields:
     Pairs: what was done, and its `Finding`.
@@ -1057,40 +1061,46 @@ def run(seed: int, restores: int = 3):
   variant = variant_of(rng, program)
   if len(variant["kinds"]) > 1 and rng.random() < 0.06:
     variant["dropped"] = [rng.choice(sorted(variant["kinds"]))]
-  by_object = rng.random() < 0.12
-  meta = not by_object and rng.random() < 0.5
-  api = _api(rng, program, variant)
-  folder = tempfile.mkdtemp()
+  ways = [(variant, _api(rng, program, variant))]
+  for _ in range(restores):
+    here = changed(rng, program, variant)
+    ways.append((here, _api(rng, program, here)))
   graphs = Graphs()
-  try:
-    path = os.path.join(folder, "model.ckpt")
-    path, manifest = save(
-      program, variant, api, path, meta, by_object, graphs=graphs
-    )
-    make_old(path)
-    how = "by object" if by_object else "with .meta" if meta else "without"
-    told = f"seed {seed}: {describe(variant, api)} ({how})"
-    for _ in range(restores):
-      here = changed(rng, program, variant)
-      here_api = _api(rng, program, here)
-      saver = rng.random() < 0.3
-      same = here == variant and not by_object
-      yield (
-        f"restore{' same' * same}",
-        f"{told} -> {describe(here, here_api)}{' Saver' * saver}",
-        check(program, here, here_api, path, manifest, saver, same, graphs),
+  for i, (variant, api) in enumerate(ways):
+    with tempfile.TemporaryDirectory() as folder:
+      by_object = rng.random() < 0.12
+      meta = not by_object and rng.random() < 0.5
+      path, manifest = save(
+        program,
+        variant,
+        api,
+        os.path.join(folder, "model.ckpt"),
+        meta,
+        by_object,
+        graphs=graphs,
       )
-    to = rng.choice(["saver", "saver-v2", "contrib", "fp32"])
-    yield (
-      f"convert to {to}",
-      f"{told} -> {to}",
-      check_conversion(program, variant, path, manifest, to, graphs),
-    )
-    own = own_layout(program, variant)
-    if own and not by_object:
-      yield "convert to own", f"{told} -> {own}", check_own_layout(path, own)
-  finally:
-    shutil.rmtree(folder)
+      make_old(path)
+      how = "by object" if by_object else "with .meta" if meta else "without"
+      told = f"seed {seed}.{i}: {describe(variant, api)} ({how})"
+      for here, here_api in ways:
+        saver = rng.random() < 0.3
+        same = here == variant and not by_object
+        yield (
+          f"restore{' same' * same}",
+          f"{told} -> {describe(here, here_api)}{' Saver' * saver}",
+          check(program, here, here_api, path, manifest, saver, same, graphs),
+        )
+      if i == 0:  # Each layout has one more graph.
+        to = rng.choice(["saver", "saver-v2", "contrib", "fp32"])
+        yield (
+          f"convert to {to}",
+          f"{told} -> {to}",
+          check_conversion(program, variant, path, manifest, to, graphs),
+        )
+      own = own_layout(program, variant)
+      if own and not by_object:
+        finding = check_own_layout(path, own)
+        yield "convert to own", f"{told} -> {own}", finding
 
 
 def write_manifest(path, program, variant, manifest) -> None:
