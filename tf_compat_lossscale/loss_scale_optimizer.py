@@ -160,7 +160,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         "Strategy.run()."
       )
     grads_and_vars = tuple(grads_and_vars)
-    with _train_ops_left_out():
+    with _leave_out_train_ops():
       if _is_inert(self._loss_scale):
         # The same call as without the wrapper, so that the variables get the
         # same names.
@@ -320,7 +320,7 @@ def _is_ref_variable(variable: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _train_ops_left_out() -> Iterator[None]:
+def _leave_out_train_ops() -> Iterator[None]:
   """Removes ops from TRAIN_OP that are added meanwhile and that cannot be run.
 
   `Optimizer.apply_gradients` adds its op to that collection. An op inside a

@@ -129,7 +129,9 @@ class _Restorer:
       self._plan(found, used)
     if self._problems:
       listed = self._problems[: problems.MOST]
-      raise problems.misfit(self._bundle.prefix, listed, len(self._problems))
+      raise problems.make_misfit_error(
+        self._bundle.prefix, listed, len(self._problems)
+      )
     prefix = (
       self._write_bridged() if self._bridge.is_changed else self._bundle.prefix
     )
@@ -199,9 +201,9 @@ class _Restorer:
     elif self._initializes:
       self._report.kept[found.path] = _KEPT
     else:
-      paths = self._graph.paths().values()
+      paths = self._graph.find_paths().values()
       what = found.what or found.path
-      hint = "" if found.what else problems.nearest(found.path, paths)
+      hint = "" if found.what else problems.suggest_names(found.path, paths)
       self._problems.append(
         f"{what} ({found.variable.name}){hint} is not in it; "
         "missing='initialize' has it start anew"
@@ -281,7 +283,7 @@ class _Restorer:
     folder = tempfile.mkdtemp(prefix="tf_compat_lossscale-")
     # Variables that are created later are restored from there then.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return writing.overlay(folder, self._bundle, sources)
+    return writing.write_overlay(folder, self._bundle, sources)
 
 
 def _make_checkpoint(objects: Any) -> Any:

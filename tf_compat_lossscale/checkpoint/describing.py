@@ -72,10 +72,10 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
     facts = _describe_names(bundle, _meta_graph.summarize(found.path + ".meta"))
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
-    facts["release"] = _meta_graph.saved_model_release(found.folder)
+    facts["release"] = _meta_graph.read_saved_model_release(found.folder)
   if facts["step"] is None:
     facts["step"] = _find_step_in_path(found.path)
-  keys = {name: bundle.spec(name) for name in bundle.names}
+  keys = {name: bundle.get_spec(name) for name in bundle.names}
   return Description(path=found.path, keys=keys, checked=checked, **facts)
 
 
@@ -89,7 +89,7 @@ def _describe_names(
   bundle: Bundle, meta: _meta_graph.Summary
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
-  tensors = {name: bundle.spec(name) for name in bundle.names}
+  tensors = {name: bundle.get_spec(name) for name in bundle.names}
   side = Inventory(tensors, lambda: evidence.find_evidence(bundle))
   if side.scales.unclear:
     side.gather_evidence()
@@ -119,10 +119,12 @@ def _describe_names(
     "control_flow": flow,
     "inner_optimizer": names.guess_optimizers(tensors),
     "loss_scales": tuple(
-      _make_state([bundle.scalar(name) for name in state.names], state.names)
+      _make_state(
+        [bundle.read_scalar(name) for name in state.names], state.names
+      )
       for state in found
     ),
-    "step": int(bundle.scalar(steps[0])) if steps else None,
+    "step": int(bundle.read_scalar(steps[0])) if steps else None,
   }
 
 
@@ -143,7 +145,7 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
   """Describes a checkpoint by its object graph."""
   states, inner, flows, steps = [], set(), set(), []
   api = None
-  for number, path in graph.paths().items():
+  for number, path in graph.find_paths().items():
     node = graph.nodes[number]
     if node.slots or "iter" in node.children or "_iterations" in node.children:
       inner.add(_find_optimizer(graph, node))
@@ -151,7 +153,7 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
       steps += [count(node, "iter"), count(node, "_iterations")]
     if "beta1_power" in node.children:
       inner.add("Adam")
-      power = graph.value(node.children["beta1_power"])
+      power = graph.find_value(node.children["beta1_power"])
       flows.add("v1" if power and "cond" in power.full_name else "v2")
     generation = _find_generation(graph, node)
     if generation:
@@ -202,14 +204,16 @@ class _ScalarReader:
 
   def __call__(self, node: Node, name: str) -> Any:
     attribute = (
-      self._graph.value(node.children[name]) if name in node.children else None
+      self._graph.find_value(node.children[name])
+      if name in node.children
+      else None
     )
     if attribute is None or attribute.key not in self._bundle:
       return None
-    if self._bundle.spec(attribute.key).shape:
+    if self._bundle.get_spec(attribute.key).shape:
       return None
     self.names += (f"{self._path}/{name}".lstrip("/"),)
-    return self._bundle.scalar(attribute.key)
+    return self._bundle.read_scalar(attribute.key)
 
 
 def _find_generation(graph: ObjectGraph, node: Node) -> str | None:

@@ -136,7 +136,7 @@ def _find_in_folder(folder: str) -> Found:
   prefixes = [name[:-6] for name in entries if name.endswith(".index")]
   if prefixes:
     return _find_at_prefix(
-      os.path.join(folder, max(prefixes, key=_step_and_name))
+      os.path.join(folder, max(prefixes, key=_get_step_and_name))
     )
   files = [name for name in entries if name.endswith((".h5", ".keras"))]
   if len(files) == 1:
@@ -199,7 +199,7 @@ def _unescape(escape: re.Match[bytes]) -> bytes:
   return escape[0] if known is None else bytes([known])
 
 
-def _step_and_name(prefix: str) -> tuple[int, str]:
+def _get_step_and_name(prefix: str) -> tuple[int, str]:
   """Returns a key that sorts prefixes by their steps."""
   match = re.search(r"(\d+)$", prefix)
   return (int(match[1]) if match else -1, prefix)

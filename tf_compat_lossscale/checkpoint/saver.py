@@ -88,7 +88,7 @@ class Saver(tf.compat.v1.train.Saver):
 
   def _find_saved(self, graph: tf.Graph) -> _saver_keys.Saved:
     """Returns the variables that the Saver saves, and the names of the rest."""
-    saved = savers.saved_objects(self)
+    saved = savers.find_saved_objects(self)
     if saved is None and self.saver_def is not None:
       decoded = _saver_keys.find_saved(graph, self.saver_def)
       if decoded is not None:

@@ -129,7 +129,9 @@ def _describe_state(state: LossScaleState) -> str:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
+def show_progress(
+  what: str,
+) -> Iterator[Callable[[int], Callable[[int], None]]]:
   """Shows a progress bar on stderr, if that is a terminal and rich is there.
 
   Args:

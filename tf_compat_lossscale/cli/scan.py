@@ -31,7 +31,7 @@ def add_arguments(parser: errors.Parser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
   """Prints the findings and returns the exit status."""
   code = read_code(arguments.paths)
-  findings = list(code.findings())
+  findings = list(code.list_findings())
   if arguments.format == "json":
     import json  # Slow to import.
 

@@ -36,7 +36,7 @@ def _find_keras() -> Any:
       raise
     raise ImportError(
       "tf_compat_lossscale.keras needs Keras 2, which is not installed: "
-      + which_keras.how_to_install(release),
+      + which_keras.make_install_command(release),
       name="tf_keras",
     ) from None
 

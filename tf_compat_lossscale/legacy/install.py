@@ -81,7 +81,7 @@ def _load_name(home: str, name: str, package: str) -> Any:
   if home == "keras" and which_keras.is_keras_3(package):
     home = "keras.keras3_names"
   module = importlib.import_module(f"tf_compat_lossscale.{home}")
-  return getattr(module, table.current_name(name))
+  return getattr(module, table.get_current_name(name))
 
 
 def _import_contrib_module(name: str) -> types.ModuleType:

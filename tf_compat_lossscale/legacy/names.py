@@ -250,6 +250,6 @@ def _read_table() -> None:
 _read_table()
 
 
-def current_name(name: str) -> str:
+def get_current_name(name: str) -> str:
   """Returns what a legacy name is called in this package."""
   return name.removesuffix("_v1")

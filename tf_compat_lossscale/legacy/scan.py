@@ -66,7 +66,7 @@ class CodeBase(NamedTuple):
     """Whether a source that needs an edit uses Keras."""
     return any(source.keras for source in self.touched)
 
-  def findings(self) -> Iterator[Finding]:
+  def list_findings(self) -> Iterator[Finding]:
     """Yields what has to change, file by file and line by line."""
     for source in self.touched:
       found = [_make_finding(source.path, use) for use in source.uses]

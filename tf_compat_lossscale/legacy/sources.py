@@ -80,7 +80,7 @@ class Use(NamedTuple):
     module = find_module_home(place) if place else None
     if module is not None:
       return module
-    last = names.current_name(self.name.rpartition(".")[2])
+    last = names.get_current_name(self.name.rpartition(".")[2])
     if self.home in ("keras", "contrib"):
       return f"tf_compat_lossscale.{self.home}.{last}"
     return f"tf_compat_lossscale.{last}"

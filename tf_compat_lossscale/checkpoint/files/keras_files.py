@@ -105,16 +105,16 @@ def _read_h5(file: Any) -> KerasFile:
         found.scalars[name] = item[()].item()
 
   file.visititems(visit)
-  found.version = _text(file.attrs.get("keras_version")) or _text(
+  found.version = _decode_text(file.attrs.get("keras_version")) or _decode_text(
     file.get("model_weights", file).attrs.get("keras_version")
   )
-  training = _text(file.attrs.get("training_config"))
+  training = _decode_text(file.attrs.get("training_config"))
   if training:
     found.optimizer = json.loads(training).get("optimizer_config")
   return found
 
 
-def _text(value: Any) -> str | None:
+def _decode_text(value: Any) -> str | None:
   """Returns an attribute of HDF5 as text; None if it is none."""
   if isinstance(value, bytes):
     return value.decode("utf-8")

@@ -24,7 +24,7 @@ class Stored:
   @property
   def spec(self) -> TensorSpec:
     """The dtype and the shape."""
-    return self.bundle.spec(self.name)
+    return self.bundle.get_spec(self.name)
 
 
 @dataclasses.dataclass(frozen=True)

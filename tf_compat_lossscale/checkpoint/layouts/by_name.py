@@ -118,8 +118,7 @@ class _Renaming:
     """Gives the variable `old` the name `new`, and perhaps another source."""
     if new in self.result:
       both = sorted({self.origins[new], old})
-      undecided = problems.Undecided([new], both, {})
-      raise problems.unnamed(self.path, f"which one is called {new}", undecided)
+      self._give_up([new], both, f"which one is called {new}", {})
     self.result[new] = source or self.sources[old]
     self.origins[new] = old
     self.left.pop(old, None)
@@ -154,7 +153,7 @@ class _Renaming:
     if old in self.sources:
       near, why = "", "mapped twice"
     else:
-      near, why = problems.nearest(str(old), self.sources), "not in it"
+      near, why = problems.suggest_names(str(old), self.sources), "not in it"
     raise CheckpointError(
       f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is {why}"
     )
@@ -396,4 +395,4 @@ class _Renaming:
     """
     pairs = dict(zip(here, there)) if likely is None else likely
     undecided = problems.Undecided(here, there, pairs)
-    raise problems.unnamed(self.path, what, undecided)
+    raise problems.make_unnamed_error(self.path, what, undecided)

@@ -44,14 +44,14 @@ def list_by_name(bundle: Bundle) -> Sources:
   return collect_stored(
     (
       (name, key)
-      for name, key in _names_and_keys(bundle)
+      for name, key in _list_names_and_keys(bundle)
       if not key.startswith("save_counter/")
     ),
     bundle,
   )
 
 
-def _names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
+def _list_names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
   """Yields the name of each variable and the key of its tensor.
 
   In an object-based checkpoint, the object graph has the names. Tensors that
@@ -60,7 +60,7 @@ def _names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
   if OBJECT_GRAPH not in bundle:
     yield from ((name, name) for name in bundle.names)
     return
-  for _, attribute in ObjectGraph.read(bundle).attributes():
+  for _, attribute in ObjectGraph.read(bundle).list_attributes():
     if attribute.full_name and attribute.key in bundle:
       yield attribute.full_name, attribute.key
 
@@ -92,7 +92,7 @@ def remove_scales(bundle: Bundle) -> Sources:
     if number not in instead:
       node.children.pop(LOSS_SCALE, None)
   graph.replace_children(lambda number: instead.get(number, number))
-  return _with_graph(bundle, graph)
+  return _collect_tensors(bundle, graph)
 
 
 def flatten_keras(bundle: Bundle) -> Sources:
@@ -133,7 +133,7 @@ def flatten_keras(bundle: Bundle) -> Sources:
       f"{bundle.prefix}: no optimizer in it is Keras's: give a template, a "
       "checkpoint that Keras 2 wrote of the same model"
     )
-  return _with_graph(bundle, graph, renaming=True)
+  return _collect_tensors(bundle, graph, renaming=True)
 
 
 def flatten_key(key: str) -> str:
@@ -155,7 +155,7 @@ def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
         if name in node.children
       }
     for name, number in children.items():
-      attribute = graph.value(number)
+      attribute = graph.find_value(number)
       if attribute:
         keys[attribute.key] = name
   return keys
@@ -191,7 +191,7 @@ def fill_template(
       "tf.train.Checkpoint; this one names variables"
     )
   sources = flatten_keras(template) if keras else copy_all(template)
-  graph = ObjectGraph(_graph_of(sources, template))
+  graph = ObjectGraph(_read_graph(sources, template))
   tensors = {key: source.spec for key, source in sources.items()}
   inventory = inventory or Inventory(
     {name: source.spec for name, source in variables.items()}, lambda: None
@@ -203,7 +203,7 @@ def fill_template(
   return sources | filler.sources
 
 
-def _with_graph(
+def _collect_tensors(
   bundle: Bundle, graph: ObjectGraph, renaming: bool = False
 ) -> Sources:
   """Returns a changed graph and the tensors that are left in it.
@@ -215,7 +215,7 @@ def _with_graph(
   """
   graph.prune()
   sources: Sources = {}
-  for _, attribute in graph.attributes():
+  for _, attribute in graph.list_attributes():
     if attribute.key in bundle:
       old = attribute.key
       attribute.key = flatten_key(old) if renaming else old
@@ -224,9 +224,9 @@ def _with_graph(
   return sources
 
 
-def _graph_of(sources: Sources, bundle: Bundle) -> bytes:
+def _read_graph(sources: Sources, bundle: Bundle) -> bytes:
   source = sources[OBJECT_GRAPH]
   if isinstance(source, Literal):
     assert isinstance(source.value, bytes)
     return source.value
-  return bundle.string(OBJECT_GRAPH)
+  return bundle.read_string(OBJECT_GRAPH)

@@ -236,7 +236,7 @@ class ObjectEvidence:
 
   def _get_names(self, numbers: Iterable[int]) -> list[str]:
     """Returns the names of the variables among nodes."""
-    values = [self._graph.value(number) for number in numbers]
+    values = [self._graph.find_value(number) for number in numbers]
     return [value.full_name for value in values if value and value.full_name]
 
   def _find_scale(
@@ -275,7 +275,7 @@ def find_evidence(bundle: Bundle) -> Evidence | None:
     return None
   try:
     flow = DataFlow(meta.graph_def)
-    keys = meta.saver and meta_graph.saved_keys(flow.nodes, meta.saver)
+    keys = meta.saver and meta_graph.find_saved_keys(flow.nodes, meta.saver)
   except _UNREADABLE:
     return None
   keys = keys or {

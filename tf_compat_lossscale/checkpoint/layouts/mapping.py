@@ -51,10 +51,10 @@ def _check_names(
 ) -> None:
   for name, key in mapping.items():
     if name not in match.here.tensors:
-      near = problems.nearest(name, match.here.tensors)
+      near = problems.suggest_names(name, match.here.tensors)
       raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
     if key is not None and key not in match.sources:
-      near = problems.nearest(key, match.sources)
+      near = problems.suggest_names(key, match.sources)
       raise ValueError(
         f"mapping has {key!r}{near} for {name!r}, which is not in the "
         "checkpoint."

@@ -94,10 +94,10 @@ def _make_error(match: PartialMatch, path: str) -> CheckpointError:
   listed = [
     f"{name} in it is proven to be another optimizer's"
     if name in match.sources
-    else f"{name}{problems.nearest(name, match.sources)} is not in it"
+    else f"{name}{problems.suggest_names(name, match.sources)} is not in it"
     for name in match.missing[: problems.MOST]
   ]
-  return problems.unmatched(
+  return problems.make_unmatched_error(
     path,
     listed + match.misfits,
     len(match.missing) + len(match.misfits),

@@ -77,11 +77,11 @@ class GraphBridge:
     """Returns the dtype and shape of a value; None if there is no such key."""
     if key in self.literals:
       return self.literals[key].spec
-    return self._bundle.spec(key) if key in self._bundle else None
+    return self._bundle.get_spec(key) if key in self._bundle else None
 
   def get_key(self, number: int) -> str | None:
     """Returns the key of a variable's value; None if there is no value."""
-    attribute = self.graph.value(number)
+    attribute = self.graph.find_value(number)
     if attribute is None or self.get_tensor(attribute.key) is None:
       return None
     return attribute.key
@@ -89,7 +89,7 @@ class GraphBridge:
   def has_variables(self, number: int) -> bool:
     """Returns whether a node has variables as children."""
     numbers = self.graph.nodes[number].children.values()
-    return any(self.graph.value(child) for child in numbers)
+    return any(self.graph.find_value(child) for child in numbers)
 
   def set_child(self, number: int, name: str, child: int) -> None:
     """Directs the edge `name` of a node to another node."""
@@ -181,7 +181,7 @@ class GraphBridge:
         return number, ""
       sources: Sources = {}
       for base in given:
-        attribute = self.graph.value(old.children[base])
+        attribute = self.graph.find_value(old.children[base])
         if attribute is None or attribute.key not in self._bundle:
           return number, ""
         sources[base] = Stored(self._bundle, attribute.key)

@@ -14,7 +14,9 @@ from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 MOST = 20  # A message lists up to so many problems.
 
 
-def misfit(path: str, problems: Sequence[str], count: int) -> CheckpointError:
+def make_misfit_error(
+  path: str, problems: Sequence[str], count: int
+) -> CheckpointError:
   """Returns the error for a checkpoint that does not fit the variables.
 
   Args:
@@ -57,7 +59,7 @@ class Undecided:
     return f"{text}: decide by mapping={{{shown}}}{likely}"
 
 
-def unmatched(
+def make_unmatched_error(
   path: str,
   problems: Sequence[str],
   count: int,
@@ -75,7 +77,7 @@ def unmatched(
   """
   listed = [*map(str, undecided), *problems[:MOST]]
   more = count - len(problems[:MOST])
-  error = misfit(path, listed, len(listed) + more)
+  error = make_misfit_error(path, listed, len(listed) + more)
   if not undecided:
     return error
   advice = (
@@ -87,7 +89,9 @@ def unmatched(
   return CheckpointError(f"{error} ({advice})")
 
 
-def unnamed(path: str, what: str, undecided: Undecided) -> CheckpointError:
+def make_unnamed_error(
+  path: str, what: str, undecided: Undecided
+) -> CheckpointError:
   """Returns the error for a conversion in which a new name has no proof.
 
   Args:
@@ -102,7 +106,7 @@ def unnamed(path: str, what: str, undecided: Undecided) -> CheckpointError:
   )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_names(name: str, known: Iterable[str]) -> str:
   """Returns a hint at similar names, to be put behind a name."""
   close = difflib.get_close_matches(name, list(known), 3, 0.5)
   return f" (nearest: {', '.join(close)})" if close else ""

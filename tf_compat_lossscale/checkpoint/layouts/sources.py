@@ -50,7 +50,7 @@ def read_scalar(source: Source) -> float | int:
   if isinstance(source, Literal):
     assert not isinstance(source.value, bytes)
     return source.value
-  return source.bundle.scalar(source.name)
+  return source.bundle.read_scalar(source.name)
 
 
 def convert_scale(

@@ -90,10 +90,10 @@ class TemplateFiller:
         tensors[attribute.key],
       )
       for number, node in enumerate(graph.nodes)
-      if (attribute := graph.value(number)) and attribute.key in tensors
+      if (attribute := graph.find_value(number)) and attribute.key in tensors
     ]
     self._by_number = {v.number: v for v in self._variables}
-    self._paths = {n: path for n, path in graph.paths().items() if path}
+    self._paths = {n: path for n, path in graph.find_paths().items() if path}
     self._here = Inventory(
       {v.name: v.tensor for v in self._variables if v.name},
       lambda: ObjectEvidence(graph),
@@ -188,7 +188,7 @@ class TemplateFiller:
     ]
     raise CheckpointError(
       f"{self._path}: {here} is neither a variable's name nor its path there"
-      f"{problems.nearest(here, known)}"
+      f"{problems.suggest_names(here, known)}"
     )
 
   def _find_name(self, there: str) -> str:
@@ -200,7 +200,7 @@ class TemplateFiller:
         return name
     raise CheckpointError(
       f"{there} is not in the checkpoint that is converted"
-      f"{problems.nearest(there, self._given)}"
+      f"{problems.suggest_names(there, self._given)}"
     )
 
   def _fill_scale(self, scale: ObjectScale, there: ScaleNames) -> None:
@@ -330,7 +330,7 @@ class TemplateFiller:
     return result
 
   def _add_missing(self, variable: ObjectVariable) -> None:
-    near = problems.nearest(variable.name, self._given)
+    near = problems.suggest_names(variable.name, self._given)
     self._missing.append(f"{variable}{near}")
 
   def _check(self) -> None:
