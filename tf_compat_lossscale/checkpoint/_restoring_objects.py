@@ -25,13 +25,10 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge
-from tf_compat_lossscale.checkpoint.layouts.sources import NO_SCALE
-from tf_compat_lossscale.checkpoint.layouts.sources import NOT_COUNTED
-from tf_compat_lossscale.checkpoint.layouts.sources import NOT_THERE
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.checkpoint.report import Report
 
 _KEPT = "it is not in the checkpoint, and eagerly its first value is not known"
@@ -180,7 +177,7 @@ class _Restorer:
     """Adds the source of a variable's value to the report."""
     for key, proof in found.keys.items():
       literal = self._bridge.literals.get(key)
-      proof = NOT_COUNTED if key in self._bridge.made_up else proof
+      proof = problems.NOT_COUNTED if key in self._bridge.made_up else proof
       key = literal.origin if literal else key
       if proof:
         self._report.bridged[found.path] = key
@@ -195,7 +192,7 @@ class _Restorer:
     excused = self._initializes or found.is_new_scale
     known = self._session is not None or self._find_initial(found)
     if excused and known:
-      why = NO_SCALE if found.is_new_scale else NOT_THERE
+      why = problems.NO_SCALE if found.is_new_scale else problems.NOT_THERE
       self._report.initialized[found.path] = why
       self._fresh.append(found)
     elif self._initializes:

@@ -19,14 +19,13 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import by_name
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
-from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
-from tf_compat_lossscale.checkpoint.layouts.sources import make_new_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
 
 LAYOUTS = ("saver", "saver-v2", "contrib", "object", "keras2", "fp32")
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
@@ -267,10 +266,9 @@ def _summarize(
 ) -> Conversion:
   """Compares the new checkpoint with the source."""
   origins = {
-    name: get_origin(source)
+    name: source.origin
     for name, source in sources.items()
-    if get_origin(source) in bundle
-    and getattr(source, "bundle", bundle) is bundle
+    if source.origin in bundle and getattr(source, "bundle", bundle) is bundle
   }
   used = set(origins.values())
   return Conversion(

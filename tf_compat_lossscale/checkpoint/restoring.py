@@ -24,6 +24,7 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.tensorflow_reader import TensorReader
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
@@ -31,8 +32,6 @@ from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import matching
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts.match import Match
-from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import slice_part
 from tf_compat_lossscale.checkpoint.targets import Targets
@@ -240,8 +239,9 @@ def assign_by_name(
   else:
     fresh = [v for name in initialized for v in targets.parts[name]]
     _assign_in_session(session, fresh, assigned)
-  origins = {n: get_origin(source) for n, source in match.sources.items()}
-  unused = set(map(get_origin, plan.sources.values())) - set(origins.values())
+  origins = {n: source.origin for n, source in match.sources.items()}
+  unused = {source.origin for source in plan.sources.values()}
+  unused -= set(origins.values())
   return Report(
     bundle.prefix,
     restored={n: key for n, key in origins.items() if n not in match.proofs},

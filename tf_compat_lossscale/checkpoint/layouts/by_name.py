@@ -29,13 +29,13 @@ from typing import NoReturn
 
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_counter
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 # API -> the number of the cond in which a scope's first optimizer applies
 # gradients. In compat.v1, the loss scale is updated in a cond before that.

@@ -25,14 +25,13 @@ from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
-from tf_compat_lossscale.checkpoint.layouts.sources import collect_stored
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.legacy import names as legacy_names
 
 # The names that APIs have for the variable that holds the scale itself.
@@ -40,15 +39,23 @@ SCALE_CHILDREN = {"current_loss_scale", LOSS_SCALE, KERAS_3_SCALE}
 
 
 def list_by_name(bundle: Bundle) -> Sources:
-  """Returns the variables of any checkpoint by name: name -> tensor."""
-  return collect_stored(
-    (
-      (name, key)
-      for name, key in _list_names_and_keys(bundle)
-      if not key.startswith("save_counter/")
-    ),
-    bundle,
-  )
+  """Returns the variables of any checkpoint by name: name -> tensor.
+
+  Raises:
+    CheckpointError: Two variables have one name.
+  """
+  sources: Sources = {}
+  for name, key in _list_names_and_keys(bundle):
+    if key.startswith("save_counter/"):
+      continue
+    source = Stored(bundle, key)
+    if sources.get(name, source) != source:
+      raise CheckpointError(
+        f"{bundle.prefix}: two variables in it are called {name}, so the name "
+        "does not tell them apart"
+      )
+    sources[name] = source
+  return sources
 
 
 def _list_names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:

@@ -31,6 +31,7 @@ from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
@@ -39,9 +40,6 @@ from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
 from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
-from tf_compat_lossscale.checkpoint.layouts.sources import NO_SCALE
-from tf_compat_lossscale.checkpoint.layouts.sources import NOT_THERE
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
 
 def match_variables(
@@ -83,7 +81,7 @@ def match_variables(
   _match_powers(match)
   _match_rest(match)
   if missing == "initialize":
-    match.initialize(dict.fromkeys(match.missing, NOT_THERE))
+    match.initialize(dict.fromkeys(match.missing, problems.NOT_THERE))
     match.missing = []
   if match.missing or match.misfits or match.undecided:
     raise _make_error(match, path)
@@ -201,7 +199,7 @@ def _take_scales(
       # The mapping gave another loss scale what is proven to be this one's.
       match.add_undecided(wanted, [n for b in found.left for n in b.names])
     else:
-      match.initialize(dict.fromkeys(wanted, NO_SCALE))
+      match.initialize(dict.fromkeys(wanted, problems.NO_SCALE))
   match.add_undecided_items(found)
 
 

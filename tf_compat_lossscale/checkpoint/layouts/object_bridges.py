@@ -29,14 +29,13 @@ from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import SCALE_TENSORS
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _KERAS = {"iter", "_iterations"}  # Each optimizer of Keras has one of these.
 _WRAPPED_HERE = "the optimizer had no loss scale there"
@@ -210,7 +209,7 @@ class GraphBridge:
       key = f"bridged/{len(self.literals)}/.ATTRIBUTES/VARIABLE_VALUE"
       if not source.origin:
         self.made_up.add(key)
-        first = get_origin(next(iter(sources.values())))
+        first = next(iter(sources.values())).origin
         source = dataclasses.replace(source, origin=first)
       self.literals[key] = source
     else:

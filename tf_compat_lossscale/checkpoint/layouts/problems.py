@@ -11,7 +11,11 @@ import difflib
 
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
-MOST = 20  # A message lists up to so many problems.
+MOST = 20  # The number of problems that a message lists at most.
+# Reasons why a variable does not get a value of the checkpoint, for reports.
+NO_SCALE = "the checkpoint has no loss scale for it"
+NOT_THERE = "it is not in the checkpoint"
+NOT_COUNTED = "that loss scale has no such count; it starts from 0"
 
 
 def make_misfit_error(

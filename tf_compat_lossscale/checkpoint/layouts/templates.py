@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.evidence import ObjectEvidence
@@ -44,8 +45,7 @@ from tf_compat_lossscale.checkpoint.layouts.object_variables import ObjectScale
 from tf_compat_lossscale.checkpoint.layouts.object_variables import (
   ObjectVariable,
 )
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Slots of Keras 2's Adam -> slots of `tf.compat.v1.train.AdamOptimizer`. Slots
