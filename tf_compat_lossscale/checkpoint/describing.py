@@ -90,22 +90,22 @@ def _describe_names(
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
   tensors = {name: bundle.get_spec(name) for name in bundle.names}
-  side = Inventory(tensors, lambda: evidence.find_evidence(bundle))
-  if side.scales.unclear:
-    side.gather_evidence()
-  found = side.scales.known
+  inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle))
+  if inventory.scales.unclear:
+    inventory.gather_evidence()
+  scales = inventory.scales.known
   powers = [name for name in tensors if names.is_power(name, tensors[name])]
   conds = {names.get_cond_number(name) for name in powers} - {None}
   api: str | None = None
-  if found:
-    apis = {state.api for state in found}
+  if scales:
+    apis = {scale.api for scale in scales}
     api = names.CONTRIB if apis == {names.CONTRIB} else names.COMPAT
   elif 0 in conds or 0 in map(names.get_cond_number, meta.apply_ops):
     api = names.CONTRIB  # Only tf.contrib applied gradients in the first cond.
   flow = meta.control_flow
   if conds:
     flow = "v1"
-  elif powers and found:
+  elif powers and scales:
     flow = "v2"
   steps = [
     name
@@ -120,9 +120,9 @@ def _describe_names(
     "inner_optimizer": names.guess_optimizers(tensors),
     "loss_scales": tuple(
       _make_state(
-        [bundle.read_scalar(name) for name in state.names], state.names
+        [bundle.read_scalar(name) for name in scale.names], scale.names
       )
-      for state in found
+      for scale in scales
     ),
     "step": int(bundle.read_scalar(steps[0])) if steps else None,
   }
@@ -157,8 +157,8 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
       flows.add("v1" if power and "cond" in power.full_name else "v2")
     generation = _find_generation(graph, node)
     if generation:
-      layout, state = _read_scale(bundle, graph, node, path)
-      api = names.CONTRIB if layout == names.CONTRIB else generation
+      scale_api, state = _read_scale(bundle, graph, node, path)
+      api = names.CONTRIB if scale_api == names.CONTRIB else generation
       states += [state] if state else []
   global_step = _ScalarReader(bundle, graph, "")(graph.nodes[0], "global_step")
   if global_step is None:
@@ -177,18 +177,22 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
 def _read_scale(
   bundle: Bundle, graph: ObjectGraph, node: Node, path: str
 ) -> tuple[str, LossScaleState | None]:
-  """Returns the layout of an optimizer's loss scale, and its state."""
-  if "dynamic_scale" in node.children:
-    layout, wanted = "", ["dynamic_scale", "step_counter"]
+  """Reads an optimizer's loss scale.
+
+  Returns:
+    The API, '' for Keras 3; and the state, None if there is none.
+  """
+  if names.KERAS_3_SCALE in node.children:
+    api, wanted = "", [names.KERAS_3_SCALE, "step_counter"]
   else:
-    node = graph.nodes[node.children.get("loss_scale", 0)]
+    node = graph.nodes[node.children.get(names.LOSS_SCALE, 0)]
     path = f"{path}/loss_scale"
-    contrib = "loss_scale" in node.children
-    layout = names.CONTRIB if contrib else names.COMPAT
-    wanted = list(names.SCALE_TENSORS[layout])
+    contrib = "loss_scale" in node.children  # The variable in tf.contrib.
+    api = names.CONTRIB if contrib else names.COMPAT
+    wanted = list(names.SCALE_TENSORS[api])
   read = _ScalarReader(bundle, graph, path)
   values = [read(node, name) for name in wanted]
-  return layout, None if values[0] is None else _make_state(values, read.names)
+  return api, None if values[0] is None else _make_state(values, read.names)
 
 
 class _ScalarReader:
@@ -218,19 +222,21 @@ class _ScalarReader:
 
 def _find_generation(graph: ObjectGraph, node: Node) -> str | None:
   """Returns the API of an optimizer with a loss scale; None for others."""
-  if "dynamic_scale" in node.children and "inner_optimizer" in node.children:
+  if (
+    names.KERAS_3_SCALE in node.children and "inner_optimizer" in node.children
+  ):
     return kinds.KERAS_3
-  if "base_optimizer" not in node.children and (
-    "loss_scale" not in node.children
+  if names.BASE_OPTIMIZER not in node.children and (
+    names.LOSS_SCALE not in node.children
   ):
     return None
   if "_iterations" in node.children:
     return kinds.KERAS_211
   if "iter" in node.children:
     return kinds.KERAS_23
-  if "base_optimizer" not in node.children:
+  if names.BASE_OPTIMIZER not in node.children:
     return None
-  base = graph.nodes[node.children["base_optimizer"]]
+  base = graph.nodes[node.children[names.BASE_OPTIMIZER]]
   return kinds.KERAS_22 if "iter" in base.children else names.COMPAT
 
 

@@ -71,7 +71,7 @@ def restore(
   side wraps. Each bridge has a proof: the graph here and the MetaGraph or the
   object graph there show that the same variables depend on the variable, or
   there is a single candidate. A loss scale that the checkpoint does not have
-  starts from its initial value. The report says all of that.
+  starts from its initial value. The report lists all of this.
 
   Restoring by name adds no op to the graph, so the graph may be finalized.
 
@@ -212,7 +212,7 @@ def assign_by_name(
     The source of each variable's value.
   """
   match, reader = plan.match, TensorReader(bundle.prefix)
-  # All are read before any is assigned, so that damage shows here.
+  # All values are read before the first is assigned, so damage shows here.
   values = {
     name: _read(reader, source) for name, source in match.sources.items()
   }
@@ -286,8 +286,8 @@ def _excuse(targets: Targets, what: str) -> dict[str, str]:
   why = f"what={what!r}"
   excused = dict.fromkeys(own, why)
   if what == "weights":
-    for state in names.find_scales(targets.tensors).known:
-      excused.update(dict.fromkeys(state.names, why))
+    for scale in names.find_scales(targets.tensors).known:
+      excused.update(dict.fromkeys(scale.names, why))
     for name in targets.tensors:
       if names.split_scope(name)[1] == "global_step":
         excused[name] = why
