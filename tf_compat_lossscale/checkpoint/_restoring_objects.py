@@ -31,7 +31,9 @@ from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge
 from tf_compat_lossscale.checkpoint.report import Report
 
-_KEPT = "it is not in the checkpoint, and eagerly its first value is not known"
+_KEPT = (
+  "it is not in the checkpoint, and eagerly its initial value is not known"
+)
 _STRANGE = "the variable that it belongs to is not among the objects"
 
 
@@ -113,7 +115,7 @@ class _Restorer:
     self._bridge = GraphBridge(bundle, self._graph)
     self._walk = ObjectWalk(self._bridge)
     self._report = Report(bundle.prefix)
-    self._new: dict[int, Any] = {}  # Variable -> the value that it starts from.
+    self._new: dict[int, Any] = {}  # `id` of a variable -> its initial value.
     self._problems: list[str] = []
     self._fresh: list[FoundVariable] = []
 
@@ -203,7 +205,7 @@ class _Restorer:
       hint = "" if found.what else problems.suggest_names(found.path, paths)
       self._problems.append(
         f"{what} ({found.variable.name}){hint} is not in it; "
-        "missing='initialize' has it start anew"
+        "missing='initialize' initializes the variable"
       )
 
   def _find_initial(self, found: FoundVariable) -> bool:
@@ -278,7 +280,7 @@ class _Restorer:
     sources.update(self._bridge.literals)
     sources[OBJECT_GRAPH] = Literal("string", graph.encode())
     folder = tempfile.mkdtemp(prefix="tf_compat_lossscale-")
-    # Variables that are created later are restored from there then.
+    # TensorFlow restores variables that are created later from this folder.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return writing.write_overlay(folder, self._bundle, sources)
 

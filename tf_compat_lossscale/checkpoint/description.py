@@ -61,7 +61,7 @@ class Description:
       checkpoint does not show them. SGD has no state.
     keys: Name -> dtype and shape of every tensor.
     checked: Whether every byte was compared with its checksum. The values in
-      this description always were.
+      this description were compared in any case.
   """
 
   path: str

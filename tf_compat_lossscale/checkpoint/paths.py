@@ -34,8 +34,8 @@ class Found(NamedTuple):
 
   Attributes:
     path: The prefix, or the file of a Keras file.
-    kind: SAVED_MODEL, KERAS_H5, KERAS_ZIP, or SAVER for all other checkpoints:
-      whether those have objects is in the index, which is not read here.
+    kind: SAVED_MODEL, KERAS_H5, KERAS_ZIP, or SAVER for all other checkpoints,
+      also for object-based ones: the index shows that, but is not read here.
     folder: The folder of a SavedModel.
   """
 

@@ -12,7 +12,7 @@ from tf_compat_lossscale.cli import errors
 if TYPE_CHECKING:
   from tf_compat_lossscale.legacy import scan
 
-SUMMARY = "list what in old sources needs this package"
+SUMMARY = "list the legacy names in old sources, and their edits"
 
 
 def add_arguments(parser: errors.Parser) -> None:

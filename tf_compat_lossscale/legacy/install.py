@@ -23,8 +23,8 @@ _ABSENT = object()
 _KERAS_2 = "tf_compat_lossscale.keras._keras2"
 _SLIM = {"layers": "tf_slim.layers", "slim": "tf_slim"}
 
-# Modules that some supported TensorFlow does not have. If any other module of
-# the table is missing, that has a reason, and it stays missing.
+# Modules that become attributes of their parents if TensorFlow lacks them. Only
+# imports find the other modules of the table that TensorFlow lacks.
 _GONE = re.compile(
   r"contrib|mixed_precision|(.+\.)?mixed_precision\.experimental"
 )
@@ -106,7 +106,7 @@ def _import_contrib_module(name: str) -> types.ModuleType:
 
 
 class InstallReport(NamedTuple):
-  """What `install` or `uninstall` did; its repr is a table.
+  """A report of `install` or `uninstall`; its repr is a table.
 
   Attributes:
     title: A line that says what was done.

@@ -160,8 +160,7 @@ CONTRIB = {
   "training": "tf.data, tf.train and tf.compat.v1.train",
 }
 
-# A name of this package -> what is known to behave differently than in
-# TensorFlow.
+# A name of this package -> a known difference from TensorFlow's behavior.
 NOTES = {
   "DynamicLossScale": "numbers that make no sense (NaN, a multiplier below 1) "
   "now raise ValueError",
@@ -251,5 +250,5 @@ _read_table()
 
 
 def get_current_name(name: str) -> str:
-  """Returns what a legacy name is called in this package."""
+  """Returns the name that this package has for a legacy name."""
   return name.removesuffix("_v1")

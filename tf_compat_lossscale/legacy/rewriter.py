@@ -23,7 +23,7 @@ def edit_text(text: bytes, source: sources.Source, keras_2: bool) -> bytes:
 
   Args:
     text: The file's bytes.
-    source: What was read in the file.
+    source: The facts that were read from the file.
     keras_2: Whether `tf.keras` must be Keras 2.
 
   Returns:

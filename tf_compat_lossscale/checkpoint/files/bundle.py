@@ -24,9 +24,9 @@ from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# Checkpoints of up to so many bytes are compared with their checksums whenever
-# they are described. TensorFlow's reader is faster than NumPy, but importing it
-# takes as long as NumPy needs for a gigabyte.
+# In bytes. Describing a checkpoint of up to this size compares all checksums.
+# TensorFlow's reader is faster than NumPy, but importing TensorFlow takes as
+# long as NumPy needs for a gigabyte.
 CHECKED_AT_SIGHT = 64 << 20
 _LARGE = 1 << 20
 _Progress = Callable[[int], None]
@@ -113,8 +113,8 @@ class Bundle:
   def is_current(self) -> bool:
     """Returns whether the files are still those that were opened.
 
-    If they are, all tensors that were read in between are of one checkpoint:
-    each was compared with its checksum in the index.
+    If so, all tensors that were read since are of one checkpoint: each was
+    compared with its checksum in the index.
     """
     try:
       with open(self.prefix + ".index", "rb") as file:
@@ -211,7 +211,7 @@ class Bundle:
 
 
 def make_shard_path(prefix: str, shard: int, shards: int) -> str:
-  """Returns the path of a data file of a checkpoint with `shards` of them."""
+  """Returns the path of the data file with number `shard` of `shards`."""
   return f"{prefix}.data-{shard:05}-of-{shards:05}"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 _POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
-_WORDS = 64  # A stretch has so many words of 4 bytes.
+_WORDS = 64  # The number of 4-byte words in a stretch.
 _LEVELS = 12  # Up to 2**12 stretches are computed side by side.
 _SHORT = 2048  # For fewer bytes, building the tables takes longer.
 # A linear map of 32 bits: its values for the lower half, and for the upper.
@@ -77,7 +77,7 @@ def _apply(linear: _Map, registers: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _make_byte_table() -> list[int]:
-  """Returns the registers after each byte, starting from 0."""
+  """Returns, for each byte, the register that 0 becomes by that byte."""
   table = []
   for register in range(256):
     for _ in range(8):
@@ -88,7 +88,7 @@ def _make_byte_table() -> list[int]:
 
 @functools.cache
 def _map_zeros(count: int) -> _Map:
-  """Returns the map of a register by `count` zero bytes."""
+  """Returns the map that `count` zero bytes apply to a register."""
   table = np.array(_make_byte_table(), np.uint32)
   halves = []
   for shift in (0, 16):
@@ -101,7 +101,7 @@ def _map_zeros(count: int) -> _Map:
 
 @functools.cache
 def _map_stretches() -> list[_Map]:
-  """Returns the maps of a register by 2**level stretches of zeros, by level."""
+  """Returns, for each level, the map that 2**level stretches of zeros apply."""
   linear = _map_zeros(4)
   maps = []
   for _ in range(_LEVELS + _WORDS.bit_length()):

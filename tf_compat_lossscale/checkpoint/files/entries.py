@@ -62,7 +62,7 @@ class TensorSpec(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """A tensor of a checkpoint or a slice of a tensor, and its bytes' place.
+  """An entry of the index: a tensor or a slice of one, and its bytes' place.
 
   Attributes:
     dtype: The number of the dtype in TensorFlow's `DataType`.
@@ -229,8 +229,8 @@ def _parse_shape(data: memoryview) -> list[int]:
 def _compute_string_checksum(data: bytes, count: int) -> int:
   """Returns the checksum of a tensor of strings.
 
-  It covers the lengths as integers of fixed size, the checksum of the lengths,
-  and the strings.
+  The checksum covers the lengths as integers of fixed size, the checksum of the
+  lengths, and the strings.
 
   Args:
     data: The bytes of the tensor: the lengths as varints, their checksum, and

@@ -44,7 +44,7 @@ def read(path: str, is_zip: bool) -> KerasFile:
 
   Args:
     path: The file.
-    is_zip: Whether it is a zip file, a '.keras' one, and not HDF5.
+    is_zip: Whether the file is a zip file ('.keras') and not HDF5.
 
   Returns:
     The contents.
@@ -115,7 +115,7 @@ def _read_h5(file: Any) -> KerasFile:
 
 
 def _decode_text(value: Any) -> str | None:
-  """Returns an attribute of HDF5 as text; None if it is none."""
+  """Returns an attribute of HDF5 as text; None if it is no text."""
   if isinstance(value, bytes):
     return value.decode("utf-8")
   return value if isinstance(value, str) else None

@@ -10,18 +10,18 @@ from typing import NamedTuple
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 from tf_compat_lossscale.checkpoint.files import wire as _wire
 
-# Bytes. Parsing takes a second for every 10 MB, and descriptions should not
-# take longer; a proof is worth more time.
+# In bytes. Parsing takes a second for every 10 MB. A proof is worth more time
+# than a description.
 _LARGEST = 32 << 20
 _LARGEST_PROOF = 512 << 20
 _TRAINABLE = "trainable_variables"
 
 
 class Summary(NamedTuple):
-  """The parts of a MetaGraph that describe who wrote it.
+  """The parts of a MetaGraph that show which program wrote it.
 
   Attributes:
-    release: 'TensorFlow X.Y.Z', which exported it.
+    release: The release that exported the MetaGraph: 'TensorFlow X.Y.Z'.
     control_flow: 'v1' or 'v2', if the graph has conds of one kind.
     apply_ops: The names of the ops that apply gradients.
   """
@@ -32,10 +32,10 @@ class Summary(NamedTuple):
 
 
 def summarize(path: str) -> Summary:
-  """Summarizes a '.meta' file; a missing or damaged one as an empty summary.
+  """Summarizes a '.meta' file.
 
-  The file has no checksum, and the checkpoint beside it can be restored
-  without it.
+  The summary of a missing or damaged file is empty. The file has no checksum,
+  and the checkpoint beside the file can be restored without it.
   """
   try:
     if os.path.getsize(path) > _LARGEST:
@@ -177,7 +177,7 @@ def read_saved_model_release(folder: str) -> str | None:
         if tag == 2:
           return _find_release(_wire.get_bytes(value))
   except (OSError, ValueError):
-    pass  # The variables can be described without it, as in `summarize`.
+    pass  # The variables can be described without the release.
   return None
 
 

@@ -17,7 +17,7 @@ from tf_compat_lossscale.checkpoint.files import wire as _wire
 _MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _FOOTER = 48
 _TRAILER = 5  # Bytes: a block's kind of compression, and its checksum.
-_RESTARTS = 16  # Of so many entries, one has its whole key.
+_RESTARTS = 16  # One entry in so many has its whole key.
 _BLOCK = 1 << 18  # Bytes of a block, as in TensorFlow.
 
 
@@ -84,7 +84,7 @@ def _parse_handle(data: bytes) -> tuple[int, int]:
 
 
 def _read_block(data: bytes, handle: tuple[int, int]) -> bytes:
-  """Returns the bytes of a block, whose checksum is compared."""
+  """Returns the bytes of a block, once its checksum is compared."""
   offset, size = handle
   end = offset + size
   if end + _TRAILER > len(data):

@@ -41,7 +41,7 @@ def write_whole(
 
   The files are written into a temporary folder beside the checkpoint, flushed
   to the disk and renamed, the index last: until then, the old checkpoint can be
-  read. If a process is killed, the next one removes its temporary folder.
+  read. The next write removes the temporary folder of a killed process.
 
   Args:
     prefix: The new checkpoint's path.
@@ -50,8 +50,8 @@ def write_whole(
     progress: Called with the number of bytes that were written.
 
   Yields:
-    After the data is written and before the checkpoint appears. An error that
-    is raised in the context prevents that.
+    None, after the data is written and before the checkpoint appears. If the
+    context raises an error, the checkpoint does not appear.
 
   Raises:
     CheckpointError: There is a checkpoint already, the folder cannot be
@@ -123,7 +123,7 @@ def write_overlay(
 
 
 def _link(target: str, path: str) -> None:
-  """Has a file appear at a second path: as a link, or else as a copy."""
+  """Makes a file appear at a second path: as a link, or else as a copy."""
   for link in (os.symlink, os.link):
     try:
       return link(target, path)
@@ -294,13 +294,13 @@ def _lock_folder(prefix: str) -> Iterator[str]:
 
 
 def _flush(file: IO[bytes]) -> None:
-  """Has the bytes of a file on the disk."""
+  """Flushes the bytes of a file to the disk."""
   file.flush()
   os.fsync(file.fileno())
 
 
 def _flush_folder(folder: str) -> None:
-  """Has the names of a folder's files on the disk."""
+  """Flushes the names of a folder's files to the disk."""
   if not hasattr(os, "O_DIRECTORY"):
     return  # Windows cannot open a folder.
   number = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)

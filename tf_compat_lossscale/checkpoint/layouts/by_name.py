@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renames variables of a checkpoint by name for another API or control flow.
 
-What an optimizer creates while it applies gradients is named by the cond in
-which it applies them, and numbered in the order of creation. In a scope `s`:
+An optimizer creates some variables while it applies gradients. Their names
+depend on the cond around that step, and are numbered in the order of creation.
+In a scope `s`:
 
                         TensorFlow 1's control flow   TensorFlow 2's
     compat.v1           s/cond_1/beta1_power          beta1_power
@@ -13,8 +14,8 @@ The steps, each for the variables that the steps before left:
 
 1. The caller's mapping decides.
 2. Loss scales get their names in the other API, and are converted.
-3. Variables that optimizers create get the names of the table. To know the row
-   in which a name is, the optimizer must be known to have a loss scale or none.
+3. Variables that optimizers create get the names of the table. The row depends
+   on whether the optimizer has a loss scale.
 4. All other variables keep their names.
 
 If nothing proves a new name, the error lists the candidates and asks for a
@@ -54,7 +55,7 @@ def rename_variables(
 
   Args:
     sources: Name -> tensor.
-    inventory: The same variables, with the evidence of them.
+    inventory: The same variables, with the evidence about them.
     api: COMPAT or CONTRIB; None for a model without loss scaling.
     control_flow: 'v1' or 'v2'.
     path: The checkpoint, for messages.
@@ -83,7 +84,7 @@ class _Creation(NamedTuple):
 
   Attributes:
     scope: The scope in which gradients are applied, with its slash.
-    cond: The number of the cond in which they are applied; None without a cond.
+    cond: The number of the cond around that step; None without a cond.
     is_wrapped: Whether the optimizer has a loss scale that may skip steps; None
       if unknown.
   """
@@ -218,7 +219,7 @@ class _Renaming:
         self.add(new, scale.names[0], source)
 
   def rename_created(self, api: str | None, control_flow: str) -> None:
-    """Gives variables that optimizers create the names of the table above.
+    """Gives variables that optimizers create the names of the module's table.
 
     Args:
       api: COMPAT or CONTRIB; None without a loss scale.
@@ -242,7 +243,7 @@ class _Renaming:
         self.add(names.add_number(stem, number), name)
 
   def _find_creations(self) -> dict[str, _Creation]:
-    """Finds what optimizers create: powers, and other variables in conds."""
+    """Finds the powers, and other variables that optimizers create in conds."""
     has_evidence = self.inventory.has_evidence
     powers = [
       n
@@ -390,7 +391,7 @@ class _Renaming:
     Args:
       here: The new names.
       there: The names in the checkpoint.
-      what: What nothing proves.
+      what: The question that has no answer.
       likely: New name -> likely name; by default in the order of the lists.
     """
     pairs = dict(zip(here, there)) if likely is None else likely

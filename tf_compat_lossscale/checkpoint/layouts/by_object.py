@@ -183,7 +183,7 @@ def fill_template(
     keras: Whether the template must be of Keras 2.
     mapping: A variable's name or path in the template -> the name in
       `variables`, as the caller decided.
-    inventory: The same variables, with the evidence of them.
+    inventory: The same variables, with the evidence about them.
 
   Returns:
     The new checkpoint: key -> source.

@@ -9,10 +9,10 @@ The graph does: the op that updates a weight has the power among its inputs.
 The method:
 
 1. Number all ops. A function's ops are numbered anew for each call, and its
-   arguments and results get numbers of their own: joins, ops that hand on all
+   arguments and results get numbers of their own: joins, ops that pass on all
    their inputs. A cond of TensorFlow 2 is a call of two functions whose results
    are joined; a While's results are also inputs of its functions.
-2. Mark what hands on a variable itself and not its value: handles.
+2. Mark the handles: ops that pass on a variable itself, and not its value.
 3. Give each asked variable a bit. The op that reads a handle gets its
    variable's bit; each op gets the bits of its inputs, until nothing changes
    (a loop's results are its own inputs).

@@ -40,7 +40,7 @@ class Match:
 
   @property
   def is_exact(self) -> bool:
-    """Whether every variable gets the tensor with its own name, as it is."""
+    """Whether every variable gets the tensor of its own name, unchanged."""
     return not self.initialized and all(
       _is_unchanged(name, source) for name, source in self.sources.items()
     )
@@ -62,7 +62,7 @@ class PartialMatch:
     wanted: The variables without a source so far: name -> dtype and shape.
     given: The variables of the checkpoint that no variable has got so far.
     missing: The variables for which the checkpoint has nothing.
-    misfits: What is wrong with sources of another dtype or shape.
+    misfits: Messages for sources of another dtype or shape.
     undecided: The variables with several candidates.
     has_mapped_scale: Whether the caller's mapping decided on a loss scale.
   """
@@ -183,5 +183,5 @@ class PartialMatch:
 
 
 def _is_unchanged(name: str, source: Source) -> bool:
-  """Returns whether a variable gets the tensor with its own name, as it is."""
+  """Returns whether a variable gets the tensor of its own name, unchanged."""
   return isinstance(source, Stored) and source.name == name

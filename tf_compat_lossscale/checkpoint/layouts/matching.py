@@ -140,7 +140,7 @@ def _match_scales(match: PartialMatch) -> None:
   theirs = [
     n for n in match.given if names.is_named_like_scale(n, sources[n].spec)
   ]
-  # The program may want some variables of a loss scale alone.
+  # The program may want only some variables of a loss scale.
   scales = [s for s in match.scales.known if not set(s.names).isdisjoint(ours)]
   scales_there = [
     s for s in match.scales_there.known if set(s.names) <= set(theirs)
@@ -167,7 +167,7 @@ def _match_scales(match: PartialMatch) -> None:
     match.add_undecided(ours, theirs)
     return
   _take_scales(match, found, {s.names: s for s in [*scales, *scales_there]})
-  # Without evidence, a name may be a part of a scale.
+  # With evidence, the variables of a loss scale are not the user's.
   parts = {n for s in scales_there for n in s.names if here.has_evidence}
   _match_users_variables(
     match,

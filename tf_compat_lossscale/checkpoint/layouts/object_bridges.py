@@ -48,7 +48,7 @@ class GraphBridge:
 
   Attributes:
     graph: The graph.
-    literals: Key -> a value that the checkpoint does not have as it is.
+    literals: Key -> a value that the checkpoint does not have in that form.
     made_up: The keys in `literals` for which the checkpoint has nothing.
     met: The numbers of the nodes that belong to objects of the program.
     is_changed: Whether the graph differs from the checkpoint's.
@@ -63,9 +63,8 @@ class GraphBridge:
     self._copies: dict[int, dict[int, int]] = {}
     # (number, API) -> the number of the converted loss scale.
     self._scales: dict[tuple[int, str], int] = {}
-    self._visited: set[tuple[int, str]] = (
-      set()
-    )  # Edges: (number, child's name).
+    # Edges: (number, child's name).
+    self._visited: set[tuple[int, str]] = set()
     self.graph = graph
     self.literals: dict[str, Literal] = {}
     self.made_up: set[str] = set()
@@ -167,8 +166,8 @@ class GraphBridge:
       number: The node of a loss scale.
 
     Returns:
-      The node, which is new if the loss scale was converted, and then the
-      proof; otherwise '' as the proof.
+      The node and the proof. If the loss scale was converted, the node is new;
+      otherwise the proof is ''.
     """
     old = self.graph.nodes[number]
     for api, wanted in SCALE_TENSORS.items():

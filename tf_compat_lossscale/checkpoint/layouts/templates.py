@@ -49,8 +49,8 @@ from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Slots of Keras 2's Adam -> slots of `tf.compat.v1.train.AdamOptimizer`. Slots
-# of other optimizers have other meanings: Keras's SGD, for one, keeps what is
-# added to a variable, and MomentumOptimizer what is accumulated.
+# of other optimizers have other meanings: Keras's SGD, for instance, keeps the
+# sum that is added to a variable, and MomentumOptimizer accumulated gradients.
 _ADAM = {"m": "Adam", "v": "Adam_1"}
 # Attributes of Keras's optimizers that other checkpoints have no variables for.
 _HYPERPARAMETERS = {"beta_1", "beta_2", "decay", "learning_rate", "epsilon"}
@@ -77,7 +77,7 @@ class TemplateFiller:
       graph: The template's object graph.
       tensors: Key in the template -> dtype and shape.
       given: Name -> tensor, of the checkpoint by name.
-      there: The same variables, with the evidence of them.
+      there: The same variables, with the evidence about them.
       path: The template, for messages.
     """
     self._graph, self._given, self._path = graph, given, path
@@ -152,7 +152,7 @@ class TemplateFiller:
   def _apply_mapping(
     self, mapping: Mapping[str, str], scales: list[ObjectScale]
   ) -> None:
-    """Does what the mapping says; a loss scale is mapped as a whole."""
+    """Fills the variables in the mapping; a loss scale is mapped as a whole."""
     by_key = {v.key: scale for scale in scales for v in scale.variables}
     by_name = {n: scale for scale in self._scales_left for n in scale.names}
     for here, there in mapping.items():
@@ -339,13 +339,13 @@ class TemplateFiller:
     listed = []
     if self._missing:
       listed.append(
-        "the template has what there are no values for: "
+        "the template has variables without values: "
         + "; ".join(sorted(self._missing))
       )
     if self._unclear:
       listed.append(
-        "it does not show which value is whose: "
-        f"{'; '.join(sorted(self._unclear))}; say it by a mapping from the "
+        "nothing proves which value each variable gets: "
+        f"{'; '.join(sorted(self._unclear))}; decide by a mapping from the "
         "template's paths to names (--map HERE=THERE)"
       )
     if listed:
