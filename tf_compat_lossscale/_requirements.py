@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says in one line what to do if TensorFlow is missing or too old.
+"""Explains in one line how to install TensorFlow if it is missing or too old.
 
 pip does not install TensorFlow with this package: TensorFlow has several
 distributions (`tensorflow`, `tensorflow-cpu`, builds of hardware vendors), and

@@ -137,7 +137,7 @@ class GraphWeights(tracking.WeightsByGraph):
     recipes = self._recipes.by_name
     with _LOCK:
       if name in recipes and name not in self._weights:
-        # All weights, so that what is saved does not depend on which of them
+        # All weights, so that a checkpoint does not depend on the weights that
         # were read; without a name scope, so that their names do not depend on
         # the reader.
         with tf.init_scope(), tf.compat.v1.name_scope(None):

@@ -168,8 +168,8 @@ class ObjectWalk:
     nodes = {} if number is None else {number: step.proof}
     inner = children.get(BASE_OPTIMIZER)
     if hasattr(inner, "restores_for") and BASE_OPTIMIZER in there:
-      # Up to TensorFlow 2.2, Keras saved what is now the wrapper's own below
-      # `base_optimizer`. `inner` restores that, so no edge has to change.
+      # Up to TensorFlow 2.2, Keras saved the wrapper's variables of today below
+      # `base_optimizer`. `inner` restores them, so no edge has to change.
       old = there[BASE_OPTIMIZER]
       self._bridge.met.add(old)
       nodes[old] = _OLD_KERAS

@@ -110,9 +110,9 @@ def convert(
   bundle = Bundle(found.path)
   try:
     sources, changed = _plan(bundle, to, scale, template, mapping or {})
+  except CheckpointError:
+    raise
   except ValueError as error:
-    if isinstance(error, CheckpointError):
-      raise
     raise CheckpointError(f"{bundle.prefix}: {error}") from None
   destination = os.fspath(destination)
   advance = progress(2 * bundle.size) if progress else lambda size: None

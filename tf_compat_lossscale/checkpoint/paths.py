@@ -58,9 +58,9 @@ def find(path: str) -> Found:
   """
   try:
     return _find(path)
+  except CheckpointError:
+    raise
   except (OSError, ValueError) as error:
-    if isinstance(error, CheckpointError):
-      raise
     reason = getattr(error, "strerror", None) or error
     raise CheckpointError(f"{path}: {reason}") from None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports, variable by variable, what a restore did."""
+"""Reports the result of a restore for each variable."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _import_contrib_module(name: str) -> types.ModuleType:
   """Returns the module that serves as `tf.contrib.name`.
 
   Raises:
-    ImportError: There is none; the message says what replaced it.
+    ImportError: There is no such module; the message names its replacement.
   """
   if name in _SLIM:
     try:
@@ -109,7 +109,7 @@ class InstallReport(NamedTuple):
   """A report of `install` or `uninstall`; its repr is a table.
 
   Attributes:
-    title: A line that says what was done.
+    title: A line that names the action.
     rows: (place, names, state) for each place of the table.
   """
 
@@ -194,7 +194,7 @@ class _Installer(import_hooks.ImportWatcher):
   def _set(
     self, place: Place, module: types.ModuleType, name: str, value: Any
   ) -> None:
-    """Sets a name in a module and notes what was there."""
+    """Sets a name in a module and notes the value before."""
     before = vars(module).get(name, _ABSENT)
     if before is value:
       # The module has just loaded, and copied a name that was set before.
@@ -253,7 +253,7 @@ def install() -> InstallReport:
 
 
 def uninstall() -> InstallReport:
-  """Takes back exactly what `install` did, and the patch of `Model.compile`.
+  """Takes back exactly the changes of `install`, and `Model.compile`'s patch.
 
   Objects that a program has imported stay valid. In an `installed()` context,
   the names stay until the program leaves the context.

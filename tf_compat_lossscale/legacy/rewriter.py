@@ -155,7 +155,7 @@ class _Editor(cst.CSTTransformer):
   def _edit_import(
     self, node: cst.Import
   ) -> list[cst.BaseSmallStatement] | None:
-    """Returns what replaces an `import`, or None if it stays."""
+    """Returns the statements for an `import`, or None if it stays."""
     names, after, changed = [], [], False
     for alias in node.names:
       full = alias.evaluated_name
@@ -180,7 +180,7 @@ class _Editor(cst.CSTTransformer):
   def _edit_import_from(
     self, node: cst.ImportFrom
   ) -> list[cst.BaseSmallStatement] | None:
-    """Returns what replaces a `from … import`, or None if it stays."""
+    """Returns the statements for a `from … import`, or None if it stays."""
     module = (
       helpers.get_full_name_for_node(node.module) if node.module else None
     )

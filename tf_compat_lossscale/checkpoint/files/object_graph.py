@@ -116,9 +116,9 @@ class ObjectGraph:
     """
     try:
       return cls(bundle.read_string(OBJECT_GRAPH))
+    except CheckpointError:
+      raise
     except (ValueError, IndexError) as error:
-      if isinstance(error, CheckpointError):
-        raise
       raise CheckpointError(f"{bundle.prefix}: {error}") from None
 
   def encode(self) -> bytes:
@@ -151,7 +151,7 @@ class ObjectGraph:
     return None
 
   def replace_children(self, change: Callable[[int], int]) -> None:
-    """Replaces every child: the node of number n by that of `change(n)`."""
+    """Replaces the number n of every child by `change(n)`."""
     for node in self.nodes:
       for name, child in node.children.items():
         node.children[name] = change(child)

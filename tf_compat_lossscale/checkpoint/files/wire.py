@@ -45,19 +45,19 @@ def decode_signed(value: int) -> int:
 def read_fields(
   data: bytes | memoryview,
 ) -> Iterator[tuple[int, int | memoryview]]:
-  """Yields a message's fields: (number, value), in their order.
+  """Yields a message's fields in their order: (tag, value).
 
-  Numbers of every kind are unsigned integers here. Strings, bytes and messages
-  are memoryviews.
+  The tag is the field's number. Values that are numbers of any kind are
+  unsigned integers. Strings, bytes and messages are memoryviews.
   """
   view = memoryview(data)
   at = 0
   while at < len(view):
-    tag, at = read_varint(view, at)
-    kind = tag & 7
+    head, at = read_varint(view, at)
+    tag, kind = head >> 3, head & 7
     if kind == _VARINT:
       value, at = read_varint(view, at)
-      yield tag >> 3, value
+      yield tag, value
       continue
     if kind == _BYTES:
       size, at = read_varint(view, at)
@@ -69,10 +69,7 @@ def read_fields(
     if len(part) < size:
       raise ValueError("a field is cut off")
     at += size
-    yield (
-      tag >> 3,
-      part if kind == _BYTES else int.from_bytes(part, "little"),
-    )
+    yield tag, part if kind == _BYTES else int.from_bytes(part, "little")
 
 
 def get_text(value: int | memoryview) -> str:
@@ -94,14 +91,14 @@ def get_number(value: int | memoryview) -> int:
   return value
 
 
-def encode_field(number: int, value: int | bytes | str) -> bytes:
+def encode_field(tag: int, value: int | bytes | str) -> bytes:
   """Returns a field with a varint or with bytes."""
   if isinstance(value, int):
-    return encode_varint(number << 3 | _VARINT) + encode_varint(value)
+    return encode_varint(tag << 3 | _VARINT) + encode_varint(value)
   data = value.encode("utf-8") if isinstance(value, str) else value
-  return encode_varint(number << 3 | _BYTES) + encode_varint(len(data)) + data
+  return encode_varint(tag << 3 | _BYTES) + encode_varint(len(data)) + data
 
 
-def encode_fixed32(number: int, value: int) -> bytes:
+def encode_fixed32(tag: int, value: int) -> bytes:
   """Returns a field of the kind fixed32."""
-  return encode_varint(number << 3 | _FIXED32) + value.to_bytes(4, "little")
+  return encode_varint(tag << 3 | _FIXED32) + value.to_bytes(4, "little")

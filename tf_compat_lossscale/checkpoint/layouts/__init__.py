@@ -6,7 +6,7 @@ control flow each name the same variables in their own way. The modules, from
 the bottom:
 
 - `names` reads a name; `scale_bridges` converts loss scales between APIs.
-- `dataflow` and `evidence` find out from graphs what a variable is used for.
+- `dataflow` and `evidence` read the uses of variables from graphs.
 - `pairing` pairs variables by proofs; `inventory` hands it names and evidence.
 - `matching` (with `match` and `mapping`) finds the values of variables by name;
   `by_name` renames variables for another layout.

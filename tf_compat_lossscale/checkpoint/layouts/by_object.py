@@ -189,8 +189,8 @@ def fill_template(
     The new checkpoint: key -> source.
 
   Raises:
-    CheckpointError: The template has variables without values, or nothing shows
-      which value is whose.
+    CheckpointError: A variable of the template has no value, or nothing proves
+      its value.
   """
   if OBJECT_GRAPH not in template:
     raise CheckpointError(

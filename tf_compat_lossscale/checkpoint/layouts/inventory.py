@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combines names and evidence: what is known of a set of variables.
+"""Combines names and evidence: all that is known of a set of variables.
 
 Two inventories meet in a restore: the program's (`here`) and the checkpoint's
 (`there`). Names are read first. If names do not decide which variable is which,

@@ -196,7 +196,7 @@ def _take_scales(
   for item in found.missing:
     wanted = [name for name in item.names if name in match.wanted]
     if match.has_mapped_scale and found.left:
-      # The mapping gave another loss scale what is proven to be this one's.
+      # The mapping gave the proven source of this loss scale to another.
       match.add_undecided(wanted, [n for b in found.left for n in b.names])
     else:
       match.initialize(dict.fromkeys(wanted, problems.NO_SCALE))

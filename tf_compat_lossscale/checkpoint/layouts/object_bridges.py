@@ -126,7 +126,7 @@ class GraphBridge:
 
     Args:
       identity: The `id` of the optimizer.
-      children: The names of what the optimizer tracks.
+      children: The names of the objects that the optimizer tracks.
       has_compat_inner: Whether the optimizer wraps one with slots of its own.
       number: The node at the optimizer's path.
 

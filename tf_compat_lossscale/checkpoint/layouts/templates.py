@@ -20,7 +20,7 @@ A variable of the template knows its own name. The steps:
    the global step and the slots of `tf.compat.v1.train.AdamOptimizer`.
 
 The order of objects proves nothing, since objects are not numbered in the order
-of creation. What is missing or not proven is collected into one error.
+of creation. One error lists all variables that are missing or not proven.
 """
 
 from __future__ import annotations
@@ -114,8 +114,7 @@ class TemplateFiller:
       mapping: Name or path in the template -> name in the checkpoint by name.
 
     Raises:
-      CheckpointError: A variable has no value, or nothing shows which value is
-        whose.
+      CheckpointError: A variable has no value, or nothing proves its value.
     """
     scales = list(self._find_scales())
     self._apply_mapping(mapping or {}, scales)
