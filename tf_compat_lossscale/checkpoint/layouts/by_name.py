@@ -119,7 +119,7 @@ class _Renaming:
     """Gives the variable `old` the name `new`, and perhaps another source."""
     if new in self.result:
       both = sorted({self.origins[new], old})
-      self._give_up([new], both, f"which one is called {new}", {})
+      self._give_up([new], both, f"which variable is called {new}", {})
     self.result[new] = source or self.sources[old]
     self.origins[new] = old
     self.left.pop(old, None)
@@ -167,7 +167,7 @@ class _Renaming:
     ):
       unclear = sorted(name for name in self.unclear if name in self.left)
       if unclear:
-        self._give_up(unclear, unclear, "which of them are a loss scale's", {})
+        self._give_up(unclear, unclear, "which are a loss scale's", {})
     for scope in sorted({scale.scope for scale in self.scales}):
       scales = [
         scale
@@ -206,7 +206,7 @@ class _Renaming:
         for base in names.SCALE_TENSORS[api]
       ]
       self._give_up(
-        new_names, sorted([*known, *others]), "how these are numbered", {}
+        new_names, sorted([*known, *others]), "how loss scales are numbered", {}
       )
     if len(apis) > 1:
       scales = sorted(scales, key=lambda scale: order[scale.names[0]])
@@ -359,7 +359,7 @@ class _Renaming:
         if name in by_scale or served & by_scale:
           apis.add(scale.api)
     if len(apis) != 1:
-      self._give_up([name], [name], "of which API its loss scale is", {})
+      self._give_up([name], [name], "the API of its loss scale", {})
     return apis.pop()
 
   def _sort_by_creation(
@@ -376,7 +376,7 @@ class _Renaming:
     if len(scopes) > 1 or None in conds or len(set(conds)) < len(conds):
       found = names.sort_names(found)
       new = [names.add_number(stem, i) for i in range(len(found))]
-      self._give_up(new, found, "in which order these were created")
+      self._give_up(new, found, "the order of creation")
     return sorted(found, key=lambda name: creations[name].cond or 0)
 
   def _give_up(

@@ -53,7 +53,7 @@ class Undecided:
     here, there = (
       ", ".join(names) or "nothing" for names in (self.here, self.there)
     )
-    text = f"nothing proves which of {there} there are {here} here"
+    text = f"nothing proves which of {there} in the checkpoint are {here}"
     pairs = dict(self.likely)
     rest = [name for name in self.here if name not in pairs]
     shown = ", ".join(f"{a!r}: {b!r}" for a, b in pairs.items())
@@ -89,7 +89,10 @@ def make_unmatched_error(
     "None initializes; tf-lossscale convert takes --map HERE=THERE"
   )
   if not has_meta_graph:
-    advice += "; the MetaGraph (the '.meta' file) beside it would be a proof"
+    advice += (
+      "; the MetaGraph (the '.meta' file) beside the checkpoint would be a "
+      "proof"
+    )
   return CheckpointError(f"{error} ({advice})")
 
 
@@ -104,8 +107,8 @@ def make_unnamed_error(
     undecided: The new names, and the variables.
   """
   return CheckpointError(
-    f"{path}: nothing was written, since nothing proves {what}: {undecided}, "
-    "on the command line by --map HERE=THERE; the MetaGraph (the '.meta' file) "
+    f"{path}: nothing was written, since it is unknown {what}: {undecided}, on "
+    "the command line by --map HERE=THERE; the MetaGraph (the '.meta' file) "
     "beside the checkpoint may be a proof"
   )
 
