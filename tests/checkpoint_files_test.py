@@ -77,7 +77,7 @@ def test_a_table_of_many_blocks():
 @hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(st.integers(0, 2**64 - 1))
 def test_numbers(value):
-  written = _wire.varint(value)
+  written = _wire.encode_varint(value)
   assert _wire.read_varint(written, 0) == (value, len(written))
   for cut in range(len(written)):
     with pytest.raises(ValueError, match="cut off"):
@@ -90,7 +90,7 @@ def test_numbers(value):
 )
 def test_no_message(data, what):
   with pytest.raises(ValueError, match=what):
-    list(_wire.fields(data))
+    list(_wire.read_fields(data))
 
 
 @pytest.mark.parametrize("prefix", _INDEXES)
@@ -102,16 +102,16 @@ def test_goldens_read_as_tensorflow_reads_them(prefix):
   dtypes = reader.get_variable_to_dtype_map()
   assert set(opened.names) == set(shapes)
   for name in opened.names:
-    tensor = opened.spec(name)
+    tensor = opened.get_spec(name)
     assert tensor == (dtypes[name].name, tuple(shapes[name]))
     value = reader.get_tensor(name)
     if isinstance(value, bytes):
-      assert opened.string(name) == value
+      assert opened.read_string(name) == value
     else:
       entry = opened.entries[name.encode()]
       assert opened.read(entry) == value.tobytes()
       if not tensor.shape:
-        assert opened.scalar(name) == value
+        assert opened.read_scalar(name) == value
 
 
 @pytest.mark.parametrize("prefix", _INDEXES)
@@ -119,7 +119,7 @@ def test_object_graphs_are_written_as_they_were_read(prefix):
   opened = bundle.Bundle(prefix)
   if bundle.OBJECT_GRAPH not in opened:
     return
-  data = opened.string(bundle.OBJECT_GRAPH)
+  data = opened.read_string(bundle.OBJECT_GRAPH)
   graph = object_graph.ObjectGraph(data)
   again = object_graph.ObjectGraph(graph.encode())
   assert again.nodes == graph.nodes
@@ -161,7 +161,7 @@ def test_every_dtype(tmp_path):
     pass
   reader = tf.train.load_checkpoint(new)
   for name, value in values.items():
-    assert opened.spec(name).dtype == value.dtype.name
+    assert opened.get_spec(name).dtype == value.dtype.name
     np.testing.assert_array_equal(reader.get_tensor(f"x/{name}"), value.numpy())
   assert reader.get_tensor("made") == -5
   bundle.Bundle(new).check()
@@ -207,11 +207,11 @@ def with_checksum(block):
 def table_of(block):
   """Returns a table whose only block of entries is `block`, with checksum."""
   whole = _table.write([])
-  handle = _wire.varint(0) + _wire.varint(len(block) - 5)
+  handle = _wire.encode_varint(0) + _wire.encode_varint(len(block) - 5)
   entry = b"\0\1" + bytes([len(handle)]) + b"k" + handle
   index = with_checksum(entry + bytes(4) + b"\1\0\0\0" + b"\0")
-  handles = _wire.varint(0) * 2 + b"".join(
-    map(_wire.varint, (len(block), len(index) - 5))
+  handles = _wire.encode_varint(0) * 2 + b"".join(
+    map(_wire.encode_varint, (len(block), len(index) - 5))
   )
   return block + index + handles.ljust(40, b"\0") + whole[-8:]
 
@@ -237,7 +237,7 @@ def test_damaged_tables():
   ):
     with pytest.raises(ValueError, match=what):
       _table.read(table_of(block))
-  handles = b"".join(map(_wire.varint, (0, 0, 9, 40)))
+  handles = b"".join(map(_wire.encode_varint, (0, 0, 9, 40)))
   with pytest.raises(ValueError, match="block is cut off"):
     _table.read(handles.ljust(40, b"\0") + _table.write([])[-8:])
 
@@ -294,10 +294,10 @@ def test_numbers_are_unsigned_if_their_dtype_is():
 def test_an_index_that_does_not_fit_its_data(change, what, tmp_path):
   entry, data = entries.encode_scalar("float32", 0.5)
   prefix = str(tmp_path / "x")
-  pathlib.Path(bundle.shard_path(prefix, 0, 1)).write_bytes(data)
+  pathlib.Path(bundle.make_shard_path(prefix, 0, 1)).write_bytes(data)
   index = pathlib.Path(prefix + ".index")
   index.write_bytes(bundle.encode_index({b"a": entry}, 1))
-  assert bundle.Bundle(prefix).scalar("a") == 0.5
+  assert bundle.Bundle(prefix).read_scalar("a") == 0.5
   bad = dataclasses.replace(entry, **change)
   index.write_bytes(bundle.encode_index({b"a": bad}, 1))
   with pytest.raises(bundle.CheckpointError, match=what):
@@ -306,12 +306,18 @@ def test_an_index_that_does_not_fit_its_data(change, what, tmp_path):
 
 @pytest.mark.any_release
 def test_object_graphs_without_the_object():
-  child = _wire.field(1, _wire.field(1, 1) + _wire.field(2, "a"))
-  slot = _wire.field(3, _wire.field(1, 1) + _wire.field(2, "m"))
+  child = _wire.encode_field(
+    1, _wire.encode_field(1, 1) + _wire.encode_field(2, "a")
+  )
+  slot = _wire.encode_field(
+    3, _wire.encode_field(1, 1) + _wire.encode_field(2, "m")
+  )
   for node in (child, slot):
     with pytest.raises(ValueError, match="not there"):
-      object_graph.ObjectGraph(_wire.field(1, node))
-    object_graph.ObjectGraph(_wire.field(1, node) + _wire.field(1, b""))
+      object_graph.ObjectGraph(_wire.encode_field(1, node))
+    object_graph.ObjectGraph(
+      _wire.encode_field(1, node) + _wire.encode_field(1, b"")
+    )
   with pytest.raises(ValueError, match="empty"):
     object_graph.ObjectGraph(b"")
 
@@ -329,16 +335,16 @@ def test_an_index_over_linked_files(refused, tmp_path, monkeypatch):
   opened = bundle.Bundle(_INDEXES[0])
   tensors = {name: sources.Stored(opened, name) for name in opened.names}
   tensors["made"] = sources.Literal("float32", 0.5)
-  over = bundle.Bundle(writing.overlay(str(tmp_path), opened, tensors))
+  over = bundle.Bundle(writing.write_overlay(str(tmp_path), opened, tensors))
   over.check()
-  assert over.scalar("made") == 0.5
+  assert over.read_scalar("made") == 0.5
   assert over.names == sorted([*opened.names, "made"])
   for key, entry in opened.entries.items():
     assert over.read(over.entries[key]) == opened.read(entry)
 
 
 def test_of_a_big_endian_machine(tmp_path):
-  items = [(b"", _wire.field(1, 1) + _wire.field(2, 1))]
+  items = [(b"", _wire.encode_field(1, 1) + _wire.encode_field(2, 1))]
   (tmp_path / "x.index").write_bytes(_table.write(items))
   with pytest.raises(bundle.CheckpointError, match="big-endian"):
     bundle.Bundle(str(tmp_path / "x"))

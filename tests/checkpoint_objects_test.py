@@ -456,7 +456,7 @@ def full_names_and_values(path):
   reader = tf.train.load_checkpoint(path)
   return {
     attribute.full_name: float(np.ravel(reader.get_tensor(attribute.key))[0])
-    for _, attribute in graph.attributes()
+    for _, attribute in graph.list_attributes()
     if attribute.full_name and not attribute.key.startswith("save_counter")
   }
 

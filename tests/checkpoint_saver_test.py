@@ -190,7 +190,7 @@ def test_random_savers(case, tmp_path):
     targets = restoring.Targets(found.variables)
     assert set(targets.tensors) == set(opened.names)
     for name, tensor in targets.tensors.items():
-      assert tensor == opened.spec(name)
+      assert tensor == opened.get_spec(name)
 
 
 @_kinds

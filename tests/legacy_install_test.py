@@ -70,7 +70,7 @@ CASES = [
 
 @pytest.mark.parametrize(("module", "name"), CASES)
 def test_every_name_in_every_place(module, name):
-  ours = getattr(tfl, table.current_name(name))
+  ours = getattr(tfl, table.get_current_name(name))
   with tfl.installed():
     if not module.startswith("tensorflow.python"):
       assert getattr(by_attributes(module), name) is ours

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says in one line what to do if TensorFlow is missing or too old.
+"""Explains in one line how to install TensorFlow if it is missing or too old.
 
 pip does not install TensorFlow with this package: TensorFlow has several
 distributions (`tensorflow`, `tensorflow-cpu`, builds of hardware vendors), and
@@ -25,7 +25,7 @@ def check_release() -> None:
   Raises:
     ImportError: The imported TensorFlow is older than 2.12.
   """
-  version = _imported_version()
+  version = _get_imported_version()
   found = re.match(r"(\d+)\.(\d+)", version or "")
   if found and (int(found[1]), int(found[2])) < _OLDEST:
     raise ImportError(
@@ -45,7 +45,9 @@ def explain(error: Exception) -> None:
   """
   check_release()
   name = getattr(error, "name", None) or ""
-  is_missing = isinstance(error, ImportError) and _imported_version() is None
+  is_missing = (
+    isinstance(error, ImportError) and _get_imported_version() is None
+  )
   if is_missing and name.partition(".")[0] == "tensorflow":
     raise ImportError(MISSING, name="tensorflow") from None
 
@@ -65,6 +67,6 @@ def import_tensorflow() -> ModuleType:
   return module
 
 
-def _imported_version() -> str | None:
+def _get_imported_version() -> str | None:
   """Returns the version of the TensorFlow that is imported, or None."""
   return getattr(sys.modules.get("tensorflow"), "__version__", None)

@@ -17,7 +17,7 @@ _OPTION = "auto_mixed_precision"
 _Wrapper = Callable[[Any, Any], Any]
 
 # For each base class of optimizers, a function that wraps an optimizer, and the
-# class of what that function returns.
+# class of the wrapped optimizer.
 _wrappers: dict[type, tuple[_Wrapper, type]] = {
   tf.compat.v1.train.Optimizer: (
     loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
@@ -35,8 +35,8 @@ def register_loss_scale_wrapper(
     optimizer_cls: The base class of those optimizers.
     wrapper_fn: Takes an optimizer and the loss scale that the user passed, and
       returns the wrapped optimizer.
-    wrapper_cls: The class of what `wrapper_fn` returns; by default
-      `wrapper_fn` is that class.
+    wrapper_cls: The class of the wrapped optimizer; by default `wrapper_fn` is
+      that class.
 
   Raises:
     ValueError: `wrapper_cls` is missing and `wrapper_fn` is no class.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss scales: what a loss is multiplied by, and how that number changes.
+"""Loss scales: factors for a loss, and the rules by which they change.
 
 The rule of dynamic scaling is that of Micikevicius et al., "Mixed Precision
 Training" (ICLR 2018), section 3.2, in the form that TensorFlow 1.14 gave it.

@@ -160,7 +160,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         "Strategy.run()."
       )
     grads_and_vars = tuple(grads_and_vars)
-    with _train_ops_left_out():
+    with _leave_out_train_ops():
       if _is_inert(self._loss_scale):
         # The same call as without the wrapper, so that the variables get the
         # same names.
@@ -210,7 +210,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     global_step: Any,
     name: str | None,
   ) -> Any:
-    """Lets the wrapped optimizer apply gradients on each replica, or not.
+    """Applies gradients on each replica, if they should be applied.
 
     Args:
       should_apply: A bool scalar; a Python bool builds no cond.
@@ -285,7 +285,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
 
 def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
-  """Returns whether `update` does nothing, as a subclass's might not."""
+  """Returns whether `update` does nothing: a subclass may redefine it."""
   return type(loss_scale).update is loss_scale_lib.FixedLossScale.update
 
 
@@ -320,13 +320,13 @@ def _is_ref_variable(variable: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _train_ops_left_out() -> Iterator[None]:
+def _leave_out_train_ops() -> Iterator[None]:
   """Removes ops from TRAIN_OP that are added meanwhile and that cannot be run.
 
   `Optimizer.apply_gradients` adds its op to that collection. An op inside a
   cond cannot be run by itself. Under v2 control flow, the op is in another
-  graph, and a MetaGraph with such an entry cannot be imported. An argument of
-  `apply_gradients` would replace this function.
+  graph, and a MetaGraph with such an entry cannot be imported. If
+  `apply_gradients` took the collection as an argument, this function could go.
   """
   # A branch of a v2 cond shares the collections of the graph around the cond,
   # and other threads may add to them meanwhile.

@@ -17,11 +17,11 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import control_flow
 
-# Tensors of up to so many elements are concatenated: that is cheaper than one
-# op for each tensor.
+# Tensors of up to `_MANY_ELEMENTS` elements are concatenated: that is cheaper
+# than one op for each tensor.
 _MANY_ELEMENTS = 1 << 13
-# Up to so many elements in all, an element-wise check is cheaper than a sum and
-# a cond.
+# Up to `_FEW_ELEMENTS` elements in all, an element-wise check is cheaper than a
+# sum and a cond.
 _FEW_ELEMENTS = 1 << 14
 # The number of tensors that one op concatenates. TensorFlow's time to optimize
 # a graph grows with the square of an op's inputs.
@@ -55,7 +55,7 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
 
 
 def _join_small(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
-  """Concatenates small tensors, as each op costs more than a few elements do.
+  """Concatenates small tensors, because an op costs more than a few elements.
 
   Tensors are joined if their shapes are known and they share a device, a dtype
   and all axes but the first.

@@ -33,7 +33,7 @@ class _State:
 
 
 class _Recipes:
-  """How to create the weights of one object in another graph.
+  """Recipes by which further graphs create the weights of one object.
 
   A graph uses this as the key of the object's state, not the object itself: a
   user's loss scale may define equality and hash as it likes.
@@ -94,7 +94,7 @@ class GraphWeights(tracking.WeightsByGraph):
       name: The variable's name, under the enclosing name scope, and its key in
         object-based checkpoints.
       initial_value: A number, an array or a function of no arguments. Other
-        graphs start from the same value, so a graph's tensor does not do.
+        graphs start from the same value, so it cannot be a tensor of a graph.
       dtype: A dtype such as `tf.float32` or `tf.int64`; by default the dtype of
         `initial_value`.
 
@@ -137,7 +137,7 @@ class GraphWeights(tracking.WeightsByGraph):
     recipes = self._recipes.by_name
     with _LOCK:
       if name in recipes and name not in self._weights:
-        # All weights, so that what is saved does not depend on which of them
+        # All weights, so that a checkpoint does not depend on the weights that
         # were read; without a name scope, so that their names do not depend on
         # the reader.
         with tf.init_scope(), tf.compat.v1.name_scope(None):
@@ -155,7 +155,7 @@ class GraphWeights(tracking.WeightsByGraph):
   def _create_weight(
     self, key: str, name: str, initial_value: Any, dtype: tf.DType | None
   ) -> tf.Variable:
-    """Creates a variable in the current graph, and restores it if one waits."""
+    """Creates a variable in this graph, and restores it if a restore waits."""
     weight = tf.compat.v1.Variable(
       initial_value,
       name=name,

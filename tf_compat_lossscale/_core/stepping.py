@@ -95,7 +95,7 @@ def count_step(
 
 
 def grow(scale: tf.Tensor, factor: float) -> tf.Tensor:
-  """Returns a loss scale times a factor, or the scale if float32 has no more.
+  """Multiplies a loss scale by a factor, unless the product is not finite.
 
   No op computes an infinity on the way, because
   `tf.debugging.enable_check_numerics` makes such an op fail.
@@ -105,7 +105,7 @@ def grow(scale: tf.Tensor, factor: float) -> tf.Tensor:
     factor: A number above 1, finite in float32.
 
   Returns:
-    A float32 scalar.
+    The product or, if float32 has no such number, `scale`: a float32 scalar.
   """
   wide = tf.cast(scale, tf.float64)  # The product is exact in float64.
   product = wide * tf.cast(tf.constant(factor, tf.float32), tf.float64)

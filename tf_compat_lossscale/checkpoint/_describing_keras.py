@@ -63,7 +63,7 @@ def _describe(
     loss_scales=(state,) if state else (),
     inner_optimizer=_find_optimizer_name(file.optimizer),
     keys=dict(sorted(file.specs.items())),
-    checked=kind == kinds.KERAS_ZIP,  # Zip files have checksums, and were read.
+    checked=kind == kinds.KERAS_ZIP,  # Reading a zip file compares checksums.
   )
 
 

@@ -41,7 +41,7 @@ class FoundVariable:
   Attributes:
     variable: The variable.
     path: Its path in the objects.
-    what: What it is, for messages; '' if the path says so.
+    what: A description for messages; '' if the path is enough.
     keys: Key of a value -> how the value was found; '' if by the variable's own
       path.
     nodes: The numbers of the nodes at the variable's paths.
@@ -168,8 +168,8 @@ class ObjectWalk:
     nodes = {} if number is None else {number: step.proof}
     inner = children.get(BASE_OPTIMIZER)
     if hasattr(inner, "restores_for") and BASE_OPTIMIZER in there:
-      # Up to TensorFlow 2.2, Keras saved what is now the wrapper's own below
-      # `base_optimizer`. `inner` restores that, so no edge has to change.
+      # Up to TensorFlow 2.2, Keras saved the wrapper's variables of today below
+      # `base_optimizer`. `inner` restores them, so no edge has to change.
       old = there[BASE_OPTIMIZER]
       self._bridge.met.add(old)
       nodes[old] = _OLD_KERAS
@@ -281,8 +281,5 @@ def get_slot(optimizer: Any, variable: Any, name: str) -> Any:
   """Returns an optimizer's slot for a variable; None if there is none."""
   try:
     return optimizer.get_slot(variable, name)
-  except (
-    AttributeError,
-    KeyError,
-  ):  # TensorFlow's own checkpoints do the same.
+  except (AttributeError, KeyError):  # As TensorFlow's own checkpoints do.
     return None

@@ -16,7 +16,7 @@ from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.report import Report
 
-_INITIAL = "the file has no more than where it starts from"
+_INITIAL = "the file has its initial value alone"
 _OWN_FORMATS = "Keras 3 restores optimizers from its own formats alone"
 
 
@@ -29,7 +29,7 @@ def restore_model(
     description: The description of the file.
     objects: The model, or a dict with it as 'model'.
     missing: 'error', or 'initialize' to initialize variables that the file
-      does not have. Models of Keras 3 restore themselves and ignore it.
+      does not have. Keras 3 restores its models itself; this has no effect.
 
   Returns:
     The source of each variable's value.
@@ -85,7 +85,7 @@ def restore_model(
 
 
 def _is_keras_2(model: Any) -> bool:
-  """Returns whether Keras 2 is there and made a model."""
+  """Returns whether a model is of Keras 2; False if Keras 2 is missing."""
   try:
     from tf_compat_lossscale.keras import models
   except ImportError:

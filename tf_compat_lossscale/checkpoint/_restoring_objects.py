@@ -25,16 +25,15 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge
-from tf_compat_lossscale.checkpoint.layouts.sources import NO_SCALE
-from tf_compat_lossscale.checkpoint.layouts.sources import NOT_COUNTED
-from tf_compat_lossscale.checkpoint.layouts.sources import NOT_THERE
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.checkpoint.report import Report
 
-_KEPT = "it is not in the checkpoint, and eagerly its first value is not known"
+_KEPT = (
+  "it is not in the checkpoint, and eagerly its initial value is not known"
+)
 _STRANGE = "the variable that it belongs to is not among the objects"
 
 
@@ -116,7 +115,7 @@ class _Restorer:
     self._bridge = GraphBridge(bundle, self._graph)
     self._walk = ObjectWalk(self._bridge)
     self._report = Report(bundle.prefix)
-    self._new: dict[int, Any] = {}  # Variable -> the value that it starts from.
+    self._new: dict[int, Any] = {}  # `id` of a variable -> its initial value.
     self._problems: list[str] = []
     self._fresh: list[FoundVariable] = []
 
@@ -129,7 +128,9 @@ class _Restorer:
       self._plan(found, used)
     if self._problems:
       listed = self._problems[: problems.MOST]
-      raise problems.misfit(self._bundle.prefix, listed, len(self._problems))
+      raise problems.make_misfit_error(
+        self._bundle.prefix, listed, len(self._problems)
+      )
     prefix = (
       self._write_bridged() if self._bridge.is_changed else self._bundle.prefix
     )
@@ -178,7 +179,7 @@ class _Restorer:
     """Adds the source of a variable's value to the report."""
     for key, proof in found.keys.items():
       literal = self._bridge.literals.get(key)
-      proof = NOT_COUNTED if key in self._bridge.made_up else proof
+      proof = problems.NOT_COUNTED if key in self._bridge.made_up else proof
       key = literal.origin if literal else key
       if proof:
         self._report.bridged[found.path] = key
@@ -193,18 +194,18 @@ class _Restorer:
     excused = self._initializes or found.is_new_scale
     known = self._session is not None or self._find_initial(found)
     if excused and known:
-      why = NO_SCALE if found.is_new_scale else NOT_THERE
+      why = problems.NO_SCALE if found.is_new_scale else problems.NOT_THERE
       self._report.initialized[found.path] = why
       self._fresh.append(found)
     elif self._initializes:
       self._report.kept[found.path] = _KEPT
     else:
-      paths = self._graph.paths().values()
+      paths = self._graph.find_paths().values()
       what = found.what or found.path
-      hint = "" if found.what else problems.nearest(found.path, paths)
+      hint = "" if found.what else problems.suggest_names(found.path, paths)
       self._problems.append(
         f"{what} ({found.variable.name}){hint} is not in it; "
-        "missing='initialize' has it start anew"
+        "missing='initialize' initializes the variable"
       )
 
   def _find_initial(self, found: FoundVariable) -> bool:
@@ -279,9 +280,9 @@ class _Restorer:
     sources.update(self._bridge.literals)
     sources[OBJECT_GRAPH] = Literal("string", graph.encode())
     folder = tempfile.mkdtemp(prefix="tf_compat_lossscale-")
-    # Variables that are created later are restored from there then.
+    # TensorFlow restores variables that are created later from this folder.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return writing.overlay(folder, self._bundle, sources)
+    return writing.write_overlay(folder, self._bundle, sources)
 
 
 def _make_checkpoint(objects: Any) -> Any:

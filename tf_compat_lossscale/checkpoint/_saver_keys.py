@@ -71,7 +71,7 @@ class _Read(NamedTuple):
 
 
 class _UnknownKeys(Exception):
-  """An error: the names of the tensors that an op reads are not constant."""
+  """An error for an op that reads tensors whose names are not constant."""
 
 
 def find_saved(
@@ -139,7 +139,7 @@ class _Decoder:
     return Saved({key: variables[key] for key in in_order}, list(others))
 
   def _find_read(self, tensor: tf.Tensor) -> _Read | None:
-    """Returns what a tensor was read by; None if its value was changed."""
+    """Returns the key and slice that a tensor has; None if it was changed."""
     while tensor.op.type in _PASSES:
       tensor = tensor.op.inputs[0]
     if tensor.op.type not in _READERS:

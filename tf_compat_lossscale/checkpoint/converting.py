@@ -19,14 +19,13 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import by_name
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
-from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
-from tf_compat_lossscale.checkpoint.layouts.sources import make_new_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
 
 LAYOUTS = ("saver", "saver-v2", "contrib", "object", "keras2", "fp32")
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
@@ -111,9 +110,9 @@ def convert(
   bundle = Bundle(found.path)
   try:
     sources, changed = _plan(bundle, to, scale, template, mapping or {})
+  except CheckpointError:
+    raise
   except ValueError as error:
-    if isinstance(error, CheckpointError):
-      raise
     raise CheckpointError(f"{bundle.prefix}: {error}") from None
   destination = os.fspath(destination)
   advance = progress(2 * bundle.size) if progress else lambda size: None
@@ -183,56 +182,56 @@ def _plan(
       sources = by_object.remove_scales(bundle)
     return sources, _set_in_objects(sources, bundle, scale, to)
   variables = by_object.list_by_name(bundle)
-  side = Inventory(
+  inventory = Inventory(
     {name: source.spec for name, source in variables.items()},
     lambda: evidence.find_evidence(bundle),
   )
-  changed = _set_scales(variables, side, scale, bundle.prefix)
+  changed = _set_scales(variables, inventory, scale, bundle.prefix)
   if template is not None:
     model = Bundle(paths.find(os.fspath(template)).path)
     return by_object.fill_template(
-      variables, model, to == "keras2", mapping, side
+      variables, model, to == "keras2", mapping, inventory
     ), changed
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
   return by_name.rename_variables(
-    variables, side, api, flow, bundle.prefix, mapping
+    variables, inventory, api, flow, bundle.prefix, mapping
   ), changed
 
 
 def _set_scales(
   variables: Sources,
-  side: Inventory,
-  scale: float | None,
+  inventory: Inventory,
+  value: float | None,
   path: str,
 ) -> list[str]:
   """Sets every loss scale, adds one if there is none, and returns the names."""
-  if scale is None:
+  if value is None:
     return []
-  if side.scales.unclear:
-    side.gather_evidence()
-  states, unclear = side.scales
+  if inventory.scales.unclear:
+    inventory.gather_evidence()
+  scales, unclear = inventory.scales
   if unclear:
     raise CheckpointError(
       f"{path}: nothing proves which of {', '.join(sorted(unclear))} are a "
       "loss scale's, since there are more of one kind than of another: put the "
       "MetaGraph, the '.meta' file, beside it"
     )
-  if not states:
+  if not scales:
     base = tuple(names.SCALE_TENSORS[names.COMPAT])
-    states = [names.ScaleNames(names.COMPAT, "", base)]
+    scales = [names.ScaleNames(names.COMPAT, "", base)]
     taken = sorted(set(base) & set(variables))
     if taken:
       raise CheckpointError(
         f"{path}: it has no loss scale, and none can be added: the model has a "
         f"variable of its own that is called {taken[0]}"
       )
-    side.tensors |= names.SCALE_TENSORS[names.COMPAT]
-    side.has_new_scale = True
+    inventory.tensors |= names.SCALE_TENSORS[names.COMPAT]
+    inventory.has_new_scale = True
   changed: list[str] = []
-  for state in states:
-    variables.update(zip(state.names, make_new_scale(scale, state.api)))
-    changed += state.names
+  for scale in scales:
+    variables.update(zip(scale.names, make_new_scale(value, scale.api)))
+    changed += scale.names
   return changed
 
 
@@ -267,10 +266,9 @@ def _summarize(
 ) -> Conversion:
   """Compares the new checkpoint with the source."""
   origins = {
-    name: get_origin(source)
+    name: source.origin
     for name, source in sources.items()
-    if get_origin(source) in bundle
-    and getattr(source, "bundle", bundle) is bundle
+    if source.origin in bundle and getattr(source, "bundle", bundle) is bundle
   }
   used = set(origins.values())
   return Conversion(

@@ -72,10 +72,10 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
     facts = _describe_names(bundle, _meta_graph.summarize(found.path + ".meta"))
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
-    facts["release"] = _meta_graph.saved_model_release(found.folder)
+    facts["release"] = _meta_graph.read_saved_model_release(found.folder)
   if facts["step"] is None:
     facts["step"] = _find_step_in_path(found.path)
-  keys = {name: bundle.spec(name) for name in bundle.names}
+  keys = {name: bundle.get_spec(name) for name in bundle.names}
   return Description(path=found.path, keys=keys, checked=checked, **facts)
 
 
@@ -89,23 +89,23 @@ def _describe_names(
   bundle: Bundle, meta: _meta_graph.Summary
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
-  tensors = {name: bundle.spec(name) for name in bundle.names}
-  side = Inventory(tensors, lambda: evidence.find_evidence(bundle))
-  if side.scales.unclear:
-    side.gather_evidence()
-  found = side.scales.known
+  tensors = {name: bundle.get_spec(name) for name in bundle.names}
+  inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle))
+  if inventory.scales.unclear:
+    inventory.gather_evidence()
+  scales = inventory.scales.known
   powers = [name for name in tensors if names.is_power(name, tensors[name])]
   conds = {names.get_cond_number(name) for name in powers} - {None}
   api: str | None = None
-  if found:
-    apis = {state.api for state in found}
+  if scales:
+    apis = {scale.api for scale in scales}
     api = names.CONTRIB if apis == {names.CONTRIB} else names.COMPAT
   elif 0 in conds or 0 in map(names.get_cond_number, meta.apply_ops):
     api = names.CONTRIB  # Only tf.contrib applied gradients in the first cond.
   flow = meta.control_flow
   if conds:
     flow = "v1"
-  elif powers and found:
+  elif powers and scales:
     flow = "v2"
   steps = [
     name
@@ -119,10 +119,12 @@ def _describe_names(
     "control_flow": flow,
     "inner_optimizer": names.guess_optimizers(tensors),
     "loss_scales": tuple(
-      _make_state([bundle.scalar(name) for name in state.names], state.names)
-      for state in found
+      _make_state(
+        [bundle.read_scalar(name) for name in scale.names], scale.names
+      )
+      for scale in scales
     ),
-    "step": int(bundle.scalar(steps[0])) if steps else None,
+    "step": int(bundle.read_scalar(steps[0])) if steps else None,
   }
 
 
@@ -143,7 +145,7 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
   """Describes a checkpoint by its object graph."""
   states, inner, flows, steps = [], set(), set(), []
   api = None
-  for number, path in graph.paths().items():
+  for number, path in graph.find_paths().items():
     node = graph.nodes[number]
     if node.slots or "iter" in node.children or "_iterations" in node.children:
       inner.add(_find_optimizer(graph, node))
@@ -151,12 +153,12 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
       steps += [count(node, "iter"), count(node, "_iterations")]
     if "beta1_power" in node.children:
       inner.add("Adam")
-      power = graph.value(node.children["beta1_power"])
+      power = graph.find_value(node.children["beta1_power"])
       flows.add("v1" if power and "cond" in power.full_name else "v2")
     generation = _find_generation(graph, node)
     if generation:
-      layout, state = _read_scale(bundle, graph, node, path)
-      api = names.CONTRIB if layout == names.CONTRIB else generation
+      scale_api, state = _read_scale(bundle, graph, node, path)
+      api = names.CONTRIB if scale_api == names.CONTRIB else generation
       states += [state] if state else []
   global_step = _ScalarReader(bundle, graph, "")(graph.nodes[0], "global_step")
   if global_step is None:
@@ -175,18 +177,22 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
 def _read_scale(
   bundle: Bundle, graph: ObjectGraph, node: Node, path: str
 ) -> tuple[str, LossScaleState | None]:
-  """Returns the layout of an optimizer's loss scale, and its state."""
-  if "dynamic_scale" in node.children:
-    layout, wanted = "", ["dynamic_scale", "step_counter"]
+  """Reads an optimizer's loss scale.
+
+  Returns:
+    The API, '' for Keras 3; and the state, None if there is none.
+  """
+  if names.KERAS_3_SCALE in node.children:
+    api, wanted = "", [names.KERAS_3_SCALE, "step_counter"]
   else:
-    node = graph.nodes[node.children.get("loss_scale", 0)]
+    node = graph.nodes[node.children.get(names.LOSS_SCALE, 0)]
     path = f"{path}/loss_scale"
-    contrib = "loss_scale" in node.children
-    layout = names.CONTRIB if contrib else names.COMPAT
-    wanted = list(names.SCALE_TENSORS[layout])
+    contrib = "loss_scale" in node.children  # The variable in tf.contrib.
+    api = names.CONTRIB if contrib else names.COMPAT
+    wanted = list(names.SCALE_TENSORS[api])
   read = _ScalarReader(bundle, graph, path)
   values = [read(node, name) for name in wanted]
-  return layout, None if values[0] is None else _make_state(values, read.names)
+  return api, None if values[0] is None else _make_state(values, read.names)
 
 
 class _ScalarReader:
@@ -202,31 +208,35 @@ class _ScalarReader:
 
   def __call__(self, node: Node, name: str) -> Any:
     attribute = (
-      self._graph.value(node.children[name]) if name in node.children else None
+      self._graph.find_value(node.children[name])
+      if name in node.children
+      else None
     )
     if attribute is None or attribute.key not in self._bundle:
       return None
-    if self._bundle.spec(attribute.key).shape:
+    if self._bundle.get_spec(attribute.key).shape:
       return None
     self.names += (f"{self._path}/{name}".lstrip("/"),)
-    return self._bundle.scalar(attribute.key)
+    return self._bundle.read_scalar(attribute.key)
 
 
 def _find_generation(graph: ObjectGraph, node: Node) -> str | None:
   """Returns the API of an optimizer with a loss scale; None for others."""
-  if "dynamic_scale" in node.children and "inner_optimizer" in node.children:
+  if (
+    names.KERAS_3_SCALE in node.children and "inner_optimizer" in node.children
+  ):
     return kinds.KERAS_3
-  if "base_optimizer" not in node.children and (
-    "loss_scale" not in node.children
+  if names.BASE_OPTIMIZER not in node.children and (
+    names.LOSS_SCALE not in node.children
   ):
     return None
   if "_iterations" in node.children:
     return kinds.KERAS_211
   if "iter" in node.children:
     return kinds.KERAS_23
-  if "base_optimizer" not in node.children:
+  if names.BASE_OPTIMIZER not in node.children:
     return None
-  base = graph.nodes[node.children["base_optimizer"]]
+  base = graph.nodes[node.children[names.BASE_OPTIMIZER]]
   return kinds.KERAS_22 if "iter" in base.children else names.COMPAT
 
 

@@ -35,7 +35,7 @@ class LossScaleState:
   initial: float | None = None
 
 
-def usable(value: float | None) -> bool:
+def is_usable(value: float | None) -> bool:
   """Returns whether training can go on with a loss scale; None is unknown."""
   return value is None or (math.isfinite(value) and value >= 1)
 
@@ -61,7 +61,7 @@ class Description:
       checkpoint does not show them. SGD has no state.
     keys: Name -> dtype and shape of every tensor.
     checked: Whether every byte was compared with its checksum. The values in
-      this description always were.
+      this description were compared in any case.
   """
 
   path: str
@@ -78,7 +78,7 @@ class Description:
   @property
   def advice(self) -> str:
     """The way to use the checkpoint today, in a sentence."""
-    if any(not usable(state.value) for state in self.loss_scales):
+    if any(not is_usable(state.value) for state in self.loss_scales):
       return (
         "Its loss scale has run away: repair it with tf-lossscale convert "
         "--reset or --set-loss-scale before you restore it."

@@ -34,8 +34,8 @@ class Found(NamedTuple):
 
   Attributes:
     path: The prefix, or the file of a Keras file.
-    kind: SAVED_MODEL, KERAS_H5, KERAS_ZIP, or SAVER for all other checkpoints:
-      whether those have objects is in the index, which is not read here.
+    kind: SAVED_MODEL, KERAS_H5, KERAS_ZIP, or SAVER for all other checkpoints,
+      also for object-based ones: the index shows that, but is not read here.
     folder: The folder of a SavedModel.
   """
 
@@ -58,9 +58,9 @@ def find(path: str) -> Found:
   """
   try:
     return _find(path)
+  except CheckpointError:
+    raise
   except (OSError, ValueError) as error:
-    if isinstance(error, CheckpointError):
-      raise
     reason = getattr(error, "strerror", None) or error
     raise CheckpointError(f"{path}: {reason}") from None
 
@@ -136,7 +136,7 @@ def _find_in_folder(folder: str) -> Found:
   prefixes = [name[:-6] for name in entries if name.endswith(".index")]
   if prefixes:
     return _find_at_prefix(
-      os.path.join(folder, max(prefixes, key=_step_and_name))
+      os.path.join(folder, max(prefixes, key=_get_step_and_name))
     )
   files = [name for name in entries if name.endswith((".h5", ".keras"))]
   if len(files) == 1:
@@ -199,7 +199,7 @@ def _unescape(escape: re.Match[bytes]) -> bytes:
   return escape[0] if known is None else bytes([known])
 
 
-def _step_and_name(prefix: str) -> tuple[int, str]:
+def _get_step_and_name(prefix: str) -> tuple[int, str]:
   """Returns a key that sorts prefixes by their steps."""
   match = re.search(r"(\d+)$", prefix)
   return (int(match[1]) if match else -1, prefix)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports, variable by variable, what a restore did."""
+"""Reports the result of a restore for each variable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Report:
   proofs: dict[str, str] = dataclasses.field(default_factory=dict)
 
   def __str__(self) -> str:
-    lines = [self._counts()]
+    lines = [self._describe_counts()]
     lines += [
       f"  {name} from {key} ({self.proofs.get(name, 'bridged')})"
       for name, key in self.bridged.items()
@@ -55,9 +55,9 @@ class Report:
     details += [f"{name} kept" for name in self.kept]
     more = len(details) - problems.MOST
     details = details[: problems.MOST] + [f"and {more} more"] * (more > 0)
-    return self._counts() + f": {', '.join(details)}" * bool(details)
+    return self._describe_counts() + f": {', '.join(details)}" * bool(details)
 
-  def _counts(self) -> str:
+  def _describe_counts(self) -> str:
     """Returns the path, and the number of variables of each kind."""
     counts = [
       f"{len(getattr(self, what))} {what}"

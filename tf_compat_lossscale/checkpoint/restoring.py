@@ -24,6 +24,7 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.tensorflow_reader import TensorReader
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
@@ -31,8 +32,6 @@ from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import matching
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts.match import Match
-from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import slice_part
 from tf_compat_lossscale.checkpoint.targets import Targets
@@ -72,7 +71,7 @@ def restore(
   side wraps. Each bridge has a proof: the graph here and the MetaGraph or the
   object graph there show that the same variables depend on the variable, or
   there is a single candidate. A loss scale that the checkpoint does not have
-  starts from its initial value. The report says all of that.
+  starts from its initial value. The report lists all of this.
 
   Restoring by name adds no op to the graph, so the graph may be finalized.
 
@@ -213,7 +212,7 @@ def assign_by_name(
     The source of each variable's value.
   """
   match, reader = plan.match, TensorReader(bundle.prefix)
-  # All are read before any is assigned, so that damage shows here.
+  # All values are read before the first is assigned, so damage shows here.
   values = {
     name: _read(reader, source) for name, source in match.sources.items()
   }
@@ -240,8 +239,9 @@ def assign_by_name(
   else:
     fresh = [v for name in initialized for v in targets.parts[name]]
     _assign_in_session(session, fresh, assigned)
-  origins = {n: get_origin(source) for n, source in match.sources.items()}
-  unused = set(map(get_origin, plan.sources.values())) - set(origins.values())
+  origins = {n: source.origin for n, source in match.sources.items()}
+  unused = {source.origin for source in plan.sources.values()}
+  unused -= set(origins.values())
   return Report(
     bundle.prefix,
     restored={n: key for n, key in origins.items() if n not in match.proofs},
@@ -286,8 +286,8 @@ def _excuse(targets: Targets, what: str) -> dict[str, str]:
   why = f"what={what!r}"
   excused = dict.fromkeys(own, why)
   if what == "weights":
-    for state in names.find_scales(targets.tensors).known:
-      excused.update(dict.fromkeys(state.names, why))
+    for scale in names.find_scales(targets.tensors).known:
+      excused.update(dict.fromkeys(scale.names, why))
     for name in targets.tensors:
       if names.split_scope(name)[1] == "global_step":
         excused[name] = why

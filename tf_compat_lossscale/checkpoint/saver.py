@@ -88,7 +88,7 @@ class Saver(tf.compat.v1.train.Saver):
 
   def _find_saved(self, graph: tf.Graph) -> _saver_keys.Saved:
     """Returns the variables that the Saver saves, and the names of the rest."""
-    saved = savers.saved_objects(self)
+    saved = savers.find_saved_objects(self)
     if saved is None and self.saver_def is not None:
       decoded = _saver_keys.find_saved(graph, self.saver_def)
       if decoded is not None:
@@ -135,7 +135,7 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:
 
   Args:
     *args: As of `tf.compat.v1.train.MonitoredTrainingSession`.
-    **kwargs: The same. If they have a scaffold, that is used.
+    **kwargs: The same. A scaffold among the arguments is used.
 
   Returns:
     A monitored session.
@@ -155,9 +155,9 @@ def import_meta_graph(
 ) -> Saver | None:
   """Imports a MetaGraph, even if its collections name ops that are not there.
 
-  TensorFlow's own loss scale optimizer put into the TRAIN_OP collection, under
-  TensorFlow 2's control flow, an op of another graph; its own
-  `import_meta_graph` then fails with a KeyError.
+  Under TensorFlow 2's control flow, TensorFlow's own loss scale optimizer added
+  an op of another graph to the TRAIN_OP collection. TensorFlow's own
+  `import_meta_graph` fails with a KeyError for such a MetaGraph.
 
   Args:
     meta_graph_or_file: A `MetaGraphDef`, or the path of a '.meta' file.

@@ -57,7 +57,7 @@ class Targets:
   def find_evidence(
     self, session: tf.compat.v1.Session
   ) -> evidence_lib.Evidence | None:
-    """Returns what the session's graph proves of the variables."""
+    """Returns the evidence that the session's graph has about the variables."""
     keys: dict[str, list[str]] = {}
     for name, parts in self.parts.items():
       for part in parts:

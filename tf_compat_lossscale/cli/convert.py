@@ -66,7 +66,7 @@ def execute(arguments: argparse.Namespace) -> int:
   from tf_compat_lossscale.cli import printing
 
   try:
-    with printing.progress(f"Writing {arguments.destination}") as progress:
+    with printing.show_progress(f"Writing {arguments.destination}") as progress:
       conversion = checkpoint.convert(
         arguments.source,
         arguments.destination,

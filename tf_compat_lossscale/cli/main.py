@@ -32,7 +32,7 @@ class _Command(Protocol):
   """A module that holds a subcommand.
 
   Attributes:
-    SUMMARY: What the subcommand does, in a line of `tf-lossscale --help`.
+    SUMMARY: The line of `tf-lossscale --help` for the subcommand.
   """
 
   SUMMARY: str
@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit status.
 
   Raises:
-    SystemExit: The arguments or what they name are wrong (status 2), or there
-      is an error in this package (status 70).
+    SystemExit: An argument, or the file that it names, is wrong (status 2), or
+      there is an error in this package (status 70).
   """
   words, program = run.split_words(sys.argv[1:] if argv is None else argv)
   parser = _make_parser()

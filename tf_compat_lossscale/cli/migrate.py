@@ -45,7 +45,7 @@ def execute(arguments: argparse.Namespace) -> int:
       raise errors.Mistake(f"{source.path}: {error.strerror}") from error
     except ImportError as error:
       raise errors.Mistake(str(error)) from error
-  for finding in code.findings():
+  for finding in code.list_findings():
     if finding.edit.startswith("by hand"):
       position = f"{finding.path}:{finding.line}"
       print(f"{position}: {finding.name}: {finding.edit}", file=sys.stderr)

@@ -31,7 +31,7 @@ def as_json(descriptions: list[Description], keys: bool = True) -> str:
   NaN and infinities, which JSON does not have, become strings.
 
   Args:
-    descriptions: What `describe` returned.
+    descriptions: Results of `describe`.
     keys: Whether every tensor is listed.
   """
   result = []
@@ -60,7 +60,7 @@ def show(description: Description, keys: bool = False) -> None:
   """Prints a description, on a terminal as a table.
 
   Args:
-    description: What `describe` returned.
+    description: A result of `describe`.
     keys: Whether every tensor is listed.
   """
   rows = list(_make_rows(description))
@@ -91,7 +91,7 @@ def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   """Yields the rows of a description as (name, value)."""
   yield "checkpoint", d.path
   yield "kind", _KINDS[d.kind]
-  by = d.api or "unknown (it has nothing of a loss scale)"
+  by = d.api or "unknown (it has no state of a loss scale)"
   yield "written by", f"{by}, {d.release}" if d.release else by
   yield "step", "unknown" if d.step is None else str(d.step)
   if d.control_flow:
@@ -100,7 +100,7 @@ def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   for state in d.loss_scales:
     yield "loss scale", _describe_state(state)
   if not d.loss_scales:
-    yield "loss scale", "none in it (a fixed one leaves no trace)"
+    yield "loss scale", "none in it (a fixed loss scale has no state)"
   yield "checksums", _describe_checksums(d)
   yield "tensors", str(len(d.keys))
   yield "today", d.advice
@@ -129,7 +129,9 @@ def _describe_state(state: LossScaleState) -> str:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
+def show_progress(
+  what: str,
+) -> Iterator[Callable[[int], Callable[[int], None]]]:
   """Shows a progress bar on stderr, if that is a terminal and rich is there.
 
   Args:

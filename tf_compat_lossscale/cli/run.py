@@ -19,8 +19,8 @@ def add_arguments(parser: errors.Parser) -> None:
   )
   parser.description = (
     "Runs a program of an older TensorFlow as Python would, with the legacy "
-    "names in place. The program's source decides which TensorFlow and Keras "
-    "it gets, unless an option does."
+    "names in place. Without an option, the program's source decides which "
+    "TensorFlow and Keras the program gets."
   )
   tensorflow = parser.add_mutually_exclusive_group()
   keras = parser.add_mutually_exclusive_group()

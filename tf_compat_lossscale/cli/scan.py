@@ -12,7 +12,7 @@ from tf_compat_lossscale.cli import errors
 if TYPE_CHECKING:
   from tf_compat_lossscale.legacy import scan
 
-SUMMARY = "list what in old sources needs this package"
+SUMMARY = "list the legacy names in old sources, and their edits"
 
 
 def add_arguments(parser: errors.Parser) -> None:
@@ -31,7 +31,7 @@ def add_arguments(parser: errors.Parser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
   """Prints the findings and returns the exit status."""
   code = read_code(arguments.paths)
-  findings = list(code.findings())
+  findings = list(code.list_findings())
   if arguments.format == "json":
     import json  # Slow to import.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the names of `tf.keras.mixed_precision.experimental`, for Keras 2.
 
-The names do what they did in TensorFlow 2.4 to 2.8. Keras 2 is `tf.keras` up to
+The names behave as in TensorFlow 2.4 to 2.8. Keras 2 is `tf.keras` up to
 TensorFlow 2.15, else the package tf_keras.
 """
 

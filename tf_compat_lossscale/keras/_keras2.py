@@ -36,7 +36,7 @@ def _find_keras() -> Any:
       raise
     raise ImportError(
       "tf_compat_lossscale.keras needs Keras 2, which is not installed: "
-      + which_keras.how_to_install(release),
+      + which_keras.make_install_command(release),
       name="tf_keras",
     ) from None
 
@@ -163,7 +163,7 @@ class _Patch:
   has since wrapped that method by `functools.wraps`.
 
   Attributes:
-    wrap: The function to ask; None to do what Keras does.
+    wrap: The function to ask; None to behave as Keras.
   """
 
   def __init__(self, cls: Any, name: str) -> None:
@@ -179,7 +179,7 @@ class _Patch:
   def put(
     self, make: Callable[[_Patch, Callable[..., Any]], Callable[..., Any]]
   ) -> None:
-    """Replaces the method by what `make` returns for it."""
+    """Replaces the method by the method that `make` returns for it."""
     self._replacement = functools.wraps(self._original)(
       make(self, self._original)
     )
@@ -187,7 +187,7 @@ class _Patch:
     setattr(self._cls, self._name, self._replacement)
 
   def take_back(self) -> None:
-    """Makes the method do what Keras does.
+    """Makes the method behave as Keras's own.
 
     The method of Keras comes back unless the program has wrapped the patched
     one.
@@ -202,7 +202,7 @@ _Wrap = Callable[[Any, Callable[[], Any], bool], Any]
 
 
 def _find_patched() -> tuple[tuple[Any, str, Any], ...]:
-  """Returns what `wrap_in_compile` patches: classes, methods, replacements."""
+  """Returns the patches of `wrap_in_compile`: class, method, replacement."""
   model = keras.Model
   v1 = importlib.import_module(
     model.__module__.replace(".training", ".training_v1")
@@ -240,7 +240,7 @@ def is_wrapped_in_compile() -> bool:
 
 
 def restore_compile() -> None:
-  """Takes back what `wrap_in_compile` did."""
+  """Takes back the patches of `wrap_in_compile`."""
   for cls, name, _ in _find_patched():
     patch = _Patch.find(cls, name)
     if patch is not None:

@@ -4,8 +4,8 @@
 `tf_compat_lossscale.install()` uses these names if `tf.keras` is Keras 3. Keras
 3 scales the loss by a rule of its own: it wraps the optimizer of a
 'mixed_float16' model in a dynamic loss scale that begins at 2**15 and doubles
-after 2000 finite steps. This module accepts what Keras 3 can do. It raises an
-error for the rest, which needs Keras 2 (`_ON_KERAS_2`).
+after 2000 finite steps. This module accepts the loss scales that Keras 3 has.
+Other loss scales need Keras 2, and raise an error that says so (`_ON_KERAS_2`).
 
 Importing this module imports Keras 3. It does not need tf_keras.
 """
@@ -50,8 +50,8 @@ class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defin
 
     Args:
       name: 'mixed_float16', 'mixed_bfloat16' or a dtype.
-      loss_scale: 'auto', or what Keras 3 does with that policy: 'dynamic' or
-        `DynamicLossScale()` for 'mixed_float16', None for others.
+      loss_scale: 'auto', or the loss scale that Keras 3 has for that policy:
+        'dynamic' or `DynamicLossScale()` for 'mixed_float16', None for others.
 
     Raises:
       TypeError: `name` is no string, or `loss_scale` a LossScale of another

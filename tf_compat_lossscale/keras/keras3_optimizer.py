@@ -105,5 +105,5 @@ def _find_count(optimizer: Any) -> Any:
 
 
 def _find_accumulation(optimizer: Any) -> int:
-  # How many gradients a step takes; Keras 3.0 had one for each.
+  # The number of gradients in a step; 1 in Keras 3.0, without this attribute.
   return getattr(optimizer, "gradient_accumulation_steps", None) or 1

@@ -22,9 +22,9 @@ _OURS = "tf_compat_lossscale."
 class ImportWatcher:
   """A finder of the import system that acts when certain modules are imported.
 
-  A subclass says which modules it watches and what it does. It works between
-  `start` and `stop`. (Finders and loaders need no base class, and those of
-  `importlib.abc` take longer to import than all of this module.)
+  A subclass chooses the modules and the actions. The finder works between
+  `start` and `stop`. (Finders and loaders need no base class, and the base
+  classes of `importlib.abc` take longer to import than all of this module.)
   """
 
   def watches(self, name: str) -> bool:
@@ -91,8 +91,8 @@ class ImportWatcher:
 class _FirstImport(ImportWatcher):
   """A watcher that calls a function after a module's import, then stops.
 
-  A module of this package may be what imports the awaited module, and the
-  function may need that module of ours whole. So the function is called when no
+  A module of this package may import the awaited module, and the function may
+  need that module of this package whole. So the function is called when no
   module of this package is half loaded.
   """
 

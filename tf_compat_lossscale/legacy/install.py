@@ -23,8 +23,8 @@ _ABSENT = object()
 _KERAS_2 = "tf_compat_lossscale.keras._keras2"
 _SLIM = {"layers": "tf_slim.layers", "slim": "tf_slim"}
 
-# Modules that some supported TensorFlow does not have. If any other module of
-# the table is missing, that has a reason, and it stays missing.
+# Modules that become attributes of their parents if TensorFlow lacks them. Only
+# imports find the other modules of the table that TensorFlow lacks.
 _GONE = re.compile(
   r"contrib|mixed_precision|(.+\.)?mixed_precision\.experimental"
 )
@@ -81,14 +81,14 @@ def _load_name(home: str, name: str, package: str) -> Any:
   if home == "keras" and which_keras.is_keras_3(package):
     home = "keras.keras3_names"
   module = importlib.import_module(f"tf_compat_lossscale.{home}")
-  return getattr(module, table.current_name(name))
+  return getattr(module, table.get_current_name(name))
 
 
 def _import_contrib_module(name: str) -> types.ModuleType:
   """Returns the module that serves as `tf.contrib.name`.
 
   Raises:
-    ImportError: There is none; the message says what replaced it.
+    ImportError: There is no such module; the message names its replacement.
   """
   if name in _SLIM:
     try:
@@ -106,10 +106,10 @@ def _import_contrib_module(name: str) -> types.ModuleType:
 
 
 class InstallReport(NamedTuple):
-  """What `install` or `uninstall` did; its repr is a table.
+  """A report of `install` or `uninstall`; its repr is a table.
 
   Attributes:
-    title: A line that says what was done.
+    title: A line that names the action.
     rows: (place, names, state) for each place of the table.
   """
 
@@ -194,7 +194,7 @@ class _Installer(import_hooks.ImportWatcher):
   def _set(
     self, place: Place, module: types.ModuleType, name: str, value: Any
   ) -> None:
-    """Sets a name in a module and notes what was there."""
+    """Sets a name in a module and notes the value before."""
     before = vars(module).get(name, _ABSENT)
     if before is value:
       # The module has just loaded, and copied a name that was set before.
@@ -253,7 +253,7 @@ def install() -> InstallReport:
 
 
 def uninstall() -> InstallReport:
-  """Takes back exactly what `install` did, and the patch of `Model.compile`.
+  """Takes back exactly the changes of `install`, and `Model.compile`'s patch.
 
   Objects that a program has imported stay valid. In an `installed()` context,
   the names stay until the program leaves the context.

@@ -15,7 +15,7 @@ def edit_source(source: sources.Source, keras_2: bool) -> tuple[bytes, bytes]:
   """Returns the text of a source before and after its edits.
 
   Args:
-    source: What `scan` found in the file.
+    source: The facts that `scan` read from the file.
     keras_2: Whether the program uses Keras, which must then be Keras 2.
 
   Returns:

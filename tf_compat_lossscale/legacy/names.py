@@ -160,8 +160,7 @@ CONTRIB = {
   "training": "tf.data, tf.train and tf.compat.v1.train",
 }
 
-# A name of this package -> what is known to behave differently than in
-# TensorFlow.
+# A name of this package -> a known difference from TensorFlow's behavior.
 NOTES = {
   "DynamicLossScale": "numbers that make no sense (NaN, a multiplier below 1) "
   "now raise ValueError",
@@ -250,6 +249,6 @@ def _read_table() -> None:
 _read_table()
 
 
-def current_name(name: str) -> str:
-  """Returns what a legacy name is called in this package."""
+def get_current_name(name: str) -> str:
+  """Returns the name that this package has for a legacy name."""
   return name.removesuffix("_v1")

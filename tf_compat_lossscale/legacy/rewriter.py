@@ -23,7 +23,7 @@ def edit_text(text: bytes, source: sources.Source, keras_2: bool) -> bytes:
 
   Args:
     text: The file's bytes.
-    source: What was read in the file.
+    source: The facts that were read from the file.
     keras_2: Whether `tf.keras` must be Keras 2.
 
   Returns:
@@ -155,7 +155,7 @@ class _Editor(cst.CSTTransformer):
   def _edit_import(
     self, node: cst.Import
   ) -> list[cst.BaseSmallStatement] | None:
-    """Returns what replaces an `import`, or None if it stays."""
+    """Returns the statements for an `import`, or None if it stays."""
     names, after, changed = [], [], False
     for alias in node.names:
       full = alias.evaluated_name
@@ -180,7 +180,7 @@ class _Editor(cst.CSTTransformer):
   def _edit_import_from(
     self, node: cst.ImportFrom
   ) -> list[cst.BaseSmallStatement] | None:
-    """Returns what replaces a `from … import`, or None if it stays."""
+    """Returns the statements for a `from … import`, or None if it stays."""
     module = (
       helpers.get_full_name_for_node(node.module) if node.module else None
     )

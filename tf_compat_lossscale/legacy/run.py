@@ -37,13 +37,13 @@ class RunError(Exception):
 
 
 class Choice(NamedTuple):
-  """What a program runs on.
+  """The TensorFlow and the Keras that a program runs on.
 
   Attributes:
-    tensorflow: 1 or 2: what `import tensorflow` gives the program.
-    keras: 2 or 3: what `tf.keras` is; None to leave `tf.keras` as it is.
-    reason: What in the program the choice rests on, in words.
-    uses_keras: Whether the program uses Keras or what is built on Keras.
+    tensorflow: 1 or 2: the TensorFlow that `import tensorflow` gives.
+    keras: 2 or 3: the Keras that `tf.keras` is; None to leave it as it is.
+    reason: The reason for the choice, in words.
+    uses_keras: Whether the program uses Keras, or modules built on Keras.
   """
 
   tensorflow: int
@@ -62,7 +62,7 @@ def choose(
   tensorflow: int | None = None,
   keras: int | None = None,
 ) -> Choice:
-  """Decides by its source what a program is to run on.
+  """Chooses a program's TensorFlow and Keras by its source.
 
   Args:
     path: The program's file; None if the program has no file.

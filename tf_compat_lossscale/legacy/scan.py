@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what has to change in old sources."""
+"""Finds the code in old sources that has to change."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Finding(NamedTuple):
     column: The column, counted from 1, in characters.
     name: The name as written.
     now: The full name in this package.
-    edit: What to write instead, in words.
-    note: What is known to behave differently, or "".
+    edit: The edit, in words.
+    note: A difference in behavior that is known, or "".
   """
 
   path: str
@@ -66,8 +66,8 @@ class CodeBase(NamedTuple):
     """Whether a source that needs an edit uses Keras."""
     return any(source.keras for source in self.touched)
 
-  def findings(self) -> Iterator[Finding]:
-    """Yields what has to change, file by file and line by line."""
+  def list_findings(self) -> Iterator[Finding]:
+    """Yields the findings, file by file and line by line."""
     for source in self.touched:
       found = [_make_finding(source.path, use) for use in source.uses]
       if source.tensorflow1:

@@ -80,21 +80,21 @@ class Use(NamedTuple):
     module = find_module_home(place) if place else None
     if module is not None:
       return module
-    last = names.current_name(self.name.rpartition(".")[2])
+    last = names.get_current_name(self.name.rpartition(".")[2])
     if self.home in ("keras", "contrib"):
       return f"tf_compat_lossscale.{self.home}.{last}"
     return f"tf_compat_lossscale.{last}"
 
 
 class Source(NamedTuple):
-  """What was read in a file.
+  """The facts that were read from a file of Python code.
 
   Attributes:
     path: The file.
     uses: The uses of legacy names, in order.
     tensorflow1: The uses, on plain `tensorflow`, of names that TensorFlow 2 has
       in `tf.compat.v1` alone.
-    keras: The uses of Keras and of what is built on Keras.
+    keras: The uses of Keras, and of modules built on Keras.
     imports: The imports of TensorFlow or of members of TensorFlow.
     modules: The dotted names of all imported modules; relative names begin with
       dots.
@@ -109,7 +109,7 @@ class Source(NamedTuple):
 
 
 def find_module_home(place: Place) -> str | None:
-  """Returns the module here that has everything that a place had, or None.
+  """Returns the module of this package that has all names of a place, or None.
 
   `train.experimental` had more than this package has: its result is None.
   """
@@ -124,7 +124,7 @@ def find_module_home(place: Place) -> str | None:
 
 
 def find_home(name: str) -> str | None:
-  """Returns the module here that has, or is, what TensorFlow called `name`."""
+  """Returns the module of this package that has or replaces `name`, or None."""
   place = names.find_place(name)
   if place is None:
     return None

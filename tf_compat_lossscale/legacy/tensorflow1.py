@@ -10,8 +10,8 @@ from typing import Any
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import install
 
-# Modules of TensorFlow 1 that `tf.compat.v1` of a supported release may not
-# have, and what to say of each.
+# Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
+# -> the message of the error.
 _GONE = {
   "estimator": (
     "tf.estimator was removed in TensorFlow 2.16: use TensorFlow 2.15 or "
@@ -95,7 +95,7 @@ def prepare(real: types.ModuleType, v1: bool) -> None:
   Args:
     real: TensorFlow.
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
-      `tensorflow.compat.v1`, with TensorFlow 2's behaviour off.
+      `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
   """
   install.install()
   if v1:

@@ -57,7 +57,8 @@ def make_environment(keras: int) -> dict[str, str]:
     return {_SWITCH: "0"}
   if importlib.machinery.PathFinder.find_spec("tf_keras") is None:
     raise ImportError(
-      f"Keras 2 is not installed: {how_to_install(release)}", name="tf_keras"
+      f"Keras 2 is not installed: {make_install_command(release)}",
+      name="tf_keras",
     )
   return {_SWITCH: "1"}
 
@@ -96,7 +97,7 @@ def import_keras_3() -> Any:
   return importlib.import_module("keras")
 
 
-def how_to_install(release: tuple[int, ...]) -> str:
+def make_install_command(release: tuple[int, ...]) -> str:
   """Returns the command that installs Keras 2 for TensorFlow (major, minor)."""
   return f"pip install 'tf_keras=={release[0]}.{release[1]}.*'"
 

@@ -66,7 +66,7 @@ def read_wrappers() -> dict[type, tuple[Callable[..., Any], type]]:
 
   Returns:
     For each base class of optimizers, a function that wraps an optimizer, and
-    the class of what that function returns.
+    the class of the wrapped optimizer.
   """
   register = tf.__internal__.mixed_precision.register_loss_scale_wrapper
   table = register.__globals__.get("_REGISTERED_WRAPPER_OPTIMIZER_CLS", {})

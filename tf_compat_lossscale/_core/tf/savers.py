@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def saved_objects(saver: Any) -> Any:
+def find_saved_objects(saver: Any) -> Any:
   """Returns the variables and other objects that a Saver was told to save.
 
   `Saver` keeps its argument `var_list` in a private attribute. A public reader

@@ -24,9 +24,9 @@ from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# Checkpoints of up to so many bytes are compared with their checksums whenever
-# they are described. TensorFlow's reader is faster than NumPy, but importing it
-# takes as long as NumPy needs for a gigabyte.
+# In bytes. Describing a checkpoint of up to this size compares all checksums.
+# TensorFlow's reader is faster than NumPy, but importing TensorFlow takes as
+# long as NumPy needs for a gigabyte.
 CHECKED_AT_SIGHT = 64 << 20
 _LARGE = 1 << 20
 _Progress = Callable[[int], None]
@@ -62,19 +62,19 @@ class Bundle:
     self.prefix = prefix
     index = prefix + ".index"
     self.entries: dict[bytes, Entry] = {}
-    with _naming(index):
+    with _name_file_in_errors(index):
       with open(index, "rb") as file:
         data = file.read()
       self._digest = hashlib.sha256(data).digest()
       items = _table.read(data)
       header = {
         tag: value
-        for tag, value in _wire.fields(items.pop(b"", b""))
+        for tag, value in _wire.read_fields(items.pop(b"", b""))
         if tag < 3
       }
       if header.get(2):
         raise ValueError("a big-endian machine wrote it")
-      self.shards = _wire.number(header.get(1, 0))
+      self.shards = _wire.get_number(header.get(1, 0))
       for key, value in items.items():
         self.entries[key] = Entry.parse(value)
         if not key.startswith(b"\0"):
@@ -85,8 +85,8 @@ class Bundle:
       ends[entry.shard] = max(end, ends.get(entry.shard, 0))
     self._stamps: dict[str, Stamp] = {}
     for shard, end in ends.items():
-      path = self.shard_path(shard)
-      with _naming(path):
+      path = self.make_shard_path(shard)
+      with _name_file_in_errors(path):
         self._stamps[path] = stamp = read_stamp(path)
         if not 0 <= shard < self.shards or stamp.size < end:
           raise ValueError(
@@ -113,8 +113,8 @@ class Bundle:
   def is_current(self) -> bool:
     """Returns whether the files are still those that were opened.
 
-    If they are, all tensors that were read in between are of one checkpoint:
-    each was compared with its checksum in the index.
+    If so, all tensors that were read since are of one checkpoint: each was
+    compared with its checksum in the index.
     """
     try:
       with open(self.prefix + ".index", "rb") as file:
@@ -127,11 +127,11 @@ class Bundle:
   def __contains__(self, name: str) -> bool:
     return name.encode("utf-8") in self.entries
 
-  def spec(self, name: str) -> TensorSpec:
+  def get_spec(self, name: str) -> TensorSpec:
     """Returns a tensor's dtype and shape."""
     return self.entries[name.encode("utf-8")].spec
 
-  def parts(self, name: str, new: str) -> Iterator[tuple[bytes, Entry]]:
+  def list_parts(self, name: str, new: str) -> Iterator[tuple[bytes, Entry]]:
     """Yields a tensor's entry and, if it was partitioned, those of its slices.
 
     Args:
@@ -149,9 +149,9 @@ class Bundle:
         if key.startswith(b"\0" + old_key + b"\0\1"):
           yield b"\0" + new_key + key[1 + len(old_key) :], part
 
-  def shard_path(self, shard: int) -> str:
+  def make_shard_path(self, shard: int) -> str:
     """Returns the path of a data file."""
-    return shard_path(self.prefix, shard, self.shards)
+    return make_shard_path(self.prefix, shard, self.shards)
 
   def read(self, entry: Entry) -> bytes:
     """Reads the bytes of an entry.
@@ -159,15 +159,15 @@ class Bundle:
     Raises:
       CheckpointError: The bytes fail their checksum, or cannot be read.
     """
-    path = self.shard_path(entry.shard)
-    with _naming(path):
+    path = self.make_shard_path(entry.shard)
+    with _name_file_in_errors(path):
       with open(path, "rb") as file:
         file.seek(entry.offset)
         data = file.read(entry.size)
       entry.check(data)
     return data
 
-  def scalar(self, name: str) -> float | int:
+  def read_scalar(self, name: str) -> float | int:
     """Returns the value of a scalar number."""
     entry = self.entries[name.encode("utf-8")]
     data = self.read(entry)
@@ -176,7 +176,7 @@ class Bundle:
     except ValueError as error:
       raise CheckpointError(f"{self.prefix}: {name}: {error}") from None
 
-  def string(self, name: str) -> bytes:
+  def read_string(self, name: str) -> bytes:
     """Returns the value of a scalar string."""
     entry = self.entries[name.encode("utf-8")]
     data = self.read(entry)
@@ -210,8 +210,8 @@ class Bundle:
       progress(entry.size)
 
 
-def shard_path(prefix: str, shard: int, shards: int) -> str:
-  """Returns the path of a data file of a checkpoint with `shards` of them."""
+def make_shard_path(prefix: str, shard: int, shards: int) -> str:
+  """Returns the path of the data file with number `shard` of `shards`."""
   return f"{prefix}.data-{shard:05}-of-{shards:05}"
 
 
@@ -221,20 +221,22 @@ def read_stamp(path: str) -> Stamp:
   return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def data_files(prefix: str) -> list[str]:
+def list_data_files(prefix: str) -> list[str]:
   """Returns the paths of all data files that a checkpoint has on the disk."""
   return sorted(glob.glob(glob.escape(prefix) + ".data-?????-of-?????"))
 
 
 def encode_index(entries: dict[bytes, Entry], shards: int) -> bytes:
   """Returns the bytes of an index."""
-  header = _wire.field(1, shards) + _wire.field(3, _wire.field(1, 1))
+  header = _wire.encode_field(1, shards) + _wire.encode_field(
+    3, _wire.encode_field(1, 1)
+  )
   items = sorted((key, entry.encode()) for key, entry in entries.items())
   return _table.write([(b"", header), *items])
 
 
 @contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _name_file_in_errors(path: str) -> Iterator[None]:
   """Raises errors as `CheckpointError`s that name the file."""
   try:
     yield

@@ -45,7 +45,7 @@ def read_consistently(
   for number in range(tries):
     if number:
       time.sleep(_PAUSE * 2 ** (number - 1))
-    stamps = _stamps(prefix)
+    stamps = _read_stamps(prefix)
     try:
       bundle = bundles.Bundle(prefix)
       result = attempt(bundle)
@@ -65,10 +65,10 @@ def read_consistently(
   ) from last
 
 
-def _stamps(prefix: str) -> _Stamps:
+def _read_stamps(prefix: str) -> _Stamps:
   """Returns the stamps of all files that a checkpoint has."""
   stamps: _Stamps = {}
-  for path in (prefix + ".index", *bundles.data_files(prefix)):
+  for path in (prefix + ".index", *bundles.list_data_files(prefix)):
     try:
       stamps[path] = bundles.read_stamp(path)
     except OSError:
@@ -80,7 +80,7 @@ def _will_differ(prefix: str, stamps: _Stamps) -> bool:
   """Returns whether files have changed, or will if they look unfinished."""
   end = time.monotonic() + _PATIENCE
   while True:
-    if _stamps(prefix) != stamps:
+    if _read_stamps(prefix) != stamps:
       return True
     if not _looks_unfinished(prefix, stamps) or time.monotonic() > end:
       return False

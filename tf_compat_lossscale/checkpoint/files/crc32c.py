@@ -15,7 +15,7 @@ import numpy as np
 
 _POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
-_WORDS = 64  # A stretch has so many words of 4 bytes.
+_WORDS = 64  # The number of 4-byte words in a stretch.
 _LEVELS = 12  # Up to 2**12 stretches are computed side by side.
 _SHORT = 2048  # For fewer bytes, building the tables takes longer.
 # A linear map of 32 bits: its values for the lower half, and for the upper.
@@ -36,14 +36,14 @@ def crc32c(data: bytes | memoryview, value: int = 0) -> int:
   register = value ^ _ONES
   begin = 0
   if len(data) >= _SHORT:
-    joins = _joins()
+    joins = _map_stretches()
     for level in range(_LEVELS, -1, -1):
       size = 4 * _WORDS << level
       while len(data) - begin >= size:
         register = int(_apply(joins[level], np.array([register]))[0])
-        register ^= _stretches(data[begin : begin + size], level)
+        register ^= _process_stretches(data[begin : begin + size], level)
         begin += size
-  table = _byte_table()
+  table = _make_byte_table()
   for byte in data[begin:]:
     register = table[(register ^ byte) & 255] ^ (register >> 8)
   return register ^ _ONES
@@ -57,15 +57,15 @@ def mask(crc: int) -> int:
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 
-def _stretches(data: memoryview, level: int) -> int:
+def _process_stretches(data: memoryview, level: int) -> int:
   """Returns the register after 2**level stretches, starting from 0."""
   words = np.frombuffer(data, "<u4").reshape(-1, _WORDS).T.copy()
-  lower, upper = _zeros(4)
+  lower, upper = _map_zeros(4)
   registers = np.zeros(1 << level, np.uint32)
   for row in words:
     registers ^= row
     registers = lower[registers & 0xFFFF] ^ upper[registers >> np.uint32(16)]
-  for join in _joins()[:level]:
+  for join in _map_stretches()[:level]:
     registers = _apply(join, registers[0::2]) ^ registers[1::2]
   return int(registers[0])
 
@@ -76,8 +76,8 @@ def _apply(linear: _Map, registers: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def _byte_table() -> list[int]:
-  """Returns the registers after each byte, starting from 0."""
+def _make_byte_table() -> list[int]:
+  """Returns, for each byte, the register that 0 becomes by that byte."""
   table = []
   for register in range(256):
     for _ in range(8):
@@ -87,9 +87,9 @@ def _byte_table() -> list[int]:
 
 
 @functools.cache
-def _zeros(count: int) -> _Map:
-  """Returns the map of a register by `count` zero bytes."""
-  table = np.array(_byte_table(), np.uint32)
+def _map_zeros(count: int) -> _Map:
+  """Returns the map that `count` zero bytes apply to a register."""
+  table = np.array(_make_byte_table(), np.uint32)
   halves = []
   for shift in (0, 16):
     registers = np.arange(1 << 16, dtype=np.uint32) << np.uint32(shift)
@@ -100,9 +100,9 @@ def _zeros(count: int) -> _Map:
 
 
 @functools.cache
-def _joins() -> list[_Map]:
-  """Returns the maps of a register by 2**level stretches of zeros, by level."""
-  linear = _zeros(4)
+def _map_stretches() -> list[_Map]:
+  """Returns, for each level, the map that 2**level stretches of zeros apply."""
+  linear = _map_zeros(4)
   maps = []
   for _ in range(_LEVELS + _WORDS.bit_length()):
     maps.append(linear)

@@ -62,7 +62,7 @@ class TensorSpec(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """A tensor of a checkpoint or a slice of a tensor, and its bytes' place.
+  """An entry of the index: a tensor or a slice of one, and its bytes' place.
 
   Attributes:
     dtype: The number of the dtype in TensorFlow's `DataType`.
@@ -106,13 +106,13 @@ class Entry:
     values: dict[int, int] = {}
     shape: list[int] = []
     slices = []
-    for tag, value in _wire.fields(data):
+    for tag, value in _wire.read_fields(data):
       if tag == 2:
-        shape += _parse_shape(_wire.part(value))
+        shape += _parse_shape(_wire.get_bytes(value))
       elif tag == 7:
-        slices.append(bytes(_wire.part(value)))
+        slices.append(bytes(_wire.get_bytes(value)))
       else:
-        values[tag] = _wire.number(value)
+        values[tag] = _wire.get_number(value)
     dtype, shard, offset, size, crc = (
       values.get(tag, 0) for tag in (1, 3, 4, 5, 6)
     )
@@ -127,17 +127,17 @@ class Entry:
   def encode(self) -> bytes:
     """Returns the message's bytes."""
     dims = b"".join(
-      _wire.field(2, _wire.field(1, size) if size else b"")
+      _wire.encode_field(2, _wire.encode_field(1, size) if size else b"")
       for size in self.shape
     )
     numbers = ((3, self.shard), (4, self.offset), (5, self.size))
     return b"".join(
       [
-        _wire.field(1, self.dtype),
-        _wire.field(2, dims),
-        *(_wire.field(tag, value) for tag, value in numbers if value),
-        _wire.fixed32(6, self.crc) if self.crc else b"",
-        *(_wire.field(7, part) for part in self.slices),
+        _wire.encode_field(1, self.dtype),
+        _wire.encode_field(2, dims),
+        *(_wire.encode_field(tag, value) for tag, value in numbers if value),
+        _wire.encode_fixed32(6, self.crc) if self.crc else b"",
+        *(_wire.encode_field(7, part) for part in self.slices),
       ]
     )
 
@@ -153,7 +153,7 @@ class Entry:
     if self.dtype == _VARIANT:  # TensorFlow's checksum is of decoded objects.
       return
     crc = (
-      _checksum_of_strings(data, math.prod(self.shape))
+      _compute_string_checksum(data, math.prod(self.shape))
       if self.dtype == _STRING
       else _crc32c.crc32c(data)
     )
@@ -202,10 +202,10 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
   """
   number = _NUMBERS[dtype]
   if isinstance(value, bytes):
-    length = _wire.varint(len(value))
+    length = _wire.encode_varint(len(value))
     crc = _crc32c.crc32c(_encode_length(len(value)))
     data = length + _crc32c.mask(crc).to_bytes(4, "little") + value
-    crc = _checksum_of_strings(data, 1)
+    crc = _compute_string_checksum(data, 1)
   else:
     data = struct.pack("<" + _DTYPES[number][2], value)
     crc = _crc32c.crc32c(data)
@@ -215,22 +215,22 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
 def _parse_shape(data: memoryview) -> list[int]:
   """Parses a TensorShapeProto."""
   shape = []
-  for tag, dim in _wire.fields(data):
+  for tag, dim in _wire.read_fields(data):
     if tag == 2:
       sizes = [
-        _wire.signed(_wire.number(size))
-        for inner, size in _wire.fields(_wire.part(dim))
+        _wire.decode_signed(_wire.get_number(size))
+        for inner, size in _wire.read_fields(_wire.get_bytes(dim))
         if inner == 1
       ]
       shape.append(sizes[-1] if sizes else 0)
   return shape
 
 
-def _checksum_of_strings(data: bytes, count: int) -> int:
+def _compute_string_checksum(data: bytes, count: int) -> int:
   """Returns the checksum of a tensor of strings.
 
-  It covers the lengths as integers of fixed size, the checksum of the lengths,
-  and the strings.
+  The checksum covers the lengths as integers of fixed size, the checksum of the
+  lengths, and the strings.
 
   Args:
     data: The bytes of the tensor: the lengths as varints, their checksum, and

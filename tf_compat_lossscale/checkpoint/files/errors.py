@@ -3,7 +3,7 @@
 
 
 class CheckpointError(ValueError):
-  """An error for a checkpoint that is missing, damaged, or not what is needed.
+  """An error for a checkpoint that is missing, damaged or of the wrong kind.
 
   The message is one line: it names the checkpoint or the value, what was
   expected, and what to do.

@@ -31,47 +31,47 @@ def parse_node(data: memoryview) -> NodeDef:
   """Parses an encoded NodeDef."""
   name = op = ""
   inputs, attributes = [], []
-  for tag, value in _wire.fields(data):
+  for tag, value in _wire.read_fields(data):
     if tag == 3:
-      text = _wire.text(value)
+      text = _wire.get_text(value)
       if not text.startswith("^"):
         inputs.append(text)
     elif tag == 5:
-      attributes.append(_wire.part(value))
+      attributes.append(_wire.get_bytes(value))
     elif tag == 1:
-      name = _wire.text(value)
+      name = _wire.get_text(value)
     elif tag == 2:
-      op = _wire.text(value)
+      op = _wire.get_text(value)
   return NodeDef(name, op, tuple(inputs), tuple(attributes))
 
 
-def attribute(node: NodeDef, name: str) -> dict[int, int | memoryview]:
+def find_attribute(node: NodeDef, name: str) -> dict[int, int | memoryview]:
   """Returns the fields of an op's attribute (an AttrValue), {} if missing."""
   for data in node.attributes:
-    entry = dict(_wire.fields(data))
-    if _wire.text(entry[1]) == name:
-      return dict(_wire.fields(_wire.part(entry[2])))
+    entry = dict(_wire.read_fields(data))
+    if _wire.get_text(entry[1]) == name:
+      return dict(_wire.read_fields(_wire.get_bytes(entry[2])))
   return {}
 
 
-def functions(node: NodeDef) -> dict[str, list[str]]:
+def find_functions(node: NodeDef) -> dict[str, list[str]]:
   """Returns the names of the functions in an op's attributes."""
   found: dict[str, list[str]] = {}
   for data in node.attributes:
-    entry = dict(_wire.fields(data))
-    key = _wire.text(entry[1])
-    for tag, value in _wire.fields(_wire.part(entry[2])):
+    entry = dict(_wire.read_fields(data))
+    key = _wire.get_text(entry[1])
+    for tag, value in _wire.read_fields(_wire.get_bytes(entry[2])):
       if tag == 10:
-        found[key] = [_function_name(value)]
+        found[key] = [_get_function_name(value)]
       elif tag == 1 and key == "branches":
         found[key] = [
-          _function_name(function)
-          for inner, function in _wire.fields(_wire.part(value))
+          _get_function_name(function)
+          for inner, function in _wire.read_fields(_wire.get_bytes(value))
           if inner == 9
         ]
   return found
 
 
-def _function_name(value: int | memoryview) -> str:
+def _get_function_name(value: int | memoryview) -> str:
   """Returns the name in an encoded NameAttrList."""
-  return _wire.text(dict(_wire.fields(_wire.part(value)))[1])
+  return _wire.get_text(dict(_wire.read_fields(_wire.get_bytes(value)))[1])

@@ -44,7 +44,7 @@ def read(path: str, is_zip: bool) -> KerasFile:
 
   Args:
     path: The file.
-    is_zip: Whether it is a zip file, a '.keras' one, and not HDF5.
+    is_zip: Whether the file is a zip file ('.keras') and not HDF5.
 
   Returns:
     The contents.
@@ -105,17 +105,17 @@ def _read_h5(file: Any) -> KerasFile:
         found.scalars[name] = item[()].item()
 
   file.visititems(visit)
-  found.version = _text(file.attrs.get("keras_version")) or _text(
+  found.version = _decode_text(file.attrs.get("keras_version")) or _decode_text(
     file.get("model_weights", file).attrs.get("keras_version")
   )
-  training = _text(file.attrs.get("training_config"))
+  training = _decode_text(file.attrs.get("training_config"))
   if training:
     found.optimizer = json.loads(training).get("optimizer_config")
   return found
 
 
-def _text(value: Any) -> str | None:
-  """Returns an attribute of HDF5 as text; None if it is none."""
+def _decode_text(value: Any) -> str | None:
+  """Returns an attribute of HDF5 as text; None if it is no text."""
   if isinstance(value, bytes):
     return value.decode("utf-8")
   return value if isinstance(value, str) else None

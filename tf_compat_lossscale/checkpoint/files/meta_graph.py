@@ -10,18 +10,18 @@ from typing import NamedTuple
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 from tf_compat_lossscale.checkpoint.files import wire as _wire
 
-# Bytes. Parsing takes a second for every 10 MB, and descriptions should not
-# take longer; a proof is worth more time.
+# In bytes. Parsing takes a second for every 10 MB. A proof is worth more time
+# than a description.
 _LARGEST = 32 << 20
 _LARGEST_PROOF = 512 << 20
 _TRAINABLE = "trainable_variables"
 
 
 class Summary(NamedTuple):
-  """The parts of a MetaGraph that describe who wrote it.
+  """The parts of a MetaGraph that show which program wrote it.
 
   Attributes:
-    release: 'TensorFlow X.Y.Z', which exported it.
+    release: The release that exported the MetaGraph: 'TensorFlow X.Y.Z'.
     control_flow: 'v1' or 'v2', if the graph has conds of one kind.
     apply_ops: The names of the ops that apply gradients.
   """
@@ -32,16 +32,16 @@ class Summary(NamedTuple):
 
 
 def summarize(path: str) -> Summary:
-  """Summarizes a '.meta' file; a missing or damaged one as an empty summary.
+  """Summarizes a '.meta' file.
 
-  The file has no checksum, and the checkpoint beside it can be restored
-  without it.
+  The summary of a missing or damaged file is empty. The file has no checksum,
+  and the checkpoint beside the file can be restored without it.
   """
   try:
     if os.path.getsize(path) > _LARGEST:
       return Summary()
     with open(path, "rb") as file:
-      return _summary_of(memoryview(file.read()))
+      return _summarize(memoryview(file.read()))
   except (OSError, ValueError):
     return Summary()
 
@@ -68,17 +68,17 @@ def load(path: str) -> MetaGraph | None:
     if os.path.getsize(path) > _LARGEST_PROOF:
       return None
     with open(path, "rb") as file:
-      fields = list(_wire.fields(file.read()))
+      fields = list(_wire.read_fields(file.read()))
     graph_def = saver = None
     full_names: dict[str, str] = {}
     trainable: set[str] = set()
     for tag, value in fields:
       if tag == 2:
-        graph_def = _wire.part(value)
+        graph_def = _wire.get_bytes(value)
       elif tag == 3:
-        saver = _saver_scope(_wire.part(value))
+        saver = _find_saver_scope(_wire.get_bytes(value))
       elif tag == 4:
-        collection, variables = _variables(_wire.part(value))
+        collection, variables = _read_variables(_wire.get_bytes(value))
         full_names.update(variables)
         if collection == _TRAINABLE:
           trainable.update(variables)
@@ -89,40 +89,42 @@ def load(path: str) -> MetaGraph | None:
   return MetaGraph(graph_def, saver, full_names, frozenset(trainable))
 
 
-def _saver_scope(saver: memoryview) -> str | None:
+def _find_saver_scope(saver: memoryview) -> str | None:
   """Returns the name scope of a SaverDef's ops, with a slash or empty."""
-  for tag, value in _wire.fields(saver):
+  for tag, value in _wire.read_fields(saver):
     if tag == 3:  # The op that restores all.
-      scope, slash, _ = _wire.text(value).rpartition("/")
+      scope, slash, _ = _wire.get_text(value).rpartition("/")
       return scope + slash
   return None
 
 
-def _variables(entry: memoryview) -> tuple[str, dict[str, str]]:
+def _read_variables(entry: memoryview) -> tuple[str, dict[str, str]]:
   """Reads an entry of the collections.
 
   Returns:
     The collection's key and, if it holds variables: variable -> the name of the
     whole variable, which differs for a part of a partitioned one.
   """
-  pair = dict(_wire.fields(entry))
-  key = _wire.text(pair[1])
+  pair = dict(_wire.read_fields(entry))
+  key = _wire.get_text(pair[1])
   found: dict[str, str] = {}
   if key not in ("variables", _TRAINABLE):
     return key, found
-  for kind, items in _wire.fields(_wire.part(pair[2])):
+  for kind, items in _wire.read_fields(_wire.get_bytes(pair[2])):
     if kind != 2:  # Only a list of bytes holds encoded variables.
       continue
-    for _, item in _wire.fields(_wire.part(items)):
-      variable = dict(_wire.fields(_wire.part(item)))
+    for _, item in _wire.read_fields(_wire.get_bytes(items)):
+      variable = dict(_wire.read_fields(_wire.get_bytes(item)))
       if 1 in variable:
-        name = _wire.text(variable[1]).partition(":")[0]
-        part = dict(_wire.fields(_wire.part(variable.get(4, memoryview(b"")))))
-        found[name] = _wire.text(part[1]) if 1 in part else name
+        name = _wire.get_text(variable[1]).partition(":")[0]
+        part = dict(
+          _wire.read_fields(_wire.get_bytes(variable.get(4, memoryview(b""))))
+        )
+        found[name] = _wire.get_text(part[1]) if 1 in part else name
   return key, found
 
 
-def saved_keys(
+def find_saved_keys(
   nodes: Iterable[_graph_def.NodeDef], scope: str
 ) -> dict[str, set[str]] | None:
   """Finds the keys under which a saver of a graph saves variables.
@@ -141,12 +143,12 @@ def saved_keys(
   for node in known.values():
     if node.op != "SaveV2" or not node.name.startswith(scope):
       continue
-    value = _graph_def.attribute(known[node.inputs[1]], "value")
+    value = _graph_def.find_attribute(known[node.inputs[1]], "value")
     if 8 not in value:
       return None
     texts = [
-      _wire.text(text)
-      for tag, text in _wire.fields(_wire.part(value[8]))
+      _wire.get_text(text)
+      for tag, text in _wire.read_fields(_wire.get_bytes(value[8]))
       if tag == 8
     ]
     if len(texts) != len(node.inputs) - 3:
@@ -164,32 +166,32 @@ def saved_keys(
   return keys if found else None
 
 
-def saved_model_release(folder: str) -> str | None:
+def read_saved_model_release(folder: str) -> str | None:
   """Returns the release that wrote a SavedModel, if the SavedModel has it."""
   try:
     path = os.path.join(folder, "saved_model.pb")
     if os.path.getsize(path) > _LARGEST:
       return None
     with open(path, "rb") as file:
-      for tag, value in _wire.fields(file.read()):
+      for tag, value in _wire.read_fields(file.read()):
         if tag == 2:
-          return _release(_wire.part(value))
+          return _find_release(_wire.get_bytes(value))
   except (OSError, ValueError):
-    pass  # The variables can be described without it, as in `summarize`.
+    pass  # The variables can be described without the release.
   return None
 
 
-def _summary_of(data: memoryview) -> Summary:
+def _summarize(data: memoryview) -> Summary:
   """Summarizes an encoded MetaGraphDef."""
   flows = set()
   apply_ops = []
-  for tag, graph in _wire.fields(data):
+  for tag, graph in _wire.read_fields(data):
     if tag != 2:
       continue
-    for inner, value in _wire.fields(_wire.part(graph)):
+    for inner, value in _wire.read_fields(_wire.get_bytes(graph)):
       if inner != 1:
         continue
-      node = _graph_def.parse_node(_wire.part(value))
+      node = _graph_def.parse_node(_wire.get_bytes(value))
       if node.op in ("Switch", "RefSwitch"):
         flows.add("v1")
       elif node.op in ("If", "StatelessIf"):
@@ -197,14 +199,14 @@ def _summary_of(data: memoryview) -> Summary:
       elif "Apply" in node.op:
         apply_ops.append(node.name)
   flow = flows.pop() if len(flows) == 1 else None
-  return Summary(_release(data), flow, tuple(apply_ops))
+  return Summary(_find_release(data), flow, tuple(apply_ops))
 
 
-def _release(meta_graph: memoryview) -> str | None:
+def _find_release(meta_graph: memoryview) -> str | None:
   """Returns the release that exported an encoded MetaGraphDef."""
-  for tag, value in _wire.fields(meta_graph):
+  for tag, value in _wire.read_fields(meta_graph):
     if tag == 1:
-      for inner, text in _wire.fields(_wire.part(value)):
-        if inner == 5 and _wire.text(text):
-          return f"TensorFlow {_wire.text(text)}"
+      for inner, text in _wire.read_fields(_wire.get_bytes(value)):
+        if inner == 5 and _wire.get_text(text):
+          return f"TensorFlow {_wire.get_text(text)}"
   return None

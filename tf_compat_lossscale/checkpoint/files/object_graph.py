@@ -85,8 +85,8 @@ class ObjectGraph:
       ValueError: The bytes are no such message.
     """
     self.nodes = [
-      _parse_node(_wire.part(value))
-      for tag, value in _wire.fields(data)
+      _parse_node(_wire.get_bytes(value))
+      for tag, value in _wire.read_fields(data)
       if tag == 1
     ]
     count = len(self.nodes)
@@ -115,17 +115,17 @@ class ObjectGraph:
       CheckpointError: The graph is damaged.
     """
     try:
-      return cls(bundle.string(OBJECT_GRAPH))
+      return cls(bundle.read_string(OBJECT_GRAPH))
+    except CheckpointError:
+      raise
     except (ValueError, IndexError) as error:
-      if isinstance(error, CheckpointError):
-        raise
       raise CheckpointError(f"{bundle.prefix}: {error}") from None
 
   def encode(self) -> bytes:
     """Returns the message's bytes."""
-    return b"".join(_wire.field(1, _encode_node(n)) for n in self.nodes)
+    return b"".join(_wire.encode_field(1, _encode_node(n)) for n in self.nodes)
 
-  def paths(self) -> dict[int, str]:
+  def find_paths(self) -> dict[int, str]:
     """Returns number -> the shortest path from the root; slots have none."""
     paths = {0: ""}
     queue = [0]
@@ -137,13 +137,13 @@ class ObjectGraph:
           queue.append(child)
     return paths
 
-  def attributes(self) -> Iterator[tuple[Node, Attribute]]:
+  def list_attributes(self) -> Iterator[tuple[Node, Attribute]]:
     """Yields (node, attribute) for every tensor."""
     for node in self.nodes:
       for attribute in node.attributes:
         yield node, attribute
 
-  def value(self, number: int) -> Attribute | None:
+  def find_value(self, number: int) -> Attribute | None:
     """Returns the tensor of a variable; None if the node is no variable."""
     for attribute in self.nodes[number].attributes:
       if attribute.name == "VARIABLE_VALUE":
@@ -151,14 +151,14 @@ class ObjectGraph:
     return None
 
   def replace_children(self, change: Callable[[int], int]) -> None:
-    """Replaces every child: the node of number n by that of `change(n)`."""
+    """Replaces the number n of every child by `change(n)`."""
     for node in self.nodes:
       for name, child in node.children.items():
         node.children[name] = change(child)
 
   def prune(self) -> None:
     """Removes the nodes that the root does not reach, and numbers the rest."""
-    kept = set(self.paths())
+    kept = set(self.find_paths())
     while True:
       slots = {
         slot.slot
@@ -185,68 +185,77 @@ class ObjectGraph:
 
 def _parse_node(data: memoryview) -> Node:
   node = Node()
-  for tag, value in _wire.fields(data):
+  for tag, value in _wire.read_fields(data):
     if tag == _CHILDREN:
-      number, name = _numbers_and_name(_wire.part(value), name_tag=2)
-      node.children[name] = number.get(1, 0)
+      numbers, name = _parse_reference(_wire.get_bytes(value))
+      node.children[name] = numbers.get(1, 0)
     elif tag == _ATTRIBUTES:
-      node.attributes.append(_parse_attribute(_wire.part(value)))
+      node.attributes.append(_parse_attribute(_wire.get_bytes(value)))
     elif tag == _SLOTS:
-      number, name = _numbers_and_name(_wire.part(value), name_tag=2)
-      node.slots.append(Slot(number.get(1, 0), name, number.get(3, 0)))
+      numbers, name = _parse_reference(_wire.get_bytes(value))
+      node.slots.append(Slot(numbers.get(1, 0), name, numbers.get(3, 0)))
     else:
-      node.other += _encode(tag, value)
+      node.other += _encode_field(tag, value)
   return node
 
 
 def _parse_attribute(data: memoryview) -> Attribute:
   attribute = Attribute()
   names = {1: "name", 2: "full_name", 3: "key"}
-  for tag, value in _wire.fields(data):
+  for tag, value in _wire.read_fields(data):
     if tag in names:
-      setattr(attribute, names[tag], _wire.text(value))
+      setattr(attribute, names[tag], _wire.get_text(value))
     else:
-      attribute.other += _encode(tag, value)
+      attribute.other += _encode_field(tag, value)
   return attribute
 
 
-def _numbers_and_name(
-  data: memoryview, name_tag: int
-) -> tuple[dict[int, int], str]:
+def _parse_reference(data: memoryview) -> tuple[dict[int, int], str]:
+  """Parses a reference to nodes: a child or a slot.
+
+  Returns:
+    Number of a field -> the field's value, for integers; and the name.
+  """
   numbers: dict[int, int] = {}
   name = ""
-  for tag, value in _wire.fields(data):
-    if tag == name_tag:
-      name = _wire.text(value)
+  for tag, value in _wire.read_fields(data):
+    if tag == 2:
+      name = _wire.get_text(value)
     else:
-      numbers[tag] = _wire.number(value)
+      numbers[tag] = _wire.get_number(value)
   return numbers, name
 
 
-def _encode(tag: int, value: int | memoryview) -> bytes:
-  return _wire.field(tag, value if isinstance(value, int) else bytes(value))
+def _encode_field(tag: int, value: int | memoryview) -> bytes:
+  return _wire.encode_field(
+    tag, value if isinstance(value, int) else bytes(value)
+  )
 
 
 def _encode_node(node: Node) -> bytes:
   parts = [
-    _wire.field(_CHILDREN, _number(1, number) + _wire.field(2, name))
+    _wire.encode_field(
+      _CHILDREN, _encode_number(1, number) + _wire.encode_field(2, name)
+    )
     for name, number in node.children.items()
   ]
   for a in node.attributes:
     texts = ((1, a.name), (2, a.full_name), (3, a.key))
-    encoded = b"".join(_wire.field(tag, text) for tag, text in texts if text)
-    parts.append(_wire.field(_ATTRIBUTES, encoded + a.other))
+    encoded = b"".join(
+      _wire.encode_field(tag, text) for tag, text in texts if text
+    )
+    parts.append(_wire.encode_field(_ATTRIBUTES, encoded + a.other))
   for slot in node.slots:
     parts.append(
-      _wire.field(
+      _wire.encode_field(
         _SLOTS,
-        _number(1, slot.variable)
-        + _wire.field(2, slot.name)
-        + _number(3, slot.slot),
+        _encode_number(1, slot.variable)
+        + _wire.encode_field(2, slot.name)
+        + _encode_number(3, slot.slot),
       )
     )
   return b"".join(parts) + node.other
 
 
-def _number(tag: int, value: int) -> bytes:
-  return _wire.field(tag, value) if value else b""
+def _encode_number(tag: int, value: int) -> bytes:
+  return _wire.encode_field(tag, value) if value else b""

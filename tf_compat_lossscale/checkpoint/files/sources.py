@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of the tensors of a new checkpoint."""
+"""Sources of values: a tensor of a checkpoint, or a given scalar.
+
+Restoring and converting first decide, for each variable of the program or of
+the new checkpoint, where its value comes from. Nothing is copied meanwhile:
+
+    w      -> Stored(bundle, "w")                 # Copy that tensor.
+    steps  -> Literal("int32", 7, origin="steps")  # Was int64.
+    epochs -> Literal("int32", 0)                  # Starts anew.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +23,25 @@ class Stored:
 
   Attributes:
     bundle: The checkpoint.
-    name: The tensor's name in it.
+    name: The tensor's name in the checkpoint.
   """
 
   bundle: Bundle
   name: str
 
   @property
+  def origin(self) -> str:
+    """The name of the tensor that the value comes from."""
+    return self.name
+
+  @property
   def spec(self) -> TensorSpec:
     """The dtype and the shape."""
-    return self.bundle.spec(self.name)
+    return self.bundle.get_spec(self.name)
+
+  def read_scalar(self) -> float | int:
+    """Returns the value of a numeric scalar."""
+    return self.bundle.read_scalar(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,5 +63,12 @@ class Literal:
     """The dtype and the shape."""
     return TensorSpec(self.dtype, ())
 
+  def read_scalar(self) -> float | int:
+    """Returns the value of a numeric scalar."""
+    assert not isinstance(self.value, bytes)
+    return self.value
+
 
 Source = Stored | Literal
+# The name of a variable, or a key of a checkpoint -> the source of its value.
+Sources = dict[str, Source]

@@ -17,7 +17,7 @@ from tf_compat_lossscale.checkpoint.files import wire as _wire
 _MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _FOOTER = 48
 _TRAILER = 5  # Bytes: a block's kind of compression, and its checksum.
-_RESTARTS = 16  # Of so many entries, one has its whole key.
+_RESTARTS = 16  # One entry in so many has its whole key.
 _BLOCK = 1 << 18  # Bytes of a block, as in TensorFlow.
 
 
@@ -44,10 +44,10 @@ def read(data: bytes) -> dict[bytes, bytes]:
   at = 0
   for _ in range(2):  # The handle of the meta index, which is not used.
     _, at = _wire.read_varint(footer, at)
-  handle = _handle(footer[at:])
+  handle = _parse_handle(footer[at:])
   items: dict[bytes, bytes] = {}
-  for _, value in _entries(_block(data, handle)):
-    items.update(_entries(_block(data, _handle(value))))
+  for _, value in _read_entries(_read_block(data, handle)):
+    items.update(_read_entries(_read_block(data, _parse_handle(value))))
   return items
 
 
@@ -76,15 +76,15 @@ def write(items: Iterable[tuple[bytes, bytes]]) -> bytes:
   return bytes(out + handles.ljust(_FOOTER - len(_MAGIC), b"\0") + _MAGIC)
 
 
-def _handle(data: bytes) -> tuple[int, int]:
+def _parse_handle(data: bytes) -> tuple[int, int]:
   """Parses the offset and the size of a block."""
   offset, at = _wire.read_varint(data, 0)
   size, _ = _wire.read_varint(data, at)
   return offset, size
 
 
-def _block(data: bytes, handle: tuple[int, int]) -> bytes:
-  """Returns the bytes of a block, whose checksum is compared."""
+def _read_block(data: bytes, handle: tuple[int, int]) -> bytes:
+  """Returns the bytes of a block, once its checksum is compared."""
   offset, size = handle
   end = offset + size
   if end + _TRAILER > len(data):
@@ -101,7 +101,7 @@ def _block(data: bytes, handle: tuple[int, int]) -> bytes:
   return data[offset:end]
 
 
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
   """Yields the keys and values of a block."""
   if len(block) < 4:
     raise ValueError("a block is too short")
@@ -135,12 +135,12 @@ def _append(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
       while shared < min(len(key), len(last)) and key[shared] == last[shared]:
         shared += 1
     lengths = (shared, len(key) - shared, len(value))
-    block += b"".join(map(_wire.varint, lengths)) + key[shared:] + value
+    block += b"".join(map(_wire.encode_varint, lengths)) + key[shared:] + value
     last = key
   for restart in restarts or [0]:
     block += restart.to_bytes(4, "little")
   block += max(1, len(restarts)).to_bytes(4, "little")
-  handle = _wire.varint(len(out)) + _wire.varint(len(block))
+  handle = _wire.encode_varint(len(out)) + _wire.encode_varint(len(block))
   block.append(0)  # Not compressed.
   out += block
   out += _crc32c.mask(_crc32c.crc32c(bytes(block))).to_bytes(4, "little")

@@ -26,7 +26,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
   raise ValueError("a number is cut off")
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
   """Returns a varint; negative numbers have 64 bits, in two's complement."""
   value &= 2**64 - 1
   out = bytearray()
@@ -37,25 +37,27 @@ def varint(value: int) -> bytes:
   return bytes(out)
 
 
-def signed(value: int) -> int:
+def decode_signed(value: int) -> int:
   """Returns the value of an int64 field whose varint is `value`."""
   return value - 2**64 if value >= 2**63 else value
 
 
-def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
-  """Yields a message's fields: (number, value), in their order.
+def read_fields(
+  data: bytes | memoryview,
+) -> Iterator[tuple[int, int | memoryview]]:
+  """Yields a message's fields in their order: (tag, value).
 
-  Numbers of every kind are unsigned integers here. Strings, bytes and messages
-  are memoryviews.
+  The tag is the field's number. Values that are numbers of any kind are
+  unsigned integers. Strings, bytes and messages are memoryviews.
   """
   view = memoryview(data)
   at = 0
   while at < len(view):
-    tag, at = read_varint(view, at)
-    kind = tag & 7
+    head, at = read_varint(view, at)
+    tag, kind = head >> 3, head & 7
     if kind == _VARINT:
       value, at = read_varint(view, at)
-      yield tag >> 3, value
+      yield tag, value
       continue
     if kind == _BYTES:
       size, at = read_varint(view, at)
@@ -67,39 +69,36 @@ def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
     if len(part) < size:
       raise ValueError("a field is cut off")
     at += size
-    yield (
-      tag >> 3,
-      part if kind == _BYTES else int.from_bytes(part, "little"),
-    )
+    yield tag, part if kind == _BYTES else int.from_bytes(part, "little")
 
 
-def text(value: int | memoryview) -> str:
+def get_text(value: int | memoryview) -> str:
   """Returns a string field's value."""
-  return part(value).tobytes().decode("utf-8")
+  return get_bytes(value).tobytes().decode("utf-8")
 
 
-def part(value: int | memoryview) -> memoryview:
+def get_bytes(value: int | memoryview) -> memoryview:
   """Returns the value of a field with bytes or a message."""
   if isinstance(value, int):
     raise ValueError("a number stands where a message should")
   return value
 
 
-def number(value: int | memoryview) -> int:
+def get_number(value: int | memoryview) -> int:
   """Returns a number field's value."""
   if not isinstance(value, int):
     raise ValueError("a message stands where a number should")
   return value
 
 
-def field(tag: int, value: int | bytes | str) -> bytes:
+def encode_field(tag: int, value: int | bytes | str) -> bytes:
   """Returns a field with a varint or with bytes."""
   if isinstance(value, int):
-    return varint(tag << 3 | _VARINT) + varint(value)
+    return encode_varint(tag << 3 | _VARINT) + encode_varint(value)
   data = value.encode("utf-8") if isinstance(value, str) else value
-  return varint(tag << 3 | _BYTES) + varint(len(data)) + data
+  return encode_varint(tag << 3 | _BYTES) + encode_varint(len(data)) + data
 
 
-def fixed32(tag: int, value: int) -> bytes:
+def encode_fixed32(tag: int, value: int) -> bytes:
   """Returns a field of the kind fixed32."""
-  return varint(tag << 3 | _FIXED32) + value.to_bytes(4, "little")
+  return encode_varint(tag << 3 | _FIXED32) + value.to_bytes(4, "little")

@@ -41,7 +41,7 @@ def write_whole(
 
   The files are written into a temporary folder beside the checkpoint, flushed
   to the disk and renamed, the index last: until then, the old checkpoint can be
-  read. If a process is killed, the next one removes its temporary folder.
+  read. The next write removes the temporary folder of a killed process.
 
   Args:
     prefix: The new checkpoint's path.
@@ -50,8 +50,8 @@ def write_whole(
     progress: Called with the number of bytes that were written.
 
   Yields:
-    After the data is written and before the checkpoint appears. An error that
-    is raised in the context prevents that.
+    None, after the data is written and before the checkpoint appears. If the
+    context raises an error, the checkpoint does not appear.
 
   Raises:
     CheckpointError: There is a checkpoint already, the folder cannot be
@@ -74,7 +74,7 @@ def write_whole(
       "another path"
     )
   try:
-    with _locked_folder(prefix) as folder:
+    with _lock_folder(prefix) as folder:
       data = os.path.join(folder, "data")
       with open(data, "wb") as file:
         entries = _copy(file, sources, progress)
@@ -86,7 +86,9 @@ def write_whole(
     raise CheckpointError(f"{where}: {error.strerror or error}") from None
 
 
-def overlay(folder: str, bundle: Bundle, sources: Mapping[str, Source]) -> str:
+def write_overlay(
+  folder: str, bundle: Bundle, sources: Mapping[str, Source]
+) -> str:
   """Writes a new index for the data files of another checkpoint.
 
   Args:
@@ -102,17 +104,17 @@ def overlay(folder: str, bundle: Bundle, sources: Mapping[str, Source]) -> str:
   prefix = os.path.join(folder, "overlay")
   shards = bundle.shards + 1
   for shard in range(bundle.shards):
-    target = os.path.abspath(bundle.shard_path(shard))
+    target = os.path.abspath(bundle.make_shard_path(shard))
     if os.path.exists(target):
-      _link(target, _bundle.shard_path(prefix, shard, shards))
+      _link(target, _bundle.make_shard_path(prefix, shard, shards))
   entries: dict[bytes, Entry] = {}
   literals: dict[str, Source] = {}
   for name, source in sources.items():
     if isinstance(source, Literal):
       literals[name] = source
     else:
-      entries.update(source.bundle.parts(source.name, name))
-  with open(_bundle.shard_path(prefix, shards - 1, shards), "wb") as file:
+      entries.update(source.bundle.list_parts(source.name, name))
+  with open(_bundle.make_shard_path(prefix, shards - 1, shards), "wb") as file:
     for key, entry in _copy(file, literals, lambda size: None).items():
       entries[key] = dataclasses.replace(entry, shard=shards - 1)
   with open(prefix + ".index", "wb") as file:
@@ -121,7 +123,7 @@ def overlay(folder: str, bundle: Bundle, sources: Mapping[str, Source]) -> str:
 
 
 def _link(target: str, path: str) -> None:
-  """Has a file appear at a second path: as a link, or else as a copy."""
+  """Makes a file appear at a second path: as a link, or else as a copy."""
   for link in (os.symlink, os.link):
     try:
       return link(target, path)
@@ -143,9 +145,9 @@ def _publish(
   """
   # The data file gets a name that the old index does not refer to. Readers of
   # the old checkpoint keep its bytes until the new index replaces the old one.
-  old = _bundle.data_files(prefix)
+  old = _bundle.list_data_files(prefix)
   shards = 1
-  while (new := _bundle.shard_path(prefix, shards - 1, shards)) in old:
+  while (new := _bundle.make_shard_path(prefix, shards - 1, shards)) in old:
     shards += 1
   entries = {
     key: dataclasses.replace(entry, shard=shards - 1)
@@ -191,7 +193,7 @@ def _copy(
       offset += len(data)
       progress(len(data))
       continue
-    for key, entry in source.bundle.parts(source.name, name):
+    for key, entry in source.bundle.list_parts(source.name, name):
       entries[key] = entry
       if entry.size:
         entries[key] = dataclasses.replace(entry, offset=offset)
@@ -207,7 +209,7 @@ def _copy_bytes(
   progress: Callable[[int], None],
 ) -> None:
   """Appends the bytes of a checkpoint's entry to a file."""
-  path = bundle.shard_path(entry.shard)
+  path = bundle.make_shard_path(entry.shard)
   file.flush()
   with open(path, "rb") as shard:
     shard.seek(entry.offset)
@@ -242,7 +244,7 @@ def _copy_chunk(shard: IO[bytes], at: int, size: int, file: IO[bytes]) -> int:
 
 
 @contextlib.contextmanager
-def _locked_folder(prefix: str) -> Iterator[str]:
+def _lock_folder(prefix: str) -> Iterator[str]:
   """Creates a temporary folder beside a checkpoint, and removes it at the end.
 
   On systems that can lock a folder, the folder of a killed process is reused.
@@ -292,13 +294,13 @@ def _locked_folder(prefix: str) -> Iterator[str]:
 
 
 def _flush(file: IO[bytes]) -> None:
-  """Has the bytes of a file on the disk."""
+  """Flushes the bytes of a file to the disk."""
   file.flush()
   os.fsync(file.fileno())
 
 
 def _flush_folder(folder: str) -> None:
-  """Has the names of a folder's files on the disk."""
+  """Flushes the names of a folder's files to the disk."""
   if not hasattr(os, "O_DIRECTORY"):
     return  # Windows cannot open a folder.
   number = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)

@@ -5,13 +5,13 @@ TensorFlow's Saver and Checkpoint, tf.contrib, Keras and the two kinds of
 control flow each name the same variables in their own way. The modules, from
 the bottom:
 
-- `names` reads a name; `sources` says where a value comes from.
-- `dataflow` and `evidence` find out from graphs what a variable is used for.
+- `names` reads a name; `scale_bridges` converts loss scales between APIs.
+- `dataflow` and `evidence` read the uses of variables from graphs.
 - `pairing` pairs variables by proofs; `inventory` hands it names and evidence.
-- `matching` (with `match` and `mapping`) restores by name, `by_name` renames
-  for another layout.
-- `object_bridges` restores by object, `by_object` and `templates` (with
-  `object_variables`) convert to object-based layouts.
+- `matching` (with `match` and `mapping`) finds the values of variables by name;
+  `by_name` renames variables for another layout.
+- `object_bridges` fits an object graph to a program's objects; `by_object` and
+  `templates` (with `object_variables`) convert to object-based layouts.
 - `problems` writes the messages.
 
 No module here imports TensorFlow.

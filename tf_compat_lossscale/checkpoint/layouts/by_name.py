@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renames variables of a checkpoint by name for another API or control flow.
 
-What an optimizer creates while it applies gradients is named by the cond in
-which it applies them, and numbered in the order of creation. In a scope `s`:
+An optimizer creates some variables while it applies gradients. Their names
+depend on the cond around that step, and are numbered in the order of creation.
+In a scope `s`:
 
                         TensorFlow 1's control flow   TensorFlow 2's
     compat.v1           s/cond_1/beta1_power          beta1_power
@@ -13,8 +14,8 @@ The steps, each for the variables that the steps before left:
 
 1. The caller's mapping decides.
 2. Loss scales get their names in the other API, and are converted.
-3. Variables that optimizers create get the names of the table. To know the row
-   in which a name is, the optimizer must be known to have a loss scale or none.
+3. Variables that optimizers create get the names of the table. The row depends
+   on whether the optimizer has a loss scale.
 4. All other variables keep their names.
 
 If nothing proves a new name, the error lists the candidates and asks for a
@@ -29,13 +30,13 @@ from typing import NoReturn
 
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_counter
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 # API -> the number of the cond in which a scope's first optimizer applies
 # gradients. In compat.v1, the loss scale is updated in a cond before that.
@@ -54,7 +55,7 @@ def rename_variables(
 
   Args:
     sources: Name -> tensor.
-    inventory: The same variables, with the evidence of them.
+    inventory: The same variables, with the evidence about them.
     api: COMPAT or CONTRIB; None for a model without loss scaling.
     control_flow: 'v1' or 'v2'.
     path: The checkpoint, for messages.
@@ -83,7 +84,7 @@ class _Creation(NamedTuple):
 
   Attributes:
     scope: The scope in which gradients are applied, with its slash.
-    cond: The number of the cond in which they are applied; None without a cond.
+    cond: The number of the cond around that step; None without a cond.
     is_wrapped: Whether the optimizer has a loss scale that may skip steps; None
       if unknown.
   """
@@ -118,8 +119,7 @@ class _Renaming:
     """Gives the variable `old` the name `new`, and perhaps another source."""
     if new in self.result:
       both = sorted({self.origins[new], old})
-      undecided = problems.Undecided([new], both, {})
-      raise problems.unnamed(self.path, f"which one is called {new}", undecided)
+      self._give_up([new], both, f"which variable is called {new}", {})
     self.result[new] = source or self.sources[old]
     self.origins[new] = old
     self.left.pop(old, None)
@@ -154,7 +154,7 @@ class _Renaming:
     if old in self.sources:
       near, why = "", "mapped twice"
     else:
-      near, why = problems.nearest(str(old), self.sources), "not in it"
+      near, why = problems.suggest_names(str(old), self.sources), "not in it"
     raise CheckpointError(
       f"{self.path}: the mapping has {old!r}{near} for {new!r}, which is {why}"
     )
@@ -167,7 +167,7 @@ class _Renaming:
     ):
       unclear = sorted(name for name in self.unclear if name in self.left)
       if unclear:
-        self._give_up(unclear, unclear, "which of them are a loss scale's", {})
+        self._give_up(unclear, unclear, "which are a loss scale's", {})
     for scope in sorted({scale.scope for scale in self.scales}):
       scales = [
         scale
@@ -206,7 +206,7 @@ class _Renaming:
         for base in names.SCALE_TENSORS[api]
       ]
       self._give_up(
-        new_names, sorted([*known, *others]), "how these are numbered", {}
+        new_names, sorted([*known, *others]), "how loss scales are numbered", {}
       )
     if len(apis) > 1:
       scales = sorted(scales, key=lambda scale: order[scale.names[0]])
@@ -219,7 +219,7 @@ class _Renaming:
         self.add(new, scale.names[0], source)
 
   def rename_created(self, api: str | None, control_flow: str) -> None:
-    """Gives variables that optimizers create the names of the table above.
+    """Gives variables that optimizers create the names of the module's table.
 
     Args:
       api: COMPAT or CONTRIB; None without a loss scale.
@@ -243,7 +243,7 @@ class _Renaming:
         self.add(names.add_number(stem, number), name)
 
   def _find_creations(self) -> dict[str, _Creation]:
-    """Finds what optimizers create: powers, and other variables in conds."""
+    """Finds the powers, and other variables that optimizers create in conds."""
     has_evidence = self.inventory.has_evidence
     powers = [
       n
@@ -359,7 +359,7 @@ class _Renaming:
         if name in by_scale or served & by_scale:
           apis.add(scale.api)
     if len(apis) != 1:
-      self._give_up([name], [name], "of which API its loss scale is", {})
+      self._give_up([name], [name], "the API of its loss scale", {})
     return apis.pop()
 
   def _sort_by_creation(
@@ -376,7 +376,7 @@ class _Renaming:
     if len(scopes) > 1 or None in conds or len(set(conds)) < len(conds):
       found = names.sort_names(found)
       new = [names.add_number(stem, i) for i in range(len(found))]
-      self._give_up(new, found, "in which order these were created")
+      self._give_up(new, found, "the order of creation")
     return sorted(found, key=lambda name: creations[name].cond or 0)
 
   def _give_up(
@@ -391,9 +391,9 @@ class _Renaming:
     Args:
       here: The new names.
       there: The names in the checkpoint.
-      what: What nothing proves.
+      what: The question that has no answer.
       likely: New name -> likely name; by default in the order of the lists.
     """
     pairs = dict(zip(here, there)) if likely is None else likely
     undecided = problems.Undecided(here, there, pairs)
-    raise problems.unnamed(self.path, what, undecided)
+    raise problems.make_unnamed_error(self.path, what, undecided)

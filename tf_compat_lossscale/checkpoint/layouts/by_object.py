@@ -25,14 +25,13 @@ from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
-from tf_compat_lossscale.checkpoint.layouts.sources import collect_stored
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 from tf_compat_lossscale.legacy import names as legacy_names
 
 # The names that APIs have for the variable that holds the scale itself.
@@ -40,18 +39,26 @@ SCALE_CHILDREN = {"current_loss_scale", LOSS_SCALE, KERAS_3_SCALE}
 
 
 def list_by_name(bundle: Bundle) -> Sources:
-  """Returns the variables of any checkpoint by name: name -> tensor."""
-  return collect_stored(
-    (
-      (name, key)
-      for name, key in _names_and_keys(bundle)
-      if not key.startswith("save_counter/")
-    ),
-    bundle,
-  )
+  """Returns the variables of any checkpoint by name: name -> tensor.
+
+  Raises:
+    CheckpointError: Two variables have one name.
+  """
+  sources: Sources = {}
+  for name, key in _list_names_and_keys(bundle):
+    if key.startswith("save_counter/"):
+      continue
+    source = Stored(bundle, key)
+    if sources.get(name, source) != source:
+      raise CheckpointError(
+        f"{bundle.prefix}: two variables in it are called {name}, so the name "
+        "does not tell them apart"
+      )
+    sources[name] = source
+  return sources
 
 
-def _names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
+def _list_names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
   """Yields the name of each variable and the key of its tensor.
 
   In an object-based checkpoint, the object graph has the names. Tensors that
@@ -60,7 +67,7 @@ def _names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
   if OBJECT_GRAPH not in bundle:
     yield from ((name, name) for name in bundle.names)
     return
-  for _, attribute in ObjectGraph.read(bundle).attributes():
+  for _, attribute in ObjectGraph.read(bundle).list_attributes():
     if attribute.full_name and attribute.key in bundle:
       yield attribute.full_name, attribute.key
 
@@ -92,7 +99,7 @@ def remove_scales(bundle: Bundle) -> Sources:
     if number not in instead:
       node.children.pop(LOSS_SCALE, None)
   graph.replace_children(lambda number: instead.get(number, number))
-  return _with_graph(bundle, graph)
+  return _collect_tensors(bundle, graph)
 
 
 def flatten_keras(bundle: Bundle) -> Sources:
@@ -133,7 +140,7 @@ def flatten_keras(bundle: Bundle) -> Sources:
       f"{bundle.prefix}: no optimizer in it is Keras's: give a template, a "
       "checkpoint that Keras 2 wrote of the same model"
     )
-  return _with_graph(bundle, graph, renaming=True)
+  return _collect_tensors(bundle, graph, renaming=True)
 
 
 def flatten_key(key: str) -> str:
@@ -155,7 +162,7 @@ def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
         if name in node.children
       }
     for name, number in children.items():
-      attribute = graph.value(number)
+      attribute = graph.find_value(number)
       if attribute:
         keys[attribute.key] = name
   return keys
@@ -176,14 +183,14 @@ def fill_template(
     keras: Whether the template must be of Keras 2.
     mapping: A variable's name or path in the template -> the name in
       `variables`, as the caller decided.
-    inventory: The same variables, with the evidence of them.
+    inventory: The same variables, with the evidence about them.
 
   Returns:
     The new checkpoint: key -> source.
 
   Raises:
-    CheckpointError: The template has variables without values, or nothing shows
-      which value is whose.
+    CheckpointError: A variable of the template has no value, or nothing proves
+      its value.
   """
   if OBJECT_GRAPH not in template:
     raise CheckpointError(
@@ -191,7 +198,7 @@ def fill_template(
       "tf.train.Checkpoint; this one names variables"
     )
   sources = flatten_keras(template) if keras else copy_all(template)
-  graph = ObjectGraph(_graph_of(sources, template))
+  graph = ObjectGraph(_read_graph(sources, template))
   tensors = {key: source.spec for key, source in sources.items()}
   inventory = inventory or Inventory(
     {name: source.spec for name, source in variables.items()}, lambda: None
@@ -203,7 +210,7 @@ def fill_template(
   return sources | filler.sources
 
 
-def _with_graph(
+def _collect_tensors(
   bundle: Bundle, graph: ObjectGraph, renaming: bool = False
 ) -> Sources:
   """Returns a changed graph and the tensors that are left in it.
@@ -215,7 +222,7 @@ def _with_graph(
   """
   graph.prune()
   sources: Sources = {}
-  for _, attribute in graph.attributes():
+  for _, attribute in graph.list_attributes():
     if attribute.key in bundle:
       old = attribute.key
       attribute.key = flatten_key(old) if renaming else old
@@ -224,9 +231,9 @@ def _with_graph(
   return sources
 
 
-def _graph_of(sources: Sources, bundle: Bundle) -> bytes:
+def _read_graph(sources: Sources, bundle: Bundle) -> bytes:
   source = sources[OBJECT_GRAPH]
   if isinstance(source, Literal):
     assert isinstance(source.value, bytes)
     return source.value
-  return bundle.string(OBJECT_GRAPH)
+  return bundle.read_string(OBJECT_GRAPH)

@@ -9,10 +9,10 @@ The graph does: the op that updates a weight has the power among its inputs.
 The method:
 
 1. Number all ops. A function's ops are numbered anew for each call, and its
-   arguments and results get numbers of their own: joins, ops that hand on all
+   arguments and results get numbers of their own: joins, ops that pass on all
    their inputs. A cond of TensorFlow 2 is a call of two functions whose results
    are joined; a While's results are also inputs of its functions.
-2. Mark what hands on a variable itself and not its value: handles.
+2. Mark the handles: ops that pass on a variable itself, and not its value.
 3. Give each asked variable a bit. The op that reads a handle gets its
    variable's bit; each op gets the bits of its inputs, until nothing changes
    (a loop's results are its own inputs).
@@ -88,13 +88,13 @@ class DataFlow:
     self._where: list[str] = []  # The cond of TensorFlow 2 around each op.
     self._library: dict[str, _Function] = {}
     nodes: list[graphs.NodeDef] = []
-    for tag, value in wire.fields(graph_def):
+    for tag, value in wire.read_fields(graph_def):
       if tag == 1:
-        nodes.append(graphs.parse_node(wire.part(value)))
+        nodes.append(graphs.parse_node(wire.get_bytes(value)))
       elif tag == 2:
-        for inner, function in wire.fields(wire.part(value)):
+        for inner, function in wire.read_fields(wire.get_bytes(value)):
           if inner == 1:
-            self._add_function(wire.part(function))
+            self._add_function(wire.get_bytes(function))
     self.nodes = nodes
     self.conds = frozenset(
       node.name.rpartition("/")[0] for node in nodes if _is_pivot(node)
@@ -119,20 +119,20 @@ class DataFlow:
     result_names: list[str] = []
     nodes: list[graphs.NodeDef] = []
     returned: dict[str, str] = {}
-    for tag, value in wire.fields(data):
+    for tag, value in wire.read_fields(data):
       if tag == 1:
-        for inner, field in wire.fields(wire.part(value)):
+        for inner, field in wire.read_fields(wire.get_bytes(value)):
           if inner == 1:
-            name = wire.text(field)
+            name = wire.get_text(field)
           elif inner in (2, 3):
-            argument = dict(wire.fields(wire.part(field)))[1]
+            argument = dict(wire.read_fields(wire.get_bytes(field)))[1]
             known = arguments if inner == 2 else result_names
-            known.append(wire.text(argument))
+            known.append(wire.get_text(argument))
       elif tag == 3:
-        nodes.append(graphs.parse_node(wire.part(value)))
+        nodes.append(graphs.parse_node(wire.get_bytes(value)))
       elif tag == 4:
-        pair = dict(wire.fields(wire.part(value)))
-        returned[wire.text(pair[1])] = wire.text(pair[2])
+        pair = dict(wire.read_fields(wire.get_bytes(value)))
+        returned[wire.get_text(pair[1])] = wire.get_text(pair[2])
     results = [returned[result] for result in result_names]
     self._library[name] = _Function(arguments, results, result_names, nodes)
 
@@ -168,9 +168,9 @@ class DataFlow:
     calls = []
     named: dict[str, list[str]] = {}  # Call -> the names of its outputs.
     for node in nodes:
-      functions = self._called(node)
+      functions = self._find_called(node)
       if functions:
-        entries, outputs[node.name] = self._call(
+        entries, outputs[node.name] = self._add_call(
           node, functions, predicates, where
         )
         calls.append((node, entries))
@@ -201,20 +201,20 @@ class DataFlow:
           self._inputs[number].append(find(name))
     return find
 
-  def _called(self, node: graphs.NodeDef) -> list[str]:
+  def _find_called(self, node: graphs.NodeDef) -> list[str]:
     """Returns the names of the functions that an op calls, if any."""
     if node.op in self._library:
       return [node.op]
     if node.op in _LOOPS:
-      known = graphs.functions(node)
+      known = graphs.find_functions(node)
       return [known["cond"][0], known["body"][0]]
     if node.op in _CONDS or node.op in _CALLS:
       return [
-        name for names in graphs.functions(node).values() for name in names
+        name for names in graphs.find_functions(node).values() for name in names
       ]
     return []
 
-  def _call(
+  def _add_call(
     self,
     node: graphs.NodeDef,
     functions: list[str],
@@ -228,14 +228,16 @@ class DataFlow:
     """
     if node.op in _LOOPS:
       entries = [self._add(_JOIN, where) for _ in node.inputs]
-      (test, *_) = self._body(functions[0], entries, predicates, where)
-      results = self._body(functions[1], entries, (*predicates, test), where)
+      (test, *_) = self._add_body(functions[0], entries, predicates, where)
+      results = self._add_body(
+        functions[1], entries, (*predicates, test), where
+      )
       for entry, result in zip(entries, results):
         self._inputs[entry].append(result)
       return [[entry] for entry in entries], entries
     if node.op not in _CONDS:
       entries = [self._add(_JOIN, where) for _ in node.inputs]
-      results = self._body(functions[0], entries, predicates, where)
+      results = self._add_body(functions[0], entries, predicates, where)
       return [[entry] for entry in entries], results
     predicate = self._add(_JOIN, where)
     branches = [
@@ -246,14 +248,14 @@ class DataFlow:
       self._add(_JOIN, where, [*values, predicate])
       for values in zip(
         *(
-          self._body(name, entries, (*predicates, predicate), inside)
+          self._add_body(name, entries, (*predicates, predicate), inside)
           for name, entries in zip(functions, branches)
         )
       )
     ]
     return [[predicate], *map(list, zip(*branches))], joined or [predicate]
 
-  def _body(
+  def _add_body(
     self,
     name: str,
     entries: list[int],

@@ -12,8 +12,8 @@ optimizer of `w0`. A graph does, in one of two ways:
 - An object graph by its objects: the optimizer's node has the power as a child,
   and the slots of `w0`.
 
-Both give a `Usage`: what each variable is used for. In the words of this wing,
-a power or a loss scale *serves* the variables whose updates depend on it.
+Both give a `Usage`. In the words of this wing, a power or a loss scale *serves*
+the variables whose updates depend on it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tf_compat_lossscale.checkpoint.layouts.dataflow import DataFlow
 # The errors for a graph that is damaged, too large or of an unknown kind. Such
 # a graph proves nothing, so names must do.
 _UNREADABLE = (KeyError, ValueError, IndexError, RecursionError)
-# Copying a checkpoint may write its files in any order; in seconds.
+# In seconds. Copying a checkpoint may write its files in any order.
 _MARGIN = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-  """What variables are used for, by their names in the checkpoint.
+  """The uses of variables, by their names in the checkpoint.
 
   Attributes:
     serves: Variable -> the variables whose updates depend on it. A variable is
@@ -64,7 +64,7 @@ class Usage:
 
 
 class Evidence(Protocol):
-  """A graph that shows what variables are used for."""
+  """A graph that shows the uses of variables."""
 
   @property
   def order(self) -> list[str]:
@@ -77,7 +77,7 @@ class Evidence(Protocol):
     """
 
   def find_usage(self, asked: Collection[str]) -> Usage:
-    """Finds what some variables are used for."""
+    """Finds the uses of some variables."""
 
 
 class GraphEvidence:
@@ -121,7 +121,7 @@ class GraphEvidence:
     return False
 
   def find_usage(self, asked: Collection[str]) -> Usage:
-    """Finds what some variables are used for."""
+    """Finds the uses of some variables."""
     found = self._flow.find_dependents(
       [v for name in asked for v in self._variables.get(name, ())]
     )
@@ -156,7 +156,7 @@ def _find_scales(
 ) -> Iterable[names.ScaleNames]:
   """Yields the loss scales.
 
-  A variable named like a loss scale is one if each of its counters is known:
+  A variable named like a loss scale is a loss scale if each counter is known:
   the only variable with the counter's name whose updates depend on the scale,
   and on which the scale's updates depend.
   """
@@ -199,7 +199,7 @@ class ObjectEvidence:
     return False
 
   def find_usage(self, asked: Collection[str]) -> Usage:
-    """Finds what some variables are used for."""
+    """Finds the uses of some variables."""
     serves: dict[str, frozenset[str]] = {}
     scales: list[names.ScaleNames] = []
     trained: set[str] = set()
@@ -236,13 +236,13 @@ class ObjectEvidence:
 
   def _get_names(self, numbers: Iterable[int]) -> list[str]:
     """Returns the names of the variables among nodes."""
-    values = [self._graph.value(number) for number in numbers]
+    values = [self._graph.find_value(number) for number in numbers]
     return [value.full_name for value in values if value and value.full_name]
 
   def _find_scale(
     self, children: Mapping[str, int]
   ) -> Iterable[names.ScaleNames]:
-    """Yields the loss scale whose variables are `children`, if they are."""
+    """Yields the loss scale whose variables are `children`, if there is one."""
     for api, tensors in names.SCALE_TENSORS.items():
       if tensors.keys() <= children.keys():
         found = self._get_names(children[base] for base in tensors)
@@ -275,7 +275,7 @@ def find_evidence(bundle: Bundle) -> Evidence | None:
     return None
   try:
     flow = DataFlow(meta.graph_def)
-    keys = meta.saver and meta_graph.saved_keys(flow.nodes, meta.saver)
+    keys = meta.saver and meta_graph.find_saved_keys(flow.nodes, meta.saver)
   except _UNREADABLE:
     return None
   keys = keys or {

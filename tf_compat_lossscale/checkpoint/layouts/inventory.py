@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combines names and evidence: what is known of a set of variables.
+"""Combines names and evidence: all that is known of a set of variables.
 
 Two inventories meet in a restore: the program's (`here`) and the checkpoint's
 (`there`). Names are read first. If names do not decide which variable is which,
@@ -27,7 +27,7 @@ _SCALAR = TensorSpec("float32", ())
 
 
 class Inventory:
-  """The variables of a program or of a checkpoint, and the evidence of them.
+  """The variables of a program or of a checkpoint, and the evidence about them.
 
   Attributes:
     tensors: Name -> dtype and shape.
@@ -126,11 +126,11 @@ class Inventory:
     return bool(self._evidence and self._evidence.is_in_cond(name))
 
   def serves_every_weight(self, name: str) -> bool:
-    """Returns whether every update of every trained weight depends on it."""
+    """Returns whether every update of all trained weights depends on `name`."""
     return name in self._usage.serves_all
 
   def belongs_to_user(self, name: str) -> bool:
-    """Returns whether a variable is known to be no optimizer's own."""
+    """Returns whether a variable is known to belong to no optimizer."""
     if not self.trained_weights:
       return False  # Nothing is trained, so the graph proves nothing.
     return name in self._usage.trainable or self.get_served(name) == frozenset()
@@ -144,7 +144,7 @@ class Inventory:
     return self._usage.conds.get(name)
 
   def get_served(self, name: str) -> frozenset[str] | None:
-    """Returns the variables whose updates depend on it; None if unknown."""
+    """Returns the variables whose updates depend on `name`; None if unknown."""
     return self._usage.serves.get(name)
 
   def remove_conds(self, name: str) -> str:

@@ -17,8 +17,7 @@ from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_counter
-from tf_compat_lossscale.checkpoint.layouts.sources import NOT_COUNTED
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
 
 _MAPPED = "the mapping says so"
 _BAD_STEPS = names.SCALE_TENSORS[names.CONTRIB]["bad_steps"]
@@ -51,10 +50,10 @@ def _check_names(
 ) -> None:
   for name, key in mapping.items():
     if name not in match.here.tensors:
-      near = problems.nearest(name, match.here.tensors)
+      near = problems.suggest_names(name, match.here.tensors)
       raise ValueError(f"mapping names {name!r}{near}, which is no variable.")
     if key is not None and key not in match.sources:
-      near = problems.nearest(key, match.sources)
+      near = problems.suggest_names(key, match.sources)
       raise ValueError(
         f"mapping has {key!r}{near} for {name!r}, which is not in the "
         "checkpoint."
@@ -102,7 +101,8 @@ def _map_rest_of_scales(
       match.set_scale(scale, sources.pop(), _MAPPED, left)
     elif len(left) < len(scale.names):
       for name in left:
-        if (
-          names.get_base(name) == "bad_steps"
-        ):  # compat.v1 does not count them.
-          match.set_source(name, Literal(_BAD_STEPS.dtype, 0), NOT_COUNTED)
+        # compat.v1 does not count bad steps.
+        if names.get_base(name) == "bad_steps":
+          match.set_source(
+            name, Literal(_BAD_STEPS.dtype, 0), problems.NOT_COUNTED
+          )

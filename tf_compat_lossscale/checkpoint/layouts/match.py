@@ -12,16 +12,14 @@ from collections.abc import Mapping
 import dataclasses
 
 from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Sources
+from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
-from tf_compat_lossscale.checkpoint.layouts.sources import is_unchanged
-from tf_compat_lossscale.checkpoint.layouts.sources import NOT_COUNTED
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _CONVERTED = "of the loss scale of another API"
 
@@ -42,9 +40,9 @@ class Match:
 
   @property
   def is_exact(self) -> bool:
-    """Whether every variable gets the tensor with its own name, as it is."""
+    """Whether every variable gets the tensor of its own name, unchanged."""
     return not self.initialized and all(
-      is_unchanged(name, source) for name, source in self.sources.items()
+      _is_unchanged(name, source) for name, source in self.sources.items()
     )
 
 
@@ -64,7 +62,7 @@ class PartialMatch:
     wanted: The variables without a source so far: name -> dtype and shape.
     given: The variables of the checkpoint that no variable has got so far.
     missing: The variables for which the checkpoint has nothing.
-    misfits: What is wrong with sources of another dtype or shape.
+    misfits: Messages for sources of another dtype or shape.
     undecided: The variables with several candidates.
     has_mapped_scale: Whether the caller's mapping decided on a loss scale.
   """
@@ -98,7 +96,7 @@ class PartialMatch:
     if source is None:
       self.missing.append(name)
       return
-    self.given.pop(get_origin(source), None)
+    self.given.pop(source.origin, None)
     if source.spec != tensor:
       self.misfits.append(f"{name} is {tensor} but {source.spec} in it")
       return
@@ -134,12 +132,12 @@ class PartialMatch:
     for name, value in zip(scale.names, found):
       if name not in (self.wanted if only is None else only):
         continue
-      if is_unchanged(name, value):
+      if _is_unchanged(name, value):
         self.set_source(name, value)
-      elif get_origin(value):
+      elif value.origin:
         self.set_source(name, value, proof or _CONVERTED)
       else:
-        self.set_source(name, value, NOT_COUNTED)
+        self.set_source(name, value, problems.NOT_COUNTED)
 
   def add_undecided(
     self,
@@ -182,3 +180,8 @@ class PartialMatch:
       [name for b in theirs for name in others[b]],
       likely if len(ours) == len(theirs) else (),
     )
+
+
+def _is_unchanged(name: str, source: Source) -> bool:
+  """Returns whether a variable gets the tensor of its own name, unchanged."""
+  return isinstance(source, Stored) and source.name == name

@@ -31,6 +31,7 @@ from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
@@ -39,9 +40,6 @@ from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
 from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
-from tf_compat_lossscale.checkpoint.layouts.sources import NO_SCALE
-from tf_compat_lossscale.checkpoint.layouts.sources import NOT_THERE
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
 
 
 def match_variables(
@@ -83,7 +81,7 @@ def match_variables(
   _match_powers(match)
   _match_rest(match)
   if missing == "initialize":
-    match.initialize(dict.fromkeys(match.missing, NOT_THERE))
+    match.initialize(dict.fromkeys(match.missing, problems.NOT_THERE))
     match.missing = []
   if match.missing or match.misfits or match.undecided:
     raise _make_error(match, path)
@@ -94,10 +92,10 @@ def _make_error(match: PartialMatch, path: str) -> CheckpointError:
   listed = [
     f"{name} in it is proven to be another optimizer's"
     if name in match.sources
-    else f"{name}{problems.nearest(name, match.sources)} is not in it"
+    else f"{name}{problems.suggest_names(name, match.sources)} is not in it"
     for name in match.missing[: problems.MOST]
   ]
-  return problems.unmatched(
+  return problems.make_unmatched_error(
     path,
     listed + match.misfits,
     len(match.missing) + len(match.misfits),
@@ -142,7 +140,7 @@ def _match_scales(match: PartialMatch) -> None:
   theirs = [
     n for n in match.given if names.is_named_like_scale(n, sources[n].spec)
   ]
-  # The program may want some variables of a loss scale alone.
+  # The program may want only some variables of a loss scale.
   scales = [s for s in match.scales.known if not set(s.names).isdisjoint(ours)]
   scales_there = [
     s for s in match.scales_there.known if set(s.names) <= set(theirs)
@@ -169,7 +167,7 @@ def _match_scales(match: PartialMatch) -> None:
     match.add_undecided(ours, theirs)
     return
   _take_scales(match, found, {s.names: s for s in [*scales, *scales_there]})
-  # Without evidence, a name may be a part of a scale.
+  # With evidence, the variables of a loss scale are not the user's.
   parts = {n for s in scales_there for n in s.names if here.has_evidence}
   _match_users_variables(
     match,
@@ -198,10 +196,10 @@ def _take_scales(
   for item in found.missing:
     wanted = [name for name in item.names if name in match.wanted]
     if match.has_mapped_scale and found.left:
-      # The mapping gave another loss scale what is proven to be this one's.
+      # The mapping gave the proven source of this loss scale to another.
       match.add_undecided(wanted, [n for b in found.left for n in b.names])
     else:
-      match.initialize(dict.fromkeys(wanted, NO_SCALE))
+      match.initialize(dict.fromkeys(wanted, problems.NO_SCALE))
   match.add_undecided_items(found)
 
 

@@ -125,8 +125,8 @@ class FoundScales(NamedTuple):
 
   Attributes:
     known: The loss scales, sorted by scope, API and number.
-    unclear: The variables with a loss scale's name of which only some can be a
-      loss scale's.
+    unclear: Variables with names of a loss scale's variables, of which there
+      are too many: only some can be a loss scale's.
   """
 
   known: list[ScaleNames]

@@ -29,14 +29,13 @@ from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.sources import Stored
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import SCALE_TENSORS
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import get_origin
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _KERAS = {"iter", "_iterations"}  # Each optimizer of Keras has one of these.
 _WRAPPED_HERE = "the optimizer had no loss scale there"
@@ -49,7 +48,7 @@ class GraphBridge:
 
   Attributes:
     graph: The graph.
-    literals: Key -> a value that the checkpoint does not have as it is.
+    literals: Key -> a value that the checkpoint does not have in that form.
     made_up: The keys in `literals` for which the checkpoint has nothing.
     met: The numbers of the nodes that belong to objects of the program.
     is_changed: Whether the graph differs from the checkpoint's.
@@ -64,9 +63,8 @@ class GraphBridge:
     self._copies: dict[int, dict[int, int]] = {}
     # (number, API) -> the number of the converted loss scale.
     self._scales: dict[tuple[int, str], int] = {}
-    self._visited: set[tuple[int, str]] = (
-      set()
-    )  # Edges: (number, child's name).
+    # Edges: (number, child's name).
+    self._visited: set[tuple[int, str]] = set()
     self.graph = graph
     self.literals: dict[str, Literal] = {}
     self.made_up: set[str] = set()
@@ -77,11 +75,11 @@ class GraphBridge:
     """Returns the dtype and shape of a value; None if there is no such key."""
     if key in self.literals:
       return self.literals[key].spec
-    return self._bundle.spec(key) if key in self._bundle else None
+    return self._bundle.get_spec(key) if key in self._bundle else None
 
   def get_key(self, number: int) -> str | None:
     """Returns the key of a variable's value; None if there is no value."""
-    attribute = self.graph.value(number)
+    attribute = self.graph.find_value(number)
     if attribute is None or self.get_tensor(attribute.key) is None:
       return None
     return attribute.key
@@ -89,7 +87,7 @@ class GraphBridge:
   def has_variables(self, number: int) -> bool:
     """Returns whether a node has variables as children."""
     numbers = self.graph.nodes[number].children.values()
-    return any(self.graph.value(child) for child in numbers)
+    return any(self.graph.find_value(child) for child in numbers)
 
   def set_child(self, number: int, name: str, child: int) -> None:
     """Directs the edge `name` of a node to another node."""
@@ -128,7 +126,7 @@ class GraphBridge:
 
     Args:
       identity: The `id` of the optimizer.
-      children: The names of what the optimizer tracks.
+      children: The names of the objects that the optimizer tracks.
       has_compat_inner: Whether the optimizer wraps one with slots of its own.
       number: The node at the optimizer's path.
 
@@ -168,8 +166,8 @@ class GraphBridge:
       number: The node of a loss scale.
 
     Returns:
-      The node, which is new if the loss scale was converted, and then the
-      proof; otherwise '' as the proof.
+      The node and the proof. If the loss scale was converted, the node is new;
+      otherwise the proof is ''.
     """
     old = self.graph.nodes[number]
     for api, wanted in SCALE_TENSORS.items():
@@ -181,7 +179,7 @@ class GraphBridge:
         return number, ""
       sources: Sources = {}
       for base in given:
-        attribute = self.graph.value(old.children[base])
+        attribute = self.graph.find_value(old.children[base])
         if attribute is None or attribute.key not in self._bundle:
           return number, ""
         sources[base] = Stored(self._bundle, attribute.key)
@@ -210,7 +208,7 @@ class GraphBridge:
       key = f"bridged/{len(self.literals)}/.ATTRIBUTES/VARIABLE_VALUE"
       if not source.origin:
         self.made_up.add(key)
-        first = get_origin(next(iter(sources.values())))
+        first = next(iter(sources.values())).origin
         source = dataclasses.replace(source, origin=first)
       self.literals[key] = source
     else:

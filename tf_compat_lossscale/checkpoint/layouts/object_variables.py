@@ -16,7 +16,7 @@ class ObjectVariable:
   Attributes:
     number: The number of its node.
     path: Its path in the objects.
-    name: Its own name, as a Saver would have it.
+    name: Its name in a checkpoint of a Saver.
     key: Its key in the checkpoint.
     tensor: Its dtype and shape.
   """
@@ -45,6 +45,7 @@ class ObjectScale:
 
   @property
   def names(self) -> tuple[str, ...]:
+    """The names of the variables in a checkpoint of a Saver."""
     return tuple(variable.name for variable in self.variables)
 
   def __str__(self) -> str:

@@ -18,7 +18,7 @@ checkpoint. So these two are a pair. The method:
 2. Otherwise items are pairs that serve the same variables, or some of the same.
 3. Of the rest, items are pairs that are the only ones in a scope.
 4. If one item is left on each side, these two are a pair.
-5. What is left stays undecided, if there are candidates, or is missing.
+5. An item that is left is undecided if it has candidates, and missing if not.
 
 Evidence always wins: items that are proven to differ are no pair in any step.
 """
@@ -188,7 +188,7 @@ def _pair_by_scope(result: Pairing, may_be_equal: _Predicate) -> None:
 def _pair_last_two(
   result: Pairing, may_be_equal: _Predicate, keeps_scope: bool
 ) -> None:
-  """Pairs what is left if one item is left on each side."""
+  """Pairs the last two items, if one item is left on each side."""
   if len(result.undecided) != 1 or len(result.left) != 1:
     return
   (here,), (there,) = result.undecided, result.left

@@ -11,10 +11,16 @@ import difflib
 
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
-MOST = 20  # A message lists up to so many problems.
+MOST = 20  # The number of problems that a message lists at most.
+# Reasons why a variable does not get a value of the checkpoint, for reports.
+NO_SCALE = "the checkpoint has no loss scale for it"
+NOT_THERE = "it is not in the checkpoint"
+NOT_COUNTED = "that loss scale has no such count; it starts from 0"
 
 
-def misfit(path: str, problems: Sequence[str], count: int) -> CheckpointError:
+def make_misfit_error(
+  path: str, problems: Sequence[str], count: int
+) -> CheckpointError:
   """Returns the error for a checkpoint that does not fit the variables.
 
   Args:
@@ -47,7 +53,7 @@ class Undecided:
     here, there = (
       ", ".join(names) or "nothing" for names in (self.here, self.there)
     )
-    text = f"nothing proves which of {there} there are {here} here"
+    text = f"nothing proves which of {there} in the checkpoint are {here}"
     pairs = dict(self.likely)
     rest = [name for name in self.here if name not in pairs]
     shown = ", ".join(f"{a!r}: {b!r}" for a, b in pairs.items())
@@ -57,7 +63,7 @@ class Undecided:
     return f"{text}: decide by mapping={{{shown}}}{likely}"
 
 
-def unmatched(
+def make_unmatched_error(
   path: str,
   problems: Sequence[str],
   count: int,
@@ -75,7 +81,7 @@ def unmatched(
   """
   listed = [*map(str, undecided), *problems[:MOST]]
   more = count - len(problems[:MOST])
-  error = misfit(path, listed, len(listed) + more)
+  error = make_misfit_error(path, listed, len(listed) + more)
   if not undecided:
     return error
   advice = (
@@ -83,11 +89,16 @@ def unmatched(
     "None initializes; tf-lossscale convert takes --map HERE=THERE"
   )
   if not has_meta_graph:
-    advice += "; the MetaGraph (the '.meta' file) beside it would be a proof"
+    advice += (
+      "; the MetaGraph (the '.meta' file) beside the checkpoint would be a "
+      "proof"
+    )
   return CheckpointError(f"{error} ({advice})")
 
 
-def unnamed(path: str, what: str, undecided: Undecided) -> CheckpointError:
+def make_unnamed_error(
+  path: str, what: str, undecided: Undecided
+) -> CheckpointError:
   """Returns the error for a conversion in which a new name has no proof.
 
   Args:
@@ -96,13 +107,13 @@ def unnamed(path: str, what: str, undecided: Undecided) -> CheckpointError:
     undecided: The new names, and the variables.
   """
   return CheckpointError(
-    f"{path}: nothing was written, since nothing proves {what}: {undecided}, "
-    "on the command line by --map HERE=THERE; the MetaGraph (the '.meta' file) "
+    f"{path}: nothing was written, since it is unknown {what}: {undecided}, on "
+    "the command line by --map HERE=THERE; the MetaGraph (the '.meta' file) "
     "beside the checkpoint may be a proof"
   )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_names(name: str, known: Iterable[str]) -> str:
   """Returns a hint at similar names, to be put behind a name."""
   close = difflib.get_close_matches(name, list(known), 3, 0.5)
   return f" (nearest: {', '.join(close)})" if close else ""

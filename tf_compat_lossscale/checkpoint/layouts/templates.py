@@ -20,7 +20,7 @@ A variable of the template knows its own name. The steps:
    the global step and the slots of `tf.compat.v1.train.AdamOptimizer`.
 
 The order of objects proves nothing, since objects are not numbered in the order
-of creation. What is missing or not proven is collected into one error.
+of creation. One error lists all variables that are missing or not proven.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.evidence import ObjectEvidence
@@ -44,13 +45,12 @@ from tf_compat_lossscale.checkpoint.layouts.object_variables import ObjectScale
 from tf_compat_lossscale.checkpoint.layouts.object_variables import (
   ObjectVariable,
 )
-from tf_compat_lossscale.checkpoint.layouts.sources import convert_scale
-from tf_compat_lossscale.checkpoint.layouts.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Slots of Keras 2's Adam -> slots of `tf.compat.v1.train.AdamOptimizer`. Slots
-# of other optimizers have other meanings: Keras's SGD, for one, keeps what is
-# added to a variable, and MomentumOptimizer what is accumulated.
+# of other optimizers have other meanings: Keras's SGD, for instance, keeps the
+# sum that is added to a variable, and MomentumOptimizer accumulated gradients.
 _ADAM = {"m": "Adam", "v": "Adam_1"}
 # Attributes of Keras's optimizers that other checkpoints have no variables for.
 _HYPERPARAMETERS = {"beta_1", "beta_2", "decay", "learning_rate", "epsilon"}
@@ -77,7 +77,7 @@ class TemplateFiller:
       graph: The template's object graph.
       tensors: Key in the template -> dtype and shape.
       given: Name -> tensor, of the checkpoint by name.
-      there: The same variables, with the evidence of them.
+      there: The same variables, with the evidence about them.
       path: The template, for messages.
     """
     self._graph, self._given, self._path = graph, given, path
@@ -90,10 +90,10 @@ class TemplateFiller:
         tensors[attribute.key],
       )
       for number, node in enumerate(graph.nodes)
-      if (attribute := graph.value(number)) and attribute.key in tensors
+      if (attribute := graph.find_value(number)) and attribute.key in tensors
     ]
     self._by_number = {v.number: v for v in self._variables}
-    self._paths = {n: path for n, path in graph.paths().items() if path}
+    self._paths = {n: path for n, path in graph.find_paths().items() if path}
     self._here = Inventory(
       {v.name: v.tensor for v in self._variables if v.name},
       lambda: ObjectEvidence(graph),
@@ -114,8 +114,7 @@ class TemplateFiller:
       mapping: Name or path in the template -> name in the checkpoint by name.
 
     Raises:
-      CheckpointError: A variable has no value, or nothing shows which value is
-        whose.
+      CheckpointError: A variable has no value, or nothing proves its value.
     """
     scales = list(self._find_scales())
     self._apply_mapping(mapping or {}, scales)
@@ -152,7 +151,7 @@ class TemplateFiller:
   def _apply_mapping(
     self, mapping: Mapping[str, str], scales: list[ObjectScale]
   ) -> None:
-    """Does what the mapping says; a loss scale is mapped as a whole."""
+    """Fills the variables in the mapping; a loss scale is mapped as a whole."""
     by_key = {v.key: scale for scale in scales for v in scale.variables}
     by_name = {n: scale for scale in self._scales_left for n in scale.names}
     for here, there in mapping.items():
@@ -188,7 +187,7 @@ class TemplateFiller:
     ]
     raise CheckpointError(
       f"{self._path}: {here} is neither a variable's name nor its path there"
-      f"{problems.nearest(here, known)}"
+      f"{problems.suggest_names(here, known)}"
     )
 
   def _find_name(self, there: str) -> str:
@@ -200,7 +199,7 @@ class TemplateFiller:
         return name
     raise CheckpointError(
       f"{there} is not in the checkpoint that is converted"
-      f"{problems.nearest(there, self._given)}"
+      f"{problems.suggest_names(there, self._given)}"
     )
 
   def _fill_scale(self, scale: ObjectScale, there: ScaleNames) -> None:
@@ -330,7 +329,7 @@ class TemplateFiller:
     return result
 
   def _add_missing(self, variable: ObjectVariable) -> None:
-    near = problems.nearest(variable.name, self._given)
+    near = problems.suggest_names(variable.name, self._given)
     self._missing.append(f"{variable}{near}")
 
   def _check(self) -> None:
@@ -339,13 +338,13 @@ class TemplateFiller:
     listed = []
     if self._missing:
       listed.append(
-        "the template has what there are no values for: "
+        "the template has variables without values: "
         + "; ".join(sorted(self._missing))
       )
     if self._unclear:
       listed.append(
-        "it does not show which value is whose: "
-        f"{'; '.join(sorted(self._unclear))}; say it by a mapping from the "
+        "nothing proves which value each variable gets: "
+        f"{'; '.join(sorted(self._unclear))}; decide by a mapping from the "
         "template's paths to names (--map HERE=THERE)"
       )
     if listed:

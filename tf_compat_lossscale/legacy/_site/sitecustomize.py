@@ -3,8 +3,8 @@
 
 Python imports the module of this name at start. This one is first on Python's
 path. It prepares the process as the environment asks, then imports the next
-`sitecustomize`, if there is one. Other versions of Python may import it, too,
-so its syntax is that of all of them.
+`sitecustomize`, if there is one. Other versions of Python may import this
+module, too, so its syntax is valid in all of them.
 """
 
 import os
