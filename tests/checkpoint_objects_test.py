@@ -461,9 +461,15 @@ def full_names_and_values(path):
   }
 
 
-@pytest.mark.parametrize("inner", ["sgd", "adam"])
-@pytest.mark.parametrize("scopes", [("", ""), ("gen", "disc")])
-@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+  ("swapped", "scopes", "inner"),
+  [
+    (False, ("", ""), "adam"),
+    (True, ("", ""), "sgd"),
+    (False, ("gen", "disc"), "sgd"),
+    (True, ("gen", "disc"), "adam"),
+  ],
+)
 def test_templates_go_by_names(swapped, scopes, inner, tmp_path):
   case = Templates(tmp_path, scopes)
   names, values = case.run(inner=inner)

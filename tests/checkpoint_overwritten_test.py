@@ -107,7 +107,7 @@ class Reader:
 
   def has_enough(self):
     """Returns whether enough different steps were restored."""
-    return len(self.steps) >= 20 and len(set(self.steps)) >= 10
+    return len(self.steps) >= 10 and len(set(self.steps)) >= 5
 
 
 @pytest.mark.any_release

@@ -23,7 +23,6 @@ import json
 import os
 import random
 import re
-import shutil
 import sys
 import tempfile
 import time

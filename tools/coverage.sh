@@ -15,7 +15,9 @@ fi
 export COVERAGE_FILE=$PWD/.coverage
 rm -f .coverage .coverage.*
 status=0
-"$dir/bin/python" -m coverage run -m pytest -n 2 -q "$@" || status=$?
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+TMPDIR=$scratch "$dir/bin/python" -m coverage run -m pytest -n 2 -q "$@" || status=$?
 "$dir/bin/python" -m coverage combine -q
 "$dir/bin/python" -m coverage report
 echo "== The modules that need 95 %"
