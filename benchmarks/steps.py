@@ -147,7 +147,8 @@ class Step:
       self._minimize(opt, lambda: self._loss(variables), variables)
 
     if in_function:
-      function = tf.function(minimize)
+      # AutoGraph would convert the package's code first, for seconds.
+      function = tf.function(minimize, autograph=False)
       function()  # Traces the step while the rival's check is in place.
       return function
 

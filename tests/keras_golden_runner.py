@@ -78,9 +78,10 @@ def of_model(golden, expected):
   probe = golden_runner.batch(expected["seed"] + 999)[0]
 
   def note(form, model):
+    model.run_eagerly = True  # Tracing takes time.
     optimizer = model.optimizer
     results[form] = {
-      "probe": model.predict(probe, verbose=0).tolist(),
+      "probe": model.predict_on_batch(probe).tolist(),
       "loss_scale": float(optimizer.loss_scale),
       "good_steps": int(optimizer.dynamic_counter),
       "initial_scale": float(optimizer.initial_scale),

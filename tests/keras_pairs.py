@@ -34,11 +34,14 @@ def wrap(optimizer, scale=64.0, growth=_GROWTH):
 
 
 def make_variables(names=("a", "b", "c")):
-  """Returns new variables to train on Keras 2."""
+  """Returns new variables to train on Keras 2: a matrix, a vector, a scalar.
+
+  Two names leave the scalar out.
+  """
   random = np.random.RandomState(0)
   return [
     tf.Variable(random.normal(size=shape).astype("f"), name=name)
-    for shape, name in zip(_SHAPES, names, strict=True)
+    for shape, name in zip(_SHAPES, names)
   ]
 
 
@@ -63,7 +66,8 @@ def train3(opt, variables, steps):
   """Trains with scaled gradients, which Keras 3 expects."""
   for step in steps:
     scale = opt.dynamic_scale
-    opt.apply([g * scale for g in make_gradients(step)], variables)
+    pairs = zip(make_gradients(step), variables)
+    opt.apply([gradient * scale for gradient, _ in pairs], variables)
 
 
 def train_some(make, steps=7):

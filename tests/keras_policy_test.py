@@ -291,11 +291,10 @@ def optimizers_in_graphs():
   said = raised(ValueError, compile_with, scaled, tf1_sgd)
   assert "when a dtype policy with a loss scale is used" in said
   compile_with(none, tf1_sgd)
-  for policy in (scaled, fixed):
-    for given in ("sgd", legacy()):
-      model = compile_with(policy, given)
-      assert isinstance(model.optimizer, keras.LossScaleOptimizer)
-      model.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
+  for policy, given in ((scaled, "sgd"), (fixed, legacy())):
+    model = compile_with(policy, given)
+    assert isinstance(model.optimizer, keras.LossScaleOptimizer)
+    model.fit(np.ones((8, 4)), np.ones((8, 3)), verbose=0)
   mine = wrapped(legacy())
   assert compile_with(scaled, mine).optimizer is mine
 

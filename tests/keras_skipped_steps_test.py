@@ -48,7 +48,9 @@ class Run:
     self.checkpoint = tf.train.Checkpoint(
       model=self.model, optimizer=self.optimizer
     )
-    self.step = tf.function(self._step) if traced else self._step
+    self.step = self._step
+    if traced:  # AutoGraph would take seconds to convert the package's code.
+      self.step = tf.function(self._step, autograph=False)
 
   def _step(self, factor):
     variables = self.model.trainable_variables
@@ -103,10 +105,9 @@ def test_the_last_restore_decides(traced, tmp_path):
     assert run.skips() == counts, path
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_it_is_saved_with_the_state(times, tmp_path):
+def test_it_is_saved_with_the_state(tmp_path):
   path = path_of(_OLD)
-  for i in range(times):
+  for i in range(2):
     run = Run().restore(path)
     assert run.skips() == 0
     path = run.checkpoint.write(str(tmp_path / f"again-{i}"))
@@ -202,14 +203,15 @@ def test_saved_models_have_it(release, tmp_path):
   path = str(tmp_path / "saved")
   save(compiled(path_of(release)).model, path)
   run = Run()
-  for i in range(2):  # A loaded model can be saved again.
+  for i in range(2):
+    if i:  # A loaded model can be saved again.
+      save(run.model, path)
     run.model = keras.load_model(path)
     run.optimizer = run.model.optimizer
     assert int(run.optimizer.iterations) == _RELEASES[release][0] + i * (
       release == _NEW
     )
     assert run.skips() == _RELEASES[release][1]
-    save(run.model, path)
 
 
 def test_a_step_of_another_thread_sees_no_other_optimizer():
@@ -227,7 +229,7 @@ def test_a_step_of_another_thread_sees_no_other_optimizer():
   for thread in threads:
     thread.start()
   try:
-    for _ in range(50):
+    for _ in range(10):
       assert run.skips() == 0
   finally:
     stop.set()
@@ -258,7 +260,7 @@ def test_replicas():
   with strategy.scope():
     run = Run()
 
-  @tf.function
+  @tf.function(autograph=False)
   def step(factor):
     strategy.run(run._step, args=(factor,))
 
