@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A skipped step leaves nothing behind, whatever the inner optimizer does.
 
-50 random optimizers by default, always the same ones. For more:
+25 random optimizers by default, always the same ones. For more:
 
   SKIPPED_STEPS_EXAMPLES=2000 make test
 """
@@ -24,7 +24,7 @@ from tf_compat_lossscale._core.tf import control_flow
 
 tf1 = tf.compat.v1
 
-_EXAMPLES = int(os.environ.get("SKIPPED_STEPS_EXAMPLES", "50"))
+_EXAMPLES = int(os.environ.get("SKIPPED_STEPS_EXAMPLES", "25"))
 _FIRST = int(os.environ.get("SKIPPED_STEPS_FIRST", "0"))
 _SHAPES = [(), (2,), (3, 2), (1, 1), (150, 120)]
 
