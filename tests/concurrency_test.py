@@ -54,13 +54,14 @@ def test_no_step_goes_uncounted_in_a_session(mode, make, name, grad):
   with helpers.mode_scope(mode) as graph:
     loss_scale, update = make()
     fed = tf1.placeholder(tf.float32, [2])
-    step = update([fed])
+    # One run counts several steps at once, so that they meet more often.
+    steps = tf.group([update([fed]) for _ in range(10)])
     count = loss_scale._weights[name]
     with tf1.Session(graph=graph) as session:
       session.run(tf1.global_variables_initializer())
-      run = session.make_callable(step, [fed])
-      in_threads(lambda _: [run([grad, grad]) for _ in range(1000)], 4)
-      assert session.run(count) == 4000
+      run = session.make_callable(steps, [fed])
+      in_threads(lambda _: [run([grad, grad]) for _ in range(50)], 4)
+      assert session.run(count) == 2000
 
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)
@@ -88,8 +89,8 @@ def test_no_step_goes_uncounted_on_a_server(mode):
 def test_no_step_goes_uncounted_eagerly(make, name, grad):
   loss_scale, update = make()
   grads = [tf.constant([grad, grad])]
-  in_threads(lambda _: [update(grads) for _ in range(300)], 4)
-  assert int(loss_scale._weights[name]) == 1200
+  in_threads(lambda _: [update(grads) for _ in range(150)], 4)
+  assert int(loss_scale._weights[name]) == 600
 
 
 def weights_of(loss_scale):
@@ -183,20 +184,30 @@ def test_eager_threads_end_every_run():
 def test_threads_that_build_graphs_do_not_disturb_one_another():
   assert tf1.control_flow_v2_enabled()
 
+  built = []
+
+  def build_optimizers():
+    for _ in range(3):
+      with tf.Graph().as_default():
+        v = tf1.get_variable("v", [2], use_resource=False)
+        opt = tfl.MixedPrecisionLossScaleOptimizer(
+          tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale()
+        )
+        opt.minimize(tf.reduce_sum(v * v))
+        assert "cond_1/beta1_power" in helpers.variable_names()
+
   def build(i):
     kinds = set()
-    for _ in range(12):
+    try:
+      if i % 2 == 0:
+        build_optimizers()
+    finally:
+      built.append(i)
+    # The other threads build conds as long as optimizers are being built.
+    while i % 2 and not {0, 2, 4} <= {*built}:
       with tf.Graph().as_default() as graph:
-        if i % 2:
-          tf.cond(tf1.placeholder(tf.bool), lambda: 1.0, lambda: 2.0)
-          kinds |= {op.type for op in graph.get_operations()}
-        else:
-          v = tf1.get_variable("v", [2], use_resource=False)
-          opt = tfl.MixedPrecisionLossScaleOptimizer(
-            tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale()
-          )
-          opt.minimize(tf.reduce_sum(v * v))
-          assert "cond_1/beta1_power" in helpers.variable_names()
+        tf.cond(tf1.placeholder(tf.bool), lambda: 1.0, lambda: 2.0)
+        kinds |= {op.type for op in graph.get_operations()}
     return kinds
 
   for kinds in in_threads(build, 6)[1::2]:

@@ -338,6 +338,8 @@ def _set_up_child(request: dict[str, Any], fds: list[int]) -> None:
   os.chdir(request["cwd"])
   if "numpy" in sys.modules:  # Otherwise all children draw the same numbers.
     sys.modules["numpy"].random.seed()
+  if "multiprocessing.process" in sys.modules:  # It noted the server's folder.
+    sys.modules["multiprocessing.process"].ORIGINAL_DIR = os.getcwd()
 
 
 def _run(args: list[str]) -> int:

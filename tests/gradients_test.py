@@ -125,7 +125,7 @@ def test_sparse_gradients_are_checked_by_their_values():
 
 
 @pytest.mark.any_release
-@hypothesis.settings(deadline=None, max_examples=200)
+@hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(
   st.lists(
     st.lists(
@@ -171,7 +171,9 @@ _DTYPES = {
 def _checks(specs):
   """Yields mode -> a function that runs `all_finite` on arrays in the mode."""
   function = tf.function(
-    lambda *args: gradients.all_finite(args), input_signature=specs
+    lambda *args: gradients.all_finite(args),
+    input_signature=specs,
+    autograph=False,
   )
   with contextlib.ExitStack() as stack:
     checks = {
@@ -196,15 +198,18 @@ def _assert_answers(arrays, expected, checks):
   assert set(answers.values()) == {expected}, answers
 
 
-# A case of 140 gradients takes over a second, and all real dtypes are
-# concatenated alike. Code for unknown shapes does not depend on the dtype.
+# The code treats all real dtypes alike. So float32 has all cases, and other
+# dtypes have sets that are joined, or summed, or both. Gradients of unknown
+# shapes are never joined, so 140 of them differ from 23 in nothing but time.
+_JOINED_AND_SUMMED = ("small ones", "at the bounds", "of all kinds")
 _EXACT = [
   (kind, dtype, known)
   for kind in _SETS
   for dtype in _DTYPES
   for known in (True, False)
-  if (kind != "scalars" or dtype in ("float32", "complex64"))
-  and (known or dtype == "float32" or kind == "of all kinds")
+  if (dtype == "float32" and (known or kind != "scalars"))
+  or (known and kind in _JOINED_AND_SUMMED)
+  or (kind == "of all kinds" and dtype == "complex64")
 ]
 
 
@@ -294,7 +299,7 @@ def test_no_op_has_very_many_inputs(mode):
   with helpers.mode_scope(mode) as graph:
     for shape in ([4], [], [40]):
       placeholders = [
-        tf.compat.v1.placeholder(tf.float32, shape) for _ in range(700)
+        tf.compat.v1.placeholder(tf.float32, shape) for _ in range(300)
       ]
       gradients.all_finite(placeholders)
     assert max(len(op.inputs) for op in graph.get_operations()) <= 129

@@ -358,7 +358,9 @@ class Trainer:
     )
     self.opt = make_optimizer()
     if self.mode == "function":
-      self._function = tf.function(self._build)
+      # AutoGraph would rewrite the package's code, which takes seconds and
+      # changes nothing: the code has no `if` or loop on tensors.
+      self._function = tf.function(self._build, autograph=False)
     elif self.graph is not None:
       self.feeds = [
         tf1.placeholder(spec.fed_dtype, spec.fed) for spec in self.specs

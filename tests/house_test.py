@@ -2,6 +2,7 @@
 """Tests the rules of the package's structure, and that no paths are local."""
 
 import ast
+import functools
 import inspect
 import json
 import re
@@ -56,10 +57,16 @@ def wing_of(name):
   return None
 
 
+@functools.cache  # Several tests read each module.
+def imported_names(path):
+  """Returns all names that a module imports, also for its types."""
+  return list(build_files.imported_names(path, types=True))
+
+
 def imported_modules(path):
   """Yields the names of the package's modules that a module imports."""
   prefix = f"{tfl.__name__}."
-  for name in build_files.imported_names(path, types=True):
+  for name in imported_names(path):
     if name.startswith(prefix):
       name = name.removeprefix(prefix)
       while name and not is_module(name):
@@ -114,7 +121,7 @@ def test_underscored_modules_stay_in_their_folder(path):
 
 @pytest.mark.parametrize("path", _MODULES, ids=name_of)
 def test_one_door(path):
-  for name in build_files.imported_names(path, types=True):
+  for name in imported_names(path):
     if "_core/tf/" not in path.as_posix():
       assert not name.startswith("tensorflow.python"), name
     assert "training.experimental.loss_scale" not in name
@@ -164,8 +171,15 @@ def test_type_marker_is_packaged():
   assert typing.get_type_hints(tfl.get)["return"]
 
 
-def modules_added_by(statement, after=""):
-  """Returns the modules that `statement` loads, if `after` has run before."""
+def modules_added_by(statement, run, after=""):
+  """Returns the modules that `statement` loads, if `after` has run before.
+
+  Args:
+    statement: The statement.
+    run: `helpers.run_python`, or `helpers.run_forked` if what the fork server
+      has loaded does not count.
+    after: What to run before.
+  """
   code = f"""
 import json, sys
 {after}
@@ -173,12 +187,14 @@ before = set(sys.modules)
 {statement}
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
-  return json.loads(helpers.run_python("-c", code).splitlines()[-1])
+  return json.loads(run("-c", code).splitlines()[-1])
 
 
 def test_names_bring_no_keras_and_little_else():
   added = modules_added_by(
-    "from tf_compat_lossscale import *", after="import tensorflow"
+    "from tf_compat_lossscale import *",
+    helpers.run_forked,
+    after="import tensorflow",
   )
   assert "tf_compat_lossscale.graph_rewrite" in added
   assert not [name for name in added if name.startswith(("keras", "tf_keras"))]
@@ -192,7 +208,7 @@ def test_the_package_alone_and_the_command_line_need_no_tensorflow():
     "import tf_compat_lossscale",
     "import tf_compat_lossscale.cli",
   ):
-    added = modules_added_by(statement)
+    added = modules_added_by(statement, helpers.run_python)
     assert not [name for name in added if name.startswith("tensorflow")]
 
 

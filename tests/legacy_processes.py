@@ -65,15 +65,17 @@ def program(tmp_path, text, name="program.py"):
   return name
 
 
-def run_forked(name, *args, cwd):
-  """Runs a program as `tf-lossscale run` does, in a forked process.
+def run_forked(*args, cwd):
+  """Runs a program as `tf-lossscale run ARGS...` does, in a forked process.
 
   Args:
-    name: The program, which must be one that `tf-lossscale run` gives Keras 2.
-    *args: The program's arguments.
+    *args: The options `--tf1`, `--tf2`, `--keras2` and `--keras3`, the program
+      and the program's arguments. Without `--keras3`, the program must be one
+      that `tf-lossscale run` gives Keras 2.
     cwd: The folder to run in.
 
   Returns:
     What the program prints.
   """
-  return helpers.run_forked(_RUNNER, name, *args, cwd=cwd, **KERAS_2)
+  env = {} if "--keras3" in args else KERAS_2
+  return helpers.run_forked(_RUNNER, *args, cwd=cwd, **env)

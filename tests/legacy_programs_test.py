@@ -21,30 +21,39 @@ _PROGRAMS = sorted(_EXPECTED)
 _DIGITS = helpers.ROOT / "examples" / "legacy"
 
 
-# This program starts others by `sys.executable`, so a new process must run it.
-# All other programs run in forked processes, which start faster.
 _CHILDREN = "children/run.py"
 # A migrated program needs no help of the package in the processes that it
-# starts. So its pool may fork, and need not import TensorFlow again.
-_FORK_POOLS = """
-import multiprocessing, runpy, sys
+# starts. So those processes may be forks, and need not import TensorFlow again.
+_FORK_CHILDREN = """
+import multiprocessing, os, runpy, subprocess, sys
 get_context = multiprocessing.get_context
 multiprocessing.get_context = lambda method: get_context("fork")
+
+def check_output(command):
+  reader, writer = os.pipe()
+  if not os.fork():
+    os.dup2(writer, 1)
+    sys.argv = command[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    sys.stdout.flush()
+    os._exit(0)
+  os.close(writer)
+  with open(reader, "rb") as printed:
+    return printed.read()
+
+subprocess.check_output = check_output
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
 def run(program, *args, cwd):
   """Runs a program untouched; returns the lines it prints."""
-  if program == _CHILDREN:
-    command = ("-m", "tf_compat_lossscale", "run", program, *args)
-    return helpers.run_python(*command, cwd=cwd).splitlines()
   return legacy_processes.run_forked(program, *args, cwd=cwd).splitlines()
 
 
 def run_migrated(program, cwd):
   """Runs a migrated program; returns the lines it prints."""
-  command = ("-c", _FORK_POOLS) if program == _CHILDREN else ()
+  command = ("-c", _FORK_CHILDREN) if program == _CHILDREN else ()
   env = legacy_processes.KERAS_2
   return helpers.run_forked(*command, program, cwd=cwd, **env).splitlines()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program as `tf-lossscale run` does, if TensorFlow is loaded already.
 
-  python legacy_runner.py SCRIPT ARGS...
+  python legacy_runner.py [--tf1 | --tf2] [--keras2 | --keras3] SCRIPT ARGS...
 
 This runs in a forked process, which need not import TensorFlow. Nevertheless
 the program's first `import tensorflow` goes through the import hooks, as in a
@@ -18,6 +18,12 @@ import tensorflow as tf
 from tf_compat_lossscale.legacy import run
 
 _KERAS = "TF_USE_LEGACY_KERAS"
+_OPTIONS = {
+  "--tf1": {"tensorflow": 1},
+  "--tf2": {"tensorflow": 2},
+  "--keras2": {"keras": 2},
+  "--keras3": {"keras": 3},
+}
 
 
 class _LoadedTensorFlow:
@@ -36,11 +42,17 @@ class _LoadedTensorFlow:
 
 
 def main():
-  path, *args = sys.argv[1:]
+  args, chosen = sys.argv[1:], {}
+  while args[0] in _OPTIONS:
+    chosen.update(_OPTIONS[args.pop(0)])
+  path, *args = args
   folder = os.path.dirname(os.path.abspath(path))
-  env = run.make_environment(run.choose(path, [folder]))
-  # The fork server's TensorFlow has read the variable already.
-  assert env.get(_KERAS) == os.environ.get(_KERAS), "the test must set KERAS_2"
+  env = run.make_environment(run.choose(path, [folder], **chosen))
+  # The fork server's TensorFlow has read the variable already. TensorFlow takes
+  # a missing variable for "0".
+  assert env.get(_KERAS, "0") == os.environ.get(_KERAS, "0"), (
+    "the test must set KERAS_2"
+  )
   os.environ.update(env)
   for name in list(sys.modules):
     if name == "tensorflow" or name.startswith("tf_compat_lossscale"):

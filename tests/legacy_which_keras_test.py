@@ -5,6 +5,7 @@ import os
 import sys
 
 import helpers
+import legacy_processes
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -30,14 +31,20 @@ def test_reads_the_release_off_the_folder():
 
 
 def test_use_keras_2_before_tensorflow_is_imported():
+  """Checks a process whose TensorFlow had the variable at its import."""
   code = """if True:
+    import os, sys
+    tensorflow = sys.modules.pop("tensorflow")
+    settings = os.environ.copy()
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)
     import tf_compat_lossscale as tfl
     tfl.use_keras_2()
-    import tensorflow as tf
+    assert os.environ == settings and "tensorflow" not in sys.modules
+    sys.modules["tensorflow"] = tensorflow
     tfl.use_keras_2()
-    assert ".engine." in tf.keras.Model.__module__
+    assert ".engine." in tensorflow.keras.Model.__module__
   """
-  helpers.run_python("-c", code)
+  helpers.run_forked("-c", code, **legacy_processes.KERAS_2)
 
 
 def test_use_keras_2_too_late(monkeypatch):

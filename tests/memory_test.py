@@ -51,21 +51,21 @@ def count_objects():
 
 
 def graph_v1():
-  long_training("graph_v1", 3_500)
+  long_training("graph_v1", 1_500)
 
 
 def graph_v2():
-  long_training("graph_v2", 3_500)
+  long_training("graph_v2", 1_500)
 
 
 def function():
-  long_training("function", 2_500)
+  long_training("function", 2_000)
 
 
 def eager():
   # TensorFlow 2.12 and 2.15 leak about 50 bytes for every eager tensor, also
   # with an optimizer that nothing wraps.
-  long_training("eager", 1_300, resident=helpers.RELEASE >= (2, 16))
+  long_training("eager", 900, resident=helpers.RELEASE >= (2, 16))
 
 
 @pytest.mark.parametrize("body", [graph_v1, graph_v2, function, eager])
