@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the optimizers that MixedPrecisionLossScaleOptimizer can wrap."""
+
+import math
+
+import helpers
+from helpers import MODES
+from helpers import OWN
+from helpers import Trainer
+import pytest
+from scaled_optimizers import dynamic
+from scaled_optimizers import wrap
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+tf1 = tf.compat.v1
+
+
+# Inner optimizers ----------------------------------------------------------
+
+
+class Signed(tf1.train.Optimizer):
+  """An optimizer by the gradients' signs, with only `apply_gradients`."""
+
+  def __init__(self):
+    super().__init__(False, "Signed")
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    ops = [tf1.assign_sub(v, tf.sign(g)) for g, v in grads_and_vars]
+    if global_step is not None:
+      ops.append(tf1.assign_add(global_step, 1))
+    return tf.group(*ops, name=name)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_optimizers(mode):
+  with Trainer(mode, wrap(dynamic(), Signed)) as trainer:
+    trainer.step([3.0, -0.5])
+    trainer.step([math.nan, 1.0])
+    assert trainer.state()["v0"].tolist() == [0, 2]
+    assert trainer.state()["global_step"] == 1
+
+
+class Decayed(tf1.train.Optimizer):
+  """An optimizer that calls `get_variable` to apply, as BERT's Adam does."""
+
+  def __init__(self):
+    super().__init__(False, "Decayed")
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    ops = []
+    for grad, var in grads_and_vars:
+      m = tf1.get_variable(
+        var.op.name + "/decayed_m",
+        shape=var.shape,
+        trainable=False,
+        initializer=tf1.zeros_initializer(),
+      )
+      new_m = 0.5 * m + grad
+      ops += [m.assign(new_m), var.assign(var - 0.25 * new_m)]
+    if global_step is not None:
+      ops.append(tf1.assign_add(global_step, 1))
+    return tf.group(*ops, name=name)
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+@pytest.mark.parametrize("use_resource", [True, False])
+@pytest.mark.parametrize("in_cond", [True, False])
+def test_optimizers_that_make_variables_as_they_apply(
+  mode, use_resource, in_cond
+):
+  if not use_resource and mode == "graph_v2":
+    in_cond = False  # A v2 cond cannot capture reference variables.
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    with tf1.variable_scope("net", use_resource=use_resource):
+      v = tf1.get_variable("v", initializer=[1.0])
+    step = tf1.train.get_or_create_global_step()
+    opt = wrap(dynamic(), Decayed)()
+    fed = tf1.placeholder(tf.float32, [1])
+    grads_and_vars = [(fed, v)]
+    if in_cond:
+      train = tf.cond(
+        tf1.placeholder_with_default(True, []),
+        lambda: opt.apply_gradients(grads_and_vars, step),
+        tf.no_op,
+      )
+    else:
+      train = opt.apply_gradients(grads_and_vars, step)
+    session.run(tf1.global_variables_initializer())
+    for grad in (1.0, math.nan, 1.0):
+      session.run(train, {fed: [grad]})
+    assert session.run([v, step, opt.loss_scale()]) == [[0.375], 2, 4]
+    assert "net/v/decayed_m" in helpers.variable_names()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_wrapped_twice(mode):
+  inner = wrap(dynamic(4.0))
+  with Trainer(mode, wrap(dynamic(16.0), inner)) as trainer:
+    trainer.step(1.0)
+    trainer.step(math.inf)
+    assert trainer.state()["v0"].tolist() == [0.5, 0.5]
+
+
+def test_it_speaks_for_the_inner_optimizer():
+  make = wrap(dynamic(), lambda: tf1.train.AdamOptimizer(0.1, name="Eve"))
+  with Trainer("graph_v1", make) as trainer:
+    opt, (v,) = trainer.opt, trainer.variables
+    inner = opt._optimizer
+    assert opt.get_name() == inner.get_name() == "Eve"
+    assert opt.get_slot_names() == ["m", "v"]
+    assert opt.get_slot(v, "m") is inner.get_slot(v, "m")
+    assert opt.get_slot(v, "m").op.name == "v0/Eve"
+    assert opt.get_slot(v, "no such slot") is None
+    names = [variable.op.name for variable in opt.variables()]
+    assert names[-2:] == ["current_loss_scale", "good_steps"]
+    assert sorted(names[:-2]) == [
+      "cond_1/beta1_power",
+      "cond_1/beta2_power",
+      "v0/Eve",
+      "v0/Eve_1",
+    ]
+    assert trainer.train_op.name == "Eve"
+    assert isinstance(opt, tf1.train.Optimizer)
+    assert "AdamOptimizer" in repr(opt) and "DynamicLossScale" in repr(opt)
+
+
+def test_tensorflows_own_speaks_for_nobody():
+  with tf.Graph().as_default():
+    v = tf1.get_variable("v", [2])
+    opt = OWN.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(), OWN.DynamicLossScale()
+    )
+    opt.minimize(tf.reduce_sum(v))
+    assert opt.get_slot(v, "m") is None
+    assert opt.get_slot_names() == []
+
+
+def test_locking_is_the_inner_optimizers():
+  inner = tf1.train.GradientDescentOptimizer(0.5, use_locking=True)
+  assert tfl.MixedPrecisionLossScaleOptimizer(inner, 8)._use_locking
+
+
+@pytest.mark.parametrize("opt", [None, 1, "adam", tf1.train.AdamOptimizer])
+def test_no_optimizer(opt):
+  with tf.Graph().as_default():
+    with pytest.raises(ValueError, match='"opt" must be an instance of') as e:
+      tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamic")
+    assert repr(opt) in str(e.value)
+    assert not tf1.global_variables()
+
+
+class _Returning(tf1.train.GradientDescentOptimizer):
+  """An optimizer whose `apply_gradients` returns a tensor in every mode."""
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    done = super().apply_gradients(grads_and_vars, global_step)
+    with tf.control_dependencies([] if done is None else [done]):
+      return tf.constant(7.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loss_scale", [8.0, "dynamic"])
+def test_an_apply_that_returns_a_tensor(mode, loss_scale):
+  with Trainer(mode, wrap(loss_scale, lambda: _Returning(0.5))) as trainer:
+    trainer.step([2.0, 4.0])
+    assert trainer.state()["v0"].tolist() == [0, -1]
+
+
+def test_writers_of_checkpoints_see_no_slots_of_the_wrapper():
+  opt = wrap(dynamic(), lambda: tf1.train.MomentumOptimizer(0.1, 0.9))()
+  v = tf.Variable(1.0)
+  opt.minimize(lambda: v * 2.0, var_list=[v])
+  assert "get_slot_names" not in dir(opt)
+  assert {"get_slot", "apply_gradients", "loss_scale"} <= set(dir(opt))
+  assert opt.get_slot_names() == ["momentum"]
+
+
+if __name__ == "__main__":
+  helpers.main()
