@@ -15,10 +15,14 @@ import shutil
 
 import helpers
 import pytest
+import random_builder
+from random_builder import Api
+from random_builder import Built
+from random_builder import Graphs
+import random_checks
 import random_programs
-from random_programs import Api
-from random_programs import Built
-from random_programs import Graphs
+import random_runs
+import random_saves
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
@@ -38,7 +42,7 @@ _GOLDENS = sorted(
 def test_every_variable_gets_its_own_value(chunk):
   failed, outcomes = [], collections.Counter()
   for seed in range(_FIRST + chunk, _FIRST + _COUNT, _CHUNKS):
-    for what, case, finding in random_programs.run(seed):
+    for what, case, finding in random_runs.run(seed):
       outcomes[what.split()[0], finding.outcome] += 1
       if finding.failed:
         failed.append(f"{case}: {what}: {finding}")
@@ -75,7 +79,7 @@ def _restored(session, path):
 def _exchanged(session, path):
   report = _restored(session, path)
   first, second = tf1.global_variables()[-2:]
-  random_programs.set_values(session, [(first, session.run(second))])
+  random_builder.set_values(session, [(first, session.run(second))])
   return report
 
 
@@ -117,7 +121,7 @@ def saved(tmp_path_factory):
   kinds = {"opt0": "dynamic", "opt1": "contrib"}
   variant = {"kinds": kinds, "v2": False, "dropped": []}
   api, graphs = Api("tfl"), Graphs()
-  path, manifest = random_programs.save(
+  path, manifest = random_saves.save(
     program,
     variant,
     api,
@@ -144,7 +148,7 @@ def saved(tmp_path_factory):
 def test_the_judge(restore, outcome, monkeypatch, saved):
   case, graphs = saved
   monkeypatch.setattr(checkpoint, "restore", restore)
-  finding = random_programs.check(*case, graphs=graphs)
+  finding = random_checks.check(*case, graphs=graphs)
   assert finding.outcome == outcome, finding
 
 
@@ -170,7 +174,7 @@ def copied(golden, folder, meta):
     if meta or path.suffix != ".meta":
       shutil.copy(path, folder)
   path = str(folder / "model.ckpt")
-  random_programs.make_old(path)
+  random_saves.make_old(path)
   return path
 
 
@@ -178,7 +182,7 @@ def copied(golden, folder, meta):
 def test_golden(golden, tmp_path):
   """Checks a golden with its '.meta' and without, in one set of graphs."""
   manifest_path = helpers.GOLDENS / golden / "manifest.json"
-  program, variant, manifest = random_programs.read_manifest(manifest_path)
+  program, variant, manifest = random_saves.read_manifest(manifest_path)
   api, built, failed = Api("tfl"), Graphs(), []
   names = names_of(built.get(program, variant, api))
   assert names == {identity: name for identity, (name, _) in manifest.items()}
@@ -189,20 +193,20 @@ def test_golden(golden, tmp_path):
     for i, (name, here) in enumerate(variants(variant)):
       # With the other one of the '.meta's, too.
       saver = (i + meta) % 2 == 1
-      finding = random_programs.check(
+      finding = random_checks.check(
         program, here, api, path, manifest, saver, name == "same", built
       )
       if finding.failed:
         failed.append(f"{name} {folder.name}: {finding}")
     for to in ("saver", "saver-v2", "contrib", "fp32"):
-      finding = random_programs.check_conversion(
+      finding = random_checks.check_conversion(
         program, variant, path, manifest, to, built
       )
       if finding.failed:
         failed.append(f"converted to {to} {folder.name}: {finding}")
     own = random_programs.own_layout(program, variant)
     if own:
-      finding = random_programs.check_own_layout(path, own)
+      finding = random_checks.check_own_layout(path, own)
       if finding.failed:
         failed.append(f"converted to its own {own}: {finding}")
   assert not failed, "\n".join(failed)
