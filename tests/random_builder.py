@@ -24,7 +24,7 @@ tf1 = tf.compat.v1
 
 
 class _Custom(tf1.train.Optimizer):
-  """An optimizer of somebody's own: a slot and a variable without a slot."""
+  """A user's optimizer with a slot and a variable that is no slot."""
 
   _EXTRA = "schedule"
 
@@ -40,8 +40,8 @@ class _Custom(tf1.train.Optimizer):
       self._zeros_slot(v, "m", self._name)
 
   def extra(self):
-    """Returns the variable without a slot."""
-    with tf.init_scope():  # Which a cond's own graph is not.
+    """Returns the variable that is no slot."""
+    with tf.init_scope():  # A cond has a graph of its own.
       graph = tf1.get_default_graph()
     return self._get_non_slot_variable(self._EXTRA, graph=graph)
 
@@ -68,7 +68,7 @@ class _Custom(tf1.train.Optimizer):
 
 
 class _Maxed(_Custom):
-  """As AdaMax in TensorFlow 1: one of Adam's powers."""
+  """An optimizer with one of Adam's powers, as AdaMax has in TensorFlow 1."""
 
   _EXTRA = "beta1_power"
 
@@ -85,10 +85,11 @@ _INNER = {
 
 
 class Api:
-  """What the builder needs of an API of loss scaling.
+  """An API of loss scaling.
 
   Attributes:
-    name: 'tfl', 'tf' (TensorFlow's own of today) or 'tf1' (1.15's).
+    name: 'tfl' (this package), 'tf' (TensorFlow 2's own API) or 'tf1' (that of
+      TensorFlow 1.15).
   """
 
   def __init__(self, name: str) -> None:
@@ -104,7 +105,7 @@ class Api:
       self._compat = tfl if name == "tfl" else tf1.mixed_precision
 
   def scale(self, kind: str):
-    """Makes a loss scale, or a manager of one."""
+    """Creates a loss scale, or the manager of a loss scale."""
     if kind == "contrib":
       return self._contrib.ExponentialUpdateLossScaleManager(64.0, 10)
     if kind == "fixed":
@@ -118,7 +119,7 @@ class Api:
     return self._compat.MixedPrecisionLossScaleOptimizer(opt, scale)
 
   def can(self, program: dict, variant: dict) -> bool:
-    """Whether the API builds that at all."""
+    """Returns whether the API can build a variant of a program."""
     return self.name == "tfl" or program["resource"] or not variant["v2"]
 
 
@@ -127,7 +128,7 @@ class _Builder:
 
   Attributes:
     made: Identity -> variable.
-    objects: What `tf.train.Checkpoint` is to save.
+    objects: The optimizers, by their keys in the program.
   """
 
   def __init__(self, program: dict, variant: dict, api: Api) -> None:
@@ -263,8 +264,8 @@ def build(program: dict, variant: dict, api: Api):
   """Builds a program in the current graph, under the current control flow.
 
   Returns:
-    A pair: identity -> variable, of every global variable; and the objects that
-    `tf.train.Checkpoint` takes by keyword.
+    A dict of identity -> variable for all global variables, and a dict of the
+    keyword arguments to pass to `tf.train.Checkpoint`.
   """
   builder = _Builder(program, variant, api)
   variables = {id(v) for v in tf1.global_variables()}
@@ -283,12 +284,12 @@ def build(program: dict, variant: dict, api: Api):
 
 
 class Built:
-  """A program in a graph of its own.
+  """A variant of a program, in a new graph.
 
   Attributes:
     graph: The graph.
     made: Identity -> variable.
-    objects: What `tf.train.Checkpoint` is to save.
+    objects: The keyword arguments to pass to `tf.train.Checkpoint`.
   """
 
   def __init__(self, program: dict, variant: dict, api: Api) -> None:
@@ -299,10 +300,10 @@ class Built:
     self._saver = None
 
   def initial(self) -> dict:
-    """Returns the number that each variable's own initializer gives."""
+    """Returns identity -> number, as the variables' initializers set them."""
     if self._initial is None:
       with self.graph.as_default(), open_session(self.graph) as session:
-        # An average's initializer may read its weight.
+        # The initializer of an average may read the weight.
         weights = [v for k, v in self.made.items() if k[0] == "weight"]
         session.run([v.initializer for v in weights])
         session.run(tf1.global_variables_initializer())
@@ -318,18 +319,19 @@ class Built:
 
 
 class Graphs:
-  """Programs in graphs, each built when first asked for.
+  """A cache of programs in graphs, which are built when they are first needed.
 
-  Building costs more than all else that a check does, and checks of one program
-  often need the same variant. A check changes no variable's name and no op of
-  the program. It only adds ops, as programs do that restore several times.
+  Building a graph takes longer than all other parts of a check, and checks of a
+  program often need the same variant. A check changes no name of a variable and
+  no op of the program. A check only adds ops, as does a program that restores
+  several times.
   """
 
   def __init__(self) -> None:
     self._built = {}
 
   def get(self, program: dict, variant: dict, api: Api) -> Built:
-    """Returns a program as a variant has it."""
+    """Returns a variant of a program, in its graph."""
     key = json.dumps([program, variant, api.name], sort_keys=True)
     if key not in self._built:
       self._built[key] = Built(program, variant, api)
@@ -337,7 +339,7 @@ class Graphs:
 
 
 def open_session(graph):
-  """Opens a session that spends no time on optimizing a graph for few runs."""
+  """Returns a session that does not optimize graphs, as few steps run in it."""
   config = tf1.ConfigProto()
   config.graph_options.rewrite_options.disable_meta_optimizer = True
   config.graph_options.optimizer_options.opt_level = -1
@@ -345,7 +347,7 @@ def open_session(graph):
 
 
 def set_values(session, values) -> None:
-  """Sets variables: (variable, number) pairs."""
+  """Sets variables to numbers, given as (variable, number) pairs."""
   pending = list(values)
   while pending:
     feeds, ops, later = {}, [], []
@@ -362,7 +364,7 @@ def set_values(session, values) -> None:
 
 
 def read_numbers(session, made) -> dict:
-  """Returns the one number that each variable consists of; None if several."""
+  """Returns identity -> number; None if a variable's elements differ."""
   values = session.run(made)
   return {
     identity: float(np.ravel(value)[0])

@@ -25,13 +25,13 @@ _LIKE_INTERNAL = re.compile(
 
 
 class Finding:
-  """How a restore or a conversion went.
+  """The result of a restore or a conversion.
 
   Attributes:
-    outcome: 'ok', 'error' (as it should be where nothing is proven), or one of
-      FAILURES.
-    details: What is wrong, if it is a failure; what was said, if an error.
-    tags: What is known of the case.
+    outcome: 'ok', 'error' (which is right if nothing is proven), 'exact by
+      letter' (see `_EXCUSED`), or a key of `FAILURES`.
+    details: The faults of a failure, or the message of an error.
+    tags: Properties of the case, for statistics.
   """
 
   def __init__(self, outcome, details=(), tags=()) -> None:
@@ -46,39 +46,41 @@ class Finding:
     return "\n    ".join([self.outcome + tags, *map(str, self.details)])
 
 
-# Cases in which another's value counts as right, as TensorFlow's own Saver goes
-# by names as well.
+# Tags of cases in which a variable may have another variable's value: all names
+# are the same, so TensorFlow's own Saver would restore the same values.
 _EXCUSED = {"exact by letter"}
-# An optimizer was dropped, and another one's slots have its names now.
+# A slot with a value that was saved by the slot's name. That is right if an
+# optimizer was dropped, and slots of another optimizer have its names now.
 _SLOT = re.compile(r"slot/\S+: (\S+) has \S+ of '(\S+)', ")
 FAILURES = {
-  "WRONG": "a variable has a value that is another's",
-  "SILENT": "a variable is left out, and not said to be",
+  "WRONG": "a variable has the value of another variable",
+  "SILENT": "a variable did not get its value, and the report does not say so",
   "LOST": "a variable starts anew although the checkpoint has its value",
-  "TOUCHED": "something was assigned although there was an error",
-  "TEXT": "an error names no variable, or no way out",
-  "STUCK": "what an error says would decide does not",
-  "REFUSED": "the very same program is not restored",
-  "CHANGED": "a conversion changed what was in its layout already",
-  "CRASHED": "an error that is no CheckpointError",
+  "TOUCHED": "a variable was assigned although there was an error",
+  "TEXT": "an error names no variable, or does not say what to do",
+  "STUCK": "the mapping that an error asks for is refused",
+  "REFUSED": "a checkpoint of the same program and variant is not restored",
+  "CHANGED": "a conversion to the layout of its source changed a tensor",
+  "CRASHED": "an error is no CheckpointError",
 }
 
 
 def truth_of(identity, manifest):
-  """Returns what a variable should have: (key, number), or None.
+  """Returns the (key, number) that a variable should get.
 
-  None is for a loss scale that the checkpoint has nothing of.
+  Returns None if the checkpoint has no value for the variable, and an empty key
+  for bad steps that must be set to 0.
   """
   if identity in manifest:
     return tuple(manifest[identity])
   bad_steps = identity[0] == "scale" and identity[2] == "bad"
   if bad_steps and (*identity[:2], "good") in manifest:
-    return ("", 0)  # Which the other API does not count.
+    return ("", 0)  # The other API does not count bad steps.
   return None
 
 
 def _like_internals(names) -> set:
-  """Returns those (name, dtype) pairs that may be an optimizer's own."""
+  """Returns the (name, dtype) pairs that are named like internal variables."""
   return {
     (name, dtype)
     for name, dtype in names
@@ -87,7 +89,7 @@ def _like_internals(names) -> set:
 
 
 def _tags(made, manifest, dtypes, meta) -> set:
-  """Says what makes a case one to be counted apart."""
+  """Returns properties of a case, for statistics and excuses."""
   here = {(v.op.name, v.dtype.base_dtype.name) for v in made.values()}
   there = {(name, dtypes[name]) for name, _ in manifest.values()}
   tags = set()
@@ -101,7 +103,7 @@ def _tags(made, manifest, dtypes, meta) -> set:
 
 
 def _differences(made, manifest, numbers, initial, report):
-  """Yields (outcome, what differs) for every variable that is not right."""
+  """Yields (outcome, description) for each variable that is not right."""
   keys = {number: name for name, number in manifest.values()}
   parts = ("restored", "bridged", "initialized", "kept")
   for identity, variable in made.items():
@@ -130,7 +132,7 @@ def _differences(made, manifest, numbers, initial, report):
 
 
 def _judged(differences, tags) -> Finding:
-  """Returns the finding that differences amount to: the worst of them."""
+  """Returns a finding with the worst outcome among the differences."""
   differences = list(differences)
   told = [what for _, what in differences]
   outcomes = {outcome for outcome, _ in differences}
@@ -147,7 +149,7 @@ def _judged(differences, tags) -> Finding:
 
 
 def _says_enough(text, names) -> bool:
-  """Whether an error names a variable, and what is wrong or what to do."""
+  """Returns whether an error names a variable and a fault or a remedy."""
   return any(name in text for name in names) and bool(
     re.search(r"mapping=|\bin it\b", text)
   )
@@ -163,17 +165,17 @@ def check(
   same=False,
   graphs=None,
 ):
-  """Restores into a variant, and judges every variable.
+  """Restores into a variant of a program, and judges every variable.
 
   Args:
     program: The program.
-    variant: How it is built here.
-    api: By which API.
+    variant: The variant to restore into.
+    api: The `Api` to build the program with.
     path: The checkpoint.
-    manifest: What is in it.
-    saver: Restores by a `Saver`, not by `restore`.
-    same: Whether nothing differs, so that there must not be an error.
-    graphs: Programs that are built already.
+    manifest: The checkpoint's manifest, as `save` returns it.
+    saver: Whether to restore by a `Saver` and not by `restore`.
+    same: Whether the checkpoint is of this variant, so that an error is wrong.
+    graphs: The `Graphs` to look the program up in.
 
   Returns:
     A `Finding`.
@@ -209,7 +211,7 @@ def check(
         return _with_mapping(
           session, path, made, manifest, initial, Finding("error", [text], tags)
         )
-      except Exception as error:  # Reported: no other kind is foreseen.
+      except Exception as error:  # A failure, of whatever kind.
         return Finding("CRASHED", [f"{type(error).__name__}: {error}"], tags)
       numbers = read_numbers(session, made)
       if report and report.bridged:
@@ -220,7 +222,7 @@ def check(
 
 
 def _with_mapping(session, path, made, manifest, initial, finding) -> Finding:
-  """Restores once more, saying which is which, if the error says so."""
+  """Restores with the true mapping, if an error asks for a mapping."""
   from tf_compat_lossscale import checkpoint
 
   text = finding.details[0]
@@ -235,10 +237,10 @@ def _with_mapping(session, path, made, manifest, initial, finding) -> Finding:
   }
   mapping = {name: truth[0] for name, truth in truths.items() if truth}
   mapping = {name: key for name, key in mapping.items() if key}
-  for identity, variable in made.items():  # A loss scale that is new here.
+  for identity, variable in made.items():  # New loss scales map to None.
     if identity[0] == "scale" and not truths[variable.op.name]:
       mapping[variable.op.name] = None
-  # Each candidate, as far as the text goes.
+  # The text lists candidates, as many as it has space for.
   if not any(
     name in text and str(key) in text for name, key in mapping.items()
   ):
@@ -267,10 +269,10 @@ def _with_mapping(session, path, made, manifest, initial, finding) -> Finding:
 
 
 def _dtypes(path, manifest) -> dict:
-  """Returns the dtype of every variable in a checkpoint, by its name."""
+  """Returns name -> dtype for the variables in a checkpoint."""
   reader = tf.train.load_checkpoint(path)
   found = reader.get_variable_to_dtype_map()
-  # One by object has keys of other kinds; there a number says which it is.
+  # Keys of an object-based checkpoint are no names. Numbers identify variables.
   if all(name in found for name, _ in manifest.values()):
     return {name: found[name].name for name, _ in manifest.values()}
   numbers = {number: name for name, number in manifest.values()}
@@ -286,7 +288,7 @@ def _dtypes(path, manifest) -> dict:
 def check_conversion(
   program, variant, path, manifest, to, graphs=None
 ) -> Finding:
-  """Converts, and has TensorFlow's own Saver restore it."""
+  """Converts a checkpoint, restores it by TensorFlow's Saver, and judges."""
   from tf_compat_lossscale import checkpoint
 
   here = layout_variant(variant, to)
@@ -301,7 +303,7 @@ def check_conversion(
       checkpoint.convert(path, new, to, overwrite=True)
     except checkpoint.CheckpointError as error:
       return Finding("error", [str(error)], tags)
-    except Exception as error:  # Reported: no other kind is foreseen.
+    except Exception as error:  # A failure, of whatever kind.
       return Finding("CRASHED", [f"{type(error).__name__}: {error}"], tags)
     with open_session(built.graph) as session:
       try:
@@ -315,7 +317,7 @@ def check_conversion(
 
 
 def check_own_layout(path, to) -> Finding:
-  """Converts to the layout that a checkpoint is in: nothing may change."""
+  """Converts a checkpoint to its own layout, and judges: all must stay."""
   from tf_compat_lossscale import checkpoint
 
   new = os.path.join(os.path.dirname(path), f"own-{to}")
@@ -335,7 +337,7 @@ def check_own_layout(path, to) -> Finding:
 
 
 def _contents(path) -> dict:
-  """Returns (dtype, bytes) of every tensor, by key."""
+  """Returns key -> (dtype, bytes) for the tensors of a checkpoint."""
   reader = tf.train.load_checkpoint(path)
   return {
     key: (dtype.name, np.asarray(reader.get_tensor(key)).tobytes().hex())

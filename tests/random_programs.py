@@ -4,6 +4,8 @@
 A program is plain data: variables, optimizers, scopes and conds, in the order
 in which to create them. A variant says how the program's optimizers are wrapped
 and under which control flow the program is built.
+
+This module also runs on Python 3.7.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import collections
 import random
 
 KINDS = ("plain", "dynamic", "fixed", "contrib")
-SCALING = ("dynamic", "contrib")  # Those that have variables.
-# Names of variables that optimizers and loss scales make, and their dtypes.
+SCALING = ("dynamic", "contrib")  # The kinds whose loss scale has variables.
+# Names for users' variables, and their dtypes. Optimizers and loss scales use the
+# same names.
 _INTERNAL = {
   "loss_scale": ("float32", "float32", "float64"),
   "current_loss_scale": ("float32", "float32", "float64"),
@@ -35,7 +38,7 @@ _INNER_DRAWN = [
 
 
 def _scopes(rng: random.Random, count: int) -> list:
-  """Draws the scopes that the optimizers are made in."""
+  """Draws the scopes in which to create the optimizers."""
 
   def one() -> list:
     return rng.choice(
@@ -67,7 +70,7 @@ def _scopes(rng: random.Random, count: int) -> list:
 
 
 def program_of(seed: int) -> dict:
-  """Draws a program: plain data that can be written as JSON."""
+  """Draws a program: plain data that JSON can represent."""
   rng = random.Random(seed)
   count = rng.choice([1, 2, 2, 2, 2, 3, 3])
   program = {
@@ -99,7 +102,8 @@ def program_of(seed: int) -> dict:
       part.append(key)
     parts.append(part)
   everything = list(program["weights"])
-  kind = rng.choice(_INNER_DRAWN)  # Of all, often: then nothing else decides.
+  # Optimizers are often of one kind, so that their kinds do not identify them.
+  kind = rng.choice(_INNER_DRAWN)
   alike = rng.random() < 0.5
   shared = count > 1 and rng.random() < 0.2
   with_step = rng.choice(["none", "first", "all"])
@@ -122,10 +126,10 @@ def program_of(seed: int) -> dict:
 
 
 def _part_slots(program: dict) -> None:
-  """Changes variable scopes where two slots would have one name.
+  """Changes variable scopes in which two slots would have one name.
 
-  TensorFlow refuses that for a variable which two optimizers of a kind train in
-  one variable scope.
+  TensorFlow refuses such slots. They occur if two optimizers of one kind train
+  the same variable in the same variable scope.
   """
   taken = set()
   for spec in program["optimizers"].values():
@@ -137,7 +141,7 @@ def _part_slots(program: dict) -> None:
 
 
 def _draw_steps(rng, program, prefixes, with_step) -> None:
-  """Draws what is made besides, and in which order."""
+  """Draws the other parts of a program, and the order of all parts."""
   steps = [["weight", key] for key in program["weights"]]
   for i in range(rng.choice([0, 0, 0, 1, 2, 3, 4])):
     name = rng.choice(sorted(_INTERNAL))
@@ -184,7 +188,7 @@ def _draw_steps(rng, program, prefixes, with_step) -> None:
 
 
 def variant_of(rng: random.Random, program: dict) -> dict:
-  """Draws how a program is built."""
+  """Draws a variant in which to build a program."""
   by_scale = {}
   kinds = {}
   weights = rng.choice([(5, 1, 1, 1), (3, 0, 0, 1), (0, 1, 0, 2), (1, 0, 1, 0)])
@@ -206,7 +210,7 @@ def variant_of(rng: random.Random, program: dict) -> dict:
 
 
 def changed(rng: random.Random, program: dict, variant: dict) -> dict:
-  """Draws how a program is built that was built in another way."""
+  """Draws a change to a variant of a program; returns the new variant."""
   kinds = dict(variant["kinds"])
   result = {"kinds": kinds, "v2": variant["v2"], "dropped": []}
   what = rng.choice(
@@ -230,7 +234,7 @@ def changed(rng: random.Random, program: dict, variant: dict) -> dict:
   elif what == "api":
     swap = {"dynamic": "contrib", "contrib": "dynamic"}
     kinds.update({key: swap.get(kind, kind) for key, kind in kinds.items()})
-  # A loss scale is of one kind, whoever shares it.
+  # All optimizers that share a loss scale have the same kind of loss scale.
   by_scale = {}
   for key, spec in program["optimizers"].items():
     if kinds[key] != "plain":
@@ -239,7 +243,7 @@ def changed(rng: random.Random, program: dict, variant: dict) -> dict:
 
 
 def layout_variant(variant: dict, to: str) -> dict:
-  """Returns the variant that a layout of `convert` is for."""
+  """Returns the variant that reads a checkpoint of a layout of `convert`."""
   swap = {
     "contrib": {"dynamic": "contrib"},
     "fp32": dict.fromkeys(KINDS, "plain"),
@@ -250,7 +254,7 @@ def layout_variant(variant: dict, to: str) -> dict:
 
 
 def own_layout(program, variant):
-  """Returns the layout that a variant has already; None if none is its."""
+  """Returns the layout in which a variant saves, or None if it has no name."""
   kinds = {
     kind
     for key, kind in variant["kinds"].items()

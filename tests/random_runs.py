@@ -28,7 +28,7 @@ from random_saves import save
 
 
 def describe(variant: dict, api: Api) -> str:
-  """Returns a variant in short."""
+  """Returns a short description of a variant."""
   kinds = ",".join(
     "none" if key in variant["dropped"] else kind
     for key, kind in sorted(variant["kinds"].items())
@@ -37,7 +37,7 @@ def describe(variant: dict, api: Api) -> str:
 
 
 def _api(rng, program, variant) -> Api:
-  """Draws an API that a variant can be built by."""
+  """Draws an API that can build a variant."""
   own = Api("tf")
   if rng.random() < 0.25 and own.can(program, variant):
     return own
@@ -45,18 +45,18 @@ def _api(rng, program, variant) -> Api:
 
 
 def run(seed: int, restores: int = 3):
-  """Saves and restores one program in several ways.
+  """Saves, restores and converts one program in several variants.
 
-  The program is saved by one variant and restored by `restores` others. Then
-  each of those saves it as well, and all restore that: building the graphs
-  takes most of the time, so that each is used for all that it can show.
+  Each variant saves the program, and all variants restore each checkpoint.
+  Building the graphs takes most of the time, so each graph is used as often as
+  possible.
 
   Args:
-    seed: What decides all.
-    restores: The number of variants beside the first.
+    seed: The seed of the program and of everything else that is drawn.
+    restores: The number of variants besides the first variant.
 
   Yields:
-    Pairs: what was done, and its `Finding`.
+    The action, a description of the case, and the `Finding`.
   """
   program = program_of(seed)
   rng = random.Random(f"variants of {seed}")
@@ -92,7 +92,7 @@ def run(seed: int, restores: int = 3):
           f"{told} -> {describe(here, here_api)}{' Saver' * saver}",
           check(program, here, here_api, path, manifest, saver, same, graphs),
         )
-      if i == 0:  # Each layout has one more graph.
+      if i == 0:  # Each conversion needs one more graph.
         to = rng.choice(["saver", "saver-v2", "contrib", "fp32"])
         yield (
           f"convert to {to}",
@@ -106,7 +106,7 @@ def run(seed: int, restores: int = 3):
 
 
 def main() -> int:
-  """Runs many programs, prints statistics and what failed."""
+  """Runs many programs; prints statistics and failures."""
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--first", type=int, default=0)
   parser.add_argument("--count", type=int, default=100)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves the programs of `random_programs`, and lists what a checkpoint has.
+"""Saves the programs of `random_programs`, with a list of their variables.
 
 This module also runs on Python 3.7 and TensorFlow 1.15.
 """
@@ -31,22 +31,22 @@ def save(
   strip=False,
   graphs=None,
 ):
-  """Saves a program with a number of its own in every variable.
+  """Saves a program in which each variable has a different number.
 
   Args:
     program: The program.
-    variant: How it is built.
-    api: By which API.
-    path: The prefix.
-    meta: Whether to write the '.meta', too.
-    by_object: Saves by `tf.train.Checkpoint`.
-    strip: Leaves out of the '.meta' what attributes are by default.
-    graphs: Programs that are built already.
+    variant: The variant in which to build the program.
+    api: The `Api` to build the program with.
+    path: The checkpoint's prefix.
+    meta: Whether to write the '.meta' file as well.
+    by_object: Whether to save by `tf.train.Checkpoint`.
+    strip: Whether the '.meta' file omits attributes with their default value.
+    graphs: The `Graphs` to look the program up in.
 
   Returns:
-    A pair: the checkpoint's prefix, and identity -> (name, number).
+    The checkpoint's prefix, and the manifest: identity -> (name, number).
   """
-  # `tf.train.Checkpoint` adds a variable, which no other check may see.
+  # `tf.train.Checkpoint` adds a variable, which would disturb other checks.
   graphs = graphs if graphs and not by_object else Graphs()
   built = graphs.get(program, variant, api)
   made = built.made
@@ -59,7 +59,7 @@ def save(
       set_values(session, [(made[k], n) for k, (_, n) in manifest.items()])
       if by_object:
         checkpoint = tf1.train.Checkpoint(**built.objects)
-        checkpoint.save_counter  # noqa: B018 It is made when asked for.
+        checkpoint.save_counter  # noqa: B018 Creates the variable.
         session.run(checkpoint.save_counter.initializer)
         path = checkpoint.save(path, session=session)
       else:
@@ -75,9 +75,10 @@ def save(
 
 
 def make_old(path) -> None:
-  """Makes a checkpoint's files look a minute old.
+  """Sets the times of a checkpoint's files to a minute ago.
 
-  A refusal waits while files are so new that a process may still write more.
+  If files are new, `restore` waits before it raises an error, because another
+  process may still be writing.
   """
   folder, prefix = os.path.split(path)
   for name in os.listdir(folder):
@@ -87,7 +88,7 @@ def make_old(path) -> None:
 
 
 def write_manifest(path, program, variant, manifest) -> None:
-  """Writes what a checkpoint has as JSON."""
+  """Writes a checkpoint's program, variant and manifest as JSON."""
   content = {
     "program": program,
     "variant": variant,
@@ -103,7 +104,7 @@ def write_manifest(path, program, variant, manifest) -> None:
 
 
 def read_manifest(path):
-  """Reads what `write_manifest` wrote: program, variant and manifest."""
+  """Returns the program, variant and manifest in a file of `write_manifest`."""
   with open(path) as file:
     content = json.load(file)
   manifest = {
