@@ -15,8 +15,8 @@ import random
 
 KINDS = ("plain", "dynamic", "fixed", "contrib")
 SCALING = ("dynamic", "contrib")  # The kinds whose loss scale has variables.
-# Names for users' variables, and their dtypes. Optimizers and loss scales use the
-# same names.
+# Names for users' variables, and their dtypes. Optimizers and loss scales use
+# the same names.
 _INTERNAL = {
   "loss_scale": ("float32", "float32", "float64"),
   "current_loss_scale": ("float32", "float32", "float64"),
