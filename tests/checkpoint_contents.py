@@ -5,7 +5,7 @@ import tensorflow as tf
 
 
 def contents(path):
-  """Returns key -> (dtype, shape, bytes), as TensorFlow reads them."""
+  """Returns key -> (dtype, shape, bytes), as TensorFlow reads a checkpoint."""
   reader = tf.train.load_checkpoint(str(path))
   dtypes = reader.get_variable_to_dtype_map()
   result = {}

@@ -75,7 +75,7 @@ def test_overwriting(tmp_path, capsys):
 
 @pytest.mark.any_release
 def test_what_was_left_is_no_hindrance(tmp_path):
-  """As if another process had been killed between any two steps."""
+  """Checks that files of a killed process do not matter."""
   new = tmp_path / "new"
   (tmp_path / "new.data-00000-of-00001").write_bytes(b"half")
   (tmp_path / ".new.unfinished").mkdir()
@@ -121,7 +121,7 @@ def test_without_what_windows_does_not_have(tmp_path):
 
 @pytest.mark.any_release
 def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch):
-  """Nothing shows whether the process runs that created the folder."""
+  """Checks an existing folder: nothing shows whether its process still runs."""
   monkeypatch.setattr(writer, "fcntl", None)
   monkeypatch.delattr(os, "sendfile")
   folder = tmp_path / ".new.unfinished"
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch):
 
 @pytest.mark.any_release
 def test_an_index_that_cannot_be_replaced(tmp_path, monkeypatch):
-  """Windows refuses that while another process reads the index."""
+  """Checks a refusal, as of Windows while another process reads the index."""
   new = tmp_path / "new"
   checkpoint.convert(_SESSION, new, "fp32")
   before = checksums(tmp_path)
@@ -158,7 +158,7 @@ def test_an_index_that_cannot_be_replaced(tmp_path, monkeypatch):
 
 
 def large(folder, megabytes=48):
-  """A checkpoint that takes a while, made without TensorFlow's help."""
+  """Saves a large model; returns the path."""
   with tf.Graph().as_default(), tf1.Session() as session:
     ones = tf1.ones_initializer()
     for i in range(8):
@@ -172,7 +172,7 @@ def large(folder, megabytes=48):
 
 
 def checksums(folder):
-  """File -> checksum; what is not whole yet is in a folder of its own."""
+  """Returns file -> checksum. Unfinished files are in a folder, so not here."""
   return {
     path.name: hashlib.sha256(path.read_bytes()).hexdigest()
     for path in sorted(folder.iterdir())
@@ -240,7 +240,7 @@ sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=fp32"]))
 
 
 def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
-  """What is damaged is refused, whoever compares the checksums."""
+  """Checks that damage is found if TensorFlow compares the checksums."""
   path = large(tmp_path, megabytes=2)
   monkeypatch.setattr(bundle, "CHECKED_AT_SIGHT", 1 << 20)
   d = checkpoint.describe(path)
@@ -264,7 +264,7 @@ def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
   reason="writes 4 GiB; LARGE_CHECKPOINT=1 has it run",
 )
 def test_memory_for_the_largest_tensor(tmp_path):
-  """Not for the file: it has 2 GiB, in tensors of 128 MiB."""
+  """Checks the memory for a file of 2 GiB with tensors of 128 MiB."""
   sys.path.insert(0, str(helpers.ROOT))
   from benchmarks import checkpoints
 
@@ -286,7 +286,9 @@ def test_progress(tmp_path):
 
   checkpoint.convert(_SESSION, tmp_path / "new", "contrib", progress=begin)
   total = sizes[0]
-  assert total > 0 and abs(sum(sizes)) < 100  # Names differ, and so do sizes.
+  assert (
+    total > 0 and abs(sum(sizes)) < 100
+  )  # The new names have other lengths.
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what a conversion changes, and which conversions are refused."""
+"""Tests the tensors that conversions change, and mistakes in arguments."""
 
 import functools
 import json
@@ -41,11 +41,11 @@ def golden_contents(golden):
 
 
 def pairs(layouts, core=""):
-  """Returns (golden, layout): every kind of golden with every layout.
+  """Returns (golden, layout) pairs, with each kind of golden in each layout.
 
-  Every golden has at least one layout. A kind of golden that several releases
-  wrote has a layout of each release in turn. Only goldens with `core` in their
-  name are for every release of TensorFlow.
+  Each golden is in at least one pair. If several releases wrote a kind of
+  golden, the releases and the layouts take turns. Pairs whose golden has `core`
+  in its name are tested on every release of TensorFlow, other pairs on one.
   """
   kinds = {}
   for path in _SAVER_GOLDENS:
@@ -63,7 +63,7 @@ def pairs(layouts, core=""):
 
 
 def without_state(tensors):
-  """All but loss scales and the graph of objects; conds do not matter."""
+  """Returns tensors without loss scales, object graph and cond scopes."""
   return {
     key.replace("cond_1/", "").replace("cond/", ""): value
     for key, value in tensors.items()
@@ -88,7 +88,7 @@ def test_there_and_back(golden, middle, tmp_path):
   pairs(["saver", "saver-v2", "contrib", "fp32"], core="session_dynamic_adam"),
 )
 def test_names_are_those_of_that_api(golden, layout, tmp_path):
-  """A plain Saver of a model of that kind restores what was converted."""
+  """Checks that TensorFlow's Saver restores into a model of that API."""
   expected = json.loads((golden / "expected.json").read_text())
   checkpoint.convert(golden, tmp_path / "new", layout)
   d = checkpoint.describe(tmp_path / "new")
@@ -137,7 +137,7 @@ def test_objects_without_loss_scale(path, tmp_path):
   ids=name_of,
 )
 def test_objects_without_loss_scale_restore(path, tmp_path):
-  """Into the optimizer itself, with nothing left over."""
+  """Checks that an unwrapped optimizer consumes all values."""
   checkpoint.convert(path, tmp_path / "fp32", "fp32")
   expected = golden_contents(path)
   with tf.Graph().as_default(), tf1.Session() as session:
@@ -184,7 +184,7 @@ def test_keras2(path, tmp_path):
 
 
 def restore_by_keras():
-  """Runs in a process of its own, in which Keras 2 is `tf.keras`."""
+  """Restores checkpoints in a process in which `tf.keras` is Keras 2."""
   keras = tf.keras
   for path in json.loads(os.environ["CHECKPOINTS"]):
     model = keras.Sequential(
@@ -236,7 +236,7 @@ def test_keras_itself_restores_that(tmp_path):
   "path", [p for p in _OBJECT_GOLDENS if "session" in str(p)], ids=name_of
 )
 def test_names_into_objects(path, tmp_path):
-  """With the graph of another checkpoint of the model, all is as it was."""
+  """Checks that names converted back into objects give the same tensors."""
   before = golden_contents(path)
   checkpoint.convert(path, tmp_path / "names", "saver")
   done = checkpoint.convert(

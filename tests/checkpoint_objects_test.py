@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that restoring by object gives each variable its own value or an error.
+"""Tests that a restore by object gives variables their values, or an error.
 
 Before saving, every variable gets a different value, so a value shows which
 variable it was saved from.
@@ -27,7 +27,7 @@ _STATE = {"scale", "good", "bad"}
 
 @contextlib.contextmanager
 def mode(graph):
-  """Yields a session of a new graph, or None when eager."""
+  """Yields the session of a new graph, or None to run eagerly."""
   if graph:
     with tf.Graph().as_default(), tf1.Session() as session:
       yield session
@@ -69,7 +69,7 @@ def get_initial_values(spec, graph):
 @pytest.mark.parametrize("here", list(WRAPPERS))
 @pytest.mark.parametrize("there", list(WRAPPERS))
 def test_any_optimizers(there, here, tmp_path):
-  """Each pair of wrappers, with a random choice of everything else."""
+  """Checks a pair of wrappers, with random other properties."""
   rng = random.Random(f"{there} {here}")
   source = [(rng.choice(list(INNER)), there)]
   if rng.random() < 0.5:
@@ -167,7 +167,7 @@ def test_what_cannot_be_initialized_eagerly(tmp_path):
 
 
 def test_a_scale_of_an_unknown_optimizer_is_no_new_scale(tmp_path):
-  """The checkpoint may have the loss scale by another path."""
+  """Checks that a loss scale which may have another path is no new one."""
   path, _ = saved([("sgd", "dynamic")], tmp_path)
   model = Model([("sgd", "dynamic")]).train()
   objects = {"optimizer": model.objects["opt0"], "w0": model.objects["w0"]}
@@ -223,7 +223,7 @@ def test_what_is_two_there_and_one_here(tmp_path):
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("fixed", [0, 1])
 def test_a_loss_scale_that_two_had(fixed, graph, tmp_path):
-  """If one optimizer has a fixed scale now, the other gets the scale."""
+  """Checks that a shared scale goes to the optimizer that is still dynamic."""
   scale = tfl.DynamicLossScale(8.0)
   opts = [
     tfl.MixedPrecisionLossScaleOptimizer(INNER["sgd"](), scale)
@@ -247,7 +247,7 @@ def test_a_loss_scale_that_two_had(fixed, graph, tmp_path):
 @pytest.mark.parametrize("first", ["alias", "opt"])
 @pytest.mark.parametrize("source", ["plain", "dynamic"])
 def test_an_optimizer_by_two_paths(first, source, tmp_path):
-  """The wrapped optimizer has a path of its own besides the wrapper's."""
+  """Checks an optimizer that has a path beside the path by the wrapper."""
 
   def objects_of(model):
     outer, opt, w, b = model.parts[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a template gives each variable its own value, or an error."""
+"""Tests that conversions by a template match values and objects, or fail."""
 
 import os
 
@@ -20,13 +20,13 @@ tf1 = tf.compat.v1
 
 
 class Templates:
-  """Two optimizers that are saved by name and, as a template, by object."""
+  """A model of two optimizers, saved by name and by object as a template."""
 
   def __init__(self, folder, scopes=("", "")):
     self.folder, self.scopes = folder, scopes
 
   def build(self, swapped=False, wrap=WRAPPERS["dynamic"], inner="sgd"):
-    """Returns the objects; `swapped` swaps their paths, not their names."""
+    """Builds the model; returns path -> object. `swapped` swaps the paths."""
     made = {}
     for i, scope in enumerate(self.scopes):
       with tf1.variable_scope(f"net{i}"):
@@ -42,7 +42,7 @@ class Templates:
     return made
 
   def run(self, **kwargs):
-    """Saves by name, with different values; returns the path and the values."""
+    """Saves different values by name; returns the path and name -> value."""
     values = {}
     with tf.Graph().as_default(), tf1.Session() as session:
       self.build(**kwargs)
@@ -69,7 +69,7 @@ class Templates:
 
 
 def full_names_and_values(path):
-  """Returns the full name of each variable in the object graph -> its value."""
+  """Returns full name -> value for the variables in an object graph."""
   graph = ObjectGraph.read(bundle.Bundle(path))
   reader = tf.train.load_checkpoint(path)
   return {
@@ -98,7 +98,7 @@ def test_templates_go_by_names(swapped, scopes, inner, tmp_path):
 @pytest.mark.any_release
 @pytest.mark.parametrize("scopes", [("", ""), ("gen", "disc")])
 def test_templates_of_another_api(scopes, tmp_path):
-  """One loss scale in a scope is found; two in one scope are an error."""
+  """Checks loss scales in two scopes, and the error for two in one scope."""
   case = Templates(tmp_path, scopes)
   names, values = case.run(wrap=WRAPPERS["contrib"])
   template = case.template(swapped=True)
@@ -193,7 +193,7 @@ def test_the_user_decides(tmp_path):
 
 @pytest.mark.parametrize("optimizers", [1, 2])
 def test_powers_of_another_control_flow(optimizers, tmp_path):
-  """One optimizer's powers are found; of two, only with the MetaGraph."""
+  """Checks that powers of two optimizers are found by the MetaGraph alone."""
   case = Templates(tmp_path, ("",) * optimizers)
   case.build = lambda: build_some(case)
   with helpers.control_flow(False):

@@ -31,11 +31,11 @@ WRAPPERS = {
 
 
 class Model:
-  """Optimizers with two variables each.
+  """A model of optimizers with two variables each.
 
   Args:
-    spec: (kind of optimizer, kind of wrapper) of each.
-    session: None when eager.
+    spec: (kind of optimizer, kind of wrapper) for each optimizer.
+    session: The session of the graph, or None to run eagerly.
   """
 
   def __init__(self, spec, session=None):
@@ -49,6 +49,7 @@ class Model:
       self.objects |= {f"opt{i}": outer, f"w{i}": w, f"b{i}": b}
 
   def train(self):
+    """Trains a step eagerly, or builds it and initializes; returns `self`."""
     for outer, _, w, b in self.parts:
       self._minimize(outer, w, b)
     if self.session:
@@ -85,7 +86,7 @@ class Model:
     return roles
 
   def values(self):
-    """Returns role -> value; all elements of a variable have one value."""
+    """Returns role -> value, the same for all elements of the variable."""
     result = {}
     for role, variable in self.roles().items():
       value = np.ravel(
@@ -96,7 +97,7 @@ class Model:
     return result
 
   def stamp(self, start):
-    """Gives every variable a different value, `start` and more."""
+    """Sets each variable to a different value; the lowest is `start`."""
     for i, (_, variable) in enumerate(sorted(self.roles().items())):
       value = np.full(variable.shape, start + i, variable.dtype.as_numpy_dtype)
       if self.session:
@@ -107,11 +108,13 @@ class Model:
     return self
 
   def save(self, folder):
+    """Saves the model by object; returns the path."""
     scope = self.session.as_default if self.session else contextlib.nullcontext
     with scope():
       return tf.train.Checkpoint(**self.objects).save(str(folder / "ckpt"))
 
   def restore(self, path, **kwargs):
+    """Restores the model by object; returns the report."""
     return _restoring_objects.restore_objects(
       self.session, bundle.Bundle(path), self.objects, **kwargs
     )
