@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the user's mapping of variables to names in a checkpoint."""
+"""Tests restores and conversions with a mapping from the user."""
 
 import helpers
 import proof_programs
@@ -56,7 +56,7 @@ def test_a_mapping_of_what_is_not_there(mapping, what, tmp_path):
 @pytest.mark.parametrize("v2", [False, True])
 @pytest.mark.parametrize("meta", [False, True])
 def test_some_variables_of_an_optimizer(meta, v2, tmp_path):
-  """Variables that are not to be restored are evidence, too."""
+  """Checks restores of some variables: the others count as evidence, too."""
   optimizers = GAN if meta else GAN[:1]
   path, values = save_program(tmp_path, optimizers, False, meta)
   program = get_program(optimizers, v2)
@@ -73,7 +73,7 @@ def test_some_variables_of_an_optimizer(meta, v2, tmp_path):
 
 @pytest.mark.any_release
 def test_mapped_weights_are_evidence(tmp_path):
-  """A mapping of weights also shows which power and loss scale is whose."""
+  """Checks that mapped weights show which powers and loss scales match."""
   path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
   mapping = {
     f"w{i}{slot}": f"w{1 - i}{slot}"
@@ -86,7 +86,7 @@ def test_mapped_weights_are_evidence(tmp_path):
 
 @pytest.mark.any_release
 def test_a_mapping_against_the_proof(tmp_path):
-  """The mapping wins; a loss scale that it leaves without any is an error."""
+  """Checks that the mapping wins, and that it must map both loss scales."""
   path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
   crossed = {"good_steps": "good_steps_1"}
   with pytest.raises(checkpoint.CheckpointError, match="current_loss_scale_1"):

@@ -30,7 +30,7 @@ _folder_of_programs = proof_programs.folder_of_programs
 @pytest.mark.parametrize("here", ["v1", "v2"])
 @pytest.mark.parametrize("pair", list(PAIRS))
 def test_with_a_meta_graph(pair, here, there, tmp_path):
-  """With a MetaGraph, the graphs prove which value is whose."""
+  """Checks that all values are found: the graphs prove each match."""
   theirs, ours = PAIRS[pair]
   path, values = save_program(tmp_path, theirs, there == "v2")
   found, report = restore_program(path, ours, here == "v2")
@@ -38,7 +38,7 @@ def test_with_a_meta_graph(pair, here, there, tmp_path):
     if key in values:
       assert value == values[key], (key, report)
     else:
-      assert value != -1  # Initialized.
+      assert value != -1  # The variable was initialized.
   initialized = {key for key in found if key not in values}
   assert len(find_started_anew(report)) == len(initialized)
   assert {key[1] for key in initialized} <= {
@@ -51,7 +51,7 @@ def test_with_a_meta_graph(pair, here, there, tmp_path):
 @pytest.mark.parametrize("here", ["v1", "v2"])
 @pytest.mark.parametrize("pair", list(PAIRS))
 def test_without_a_meta_graph(pair, here, there, tmp_path):
-  """Without a MetaGraph, restoring is right or an error asks for a mapping."""
+  """Checks that a restore is right, or that an error asks for a mapping."""
   theirs, ours = PAIRS[pair]
   path, values = save_program(tmp_path, theirs, there == "v2", meta=False)
   names = {name for name, _ in tf1.train.list_variables(path)}
@@ -62,7 +62,7 @@ def test_without_a_meta_graph(pair, here, there, tmp_path):
     assert "--map" in str(error) and "\n" not in str(error)
     return
   if not report.bridged and not report.initialized and not report.unused:
-    assert set(report.restored) == names  # As TensorFlow's Saver has it.
+    assert set(report.restored) == names  # TensorFlow's Saver does the same.
     return
   given = {key for key in found if key in values}
   assert {key: found[key] for key in given} == {k: values[k] for k in given}
@@ -71,7 +71,7 @@ def test_without_a_meta_graph(pair, here, there, tmp_path):
 
 @pytest.mark.parametrize("v2", [False, True])
 def test_moving_averages_as_weights(v2, tmp_path):
-  """A loss scale keeps its name if its weights are restored by other names."""
+  """Checks that a loss scale is found if weights have other names."""
 
   def build_average():
     w = tf1.get_variable("w", [2], use_resource=True)
@@ -100,7 +100,7 @@ def test_moving_averages_as_weights(v2, tmp_path):
 
 
 def test_a_converted_checkpoint_has_no_meta_graph_of_an_older_one(tmp_path):
-  """A MetaGraph of an overwritten checkpoint must not count as evidence."""
+  """Checks that an overwritten checkpoint's MetaGraph is removed."""
   (tmp_path / "old").mkdir()
   old, _ = save_program(tmp_path / "old", GAN[::-1], True)
   path, values = save_program(tmp_path, GAN, False)
@@ -139,14 +139,14 @@ def edit_meta_graph(path, edit):
 
 
 def read_itself(graph_def):
-  """Gives ops themselves as inputs, which no graph of TensorFlow has."""
+  """Makes each read op its own input, unlike any graph of TensorFlow."""
   for node in graph_def.node:
     if node.op == "ReadVariableOp":
       node.input[0] = node.name
 
 
 def call_for_ever(graph_def):
-  """Adds 40 functions that call the next one twice: 2**40 calls."""
+  """Adds 40 functions, each of which calls the next twice: 2**40 calls."""
   for i in range(40):
     function = graph_def.library.function.add()
     function.signature.name = f"f{i}"
@@ -167,7 +167,7 @@ def test_a_strange_meta_graph_proves_nothing(edit, tmp_path):
 
 @pytest.mark.parametrize("meta", [False, True])
 def test_an_exact_name_wins(meta, tmp_path):
-  """The model's own scopes may be named like conds."""
+  """Checks variables of the model in scopes that are named like conds."""
   program = Program(lambda: variables(cond__w=1.0, cond_1__w=2.0), False)
   path, values = program.save(tmp_path, meta)
   with tf.Graph().as_default(), tf1.Session() as session:
@@ -188,7 +188,7 @@ def test_an_exact_name_wins(meta, tmp_path):
 @pytest.mark.parametrize("there", ["v1", "v2"])
 @pytest.mark.parametrize("here", ["v1", "v2"])
 def test_converted_for_tensorflows_saver(pair, here, there, meta, tmp_path):
-  """TensorFlow's own Saver restores a converted checkpoint rightly."""
+  """Checks that TensorFlow's Saver restores the right values."""
   optimizers = [
     (scope, "dynamic" if kind == "contrib" else kind)
     for scope, kind in PAIRS[pair][0]
@@ -213,7 +213,7 @@ def test_converted_for_tensorflows_saver(pair, here, there, meta, tmp_path):
   "pair", ["numbers", "one outside", "three", "wrapped and plain"]
 )
 def test_the_same_layout_is_the_same_file(pair, v2, tmp_path):
-  """Converting to the same layout keeps all, and scopes named like conds."""
+  """Checks that no name changes, not even in scopes named like conds."""
   optimizers = [
     (scope, "dynamic" if kind == "contrib" else kind)
     for scope, kind in PAIRS[pair][0]
@@ -237,7 +237,7 @@ def test_the_same_layout_is_the_same_file(pair, v2, tmp_path):
 
 
 def read_bytes(path):
-  """Returns name -> the bytes of its tensor."""
+  """Returns name -> bytes for the tensors of a checkpoint."""
   reader = tf.train.load_checkpoint(path)
   return {
     name: reader.get_tensor(name).tobytes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests variables of the user's that are named like those of a loss scale."""
+"""Tests users' variables that are named like a loss scale's variables."""
 
 import functools
 import os
@@ -24,12 +24,12 @@ _folder_of_programs = proof_programs.folder_of_programs
 
 @functools.cache
 def get_users_program(before, kind, after=(), v2=False):
-  """Returns a program with variables of the user's around an optimizer.
+  """Returns a program with an optimizer and variables of a user.
 
   Args:
-    before: (name, dtype) of variables to create first.
-    kind: What wraps the optimizer, as `build` takes it.
-    after: (name, dtype) of variables to create last.
+    before: (name, dtype) of the variables to create before the optimizer.
+    kind: The optimizer's wrapper, as `build` takes it.
+    after: (name, dtype) of the variables to create after the optimizer.
     v2: Whether to build with TensorFlow 2's control flow.
   """
 
@@ -60,7 +60,7 @@ _USERS = (
 @pytest.mark.parametrize("there", ["dynamic", "none", "contrib"])
 @pytest.mark.parametrize("here", ["dynamic", "none", "contrib"])
 def test_variables_of_the_user_are_their_own(there, here, place, tmp_path):
-  """The user's variables that are named like a loss scale's are restored."""
+  """Checks that users' variables and the optimizer's keep their values."""
   before = _USERS if place == "before" else ()
   after = _USERS if place == "after" else ()
   path, values = get_users_program(before, there, after).save(tmp_path)
@@ -104,7 +104,9 @@ def test_a_description_has_the_loss_scale_alone(tmp_path):
   assert state.names == ("current_loss_scale", "good_steps_1")
   assert state.good_steps == values[0, "good_steps"]
   os.remove(f"{path}.meta")
-  assert not checkpoint.describe(path).loss_scales  # Nothing proves which.
+  assert not checkpoint.describe(
+    path
+  ).loss_scales  # Nothing proves which are the scale's.
 
 
 @pytest.mark.any_release

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds programs whose variables have different values when they are saved.
+"""Builds programs that save a different value in each variable.
 
-A value shows which variable it was saved from. Tests know a variable by its
-role (number of the optimizer, what the variable is for it), not by its name.
+A value shows from which variable it was saved. Tests identify a variable by its
+role (number of the optimizer, use of the variable) and not by its name.
 """
 
 import contextlib
@@ -24,10 +24,11 @@ tf1 = tf.compat.v1
 
 
 def build(*optimizers):
-  """Builds a program; returns (optimizer, what) -> variable.
+  """Builds a program of Adam optimizers; returns role -> variable.
 
   Args:
-    *optimizers: (scope, what wraps an Adam: "dynamic", "contrib" or "none").
+    *optimizers: (scope, wrapper) pairs. A wrapper is "dynamic", "contrib" or
+      "none".
   """
   found = {}
   for i, (scope, kind) in enumerate(optimizers):
@@ -65,7 +66,8 @@ class Program:
     """Builds the graph.
 
     Args:
-      make_variables: Builds the graph; returns role -> variable.
+      make_variables: A function that builds the graph and returns role ->
+        variable.
       v2: Whether to build with TensorFlow 2's control flow.
     """
     with helpers.control_flow(v2), tf.Graph().as_default() as self._graph:
@@ -75,13 +77,13 @@ class Program:
 
   @contextlib.contextmanager
   def session(self, get_value=lambda role: -1):
-    """Yields a session in which variables have the values of their roles."""
+    """Yields a session in which `get_value` gives variables their values."""
     with self._graph.as_default(), tf1.Session() as session:
       set_values(session, self.variables, get_value)
       yield session
 
   def save(self, folder, meta=True):
-    """Saves the program; returns the checkpoint and role -> value."""
+    """Saves the program; returns the checkpoint's path and role -> value."""
     values = {role: i for i, role in enumerate(self.variables, 2)}
     if self._checkpoint is None:
       self._checkpoint = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
@@ -93,7 +95,7 @@ class Program:
     return os.path.join(folder, "model"), values
 
   def restore(self, path, **kwargs):
-    """Restores; returns role -> value, and the report."""
+    """Restores a checkpoint; returns role -> value, and the report."""
     with self.session() as session:
       try:
         report = checkpoint.restore(session, path, **kwargs)
@@ -112,7 +114,7 @@ def folder_of_programs(tmp_path_factory):
 
 
 def set_values(session, variables, get_value):
-  """Sets each variable to the value of its role."""
+  """Sets each variable to the value that `get_value` returns for its role."""
   feeds = {}
   for role, variable in variables.items():
     dtype = variable.dtype.base_dtype.as_numpy_dtype
@@ -123,7 +125,7 @@ def set_values(session, variables, get_value):
 
 
 def get_values(session, variables):
-  """Returns role -> value; all elements of a variable have one value."""
+  """Returns role -> value, read from the first element of each variable."""
   values = session.run(variables)
   return {role: float(np.ravel(v)[0]) for role, v in values.items()}
 
@@ -139,10 +141,12 @@ def get_program(optimizers, v2):
 
 
 def save_program(folder, optimizers, v2, meta=True):
+  """Saves a program; returns the checkpoint's path and role -> value."""
   return get_program(optimizers, v2).save(folder, meta)
 
 
 def restore_program(path, optimizers, v2, **kwargs):
+  """Restores into a program; returns role -> value, and the report."""
   return get_program(optimizers, v2).restore(path, **kwargs)
 
 
@@ -190,7 +194,7 @@ PAIRS = {
 
 
 def variables(**values):
-  """Creates variables; returns keyword -> variable. `a__b` is named `a/b`."""
+  """Creates variables; returns keyword -> variable. `a__b` has name `a/b`."""
   return {
     name: tf1.get_variable(name.replace("__", "/"), initializer=value)
     for name, value in values.items()
