@@ -36,7 +36,7 @@ def test_a_keras_file_needs_a_model():
 
 
 def restore_keras_files():
-  """In a process of its own: Keras is chosen for a whole process."""
+  """Restores Keras files, in a forked process: a process has one Keras."""
   keras, folder = tf.keras, os.environ["FOLDER"]
   keras.mixed_precision.set_global_policy("mixed_float16")
 
@@ -57,7 +57,7 @@ def restore_keras_files():
   trained = fit(made(), 5)
   for name in ("model.h5", "model.keras"):
     if name == "model.keras" and os.environ["GENERATION"] != "3":
-      continue  # Which has no state of a legacy optimizer.
+      continue  # Such a file has no state of a legacy optimizer.
     path = os.path.join(folder, name)
     trained.save(path)
     model = fit(made(), 1)
@@ -110,10 +110,10 @@ _OPTIMIZERS = {
 
 
 def train_eagerly(kind, steps, path=None):
-  """Trains eagerly, after a restore if there is a path.
+  """Trains eagerly, and restores before that if there is a path.
 
   Returns:
-    The checkpoint, the weight and the restore's report.
+    The `tf.train.Checkpoint`, the weight and the report of the restore.
   """
   w = tf.Variable([1.0, -1.0])
   opt = _OPTIMIZERS[kind]()
@@ -126,7 +126,7 @@ def train_eagerly(kind, steps, path=None):
 
 @pytest.fixture(scope="module")
 def saved_eagerly(tmp_path_factory):
-  """Checkpoints after three steps: kind -> (path, the weight after eight)."""
+  """Saves after three steps; returns kind -> (path, weight after eight)."""
   folder, saved = tmp_path_factory.mktemp("eagerly"), {}
   for kind in _OPTIMIZERS:
     root, *_ = train_eagerly(kind, 3)
@@ -139,11 +139,11 @@ def saved_eagerly(tmp_path_factory):
 @pytest.mark.parametrize("source", list(_OPTIMIZERS))
 @pytest.mark.parametrize("target", list(_OPTIMIZERS))
 def test_eagerly_by_object(source, target, saved_eagerly):
-  """What is restored fills the slots that the first step creates."""
+  """Checks training, whose first step creates slots with restored values."""
   path, expected = saved_eagerly[source]
   _, w, report = train_eagerly(target, 5, path)
   np.testing.assert_allclose(w.numpy(), expected, rtol=1e-6)
-  dynamics = {"dynamic": 2, "contrib": 3}  # So many variables.
+  dynamics = {"dynamic": 2, "contrib": 3}  # The number of variables.
   is_new = target in dynamics and source not in dynamics
   assert len(report.initialized) == (dynamics[target] if is_new else 0)
   # Bad steps are of no use to a DynamicLossScale.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that restored training goes on as an old release's did."""
+"""Tests that training goes on from a golden as an old release went on."""
 
 import json
 
@@ -31,13 +31,13 @@ def last_parts(names):
 
 
 def check_rows(way, rows, expected):
-  """Checks the values after a restore, and those of each step after it."""
+  """Checks the values after a restore and after each further step."""
   has_state = expected["kind"] != "fixed"
   expected_rows = expected["rows"][expected["steps_before"] - 1 :]
   expected_rows = expected_rows[: checkpoint_runner.STEPS + 1]
   assert len(rows) == len(expected_rows) == checkpoint_runner.STEPS + 1
   if "other_kind" in way or ("other_api" in way and not has_state):
-    # The two differ in what becomes of gradients that are not finite.
+    # The two APIs treat gradients that are not finite in different ways.
     ends = [i for i, row in enumerate(expected_rows) if row["poisoned"]]
     if not np.isfinite(expected_rows[0]["w"]).all():
       ends.insert(0, 1)
@@ -73,17 +73,18 @@ def check_report(way, report, expected):
 
 
 def expected_of(golden):
-  """Returns what an old release did, by the golden's path."""
+  """Returns the recorded steps of the release that wrote a golden."""
   path = helpers.GOLDENS / golden / "expected.json"
   return json.loads(path.read_text())
 
 
 def groups():
-  """Returns (behavior, goldens): what one process restores.
+  """Returns (behavior, is_main) -> goldens; one process restores each group.
 
-  Goldens go into the behavior that they were not saved in; a few go into both.
-  The releases between the first and the last one differ in who wrote the files,
-  which is for the newest TensorFlow alone to read.
+  A golden is restored under the behavior under which it was not saved, and a
+  few goldens are restored under both. Goldens of the releases between the
+  oldest and the newest differ in nothing but their writer, so only the newest
+  TensorFlow must read them: they are not main.
   """
   found = {}
   for golden in _GOLDENS:
@@ -96,7 +97,7 @@ def groups():
 
 
 def cases():
-  """Returns the cases: a golden, and what is restored with it."""
+  """Returns (golden, behavior, goldens of the same process) parameters."""
   return [
     pytest.param(
       golden,
@@ -125,7 +126,7 @@ def test_trains_on_as_recorded(golden, behavior, goldens, tmp_path_factory):
     rows, report = result
     try:
       check_rows(way, rows, expected)
-      if report:  # A Saver has none if all names are the same.
+      if report:  # A Saver has no report if all names are the same.
         check_report(way, report, expected)
       else:
         assert way in ("by_saver", "by_meta_graph")

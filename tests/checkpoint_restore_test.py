@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests restores into models that are not quite those that were saved."""
+"""Tests restores into models that differ from the saved model."""
 
 import pathlib
 

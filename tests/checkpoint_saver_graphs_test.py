@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which keys are found in graphs that restore in unusual ways."""
+"""Tests how savers find keys in graphs with unusual restore ops."""
 
 import helpers
 import pytest
@@ -15,7 +15,7 @@ tf1 = tf.compat.v1
 
 
 def test_a_saver_that_runs_after_something_else():
-  """What it depends on besides is none of what it restores."""
+  """Checks that other ops before a restore op are not taken for restores."""
   with tf.Graph().as_default() as graph:
     w, count = variable("w", 1.0), variable("count", 0.0, resource=False)
     updates = [count.assign_add(1.0), count.assign(w * 2.0), w.assign(count)]
@@ -26,7 +26,7 @@ def test_a_saver_that_runs_after_something_else():
 
 
 def saver_def_of(name, assigns):
-  """A SaverDef of assignments that are there."""
+  """Returns the SaverDef of a saver that runs given assignments."""
   return tf1.train.SaverDef(
     filename_tensor_name=f"{name}:0",
     save_tensor_name=f"{name}:0",
@@ -79,6 +79,7 @@ def test_ops_before_tensorflow_0_12():
 
 
 def restored(name, key, part="", dtype=tf.float32):
+  """Returns the tensor that a RestoreV2 op reads by a key."""
   (tensor,) = tf.raw_ops.RestoreV2(
     prefix=name, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
   )
@@ -111,7 +112,7 @@ def test_slices_that_are_not_the_variables():
 
 @pytest.mark.parametrize("how", ["fed", "nothing", "missing", "call"])
 def test_graphs_that_do_not_show_it(how, tmp_path):
-  """Names are the keys then."""
+  """Checks that keys are variables' names if the graph shows no keys."""
   with tf.Graph().as_default(), tf1.Session() as session:
     w = variable("w", 5.0)
     session.run(w.initializer)

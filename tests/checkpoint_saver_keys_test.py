@@ -23,7 +23,7 @@ _kinds = pytest.mark.parametrize("resource", [False, True])
 
 
 def part_of(value):
-  """An initializer of a partitioned variable."""
+  """Returns an initializer that gives each partition its part of a value."""
 
   def initialize(shape, dtype=None, partition_info=None):
     begin = partition_info.var_offset[0]
@@ -33,11 +33,15 @@ def part_of(value):
 
 
 def averaged(resource, scale):
-  """A weight that changes, and its moving average; maybe a loss scale.
+  """Builds a weight that changes and its moving average.
+
+  Args:
+    resource: Whether variables are resource variables.
+    scale: Whether to build a loss scale as well.
 
   Returns:
-    What a saver is to restore by key, the weight's update, the weight, and its
-    average.
+    A dict of key -> variable for a saver, the op that updates the weight and
+    the average, the weight, and the average.
   """
   w = variable("w", [1.0, 2.0], resource)
   average = tf1.train.ExponentialMovingAverage(0.5)
@@ -50,10 +54,12 @@ def averaged(resource, scale):
 
 
 def save_all(folder, resource=True):
-  """A checkpoint of a model without loss scaling; and w, and its average."""
+  """Saves a model without loss scale; returns path, (weight, average)."""
   with tf.Graph().as_default(), tf1.Session() as session:
     _, update, w, average = averaged(resource, scale=False)
-    for v in tf1.global_variables():  # The average begins as the weight.
+    for (
+      v
+    ) in tf1.global_variables():  # The average's initializer reads the weight.
       session.run(v.initializer)
     session.run(update)
     path = tf1.train.Saver().save(session, str(folder / "all"))
@@ -81,7 +87,7 @@ def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
     assert read(f"{prefix}w").tolist() == average.tolist()
     assert read(f"{prefix}b") == 3
     assert read(f"{prefix}current_loss_scale") == 8
-    # As the same saver does it where nothing must be bridged.
+    # The same keys serve a saver that bridges nothing.
     own = checkpoint.Saver(saver_def=saver.saver_def)
     found = _saver_keys.find_saved(session.graph, own.saver_def)
     name = f"{prefix}w"
@@ -95,7 +101,7 @@ def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
 )
 @pytest.mark.parametrize("scope", [None, "imported"])
 def test_goldens(meta, scope):
-  """Those that save all variables by their names, of old releases."""
+  """Checks savers of old releases, whose keys are the variables' names."""
   with tf.Graph().as_default() as graph:
     saver = checkpoint.import_meta_graph(meta, import_scope=scope)
     found = _saver_keys.find_saved(graph, saver.saver_def)
@@ -113,7 +119,7 @@ def devices(rng):
 
 
 def random_model(rng):
-  """Variables of all kinds; (keys -> variables, options of a saver)."""
+  """Builds variables; returns a saver's `var_list` and other arguments."""
   mapping, made = {}, []
   for i in range(rng.randrange(1, 8)):
     resource = rng.random() < 0.5
@@ -141,10 +147,10 @@ def random_model(rng):
     "reshape": rng.random() < 0.3,
     "restore_sequentially": rng.random() < 0.3,
   }
-  if rng.random() < 0.3:  # One reading op for each tensor.
+  if rng.random() < 0.3:  # The graph has a restore op for each tensor.
     options["builder"] = tf_saver.BaseSaverBuilder()
   if rng.random() < 0.3:
-    mapping = list(mapping.values())  # By names.
+    mapping = list(mapping.values())  # The keys are names.
   return mapping, options
 
 
@@ -173,7 +179,7 @@ def test_random_savers(case, tmp_path):
       parts = sorted(parts, key=lambda v: v.op.name)
       value = np.concatenate(session.run(parts))
       np.testing.assert_array_equal(value, reader.get_tensor(key))
-    # The same by values that are read here.
+    # A restore expects the dtypes and shapes in the checkpoint.
     session.run(tf1.global_variables_initializer())
     opened = bundle.Bundle(path)
     targets = restoring.Targets(found.variables)
@@ -184,7 +190,7 @@ def test_random_savers(case, tmp_path):
 
 @_kinds
 def test_parts_by_keys(resource, tmp_path):
-  """A partitioned variable whose key is another, beside what is bridged."""
+  """Checks a partitioned variable with a key unlike its name, with a bridge."""
 
   def build(value, scale):
     with tf1.variable_scope("p", partitioner=tf1.fixed_size_partitioner(2)):
@@ -240,7 +246,7 @@ def test_several_savers_in_a_graph(tmp_path):
 
 
 def test_one_meta_graph_twice(tmp_path):
-  """TensorFlow puts the second one elsewhere than asked."""
+  """Checks that a second import of a MetaGraph restores its own variables."""
   path, (_, average) = save_all(tmp_path)
   with tf.Graph().as_default():
     mapping, *_ = averaged(True, scale=True)
@@ -316,7 +322,7 @@ def test_a_variable_on_several_replicas(tmp_path):
     found = _saver_keys.find_saved(graph, saver.saver_def)
     session.run(tf1.global_variables_initializer())
     path = saver.save(session, str(tmp_path / "model"))
-  # The second one has a key of its own.
+  # The second replica's variable has its own key.
   assert [*found.variables] == ["v", "v/replica_1"] and not found.others
   with tf.Graph().as_default() as graph, tf1.Session() as session:
     saver = checkpoint.import_meta_graph(f"{path}.meta")

@@ -22,7 +22,7 @@ path = saved_graphs.path
 
 @pytest.mark.parametrize("how", ["function", "scaffold", "creator"])
 def test_monitored_sessions(how, tmp_path):
-  """One name is changed, and a run goes on in the other control flow."""
+  """Checks that a run goes on in v2 control flow if one name is changed."""
 
   def run(v2, steps, session_of):
     with helpers.control_flow(v2), tf.Graph().as_default():
@@ -134,7 +134,7 @@ def test_a_saver_of_more_than_variables(tmp_path):
 
 @pytest.mark.parametrize("scope", [None, "imported"])
 def test_import_meta_graph(scope):
-  """One that TensorFlow itself cannot import."""
+  """Checks a MetaGraph that TensorFlow itself cannot import."""
   golden = helpers.GOLDENS / "tf-2.4.4" / "session_v2_behavior_adam"
   path = str(golden / "model.ckpt-10")
   with tf.Graph().as_default(), pytest.raises(KeyError):

@@ -28,14 +28,14 @@ _KINDS = {
 
 
 def build_several(kind, scope):
-  """Builds three optimizers of a kind in a scope; '' for none."""
+  """Builds three optimizers of a kind in a scope, or in none if it is empty."""
   with tf1.variable_scope(scope):
     adam_on(["gen", "disc", "other"], what=_KINDS[kind])
 
 
 @pytest.fixture(scope="module")
 def saved_several(tmp_path_factory):
-  """Checkpoints of three optimizers: (kind, scope) -> path."""
+  """Saves three optimizers of each kind; returns (kind, scope) -> path."""
   folder, paths = tmp_path_factory.mktemp("several"), {}
   for kind in _KINDS:
     for scope in ("", "net"):
@@ -77,7 +77,7 @@ def check_several(source, target, values, report):
 @pytest.mark.parametrize("scope", ["", "net"])
 @pytest.mark.parametrize("target", list(_KINDS))
 def test_several_optimizers(scope, target, saved_several):
-  """Each gets its own powers, whatever they are called here and there."""
+  """Checks that each optimizer gets its own powers, whatever their names."""
   with helpers.control_flow(target == "v2"), tf.Graph().as_default():
     build_several(target, scope)
     variables = tf1.global_variables()
@@ -117,7 +117,7 @@ def test_several_optimizers_in_one_scope(target, tmp_path):
 
 
 def test_a_part_of_several_is_not_guessed(tmp_path):
-  """With fewer optimizers here than there, which is whose does not show."""
+  """Checks the error if fewer optimizers are restored than were saved."""
   with helpers.control_flow(False):
     path = save(tmp_path, lambda: adam_on(["a", "b"]))
   with helpers.control_flow(True), tf.Graph().as_default():

@@ -18,7 +18,7 @@ def variable(name, value, resource=True):
 
 
 def save(folder, build, name="model"):
-  """Saves what `build` makes, by name; returns the path."""
+  """Saves the graph that `build` makes, by name; returns the path."""
   with tf.Graph().as_default(), tf1.Session() as session:
     build()
     session.run(tf1.global_variables_initializer())
@@ -27,15 +27,17 @@ def save(folder, build, name="model"):
 
 @pytest.fixture
 def path(tmp_path):
+  """Saves a kernel and a loss scale; returns the path."""
   return save(tmp_path, lambda: (variable("dense/kernel", [1, 2]), dynamic()))
 
 
 def dynamic(value=64.0):
+  """Creates a dynamic loss scale."""
   return tfl.DynamicLossScale(value)
 
 
 def adam_on(scopes, resource=True, what=None):
-  """An Adam with a loss scale in each scope."""
+  """Builds an Adam in each scope, wrapped by `what` or with a loss scale."""
   what = what or (
     lambda opt, i: tfl.MixedPrecisionLossScaleOptimizer(opt, dynamic(2.0**i))
   )
@@ -47,7 +49,7 @@ def adam_on(scopes, resource=True, what=None):
 
 
 def read(name):
-  """The value of a variable of the default graph, by its op's name."""
+  """Returns the value of the default graph's variable with an op's name."""
   session = tf1.get_default_session()
   op = session.graph.get_operation_by_name(name)
   if op.type == "VarHandleOp":
