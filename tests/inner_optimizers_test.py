@@ -17,11 +17,8 @@ import tf_compat_lossscale as tfl
 tf1 = tf.compat.v1
 
 
-# Inner optimizers ----------------------------------------------------------
-
-
 class Signed(tf1.train.Optimizer):
-  """An optimizer by the gradients' signs, with only `apply_gradients`."""
+  """An optimizer by the gradients' signs that has only `apply_gradients`."""
 
   def __init__(self):
     super().__init__(False, "Signed")

@@ -93,7 +93,7 @@ def test_what_tensorflow_takes_in_silence(make):
   ],
 )
 def test_numbers_of_every_kind(value):
-  with pytest.raises(ValueError):  # TensorFlow's own takes only int and float.
+  with pytest.raises(ValueError):  # TensorFlow's takes only int and float.
     if isinstance(value, (int, float)):
       raise ValueError
     OWN.FixedLossScale(value)

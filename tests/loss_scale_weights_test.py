@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the weights of loss scales that users write."""
+"""Tests loss scales of users: subclasses that add weights."""
 
 import copy
 
@@ -10,9 +10,6 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
-
-
-# Subclasses of users -------------------------------------------------------
 
 
 class Halving(tfl.LossScale):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A skipped step leaves nothing behind, whatever the inner optimizer does.
+"""Tests that a skipped step changes nothing, whatever the inner optimizer does.
 
-50 random optimizers by default, always the same ones. For more:
+The tests run 50 random optimizers, always the same. To run more:
 
   SKIPPED_STEPS_EXAMPLES=2000 make test
 """
@@ -36,8 +36,8 @@ class Program:
     rng = random.Random(seed)
     self.mode = rng.choice(["graph_v1"] * 3 + ["graph_v2"])
     self.use_resource = rng.random() < 0.6
-    # References have them from this package in both modes, from TensorFlow's
-    # own in one of them.
+    # With reference variables, this package builds v1 conds in both modes, and
+    # TensorFlow in graph_v1 alone.
     self.has_v1_conds = self.mode == "graph_v1" or not self.use_resource
     if self.has_v1_conds and module is helpers.OWN:
       self.mode = "graph_v1"
@@ -68,7 +68,8 @@ class Program:
         )
         for i, shape in enumerate(self.shapes)
       ]
-      # With a default, since some rewrites keep what nothing fed needs.
+      # If gradients are fed, placeholders are not. Some rewrites then keep ops
+      # that read placeholders, so the placeholders have defaults.
       self.feeds = [
         tf1.placeholder_with_default(np.ones(shape, np.float32), shape)
         for shape in self.shapes
@@ -109,7 +110,7 @@ class Program:
     self.graph = graph
 
   def step(self, values, **options):
-    """Does a step with these gradients: one element of each is the value."""
+    """Runs a step in which one element of each gradient is a given value."""
     fed = {}
     for feed, shape, value in zip(self.feeds, self.shapes, values):
       fed[feed] = np.full(shape, 0.25, np.float32)
@@ -117,7 +118,7 @@ class Program:
     self.session.run(self.train, fed, **options)
 
   def read(self):
-    """Returns all that a step can change, by name."""
+    """Returns name -> value of everything that a step can change."""
     state, sizes = self.session.run([self.state, self.inner.sizes])
     return {
       **state,
@@ -144,7 +145,7 @@ def ungated(nodes):
   by_name = {node.name: node for node in nodes}
 
   def split(node):
-    """Returns the names of what a node takes as data, and waits for."""
+    """Returns the names of a node's data inputs and of its control inputs."""
     inputs = [x.split(":")[0] for x in node.input]
     data = [x for x in inputs if not x.startswith("^")]
     return data, [x[1:] for x in inputs if x.startswith("^")]
@@ -170,7 +171,7 @@ def ungated(nodes):
     data, control = split(node)
     if node.op in ("Switch", "RefSwitch") and is_checked(data[1]):
       return True
-    if node.op in ("Merge", "RefMerge"):  # Of a cond or of a loop.
+    if node.op in ("Merge", "RefMerge"):  # A cond or a loop has merges.
       back = [x for x in data if by_name[x].op.endswith("NextIteration")]
       return all(is_gated(x, seen) for x in data if x not in back)
     return any(is_gated(x, seen) for x in data or control)
@@ -183,7 +184,7 @@ def ungated(nodes):
 
 
 def partition_nodes(program, values):
-  """Does a step; returns the nodes of the graph that ran."""
+  """Runs a step; returns the nodes of the graphs that ran."""
   metadata = tf1.RunMetadata()
   program.step(
     values,
@@ -194,7 +195,7 @@ def partition_nodes(program, values):
 
 
 def run(program):
-  """Returns what is there at first, then what each step leaves."""
+  """Returns the state at first and after each step."""
   states = [program.read()]
   for i, values in enumerate(program.steps):
     if i or not program.has_v1_conds:
@@ -221,11 +222,11 @@ def test_a_skipped_step_leaves_nothing(seed):
     helpers.assert_same_state(state, expected_state)
 
 
-# Cases of their own --------------------------------------------------------
+# Single cases --------------------------------------------------------------
 
 
 class Accumulating(tf1.train.GradientDescentOptimizer):
-  """Adds up something made of each gradient, beside applying it."""
+  """An optimizer that also accumulates something in `apply_gradients`."""
 
   def __init__(self, accumulate):
     super().__init__(0.5)
@@ -316,7 +317,7 @@ def test_nothing_is_accumulated(mode, kind, accumulate):
   ),
 )
 def test_a_gradient_that_is_fed_is_looked_at(mode, size, through, use_resource):
-  """Programs that accumulate gradients outside of TensorFlow feed them."""
+  """Checks fed gradients, as of programs that accumulate them in Python."""
   with helpers.mode_scope(mode) as graph:
     v = tf1.get_variable("v", [size], use_resource=use_resource)
     x = tf.random.uniform([size])
@@ -375,11 +376,11 @@ def test_fused_ops_share_one_switch():
 
 
 class OtherContext:
-  """A CondContext as another release may have it.
+  """A CondContext as in a release with other private parts.
 
   Args:
-    context: This release's.
-    parts: Its private parts, where they differ.
+    context: The CondContext of this release.
+    parts: Name -> value of private parts that differ; None for a missing part.
   """
 
   def __init__(self, context, parts):
@@ -401,7 +402,7 @@ class OtherContext:
   [
     {"_values": None},
     {"_external_values": None},
-    # Tables that `AddOp` does not go by.
+    # `AddOp` does not use these tables.
     {"_values": set(), "_external_values": {}},
   ],
 )
@@ -414,7 +415,7 @@ def test_without_private_parts_ops_get_tensorflows_switches(parts, monkeypatch):
   )
   with helpers.mode_scope("graph_v1"), tf1.Session() as session:
     train, ops = adam()
-    # Variable, two slots and gradient.
+    # The inputs are a variable, two slots and a gradient.
     assert all(len(switches(op)) >= 4 for op in ops)
     session.run(tf1.global_variables_initializer())
     session.run(train)
