@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints converted: what changes, what does not, and what is refused."""
+"""Tests the tensors that conversions change, and mistakes in arguments."""
 
 import functools
-import hashlib
 import json
 import os
 import pathlib
-import shutil
-import signal
-import subprocess
-import sys
 
-import checkpoint_killer
+from checkpoint_contents import contents
 import helpers
 import pytest
 import tensorflow as tf
@@ -20,7 +15,6 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import converting
 from tf_compat_lossscale.checkpoint.files import bundle
-from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
@@ -41,29 +35,17 @@ def name_of(path):
   return str(path.relative_to(helpers.GOLDENS))
 
 
-def contents(path):
-  """Returns key -> (dtype, shape, bytes), as TensorFlow reads them."""
-  reader = tf.train.load_checkpoint(str(path))
-  dtypes = reader.get_variable_to_dtype_map()
-  result = {}
-  for key, shape in reader.get_variable_to_shape_map().items():
-    value = reader.get_tensor(key)
-    data = value if isinstance(value, bytes) else value.tobytes()
-    result[key] = (dtypes[key], tuple(shape), data)
-  return result
-
-
 @functools.cache
 def golden_contents(golden):
   return contents(checkpoint.describe(golden).path)
 
 
 def pairs(layouts, core=""):
-  """Returns (golden, layout): every kind of golden with every layout.
+  """Returns (golden, layout) pairs, with each kind of golden in each layout.
 
-  Every golden has at least one layout. A kind of golden that several releases
-  wrote has a layout of each release in turn. Only goldens with `core` in their
-  name are for every release of TensorFlow.
+  Each golden is in at least one pair. If several releases wrote a kind of
+  golden, the releases and the layouts take turns. Pairs whose golden has `core`
+  in its name are tested on every release of TensorFlow, other pairs on one.
   """
   kinds = {}
   for path in _SAVER_GOLDENS:
@@ -81,7 +63,7 @@ def pairs(layouts, core=""):
 
 
 def without_state(tensors):
-  """All but loss scales and the graph of objects; conds do not matter."""
+  """Returns tensors without loss scales, object graph and cond scopes."""
   return {
     key.replace("cond_1/", "").replace("cond/", ""): value
     for key, value in tensors.items()
@@ -106,7 +88,7 @@ def test_there_and_back(golden, middle, tmp_path):
   pairs(["saver", "saver-v2", "contrib", "fp32"], core="session_dynamic_adam"),
 )
 def test_names_are_those_of_that_api(golden, layout, tmp_path):
-  """A plain Saver of a model of that kind restores what was converted."""
+  """Checks that TensorFlow's Saver restores into a model of that API."""
   expected = json.loads((golden / "expected.json").read_text())
   checkpoint.convert(golden, tmp_path / "new", layout)
   d = checkpoint.describe(tmp_path / "new")
@@ -155,7 +137,7 @@ def test_objects_without_loss_scale(path, tmp_path):
   ids=name_of,
 )
 def test_objects_without_loss_scale_restore(path, tmp_path):
-  """Into the optimizer itself, with nothing left over."""
+  """Checks that an unwrapped optimizer consumes all values."""
   checkpoint.convert(path, tmp_path / "fp32", "fp32")
   expected = golden_contents(path)
   with tf.Graph().as_default(), tf1.Session() as session:
@@ -202,7 +184,7 @@ def test_keras2(path, tmp_path):
 
 
 def restore_by_keras():
-  """Runs in a process of its own, in which Keras 2 is `tf.keras`."""
+  """Restores checkpoints in a process in which `tf.keras` is Keras 2."""
   keras = tf.keras
   for path in json.loads(os.environ["CHECKPOINTS"]):
     model = keras.Sequential(
@@ -254,7 +236,7 @@ def test_keras_itself_restores_that(tmp_path):
   "path", [p for p in _OBJECT_GOLDENS if "session" in str(p)], ids=name_of
 )
 def test_names_into_objects(path, tmp_path):
-  """With the graph of another checkpoint of the model, all is as it was."""
+  """Checks that names converted back into objects give the same tensors."""
   before = golden_contents(path)
   checkpoint.convert(path, tmp_path / "names", "saver")
   done = checkpoint.convert(
@@ -332,269 +314,6 @@ def test_mistakes(source, arguments, what, tmp_path, capsys):
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith("tf-lossscale convert: ") and what in line, line
   assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.any_release
-def test_mistakes_in_the_destination(tmp_path):
-  source = shutil.copytree(_SESSION, tmp_path / "source")
-  prefix = str(source / "model.ckpt-10")
-
-  def refused(destination, what, **kwargs):
-    with pytest.raises(checkpoint.CheckpointError, match=what):
-      checkpoint.convert(prefix, destination, "fp32", **kwargs)
-
-  refused(prefix, "--overwrite")
-  refused(prefix, "never changed", overwrite=True)
-  (tmp_path / "link").symlink_to(source)
-  refused(tmp_path / "link/model.ckpt-10", "never changed", overwrite=True)
-  refused(tmp_path, "a folder; name a checkpoint in it")
-  refused(f"{tmp_path}/", "a folder")
-  refused(tmp_path / "no" / "new", "no: no such folder")
-  assert checkpoint.describe(source) == checkpoint.describe(prefix)
-  assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "source"]
-
-
-@pytest.mark.any_release
-def test_a_full_disk(tmp_path, monkeypatch):
-  def full(*_):
-    raise OSError(28, "No space left on device")
-
-  monkeypatch.setattr(os, "fsync", full)
-  with pytest.raises(checkpoint.CheckpointError, match="No space left"):
-    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
-  assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.any_release
-def test_overwriting(tmp_path, capsys):
-  new = str(tmp_path / "new")
-  command = ["convert", str(_SESSION), new]
-  assert cli.main([*command, "--to=contrib"]) == 0
-  assert "3 tensors renamed\nadded: bad_steps" in capsys.readouterr().out
-  with pytest.raises(SystemExit):
-    cli.main([*command, "--to=fp32"])
-  assert "--overwrite replaces it" in capsys.readouterr().err
-  for layout in ("saver", "fp32", "contrib"):
-    assert cli.main([*command, f"--to={layout}", "--overwrite"]) == 0
-    assert len(list(tmp_path.iterdir())) == 2
-    contents(new)
-  assert checkpoint.describe(new).api == "contrib"
-
-
-@pytest.mark.any_release
-def test_what_was_left_is_no_hindrance(tmp_path):
-  """As if another process had been killed between any two steps."""
-  new = tmp_path / "new"
-  (tmp_path / "new.data-00000-of-00001").write_bytes(b"half")
-  (tmp_path / ".new.unfinished").mkdir()
-  (tmp_path / ".new.unfinished" / "data").write_bytes(b"half")
-  checkpoint.convert(_SESSION, new, "fp32")
-  assert len(list(tmp_path.iterdir())) == 2
-  contents(new)
-
-
-@pytest.mark.any_release
-def test_two_at_once(tmp_path):
-  import fcntl
-
-  folder = tmp_path / ".new.unfinished"
-  folder.mkdir()
-  lock = os.open(folder, os.O_RDONLY)
-  fcntl.flock(lock, fcntl.LOCK_EX)
-  with pytest.raises(checkpoint.CheckpointError, match="another process"):
-    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
-  os.close(lock)
-  checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
-
-
-_ON_WINDOWS = """
-import os, sys
-for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios"):
-  sys.modules[name] = None
-for name in ("sendfile", "O_DIRECTORY", "fork", "geteuid", "getuid", "killpg"):
-  delattr(os, name)
-from tf_compat_lossscale.cli import main as cli
-sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=contrib"]))
-"""
-
-
-@pytest.mark.any_release
-def test_without_what_windows_does_not_have(tmp_path):
-  new = tmp_path / "new"
-  helpers.run_python("-c", _ON_WINDOWS, str(_SESSION), str(new))
-  checkpoint.convert(_SESSION, tmp_path / "same", "contrib")
-  assert contents(new) == contents(tmp_path / "same")
-  assert len(list(tmp_path.iterdir())) == 4
-
-
-@pytest.mark.any_release
-def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch):
-  """Nothing shows whether the process runs that created the folder."""
-  monkeypatch.setattr(writer, "fcntl", None)
-  monkeypatch.delattr(os, "sendfile")
-  folder = tmp_path / ".new.unfinished"
-  folder.mkdir()
-  with pytest.raises(checkpoint.CheckpointError) as error:
-    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
-  assert str(error.value).endswith(
-    f"if that process was killed, remove {folder}"
-  )
-  folder.rmdir()
-  checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
-  assert len(list(tmp_path.iterdir())) == 2
-  contents(tmp_path / "new")
-
-
-@pytest.mark.any_release
-def test_an_index_that_cannot_be_replaced(tmp_path, monkeypatch):
-  """Windows refuses that while another process reads the index."""
-  new = tmp_path / "new"
-  checkpoint.convert(_SESSION, new, "fp32")
-  before = checksums(tmp_path)
-  replace = os.replace
-
-  def refuse(source, target):
-    if target.endswith(".index"):
-      raise PermissionError(13, "Permission denied", target)
-    replace(source, target)
-
-  monkeypatch.setattr(os, "replace", refuse)
-  with pytest.raises(checkpoint.CheckpointError, match="Permission denied"):
-    checkpoint.convert(_SESSION, new, "contrib", overwrite=True)
-  assert checksums(tmp_path) == before
-  assert len(list(tmp_path.iterdir())) == 2
-
-
-def large(folder, megabytes=48):
-  """A checkpoint that takes a while, made without TensorFlow's help."""
-  with tf.Graph().as_default(), tf1.Session() as session:
-    ones = tf1.ones_initializer()
-    for i in range(8):
-      tf1.get_variable(f"w{i}", [megabytes << 18], initializer=ones)
-    opt = tfl.MixedPrecisionLossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.1), tfl.DynamicLossScale(8.0)
-    )
-    del opt
-    session.run(tf1.global_variables_initializer())
-    return tf1.train.Saver().save(session, str(folder / "model"))
-
-
-def checksums(folder):
-  """File -> checksum; what is not whole yet is in a folder of its own."""
-  return {
-    path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-    for path in sorted(folder.iterdir())
-    if path.is_file()
-  }
-
-
-@pytest.mark.any_release
-def test_killed_at_every_step(tmp_path):
-  helpers.run_python(
-    checkpoint_killer.__file__, "steps", str(_SESSION), str(tmp_path)
-  )
-
-
-@pytest.mark.any_release
-def test_killed_at_any_moment(tmp_path):
-  source, target = tmp_path / "source", tmp_path / "target"
-  source.mkdir()
-  target.mkdir()
-  path = large(source, megabytes=3)
-  before = checksums(source)
-  print(
-    helpers.run_python(
-      checkpoint_killer.__file__, "moments", path, str(target), "20"
-    )
-  )
-  assert checksums(source) == before
-
-
-@pytest.mark.any_release
-def test_interrupted(tmp_path):
-  process = subprocess.Popen(
-    [
-      sys.executable,
-      "-c",
-      _INTERRUPTIBLE,
-      str(_SESSION),
-      str(tmp_path / "new"),
-    ],
-    cwd=helpers.ROOT,
-    stderr=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
-  )
-  assert process.stdout.readline() == "begun\n"
-  process.send_signal(signal.SIGINT)
-  _, err = process.communicate(timeout=60)
-  assert (process.returncode, err) == (130, "tf-lossscale: interrupted\n")
-  assert not list(tmp_path.iterdir())
-
-
-_INTERRUPTIBLE = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from tf_compat_lossscale.cli import main as cli
-from tf_compat_lossscale.checkpoint.files import writer as writing
-copy = writing._copy_bytes
-def slow(*args):
-  print("begun", flush=True)
-  time.sleep(20)
-  copy(*args)
-writing._copy_bytes = slow
-sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=fp32"]))
-"""
-
-
-def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
-  """What is damaged is refused, whoever compares the checksums."""
-  path = large(tmp_path, megabytes=2)
-  monkeypatch.setattr(bundle, "CHECKED_AT_SIGHT", 1 << 20)
-  d = checkpoint.describe(path)
-  assert not d.checked and checkpoint.describe(path, verify=True).checked
-  assert d.loss_scales[0].value == 8.0
-  checkpoint.convert(path, tmp_path / "good", "fp32")
-  with open(f"{path}.data-00000-of-00001", "r+b") as file:
-    file.seek(5_000_000)
-    file.write(b"\xff")
-  assert checkpoint.describe(path).loss_scales == d.loss_scales
-  with pytest.raises(checkpoint.CheckpointError, match="w2"):
-    checkpoint.describe(path, verify=True)
-  with pytest.raises(checkpoint.CheckpointError, match="w2"):
-    checkpoint.convert(path, tmp_path / "bad", "fp32")
-  assert not list(tmp_path.glob("*bad*"))
-
-
-@pytest.mark.any_release
-@pytest.mark.skipif(
-  "LARGE_CHECKPOINT" not in os.environ,
-  reason="writes 4 GiB; LARGE_CHECKPOINT=1 has it run",
-)
-def test_memory_for_the_largest_tensor(tmp_path):
-  """Not for the file: it has 2 GiB, in tensors of 128 MiB."""
-  sys.path.insert(0, str(helpers.ROOT))
-  from benchmarks import checkpoints
-
-  source, target = str(tmp_path / "source"), str(tmp_path / "target")
-  checkpoints.make(source)
-  _, before, after = checkpoints.convert(source, target)
-  assert after - before < 512 << 20
-  assert checkpoint.describe(target).api == "contrib"
-  assert os.path.getsize(f"{target}.data-00000-of-00001") > 2 << 30
-
-
-@pytest.mark.any_release
-def test_progress(tmp_path):
-  sizes = []
-
-  def begin(total):
-    sizes.append(total)
-    return lambda size: sizes.append(-size)
-
-  checkpoint.convert(_SESSION, tmp_path / "new", "contrib", progress=begin)
-  total = sizes[0]
-  assert total > 0 and abs(sum(sizes)) < 100  # Names differ, and so do sizes.
 
 
 @pytest.mark.any_release

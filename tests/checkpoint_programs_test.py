@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of programs drawn by chance, in other control flow and wrapping.
+"""Tests restores of random programs into other variants of the programs.
 
 Every variable gets its own value, or there is an error and nothing is assigned.
 The environment variable CHECKPOINT_PROGRAMS sets how many programs are drawn,
 and CHECKPOINT_PROGRAMS_FIRST sets the first seed.
 
-`goldens/tf-1.15.5/program_*` were written by that release itself, by
+TensorFlow 1.15.5 itself wrote `goldens/tf-1.15.5/program_*`, by
 `goldens/make_program_goldens.py`.
 """
 
@@ -15,10 +15,14 @@ import shutil
 
 import helpers
 import pytest
+import random_builder
+from random_builder import Api
+from random_builder import Built
+from random_builder import Graphs
+import random_checks
 import random_programs
-from random_programs import Api
-from random_programs import Built
-from random_programs import Graphs
+import random_runs
+import random_saves
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
@@ -38,24 +42,24 @@ _GOLDENS = sorted(
 def test_every_variable_gets_its_own_value(chunk):
   failed, outcomes = [], collections.Counter()
   for seed in range(_FIRST + chunk, _FIRST + _COUNT, _CHUNKS):
-    for what, case, finding in random_programs.run(seed):
+    for what, case, finding in random_runs.run(seed):
       outcomes[what.split()[0], finding.outcome] += 1
       if finding.failed:
         failed.append(f"{case}: {what}: {finding}")
   assert not failed, "\n".join(failed)
-  # Who refuses everything makes no mistake, either.
+  # A restore that refused everything would make no mistake, either.
   restored, refused = outcomes["restore", "ok"], outcomes["restore", "error"]
   assert restored >= (restored + refused) // 3, outcomes
 
 
 def names_of(built):
-  """Returns the name of every variable by its identity."""
+  """Returns identity -> name for the variables of a program in a graph."""
   return {identity: v.op.name for identity, v in built.made.items()}
 
 
-# 0: two of three optimizers share a loss scale. 1: name scopes, and variables
-# named as an optimizer's own. 2: ref variables, and an average. 5: a variable
-# scope.
+# In program 0, two of three optimizers share a loss scale. Program 1 has name
+# scopes, and variables that are named like an optimizer's. Program 2 has
+# reference variables and a moving average. Program 5 has a variable scope.
 @pytest.mark.parametrize("seed", [0, 1, 2, 5])
 def test_programs_are_the_same_by_tensorflows_own_api(seed):
   program = random_programs.program_of(seed)
@@ -75,7 +79,7 @@ def _restored(session, path):
 def _exchanged(session, path):
   report = _restored(session, path)
   first, second = tf1.global_variables()[-2:]
-  random_programs.set_values(session, [(first, session.run(second))])
+  random_builder.set_values(session, [(first, session.run(second))])
   return report
 
 
@@ -112,12 +116,12 @@ def _broken(session, path):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-  """Saves a program; returns what `check` takes of it, and its graphs."""
+  """Saves a program; returns the arguments of `check`, and the graphs."""
   program = random_programs.program_of(468)
   kinds = {"opt0": "dynamic", "opt1": "contrib"}
   variant = {"kinds": kinds, "v2": False, "dropped": []}
   api, graphs = Api("tfl"), Graphs()
-  path, manifest = random_programs.save(
+  path, manifest = random_saves.save(
     program,
     variant,
     api,
@@ -144,12 +148,12 @@ def saved(tmp_path_factory):
 def test_the_judge(restore, outcome, monkeypatch, saved):
   case, graphs = saved
   monkeypatch.setattr(checkpoint, "restore", restore)
-  finding = random_programs.check(*case, graphs=graphs)
+  finding = random_checks.check(*case, graphs=graphs)
   assert finding.outcome == outcome, finding
 
 
 def variants(variant):
-  """Yields (name, variant): the ways to restore a golden."""
+  """Yields (name, variant) pairs: the variants to restore a golden into."""
   kinds = variant["kinds"]
   yield "same", variant
   yield "other_flow", dict(variant, v2=not variant["v2"])
@@ -165,20 +169,20 @@ def variants(variant):
 
 
 def copied(golden, folder, meta):
-  """Copies a golden; returns its path."""
+  """Copies a golden into a folder; returns the path of the copy."""
   for path in (helpers.GOLDENS / golden).glob("model.ckpt*"):
     if meta or path.suffix != ".meta":
       shutil.copy(path, folder)
   path = str(folder / "model.ckpt")
-  random_programs.make_old(path)
+  random_saves.make_old(path)
   return path
 
 
 @pytest.mark.parametrize("golden", _GOLDENS)
 def test_golden(golden, tmp_path):
-  """Checks a golden with its '.meta' and without, in one set of graphs."""
+  """Checks a golden with and without its '.meta' file, in the same graphs."""
   manifest_path = helpers.GOLDENS / golden / "manifest.json"
-  program, variant, manifest = random_programs.read_manifest(manifest_path)
+  program, variant, manifest = random_saves.read_manifest(manifest_path)
   api, built, failed = Api("tfl"), Graphs(), []
   names = names_of(built.get(program, variant, api))
   assert names == {identity: name for identity, (name, _) in manifest.items()}
@@ -187,22 +191,22 @@ def test_golden(golden, tmp_path):
     folder.mkdir()
     path = copied(golden, folder, meta)
     for i, (name, here) in enumerate(variants(variant)):
-      # With the other one of the '.meta's, too.
+      # A Saver restores into each variant once, and `restore` does once.
       saver = (i + meta) % 2 == 1
-      finding = random_programs.check(
+      finding = random_checks.check(
         program, here, api, path, manifest, saver, name == "same", built
       )
       if finding.failed:
         failed.append(f"{name} {folder.name}: {finding}")
     for to in ("saver", "saver-v2", "contrib", "fp32"):
-      finding = random_programs.check_conversion(
+      finding = random_checks.check_conversion(
         program, variant, path, manifest, to, built
       )
       if finding.failed:
         failed.append(f"converted to {to} {folder.name}: {finding}")
     own = random_programs.own_layout(program, variant)
     if own:
-      finding = random_programs.check_own_layout(path, own)
+      finding = random_checks.check_own_layout(path, own)
       if finding.failed:
         failed.append(f"converted to its own {own}: {finding}")
   assert not failed, "\n".join(failed)

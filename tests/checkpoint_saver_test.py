@@ -1,480 +1,161 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Savers that come with a MetaGraph: by which keys they restore."""
+"""Tests `Saver`, `Scaffold`, monitored sessions and `import_meta_graph`."""
 
-import random
+import functools
 
 import helpers
 import numpy as np
 import pytest
+import saved_graphs
+from saved_graphs import adam_on
+from saved_graphs import dynamic
+from saved_graphs import variable
 import tensorflow as tf
-from tensorflow.python.training import saver as tf_saver
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint import _saver_keys
-from tf_compat_lossscale.checkpoint import restoring
-from tf_compat_lossscale.checkpoint.files import bundle
 
 tf1 = tf.compat.v1
-_METAS = sorted(helpers.GOLDENS.rglob("*.meta"))
-_kinds = pytest.mark.parametrize("resource", [False, True])
+
+path = saved_graphs.path
 
 
-def variable(name, value, resource=True):
-  return tf1.get_variable(name, initializer=value, use_resource=resource)
+@pytest.mark.parametrize("how", ["function", "scaffold", "creator"])
+def test_monitored_sessions(how, tmp_path):
+  """Checks that a run goes on in v2 control flow if one name is changed."""
+
+  def run(v2, steps, session_of):
+    with helpers.control_flow(v2), tf.Graph().as_default():
+      global_step = tf1.train.get_or_create_global_step()
+      w = tf1.get_variable("w", initializer=[3.0, 4.0], use_resource=True)
+      opt = tfl.MixedPrecisionLossScaleOptimizer(
+        tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(8.0, 2)
+      )
+      train = opt.minimize(tf.reduce_sum(w * w), global_step)
+      fetches = [global_step, opt.loss_scale(), w]
+      with session_of(str(tmp_path)) as session:
+        for _ in range(steps):
+          session.run(train)
+        return session.run(fetches)
+
+  def plainly(folder):
+    return tf1.train.MonitoredTrainingSession(
+      checkpoint_dir=folder, save_checkpoint_steps=1, save_checkpoint_secs=None
+    )
+
+  def bridging(folder):
+    if how == "creator":
+      return tf1.train.MonitoredSession(
+        tf1.train.ChiefSessionCreator(
+          checkpoint.Scaffold(), checkpoint_dir=folder
+        )
+      )
+    make = (
+      checkpoint.MonitoredTrainingSession
+      if how == "function"
+      else functools.partial(
+        tf1.train.MonitoredTrainingSession, scaffold=checkpoint.Scaffold()
+      )
+    )
+    return make(checkpoint_dir=folder)
+
+  assert run(False, 3, plainly)[:2] == [3, 16.0]
+  with pytest.raises(tf.errors.NotFoundError):
+    run(True, 1, plainly)
+  steps, scale, w = run(True, 3, bridging)
+  assert (steps, scale) == (6, 64.0)
+  _, _, expected = run_anew(6)
+  np.testing.assert_allclose(w, expected, rtol=1e-6)
 
 
-def part_of(value):
-  """An initializer of a partitioned variable."""
-
-  def initialize(shape, dtype=None, partition_info=None):
-    begin = partition_info.var_offset[0]
-    return tf.constant(value[begin : begin + shape[0]], dtype)
-
-  return initialize
-
-
-def averaged(resource, scale):
-  """A weight that changes, and its moving average; maybe a loss scale.
-
-  Returns:
-    What a saver is to restore by key, the weight's update, the weight, and its
-    average.
-  """
-  w = variable("w", [1.0, 2.0], resource)
-  average = tf1.train.ExponentialMovingAverage(0.5)
-  with tf.control_dependencies([w.assign_add([4.0, 8.0])]):
-    update = average.apply([w])
-  if scale:
-    tfl.DynamicLossScale(8.0)()
-  variable("b", 3.0, resource)
-  return average.variables_to_restore([w]), update, w, average.average(w)
-
-
-def save_all(folder, resource=True):
-  """A checkpoint of a model without loss scaling; and w, and its average."""
+def run_anew(steps):
   with tf.Graph().as_default(), tf1.Session() as session:
-    _, update, w, average = averaged(resource, scale=False)
-    for v in tf1.global_variables():  # The average begins as the weight.
-      session.run(v.initializer)
-    session.run(update)
-    path = tf1.train.Saver().save(session, str(folder / "all"))
-    return path, session.run([w, average])
+    global_step = tf1.train.get_or_create_global_step()
+    w = tf1.get_variable("w", initializer=[3.0, 4.0], use_resource=True)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(8.0, 2)
+    )
+    train = opt.minimize(tf.reduce_sum(w * w), global_step)
+    session.run(tf1.global_variables_initializer())
+    for _ in range(steps):
+      session.run(train)
+    return session.run([global_step, opt.loss_scale(), w])
 
 
-def read(name):
-  """The value of a variable of the default graph, by its op's name."""
-  session = tf1.get_default_session()
-  op = session.graph.get_operation_by_name(name)
-  if op.type == "VarHandleOp":
-    name = f"{name}/Read/ReadVariableOp"
-  return session.run(f"{name}:0")
-
-
-@_kinds
-@pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("scope", [None, "a/b"])
-def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
-  path, (w, average) = save_all(tmp_path, resource)
-  assert w.tolist() != average.tolist()
-  with tf.Graph().as_default():
-    mapping, *_ = averaged(resource, scale=True)
-    saver = tf1.train.Saver(mapping, sharded=sharded)
-    meta_graph = saver.export_meta_graph()
+def test_a_saver_without_need_of_bridges_is_tensorflows(path):
   with tf.Graph().as_default(), tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
+    kernel = variable("dense/kernel", [5, 5])
+    scale = dynamic(2.0)
+    saver = checkpoint.Saver()
+    saver.restore(session, path)
+    assert saver.last_report is None
+    assert session.run(kernel).tolist() == [1, 2]
+    assert session.run(scale()) == 64.0
+    with pytest.raises(ValueError, match="None"):
+      saver.restore(session, None)
+
+
+def test_a_file_system_that_tensorflow_alone_knows():
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variable("dense/kernel", [5, 5])
+    with pytest.raises((tf.errors.OpError, ValueError), match="ram://"):
+      checkpoint.Saver().restore(session, "ram://nothing")
+
+
+def test_a_saver_of_some_variables(path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    kernel = variable("kernel", [5, 5])
+    variable("unrelated", [0])
+    saver = checkpoint.Saver({"dense/kernel": kernel})
+    saver.restore(session, path)
+    assert session.run(kernel).tolist() == [1, 2]
+    scale = tfl.DynamicLossScale(2.0)
+    checkpoint.Saver([*scale._weights.values()]).restore(session, path)
+    assert session.run(scale()) == 64.0
+
+
+def test_a_saver_of_more_than_variables(tmp_path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    with helpers.control_flow(False):
+      adam_on(["net"])
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with helpers.control_flow(True), tf.Graph().as_default():
+    adam_on(["net"])
+    dataset = tf1.data.make_initializable_iterator(tf.data.Dataset.range(3))
+    tf1.add_to_collection(
+      tf1.GraphKeys.SAVEABLE_OBJECTS,
+      tf.data.experimental.make_saveable_from_iterator(dataset),
+    )
+    error = pytest.raises(checkpoint.CheckpointError, match="Iterator")
+    with tf1.Session() as session, error:
+      checkpoint.Saver().restore(session, path)
+
+
+@pytest.mark.parametrize("scope", [None, "imported"])
+def test_import_meta_graph(scope):
+  """Checks a MetaGraph that TensorFlow itself cannot import."""
+  golden = helpers.GOLDENS / "tf-2.4.4" / "session_v2_behavior_adam"
+  path = str(golden / "model.ckpt-10")
+  with tf.Graph().as_default(), pytest.raises(KeyError):
+    tf1.train.import_meta_graph(path + ".meta")
+  with tf.Graph().as_default(), tf1.Session() as session:
+    saver = checkpoint.import_meta_graph(path + ".meta", import_scope=scope)
     saver.restore(session, path)
     prefix = f"{scope}/" if scope else ""
-    assert set(saver.last_report.initialized) == {
-      "current_loss_scale",
-      "good_steps",
-    }
-    assert read(f"{prefix}w").tolist() == average.tolist()
-    assert read(f"{prefix}b") == 3
-    assert read(f"{prefix}current_loss_scale") == 8
-    # As the same saver does it where nothing must be bridged.
-    own = checkpoint.Saver(saver_def=saver.saver_def)
-    found = _saver_keys.find_saved(session.graph, own.saver_def)
-    name = f"{prefix}w"
-    key = "w/ExponentialMovingAverage"
-    assert [v.op.name for v in found.variables[key]] == [name]
-    assert "w" not in found.variables
+    read = f"{prefix}current_loss_scale/Read/ReadVariableOp:0"
+    assert session.run(read) == 16384.0
 
 
 @pytest.mark.parametrize(
-  "meta", _METAS, ids=lambda path: str(path.parent)[-40:]
+  ("content", "what"), [(None, "No such file"), (b"text", "no MetaGraph")]
 )
-@pytest.mark.parametrize("scope", [None, "imported"])
-def test_goldens(meta, scope):
-  """Those that save all variables by their names, of old releases."""
-  with tf.Graph().as_default() as graph:
-    saver = checkpoint.import_meta_graph(meta, import_scope=scope)
-    found = _saver_keys.find_saved(graph, saver.saver_def)
-    ours = tf1.global_variables()
-    prefix = f"{scope}/" if scope else ""
-    assert not found.others
-    assert [v for (v,) in found.variables.values()] == ours
-    assert [prefix + key for key in found.variables] == [
-      v.op.name for v in ours
-    ]
-
-
-def devices(rng):
-  return tf.device(rng.choice([None, "/cpu:0", "/cpu:1"]))
-
-
-def random_model(rng):
-  """Variables of all kinds; (keys -> variables, options of a saver)."""
-  mapping, made = {}, []
-  for i in range(rng.randrange(1, 8)):
-    resource = rng.random() < 0.5
-    rows = rng.randrange(2, 7)
-    value = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2) + i
-    with devices(rng):
-      if rng.random() < 0.4:
-        with tf1.variable_scope(
-          f"scope{i}",
-          partitioner=tf1.fixed_size_partitioner(rng.randrange(1, 3)),
-        ):
-          v = tf1.get_variable(
-            "v",
-            [rows, 2],
-            initializer=part_of(value),
-            use_resource=resource,
-          )
-      else:
-        v = variable(f"scope{i}/v", value, resource)
-    made.append(v)
-    if rng.random() < 0.8 or not mapping:
-      mapping[f"key{rng.randrange(1000)}/{i}"] = v
-  options = {
-    "sharded": rng.random() < 0.5,
-    "reshape": rng.random() < 0.3,
-    "restore_sequentially": rng.random() < 0.3,
-  }
-  if rng.random() < 0.3:  # One reading op for each tensor.
-    options["builder"] = tf_saver.BaseSaverBuilder()
-  if rng.random() < 0.3:
-    mapping = list(mapping.values())  # By names.
-  return mapping, options
-
-
-@pytest.mark.parametrize("case", range(40))
-def test_random_savers(case, tmp_path):
-  rng = random.Random(case)
-  with tf.Graph().as_default(), tf1.Session() as session:
-    mapping, options = random_model(rng)
-    tf1.train.Saver(name="unrelated")
-    saver = tf1.train.Saver(mapping, **options)
-    session.run(tf1.global_variables_initializer())
-    path = saver.save(session, str(tmp_path / "model"))
-  reader = tf.train.load_checkpoint(path)
-  scope = rng.choice([None, "x"])
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
-    variable("before", 0.0)
-    saver = checkpoint.import_meta_graph(f"{path}.meta", import_scope=scope)
-    found = _saver_keys.find_saved(graph, saver.saver_def)
-    assert not found.others
-    assert set(found.variables) == set(reader.get_variable_to_shape_map())
-    in_order = tf1.global_variables()
-    places = [in_order.index(vs[0]) for vs in found.variables.values()]
-    assert places == sorted(places)
-    tf1.train.Saver(saver_def=saver.saver_def).restore(session, path)
-    for key, parts in found.variables.items():
-      parts = sorted(parts, key=lambda v: v.op.name)
-      value = np.concatenate(session.run(parts))
-      np.testing.assert_array_equal(value, reader.get_tensor(key))
-    # The same by values that are read here.
-    session.run(tf1.global_variables_initializer())
-    opened = bundle.Bundle(path)
-    targets = restoring.Targets(found.variables)
-    assert set(targets.tensors) == set(opened.names)
-    for name, tensor in targets.tensors.items():
-      assert tensor == opened.get_spec(name)
-
-
-@_kinds
-def test_parts_by_keys(resource, tmp_path):
-  """A partitioned variable whose key is another, beside what is bridged."""
-
-  def build(value, scale):
-    with tf1.variable_scope("p", partitioner=tf1.fixed_size_partitioner(2)):
-      v = tf1.get_variable(
-        "v",
-        [3, 2],
-        initializer=part_of(value),
-        use_resource=resource,
-      )
-    mapping = {"other/key": v}
-    if scale:
-      loss_scale = tfl.DynamicLossScale(4.0)
-      mapping["current_loss_scale"] = loss_scale._weights["current_loss_scale"]
-      mapping["good_steps"] = loss_scale._weights["good_steps"]
-    return tf1.train.Saver(mapping)
-
-  value = np.arange(6.0).reshape(3, 2)
-  with tf.Graph().as_default(), tf1.Session() as session:
-    saver = build(value, scale=False)
-    session.run(tf1.global_variables_initializer())
-    path = saver.save(session, str(tmp_path / "model"))
-  with tf.Graph().as_default():
-    meta_graph = build(-value, scale=True).export_meta_graph()
-  with tf.Graph().as_default(), tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(meta_graph, import_scope="s")
-    saver.restore(session, path)
-    assert saver.last_report.initialized
-    parts = [read(f"s/p/v/part_{i}") for i in range(2)]
-    np.testing.assert_array_equal(np.concatenate(parts), value)
-
-
-def test_several_savers_in_a_graph(tmp_path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    variables = {"x": variable("k", 1.0), "y": variable("l", 2.0)}
-    session.run(tf1.global_variables_initializer())
-    path = tf1.train.Saver(variables).save(session, str(tmp_path / "model"))
-  with tf.Graph().as_default():
-    a, b = variable("a", 0.0), variable("b", 0.0)
-    scale = [*tfl.DynamicLossScale(4.0)._weights.values()]
-    mappings = {"x": a, "y": b}, {"x": b, "y": a}, {"x": b}
-    savers = [
-      tf1.train.Saver({**mapping, **{v.op.name: v for v in scale}})
-      for mapping in mappings
-    ]
-    meta_graphs = [saver.export_meta_graph() for saver in savers]
-  for meta_graph, expected in zip(meta_graphs, ([1, 2], [2, 1], [-1, 1])):
-    with tf.Graph().as_default(), tf1.Session() as session:
-      saver = checkpoint.import_meta_graph(meta_graph)
-      session.run([v.assign(-1.0) for v in tf1.global_variables()[:2]])
-      saver.restore(session, path)
-      assert saver.last_report.initialized
-      assert [read("a"), read("b")] == expected
-
-
-def test_one_meta_graph_twice(tmp_path):
-  """TensorFlow puts the second one elsewhere than asked."""
-  path, (_, average) = save_all(tmp_path)
-  with tf.Graph().as_default():
-    mapping, *_ = averaged(True, scale=True)
-    saver = tf1.train.Saver(mapping)
-    meta_graph = saver.export_meta_graph()
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
-    for scope in ("first", "second"):
-      saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
-      saver.restore(session, path)
-      assert read(f"{scope}/w").tolist() == average.tolist()
-    found = _saver_keys.find_saved(graph, saver.saver_def)
-    assert all(
-      v.op.name.startswith("second/") for (v,) in found.variables.values()
-    )
-
-
-@_kinds
-def test_variables_in_no_collection(resource, tmp_path):
-  path, (_, average) = save_all(tmp_path, resource)
-  with tf.Graph().as_default():
-    mapping, *_ = averaged(resource, scale=True)
-    saver = tf1.train.Saver(mapping)
-    meta_graph = saver.export_meta_graph(collection_list=[])
-  with tf.Graph().as_default(), tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(meta_graph)
-    assert not tf1.global_variables()
-    saver.restore(session, path)
-    assert set(saver.last_report.initialized) == {
-      "current_loss_scale",
-      "good_steps",
-    }
-    assert read("w").tolist() == average.tolist()
-    assert read("current_loss_scale") == 8
-
-
-def test_what_is_no_variable(tmp_path):
-  def build(scale):
-    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
-    insert = table.insert(["a"], tf.constant([5], tf.int64))
-    variable("w", 2.0)
-    if scale:
-      tfl.DynamicLossScale(4.0)()
-    found = table.lookup(tf.constant(["a"]))
-    tf.identity(found, "found")
-    return insert, tf1.train.Saver()
-
-  paths = {}
-  for scale in (False, True):
-    with tf.Graph().as_default(), tf1.Session() as session:
-      insert, saver = build(scale)
-      session.run(tf1.global_variables_initializer())
-      session.run(insert)
-      paths[scale] = saver.save(session, str(tmp_path / str(scale)))
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(f"{paths[True]}.meta")
-    found = _saver_keys.find_saved(graph, saver.saver_def)
-    assert len(found.others) == 2 and "w" in found.variables
-    with pytest.raises(
-      checkpoint.CheckpointError, match=r"only variables can .*-keys"
-    ):
-      saver.restore(session, paths[False])
-    saver.restore(session, paths[True])
-    assert session.run("found:0") == 5
-    assert read("w") == 2
-
-
-def test_a_saver_that_runs_after_something_else():
-  """What it depends on besides is none of what it restores."""
-  with tf.Graph().as_default() as graph:
-    w, count = variable("w", 1.0), variable("count", 0.0, resource=False)
-    updates = [count.assign_add(1.0), count.assign(w * 2.0), w.assign(count)]
-    with tf.control_dependencies(updates):
-      saver = tf1.train.Saver({"key": w})
-    found = _saver_keys.find_saved(graph, saver.saver_def)
-  assert found == ({"key": [w]}, [])
-
-
-def saver_def_of(name, assigns):
-  """A SaverDef of assignments that are there."""
-  return tf1.train.SaverDef(
-    filename_tensor_name=f"{name}:0",
-    save_tensor_name=f"{name}:0",
-    restore_op_name=tf.group(*assigns).name,
-    version=tf1.train.SaverDef.V2,
-  )
-
-
-def test_ops_before_tensorflow_0_12():
-  with tf.Graph().as_default() as graph:
-    name = tf1.placeholder_with_default("model", [], "name")
-    variables = [variable(f"v{i}", 1.0, resource=False) for i in range(3)]
-    assigns = [
-      tf1.assign(
-        variables[0],
-        tf.raw_ops.Restore(
-          file_pattern=name, tensor_name="plain", dt=tf.float32
-        ),
-      ),
-      tf1.assign(
-        variables[1],
-        tf.reshape(
-          tf.raw_ops.RestoreSlice(
-            file_pattern=name,
-            tensor_name="slice",
-            shape_and_slice="",
-            dt=tf.float32,
-          ),
-          [],
-        ),
-      ),
-      tf1.assign(
-        variables[2],
-        tf.cast(
-          tf.raw_ops.RestoreSlice(
-            file_pattern=name,
-            tensor_name="cast",
-            shape_and_slice="",
-            dt=tf.float64,
-          ),
-          tf.float32,
-        ),
-      ),
-    ]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
-  assert found.variables == dict(
-    zip(["plain", "slice", "cast"], map(list, zip(variables)))
-  )
-  assert not found.others
-
-
-def restored(name, key, part="", dtype=tf.float32):
-  (tensor,) = tf.raw_ops.RestoreV2(
-    prefix=name, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
-  )
-  return tensor
-
-
-def test_values_that_are_changed_on_their_way():
-  with tf.Graph().as_default() as graph:
-    name = tf1.placeholder_with_default("model", [], "name")
-    v, w = variable("v", 1.0), variable("w", 1.0)
-    assigns = [
-      v.assign(restored(name, "half") / 2.0),
-      w.assign(restored(name, "w")),
-    ]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
-  assert found == ({"w": [w]}, ["half"])
-
-
-def test_slices_that_are_not_the_variables():
-  with tf.Graph().as_default() as graph:
-    name = tf1.placeholder_with_default("model", [], "name")
-    v, w = variable("v", [1.0]), variable("w", [2.0])
-    assigns = [
-      v.assign(restored(name, "k", "2 0,1")),
-      w.assign(restored(name, "w")),
-    ]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
-  assert found == ({"w": [w]}, ["k"])
-
-
-@pytest.mark.parametrize("how", ["fed", "nothing", "missing", "call"])
-def test_graphs_that_do_not_show_it(how, tmp_path):
-  """Names are the keys then."""
-  with tf.Graph().as_default(), tf1.Session() as session:
-    w = variable("w", 5.0)
-    session.run(w.initializer)
-    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
-    name = tf1.placeholder_with_default("model", [], "name")
-    w = variable("w", 1.0)
-    tfl.DynamicLossScale(4.0)()
-    if how == "fed":
-      keys = tf1.placeholder_with_default(["w"], [1])
-      (value,) = tf.raw_ops.RestoreV2(
-        prefix=name,
-        tensor_names=keys,
-        shape_and_slices=[""],
-        dtypes=[tf.float32],
-      )
-      ops = [w.assign(value)]
-    elif how == "call":
-      function = tf.function(lambda name: w.assign(restored(name, "w")))
-      ops = [function(name)]
-    else:
-      ops = [w.assign(3.0)]
-    saver_def = saver_def_of("name", ops)
-    if how == "missing":
-      saver_def.restore_op_name = "none"
-    assert _saver_keys.find_saved(graph, saver_def) is None
-    saver = checkpoint.Saver(saver_def=saver_def)
-    saver.restore(session, path)
-    assert saver.last_report.initialized
-    assert read("w") == 5
-
-
-def test_a_variable_on_several_replicas(tmp_path):
-  strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
-    with strategy.scope():
-      tf.Variable(1.0, name="v")
-    saver = tf1.train.Saver()
-    found = _saver_keys.find_saved(graph, saver.saver_def)
-    session.run(tf1.global_variables_initializer())
-    path = saver.save(session, str(tmp_path / "model"))
-  # The second one has a key of its own.
-  assert [*found.variables] == ["v", "v/replica_1"] and not found.others
-  with tf.Graph().as_default() as graph, tf1.Session() as session:
-    saver = checkpoint.import_meta_graph(f"{path}.meta")
-    found = _saver_keys.find_saved(graph, saver.saver_def)
-    assert [*found.variables] == ["v", "v/replica_1"] and not found.others
-    saver.restore(session, path)
-    assert read("v") == read("v/replica_1") == 1
-
-
-def test_one_key_of_several_variables():
-  with tf.Graph().as_default() as graph:
-    name = tf1.placeholder_with_default("model", [], "name")
-    v, w, x = (variable(f"v{i}", 1.0) for i in range(3))
-    both = restored(name, "both")
-    assigns = [v.assign(both), w.assign(both), x.assign(restored(name, "x"))]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
-  assert found == ({"x": [x]}, ["both"])
+def test_no_meta_graph(content, what, tmp_path):
+  path = tmp_path / "x.meta"
+  if content:
+    path.write_bytes(content)
+  with pytest.raises(checkpoint.CheckpointError, match=what):
+    checkpoint.import_meta_graph(path)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs: state and variables equal TensorFlow's own, bit for bit.
+"""Tests that random programs have TensorFlow's own state, bit for bit.
 
 60 programs by default, always the same ones. For more, and other ones:
 
@@ -38,7 +38,7 @@ _SCALES = st.one_of(
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """A training program, for both implementations."""
+  """A training program that runs on both implementations."""
 
   mode: str
   inner: str
@@ -51,6 +51,7 @@ class Program:
   steps: list[list[float]]
 
   def optimizer(self, module):
+    """Returns the wrapped optimizer of an implementation."""
     scale = self.scale
     if self.period is not None:
       scale = module.DynamicLossScale(scale, self.period, self.multiplier)
@@ -87,7 +88,7 @@ def programs(draw, mode):
     multiplier=draw(st.sampled_from([2.0]) | st.floats(1.1, 16)),
     specs=tuple(specs),
     apply_only=apply_only,
-    # TensorFlow's own runs with reference variables in this mode alone.
+    # TensorFlow's runs with reference variables in graph_v1 alone.
     use_resource=mode != "graph_v1" or draw(st.booleans()),
     steps=draw(st.lists(grads, min_size=1, max_size=10)),
   )
@@ -100,7 +101,7 @@ def specs_of(draw, apply_only, kinds):
   shape = (3, 2)
   if kind == "dense":
     shape = draw(st.sampled_from([(), (2,), (3, 2), (0, 3)]))
-  if not apply_only:  # Its unscaling knows float32 alone.
+  if not apply_only:  # TensorFlow unscales float32 alone.
     return helpers.Spec(shape, "float32", kind)
   dtype = draw(st.sampled_from(["float16", "float32", "float64"]))
   return helpers.Spec(shape, dtype, "dense" if kind == "float16" else kind)
@@ -111,7 +112,7 @@ _SHARES = {"graph_v1": 0.3, "graph_v2": 0.3, "eager": 0.25, "function": 0.15}
 
 
 def check_programs(mode, examples, check):
-  """Calls a check with programs of a mode, as many as are the mode's share."""
+  """Calls a check with random programs: a mode's share of the examples."""
 
   @hypothesis.settings(
     deadline=None,
@@ -127,17 +128,17 @@ def check_programs(mode, examples, check):
   run()
 
 
-# A test for each mode, so that pytest's workers share them.
+# Each mode has a test, so that pytest's workers share the modes.
 @pytest.mark.parametrize("mode", helpers.MODES)
 def test_state_is_tensorflows_own(mode):
   check_programs(mode, _EXAMPLES, check_as_tensorflows_own)
 
 
 def check_as_tensorflows_own(program):
-  """Checks that both leave the same state after each step."""
+  """Checks that both implementations have the same state after each step."""
   if helpers.RELEASE < (2, 15):
-    # It checked sparse gradients made dense, where rows that are named twice
-    # are added up; later it checked their values, as we do everywhere.
+    # These releases check sparse gradients in dense form, which adds rows that
+    # are named twice. Later releases check the values, as this package does.
     hypothesis.assume(not overflows_when_dense(program))
   with np.errstate(over="ignore"):
     expected = program.run(helpers.OWN)
@@ -186,7 +187,7 @@ def test_state_is_what_the_rule_says(mode):
 
 
 def check_as_the_rule(program):
-  """Checks the state against the rule, for which gradients must be given."""
+  """Checks the state against the rule, which needs the exact gradients."""
   program = dataclasses.replace(
     program, apply_only=True, period=program.period or 3
   )
@@ -209,7 +210,7 @@ def check_as_the_rule(program):
 def test_beyond_tensorflows_own_a_scale_of_a_power_of_two_changes_nothing(
   mode, dtype
 ):
-  """Scaled by a power of two, training is that without a loss scale."""
+  """Checks that a scale of a power of two changes no result of training."""
 
   class Unscaled(tfl.FixedLossScale):
     def __call__(self):

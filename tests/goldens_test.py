@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What real old releases saved is restored, and training goes on as theirs.
+"""Tests that checkpoints of old releases restore, and that training goes on.
 
-`goldens/tf-RELEASE/CASE` was written by that release of TensorFlow itself, by
-`goldens/make_goldens.py`; `expected.json` has what it did next.
+Each release of TensorFlow itself wrote its folders `goldens/tf-RELEASE/CASE`,
+by `goldens/make_goldens.py`. A file `expected.json` has the release's results
+of the next steps, which training must repeat.
 """
 
 import json
@@ -21,11 +22,12 @@ _GOLDENS = sorted(
 
 
 def expected_of(golden):
+  """Returns the recorded steps of the release that wrote a golden."""
   return json.loads((helpers.GOLDENS / golden / "expected.json").read_text())
 
 
 def results(factory, behavior):
-  """All goldens in one process, since starting TensorFlow takes longest."""
+  """Returns results for all goldens, from one process for each behavior."""
   runner = os.path.join(os.path.dirname(__file__), "golden_runner.py")
   paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
   return helpers.parse_json(helpers.run_once(factory, runner, behavior, *paths))
@@ -51,8 +53,9 @@ def test_trains_on_as_recorded(golden, restore, behavior, tmp_path_factory):
     for key in ("loss_scale", "global_step", "good_steps", "bad_steps"):
       assert row.get(key) == expected_row.get(key), (key, expected_row["i"])
     for key in ("w", "b"):
-      # Matrix products round as the processor's kernels do: weights of about 1
-      # differ by units in the last place, which is more to one near 0.
+      # Processors round matrix products differently. Weights of about 1 differ
+      # by units in the last place. The relative error of weights near 0 is
+      # larger.
       np.testing.assert_allclose(
         row[key], expected_row[key], rtol=2e-5, atol=2e-7
       )
@@ -62,7 +65,7 @@ def test_trains_on_as_recorded(golden, restore, behavior, tmp_path_factory):
 def test_there_are_goldens():
   for behavior in ("v1", "v2"):
     ways = {w for g in _GOLDENS for w in golden_runner.ways(g, behavior)}
-    assert len(ways) == 3  # Each is tried under each behavior.
+    assert len(ways) == 3  # Each way is tried under each behavior.
   releases = {golden.split("/")[0] for golden in _GOLDENS}
   assert len(releases) >= 6
   assert len(_GOLDENS) >= 24

@@ -10,21 +10,13 @@ from helpers import OWN
 from helpers import Trainer
 import numpy as np
 import pytest
+from scaled_optimizers import dynamic
+from scaled_optimizers import wrap
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
-
-
-def wrap(loss_scale, inner=lambda: tf1.train.GradientDescentOptimizer(0.5)):
-  return lambda: tfl.MixedPrecisionLossScaleOptimizer(
-    inner(), loss_scale() if callable(loss_scale) else loss_scale
-  )
-
-
-def dynamic(scale=8.0, period=2, multiplier=2.0):
-  return lambda: tfl.DynamicLossScale(scale, period, multiplier)
 
 
 # Gradients between computing and applying ----------------------------------

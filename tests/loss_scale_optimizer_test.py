@@ -10,21 +10,13 @@ from helpers import Spec
 from helpers import Trainer
 import numpy as np
 import pytest
+from scaled_optimizers import dynamic
+from scaled_optimizers import wrap
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
-
-
-def wrap(loss_scale, inner=lambda: tf1.train.GradientDescentOptimizer(0.5)):
-  return lambda: tfl.MixedPrecisionLossScaleOptimizer(
-    inner(), loss_scale() if callable(loss_scale) else loss_scale
-  )
-
-
-def dynamic(scale=8.0, period=2, multiplier=2.0):
-  return lambda: tfl.DynamicLossScale(scale, period, multiplier)
 
 
 @pytest.mark.parametrize(
@@ -285,15 +277,6 @@ def test_no_loss_scale():
     tfl.MixedPrecisionLossScaleOptimizer(inner, "sometimes")
 
 
-@pytest.mark.parametrize("opt", [None, 1, "adam", tf1.train.AdamOptimizer])
-def test_no_optimizer(opt):
-  with tf.Graph().as_default():
-    with pytest.raises(ValueError, match='"opt" must be an instance of') as e:
-      tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamic")
-    assert repr(opt) in str(e.value)
-    assert not tf1.global_variables()
-
-
 def test_eager_needs_a_function_for_the_loss():
   v = tf.Variable(1.0)
   with pytest.raises(RuntimeError, match="function"):
@@ -379,15 +362,6 @@ def test_the_state_is_read_by_each_replica(mode):
     else:
       run = tf.function(run, autograph=False) if mode == "function" else run
       assert [int(x) for x in run()] == [1, 1]
-
-
-def test_writers_of_checkpoints_see_no_slots_of_the_wrapper():
-  opt = wrap(dynamic(), lambda: tf1.train.MomentumOptimizer(0.1, 0.9))()
-  v = tf.Variable(1.0)
-  opt.minimize(lambda: v * 2.0, var_list=[v])
-  assert "get_slot_names" not in dir(opt)
-  assert {"get_slot", "apply_gradients", "loss_scale"} <= set(dir(opt))
-  assert opt.get_slot_names() == ["momentum"]
 
 
 if __name__ == "__main__":

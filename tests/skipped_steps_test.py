@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A skipped step leaves nothing behind, whatever the inner optimizer does.
+"""Tests that a skipped step changes nothing, whatever the inner optimizer does.
 
 25 random optimizers by default, always the same ones. For more:
 
@@ -34,8 +34,8 @@ class Program:
     rng = random.Random(seed)
     self.mode = rng.choice(["graph_v1"] * 3 + ["graph_v2"])
     self.use_resource = rng.random() < 0.6
-    # References have them from this package in both modes, from TensorFlow's
-    # own in one of them.
+    # With reference variables, this package builds v1 conds in both modes, and
+    # TensorFlow in graph_v1 alone.
     self.has_v1_conds = self.mode == "graph_v1" or not self.use_resource
     if self.has_v1_conds and module is helpers.OWN:
       self.mode = "graph_v1"
@@ -66,7 +66,8 @@ class Program:
         )
         for i, shape in enumerate(self.shapes)
       ]
-      # With a default, since some rewrites keep what nothing fed needs.
+      # If gradients are fed, placeholders are not. Some rewrites then keep ops
+      # that read placeholders, so the placeholders have defaults.
       self.feeds = [
         tf1.placeholder_with_default(np.ones(shape, np.float32), shape)
         for shape in self.shapes
@@ -107,7 +108,7 @@ class Program:
     self.graph = graph
 
   def step(self, values, **options):
-    """Does a step with these gradients: one element of each is the value."""
+    """Runs a step in which one element of each gradient is a given value."""
     fed = {}
     for feed, shape, value in zip(self.feeds, self.shapes, values):
       fed[feed] = np.full(shape, 0.25, np.float32)
@@ -115,7 +116,7 @@ class Program:
     self.session.run(self.train, fed, **options)
 
   def read(self):
-    """Returns all that a step can change, by name."""
+    """Returns name -> value of everything that a step can change."""
     state, sizes = self.session.run([self.state, self.inner.sizes])
     return {
       **state,
@@ -142,7 +143,7 @@ def ungated(nodes):
   by_name = {node.name: node for node in nodes}
 
   def split(node):
-    """Returns the names of what a node takes as data, and waits for."""
+    """Returns the names of a node's data inputs and of its control inputs."""
     inputs = [x.split(":")[0] for x in node.input]
     data = [x for x in inputs if not x.startswith("^")]
     return data, [x[1:] for x in inputs if x.startswith("^")]
@@ -168,7 +169,7 @@ def ungated(nodes):
     data, control = split(node)
     if node.op in ("Switch", "RefSwitch") and is_checked(data[1]):
       return True
-    if node.op in ("Merge", "RefMerge"):  # Of a cond or of a loop.
+    if node.op in ("Merge", "RefMerge"):  # A cond or a loop has merges.
       back = [x for x in data if by_name[x].op.endswith("NextIteration")]
       return all(is_gated(x, seen) for x in data if x not in back)
     return any(is_gated(x, seen) for x in data or control)
@@ -181,7 +182,7 @@ def ungated(nodes):
 
 
 def partition_nodes(program, values):
-  """Does a step; returns the nodes of the graph that ran."""
+  """Runs a step; returns the nodes of the graphs that ran."""
   metadata = tf1.RunMetadata()
   program.step(
     values,
@@ -192,7 +193,7 @@ def partition_nodes(program, values):
 
 
 def run(program):
-  """Returns what is there at first, then what each step leaves."""
+  """Returns the state at first and after each step."""
   states = [program.read()]
   for i, values in enumerate(program.steps):
     if i or not program.has_v1_conds:

@@ -9,7 +9,9 @@ manifest.json.
 import os
 import sys
 
+import random_builder
 import random_programs
+import random_saves
 import tensorflow as tf
 
 # Case -> (seed, how each optimizer is wrapped, TensorFlow 2's control flow).
@@ -41,7 +43,7 @@ CASES = {
 def main():
   tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
   root, cases = sys.argv[1], sys.argv[2:] or sorted(CASES)
-  api = random_programs.Api('tf1')
+  api = random_builder.Api('tf1')
   for case in cases:
     seed, kinds, v2 = CASES[case]
     program = random_programs.program_of(seed)
@@ -49,9 +51,9 @@ def main():
     variant = {'kinds': dict(zip(sorted(program['optimizers']), kinds)), 'v2': v2, 'dropped': []}
     folder = os.path.join(root, 'program_' + case)
     os.makedirs(folder, exist_ok=True)
-    path, manifest = random_programs.save(
+    path, manifest = random_saves.save(
         program, variant, api, os.path.join(folder, 'model.ckpt'), strip=True)
-    random_programs.write_manifest(os.path.join(folder, 'manifest.json'), program, variant, manifest)
+    random_saves.write_manifest(os.path.join(folder, 'manifest.json'), program, variant, manifest)
     print(case, len(manifest), 'variables')
 
 

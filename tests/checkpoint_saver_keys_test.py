@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that imported savers restore variables by the keys in their graph."""
+
+import random
+
+import helpers
+import numpy as np
+import pytest
+from saved_graphs import read
+from saved_graphs import variable
+import tensorflow as tf
+from tensorflow.python.training import saver as tf_saver
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.checkpoint import _saver_keys
+from tf_compat_lossscale.checkpoint import restoring
+from tf_compat_lossscale.checkpoint.files import bundle
+
+tf1 = tf.compat.v1
+_METAS = sorted(helpers.GOLDENS.rglob("*.meta"))
+_kinds = pytest.mark.parametrize("resource", [False, True])
+
+
+def part_of(value):
+  """Returns an initializer that gives each partition its part of a value."""
+
+  def initialize(shape, dtype=None, partition_info=None):
+    begin = partition_info.var_offset[0]
+    return tf.constant(value[begin : begin + shape[0]], dtype)
+
+  return initialize
+
+
+def averaged(resource, scale):
+  """Builds a weight that changes and its moving average.
+
+  Args:
+    resource: Whether variables are resource variables.
+    scale: Whether to build a loss scale as well.
+
+  Returns:
+    A dict of key -> variable for a saver, the op that updates the weight and
+    the average, the weight, and the average.
+  """
+  w = variable("w", [1.0, 2.0], resource)
+  average = tf1.train.ExponentialMovingAverage(0.5)
+  with tf.control_dependencies([w.assign_add([4.0, 8.0])]):
+    update = average.apply([w])
+  if scale:
+    tfl.DynamicLossScale(8.0)()
+  variable("b", 3.0, resource)
+  return average.variables_to_restore([w]), update, w, average.average(w)
+
+
+def save_all(folder, resource=True):
+  """Saves a model without loss scale; returns path, (weight, average)."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    _, update, w, average = averaged(resource, scale=False)
+    for (
+      v
+    ) in tf1.global_variables():  # The average's initializer reads the weight.
+      session.run(v.initializer)
+    session.run(update)
+    path = tf1.train.Saver().save(session, str(folder / "all"))
+    return path, session.run([w, average])
+
+
+@_kinds
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("scope", [None, "a/b"])
+def test_moving_averages_as_weights(resource, sharded, scope, tmp_path):
+  path, (w, average) = save_all(tmp_path, resource)
+  assert w.tolist() != average.tolist()
+  with tf.Graph().as_default():
+    mapping, *_ = averaged(resource, scale=True)
+    saver = tf1.train.Saver(mapping, sharded=sharded)
+    meta_graph = saver.export_meta_graph()
+  with tf.Graph().as_default(), tf1.Session() as session:
+    saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
+    saver.restore(session, path)
+    prefix = f"{scope}/" if scope else ""
+    assert set(saver.last_report.initialized) == {
+      "current_loss_scale",
+      "good_steps",
+    }
+    assert read(f"{prefix}w").tolist() == average.tolist()
+    assert read(f"{prefix}b") == 3
+    assert read(f"{prefix}current_loss_scale") == 8
+    # The same keys serve a saver that bridges nothing.
+    own = checkpoint.Saver(saver_def=saver.saver_def)
+    found = _saver_keys.find_saved(session.graph, own.saver_def)
+    name = f"{prefix}w"
+    key = "w/ExponentialMovingAverage"
+    assert [v.op.name for v in found.variables[key]] == [name]
+    assert "w" not in found.variables
+
+
+@pytest.mark.parametrize(
+  "meta", _METAS, ids=lambda path: str(path.parent)[-40:]
+)
+@pytest.mark.parametrize("scope", [None, "imported"])
+def test_goldens(meta, scope):
+  """Checks savers of old releases, whose keys are the variables' names."""
+  with tf.Graph().as_default() as graph:
+    saver = checkpoint.import_meta_graph(meta, import_scope=scope)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
+    ours = tf1.global_variables()
+    prefix = f"{scope}/" if scope else ""
+    assert not found.others
+    assert [v for (v,) in found.variables.values()] == ours
+    assert [prefix + key for key in found.variables] == [
+      v.op.name for v in ours
+    ]
+
+
+def devices(rng):
+  return tf.device(rng.choice([None, "/cpu:0", "/cpu:1"]))
+
+
+def random_model(rng):
+  """Builds variables; returns a saver's `var_list` and other arguments."""
+  mapping, made = {}, []
+  for i in range(rng.randrange(1, 8)):
+    resource = rng.random() < 0.5
+    rows = rng.randrange(2, 7)
+    value = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2) + i
+    with devices(rng):
+      if rng.random() < 0.4:
+        with tf1.variable_scope(
+          f"scope{i}",
+          partitioner=tf1.fixed_size_partitioner(rng.randrange(1, 3)),
+        ):
+          v = tf1.get_variable(
+            "v",
+            [rows, 2],
+            initializer=part_of(value),
+            use_resource=resource,
+          )
+      else:
+        v = variable(f"scope{i}/v", value, resource)
+    made.append(v)
+    if rng.random() < 0.8 or not mapping:
+      mapping[f"key{rng.randrange(1000)}/{i}"] = v
+  options = {
+    "sharded": rng.random() < 0.5,
+    "reshape": rng.random() < 0.3,
+    "restore_sequentially": rng.random() < 0.3,
+  }
+  if rng.random() < 0.3:  # The graph has a restore op for each tensor.
+    options["builder"] = tf_saver.BaseSaverBuilder()
+  if rng.random() < 0.3:
+    mapping = list(mapping.values())  # The keys are names.
+  return mapping, options
+
+
+@pytest.mark.parametrize("case", range(40))
+def test_random_savers(case, tmp_path):
+  rng = random.Random(case)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    mapping, options = random_model(rng)
+    tf1.train.Saver(name="unrelated")
+    saver = tf1.train.Saver(mapping, **options)
+    session.run(tf1.global_variables_initializer())
+    path = saver.save(session, str(tmp_path / "model"))
+  reader = tf.train.load_checkpoint(path)
+  scope = rng.choice([None, "x"])
+  with tf.Graph().as_default() as graph, tf1.Session() as session:
+    variable("before", 0.0)
+    saver = checkpoint.import_meta_graph(f"{path}.meta", import_scope=scope)
+    found = _saver_keys.find_saved(graph, saver.saver_def)
+    assert not found.others
+    assert set(found.variables) == set(reader.get_variable_to_shape_map())
+    in_order = tf1.global_variables()
+    places = [in_order.index(vs[0]) for vs in found.variables.values()]
+    assert places == sorted(places)
+    tf1.train.Saver(saver_def=saver.saver_def).restore(session, path)
+    for key, parts in found.variables.items():
+      parts = sorted(parts, key=lambda v: v.op.name)
+      value = np.concatenate(session.run(parts))
+      np.testing.assert_array_equal(value, reader.get_tensor(key))
+    # A restore expects the dtypes and shapes in the checkpoint.
+    session.run(tf1.global_variables_initializer())
+    opened = bundle.Bundle(path)
+    targets = restoring.Targets(found.variables)
+    assert set(targets.tensors) == set(opened.names)
+    for name, tensor in targets.tensors.items():
+      assert tensor == opened.get_spec(name)
+
+
+@_kinds
+def test_parts_by_keys(resource, tmp_path):
+  """Checks a partitioned variable with a key unlike its name, with a bridge."""
+
+  def build(value, scale):
+    with tf1.variable_scope("p", partitioner=tf1.fixed_size_partitioner(2)):
+      v = tf1.get_variable(
+        "v",
+        [3, 2],
+        initializer=part_of(value),
+        use_resource=resource,
+      )
+    mapping = {"other/key": v}
+    if scale:
+      loss_scale = tfl.DynamicLossScale(4.0)
+      mapping["current_loss_scale"] = loss_scale._weights["current_loss_scale"]
+      mapping["good_steps"] = loss_scale._weights["good_steps"]
+    return tf1.train.Saver(mapping)
+
+  value = np.arange(6.0).reshape(3, 2)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    saver = build(value, scale=False)
+    session.run(tf1.global_variables_initializer())
+    path = saver.save(session, str(tmp_path / "model"))
+  with tf.Graph().as_default():
+    meta_graph = build(-value, scale=True).export_meta_graph()
+  with tf.Graph().as_default(), tf1.Session() as session:
+    saver = checkpoint.import_meta_graph(meta_graph, import_scope="s")
+    saver.restore(session, path)
+    assert saver.last_report.initialized
+    parts = [read(f"s/p/v/part_{i}") for i in range(2)]
+    np.testing.assert_array_equal(np.concatenate(parts), value)
+
+
+def test_several_savers_in_a_graph(tmp_path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    variables = {"x": variable("k", 1.0), "y": variable("l", 2.0)}
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver(variables).save(session, str(tmp_path / "model"))
+  with tf.Graph().as_default():
+    a, b = variable("a", 0.0), variable("b", 0.0)
+    scale = [*tfl.DynamicLossScale(4.0)._weights.values()]
+    mappings = {"x": a, "y": b}, {"x": b, "y": a}, {"x": b}
+    savers = [
+      tf1.train.Saver({**mapping, **{v.op.name: v for v in scale}})
+      for mapping in mappings
+    ]
+    meta_graphs = [saver.export_meta_graph() for saver in savers]
+  for meta_graph, expected in zip(meta_graphs, ([1, 2], [2, 1], [-1, 1])):
+    with tf.Graph().as_default(), tf1.Session() as session:
+      saver = checkpoint.import_meta_graph(meta_graph)
+      session.run([v.assign(-1.0) for v in tf1.global_variables()[:2]])
+      saver.restore(session, path)
+      assert saver.last_report.initialized
+      assert [read("a"), read("b")] == expected
+
+
+def test_one_meta_graph_twice(tmp_path):
+  """Checks that a second import of a MetaGraph restores its own variables."""
+  path, (_, average) = save_all(tmp_path)
+  with tf.Graph().as_default():
+    mapping, *_ = averaged(True, scale=True)
+    saver = tf1.train.Saver(mapping)
+    meta_graph = saver.export_meta_graph()
+  with tf.Graph().as_default() as graph, tf1.Session() as session:
+    for scope in ("first", "second"):
+      saver = checkpoint.import_meta_graph(meta_graph, import_scope=scope)
+      saver.restore(session, path)
+      assert read(f"{scope}/w").tolist() == average.tolist()
+    found = _saver_keys.find_saved(graph, saver.saver_def)
+    assert all(
+      v.op.name.startswith("second/") for (v,) in found.variables.values()
+    )
+
+
+@_kinds
+def test_variables_in_no_collection(resource, tmp_path):
+  path, (_, average) = save_all(tmp_path, resource)
+  with tf.Graph().as_default():
+    mapping, *_ = averaged(resource, scale=True)
+    saver = tf1.train.Saver(mapping)
+    meta_graph = saver.export_meta_graph(collection_list=[])
+  with tf.Graph().as_default(), tf1.Session() as session:
+    saver = checkpoint.import_meta_graph(meta_graph)
+    assert not tf1.global_variables()
+    saver.restore(session, path)
+    assert set(saver.last_report.initialized) == {
+      "current_loss_scale",
+      "good_steps",
+    }
+    assert read("w").tolist() == average.tolist()
+    assert read("current_loss_scale") == 8
+
+
+def test_what_is_no_variable(tmp_path):
+  def build(scale):
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    insert = table.insert(["a"], tf.constant([5], tf.int64))
+    variable("w", 2.0)
+    if scale:
+      tfl.DynamicLossScale(4.0)()
+    found = table.lookup(tf.constant(["a"]))
+    tf.identity(found, "found")
+    return insert, tf1.train.Saver()
+
+  paths = {}
+  for scale in (False, True):
+    with tf.Graph().as_default(), tf1.Session() as session:
+      insert, saver = build(scale)
+      session.run(tf1.global_variables_initializer())
+      session.run(insert)
+      paths[scale] = saver.save(session, str(tmp_path / str(scale)))
+  with tf.Graph().as_default() as graph, tf1.Session() as session:
+    saver = checkpoint.import_meta_graph(f"{paths[True]}.meta")
+    found = _saver_keys.find_saved(graph, saver.saver_def)
+    assert len(found.others) == 2 and "w" in found.variables
+    with pytest.raises(
+      checkpoint.CheckpointError, match=r"only variables can .*-keys"
+    ):
+      saver.restore(session, paths[False])
+    saver.restore(session, paths[True])
+    assert session.run("found:0") == 5
+    assert read("w") == 2
+
+
+def test_a_variable_on_several_replicas(tmp_path):
+  strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+  with tf.Graph().as_default() as graph, tf1.Session() as session:
+    with strategy.scope():
+      tf.Variable(1.0, name="v")
+    saver = tf1.train.Saver()
+    found = _saver_keys.find_saved(graph, saver.saver_def)
+    session.run(tf1.global_variables_initializer())
+    path = saver.save(session, str(tmp_path / "model"))
+  # The second replica's variable has its own key.
+  assert [*found.variables] == ["v", "v/replica_1"] and not found.others
+  with tf.Graph().as_default() as graph, tf1.Session() as session:
+    saver = checkpoint.import_meta_graph(f"{path}.meta")
+    found = _saver_keys.find_saved(graph, saver.saver_def)
+    assert [*found.variables] == ["v", "v/replica_1"] and not found.others
+    saver.restore(session, path)
+    assert read("v") == read("v/replica_1") == 1
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests users' variables that are named like a loss scale's variables."""
+
+import functools
+import os
+
+import helpers
+import numpy as np
+import proof_programs
+from proof_programs import build
+from proof_programs import find_started_anew
+from proof_programs import Program
+from proof_programs import variables
+import pytest
+import tensorflow as tf
+
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.cli import main as cli
+
+tf1 = tf.compat.v1
+
+_folder_of_programs = proof_programs.folder_of_programs
+
+
+@functools.cache
+def get_users_program(before, kind, after=(), v2=False):
+  """Returns a program with an optimizer and variables of a user.
+
+  Args:
+    before: (name, dtype) of the variables to create before the optimizer.
+    kind: The optimizer's wrapper, as `build` takes it.
+    after: (name, dtype) of the variables to create after the optimizer.
+    v2: Whether to build with TensorFlow 2's control flow.
+  """
+
+  def build_all():
+    found = {}
+    for names in (before, None, after):
+      if names is None:
+        found |= build(("", kind))
+      for name, dtype in names or ():
+        found["user", dtype, name] = tf1.Variable(
+          np.zeros([], dtype), name=name, use_resource=True
+        )
+    return found
+
+  return Program(build_all, v2)
+
+
+_USERS = (
+  ("good_steps", "int64"),
+  ("loss_scale", "float32"),
+  ("current_loss_scale", "float64"),
+  ("good_steps", "int32"),
+  ("beta1_power", "float32"),
+)
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("there", ["dynamic", "none", "contrib"])
+@pytest.mark.parametrize("here", ["dynamic", "none", "contrib"])
+def test_variables_of_the_user_are_their_own(there, here, place, tmp_path):
+  """Checks that users' variables and the optimizer's keep their values."""
+  before = _USERS if place == "before" else ()
+  after = _USERS if place == "after" else ()
+  path, values = get_users_program(before, there, after).save(tmp_path)
+  program = get_users_program(before, here, after, v2=True)
+  try:
+    found, report = program.restore(path)
+  except checkpoint.CheckpointError as error:
+    assert "mapping={" in str(error)
+    return
+  for role, value in found.items():
+    if role in values:
+      assert value == values[role], (role, report)
+    else:
+      name = program.variables[role].op.name
+      assert name in find_started_anew(report)
+
+
+@pytest.mark.parametrize("meta", [False, True])
+def test_a_scale_is_set_in_loss_scales_alone(meta, tmp_path):
+  before = (("good_steps", "int64"), ("current_loss_scale", "float64"))
+  path, _ = get_users_program(before, "dynamic").save(tmp_path, meta)
+  new = str(tmp_path / "new")
+  arguments = ["convert", path, new, "--to=saver", "--set-loss-scale=8"]
+  if not meta:
+    with pytest.raises(checkpoint.CheckpointError, match="nothing proves"):
+      checkpoint.convert(path, new, "saver", set_loss_scale=8)
+    return
+  assert cli.main(arguments) == 0
+  reader, old = tf.train.load_checkpoint(new), tf.train.load_checkpoint(path)
+  changed = {"current_loss_scale_1": 8.0, "good_steps_1": 0}
+  for name, _ in tf1.train.list_variables(path):
+    expected = changed.get(name, old.get_tensor(name))
+    np.testing.assert_array_equal(reader.get_tensor(name), expected)
+    assert reader.get_tensor(name).dtype == old.get_tensor(name).dtype
+
+
+def test_a_description_has_the_loss_scale_alone(tmp_path):
+  program = get_users_program((("good_steps", "int64"),), "dynamic")
+  path, values = program.save(tmp_path)
+  (state,) = checkpoint.describe(path).loss_scales
+  assert state.names == ("current_loss_scale", "good_steps_1")
+  assert state.good_steps == values[0, "good_steps"]
+  os.remove(f"{path}.meta")
+  assert not checkpoint.describe(
+    path
+  ).loss_scales  # Nothing proves which are the scale's.
+
+
+@pytest.mark.any_release
+def test_no_scale_is_added_over_a_variable(tmp_path):
+  program = Program(lambda: variables(current_loss_scale=np.float64(3)), False)
+  path, _ = program.save(tmp_path)
+  with pytest.raises(checkpoint.CheckpointError, match="a variable of its own"):
+    checkpoint.convert(path, tmp_path / "new", "saver", reset=True)
+
+
+if __name__ == "__main__":
+  helpers.main()
