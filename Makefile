@@ -10,7 +10,7 @@ demo: venv
 	$(VENV)/bin/python examples/resume_digits.py
 
 test: venv
-	tools/test.sh $(VENV)
+	tools/test.sh $(VENV) -m "not slow"
 
 coverage: venv
 	tools/coverage.sh $(VENV)

@@ -81,6 +81,7 @@ def restore_keras_files():
     raise AssertionError("another model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", ["2", "3"])
 def test_keras_files(generation, tmp_path):
   if generation == "3" and helpers.RELEASE < (2, 16):

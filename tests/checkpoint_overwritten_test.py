@@ -110,6 +110,7 @@ class Reader:
     return len(self.steps) >= 10 and len(set(self.steps)) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.any_release
 @pytest.mark.parametrize("pauses", [True, False])
 def test_all_values_are_of_one_checkpoint(pauses, tmp_path):

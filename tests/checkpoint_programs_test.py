@@ -38,6 +38,7 @@ _GOLDENS = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.any_release
 @pytest.mark.parametrize("chunk", range(_CHUNKS))
 def test_every_variable_gets_its_own_value(chunk):

@@ -27,9 +27,9 @@ tf1 = tf.compat.v1
 _folder_of_programs = proof_programs.folder_of_programs
 
 
-@pytest.mark.parametrize("there", ["v1", "v2"])
-@pytest.mark.parametrize("here", ["v1", "v2"])
-@pytest.mark.parametrize("pair", list(PAIRS))
+@pytest.mark.parametrize(
+  ("pair", "here", "there"), helpers.pairs(PAIRS, ["v1", "v2"], ["v1", "v2"])
+)
 def test_with_a_meta_graph(pair, here, there, tmp_path):
   """Checks that all values are found: the graphs prove each match."""
   theirs, ours = PAIRS[pair]
@@ -48,9 +48,9 @@ def test_with_a_meta_graph(pair, here, there, tmp_path):
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("there", ["v1", "v2"])
-@pytest.mark.parametrize("here", ["v1", "v2"])
-@pytest.mark.parametrize("pair", list(PAIRS))
+@pytest.mark.parametrize(
+  ("pair", "here", "there"), helpers.pairs(PAIRS, ["v1", "v2"], ["v1", "v2"])
+)
 def test_without_a_meta_graph(pair, here, there, tmp_path):
   """Checks that a restore is right, or that an error asks for a mapping."""
   theirs, ours = PAIRS[pair]

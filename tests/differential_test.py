@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that random programs have TensorFlow's own state, bit for bit.
 
-60 programs by default, always the same ones. For more, and other ones:
+40 programs by default, always the same ones. For more, and other ones:
 
   DIFFERENTIAL_EXAMPLES=10000 make test
 """
@@ -22,7 +22,7 @@ import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
 
-_DEFAULT = 60
+_DEFAULT = 40
 _EXAMPLES = int(os.environ.get("DIFFERENTIAL_EXAMPLES", _DEFAULT))
 
 _POISONS = [math.inf, -math.inf, math.nan]
@@ -180,6 +180,7 @@ def rule(program):
   return states
 
 
+@pytest.mark.slow
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", helpers.MODES)
 def test_state_is_what_the_rule_says(mode):

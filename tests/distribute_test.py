@@ -137,6 +137,7 @@ def test_as_tensorflows_own(mode, strategy, clipped):
   assert rows[2][2:] == rows[1][2:] or not second  # All replicas skipped.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("mode", "strategy", "made"),
   helpers.pairs(GRAPH_MODES, _STRATEGIES, ["eagerly", "in a graph"]),
@@ -145,6 +146,7 @@ def test_a_scale_made_elsewhere(mode, strategy, made):
   assert train(tfl, mode, strategy, made) == train(tfl, mode, strategy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("strategy", _STRATEGIES)
 def test_an_eager_scale_made_outside_the_strategy(mode, strategy):

@@ -155,6 +155,7 @@ def test_optimizers_by_other_names(kind, tmp_path, caplog):
   assert state_of(loaded) == state_of(again) == state_of(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("kind", "siblings"),
   [

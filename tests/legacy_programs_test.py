@@ -71,6 +71,7 @@ def test_runs_untouched(name):
   assert run(name, cwd=_LEGACY) == _EXPECTED[name]["printed"]
 
 
+@pytest.mark.slow
 @pytest.mark.any_release  # The test above runs the programs on all releases.
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_runs_migrated(name, migrated):

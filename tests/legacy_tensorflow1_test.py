@@ -137,6 +137,7 @@ def modules_that_may_come_first():
       yield name
 
 
+@pytest.mark.slow
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", ["tf1", "tf2"])
 def test_any_module_may_be_what_a_program_imports_first(mode, tmp_path):

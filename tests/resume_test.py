@@ -14,13 +14,14 @@ import time
 
 import helpers
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 
 tf1 = tf.compat.v1
 
-_KILLS = 8
+_KILLS = 5
 
 
 def train(model_dir, log, until):
@@ -78,6 +79,7 @@ def train(model_dir, log, until):
         lines.flush()
 
 
+@pytest.mark.slow
 def test_resumes_after_sigkill(tmp_path):
   rng = random.Random(time.time_ns())
   model_dir, log = str(tmp_path / "model"), str(tmp_path / "log")

@@ -9,4 +9,4 @@ dir=$1
 shift
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-TMPDIR=$scratch "$dir/bin/python" -m pytest -n 2 "$@"
+TMPDIR=$scratch "$dir/bin/python" -m pytest -n 2 --dist worksteal "$@"
