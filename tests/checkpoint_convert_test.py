@@ -328,6 +328,49 @@ def test_counters_that_contrib_cannot_hold(tmp_path):
 
 
 @pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("mapping", "what"),
+  [
+    ({"scale": "current_loss_scal"}, "nearest: current_loss_scale.*not in it"),
+    ({"a": "good_steps", "b": "good_steps"}, "'good_steps' for 'b'.*twice"),
+    ({"dense/kernel": None}, "not in it"),
+  ],
+)
+def test_mappings_that_do_not_fit(mapping, what, tmp_path):
+  with pytest.raises(checkpoint.CheckpointError, match=what):
+    checkpoint.convert(_SESSION, tmp_path / "new", "saver", mapping=mapping)
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("layout", ["saver", "contrib"])
+@pytest.mark.parametrize("contrib_first", [False, True])
+def test_scales_of_two_apis_are_numbered_as_they_were_made(
+  contrib_first, layout, tmp_path
+):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    made = [
+      lambda inner: tfl.MixedPrecisionLossScaleOptimizer(
+        inner, tfl.DynamicLossScale(8.0)
+      ),
+      lambda inner: tfl.contrib.LossScaleOptimizer(
+        inner, tfl.contrib.ExponentialUpdateLossScaleManager(32.0, 100)
+      ),
+    ]
+    for i, wrap in enumerate(made[::-1] if contrib_first else made):
+      weight = tf1.get_variable(f"weight{i}", initializer=1.0)
+      opt = wrap(tf1.train.GradientDescentOptimizer(0.1))
+      opt.apply_gradients(opt.compute_gradients(weight * weight, [weight]))
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  checkpoint.convert(path, tmp_path / "new", layout)
+  reader = tf.train.load_checkpoint(str(tmp_path / "new"))
+  name = "loss_scale" if layout == "contrib" else "current_loss_scale"
+  found = [reader.get_tensor(each) for each in (name, f"{name}_1")]
+  assert found == ([32.0, 8.0] if contrib_first else [8.0, 32.0])
+
+
+@pytest.mark.any_release
 def test_layouts_are_those_of_the_command_line(capsys):
   with pytest.raises(SystemExit):
     cli.main(["convert", "--help"])

@@ -305,6 +305,19 @@ def test_an_index_that_does_not_fit_its_data(change, what, tmp_path):
 
 
 @pytest.mark.any_release
+def test_paths_lead_to_their_objects():
+  path = helpers.GOLDENS / "tf-2.0.4" / "keras_dynamic_adam" / "object/ckpt-1"
+  graph = object_graph.ObjectGraph.read(bundle.Bundle(str(path)))
+  paths = graph.find_paths()
+  assert max(found.count("/") for found in paths.values()) >= 2
+  for number, found in paths.items():
+    reached = 0
+    for name in found.split("/") if found else ():
+      reached = graph.nodes[reached].children[name]
+    assert reached == number, found
+
+
+@pytest.mark.any_release
 def test_object_graphs_without_the_object():
   child = _wire.encode_field(
     1, _wire.encode_field(1, 1) + _wire.encode_field(2, "a")
