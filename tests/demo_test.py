@@ -12,6 +12,7 @@ def demo(*args, cwd):
   return helpers.complete_forked(_DEMO, *args, cwd=cwd, COLUMNS="100")
 
 
+@pytest.mark.any_release
 @pytest.mark.slow
 def test_resumes_and_compares(tmp_path):
   done = demo("--steps=100", cwd=tmp_path)

@@ -137,6 +137,7 @@ def test_as_tensorflows_own(mode, strategy, clipped):
   assert rows[2][2:] == rows[1][2:] or not second  # All replicas skipped.
 
 
+@pytest.mark.any_release
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("mode", "strategy", "made"),

@@ -79,6 +79,7 @@ def train(model_dir, log, until):
         lines.flush()
 
 
+@pytest.mark.any_release
 @pytest.mark.slow
 def test_resumes_after_sigkill(tmp_path):
   rng = random.Random(time.time_ns())
