@@ -182,8 +182,9 @@ def copied(golden, folder, meta):
 
 def golden_cases():
   """Returns (number, golden) pairs; every release must restore one of three."""
+  others = [pytest.mark.any_release, pytest.mark.slow]
   return [
-    pytest.param(i, golden, marks=[pytest.mark.any_release] * (i % 3 > 0))
+    pytest.param(i, golden, marks=others if i % 3 else [])
     for i, golden in enumerate(_GOLDENS)
   ]
 

@@ -61,6 +61,7 @@ def test_one_optimizer(kind, scale, name, tmp_path, caplog):
   assert int(loaded.optimizer.iterations) > 0 and not warnings_of(caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("kind", "scales"),
   [

@@ -66,7 +66,13 @@ def migrated(tmp_path_factory):
   return folder
 
 
-@pytest.mark.parametrize("name", _PROGRAMS)
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=[pytest.mark.slow] * (name == _CHILDREN))
+    for name in _PROGRAMS
+  ],
+)
 def test_runs_untouched(name):
   assert run(name, cwd=_LEGACY) == _EXPECTED[name]["printed"]
 

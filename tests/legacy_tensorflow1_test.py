@@ -89,6 +89,7 @@ run_without_feeding()
 """
 
 
+@pytest.mark.slow
 def test_tensorflow_1_and_all_ways_to_import_it(tmp_path):
   name = program(tmp_path, _TENSORFLOW_1)
   code, out, err = run("--tf1", name, *_GONE, cwd=tmp_path)
