@@ -87,6 +87,12 @@ def test_every_source_has_a_target(package):
       assert kinds[source[: -len(".py")]] == "py_test"
 
 
+@pytest.mark.parametrize("package", _PACKAGES)
+def test_names_of_rules_are_unique(package):
+  found = [values["name"] for _, values in rules(package) if "name" in values]
+  assert len(found) == len(set(found))
+
+
 def test_public_targets():
   names = {rule.get("name") for _, rule in rules(".")}
   assert names >= {
