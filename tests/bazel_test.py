@@ -74,7 +74,7 @@ def test_what_a_module_imports(monkeypatch, tmp_path):
   ]
 
 
-@pytest.mark.parametrize("package", _PACKAGES)
+@pytest.mark.parametrize("package", [*_PACKAGES, "benchmarks"])
 def test_every_source_has_a_target(package):
   listed = [s for _, rule in rules(package) for s in rule.get("srcs", [])]
   sources = {path.name for path in (helpers.ROOT / package).glob("*.py")}
@@ -87,7 +87,7 @@ def test_every_source_has_a_target(package):
       assert kinds[source[: -len(".py")]] == "py_test"
 
 
-@pytest.mark.parametrize("package", _PACKAGES)
+@pytest.mark.parametrize("package", [*_PACKAGES, "benchmarks"])
 def test_names_of_rules_are_unique(package):
   found = [values["name"] for _, values in rules(package) if "name" in values]
   assert len(found) == len(set(found))
