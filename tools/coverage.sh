@@ -20,9 +20,8 @@ others=(
   --deselect tests/legacy_import_hooks_test.py::test_start_costs_no_tensorflow
 )
 status=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-TMPDIR=$scratch "$dir/bin/python" -m coverage run -m pytest -n 2 -q "${others[@]}" "$@" || status=$?
+RUN_UNDER="-m coverage run" tools/test.sh "$dir" -q "${others[@]}" "$@" ||
+  status=$?
 "$dir/bin/python" -m coverage combine -q
 "$dir/bin/python" -m coverage report
 echo "== The modules that need 95 %"
