@@ -21,6 +21,7 @@ from typing import NamedTuple
 from typing import NoReturn
 
 from tf_compat_lossscale import _requirements
+from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy import which_keras
 
@@ -208,6 +209,7 @@ def run(
       raise RunError(str(error)) from None
     choice = choice._replace(keras=None)
     env = make_environment(choice)
+  env[names.QUIET] = str(int(quiet))
   if choice.reason and not quiet:
     print(
       f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 import types
 from typing import Any
 
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import install
+from tf_compat_lossscale.legacy import names
 
 # Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
 # -> the message of the error.
@@ -92,12 +95,16 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
 def prepare(real: types.ModuleType, v1: bool) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
+  From then on, NVIDIA's environment variables have their old effect, too.
+
   Args:
     real: TensorFlow.
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
       `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
   """
   install.install()
+  environment = importlib.import_module("tf_compat_lossscale.environment")
+  environment.honor_environment(quiet=os.environ.get(names.QUIET) == "1")
   if v1:
     _replace_tensorflow(real)
 
