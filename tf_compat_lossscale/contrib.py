@@ -384,9 +384,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"
 
 
-def _make_dense(
-  grad: gradients.Gradient, var: tf.Variable
-) -> tf.Tensor | None:
+def _make_dense(grad: gradients.Gradient, var: tf.Variable) -> tf.Tensor | None:
   """Returns an IndexedSlices as a tensor of the variable's shape."""
   if not isinstance(grad, tf.IndexedSlices):
     return grad

@@ -146,7 +146,8 @@ class _Unscaled:
   ) -> Any:
     """Applies gradients whatever they are."""
     # The scope of the ops that apply gradients: variables may be named by it.
-    name = name and name.removesuffix("-wrapped")
+    # All replicas must pass the same object: TensorFlow compares identities.
+    name = name and sys.intern(name.removesuffix("-wrapped"))
     return _apply_without(self._optimizer, grads_and_vars, global_step, name)
 
 
