@@ -14,6 +14,7 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale import _requirements
+from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import names as table
 from tf_compat_lossscale.legacy import which_keras
@@ -230,6 +231,7 @@ class _Installer(import_hooks.ImportWatcher):
 
 _lock = threading.RLock()
 _installer: _Installer | None = None
+_estimator: estimator.EstimatorRestorer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
 
@@ -310,7 +312,7 @@ def _import_homes() -> None:
 
 def _put_in_place() -> InstallReport:
   """Installs the names, unless they are installed."""
-  global _installer
+  global _installer, _estimator
   if _installer is None:
     installer = _Installer()
     installer.start()
@@ -321,6 +323,7 @@ def _put_in_place() -> InstallReport:
       installer.take_back()
       raise
     _installer = installer
+    _estimator = estimator.restore()
   return InstallReport(
     "tf_compat_lossscale: legacy names installed", _make_rows(_installer)
   )
@@ -342,7 +345,7 @@ def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
 
 def _take_back() -> InstallReport:
   """Uninstalls the names, unless they are in use."""
-  global _installer
+  global _installer, _estimator
   if _contexts or _installed or _installer is None:
     return InstallReport(
       "tf_compat_lossscale: legacy names stay, they are in use"
@@ -350,6 +353,9 @@ def _take_back() -> InstallReport:
   _installer.stop()
   _installer.take_back()
   _installer = None
+  if _estimator is not None:
+    _estimator.stop()
+    _estimator = None
   return InstallReport("tf_compat_lossscale: legacy names taken back")
 
 

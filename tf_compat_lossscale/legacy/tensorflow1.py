@@ -9,6 +9,7 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import install
 from tf_compat_lossscale.legacy import names
@@ -16,10 +17,7 @@ from tf_compat_lossscale.legacy import names
 # Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
 # -> the message of the error.
 _GONE = {
-  "estimator": (
-    "tf.estimator was removed in TensorFlow 2.16: use TensorFlow 2.15 or "
-    "older, tf.keras, or a loop over a Session"
-  ),
+  "estimator": estimator.MISSING,
   "examples": (
     "tensorflow.examples (its tutorials, and MNIST) was removed in TensorFlow "
     "2.0: tf.keras.datasets.mnist.load_data() has that data"
