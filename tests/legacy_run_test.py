@@ -195,6 +195,21 @@ def test_says_its_choice_in_a_line(tmp_path):
   assert run("--tf2", name, cwd=tmp_path)[2] == ""
 
 
+@pytest.mark.parametrize(
+  ("text", "shown"),
+  [
+    ("", False),
+    ("import os", False),
+    ("import tensorflow as tf", True),
+    ("from tensorflow import keras", True),
+  ],
+)
+def test_a_program_without_tensorflow_is_not_announced(text, shown, tmp_path):
+  path = str(tmp_path / program(tmp_path, text))
+  choice = legacy_run.choose(path, [str(tmp_path)])
+  assert choice.reason == ("TensorFlow 2 code" if shown else "")
+
+
 def test_the_sitecustomize_that_was_there_still_runs(tmp_path):
   program(tmp_path, "print('theirs')", "other/sitecustomize.py")
   name = program(

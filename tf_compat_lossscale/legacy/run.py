@@ -85,7 +85,9 @@ def choose(
   reason = ""
   if tensorflow is None:
     tensorflow = 1 if evidence else 2
-    if read:  # If nothing can be read, Python will say why.
+    # There is nothing to say of a program that does not import TensorFlow. If
+    # nothing can be read, Python will say why.
+    if any(source.imports for source in read):
       shown = f" ({evidence[0]})" if evidence else ""
       reason = f"TensorFlow {tensorflow} code{shown}"
   legacy = any(source.uses for source in read)
