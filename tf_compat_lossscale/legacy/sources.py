@@ -98,6 +98,7 @@ class Source(NamedTuple):
     imports: The imports of TensorFlow or of members of TensorFlow.
     modules: The dotted names of all imported modules; relative names begin with
       dots.
+    estimators: The uses of `tf.estimator`, which is built on Keras 2.
   """
 
   path: str
@@ -106,6 +107,7 @@ class Source(NamedTuple):
   keras: tuple[Use, ...]
   imports: tuple[Use, ...]
   modules: tuple[str, ...]
+  estimators: tuple[Use, ...] = ()
 
 
 def find_module_home(place: Place) -> str | None:
@@ -206,6 +208,7 @@ class _UseCollector:
     self.keras: list[Use] = []
     self.imports: list[Use] = []
     self.modules: list[str] = []
+    self.estimators: list[Use] = []
     self._assigned: set[str] = set()
     module = _Scope(tree, None)
     _bind_all(tree, module)
@@ -310,6 +313,8 @@ class _UseCollector:
       self.tensorflow1.append(use)
     if starts & _KERAS:
       self.keras.append(use)
+    if "estimator" in starts:
+      self.estimators.append(use)
 
 
 def _if_tensorflow(name: str) -> str | None:
@@ -370,4 +375,5 @@ def read_source(path: str) -> Source:
     tuple(collector.keras),
     tuple(collector.imports),
     tuple(collector.modules),
+    tuple(collector.estimators),
   )
