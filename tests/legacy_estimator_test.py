@@ -11,12 +11,22 @@ import helpers
 import legacy_processes
 import pytest
 
+from tf_compat_lossscale.legacy import run
+
 _LEGACY = helpers.ROOT / "tests" / "legacy"
 _EXPECTED = json.loads((_LEGACY / "estimator_expected.json").read_text("utf-8"))
 _IS_GONE = helpers.RELEASE >= (2, 16)
 
 
-@pytest.mark.parametrize("name", sorted(_EXPECTED))
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(
+      name, marks=[pytest.mark.slow] * (name != "estimator_resume.py")
+    )
+    for name in sorted(_EXPECTED)
+  ],
+)
 def test_programs_print_what_they_printed(name):
   out = legacy_processes.run_forked(name, cwd=_LEGACY)
   assert out.splitlines() == _EXPECTED[name]["printed"]
@@ -106,6 +116,51 @@ IF_GONE = {(_IF_GONE if _IS_GONE else "")!r}
 {_TAKEN_BACK}
 """
   assert run_code(code)[-1] == "fine"
+
+
+_MISSING = """
+import os
+os.environ.pop("TF_USE_LEGACY_KERAS", None)
+sys.modules["tensorflow_estimator"] = None
+from tf_compat_lossscale.legacy import install
+install.install()
+assert not hasattr(tf, "estimator") and not hasattr(tf.compat.v1, "estimator")
+for statement in (
+    "tf.estimator.Estimator",
+    "tf.compat.v1.estimator",
+    "from tensorflow import estimator",
+    "import tensorflow.estimator",
+    "from tensorflow.compat.v1.estimator import Estimator",
+    "from tensorflow.python.estimator import estimator",
+):
+  try:
+    exec(statement)
+  except (AttributeError, ImportError) as error:
+    print(f"{type(error).__name__}: {error}")
+for name in ("no_such", "estimators"):
+  try:
+    getattr(tf, name)
+  except AttributeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not _IS_GONE, reason="TensorFlow depends on the package")
+def test_says_what_to_install():
+  *lines, before, last = run_code(_MISSING)
+  assert len(lines) == 6
+  for line in lines:
+    assert line.endswith("pip install 'tf_compat_lossscale[estimator]'"), line
+  assert lines[0].startswith("AttributeError: ")
+  assert lines[3].startswith("ImportError: ")
+  assert before == "module 'tensorflow' has no attribute 'no_such'"
+  assert last == "module 'tensorflow' has no attribute 'estimators'"
+
+
+def test_run_chooses_keras_2(tmp_path):
+  text = "import tensorflow as tf\ntf.estimator.RunConfig()\n"
+  path = tmp_path / legacy_processes.program(tmp_path, text)
+  assert run.choose(str(path), [])[:2] == (2, 2)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,8 @@ _GONE = {
   "from tensorflow.examples.tutorials.mnist import input_data": "datasets",
   "tf.examples": "tf.keras.datasets.mnist",
   "tf.no_such": "no attribute 'no_such'",
-  "tf.estimator.Estimator": (
-    "tf.estimator was removed in TensorFlow 2.16" if _HAS_KERAS_3 else None
-  ),
+  "tf.estimator.Estimator": None,
+  "from tensorflow.estimator.export import ServingInputReceiver": None,
 }
 # One process for all checks, because importing TensorFlow takes seconds.
 _TENSORFLOW_1 = """

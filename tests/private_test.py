@@ -35,7 +35,9 @@ _USES = {
     "_init_distributed_setting_from_environment_var": "reads TF_CONFIG",
     "_is_chief": "RunConfig's chief",
     "_master": "RunConfig's address of the session",
-    "_maybe_overwrite_session_config_for_distributed_training": "RunConfig's ConfigProto of a worker",
+    "_maybe_overwrite_session_config_for_distributed_training": (
+      "changes RunConfig's ConfigProto"
+    ),
     "_num_ps_replicas": "RunConfig's number of parameter servers",
     "_num_worker_replicas": "RunConfig's number of workers",
     "_service": "RunConfig's name of the service",

@@ -73,7 +73,7 @@ def choose(
   Returns:
     The choice. A program gets TensorFlow 1 if it uses, on plain `tensorflow`,
     names that TensorFlow 2 has in `tf.compat.v1` alone. It gets Keras 2 if it
-    gets TensorFlow 1 or uses a legacy name.
+    gets TensorFlow 1 or uses a legacy name or `tf.estimator`.
   """
   read = []
   reason = ""
@@ -88,7 +88,7 @@ def choose(
         shown = f" ({found})" if found else ""
         reason = f"TensorFlow {tensorflow} code{shown}"
   tensorflow = tensorflow or 2
-  legacy = any(source.uses for source in read)
+  legacy = any(source.uses or source.estimators for source in read)
   if keras is None and (tensorflow == 1 or legacy):
     keras = 2
   uses_keras = any(source.keras for source in read)
