@@ -89,15 +89,18 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
       raise ImportError(message, name=name)
 
 
-def prepare(real: types.ModuleType, v1: bool) -> None:
+def prepare(
+  real: types.ModuleType, v1: bool, keras_optimizers: str | None = None
+) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
   Args:
     real: TensorFlow.
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
       `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
+    keras_optimizers: The argument of `install`.
   """
-  install.install()
+  install.install(keras_optimizers)
   if v1:
     _replace_tensorflow(real)
 
