@@ -22,6 +22,7 @@ _REGISTERS = re.compile(
 )
 # Functions by which a program finds functions of its own by their names.
 _DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "fire.Fire", "Fire"}
+_INDIRECT = {*_DYNAMIC, "getattr", "run", "main"}
 # Tests of TensorFlow 2 have this method, too, but are eager.
 _TEST_SESSION = "self.test_session"
 
@@ -54,6 +55,7 @@ class Unit:
     imports: The dotted names of modules that the unit imports; relative names
       begin with dots.
     bases: For a class, its bases as references.
+    methods: For a class, its methods.
     registered: Whether a decorator may have the unit called.
     is_dynamic: Whether the unit may call any function of its module.
   """
@@ -64,6 +66,7 @@ class Unit:
     self.references: set[str] = set()
     self.imports: list[str] = []
     self.bases: set[str] = set()
+    self.methods: list[Unit] = []
     self.registered = False
     self.is_dynamic = False
 
@@ -76,6 +79,7 @@ class Module(NamedTuple):
     body: The unit of the module's own statements.
     dead: The unit of statements that never run, such as those in `if 0:`.
     units: The functions, classes and methods.
+    named: For each name, the functions and classes that have it.
     bindings: For each name that an import binds, the dotted name of the module
       or of the member of a module.
   """
@@ -84,6 +88,7 @@ class Module(NamedTuple):
   body: Unit
   dead: Unit
   units: tuple[Unit, ...]
+  named: dict[str, list[Unit]]
   bindings: dict[str, set[str]]
 
 
@@ -98,7 +103,12 @@ def read_module(path: str, tree: ast.Module, is_main: bool) -> Module:
   """
   reader = _Reader(tree, is_main)
   return Module(
-    path, reader.body, reader.dead, tuple(reader.units), reader.bindings
+    path,
+    reader.body,
+    reader.dead,
+    tuple(reader.units),
+    reader.named,
+    reader.bindings,
   )
 
 
@@ -107,17 +117,19 @@ class _Reader:
 
   def __init__(self, tree: ast.Module, is_main: bool):
     self._is_main = is_main
-    self._checks = version_checks.Checks(tree)
+    nodes = list(ast.walk(tree))
+    scope = scopes.Scope(tree, None)
+    self._checks = version_checks.Checks(nodes, scope)
     self.body, self.dead = Unit(""), Unit("")
     self.units: list[Unit] = []
+    self.named: dict[str, list[Unit]] = {}
     self.bindings: dict[str, set[str]] = {}
-    self._bind_imports(tree)
-    scope = scopes.Scope(tree, None)
+    self._bind_imports(nodes)
     self._read_block(tree.body, self.body, scope, False)
 
-  def _bind_imports(self, tree: ast.Module) -> None:
+  def _bind_imports(self, nodes: Sequence[ast.AST]) -> None:
     """Fills `bindings` from all imports of the module."""
-    for node in ast.walk(tree):
+    for node in nodes:
       if isinstance(node, ast.Import):
         for alias in node.names:
           full = alias.name if alias.asname else alias.name.partition(".")[0]
@@ -240,6 +252,10 @@ class _Reader:
       owner = unit if isinstance(scope.node, ast.ClassDef) else None
       inner = Unit(node.name, owner)
       self.units.append(inner)
+      if owner is None:
+        self.named.setdefault(node.name, []).append(inner)
+      else:
+        owner.methods.append(inner)
     for decorator in node.decorator_list:
       self._read(decorator, unit, scope, guarded)
       inner.registered |= bool(_REGISTERS.search(ast.unparse(decorator)))
@@ -274,7 +290,7 @@ class _Reader:
       written = ast.unparse(node)
       unit.found.append(Found(name, written, node.lineno, guarded))
       return
-    if ast.unparse(node) == _TEST_SESSION:
+    if node.attr == "test_session" and ast.unparse(node) == _TEST_SESSION:
       name = "tensorflow.test.TestCase.test_session"
       unit.found.append(Found(name, _TEST_SESSION, node.lineno, guarded))
     self._refer(node, unit, scope)
@@ -299,6 +315,11 @@ class _Reader:
 
   def _read_call(self, node: ast.Call, unit: Unit, scope: scopes.Scope) -> None:
     """Reads calls by which a program runs functions that are not named."""
+    if not isinstance(node.func, (ast.Name, ast.Attribute)):
+      return
+    last = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+    if last not in _INDIRECT:
+      return
     function = ast.unparse(node.func)
     if function in _DYNAMIC and not (function == "vars" and node.args):
       unit.is_dynamic |= "Fire" not in function or not node.args

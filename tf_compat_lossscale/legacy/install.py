@@ -17,6 +17,7 @@ from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import contrib_modules
 from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
+from tf_compat_lossscale.legacy import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.legacy import names as table
 from tf_compat_lossscale.legacy import private_modules
 from tf_compat_lossscale.legacy import which_keras
@@ -234,9 +235,10 @@ _installer: _Installer | None = None
 _estimator: estimator.EstimatorRestorer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
+_optimizers: optimizers_lib.LegacyOptimizers | None = None
 
 
-def install() -> InstallReport:
+def install(keras_optimizers: str | None = None) -> InstallReport:
   """Puts every legacy name where some release from 1.14 to 2.8 exported it.
 
   `tf.train.experimental.LossScale` and so on are then the classes of this
@@ -244,13 +246,25 @@ def install() -> InstallReport:
   to import them work. The names of Keras and contrib load when they are used.
   Imports TensorFlow. A second call changes nothing.
 
+  Args:
+    keras_optimizers: "legacy" to make `tf.keras.optimizers.Adam` and the others
+      of Keras 2 the classes that they were up to TensorFlow 2.10, which are in
+      `tf.keras.optimizers.legacy` now. "new" to have today's classes. None to
+      leave them as they are.
+
   Returns:
     A report; its repr is a table of the names and places.
+
+  Raises:
+    ValueError: `keras_optimizers` is something else.
   """
   global _installed
+  optimizers_lib.check(keras_optimizers)
   _import_homes()
   with _lock:
     _installed = True
+    if keras_optimizers is not None:
+      _use_legacy_optimizers(keras_optimizers == optimizers_lib.LEGACY)
     return _put_in_place()
 
 
@@ -270,6 +284,7 @@ def uninstall() -> InstallReport:
   global _installed
   with _lock:
     _installed = False
+    _use_legacy_optimizers(False)
     if not _contexts:
       _restore_compile()
     if _installer is None:
@@ -277,6 +292,17 @@ def uninstall() -> InstallReport:
         "tf_compat_lossscale: no legacy names were installed"
       )
     return _take_back()
+
+
+def _use_legacy_optimizers(legacy: bool) -> None:
+  """Makes Keras's optimizers the legacy ones, or takes that back."""
+  global _optimizers
+  if legacy and _optimizers is None:
+    _optimizers = optimizers_lib.LegacyOptimizers()
+    _optimizers.put_in_place()
+  elif not legacy and _optimizers is not None:
+    _optimizers.take_back()
+    _optimizers = None
 
 
 @contextlib.contextmanager

@@ -38,7 +38,8 @@ class _Search:
 
   def __init__(self, program: programs.Program):
     self._program = program
-    self._modules = {module.path: module for module in read_modules(program)}
+    self._sources = {source.path: source for source in program.sources}
+    self._modules: dict[str, evidence.Module] = {}
     self._reached: dict[int, tuple[evidence.Module, evidence.Unit]] = {}
     self._waiting: list[tuple[evidence.Module, evidence.Unit]] = []
     self._attributes: set[str] = set()
@@ -47,15 +48,16 @@ class _Search:
 
   def find(self) -> list[tuple[evidence.Module, evidence.Unit]]:
     """Returns the units that are reached."""
-    first = next(iter(self._modules.values()), None)
-    if first is not None:
+    for source in self._program.sources[:1]:
+      first = self._read(source.path)
       self._reach(first, first.body)
     while self._waiting:
       module, unit = self._waiting.pop()
       for name in unit.imports:
         for path in self._program.find_files(name, module.path):
-          if path in self._modules:
-            self._reach(self._modules[path], self._modules[path].body)
+          if path in self._sources:
+            imported = self._read(path)
+            self._reach(imported, imported.body)
       for reference in sorted(unit.references):
         self._follow(module, reference)
       if unit is module.body or unit.is_dynamic:
@@ -63,6 +65,14 @@ class _Search:
           if unit.is_dynamic or (other.registered and other.owner is None):
             self._reach(module, other)
     return list(self._reached.values())
+
+  def _read(self, path: str) -> evidence.Module:
+    """Returns the module in a file; reads it at the first call."""
+    if path not in self._modules:
+      tree = self._sources[path].tree
+      is_main = path == self._program.sources[0].path
+      self._modules[path] = evidence.read_module(path, tree, is_main)
+    return self._modules[path]
 
   def _reach(self, module: evidence.Module, unit: evidence.Unit) -> None:
     """Notes that a unit is reached."""
@@ -74,9 +84,7 @@ class _Search:
       base == "*" or not (base == "object" or self._find(module, base))
       for base in unit.bases
     )
-    for method in module.units:
-      if method.owner is not unit:
-        continue
+    for method in unit.methods:
       name = method.name
       if (
         has_other_base
@@ -109,11 +117,7 @@ class _Search:
       depth: How many imports led here.
     """
     first, *rest = reference.split(".") if reference[:1] != "." else [""]
-    own = [
-      (module, unit)
-      for unit in module.units
-      if unit.owner is None and unit.name == first
-    ]
+    own = [(module, unit) for unit in module.named.get(first, ())]
     if own or depth > _DEEPEST:
       return own
     if depth and first in module.bindings:
@@ -156,12 +160,12 @@ class _Search:
       files = [
         path
         for path in self._program.find_files(name, module.path)
-        if path in self._modules
+        if path in self._sources
         and path != module.path
         and _is_file_of(path, parts[:i])
       ]
       if files:
-        yield self._modules[files[-1]], ".".join(parts[i:])
+        yield self._read(files[-1]), ".".join(parts[i:])
         return
 
 

@@ -20,11 +20,13 @@ from typing import NamedTuple
 from typing import NoReturn
 
 from tf_compat_lossscale import _requirements
+from tf_compat_lossscale.legacy import keras_optimizers
 from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import which_keras
 
 _MODE = "TF_COMPAT_LOSSSCALE_RUN"  # "tf1" or "tf2"; `_site/` reads it.
+_OPTIMIZERS = "TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS"  # `_site/` reads it, too.
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 
 # Windows has `os.execve`, too, but there it starts another process and ends
@@ -44,12 +46,15 @@ class Choice(NamedTuple):
     keras: 2 or 3: the Keras that `tf.keras` is; None to leave it as it is.
     reason: The reason for the choice, in words.
     uses_keras: Whether the program uses Keras, or modules built on Keras.
+    optimizers: "legacy" or "new": the classes that `tf.keras.optimizers` has;
+      None to leave them as they are.
   """
 
   tensorflow: int
   keras: int | None
   reason: str = ""
   uses_keras: bool = False
+  optimizers: str | None = None
 
   def __str__(self) -> str:
     keras = f" --keras{self.keras}" if self.keras else ""
@@ -61,6 +66,7 @@ def choose(
   search: Sequence[str],
   tensorflow: int | None = None,
   keras: int | None = None,
+  optimizers: str | None = None,
 ) -> Choice:
   """Chooses a program's TensorFlow and Keras by its source.
 
@@ -69,12 +75,22 @@ def choose(
     search: Folders from which the program imports modules of its own.
     tensorflow: 1 or 2 to use that TensorFlow; None to decide by the source.
     keras: 2 or 3 to use that Keras; None to decide by the source.
+    optimizers: "legacy" or "new" to have these optimizers of Keras 2; None to
+      decide by the source.
 
   Returns:
-    The choice. A program gets TensorFlow 1 if it uses, on plain `tensorflow`,
-    names that TensorFlow 2 has in `tf.compat.v1` alone. It gets Keras 2 if it
-    gets TensorFlow 1 or uses a legacy name or `tf.estimator`.
+    The choice. `which_tensorflow` decides about TensorFlow. A program gets
+    Keras 2 if it gets TensorFlow 1, uses a legacy name or `tf.estimator`, or
+    asks for Keras 2's legacy optimizers. It gets the legacy optimizers if it gets Keras 2.
+
+  Raises:
+    RunError: Legacy optimizers are asked for with Keras 3.
   """
+  if optimizers == keras_optimizers.LEGACY and keras == 3:
+    raise RunError(
+      "--keras-optimizers=legacy needs Keras 2, because Keras 3 has no legacy "
+      "optimizers: use --keras2 instead of --keras3"
+    )
   read = []
   reason = ""
   if path:
@@ -89,10 +105,13 @@ def choose(
         reason = f"TensorFlow {tensorflow} code{shown}"
   tensorflow = tensorflow or 2
   legacy = any(source.uses or source.estimators for source in read)
-  if keras is None and (tensorflow == 1 or legacy):
+  wants_legacy = optimizers == keras_optimizers.LEGACY
+  if keras is None and (tensorflow == 1 or legacy or wants_legacy):
     keras = 2
+  if optimizers is None and keras == 2:
+    optimizers = keras_optimizers.LEGACY
   uses_keras = any(source.keras for source in read)
-  return Choice(tensorflow, keras, reason, uses_keras)
+  return Choice(tensorflow, keras, reason, uses_keras, optimizers)
 
 
 def _decide(program: programs.Program) -> tuple[int, str]:
@@ -116,6 +135,9 @@ def make_environment(choice: Choice) -> dict[str, str]:
   # A program that was itself started by `run` has the folder already.
   if path.partition(os.pathsep)[0] != _SITE:
     env["PYTHONPATH"] = _SITE + (os.pathsep + path if path else "")
+  env.pop(_OPTIMIZERS, None)
+  if choice.optimizers is not None:
+    env[_OPTIMIZERS] = choice.optimizers
   if choice.keras is not None:
     env.update(which_keras.make_environment(choice.keras))
   return env
@@ -142,6 +164,7 @@ def run(
   tensorflow: int | None = None,
   keras: int | None = None,
   quiet: bool = False,
+  optimizers: str | None = None,
 ) -> NoReturn:
   """Runs `python PROGRAM…` with the legacy names, in place of this process.
 
@@ -150,6 +173,7 @@ def run(
     tensorflow: 1 or 2; by default the source decides.
     keras: 2 or 3; by default the source decides.
     quiet: Whether to print no line about the choice.
+    optimizers: "legacy" or "new"; by default legacy with Keras 2.
 
   Raises:
     RunError: The program cannot be run as asked.
@@ -169,13 +193,13 @@ def run(
     if os.path.isdir(path):
       path = os.path.join(path, "__main__.py")
     search = [os.path.dirname(os.path.abspath(path))]
-  choice = choose(path, search, tensorflow, keras)
+  choice = choose(path, search, tensorflow, keras, optimizers)
   try:
     env = make_environment(choice)
   except ImportError as error:
-    if keras is not None or choice.uses_keras:
+    if keras is not None or optimizers is not None or choice.uses_keras:
       raise RunError(str(error)) from None
-    choice = choice._replace(keras=None)
+    choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
   env[names.QUIET] = str(int(quiet))
   if choice.reason and not quiet:

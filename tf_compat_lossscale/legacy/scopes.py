@@ -16,6 +16,18 @@ SCOPES = (
   ast.DictComp,
   ast.GeneratorExp,
 )
+# Nodes below which nothing is bound, or only names of a scope of its own.
+_BIND_NOTHING = (
+  *SCOPES,
+  ast.Attribute,
+  ast.Call,
+  ast.Constant,
+  ast.Import,
+  ast.ImportFrom,
+  ast.Name,
+  ast.Return,
+  ast.expr_context,
+)
 
 
 class Scope:
@@ -53,7 +65,7 @@ class Scope:
         self._bind(child.arg, None)
       elif isinstance(child, (*FUNCTIONS, ast.ClassDef)):
         self._bind(child.name, None)
-      if not isinstance(child, SCOPES):
+      if not isinstance(child, _BIND_NOTHING):
         self._bind_all(child)
 
   def resolve(self, node: ast.AST | None) -> str | None:

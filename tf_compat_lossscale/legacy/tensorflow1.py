@@ -90,7 +90,9 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
       raise ImportError(message, name=name)
 
 
-def prepare(real: types.ModuleType, v1: bool) -> None:
+def prepare(
+  real: types.ModuleType, v1: bool, keras_optimizers: str | None = None
+) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
   From then on, NVIDIA's environment variables have their old effect, too.
@@ -99,8 +101,9 @@ def prepare(real: types.ModuleType, v1: bool) -> None:
     real: TensorFlow.
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
       `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
+    keras_optimizers: The argument of `install`.
   """
-  install.install()
+  install.install(keras_optimizers)
   environment = importlib.import_module("tf_compat_lossscale.environment")
   environment.honor_environment(quiet=os.environ.get(names.QUIET) == "1")
   if v1:

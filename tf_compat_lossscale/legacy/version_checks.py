@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 import re
 
 from tf_compat_lossscale.legacy import scopes
@@ -26,11 +27,16 @@ _ALL_ERRORS = {"Exception", "BaseException"}
 class Checks:
   """The checks of versions in a module."""
 
-  def __init__(self, tree: ast.Module):
+  def __init__(self, nodes: Sequence[ast.AST], scope: scopes.Scope):
+    """Reads the checks of a module.
+
+    Args:
+      nodes: All nodes of the module's syntax tree.
+      scope: The scope of the module.
+    """
     # Variables that hold what the program found out.
     self._facts: set[str] = set()
-    scope = scopes.Scope(tree, None)
-    for node in ast.walk(tree):
+    for node in nodes:
       if isinstance(node, ast.Assign) and self.is_version_check(
         node.value, scope
       ):
@@ -44,8 +50,9 @@ class Checks:
 
   def _asks(self, node: ast.AST, scope: scopes.Scope) -> bool:
     """Returns whether a node by itself asks which TensorFlow there is."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr":
-      return bool(node.args and scope.resolve(node.args[0]))
+    if isinstance(node, ast.Call):
+      is_hasattr = isinstance(node.func, ast.Name) and node.func.id == "hasattr"
+      return is_hasattr and bool(node.args and scope.resolve(node.args[0]))
     if isinstance(node, ast.Name):
       if node.id in self._facts:
         return True

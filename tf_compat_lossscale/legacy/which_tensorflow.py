@@ -144,24 +144,26 @@ def _find_graph_of_compat_v1(uses: _Uses) -> _Weighed | None:
   Such a program imports `tensorflow.compat.v1` and ran on TensorFlow 1.15,
   where that module has TensorFlow 1's behavior without being asked.
   """
-  graph = None
-  # These modules write `tf.compat.v1` out, or have a short name for it beside
-  # `tf`: they may use sessions to convert a model.
+  graph: dict[bool, _Weighed] = {}
+  # These modules have plain TensorFlow, too. They may use sessions to convert a
+  # model, but hardly a placeholder and a session both.
   both = {path for path, use in uses if use.name == "tensorflow"}
+  seen = {True: set[str](), False: set[str]()}
   for path, use in uses:
-    if not use.name.startswith((_COMPAT_V1, _PLAIN)):
-      continue
     below = use.name.removeprefix(_COMPAT_V1).removeprefix(_PLAIN)
-    if _OFF.fullmatch(below) or below == "Graph" or below == "wrap_function":
+    if _OFF.fullmatch(below) or below in ("Graph", "wrap_function"):
       return None
     if (
       use.name.startswith(_COMPAT_V1)
-      and (path not in both or "placeholder" in below)
       and not use.is_guarded
       and _NOT_EAGER.fullmatch(below)
     ):
-      graph = graph or _Weighed(1, use, path)
-  return graph
+      graph.setdefault(path in both, _Weighed(1, use, path))
+      seen[path in both].add(below.removeprefix("Interactive"))
+  if False in graph:
+    return graph[False]
+  is_graph = {"placeholder", "Session"} <= seen[True] and not _weigh_2(uses)
+  return graph[True] if is_graph else None
 
 
 def _find_heaviest(weighed: list[_Weighed]) -> _Weighed:

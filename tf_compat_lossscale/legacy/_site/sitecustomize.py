@@ -33,7 +33,8 @@ def _start():
       # type: (types.ModuleType) -> None
       from tf_compat_lossscale.legacy import tensorflow1
 
-      tensorflow1.prepare(tensorflow, v1=mode == "tf1")
+      optimizers = os.environ.get("TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS")
+      tensorflow1.prepare(tensorflow, mode == "tf1", optimizers)
 
     def prepare_numpy(numpy):
       # type: (types.ModuleType) -> None
