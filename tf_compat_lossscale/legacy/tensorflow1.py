@@ -9,6 +9,7 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale.legacy import dataset_options
 from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import install
@@ -117,6 +118,7 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   v1 = real.compat.v1
   with deprecation.silence_deprecations():
     v1.disable_v2_behavior()
+  dataset_options.allow_changes(real)
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
   _SubmoduleWatcher(v1).start()
