@@ -81,7 +81,8 @@ def choose(
   Returns:
     The choice. `which_tensorflow` decides about TensorFlow. A program gets
     Keras 2 if it gets TensorFlow 1, uses a legacy name or `tf.estimator`, or
-    asks for Keras 2's legacy optimizers. It gets the legacy optimizers if it gets Keras 2.
+    asks for Keras 2's legacy optimizers. It gets the legacy optimizers if it
+    gets Keras 2.
 
   Raises:
     RunError: Legacy optimizers are asked for with Keras 3.
