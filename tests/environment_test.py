@@ -109,13 +109,16 @@ _SETTINGS = [
   ((None, None, None), False, False),
   (("1", None, None), True, True),
   (("0", None, None), False, False),
-  (("true", None, None), False, False),
+  # Python read the variables of loss scales, C++ those of the rewrite.
+  (("true", None, None), False, True),
   (("1", "0", None), False, True),
   (("1", None, "0"), True, False),
   ((None, "1", None), True, False),
   ((None, None, "1"), False, True),
   (("0", "1", "1"), True, True),
-  (("1", "", ""), False, False),
+  (("1", "", ""), False, True),
+  ((None, "true", "True"), False, True),
+  (("1", "0", "false"), False, False),
 ]
 
 
@@ -134,6 +137,16 @@ def test_the_rewrite_is_on_before_there_is_an_optimizer(monkeypatch):
   monkeypatch.setenv(names.MIXED_PRECISION, "1")
   tfl.honor_environment()
   assert rewrite.is_rewrite_enabled()
+
+
+@pytest.mark.parametrize("make", [tf1.Session, tf1.InteractiveSession])
+def test_the_rewrite_is_on_in_sessions(make, monkeypatch):
+  monkeypatch.setenv(names.GRAPH_REWRITE, "1")
+  with tf.Graph().as_default():
+    session = make(config=tf1.ConfigProto(device_count={"CPU": 1}))
+    rewrites = session._config.graph_options.rewrite_options
+    assert rewrites.auto_mixed_precision == 1
+    session.close()
 
 
 def test_a_wrapper_is_refused(monkeypatch):
@@ -211,6 +224,8 @@ def test_ignoring_takes_all_back(monkeypatch):
     assert method.__module__.startswith("tensorflow.") and not hasattr(
       method, "__wrapped__"
     )
+  for session in (tf1.Session, tf1.InteractiveSession):
+    assert not hasattr(session.__init__, "__wrapped__")
   monkeypatch.setenv(names.LOSS_SCALING, "1")
   w = tf.Variable(1.0)
   for made in (opt, helpers.INNER["sgd"]()):

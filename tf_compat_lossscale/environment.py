@@ -15,6 +15,7 @@ builds ignore all three. `honor_environment` makes this TensorFlow read them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
 import os
 import sys
@@ -37,20 +38,29 @@ _STEPS = "_steps_by_environment"  # The attribute that holds a `_Steps`.
 _initialize_without = _Optimizer.__init__
 _compute_without = _Optimizer.compute_gradients
 _apply_without = _Optimizer.apply_gradients
+_SESSIONS: Final = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
+_start_without = {session: session.__init__ for session in _SESSIONS}
 _printed: set[str] = set()  # The lines that this process has printed.
 _quiet = False
 
 
-def is_on(switch: str) -> bool:
-  """Returns whether the environment asks for a part of mixed precision.
-
-  Args:
-    switch: `names.LOSS_SCALING` or `names.GRAPH_REWRITE`.
-  """
-  value = os.environ.get(switch)
+def asks_for_loss_scale() -> bool:
+  """Returns whether the environment asks for loss scales of optimizers."""
+  value = os.environ.get(names.LOSS_SCALING)
   if value is None:
     value = os.environ.get(names.MIXED_PRECISION)
   return value == "1"
+
+
+def asks_for_rewrite() -> bool:
+  """Returns whether the environment asks for the graph rewrite.
+
+  NVIDIA's builds read this in C++, where "true" is as good as "1", and an empty
+  value counts as none.
+  """
+  value = os.environ.get(names.GRAPH_REWRITE)
+  value = value or os.environ.get(names.MIXED_PRECISION, "")
+  return value.lower() in ("1", "true")
 
 
 def honor_environment(quiet: bool = False) -> None:
@@ -64,10 +74,10 @@ def honor_environment(quiet: bool = False) -> None:
   An optimizer whose class overrides one of the two methods without a call of
   `super()` goes without that half, as in NVIDIA's builds.
 
-  The graph rewrite is turned on now, or when an optimizer is created while the
-  environment asks for the rewrite. A program may set the variables itself
-  before it creates an optimizer. Optimizers of Keras do not change. A second
-  call changes nothing but `quiet`.
+  The graph rewrite is turned on now, or when an optimizer or a session is
+  created while the environment asks for the rewrite. So a program may set the
+  variables itself. Optimizers of Keras do not change. A second call changes
+  nothing but `quiet`.
 
   Args:
     quiet: Whether to print no line to stderr when the environment first turns
@@ -78,6 +88,8 @@ def honor_environment(quiet: bool = False) -> None:
   _Optimizer.__init__ = _initialize
   _Optimizer.compute_gradients = _compute_gradients
   _Optimizer.apply_gradients = _apply_gradients
+  for session, start in _start_without.items():
+    session.__init__ = _make_start(start)
   _rewrite_if_asked()
 
 
@@ -90,6 +102,19 @@ def ignore_environment() -> None:
   _Optimizer.__init__ = _initialize_without
   _Optimizer.compute_gradients = _compute_without
   _Optimizer.apply_gradients = _apply_without
+  for session, start in _start_without.items():
+    session.__init__ = start
+
+
+def _make_start(start: Callable[..., None]) -> Callable[..., None]:
+  """Returns the method that initializes a session, with the graph rewrite."""
+
+  @functools.wraps(start)
+  def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+    _rewrite_if_asked()
+    start(self, *args, **kwargs)
+
+  return initialize
 
 
 @functools.wraps(_initialize_without)
@@ -97,7 +122,7 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   """Initializes an optimizer, with a loss scale if the environment says so."""
   _initialize_without(self, *args, **kwargs)
   _rewrite_if_asked()
-  if not is_on(names.LOSS_SCALING) or hasattr(self, _STEPS):
+  if not asks_for_loss_scale() or hasattr(self, _STEPS):
     return
   if isinstance(self, contrib.LossScaleOptimizer):
     return  # In NVIDIA's builds, too, this class left its base uninitialized.
@@ -165,14 +190,14 @@ class _Steps(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
 
 def _rewrite_if_asked() -> None:
   """Turns the graph rewrite on if the environment asks for the rewrite."""
-  if is_on(names.GRAPH_REWRITE) and not rewrite.is_rewrite_enabled():
+  if asks_for_rewrite() and not rewrite.is_rewrite_enabled():
     graph_rewrite.turn_on()
     _print(names.GRAPH_REWRITE, "the graph rewrite is on")
 
 
 def _describe(switch: str) -> str:
   """Returns the setting that turns a part of mixed precision on."""
-  name = switch if switch in os.environ else names.MIXED_PRECISION
+  name = switch if os.environ.get(switch) else names.MIXED_PRECISION
   return f"{name}={os.environ.get(name)}"
 
 
