@@ -18,6 +18,7 @@ from legacy_processes import run
 from legacy_processes import start
 import pytest
 
+from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import run as legacy_run
 from tf_compat_lossscale.legacy import which_keras
 
@@ -173,8 +174,8 @@ def test_a_program_is_read_with_its_own_modules(tmp_path):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-  found = legacy_run.read_program(str(tmp_path / "main.py"), [str(tmp_path)])
-  names = [source.path[len(str(tmp_path)) + 1 :] for source in found]
+  found = programs.Program(str(tmp_path / "main.py"), [str(tmp_path)])
+  names = [source.path[len(str(tmp_path)) + 1 :] for source in found.sources]
   assert sorted(names) == [
     "a.py",
     "c.py",

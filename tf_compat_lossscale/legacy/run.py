@@ -10,7 +10,6 @@ inherit the variable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import importlib.machinery
@@ -22,7 +21,7 @@ from typing import NoReturn
 
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import names
-from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import which_keras
 
 _MODE = "TF_COMPAT_LOSSSCALE_RUN"  # "tf1" or "tf2"; `_site/` reads it.
@@ -76,20 +75,19 @@ def choose(
     names that TensorFlow 2 has in `tf.compat.v1` alone. It gets Keras 2 if it
     gets TensorFlow 1 or uses a legacy name or `tf.estimator`.
   """
-  read = read_program(path, search) if path else []
-  evidence = [
-    f"{use.written}, {os.path.basename(source.path)} line {use.line}"
-    for source in read
-    for use in source.tensorflow1[:1]
-  ]
+  read = []
   reason = ""
-  if tensorflow is None:
-    tensorflow = 1 if evidence else 2
-    # There is nothing to say of a program that does not import TensorFlow. If
-    # nothing can be read, Python will say why.
-    if any(source.imports for source in read):
-      shown = f" ({evidence[0]})" if evidence else ""
-      reason = f"TensorFlow {tensorflow} code{shown}"
+  if path:
+    program = programs.Program(path, [*search, *programs.find_python_path()])
+    read = program.sources
+    if tensorflow is None:
+      tensorflow, found = _decide(program)
+      # There is nothing to say of a program that does not import TensorFlow. If
+      # nothing can be read, Python will say why.
+      if any(source.imports for source in read):
+        shown = f" ({found})" if found else ""
+        reason = f"TensorFlow {tensorflow} code{shown}"
+  tensorflow = tensorflow or 2
   legacy = any(source.uses or source.estimators for source in read)
   if keras is None and (tensorflow == 1 or legacy):
     keras = 2
@@ -97,45 +95,13 @@ def choose(
   return Choice(tensorflow, keras, reason, uses_keras)
 
 
-def read_program(path: str, search: Sequence[str]) -> list[sources.Source]:
-  """Reads a program and the modules of its own that it imports.
+def _decide(program: programs.Program) -> tuple[int, str]:
+  """Returns the TensorFlow that a program means, and the reason."""
+  if not any(s.tensorflow1 or s.compat_v1 for s in program.sources):
+    return 2, ""
+  from tf_compat_lossscale.legacy import which_tensorflow  # Seldom needed.
 
-  Args:
-    path: The program's file.
-    search: Folders that hold the program's own modules.
-
-  Returns:
-    The sources that can be read, the program first.
-  """
-  read, seen, waiting = [], {path}, [path]
-  while waiting:
-    current = waiting.pop(0)
-    try:
-      source = sources.read_source(current)
-    except sources.SourceError:
-      continue  # Python reports the error if the program imports the module.
-    read.append(source)
-    for module in source.modules:
-      dots = len(module) - len(module.lstrip("."))
-      folders = list(search)
-      if dots:
-        folders = [os.path.abspath(os.path.join(current, *[".."] * dots))]
-      for found in _find_files(module.lstrip("."), folders):
-        if found not in seen:
-          seen.add(found)
-          waiting.append(found)
-  return read
-
-
-def _find_files(module: str, folders: Sequence[str]) -> Iterator[str]:
-  """Yields the files that the import of a module would run."""
-  parts = [part for part in module.split(".") if part]
-  for folder in folders:
-    for i in range(len(parts) + 1):
-      base = os.path.join(folder, *parts[:i])
-      for path in (f"{base}.py", os.path.join(base, "__init__.py")):
-        if i and os.path.isfile(path):
-          yield path
+  return which_tensorflow.decide(program)
 
 
 def make_environment(choice: Choice) -> dict[str, str]:
