@@ -142,12 +142,19 @@ for name in ("no_such", "estimators"):
     getattr(tf, name)
   except AttributeError as error:
     print(error)
+from importlib import metadata
+del sys.modules["tensorflow_estimator"]
+metadata.version = lambda name: "2.12.0"
+try:
+  tf.estimator
+except AttributeError as error:
+  print(error)
 """
 
 
 @pytest.mark.skipif(not _IS_GONE, reason="TensorFlow depends on the package")
 def test_says_what_to_install():
-  *lines, before, last = run_code(_MISSING)
+  *lines, before, last, too_old = run_code(_MISSING)
   assert len(lines) == 6
   for line in lines:
     assert line.endswith("pip install 'tf_compat_lossscale[estimator]'"), line
@@ -155,6 +162,7 @@ def test_says_what_to_install():
   assert lines[3].startswith("ImportError: ")
   assert before == "module 'tensorflow' has no attribute 'no_such'"
   assert last == "module 'tensorflow' has no attribute 'estimators'"
+  assert "not 2.12.0: pip install 'tensorflow-estimator==2.15.*'" in too_old
 
 
 def test_run_chooses_keras_2(tmp_path):

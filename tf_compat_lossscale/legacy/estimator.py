@@ -59,7 +59,7 @@ _NAMES = {
     f"{_CORE}.tpu_parts",
   ),
 }
-MISSING = (
+_MISSING = (
   "tf.estimator was removed in TensorFlow 2.16, and the package "
   "tensorflow-estimator has it: pip install 'tf_compat_lossscale[estimator]'"
 )
@@ -67,8 +67,22 @@ MISSING = (
 
 def explain_absence() -> str | None:
   """Returns what to install for `tf.estimator`; None if it is installed."""
-  is_there = sys.modules.get(_PACKAGE) or importlib.util.find_spec(_PACKAGE)
-  return None if is_there else MISSING
+  if sys.modules.get(_PACKAGE):
+    return None
+  if importlib.util.find_spec(_PACKAGE) is None:
+    return _MISSING
+  from importlib import metadata  # Seldom needed.
+
+  try:
+    version = metadata.version(_PACKAGE)
+  except metadata.PackageNotFoundError:
+    return None  # A build that pip has not installed.
+  if [int(part) for part in version.split(".")[:2]] >= [2, 15]:
+    return None
+  return (
+    "tf.estimator needs tensorflow-estimator 2.15 on this TensorFlow, not "
+    f"{version}: pip install 'tensorflow-estimator==2.15.*'"
+  )
 
 
 class EstimatorRestorer(import_hooks.ImportWatcher):
@@ -142,12 +156,10 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
 
     def find(name: str) -> Any:
       if name in homes:
-        try:
-          value = _import_home(homes[name])
-        except ImportError as error:
-          if error.msg != MISSING:
-            raise
-          raise AttributeError(MISSING, name=name, obj=namespace) from None
+        message = explain_absence() if name == "estimator" else None
+        if message:
+          raise AttributeError(message, name=name, obj=namespace)
+        value = _import_home(homes[name])
         value = value if name == "estimator" else getattr(value, name)
         self._set(namespace, name, value)
         return value

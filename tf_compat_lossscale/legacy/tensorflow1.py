@@ -18,7 +18,6 @@ from tf_compat_lossscale.legacy import names
 # Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
 # -> the message of the error.
 _GONE = {
-  "estimator": estimator.MISSING,
   "examples": (
     "tensorflow.examples (its tutorials, and MNIST) was removed in TensorFlow "
     "2.0: tf.keras.datasets.mnist.load_data() has that data"
@@ -28,7 +27,10 @@ _GONE = {
 
 def _explain_absence(name: str) -> str | None:
   """Returns why a module is missing; `name` is its name below tensorflow."""
-  reason = _GONE.get(name.partition(".")[0])
+  first = name.partition(".")[0]
+  if first == "estimator":
+    return estimator.explain_absence()
+  reason = _GONE.get(first)
   return f"TensorFlow 1 had tf.{name}: {reason}." if reason else None
 
 
