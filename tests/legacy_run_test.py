@@ -160,6 +160,32 @@ def test_chooses_by_the_source(text, expected, tmp_path):
   assert (choice.tensorflow, choice.keras) == (2, 3)
 
 
+@pytest.mark.parametrize(
+  ("text", "optimizers", "expected"),
+  [
+    ("import tensorflow as tf", None, (None, None)),
+    ("import tensorflow as tf", "legacy", (2, "legacy")),
+    ("import tensorflow as tf", "new", (None, "new")),
+    (_TF1, None, (2, "legacy")),
+    (_TF1, "new", (2, "new")),
+    (
+      "from tensorflow.keras.mixed_precision import experimental",
+      None,
+      (2, "legacy"),
+    ),
+  ],
+)
+def test_chooses_optimizers(text, optimizers, expected, tmp_path):
+  path = str(tmp_path / program(tmp_path, text))
+  choice = legacy_run.choose(path, [str(tmp_path)], optimizers=optimizers)
+  assert (choice.keras, choice.optimizers) == expected
+
+
+def test_keras_3_has_no_legacy_optimizers():
+  with pytest.raises(legacy_run.RunError, match="--keras2 instead"):
+    legacy_run.choose(None, [], keras=3, optimizers="legacy")
+
+
 def test_a_program_is_read_with_its_own_modules(tmp_path):
   for name, text in {
     "main.py": "import a\nfrom pkg import b\nimport numpy",

@@ -17,6 +17,8 @@ _GONE = {
   "from tensorflow.examples.tutorials.mnist import input_data": "datasets",
   "tf.examples": "tf.keras.datasets.mnist",
   "tf.no_such": "no attribute 'no_such'",
+  "tf.optimizers": "TensorFlow 2 has tf.optimizers: if the program is for",
+  "tf.summary.flush": "try tf-lossscale run --tf2",
   "tf.estimator.Estimator": None,
   "from tensorflow.estimator.export import ServingInputReceiver": None,
 }
@@ -171,6 +173,36 @@ print(2 if ".engine." in tf.keras.Model.__module__ else 3)
   else:
     code, _, err = run("--tf2", "--keras3", name, cwd=tmp_path)
     assert code == 2 and "TensorFlow 2.16" in err
+
+
+_WRONG_GUESS = """
+import pickle
+import tensorflow as tf
+names = dir(tf), dir(tf.summary)
+assert "__getattr__" not in sum(names, []) and "__dir__" not in sum(names, [])
+exec("from tensorflow.summary import *", globals())
+assert "__getattr__" not in globals()
+assert not hasattr(tf, "Session") and getattr(tf, "Session", 3) == 3
+for name in ("train.AdamOptimizer", "summary.FileWriter", "train.no_such",
+             "Session"):
+  try:
+    eval("tf." + name)
+  except AttributeError as error:
+    assert error.name == name.rpartition(".")[2]
+    print(str(error).partition(". ")[2])
+"""
+
+
+def test_an_error_tells_of_the_other_tensorflow(tmp_path):
+  name = program(tmp_path, _WRONG_GUESS)
+  printed = legacy_processes.run_forked("--tf2", "--keras2", name, cwd=tmp_path)
+  expected = [
+    f"TensorFlow 1 has tf.{name}: if the program is for TensorFlow 1, try "
+    "tf-lossscale run --tf1"
+    for name in ("train.AdamOptimizer", "summary.FileWriter", "", "Session")
+  ]
+  expected[2] = ""
+  assert printed.splitlines() == expected
 
 
 @pytest.mark.any_release

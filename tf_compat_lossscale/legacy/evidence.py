@@ -23,8 +23,6 @@ _REGISTERS = re.compile(
 # Functions by which a program finds functions of its own by their names.
 _DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "fire.Fire", "Fire"}
 _INDIRECT = {*_DYNAMIC, "getattr", "run", "main"}
-# Tests of TensorFlow 2 have this method, too, but are eager.
-_TEST_SESSION = "self.test_session"
 
 
 class Found(NamedTuple):
@@ -290,9 +288,6 @@ class _Reader:
       written = ast.unparse(node)
       unit.found.append(Found(name, written, node.lineno, guarded))
       return
-    if node.attr == "test_session" and ast.unparse(node) == _TEST_SESSION:
-      name = "tensorflow.test.TestCase.test_session"
-      unit.found.append(Found(name, _TEST_SESSION, node.lineno, guarded))
     self._refer(node, unit, scope)
     root: ast.AST = node
     while isinstance(root, ast.Attribute):

@@ -62,10 +62,10 @@ def find_folders(path: str, tree: ast.Module) -> list[str]:
   folders: list[str] = []
   for edit in edits:
     try:
-      value = values.evaluate(edit)
+      found = values.evaluate_each(edit)
     except (_UnknownError, TypeError, ValueError, AttributeError, IndexError):
       continue  # The folder depends on what happens when the program runs.
-    for folder in value if isinstance(value, list) else [value]:
+    for folder in found:
       if isinstance(folder, (str, pathlib.PurePath)):
         full = os.path.abspath(folder)
         if os.path.isdir(full) and full not in folders:
@@ -95,17 +95,33 @@ class _Values:
   def __init__(self, path: str, tree: ast.Module):
     self._path = path
     self._assigned: dict[str, ast.expr] = {}
+    self._loops: dict[str, ast.expr] = {}
     for node in ast.walk(tree):
       if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
         self._assigned.setdefault(node.targets[0].id, node.value)
       elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):
-        self._assigned.setdefault(node.target.id, node.iter)
+        self._loops[node.target.id] = node.iter
     self._open: set[str] = set()
+
+  def evaluate_each(self, node: ast.expr) -> list[Any]:
+    """Returns the values of an expression, one for each turn of a loop.
+
+    Raises:
+      _UnknownError: The source does not tell the values.
+    """
+    used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    loop = next((name for name in used if name in self._loops), None)
+    if loop is None:
+      value = self.evaluate(node)
+      return value if isinstance(value, list) else [value]
+    values = []
+    for value in self.evaluate(self._loops[loop]):
+      self._assigned[loop] = ast.Constant(value)
+      values.append(self.evaluate(node))
+    return values
 
   def evaluate(self, node: ast.expr) -> Any:
     """Returns the value of an expression.
-
-    A variable of a `for` has the list of all its values.
 
     Raises:
       _UnknownError: The source does not tell the value.

@@ -14,6 +14,7 @@ from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import install
 from tf_compat_lossscale.legacy import names
+from tf_compat_lossscale.legacy import wrong_guess
 
 # Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
 # -> the message of the error.
@@ -42,6 +43,7 @@ class _TensorFlow1(types.ModuleType):
     for name in ("__file__", "__loader__", "__package__", "__path__"):
       setattr(self, name, getattr(real, name))
     self.__spec__ = real.__spec__
+    self._real = real
     self._v1 = v1
 
   def __getattr__(self, name: str) -> Any:
@@ -55,8 +57,14 @@ class _TensorFlow1(types.ModuleType):
       if module is not None:
         return module
       message = f"module 'tensorflow' has no attribute {name!r}"
-      message = _explain_absence(name) or message
+      message = _explain_absence(name) or (
+        message
+        + wrong_guess.explain_absence(name, self.__dict__["_real"], v1=True)
+      )
       raise AttributeError(message, name=name, obj=self) from None
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    return importlib.import_module, ("tensorflow",)
 
   def __dir__(self) -> list[str]:
     return sorted({*super().__dir__(), *dir(self._v1)})
@@ -111,6 +119,7 @@ def prepare(
   environment.honor_environment(quiet=os.environ.get(names.QUIET) == "1")
   if v1:
     _replace_tensorflow(real)
+  wrong_guess.explain_in_modules(real, v1)
 
 
 def _replace_tensorflow(real: types.ModuleType) -> None:

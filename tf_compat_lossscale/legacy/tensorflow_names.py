@@ -26,7 +26,8 @@ _TENSORFLOW_1_NAMES = """
   global_variables_initializer placeholder variable_scope
   summary.FileWriter summary.merge_all
   train.AdamOptimizer train.GradientDescentOptimizer train.MomentumOptimizer
-  train.MonitoredTrainingSession train.Saver test.TestCase.test_session
+  train.MonitoredTrainingSession train.Saver
+  parse_example parse_single_example
 """
 _TENSORFLOW_1 = frozenset(_TENSORFLOW_1_NAMES.split())
 # Names of the list that TensorFlow 2 has at the same place, from Keras or from
