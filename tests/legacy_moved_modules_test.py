@@ -83,7 +83,7 @@ def test_modules_and_names_are_taken_back():
 
 def test_what_is_gone_is_said_to_be():
   with tfl.installed():
-    with pytest.raises(ImportError, match="tf.lite"):
+    with pytest.raises(ImportError, match=r"tf\.lite"):
       importlib.import_module("tensorflow.tools.graph_transforms")
     with pytest.raises(ModuleNotFoundError):
       importlib.import_module("tensorflow.python.training.no_such")

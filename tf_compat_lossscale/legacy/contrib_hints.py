@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 
 from tf_compat_lossscale.legacy import contrib_names
+from tf_compat_lossscale.legacy import contrib_paths
 
 # Module of `tf.contrib` -> the package that serves it, and what installs it.
 _PACKAGES = {
@@ -77,5 +78,5 @@ def _find_addons_hint(path: str) -> str | None:
 
 def list_modules() -> list[str]:
   """Returns the modules of `tf.contrib` of which some names are served."""
-  served = {path.partition(".")[0] for path in contrib_names.MODULES}
+  served = {path.partition(".")[0] for path in contrib_paths.MODULES}
   return sorted({*contrib_names.NAMES, *served, "slim"})

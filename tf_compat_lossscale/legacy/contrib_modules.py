@@ -94,7 +94,7 @@ def _find_target(path: str) -> str | None:
   """Returns the target of the module that serves as a module of contrib."""
   head, tail = path, ""
   while head:
-    target = contrib_names.MODULES.get(head)
+    target = contrib_paths.MODULES.get(head)
     if target:
       return target + tail
     head, _, last = head.rpartition(".")
@@ -110,7 +110,7 @@ def _load_member(path: str, name: str) -> Any:
   """
   top = path.partition(".")[0]
   child = f"{path}.{name}"
-  if child in contrib_names.MODULES or contrib_paths.is_module(child):
+  if child in contrib_paths.MODULES or contrib_paths.is_module(child):
     try:
       return get_module(child)
     except ImportError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tf_compat_lossscale.legacy import contrib_slim_names
+
 
 class _Row(NamedTuple):
   """A row of the table: names that kept their last part.
@@ -72,24 +74,6 @@ _ROWS = (
   ),
   _Row(
     "framework",
-    "tf_slim.ops.variables",
-    "VariableDeviceChooser add_model_variable assert_global_step "
-    "assert_or_get_global_step assign_from_checkpoint "
-    "assign_from_checkpoint_fn assign_from_values assign_from_values_fn "
-    "create_global_step filter_variables get_global_step get_local_variables "
-    "get_model_variables get_or_create_global_step get_trainable_variables "
-    "get_unique_variable get_variable_full_name get_variables "
-    "get_variables_by_name get_variables_by_suffix get_variables_to_restore "
-    "global_variable local_variable model_variable variable",
-  ),
-  _Row(
-    "framework",
-    "tf_slim.ops.arg_scope",
-    "add_arg_scope arg_scope arg_scoped_arguments current_arg_scope "
-    "has_arg_scope",
-  ),
-  _Row(
-    "framework",
     "tensorflow.python.util.deprecation",
     "deprecated deprecated_arg_values deprecated_args",
   ),
@@ -119,72 +103,8 @@ _ROWS = (
   ),
   _Row(
     "layers",
-    "tf_slim.layers",
-    "GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock apply_regularization "
-    "avg_pool2d avg_pool3d batch_norm bias_add conv1d conv2d conv2d_in_plane "
-    "conv2d_transpose conv3d conv3d_transpose convolution convolution1d "
-    "convolution2d convolution2d_in_plane convolution2d_transpose "
-    "convolution3d convolution3d_transpose dense_to_sparse dropout elu flatten "
-    "fully_connected gdn group_norm images_to_sequence instance_norm "
-    "l1_l2_regularizer l1_regularizer l2_regularizer layer_norm "
-    "legacy_fully_connected legacy_linear legacy_relu linear max_pool2d "
-    "max_pool3d maxout one_hot_encoding optimize_loss recompute_grad relu "
-    "relu6 repeat rev_block scale_gradient separable_conv2d "
-    "separable_convolution2d sequence_to_images softmax spatial_softmax stack "
-    "sum_regularizer summarize_activation summarize_activations "
-    "summarize_collection summarize_tensor summarize_tensors unit_norm "
-    "variance_scaling_initializer xavier_initializer xavier_initializer_conv2d",
-  ),
-  _Row(
-    "layers",
-    "tf_slim.layers.utils",
-    "append_tensor_alias collect_named_outputs "
-    "constant_value convert_collection_to_dict "
-    "gather_tensors_aliases get_tensor_aliases get_variable_collections "
-    "last_dimension n_positive_integers smart_cond static_cond "
-    "two_element_tuple channel_dimension",
-  ),
-  _Row(
-    "layers",
     "parts.layers",
     "bow_encoder embed_sequence embedding_lookup_unique",
-  ),
-  _Row("layers", "tf.nn", "safe_embedding_lookup_sparse"),
-  _Row(
-    "losses",
-    "tf_slim.losses",
-    "absolute_difference add_loss compute_weighted_loss cosine_distance "
-    "get_losses get_regularization_losses get_total_loss hinge_loss log_loss "
-    "mean_pairwise_squared_error mean_squared_error sigmoid_cross_entropy "
-    "softmax_cross_entropy sparse_softmax_cross_entropy",
-  ),
-  _Row(
-    "metrics",
-    "tf_slim.metrics",
-    "accuracy aggregate_metric_map aggregate_metrics auc_using_histogram "
-    "auc_with_confidence_intervals cohen_kappa count f1_score "
-    "precision_at_recall precision_recall_at_equal_thresholds "
-    "recall_at_precision sparse_recall_at_top_k streaming_accuracy "
-    "streaming_auc streaming_concat streaming_covariance "
-    "streaming_curve_points streaming_dynamic_auc "
-    "streaming_false_negative_rate "
-    "streaming_false_negative_rate_at_thresholds streaming_false_negatives "
-    "streaming_false_negatives_at_thresholds streaming_false_positive_rate "
-    "streaming_false_positive_rate_at_thresholds streaming_false_positives "
-    "streaming_false_positives_at_thresholds streaming_mean "
-    "streaming_mean_absolute_error streaming_mean_cosine_distance "
-    "streaming_mean_iou streaming_mean_relative_error "
-    "streaming_mean_squared_error streaming_mean_tensor "
-    "streaming_pearson_correlation streaming_percentage_less "
-    "streaming_precision streaming_precision_at_thresholds streaming_recall "
-    "streaming_recall_at_k streaming_recall_at_thresholds "
-    "streaming_root_mean_squared_error streaming_sensitivity_at_specificity "
-    "streaming_sparse_average_precision_at_k "
-    "streaming_sparse_average_precision_at_top_k "
-    "streaming_sparse_precision_at_k streaming_sparse_precision_at_top_k "
-    "streaming_sparse_recall_at_k streaming_specificity_at_sensitivity "
-    "streaming_true_negatives streaming_true_negatives_at_thresholds "
-    "streaming_true_positives streaming_true_positives_at_thresholds",
   ),
   _Row(
     "metrics",
@@ -215,45 +135,217 @@ _ROWS = (
     "tf.random",
     "stateless_multinomial stateless_truncated_normal",
   ),
-  _Row("training", "tf.train", "checkpoints_iterator"),
-  _Row(
-    "training",
-    "tf_slim.training.training",
-    "add_gradients_summaries clip_gradient_norms clip_gradient_norms_fn "
-    "create_train_op multiply_gradients train",
-  ),
-  _Row(
-    "training",
-    "tf_slim.training.evaluation",
-    "StopAfterNEvalsHook SummaryAtEndHook evaluate_once evaluate_repeatedly "
-    "get_or_create_eval_step wait_for_new_checkpoint",
-  ),
   _Row("training", "parts.training", "HParams parse_values"),
+  _Row(
+    "checkpoint",
+    "tensorflow.python.trackable.data_structures",
+    "List Mapping NoDependency",
+  ),
+  _Row("checkpoint", "tf.train", "CheckpointManager"),
+  _Row("distribute", "tf.distribute", "OneDeviceStrategy"),
+  _Row(
+    "distribute",
+    "tensorflow.python.distribute.distribute_lib or "
+    "tensorflow.python.distribute.distribution_strategy_context",
+    "UpdateContext get_cross_replica_context get_distribution_strategy "
+    "has_distribution_strategy require_replica_context",
+  ),
+  _Row(
+    "distribute",
+    "tensorflow.python.distribute.step_fn",
+    "StandardInputStep StandardSingleLossStep Step",
+  ),
+  _Row(
+    "distribute",
+    "parts.distribute",
+    "CollectiveAllReduceStrategy MirroredStrategy ParameterServerStrategy "
+    "TPUStrategy",
+  ),
+  _Row(
+    "distributions",
+    "tf.distributions",
+    "Bernoulli Beta Categorical Dirichlet DirichletMultinomial Distribution "
+    "Exponential FULLY_REPARAMETERIZED Gamma Laplace Multinomial "
+    "NOT_REPARAMETERIZED Normal RegisterKL ReparameterizationType StudentT "
+    "Uniform kl_divergence",
+  ),
+  _Row(
+    "eager",
+    "tf",
+    "GradientTape TensorSpec custom_gradient enable_eager_execution "
+    "executing_eagerly function make_template",
+  ),
+  _Row(
+    "eager",
+    "tensorflow.python.eager.context",
+    "ASYNC DEVICE_PLACEMENT_EXPLICIT DEVICE_PLACEMENT_SILENT "
+    "DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus set_execution_mode",
+  ),
+  _Row("eager", "tf.train", "Checkpoint"),
+  _Row(
+    "opt",
+    "parts.opt",
+    "AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer "
+    "MomentumWOptimizer extend_with_decoupled_weight_decay",
+  ),
+  _Row(
+    "opt",
+    "parts.opt_wrappers",
+    "MovingAverageOptimizer MultitaskOptimizerWrapper "
+    "VariableClippingOptimizer clip_gradients_by_global_norm",
+  ),
+  _Row(
+    "opt",
+    "parts.opt_rules",
+    "AdaMaxOptimizer AddSignOptimizer LARSOptimizer NadamOptimizer "
+    "PowerSignOptimizer",
+  ),
+  _Row(
+    "recurrent",
+    "parts.recurrent",
+    "bidirectional_functional_rnn functional_rnn",
+  ),
+  _Row("cudnn_rnn", "parts.rnn_blocks", "CudnnCompatibleLSTMCell"),
+  _Row(
+    "rnn",
+    "parts.rnn_blocks",
+    "GRUBlockCell GRUBlockCellV2 LSTMBlockCell LSTMBlockFusedCell",
+  ),
+  _Row(
+    "rnn",
+    "parts.rnn",
+    "FusedRNNCell FusedRNNCellAdaptor TimeReversedFusedRNN "
+    "stack_bidirectional_dynamic_rnn stack_bidirectional_rnn",
+  ),
+  _Row(
+    "rnn",
+    "parts.rnn_cells",
+    "Conv1DLSTMCell Conv2DLSTMCell Conv3DLSTMCell ConvLSTMCell "
+    "LayerNormBasicLSTMCell NASCell SRUCell UGRNNCell",
+  ),
+  _Row(
+    "rnn",
+    "parts.rnn_wrappers",
+    "AttentionCellWrapper EmbeddingWrapper HighwayWrapper "
+    "InputProjectionWrapper OutputProjectionWrapper",
+  ),
+  _Row(
+    "estimator",
+    "tf.estimator.experimental",
+    "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn "
+    "call_logit_fn dnn_logit_fn_builder linear_logit_fn_builder "
+    "make_early_stopping_hook stop_if_higher_hook stop_if_lower_hook "
+    "stop_if_no_decrease_hook stop_if_no_increase_hook",
+  ),
+  _Row(
+    "estimator",
+    "tf.estimator",
+    "BaselineEstimator DNNEstimator DNNLinearCombinedEstimator "
+    "LinearEstimator add_metrics",
+  ),
+  _Row(
+    "feature_column",
+    "tf.feature_column",
+    "sequence_categorical_column_with_hash_bucket "
+    "sequence_categorical_column_with_identity "
+    "sequence_categorical_column_with_vocabulary_file "
+    "sequence_categorical_column_with_vocabulary_list sequence_numeric_column",
+  ),
+  _Row("learn", "parts.learn", "ModeKeys"),
+  _Row("learn", "tf.estimator", "Head RunConfig"),
+  _Row("learn", "tf.train", "NanLossDuringTrainingError"),
+  _Row(
+    "lookup",
+    "tensorflow.python.ops.lookup_ops",
+    "FastHashSpec HashTable HasherSpec IdTableWithHashBuckets "
+    "InitializableLookupTableBase KeyValueTensorInitializer LookupInterface "
+    "MutableDenseHashTable MutableHashTable StrongHashSpec "
+    "TableInitializerBase TextFileIdTableInitializer TextFileIndex "
+    "TextFileInitializer TextFileStringTableInitializer index_table_from_file "
+    "index_to_string_table_from_file",
+  ),
+  _Row(
+    "lookup",
+    "parts.lookup",
+    "index_table_from_tensor index_to_string_table_from_tensor",
+  ),
+  _Row(
+    "nccl",
+    "tensorflow.python.ops.nccl_ops",
+    "all_max all_min all_prod all_sum broadcast reduce_sum",
+  ),
+  _Row("nn", "tf.nn", "conv1d_transpose"),
+  _Row("nn", "parts.nn", "alpha_dropout scaled_softplus"),
+  _Row("nn", "tensorflow.python.ops.nn_ops", "nth_element"),
+  _Row(
+    "summary",
+    "tensorflow.python.ops.summary_ops_v2",
+    "SummaryWriter always_record_summaries audio create_file_writer "
+    "create_summary_file_writer eval_dir flush generic graph histogram image "
+    "import_event initialize never_record_summaries "
+    "record_summaries_every_n_global_steps scalar should_record_summaries "
+    "summary_writer_initializer_op",
+  ),
+  _Row(
+    "tpu",
+    "tf.tpu",
+    "CrossShardOptimizer batch_parallel bfloat16_scope core cross_replica_sum "
+    "initialize_system outside_compilation replicate rewrite shard "
+    "shutdown_system",
+  ),
+  _Row("tpu", "tf.tpu.experimental", "DeviceAssignment Topology"),
+  _Row(
+    "tpu",
+    "tf.estimator.tpu",
+    "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec",
+  ),
+  _Row(
+    "tpu",
+    "tensorflow.python.tpu.ops.tpu_ops",
+    "infeed_dequeue infeed_dequeue_tuple infeed_enqueue infeed_enqueue_tuple "
+    "outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue "
+    "outfeed_enqueue_tuple",
+  ),
+  _Row("tpu", "tensorflow.python.tpu.training_loop", "repeat while_loop"),
+  _Row("tpu", "tensorflow.python.tpu.device_assignment", "device_assignment"),
+  _Row("tpu", "tensorflow.python.tpu.tpu_feed", "InfeedQueue"),
 )
 
 # Names whose last part changed, and names that are alone in their home.
 _RENAMED = {
+  "batching.batch_function": "tf.nondifferentiable_batch_function",
+  "checkpoint.Checkpointable": "tensorflow.python.trackable.autotrackable"
+  ".AutoTrackable",
+  "checkpoint.CheckpointableBase": "tensorflow.python.trackable.base.Trackable",
+  "distribute.AllReduceCrossDeviceOps": "tensorflow.python.distribute"
+  ".cross_device_ops.AllReduceCrossDeviceOps",
+  "distribute.DistributionStrategy": "tf.distribute.Strategy",
+  "eager.Iterator": "parts.eager.Iterator",
+  "eager.Variable": "tensorflow.python.ops.resource_variable_ops"
+  ".ResourceVariable",
+  "eager.defun": "tf.function",
+  "eager.gradients_function": "tensorflow.python.eager.backprop"
+  ".gradients_function",
+  "eager.implicit_gradients": "tensorflow.python.eager.backprop.implicit_grad",
+  "eager.implicit_value_and_gradients": "tensorflow.python.eager.backprop"
+  ".implicit_val_and_grad",
+  "eager.in_eager_mode": "tf.executing_eagerly",
+  "eager.py_func": "tf.py_function",
+  "eager.value_and_gradients_function": "tensorflow.python.eager.backprop"
+  ".val_and_grad_function",
+  "summary.all_summary_ops": "tf.summary.all_v2_summary_ops",
   "framework.BoundedTensorSpec": "tensorflow.python.framework.tensor_spec"
   ".BoundedTensorSpec",
   "metrics.confusion_matrix": "tf.math.confusion_matrix",
+  "rnn.best_effort_input_batch_size": "tensorflow.python.ops.rnn"
+  "._best_effort_input_batch_size",
+  "rnn.transpose_batch_time": "tensorflow.python.ops.rnn._transpose_batch_time",
   "staging.StagingArea": "tensorflow.python.ops.data_flow_ops.StagingArea",
   "stateless.stateless_random_normal": "tf.random.stateless_normal",
   "stateless.stateless_random_uniform": "tf.random.stateless_uniform",
   "util.constant_value": "tf.get_static_value",
   "util.make_ndarray": "tf.make_ndarray",
   "util.make_tensor_proto": "tf.make_tensor_proto",
-}
-
-# A module of `tf.contrib` -> the module that serves as the whole of it.
-MODULES = {
-  "framework.nest": "tensorflow.python.util.nest",
-  "keras": "tf.keras",
-  "layers.summaries": "tf_slim.layers.summaries",
-  "losses.metric_learning": "tf_slim.losses.metric_learning",
-  "slim.nets": "tf_slim.nets",
-  "slim.python.slim": "tf_slim",
-  "slim.python.slim.data": "tf_slim.data",
-  "slim.python.slim.nets": "tf_slim.nets",
 }
 
 # tf.contrib.slim had all names of these modules, too.
@@ -263,9 +355,10 @@ _OF_SLIM = ("layers", "framework")
 def _read_rows() -> dict[str, dict[str, str]]:
   """Returns module of `tf.contrib` -> name -> target."""
   found: dict[str, dict[str, str]] = {}
-  for row in _ROWS:
+  for row in (*_ROWS, *map(_Row._make, contrib_slim_names.ROWS)):
     for name in row.names.split():
-      found.setdefault(row.module, {})[name] = f"{row.home}.{name}"
+      homes = (f"{home}.{name}" for home in row.home.split(" or "))
+      found.setdefault(row.module, {})[name] = " or ".join(homes)
   for path, target in _RENAMED.items():
     module, _, name = path.partition(".")
     found.setdefault(module, {})[name] = target

@@ -3,10 +3,6 @@
 
 from __future__ import annotations
 
-_OPS = "python.ops:"
-_TRAINING = "python.training:"
-_LAYERS = "python.layers:"
-
 # Module of `tf.contrib` -> the modules below it, as "folder: module module".
 # Several folders are separated by ";".
 _MODULES = {
@@ -187,19 +183,44 @@ _MODULES = {
   "util": ": loader",
 }
 
+# A module of `tf.contrib` -> the module that serves as the whole of it.
+MODULES = {
+  "all_reduce.python.all_reduce": "tensorflow.python.distribute.v1.all_reduce",
+  "rnn.ops.gen_gru_ops": "tensorflow.python.ops.gen_rnn_ops",
+  "rnn.ops.gen_lstm_ops": "tensorflow.python.ops.gen_rnn_ops",
+  "tensorrt": "tensorflow.python.compiler.tensorrt.trt_convert",
+  "tpu.python.ops.tpu_ops": "tensorflow.python.tpu.ops.tpu_ops",
+  "tpu.python.tpu.device_assignment": "tensorflow.python.tpu.device_assignment",
+  "tpu.python.tpu.tpu": "tensorflow.python.tpu.tpu",
+  "tpu.python.tpu.tpu_feed": "tensorflow.python.tpu.tpu_feed",
+  "tpu.python.tpu.tpu_function": "tensorflow.python.tpu.tpu_function",
+  "tpu.python.tpu.tpu_sharding": "tensorflow.python.tpu.tpu_sharding",
+  "tpu.python.tpu.training_loop": "tensorflow.python.tpu.training_loop",
+  "framework.nest": "tensorflow.python.util.nest",
+  "keras": "tf.keras",
+  "layers.summaries": "tf_slim.layers.summaries",
+  "losses.metric_learning": "tf_slim.losses.metric_learning",
+  "slim.nets": "tf_slim.nets",
+  "slim.python.slim": "tf_slim",
+  "slim.python.slim.data": "tf_slim.data",
+  "slim.python.slim.nets": "tf_slim.nets",
+}
+
 
 def _list_paths() -> frozenset[str]:
   """Returns the paths of all modules below `tf.contrib` that are served."""
-  paths = {"python"}
+  listed = set(MODULES)
   for top, text in _MODULES.items():
-    paths.add(top)
+    listed.add(top)
     for group in filter(None, text.split(";")):
       folder, _, names = group.strip().partition(":")
       for name in names.split():
-        path = ".".join(filter(None, [top, folder, name]))
-        while path not in paths:
-          paths.add(path)
-          path = path.rpartition(".")[0]
+        listed.add(".".join(filter(None, [top, folder, name])))
+  paths = set()
+  for path in listed:
+    while path:
+      paths.add(path)
+      path = path.rpartition(".")[0]
   return frozenset(paths)
 
 
