@@ -11,9 +11,9 @@ _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
 # A statement for TensorFlow 1 -> a part of its error message, or None.
 _GONE = {
-  "tf.contrib.rnn": "tf.compat.v1.nn.rnn_cell",
-  "from tensorflow.contrib import seq2seq": "tensorflow_addons.seq2seq",
-  "import tensorflow.contrib.tpu as t": "tf.distribute.TPUStrategy",
+  "tf.contrib.rnn": None,
+  "from tensorflow.contrib import quantize": "TensorFlow 2.0 removed tf.contrib",
+  "import tensorflow.contrib.no_such as t": "TensorFlow 2.0 removed tf.contrib",
   "from tensorflow.examples.tutorials.mnist import input_data": "datasets",
   "tf.examples": "tf.keras.datasets.mnist",
   "tf.no_such": "no attribute 'no_such'",
