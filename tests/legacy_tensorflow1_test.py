@@ -145,12 +145,10 @@ def modules_that_may_come_first():
 def test_any_module_may_be_what_a_program_imports_first(mode, tmp_path):
   """Checks each module as the first import, which imports TensorFlow."""
   text = _FIRST_IMPORTS.replace("TENSORFLOW_1", str(mode == "tf1"))
-  if mode == "tf1":
-    text += "\n\ndef unused():\n  import tensorflow as tf\n  tf.Session()\n"
   name = program(tmp_path, text)
   modules = list(modules_that_may_come_first())
   assert len(modules) > 40
-  out = legacy_processes.run_forked(name, *modules, cwd=tmp_path)
+  out = legacy_processes.run_forked(f"--{mode}", name, *modules, cwd=tmp_path)
   assert out.splitlines() == [f"{module} 0" for module in modules]
 
 
