@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensorflow.python.util import tf_export
 
 _NAME = "estimator"
@@ -32,6 +34,6 @@ def remove_estimator() -> None:
   vars(tf_export).pop("ESTIMATOR_API_NAME", None)
 
 
-def _tables() -> tuple[tuple[dict[str, tuple[str, str]], str], ...]:
+def _tables() -> tuple[tuple[dict[str, Any], str], ...]:
   """Returns the tables of TensorFlow 2 and 1, each with its suffix of names."""
   return ((tf_export.API_ATTRS, ""), (tf_export.API_ATTRS_V1, "_v1"))
