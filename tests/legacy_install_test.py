@@ -15,7 +15,6 @@ from tf_compat_lossscale.legacy import install
 from tf_compat_lossscale.legacy import names as table
 
 _CORE = [row for row in table.TABLE if row.home not in ("keras", "contrib")]
-_SLIM = {"slim", "layers"}  # Served by tf_slim.
 _ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 
 
@@ -189,40 +188,6 @@ def test_report_is_a_table():
   assert "replaces TensorFlow's" in row
   row = next(line for line in lines if "tensorflow.contrib.mixed_pre" in line)
   assert "loads when used" in row
-
-
-@pytest.mark.parametrize("name", sorted({*table.CONTRIB} - _SLIM))
-def test_the_rest_of_contrib_says_what_replaced_it(name):
-  with tfl.installed():
-    hint = table.CONTRIB[name]
-    with pytest.raises(AttributeError) as error:
-      getattr(tf.contrib, name)
-    assert f"tf.contrib.{name}" in str(error.value) and hint in str(error.value)
-    for statement in (
-      f"from tensorflow.contrib import {name}",
-      f"import tensorflow.contrib.{name} as x",
-    ):
-      with pytest.raises(ImportError) as error:
-        exec(statement)
-      assert hint in str(error.value)
-
-
-def test_tf_slim_serves_where_it_is_installed(monkeypatch):
-  with tfl.installed():
-    from tensorflow.contrib import slim
-    import tensorflow.contrib.layers as layers
-    import tf_slim
-
-    assert slim is tf_slim is tf.contrib.slim
-    assert layers is importlib.import_module("tf_slim.layers")
-    assert layers.fully_connected is tf_slim.fully_connected
-  monkeypatch.setitem(sys.modules, "tf_slim", None)
-  monkeypatch.delitem(sys.modules, "tf_slim.layers")
-  with tfl.installed():
-    with pytest.raises(AttributeError, match="pip install tf_slim"):
-      tf.contrib.slim  # noqa: B018
-    with pytest.raises(ImportError, match="pip install tf_slim"):
-      exec("from tensorflow.contrib import layers")
 
 
 def test_unknown_names_are_as_unknown_as_ever():

@@ -19,9 +19,8 @@ _GONE = {
   "tf.no_such": "no attribute 'no_such'",
   "tf.optimizers": "TensorFlow 2 has tf.optimizers: if the program is for",
   "tf.summary.flush": "try tf-lossscale run --tf2",
-  "tf.estimator.Estimator": (
-    "tf.estimator was removed in TensorFlow 2.16" if _HAS_KERAS_3 else None
-  ),
+  "tf.estimator.Estimator": None,
+  "from tensorflow.estimator.export import ServingInputReceiver": None,
 }
 # One process for all checks, because importing TensorFlow takes seconds.
 _TENSORFLOW_1 = """

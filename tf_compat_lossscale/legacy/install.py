@@ -14,15 +14,17 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale import _requirements
+from tf_compat_lossscale.legacy import contrib_modules
+from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.legacy import names as table
+from tf_compat_lossscale.legacy import private_modules
 from tf_compat_lossscale.legacy import which_keras
 from tf_compat_lossscale.legacy.names import Place
 
 _ABSENT = object()
 _KERAS_2 = "tf_compat_lossscale.keras._keras2"
-_SLIM = {"layers": "tf_slim.layers", "slim": "tf_slim"}
 
 # Modules that become attributes of their parents if TensorFlow lacks them. Only
 # imports find the other modules of the table that TensorFlow lacks.
@@ -55,7 +57,7 @@ class _RestoredModule(types.ModuleType):
       return _get_restored_module(child, package)
     if place.module == "contrib" and not name.startswith("_"):
       try:
-        return _import_contrib_module(name)
+        return contrib_modules.get_module(name)
       except ImportError as error:
         raise AttributeError(str(error)) from None
     raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
@@ -85,25 +87,9 @@ def _load_name(home: str, name: str, package: str) -> Any:
   return getattr(module, table.get_current_name(name))
 
 
-def _import_contrib_module(name: str) -> types.ModuleType:
-  """Returns the module that serves as `tf.contrib.name`.
-
-  Raises:
-    ImportError: There is no such module; the message names its replacement.
-  """
-  if name in _SLIM:
-    try:
-      return importlib.import_module(_SLIM[name])
-    except ModuleNotFoundError as error:
-      if (error.name or "").partition(".")[0] != "tf_slim":
-        raise
-  hint = table.CONTRIB.get(name)
-  raise ImportError(
-    f"TensorFlow 2 has no tf.contrib.{name}: tf.contrib was removed with "
-    "TensorFlow 1, and tf_compat_lossscale has only its mixed_precision."
-    + (f" Use {hint} instead." if hint else ""),
-    name=f"tensorflow.contrib.{name}",
-  )
+def _is_in_table(place: Place) -> bool:
+  """Returns whether the table of names has a place, or places below it."""
+  return place in table.NAMES_IN or place in table.MODULES_IN
 
 
 class InstallReport(NamedTuple):
@@ -144,15 +130,14 @@ class _Installer(import_hooks.ImportWatcher):
     self._attributes: list[_SetAttribute] = []
     self._supplied: list[tuple[str, types.ModuleType]] = []
     self.states: dict[tuple[Place, str], str] = {}
+    self._private = private_modules.PrivateModules()
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
 
   def watches(self, name: str) -> bool:
     place = table.find_place(name)
     return place is not None and (
-      place in table.NAMES_IN
-      or place in table.MODULES_IN
-      or place.module.startswith("contrib.")
+      _is_in_table(place) or place.module.startswith("contrib.")
     )
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
@@ -160,16 +145,21 @@ class _Installer(import_hooks.ImportWatcher):
       if self in sys.meta_path:
         self._fill(name, module)
 
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    # A module that stands for one of contrib may lead other finders to files
+    # of its own, which would be loaded a second time.
+    place = table.find_place(name)
+    if place is None or _is_in_table(place):
+      return None
+    module = contrib_modules.get_module(place.module.partition(".")[2])
+    self._supplied.append((name, module))
+    return module
+
   def supply_module(self, name: str) -> types.ModuleType | None:
     place = table.find_place(name)
-    assert place is not None
-    if place in table.NAMES_IN or place in table.MODULES_IN:
-      package = name.partition(".")[0]
-      module: types.ModuleType = _get_restored_module(place, package)
-    elif place.module.count(".") == 1:
-      module = _import_contrib_module(place.module.partition(".")[2])
-    else:
+    if place is None or not _is_in_table(place):
       return None
+    module = _get_restored_module(place, name.partition(".")[0])
     self._supplied.append((name, module))
     return module
 
@@ -178,6 +168,15 @@ class _Installer(import_hooks.ImportWatcher):
     for name, module in list(sys.modules.items()):
       if name.startswith(("tensorflow", "keras.", "tf_keras.")):
         self._fill(name, module)
+    self._private.fill_loaded()
+
+  def start(self) -> None:
+    super().start()
+    self._private.start()
+
+  def stop(self) -> None:
+    super().stop()
+    self._private.stop()
 
   def _fill(self, module_name: str, module: types.ModuleType) -> None:
     """Sets the names that belong in a module."""
@@ -221,16 +220,19 @@ class _Installer(import_hooks.ImportWatcher):
     # Imports have set submodules in these objects: the next installation makes
     # new objects.
     _restored_modules.clear()
+    contrib_modules.forget_modules()
     while self._supplied:
       name, module = self._supplied.pop()
       if sys.modules.get(name) is module:
         del sys.modules[name]
+    self._private.take_back()
     if not self._compile_was_patched:
       _restore_compile()
 
 
 _lock = threading.RLock()
 _installer: _Installer | None = None
+_estimator: estimator.EstimatorRestorer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
 _optimizers: optimizers_lib.LegacyOptimizers | None = None
@@ -336,7 +338,7 @@ def _import_homes() -> None:
 
 def _put_in_place() -> InstallReport:
   """Installs the names, unless they are installed."""
-  global _installer
+  global _installer, _estimator
   if _installer is None:
     installer = _Installer()
     installer.start()
@@ -347,6 +349,7 @@ def _put_in_place() -> InstallReport:
       installer.take_back()
       raise
     _installer = installer
+    _estimator = estimator.restore()
   return InstallReport(
     "tf_compat_lossscale: legacy names installed", _make_rows(_installer)
   )
@@ -368,7 +371,7 @@ def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
 
 def _take_back() -> InstallReport:
   """Uninstalls the names, unless they are in use."""
-  global _installer
+  global _installer, _estimator
   if _contexts or _installed or _installer is None:
     return InstallReport(
       "tf_compat_lossscale: legacy names stay, they are in use"
@@ -376,6 +379,9 @@ def _take_back() -> InstallReport:
   _installer.stop()
   _installer.take_back()
   _installer = None
+  if _estimator is not None:
+    _estimator.stop()
+    _estimator = None
   return InstallReport("tf_compat_lossscale: legacy names taken back")
 
 

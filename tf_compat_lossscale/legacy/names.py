@@ -20,6 +20,15 @@ _PRIVATE_KERAS = "tensorflow.python.keras.mixed_precision.experimental"
 # did not count them.
 SKIPS_NOT_COUNTED = "skipped_steps_are_not_counted"
 
+# Set to 1 in the processes of `tf-lossscale run --quiet`.
+QUIET = "TF_COMPAT_LOSSSCALE_QUIET"
+
+# The environment variables of NVIDIA's TensorFlow 1: the first stands for both
+# of the others.
+MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"
+LOSS_SCALING = f"{MIXED_PRECISION}_LOSS_SCALING"
+GRAPH_REWRITE = f"{MIXED_PRECISION}_GRAPH_REWRITE"
+
 
 class Place(NamedTuple):
   """A module of TensorFlow in which a release exported names.
@@ -136,29 +145,6 @@ TABLE = (
     ),
   ),
 )
-
-# A module of `tf.contrib` other than mixed_precision -> its replacement.
-CONTRIB = {
-  "cluster_resolver": "tf.distribute.cluster_resolver",
-  "cudnn_rnn": "tf.keras.layers.LSTM and GRU, which run on cuDNN",
-  "data": "tf.data and tf.data.experimental",
-  "distribute": "tf.distribute",
-  "eager": "TensorFlow itself: tf.GradientTape, tf.train.Checkpoint",
-  "estimator": "tf.estimator, up to TensorFlow 2.15",
-  "framework": "tf_slim (arg_scope, variables), tf.nest and tf.train",
-  "image": "tensorflow_addons.image and tf.raw_ops",
-  "layers": "tf_slim.layers (pip install tf_slim, and it serves)",
-  "learn": "tf.estimator, up to TensorFlow 2.15, and tf.keras",
-  "lookup": "tf.lookup",
-  "metrics": "tf_slim.metrics and tf.compat.v1.metrics",
-  "opt": "tf.keras.optimizers and tensorflow_addons.optimizers",
-  "rnn": "tf.compat.v1.nn.rnn_cell and tf.keras.layers",
-  "seq2seq": "tensorflow_addons.seq2seq",
-  "slim": "tf_slim (pip install tf_slim, and it serves)",
-  "summary": "tf.summary",
-  "tpu": "tf.compat.v1.tpu and tf.distribute.TPUStrategy",
-  "training": "tf.data, tf.train and tf.compat.v1.train",
-}
 
 # A name of this package -> a known difference from TensorFlow's behavior.
 NOTES = {

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import keras_optimizers
+from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import which_keras
 
@@ -79,8 +80,9 @@ def choose(
 
   Returns:
     The choice. `which_tensorflow` decides about TensorFlow. A program gets
-    Keras 2 if it gets TensorFlow 1, uses a legacy name or asks for Keras 2's
-    legacy optimizers. It gets the legacy optimizers if it gets Keras 2.
+    Keras 2 if it gets TensorFlow 1, uses a legacy name or `tf.estimator`, or
+    asks for Keras 2's legacy optimizers. It gets the legacy optimizers if it
+    gets Keras 2.
 
   Raises:
     RunError: Legacy optimizers are asked for with Keras 3.
@@ -103,7 +105,7 @@ def choose(
         shown = f" ({found})" if found else ""
         reason = f"TensorFlow {tensorflow} code{shown}"
   tensorflow = tensorflow or 2
-  legacy = any(source.uses for source in read)
+  legacy = any(source.uses or source.estimators for source in read)
   wants_legacy = optimizers == keras_optimizers.LEGACY
   if keras is None and (tensorflow == 1 or legacy or wants_legacy):
     keras = 2
@@ -200,6 +202,7 @@ def run(
       raise RunError(str(error)) from None
     choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
+  env[names.QUIET] = str(int(quiet))
   if choice.reason and not quiet:
     print(
       f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "

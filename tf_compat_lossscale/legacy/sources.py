@@ -67,6 +67,7 @@ class Source(NamedTuple):
     imports: The imports of TensorFlow or of members of TensorFlow.
     modules: The dotted names of all imported modules; relative names begin with
       dots. Strings that may name modules are among them.
+    estimators: The uses of `tf.estimator`, which is built on Keras 2.
     compat_v1: Whether the file uses `tensorflow.compat.v1`.
     tree: The syntax tree.
   """
@@ -77,6 +78,7 @@ class Source(NamedTuple):
   keras: tuple[Use, ...]
   imports: tuple[Use, ...]
   modules: tuple[str, ...]
+  estimators: tuple[Use, ...]
   compat_v1: bool
   tree: ast.Module
 
@@ -122,6 +124,7 @@ class _UseCollector:
     self.keras: list[Use] = []
     self.imports: list[Use] = []
     self.modules: list[str] = []
+    self.estimators: list[Use] = []
     self.compat_v1 = False
     self._assigned: set[str] = set()
     self._walk(tree, scopes.Scope(tree, None))
@@ -230,6 +233,8 @@ class _UseCollector:
     self.compat_v1 |= place.space == "v1"
     if starts & _KERAS:
       self.keras.append(use)
+    if "estimator" in starts:
+      self.estimators.append(use)
 
 
 class SourceError(Exception):
@@ -260,6 +265,7 @@ def read_source(path: str) -> Source:
     tuple(collector.keras),
     tuple(collector.imports),
     tuple(collector.modules),
+    tuple(collector.estimators),
     collector.compat_v1,
     tree,
   )

@@ -4,21 +4,21 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale.legacy import dataset_options
+from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import install
+from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import wrong_guess
 
 # Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
 # -> the message of the error.
 _GONE = {
-  "estimator": (
-    "tf.estimator was removed in TensorFlow 2.16: use TensorFlow 2.15 or "
-    "older, tf.keras, or a loop over a Session"
-  ),
   "examples": (
     "tensorflow.examples (its tutorials, and MNIST) was removed in TensorFlow "
     "2.0: tf.keras.datasets.mnist.load_data() has that data"
@@ -28,7 +28,10 @@ _GONE = {
 
 def _explain_absence(name: str) -> str | None:
   """Returns why a module is missing; `name` is its name below tensorflow."""
-  reason = _GONE.get(name.partition(".")[0])
+  first = name.partition(".")[0]
+  if first == "estimator":
+    return estimator.explain_absence()
+  reason = _GONE.get(first)
   return f"TensorFlow 1 had tf.{name}: {reason}." if reason else None
 
 
@@ -103,6 +106,8 @@ def prepare(
 ) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 
+  From then on, NVIDIA's environment variables have their old effect, too.
+
   Args:
     real: TensorFlow.
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
@@ -110,6 +115,8 @@ def prepare(
     keras_optimizers: The argument of `install`.
   """
   install.install(keras_optimizers)
+  environment = importlib.import_module("tf_compat_lossscale.environment")
+  environment.honor_environment(quiet=os.environ.get(names.QUIET) == "1")
   if v1:
     _replace_tensorflow(real)
   wrong_guess.explain_in_modules(real, v1)
@@ -122,6 +129,7 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   v1 = real.compat.v1
   with deprecation.silence_deprecations():
     v1.disable_v2_behavior()
+  dataset_options.allow_changes(real)
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
   _SubmoduleWatcher(v1).start()

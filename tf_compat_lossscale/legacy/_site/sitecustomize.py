@@ -36,7 +36,14 @@ def _start():
       optimizers = os.environ.get("TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS")
       tensorflow1.prepare(tensorflow, mode == "tf1", optimizers)
 
+    def prepare_numpy(numpy):
+      # type: (types.ModuleType) -> None
+      from tf_compat_lossscale.legacy import numpy_names
+
+      numpy_names.add_names(numpy)
+
     import_hooks.when_imported("tensorflow", prepare)
+    import_hooks.when_imported("numpy", prepare_numpy)
   ours = sys.modules.pop("sitecustomize")
   try:
     import sitecustomize  # noqa: F401

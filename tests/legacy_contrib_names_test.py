@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests which names of `tf.contrib` there are, and what is said of others."""
+
+import importlib
+import json
+import sys
+
+import helpers
+from legacy_processes import KERAS_2
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale.legacy import contrib_hints
+from tf_compat_lossscale.legacy import contrib_names
+
+# Prints the rows of the table that cannot be used, with the errors.
+_USE_EACH_ROW = """
+import importlib, json
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale.legacy import contrib_names
+from tf_compat_lossscale.legacy import contrib_paths
+tfl.install()
+wrong = {}
+for module, names in contrib_names.NAMES.items():
+  served = importlib.import_module(f"tensorflow.contrib.{module}")
+  for name in names:
+    try:
+      assert getattr(served, name) is not NotImplemented
+    except AttributeError as error:
+      wrong[f"{module}.{name}"] = str(error)
+for module in contrib_paths.MODULES:
+  try:
+    importlib.import_module(f"tensorflow.contrib.{module}")
+  except ImportError as error:
+    wrong[module] = str(error)
+print(json.dumps(wrong))
+"""
+# What needs tf.estimator, which TensorFlow lost in 2.16.
+_NEED_ESTIMATOR = {"data.CheckpointInputPipelineHook"}
+
+
+def test_each_row_can_be_used():
+  printed = helpers.run_forked("-c", _USE_EACH_ROW, **KERAS_2)
+  wrong = json.loads(printed.splitlines()[-1])
+  missing = _NEED_ESTIMATOR if helpers.RELEASE >= (2, 16) else set()
+  assert set(wrong) <= missing, wrong
+
+
+def test_all_ways_to_a_name():
+  with tfl.installed():
+    import tensorflow.contrib.framework as contrib_framework
+    from tensorflow.contrib.framework import nest
+    from tensorflow.contrib.framework.python.ops import arg_scope
+    from tensorflow.contrib.framework.python.ops import variables
+    import tensorflow.contrib.framework.python.ops.arg_scope as deep
+    from tensorflow.contrib.framework.python.ops.variables import (
+      filter_variables,
+    )
+    import tf_slim
+
+    assert contrib_framework is tf.contrib.framework
+    assert deep is arg_scope is not variables
+    assert arg_scope.arg_scope is contrib_framework.arg_scope
+    assert contrib_framework.arg_scope is tf_slim.arg_scope
+    assert filter_variables is tf.contrib.framework.filter_variables
+    assert variables.filter_variables is filter_variables
+    assert nest is tf.contrib.framework.nest
+    assert nest.is_sequence([1]) and not nest.is_sequence(1)
+    scope = {}
+    exec("from tensorflow.contrib.data import *", scope)
+    assert scope["map_and_batch"] is tf.contrib.data.map_and_batch
+
+
+def test_a_module_below_contrib_is_loaded_once():
+  with tfl.installed():
+    from tensorflow.contrib.slim.nets import resnet_v1
+    from tensorflow.contrib.slim.python.slim.nets import resnet_v1 as deep
+
+    assert (
+      resnet_v1 is deep is importlib.import_module("tf_slim.nets.resnet_v1")
+    )
+    assert tf.contrib.slim.nets.resnet_v1 is resnet_v1
+
+
+def test_slim_has_the_names_of_layers_and_framework():
+  with tfl.installed():
+    from tensorflow.contrib import slim
+    import tf_slim
+
+    assert slim is tf.contrib.slim
+    assert slim.conv2d is tf_slim.conv2d is tf.contrib.layers.conv2d
+    assert slim.get_name_scope is tf.contrib.framework.get_name_scope
+    assert slim.tfexample_decoder.Image and slim.queues.QueueRunners
+    assert {"conv2d", "arg_scope"} <= set(dir(slim))
+
+
+@pytest.mark.parametrize("name", ["no_such", "quantize", "rnn.NoSuchCell"])
+def test_what_is_gone_is_said_to_be(name):
+  module, _, last = name.partition(".")
+  with tfl.installed():
+    value = tf.contrib
+    with pytest.raises(AttributeError) as error:
+      for part in name.split("."):
+        value = getattr(value, part)
+    assert f"tf.contrib.{name}" in str(error.value)
+    assert "2.0 removed" in str(error.value)
+    with pytest.raises(ImportError, match=last or module):
+      exec(
+        f"from tensorflow.contrib{'.' + module if last else ''} import "
+        f"{last or module}"
+      )
+    with pytest.raises(ImportError, match=r"2\.0 removed"):
+      importlib.import_module(f"tensorflow.contrib.{name}.python.ops")
+
+
+def test_advice_holds_on_the_release(monkeypatch):
+  monkeypatch.setattr(tf.compat.v1.version, "VERSION", "2.15.1")
+  assert "tensorflow_addons" in contrib_hints.explain_absence("image.rotation")
+  monkeypatch.setattr(tf.compat.v1.version, "VERSION", "2.16.0")
+  assert "addons" not in contrib_hints.explain_absence("image.rotation")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+  for name in list(sys.modules):
+    if name.partition(".")[0] == "tf_slim":
+      monkeypatch.delitem(sys.modules, name)
+  monkeypatch.setitem(sys.modules, "tf_slim", None)
+  with tfl.installed():
+    for module in ("slim", "layers"):
+      with pytest.raises(AttributeError, match="pip install tf_slim"):
+        getattr(tf.contrib, module)
+      with pytest.raises(ImportError, match="pip install tf_slim"):
+        exec(f"from tensorflow.contrib import {module}")
+    with pytest.raises(AttributeError, match="pip install tf_slim"):
+      tf.contrib.framework.arg_scope  # noqa: B018
+
+
+def test_the_table_is_sound():
+  for module, names in contrib_names.NAMES.items():
+    for name, target in names.items():
+      assert target.count(".") >= 1, (module, name)
+  assert sum(map(len, contrib_names.NAMES.values())) > 300
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an error says about a name of `tf.contrib` that cannot be served."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from tf_compat_lossscale.legacy import contrib_names
+from tf_compat_lossscale.legacy import contrib_paths
+
+# Module of `tf.contrib` -> the package that serves it, and what installs it.
+_PACKAGES = {
+  "layers": "tf_slim",
+  "losses": "tf_slim",
+  "slim": "tf_slim",
+}
+
+# tensorflow_addons 0.23 is its last release, and needs Keras 2 as `keras`.
+_LAST_WITH_ADDONS = (2, 15)
+
+# Module of `tf.contrib`, or a name in it -> what to do.
+_HINTS = {
+  "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
+  "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
+  "estimator": "Use tf.estimator.",
+  "gan": "Use tensorflow_gan.",
+  "learn": "Use tf.estimator, or tf.keras.",
+}
+
+# The same, for hints that name tensorflow_addons.
+_ADDONS_HINTS = {
+  "image": "tensorflow_addons.image",
+}
+
+
+def explain_missing_package(module: str) -> str | None:
+  """Returns the error for a module whose package is not installed, else None.
+
+  Args:
+    module: A module of `tf.contrib`.
+  """
+  package = _PACKAGES.get(module)
+  if package is None or importlib.util.find_spec(package) is not None:
+    return None
+  return f"tf.contrib.{module} is in {package}: pip install {package}"
+
+
+def explain_absence(path: str, reason: str = "") -> str:
+  """Returns the error for a name of `tf.contrib` that cannot be served.
+
+  Args:
+    path: The name below `tf.contrib`, such as "rnn.GridLSTMCell".
+    reason: Why the name's target could not be loaded; "" if it has no target.
+  """
+  if reason:
+    return f"tf.contrib.{path} cannot be used: {reason}"
+  top = path.partition(".")[0]
+  hint = _HINTS.get(path) or _HINTS.get(top) or _find_addons_hint(path) or ""
+  return (
+    f"TensorFlow 2 has no tf.contrib.{path}: TensorFlow 2.0 removed "
+    "tf.contrib, and neither TensorFlow nor tf_compat_lossscale has this part."
+    + (f" {hint}" if hint else "")
+  )
+
+
+def _find_addons_hint(path: str) -> str | None:
+  """Returns the hint that names tensorflow_addons, if this release takes it."""
+  name = _ADDONS_HINTS.get(path) or _ADDONS_HINTS.get(path.partition(".")[0])
+  if name is None:
+    return None
+  import tensorflow.compat.v1 as tf
+
+  release = tuple(map(int, tf.version.VERSION.split(".")[:2]))
+  if release <= _LAST_WITH_ADDONS:
+    return f"Use {name} (pip install tensorflow_addons)."
+  return None
+
+
+def list_modules() -> list[str]:
+  """Returns the modules of `tf.contrib` of which some names are served."""
+  served = {path.partition(".")[0] for path in contrib_paths.MODULES}
+  return sorted({*contrib_names.NAMES, *served, "slim"})

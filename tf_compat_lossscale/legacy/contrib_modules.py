@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that stand for those of `tf.contrib`, which TensorFlow 2 lacks.
+
+A module below `tensorflow.contrib.layers`, such as
+`tensorflow.contrib.layers.python.layers.utils`, has the names of
+`tf.contrib.layers`: programs import names from the one and from the other.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from tf_compat_lossscale.legacy import contrib_hints
+from tf_compat_lossscale.legacy import contrib_names
+from tf_compat_lossscale.legacy import contrib_paths
+from tf_compat_lossscale.legacy import targets
+
+_PREFIX = "tensorflow.contrib."
+
+
+class _ContribModule(types.ModuleType):
+  """A module of `tf.contrib`; its members load when a program uses them."""
+
+  def __init__(self, path: str):
+    super().__init__(_PREFIX + path)
+    self.__path__: list[str] = []
+    self._contrib_path = path
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("__"):
+      raise AttributeError(f"module {self.__name__!r} has no {name!r}")
+    value = _load_member(self.__dict__["_contrib_path"], name)
+    setattr(self, name, value)
+    return value
+
+  def __dir__(self) -> list[str]:
+    top = self._contrib_path.partition(".")[0]
+    return sorted(contrib_names.list_names(top))
+
+  @property
+  def __all__(self) -> list[str]:
+    """The names that `from tensorflow.contrib.X import *` binds."""
+    path = self._contrib_path
+    return [name for name in dir(self) if _is_loadable(path, name)]
+
+
+_modules: dict[str, types.ModuleType] = {}
+
+
+def get_module(path: str) -> types.ModuleType:
+  """Returns the module that serves as `tf.contrib.PATH`.
+
+  Args:
+    path: Such as "layers" or "layers.python.layers.utils".
+
+  Raises:
+    ImportError: There is no such module; the message says what to do.
+  """
+  if path not in _modules:
+    _modules[path] = _find_module(path)
+  return _modules[path]
+
+
+def forget_modules() -> None:
+  """Makes the next calls of `get_module` return new modules."""
+  _modules.clear()
+
+
+def _find_module(path: str) -> types.ModuleType:
+  """Returns an existing module that serves as a module of contrib, or makes it.
+
+  Raises:
+    ImportError: There is no such module; the message says what to do.
+  """
+  top = path.partition(".")[0]
+  reason = contrib_hints.explain_missing_package(top)
+  if reason:
+    raise ImportError(reason, name=_PREFIX + path)
+  target = _find_target(path)
+  if target:
+    try:
+      value = targets.load(target)
+    except targets.TargetError as error:
+      raise _make_error(path, str(error)) from None
+    if isinstance(value, types.ModuleType):
+      return value
+  if contrib_paths.is_module(path):
+    return _ContribModule(path)
+  raise _make_error(path)
+
+
+def _find_target(path: str) -> str | None:
+  """Returns the target of the module that serves as a module of contrib."""
+  head, tail = path, ""
+  while head:
+    target = contrib_paths.MODULES.get(head)
+    if target:
+      return target + tail
+    head, _, last = head.rpartition(".")
+    tail = f".{last}{tail}"
+  return None
+
+
+def _load_member(path: str, name: str) -> Any:
+  """Returns a member of a module of contrib.
+
+  Raises:
+    AttributeError: There is none; the message says what to do.
+  """
+  top = path.partition(".")[0]
+  child = f"{path}.{name}"
+  if child in contrib_paths.MODULES or contrib_paths.is_module(child):
+    try:
+      return get_module(child)
+    except ImportError as error:
+      raise AttributeError(str(error)) from None
+  reason = ""
+  for target in contrib_names.find_targets(top, name):
+    try:
+      return targets.load(target)
+    except targets.TargetError as error:
+      reason = str(error)
+  raise AttributeError(str(_make_error(f"{top}.{name}", reason)))
+
+
+def _is_loadable(path: str, name: str) -> bool:
+  """Returns whether a module of contrib has a member in this installation."""
+  try:
+    _load_member(path, name)
+  except AttributeError:
+    return False
+  return True
+
+
+def _make_error(path: str, reason: str = "") -> ImportError:
+  """Returns the error for a name below `tf.contrib` that cannot be served."""
+  return ImportError(
+    contrib_hints.explain_absence(path, reason), name=_PREFIX + path
+  )

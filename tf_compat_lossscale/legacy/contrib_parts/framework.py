@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of `tf.contrib.framework`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+def get_placeholders(graph: Any) -> list[Any]:
+  """Returns the outputs of all placeholders of a graph."""
+  operations = graph.get_operations()
+  return [op.outputs[0] for op in operations if op.type == "Placeholder"]
+
+
+def get_graph_from_inputs(
+  op_input_list: Sequence[Any], graph: Any = None
+) -> Any:
+  """Returns the graph of the first input that has one, or the default graph.
+
+  Raises:
+    ValueError: An input is of another graph than `graph`.
+  """
+  for value in op_input_list:
+    found = getattr(value, "graph", None)
+    if found is None:
+      continue
+    if graph is not None and found is not graph:
+      raise ValueError(f"{value} is not of the graph {graph}")
+    graph = found
+  return graph or tf.get_default_graph()
+
+
+def get_name_scope() -> str:
+  """Returns the name scope in which ops are made now; "" for the outermost."""
+  return tf.get_default_graph().get_name_scope()
+
+
+def smart_constant_value(pred: Any) -> bool | None:
+  """Returns a condition's value if it is known, else None."""
+  if pred in (0, 1) and isinstance(pred, int):
+    return bool(pred)
+  value = tf.get_static_value(pred)
+  return None if value is None else bool(value)
+
+
+def smart_cond(
+  pred: Any,
+  true_fn: Callable[[], Any] | None = None,
+  false_fn: Callable[[], Any] | None = None,
+  name: str | None = None,
+) -> Any:
+  """Calls one function if the condition is known, else returns `tf.cond`."""
+  for function in (true_fn, false_fn):
+    if not callable(function):
+      raise TypeError(f"smart_cond got {function!r}: a function was expected")
+  value = smart_constant_value(pred)
+  if value is None:
+    return tf.cond(pred, true_fn=true_fn, false_fn=false_fn, name=name)
+  assert true_fn is not None and false_fn is not None
+  return true_fn() if value else false_fn()
+
+
+def smart_case(
+  pred_fn_pairs: Any,
+  default: Callable[[], Any] | None = None,
+  exclusive: bool = False,
+  name: str = "smart_case",
+) -> Any:
+  """Calls the function of the first condition known as true, or `tf.case`."""
+  pairs = (
+    pred_fn_pairs.items() if hasattr(pred_fn_pairs, "items") else pred_fn_pairs
+  )
+  unknown = []
+  for pred, function in pairs:
+    value = smart_constant_value(pred)
+    if value is None:
+      unknown.append((pred, function))
+    elif value and not unknown:
+      return function()
+    elif value:
+      default = function
+      break
+  if not unknown:
+    if default is None:
+      raise ValueError("smart_case: no condition is true, and default is None")
+    return default()
+  return tf.case(unknown, default, exclusive=exclusive, name=name)
+
+
+def reduce_sum_n(tensors: Sequence[Any], name: str | None = None) -> Any:
+  """Returns the sum of all elements of all tensors."""
+  if not tensors:
+    raise ValueError("reduce_sum_n got no tensors: at least one was expected")
+  with tf.name_scope(name, "reduce_sum_n", tensors):
+    sums = [tf.reduce_sum(t, name=f"{t.op.name}/sum") for t in tensors]
+    return sums[0] if len(sums) == 1 else tf.add_n(sums)
+
+
+def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
+  """Returns a tensor that is an integer scalar.
+
+  Raises:
+    ValueError: The tensor is of another type or rank.
+  """
+  with tf.name_scope(name, "assert_scalar_int", [tensor]):
+    tensor = tf.convert_to_tensor(tensor)
+    if not tensor.dtype.base_dtype.is_integer:
+      raise ValueError(f"{tensor} is not of an integer type")
+    return tf.assert_scalar(tensor)
+
+
+def with_shape(expected_shape: Any, tensor: Any) -> Any:
+  """Returns a tensor that is known, or is checked, to have a shape."""
+  tensor = tf.convert_to_tensor(tensor)
+  static = tf.get_static_value(expected_shape)
+  if static is not None:
+    return tf.ensure_shape(tensor, [int(size) for size in static])
+  check = tf.assert_equal(
+    tf.shape(tensor), tf.cast(expected_shape, tf.int32), data=[tensor.name]
+  )
+  with tf.control_dependencies([check]):
+    return tf.identity(tensor)
+
+
+def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
+  """Returns a tensor that is known, or checked, to have another's shape."""
+  shape = expected_tensor.shape
+  if shape.is_fully_defined():
+    return with_shape(shape.as_list(), tensor)
+  return with_shape(tf.shape(expected_tensor), tensor)
+
+
+def remove_squeezable_dimensions(
+  predictions: Any, labels: Any, name: str | None = None
+) -> tuple[Any, Any]:
+  """Squeezes the last dimension of the one that has one dimension more."""
+  with tf.name_scope(
+    name, "remove_squeezable_dimensions", [labels, predictions]
+  ):
+    predictions = tf.convert_to_tensor(predictions)
+    labels = tf.convert_to_tensor(labels)
+    ranks = predictions.shape.rank, labels.shape.rank
+    if None not in ranks:
+      if ranks[0] - ranks[1] == 1:
+        predictions = tf.squeeze(predictions, [-1])
+      elif ranks[1] - ranks[0] == 1:
+        labels = tf.squeeze(labels, [-1])
+      return predictions, labels
+    difference = tf.rank(predictions) - tf.rank(labels)
+    return (
+      _squeeze_if(tf.equal(difference, 1), predictions),
+      _squeeze_if(tf.equal(difference, -1), labels),
+    )
+
+
+def _squeeze_if(condition: Any, tensor: Any) -> Any:
+  """Squeezes a tensor's last dimension if the condition and shape allow it."""
+  if tensor.shape.rank is not None and not tensor.shape[-1:].is_compatible_with(
+    [1]
+  ):
+    return tensor
+  return tf.cond(
+    condition, lambda: tf.squeeze(tensor, [-1]), lambda: tf.identity(tensor)
+  )
+
+
+def zero_initializer(
+  ref: Any, use_locking: bool = True, name: str = "zero_initializer"
+) -> Any:
+  """Returns an op that sets a variable to zeros without reading it."""
+  del use_locking
+  return tf.assign(ref, tf.zeros(ref.shape, ref.dtype.base_dtype), name=name)
