@@ -177,8 +177,7 @@ _WRONG_GUESS = """
 import tensorflow as tf
 names = dir(tf), dir(tf.summary)
 assert "__getattr__" not in sum(names, []) and "__dir__" not in sum(names, [])
-exec("from tensorflow.train import *", globals())
-assert "__getattr__" not in globals()
+assert "__getattr__" not in getattr(tf.train, "__all__", ())
 assert not hasattr(tf, "Session") and getattr(tf, "Session", 3) == 3
 for name in ("train.AdamOptimizer", "summary.FileWriter", "train.no_such",
              "Session"):
