@@ -36,7 +36,7 @@ _INSTALL = """if True:
   for optimizer in old, today:
     wrapped = tfl.keras.LossScaleOptimizer(optimizer, "dynamic")
     assert wrapped.inner_optimizer is optimizer
-  assert isinstance(tfl.keras.LossScaleOptimizer(old, 8), Optimizer)
+  assert isinstance(tfl.keras.LossScaleOptimizer(SGD(), 8), Optimizer)
   tfl.uninstall()
   import tensorflow.keras.optimizers as again
   for name, value in new.items():

@@ -88,7 +88,11 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
     elif not _finds_legacy(names.get("get")):
       return  # This is Keras 3, or another package's module.
     for each in _FINDERS:
-      if each in names and not hasattr(names[each], _OURS):
+      if hasattr(names.get(each), _OURS):
+        # The module has just loaded, and copied a function that was set before.
+        ours = names[each]
+        self._set.append((module, each, ours.__wrapped__, ours))
+      elif each in names:
         self._replace(module, each, _find_legacy(names[each]))
 
   def _replace(self, module: types.ModuleType, name: str, value: Any) -> None:

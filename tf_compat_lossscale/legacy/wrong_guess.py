@@ -74,7 +74,7 @@ def _set_functions(
   functions: dict[str, Any] = {
     "__getattr__": _make_getattr(module, path, other, v1, own),
     "__dir__": lambda: sorted(
-      listed | (vars(module).keys() - hidden - functions.keys())
+      (listed | (vars(module).keys() - hidden)) - functions.keys()
     ),
   }
   for name, function in functions.items():

@@ -42,8 +42,8 @@ def _start():
 
       numpy_names.add_names(numpy)
 
-    import_hooks.when_imported("tensorflow", prepare)
     import_hooks.when_imported("numpy", prepare_numpy)
+    import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
   try:
     import sitecustomize  # noqa: F401
