@@ -41,9 +41,21 @@ def test_mistakes_in_the_destination(tmp_path):
   refused(tmp_path / "link/model.ckpt-10", "never changed", overwrite=True)
   refused(tmp_path, "a folder; name a checkpoint in it")
   refused(f"{tmp_path}/", "a folder")
-  refused(tmp_path / "no" / "new", "no: no such folder")
+  (tmp_path / "file").touch()
+  refused(tmp_path / "file" / "new", "file.*Not a directory")
+  (tmp_path / "file").unlink()
   assert checkpoint.describe(source) == checkpoint.describe(prefix)
   assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "source"]
+
+
+@pytest.mark.any_release
+def test_missing_folders_of_the_destination_are_made(tmp_path):
+  new = tmp_path / "a" / "b" / "new"
+  checkpoint.convert(_SESSION, new, "fp32")
+  assert checkpoint.describe(new).loss_scales == ()
+  with pytest.raises(checkpoint.CheckpointError, match="template"):
+    checkpoint.convert(_SESSION, tmp_path / "c" / "new", "object")
+  assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
 @pytest.mark.any_release
@@ -53,7 +65,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
 
   monkeypatch.setattr(os, "fsync", full)
   with pytest.raises(checkpoint.CheckpointError, match="No space left"):
-    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+    checkpoint.convert(_SESSION, tmp_path / "folder" / "new", "fp32")
   assert not list(tmp_path.iterdir())
 
 

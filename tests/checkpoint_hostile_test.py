@@ -288,6 +288,25 @@ assert seen == ["compile", "exec"], seen
 """
 
 
+@pytest.mark.any_release
+def test_special_files_are_refused(tmp_path):
+  os.mkfifo(tmp_path / "pipe")  # To open a pipe would wait for ever.
+  for path in ("/dev/zero", tmp_path / "pipe"):
+    with pytest.raises(checkpoint.CheckpointError, match="not a regular file"):
+      checkpoint.describe(path)
+  good = helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"
+  index = shutil.copytree(good, tmp_path / "index") / "model.ckpt-10.index"
+  index.unlink()
+  os.mkfifo(index)
+  for path in (index.parent, index):
+    with pytest.raises(checkpoint.CheckpointError, match="not a regular file"):
+      checkpoint.describe(path)
+  meta = shutil.copytree(good, tmp_path / "meta") / "model.ckpt-10.meta"
+  meta.unlink()
+  meta.symlink_to("/dev/zero")  # A checkpoint can be read without it.
+  assert checkpoint.describe(meta.parent).step == 10
+
+
 def write_hostile_keras_files(folder):
   """Writes Keras files whose config would run a program if it were loaded."""
   import h5py

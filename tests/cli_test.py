@@ -26,6 +26,13 @@ def test_version(capsys):
   assert printed[1] == f"tensorflow {importlib.metadata.version('tensorflow')}"
 
 
+def test_version_as_an_option(capsys):
+  with pytest.raises(SystemExit) as done:
+    main.main(["--version"])
+  assert done.value.code == 0
+  assert capsys.readouterr().out == f"tf_compat_lossscale {tfl.__version__}\n"
+
+
 @pytest.mark.parametrize(
   ("argv", "what"),
   [

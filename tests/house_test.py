@@ -32,6 +32,7 @@ _WINGS = (
   ("loss_scale",),
   ("loss_scale_optimizer",),
   ("contrib", "graph_rewrite"),
+  ("environment",),
   ("keras",),
   ("checkpoint.files",),
   ("checkpoint.layouts",),

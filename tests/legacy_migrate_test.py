@@ -39,6 +39,40 @@ def edited(tmp_path, text, name="program.py"):
   [
     (
       """\
+      import tensorflow as tf
+      import os
+
+      os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      opt = tf.train.AdamOptimizer()
+      """,
+      """\
+      import tf_compat_lossscale as tfl
+      import tensorflow.compat.v1 as tf
+      tf.disable_v2_behavior()
+      tfl.honor_environment()
+      import os
+
+      os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      opt = tf.train.AdamOptimizer()
+      """,
+    ),
+    (
+      """\
+      import tensorflow.compat.v1 as tf
+      tf.disable_v2_behavior()
+      import tf_compat_lossscale as ls
+      os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      """,
+      """\
+      import tensorflow.compat.v1 as tf
+      tf.disable_v2_behavior()
+      import tf_compat_lossscale as ls
+      ls.honor_environment()
+      os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      """,
+    ),
+    (
+      """\
       import tensorflow.compat.v1 as tf
       opt = tf.train.experimental.MixedPrecisionLossScaleOptimizer(  # why
           opt,   'dynamic')

@@ -18,6 +18,7 @@ from legacy_processes import run
 from legacy_processes import start
 import pytest
 
+from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import run as legacy_run
 from tf_compat_lossscale.legacy import which_keras
 
@@ -159,6 +160,32 @@ def test_chooses_by_the_source(text, expected, tmp_path):
   assert (choice.tensorflow, choice.keras) == (2, 3)
 
 
+@pytest.mark.parametrize(
+  ("text", "optimizers", "expected"),
+  [
+    ("import tensorflow as tf", None, (None, None)),
+    ("import tensorflow as tf", "legacy", (2, "legacy")),
+    ("import tensorflow as tf", "new", (None, "new")),
+    (_TF1, None, (2, "legacy")),
+    (_TF1, "new", (2, "new")),
+    (
+      "from tensorflow.keras.mixed_precision import experimental",
+      None,
+      (2, "legacy"),
+    ),
+  ],
+)
+def test_chooses_optimizers(text, optimizers, expected, tmp_path):
+  path = str(tmp_path / program(tmp_path, text))
+  choice = legacy_run.choose(path, [str(tmp_path)], optimizers=optimizers)
+  assert (choice.keras, choice.optimizers) == expected
+
+
+def test_keras_3_has_no_legacy_optimizers():
+  with pytest.raises(legacy_run.RunError, match="--keras2 instead"):
+    legacy_run.choose(None, [], keras=3, optimizers="legacy")
+
+
 def test_a_program_is_read_with_its_own_modules(tmp_path):
   for name, text in {
     "main.py": "import a\nfrom pkg import b\nimport numpy",
@@ -173,8 +200,8 @@ def test_a_program_is_read_with_its_own_modules(tmp_path):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-  found = legacy_run.read_program(str(tmp_path / "main.py"), [str(tmp_path)])
-  names = [source.path[len(str(tmp_path)) + 1 :] for source in found]
+  found = programs.Program(str(tmp_path / "main.py"), [str(tmp_path)])
+  names = [source.path[len(str(tmp_path)) + 1 :] for source in found.sources]
   assert sorted(names) == [
     "a.py",
     "c.py",
@@ -193,6 +220,21 @@ def test_says_its_choice_in_a_line(tmp_path):
   assert "--tf1 --keras2" in line
   assert run("--quiet", name, cwd=tmp_path)[2] == ""
   assert run("--tf2", name, cwd=tmp_path)[2] == ""
+
+
+@pytest.mark.parametrize(
+  ("text", "shown"),
+  [
+    ("", False),
+    ("import os", False),
+    ("import tensorflow as tf", True),
+    ("from tensorflow import keras", True),
+  ],
+)
+def test_a_program_without_tensorflow_is_not_announced(text, shown, tmp_path):
+  path = str(tmp_path / program(tmp_path, text))
+  choice = legacy_run.choose(path, [str(tmp_path)])
+  assert choice.reason == ("TensorFlow 2 code" if shown else "")
 
 
 def test_the_sitecustomize_that_was_there_still_runs(tmp_path):

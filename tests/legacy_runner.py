@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program as `tf-lossscale run` does, if TensorFlow is loaded already.
 
-  python legacy_runner.py [--tf1 | --tf2] [--keras2 | --keras3] SCRIPT ARGS...
+  python legacy_runner.py [--tf1 | --tf2] [--keras2 | --keras3]
+      [--keras-optimizers=new | --keras-optimizers=legacy] SCRIPT ARGS...
 
 This runs in a forked process, which need not import TensorFlow. Nevertheless
 the program's first `import tensorflow` goes through the import hooks, as in a
@@ -23,6 +24,8 @@ _OPTIONS = {
   "--tf2": {"tensorflow": 2},
   "--keras2": {"keras": 2},
   "--keras3": {"keras": 3},
+  "--keras-optimizers=new": {"optimizers": "new"},
+  "--keras-optimizers=legacy": {"optimizers": "legacy"},
 }
 
 

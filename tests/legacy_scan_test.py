@@ -35,6 +35,23 @@ def test_scan_prints_and_exits(tmp_path, capsys):
   assert cli.main(["scan", str(path)]) == 0
 
 
+_SETS = 'os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"\n'
+
+
+def test_environment_variables_of_nvidia(tmp_path, capsys):
+  program, launcher = tmp_path / "a.py", tmp_path / "b.py"
+  program.write_text(f"import os\nimport tensorflow as tf\nif x:\n  {_SETS}")
+  launcher.write_text(f"import os\n{_SETS}")
+  assert cli.main(["scan", str(tmp_path)]) == 1
+  first, second = capsys.readouterr().out.splitlines()
+  what = "TF_ENABLE_AUTO_MIXED_PRECISION -> "
+  assert first.startswith(f"{program}:4:14: {what}tfl.honor_environment()")
+  assert second.startswith(f"{launcher}:2:12: {what}by hand, where")
+  launcher.write_text(f'"""Sets {_SETS}."""\n')
+  program.write_text(f"import tensorflow as tf\nhonor_environment()\n{_SETS}")
+  assert cli.main(["scan", str(tmp_path)]) == 0
+
+
 def test_what_is_skipped(tmp_path):
   for name in (".git/a.py", "env/lib/a.py", "x/site-packages/a.py", "a.txt"):
     path = tmp_path / name

@@ -11,15 +11,16 @@ _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
 # A statement for TensorFlow 1 -> a part of its error message, or None.
 _GONE = {
-  "tf.contrib.rnn": "tf.compat.v1.nn.rnn_cell",
-  "from tensorflow.contrib import seq2seq": "tensorflow_addons.seq2seq",
-  "import tensorflow.contrib.tpu as t": "tf.distribute.TPUStrategy",
+  "tf.contrib.rnn": None,
+  "from tensorflow.contrib import quantize": "TensorFlow 2.0 removed tf.contrib",
+  "import tensorflow.contrib.no_such as t": "TensorFlow 2.0 removed tf.contrib",
   "from tensorflow.examples.tutorials.mnist import input_data": "datasets",
   "tf.examples": "tf.keras.datasets.mnist",
   "tf.no_such": "no attribute 'no_such'",
-  "tf.estimator.Estimator": (
-    "tf.estimator was removed in TensorFlow 2.16" if _HAS_KERAS_3 else None
-  ),
+  "tf.optimizers": "TensorFlow 2 has tf.optimizers: if the program is for",
+  "tf.summary.flush": "try tf-lossscale run --tf2",
+  "tf.estimator.Estimator": None,
+  "from tensorflow.estimator.export import ServingInputReceiver": None,
 }
 # One process for all checks, because importing TensorFlow takes seconds.
 _TENSORFLOW_1 = """
@@ -144,12 +145,10 @@ def modules_that_may_come_first():
 def test_any_module_may_be_what_a_program_imports_first(mode, tmp_path):
   """Checks each module as the first import, which imports TensorFlow."""
   text = _FIRST_IMPORTS.replace("TENSORFLOW_1", str(mode == "tf1"))
-  if mode == "tf1":
-    text += "\n\ndef unused():\n  import tensorflow as tf\n  tf.Session()\n"
   name = program(tmp_path, text)
   modules = list(modules_that_may_come_first())
   assert len(modules) > 40
-  out = legacy_processes.run_forked(name, *modules, cwd=tmp_path)
+  out = legacy_processes.run_forked(f"--{mode}", name, *modules, cwd=tmp_path)
   assert out.splitlines() == [f"{module} 0" for module in modules]
 
 
@@ -172,6 +171,34 @@ print(2 if ".engine." in tf.keras.Model.__module__ else 3)
   else:
     code, _, err = run("--tf2", "--keras3", name, cwd=tmp_path)
     assert code == 2 and "TensorFlow 2.16" in err
+
+
+_WRONG_GUESS = """
+import tensorflow as tf
+names = dir(tf), dir(tf.summary)
+assert "__getattr__" not in sum(names, []) and "__dir__" not in sum(names, [])
+assert "__getattr__" not in getattr(tf.train, "__all__", ())
+assert not hasattr(tf, "Session") and getattr(tf, "Session", 3) == 3
+for name in ("train.AdamOptimizer", "summary.FileWriter", "train.no_such",
+             "Session"):
+  try:
+    eval("tf." + name)
+  except AttributeError as error:
+    assert error.name == name.rpartition(".")[2]
+    print(str(error).partition(". ")[2])
+"""
+
+
+def test_an_error_tells_of_the_other_tensorflow(tmp_path):
+  name = program(tmp_path, _WRONG_GUESS)
+  printed = legacy_processes.run_forked("--tf2", "--keras2", name, cwd=tmp_path)
+  expected = [
+    f"TensorFlow 1 has tf.{name}: if the program is for TensorFlow 1, try "
+    "tf-lossscale run --tf1"
+    for name in ("train.AdamOptimizer", "summary.FileWriter", "", "Session")
+  ]
+  expected[2] = ""
+  assert printed.splitlines() == expected
 
 
 @pytest.mark.any_release

@@ -24,6 +24,28 @@ _USES = {
     "_get_control_flow_context": "the v1 cond or loop that is being built",
     "_values": "CondContext's set of names of tensors in the branch",
   },
+  "_core.tf.estimator_training": {
+    "_cluster_spec": "RunConfig's cluster",
+    "_config": "an Estimator's RunConfig; `config` is a copy",
+    "_distribute_coordinator_mode": "RunConfig's mode of the coordinator",
+    "_eval_distribute": "RunConfig's strategy of evaluation",
+    "_evaluation_master": "RunConfig's address of the evaluator's session",
+    "_experimental_distribute": "RunConfig's DistributeConfig",
+    "_global_id_in_cluster": "RunConfig's position among the tasks",
+    "_init_distributed_setting_from_environment_var": "reads TF_CONFIG",
+    "_is_chief": "RunConfig's chief",
+    "_master": "RunConfig's address of the session",
+    "_maybe_overwrite_session_config_for_distributed_training": (
+      "changes RunConfig's ConfigProto"
+    ),
+    "_num_ps_replicas": "RunConfig's number of parameter servers",
+    "_num_worker_replicas": "RunConfig's number of workers",
+    "_service": "RunConfig's name of the service",
+    "_start_continuous_evaluation": "evaluates each new checkpoint",
+    "_task_id": "RunConfig's task",
+    "_task_type": "RunConfig's kind of task",
+    "_train_distribute": "RunConfig's strategy of training",
+  },
   "_core.tf.optimizers": {
     "_create_slots": "creates the slots of a copy of an optimizer",
     "_non_slot_dict": "an optimizer's variables that are no slots",

@@ -19,6 +19,8 @@ from tf_compat_lossscale._lazy import load_lazily
 from tf_compat_lossscale._version import __version__
 
 if TYPE_CHECKING:
+  from tf_compat_lossscale.environment import honor_environment
+  from tf_compat_lossscale.environment import ignore_environment
   from tf_compat_lossscale.graph_rewrite import (
     disable_mixed_precision_graph_rewrite,
   )
@@ -46,6 +48,8 @@ __all__ = [
   "disable_mixed_precision_graph_rewrite",
   "enable_mixed_precision_graph_rewrite",
   "get",
+  "honor_environment",
+  "ignore_environment",
   "install",
   "installed",
   "uninstall",
@@ -64,9 +68,12 @@ __getattr__, __dir__ = load_lazily(
     "contrib": None,
     "disable_mixed_precision_graph_rewrite": "graph_rewrite",
     "enable_mixed_precision_graph_rewrite": "graph_rewrite",
+    "environment": None,
     "get": "loss_scale",
     "gradients": None,
     "graph_rewrite": None,
+    "honor_environment": "environment",
+    "ignore_environment": "environment",
     "install": "legacy.install",
     "installed": "legacy.install",
     "keras": None,

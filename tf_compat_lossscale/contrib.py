@@ -292,12 +292,19 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   manager.update_loss_scale(all gradients are finite)
   ```
 
+  TensorFlow 1.15 made the gradient of an embedding dense by that division, and
+  global norms and optimizers such as Momentum depend on it. So does this class,
+  unless it is told to keep such gradients sparse.
+
   In object-based checkpoints the wrapped optimizer is `base_optimizer` and the
   manager is `loss_scale`.
   """
 
   def __init__(
-    self, opt: tf.compat.v1.train.Optimizer, loss_scale_manager: Any
+    self,
+    opt: tf.compat.v1.train.Optimizer,
+    loss_scale_manager: Any,
+    sparse: str = "dense",
   ) -> None:
     """Wraps an optimizer.
 
@@ -305,11 +312,17 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
       opt: The `tf.compat.v1.train.Optimizer` that applies the gradients.
       loss_scale_manager: A LossScaleManager, or another object that has its two
         methods.
+      sparse: What `compute_gradients` returns for a `tf.IndexedSlices`: "dense"
+        for a tensor of the variable's shape, as in TensorFlow 1.15; "keep" for
+        an IndexedSlices, which takes the memory of the used rows alone.
 
     Raises:
-      ValueError: `opt` is no such optimizer, or `loss_scale_manager` lacks a
-        method.
+      ValueError: `opt` is no such optimizer, `loss_scale_manager` lacks a
+        method, or `sparse` is another value.
     """
+    if sparse not in ("dense", "keep"):
+      raise ValueError(f"sparse must be 'dense' or 'keep', but got {sparse!r}.")
+    self._sparse = sparse
     for method in ("get_loss_scale", "update_loss_scale"):
       if not callable(getattr(loss_scale_manager, method, None)):
         raise ValueError(
@@ -335,6 +348,20 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   def _loss_scale_manager(self) -> Any:
     return self._managed.manager
 
+  def _unscale(
+    self, grads_and_vars: loss_scale_optimizer.GradsAndVars, loss_scale: Any
+  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
+    """Returns (gradient, variable) pairs with unscaled gradients.
+
+    Sparse gradients become dense first: in float16, a sum of scaled rows may
+    overflow where a sum of unscaled rows does not, and in TensorFlow 1.15 it
+    did.
+    """
+    pairs = grads_and_vars
+    if self._sparse == "dense":
+      pairs = [(_make_dense(grad, var), var) for grad, var in grads_and_vars]
+    return super()._unscale(pairs, loss_scale)
+
   def _apply_across_replicas(
     self,
     strategy: tf.distribute.Strategy,
@@ -355,3 +382,12 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"
+
+
+def _make_dense(grad: gradients.Gradient, var: tf.Variable) -> tf.Tensor | None:
+  """Returns an IndexedSlices as a tensor of the variable's shape."""
+  if not isinstance(grad, tf.IndexedSlices):
+    return grad
+  shape = tf.shape(var) if grad.dense_shape is None else grad.dense_shape
+  dense = tf.math.unsorted_segment_sum(grad.values, grad.indices, shape[0])
+  return tf.ensure_shape(dense, var.shape)

@@ -79,6 +79,12 @@ def enable_mixed_precision_graph_rewrite(
       "optimizer in a LossScaleOptimizer, or set the policy back to 'float32'."
     )
   wrapped = _wrap(opt, loss_scale)
+  turn_on()
+  return wrapped
+
+
+def turn_on() -> None:
+  """Enables the rewrite for sessions and functions created afterwards."""
   if rewrite.has_plain_session():
     logging.warning(
       "Sessions that exist already do not use mixed precision, and "
@@ -87,7 +93,6 @@ def enable_mixed_precision_graph_rewrite(
     )
   tf.config.optimizer.set_experimental_options({_OPTION: True})
   rewrite.set_rewrite_enabled(True)
-  return wrapped
 
 
 def disable_mixed_precision_graph_rewrite() -> None:

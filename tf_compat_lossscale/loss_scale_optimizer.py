@@ -27,7 +27,7 @@ from tf_compat_lossscale._core.tf import tracking
 _REMOVING = threading.Lock()
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
-_GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
+GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
 
 
 class MixedPrecisionLossScaleOptimizer(_Optimizer):
@@ -126,13 +126,19 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-    scaled_grads = [grad for grad, _ in scaled]
-    variables = [var for _, var in scaled]
-    return list(zip(gradients.unscale(scaled_grads, loss_scale), variables))
+    return self._unscale(scaled, loss_scale)
+
+  def _unscale(
+    self, grads_and_vars: GradsAndVars, loss_scale: tf.Tensor
+  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
+    """Returns (gradient, variable) pairs with unscaled gradients."""
+    pairs = list(grads_and_vars)
+    grads = gradients.unscale([grad for grad, _ in pairs], loss_scale)
+    return [(grad, var) for grad, (_, var) in zip(grads, pairs)]
 
   def apply_gradients(
     self,
-    grads_and_vars: _GradsAndVars,
+    grads_and_vars: GradsAndVars,
     global_step: tf.Variable | None = None,
     name: str | None = None,
   ) -> tf.Operation | None:
@@ -289,7 +295,7 @@ def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
   return type(loss_scale).update is loss_scale_lib.FixedLossScale.update
 
 
-def _check_dtypes(grads_and_vars: _GradsAndVars) -> None:
+def _check_dtypes(grads_and_vars: GradsAndVars) -> None:
   """Raises a TypeError if a gradient has a dtype that no gradient can have."""
   for grad, var in grads_and_vars:
     dtype = getattr(grad, "dtype", None)

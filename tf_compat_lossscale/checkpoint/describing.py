@@ -20,23 +20,8 @@ from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import optimizer_names
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
-
-# The slots of an optimizer in an object graph -> the optimizer.
-_BY_SLOTS: dict[frozenset[str], str] = {
-  frozenset({"m", "v"}): "Adam",
-  frozenset({"m", "v", "vhat"}): "Adam",
-  frozenset({"momentum"}): "Momentum",
-  frozenset({"rms"}): "RMSProp",
-  frozenset({"rms", "momentum"}): "RMSProp",
-  frozenset({"rms", "mg"}): "RMSProp",
-  frozenset({"rms", "mg", "momentum"}): "RMSProp",
-  frozenset({"accumulator"}): "Adagrad",
-  frozenset({"accum", "accum_update"}): "Adadelta",
-  frozenset({"accum_grad", "accum_var"}): "Adadelta",
-  frozenset({"accum", "linear"}): "Ftrl",
-  frozenset({"accumulator", "linear"}): "Ftrl",
-}
 
 
 def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
@@ -117,7 +102,7 @@ def _describe_names(
     "api": api,
     "release": meta.release,
     "control_flow": flow,
-    "inner_optimizer": names.guess_optimizers(tensors),
+    "inner_optimizer": optimizer_names.guess_by_names(tensors),
     "loss_scales": tuple(
       _make_state(
         [bundle.read_scalar(name) for name in scale.names], scale.names
@@ -148,14 +133,14 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
   for number, path in graph.find_paths().items():
     node = graph.nodes[number]
     if node.slots or "iter" in node.children or "_iterations" in node.children:
-      inner.add(_find_optimizer(graph, node))
+      inner.add(optimizer_names.guess_by_object(graph, node))
       count = _ScalarReader(bundle, graph, path)
       steps += [count(node, "iter"), count(node, "_iterations")]
     if "beta1_power" in node.children:
       inner.add("Adam")
       power = graph.find_value(node.children["beta1_power"])
       flows.add("v1" if power and "cond" in power.full_name else "v2")
-    generation = _find_generation(graph, node)
+    generation = _find_generation(graph, number)
     if generation:
       scale_api, state = _read_scale(bundle, graph, node, path)
       api = names.CONTRIB if scale_api == names.CONTRIB else generation
@@ -220,8 +205,9 @@ class _ScalarReader:
     return self._bundle.read_scalar(attribute.key)
 
 
-def _find_generation(graph: ObjectGraph, node: Node) -> str | None:
+def _find_generation(graph: ObjectGraph, number: int) -> str | None:
   """Returns the API of an optimizer with a loss scale; None for others."""
+  node = graph.nodes[number]
   if (
     names.KERAS_3_SCALE in node.children and "inner_optimizer" in node.children
   ):
@@ -235,22 +221,9 @@ def _find_generation(graph: ObjectGraph, node: Node) -> str | None:
   if "iter" in node.children:
     return kinds.KERAS_23
   if names.BASE_OPTIMIZER not in node.children:
-    return None
+    # Other objects may have a child `loss_scale`, too.
+    others = node.children.keys() - {"beta1_power", "beta2_power"}
+    own = others == {names.LOSS_SCALE} and number
+    return kinds.ENVIRONMENT if own or node.slots else None
   base = graph.nodes[node.children[names.BASE_OPTIMIZER]]
   return kinds.KERAS_22 if "iter" in base.children else names.COMPAT
-
-
-def _find_optimizer(graph: ObjectGraph, node: Node) -> str | None:
-  """Returns the name of an optimizer, if slots and hyperparameters show it."""
-  slots = frozenset(slot.name for slot in node.slots)
-  keras = "iter" in node.children or "_iterations" in node.children
-  if "_velocities" in node.children or "beta_1" in node.children:
-    return "Adam"
-  if keras and ("momentum" in node.children and "rho" not in node.children):
-    return "SGD"
-  if "_momentums" in node.children or (keras and "momentums" in node.children):
-    return "SGD"
-  if "rho" in node.children and "rms" in slots:
-    return "RMSProp"
-  found = _BY_SLOTS.get(slots)
-  return "SGD" if keras and found == "Momentum" else found

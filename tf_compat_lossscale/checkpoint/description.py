@@ -12,6 +12,7 @@ SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
 KERAS_H5, KERAS_ZIP = "keras_h5", "keras"
 KERAS_22, KERAS_23 = "Keras <=2.2", "Keras 2.3+"
 KERAS_211, KERAS_3 = "Keras 2.11+", "Keras 3"
+ENVIRONMENT = "NVIDIA's TensorFlow 1"  # By its environment variables.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Description:
     kind: 'saver' (variables by name), 'object' (`tf.train.Checkpoint`),
       'saved_model', 'keras_h5' or 'keras' (Keras's zip files).
     api: The API of the loss scale and the optimizer: 'contrib', 'compat.v1',
+      "NVIDIA's TensorFlow 1" (an optimizer with a loss scale by environment
+      variables; by name its checkpoints are those of 'compat.v1'),
       'Keras <=2.2' (that is, TensorFlow 1.14 to 2.2), 'Keras 2.3+' (and
       `optimizers.legacy`), 'Keras 2.11+' (its newer optimizers), 'Keras 3'; or
       None if the checkpoint does not show it.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 _PARTS = re.compile(r"(.+)\.(?:index|meta|data-\d{5}-of-\d{5})")
 # The tokens of protobuf's text format. They are bytes, since escapes stand for
@@ -82,7 +83,7 @@ def _find(path: str) -> Found:
       f"{path}: no such checkpoint, file or folder (name a prefix such as "
       "model.ckpt-1000, without .index)"
     )
-  with open(path, "rb") as file:
+  with open_file(path) as file:
     begin = file.read(len(_H5))
     file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
     end = file.read()
@@ -156,7 +157,7 @@ def _read_latest(state: str) -> str:
   Raises:
     CheckpointError: The file is no CheckpointState, or has no such path.
   """
-  with open(state, "rb") as file:
+  with open_file(state) as file:
     data = file.read()
   at, depth, field = 0, 0, b""
   latest: list[bytes] = []

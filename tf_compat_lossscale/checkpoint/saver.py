@@ -17,6 +17,7 @@ from tf_compat_lossscale.checkpoint import restoring
 from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.opening import open_file
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import Targets
 
@@ -201,7 +202,7 @@ def _read_meta_graph(meta_graph_or_file: Any) -> tf.compat.v1.MetaGraphDef:
     return meta_graph
   path = os.fspath(meta_graph_or_file)
   try:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
       meta_graph.ParseFromString(file.read())
   except OSError as error:
     raise CheckpointError(f"{path}: {error.strerror}") from None

@@ -15,6 +15,7 @@ import sys
 from typing import Protocol
 
 from tf_compat_lossscale import _requirements
+from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.cli import convert
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import inspect
@@ -115,6 +116,12 @@ def _make_parser() -> errors.Parser:
     prog="tf-lossscale",
     description="TensorFlow's deprecated loss-scaling API as a package of its "
     "own: runs and migrates old programs, inspects and converts checkpoints.",
+  )
+  parser.add_argument(
+    "--version",
+    action="version",
+    version=f"tf_compat_lossscale {__version__}",
+    help="print this package's version; the command `version` prints more",
   )
   parser.add_argument(
     "--traceback",

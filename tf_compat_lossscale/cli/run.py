@@ -38,6 +38,13 @@ def add_arguments(parser: errors.Parser) -> None:
       help=meaning,
     )
   parser.add_argument(
+    "--keras-optimizers",
+    choices=("new", "legacy"),
+    help="whether `tf.keras.optimizers.Adam` and the others of Keras 2 are the "
+    "classes of TensorFlow 2.11 and later, or those of earlier releases "
+    "(default: legacy, if the program gets Keras 2 by an option or its source)",
+  )
+  parser.add_argument(
     "--quiet", action="store_true", help="do not print what was decided"
   )
 
@@ -61,6 +68,8 @@ def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
   if words[command : command + 1] != ["run"]:
     return words, []
   for i in range(command + 1, len(words)):
+    if words[i - 1] == "--keras-optimizers":
+      continue  # This word is its value.
     if words[i] in ("-", "-m") or not words[i].startswith("-"):
       return words[:i], words[i:]
   return words, []
@@ -74,6 +83,12 @@ def execute(arguments: argparse.Namespace) -> NoReturn:
   if not program or program == ["-m"]:
     raise errors.Mistake("name a SCRIPT, or -m MODULE")
   try:
-    run.run(program, arguments.tf, arguments.keras, arguments.quiet)
+    run.run(
+      program,
+      arguments.tf,
+      arguments.keras,
+      arguments.quiet,
+      arguments.keras_optimizers,
+    )
   except run.RunError as error:
     raise errors.Mistake(str(error)) from None

@@ -44,7 +44,8 @@ def _find_keras() -> Any:
 keras = _find_keras()
 
 LegacyOptimizer = keras.optimizers.legacy.Optimizer
-Optimizer = keras.optimizers.Optimizer
+# `keras.optimizers.Optimizer` may be the legacy class: `install` can do that.
+Optimizer = keras.optimizers.experimental.Optimizer
 
 # The public class is abstract. Keras has a subclass for each kind of optimizer,
 # and neither has a public name.

@@ -93,7 +93,9 @@ def list_slots(name: str) -> tuple[Slot, ...]:
 def is_of_keras2(optimizer: Any) -> bool:
   """Returns whether an optimizer is of Keras's own class, not a subclass."""
   name = type(optimizer).__name__
-  places = (_k2.optimizers, _k2.optimizers.legacy)
+  # `_k2.optimizers` may have the legacy classes: `install` can do that.
+  own = _k2.optimizers
+  places = (own, own.experimental, own.legacy)
   return name in _SLOTS and any(
     type(optimizer) is getattr(place, name, None) for place in places
   )

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import contrib_modules
+from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
+from tf_compat_lossscale.legacy import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.legacy import names as table
 from tf_compat_lossscale.legacy import private_modules
 from tf_compat_lossscale.legacy import which_keras
@@ -230,11 +232,13 @@ class _Installer(import_hooks.ImportWatcher):
 
 _lock = threading.RLock()
 _installer: _Installer | None = None
+_estimator: estimator.EstimatorRestorer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
+_optimizers: optimizers_lib.LegacyOptimizers | None = None
 
 
-def install() -> InstallReport:
+def install(keras_optimizers: str | None = None) -> InstallReport:
   """Puts every legacy name where some release from 1.14 to 2.8 exported it.
 
   `tf.train.experimental.LossScale` and so on are then the classes of this
@@ -242,13 +246,25 @@ def install() -> InstallReport:
   to import them work. The names of Keras and contrib load when they are used.
   Imports TensorFlow. A second call changes nothing.
 
+  Args:
+    keras_optimizers: "legacy" to make `tf.keras.optimizers.Adam` and the others
+      of Keras 2 the classes that they were up to TensorFlow 2.10, which are in
+      `tf.keras.optimizers.legacy` now. "new" to have today's classes. None to
+      leave them as they are.
+
   Returns:
     A report; its repr is a table of the names and places.
+
+  Raises:
+    ValueError: `keras_optimizers` is something else.
   """
   global _installed
+  optimizers_lib.check(keras_optimizers)
   _import_homes()
   with _lock:
     _installed = True
+    if keras_optimizers is not None:
+      _use_legacy_optimizers(keras_optimizers == optimizers_lib.LEGACY)
     return _put_in_place()
 
 
@@ -268,6 +284,7 @@ def uninstall() -> InstallReport:
   global _installed
   with _lock:
     _installed = False
+    _use_legacy_optimizers(False)
     if not _contexts:
       _restore_compile()
     if _installer is None:
@@ -275,6 +292,17 @@ def uninstall() -> InstallReport:
         "tf_compat_lossscale: no legacy names were installed"
       )
     return _take_back()
+
+
+def _use_legacy_optimizers(legacy: bool) -> None:
+  """Makes Keras's optimizers the legacy ones, or takes that back."""
+  global _optimizers
+  if legacy and _optimizers is None:
+    _optimizers = optimizers_lib.LegacyOptimizers()
+    _optimizers.put_in_place()
+  elif not legacy and _optimizers is not None:
+    _optimizers.take_back()
+    _optimizers = None
 
 
 @contextlib.contextmanager
@@ -310,7 +338,7 @@ def _import_homes() -> None:
 
 def _put_in_place() -> InstallReport:
   """Installs the names, unless they are installed."""
-  global _installer
+  global _installer, _estimator
   if _installer is None:
     installer = _Installer()
     installer.start()
@@ -321,6 +349,7 @@ def _put_in_place() -> InstallReport:
       installer.take_back()
       raise
     _installer = installer
+    _estimator = estimator.restore()
   return InstallReport(
     "tf_compat_lossscale: legacy names installed", _make_rows(_installer)
   )
@@ -342,7 +371,7 @@ def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
 
 def _take_back() -> InstallReport:
   """Uninstalls the names, unless they are in use."""
-  global _installer
+  global _installer, _estimator
   if _contexts or _installed or _installer is None:
     return InstallReport(
       "tf_compat_lossscale: legacy names stay, they are in use"
@@ -350,6 +379,9 @@ def _take_back() -> InstallReport:
   _installer.stop()
   _installer.take_back()
   _installer = None
+  if _estimator is not None:
+    _estimator.stop()
+    _estimator = None
   return InstallReport("tf_compat_lossscale: legacy names taken back")
 
 

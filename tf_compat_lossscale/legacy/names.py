@@ -20,6 +20,15 @@ _PRIVATE_KERAS = "tensorflow.python.keras.mixed_precision.experimental"
 # did not count them.
 SKIPS_NOT_COUNTED = "skipped_steps_are_not_counted"
 
+# Set to 1 in the processes of `tf-lossscale run --quiet`.
+QUIET = "TF_COMPAT_LOSSSCALE_QUIET"
+
+# The environment variables of NVIDIA's TensorFlow 1: the first stands for both
+# of the others.
+MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"
+LOSS_SCALING = f"{MIXED_PRECISION}_LOSS_SCALING"
+GRAPH_REWRITE = f"{MIXED_PRECISION}_GRAPH_REWRITE"
+
 
 class Place(NamedTuple):
   """A module of TensorFlow in which a release exported names.

@@ -12,6 +12,7 @@ from libcst import helpers
 from libcst import metadata
 
 from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import switches
 
 _PACKAGE = "tf_compat_lossscale"
 
@@ -36,14 +37,20 @@ def edit_text(text: bytes, source: sources.Source, keras_2: bool) -> bytes:
   module = wrapper.visit(editor)
   lines = []
   keras_2 = keras_2 and b"use_keras_2" not in text
-  if (editor.uses_package or keras_2) and known is None:
+  first = _find_first_import_of_tensorflow(module)
+  honors = first is not None and bool(switches.find_switches(source.tree))
+  if honors:
+    module = _insert_lines(
+      module, [f"{short}.honor_environment()"], _find_end_of_imports(module)
+    )
+  if (editor.uses_package or keras_2 or honors) and known is None:
     alias = f" as {short}" if short != _PACKAGE else ""
     lines.append(f"import {_PACKAGE}{alias}")
   if keras_2:
     lines.append(f"{short}.use_keras_2()  # Before TensorFlow is imported.")
   at = _find_end_of_opening(module)
   if not keras_2:
-    at = max(at, _find_first_import_of_tensorflow(module))
+    at = max(at, first or 0)
   return _insert_lines(module, lines, at).bytes
 
 
@@ -250,17 +257,34 @@ def _insert_lines(
   return module.with_changes(body=[*body[:at], *new, *body[at:]])
 
 
-def _find_first_import_of_tensorflow(module: cst.Module) -> int:
+def _find_first_import_of_tensorflow(module: cst.Module) -> int | None:
   """Returns the number of the first statement that imports TensorFlow.
 
-  Imports in functions do not count; if there are no others, the number is 0.
+  Imports in functions do not count; if there are no others, returns None.
   """
   for i, statement in enumerate(module.body):
     visitor = _ImportsTensorFlow()
     statement.visit(visitor)
     if visitor.found:
       return i
-  return 0
+  return None
+
+
+def _find_end_of_imports(module: cst.Module) -> int:
+  """Returns the number of the statement after the imports at the top.
+
+  These are those of TensorFlow and of this package, with a call of
+  `disable_v2_behavior` right after them.
+  """
+  at = 0
+  for i, statement in enumerate(module.body):
+    visitor = _ImportsTensorFlow()
+    statement.visit(visitor)
+    code = module.code_for_node(statement)
+    follows = i == at and "disable_v2_behavior()" in code
+    if visitor.found or follows or f"import {_PACKAGE}" in code:
+      at = i + 1
+  return at
 
 
 class _ImportsTensorFlow(cst.CSTVisitor):

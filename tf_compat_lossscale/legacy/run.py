@@ -10,7 +10,6 @@ inherit the variable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import importlib.machinery
@@ -21,10 +20,13 @@ from typing import NamedTuple
 from typing import NoReturn
 
 from tf_compat_lossscale import _requirements
-from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import keras_optimizers
+from tf_compat_lossscale.legacy import names
+from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import which_keras
 
 _MODE = "TF_COMPAT_LOSSSCALE_RUN"  # "tf1" or "tf2"; `_site/` reads it.
+_OPTIMIZERS = "TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS"  # `_site/` reads it, too.
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 
 # Windows has `os.execve`, too, but there it starts another process and ends
@@ -44,12 +46,15 @@ class Choice(NamedTuple):
     keras: 2 or 3: the Keras that `tf.keras` is; None to leave it as it is.
     reason: The reason for the choice, in words.
     uses_keras: Whether the program uses Keras, or modules built on Keras.
+    optimizers: "legacy" or "new": the classes that `tf.keras.optimizers` has;
+      None to leave them as they are.
   """
 
   tensorflow: int
   keras: int | None
   reason: str = ""
   uses_keras: bool = False
+  optimizers: str | None = None
 
   def __str__(self) -> str:
     keras = f" --keras{self.keras}" if self.keras else ""
@@ -61,6 +66,7 @@ def choose(
   search: Sequence[str],
   tensorflow: int | None = None,
   keras: int | None = None,
+  optimizers: str | None = None,
 ) -> Choice:
   """Chooses a program's TensorFlow and Keras by its source.
 
@@ -69,70 +75,53 @@ def choose(
     search: Folders from which the program imports modules of its own.
     tensorflow: 1 or 2 to use that TensorFlow; None to decide by the source.
     keras: 2 or 3 to use that Keras; None to decide by the source.
+    optimizers: "legacy" or "new" to have these optimizers of Keras 2; None to
+      decide by the source.
 
   Returns:
-    The choice. A program gets TensorFlow 1 if it uses, on plain `tensorflow`,
-    names that TensorFlow 2 has in `tf.compat.v1` alone. It gets Keras 2 if it
-    gets TensorFlow 1 or uses a legacy name.
+    The choice. `which_tensorflow` decides about TensorFlow. A program gets
+    Keras 2 if it gets TensorFlow 1, uses a legacy name or `tf.estimator`, or
+    asks for Keras 2's legacy optimizers. It gets the legacy optimizers if it
+    gets Keras 2.
+
+  Raises:
+    RunError: Legacy optimizers are asked for with Keras 3.
   """
-  read = read_program(path, search) if path else []
-  evidence = [
-    f"{use.written}, {os.path.basename(source.path)} line {use.line}"
-    for source in read
-    for use in source.tensorflow1[:1]
-  ]
+  if optimizers == keras_optimizers.LEGACY and keras == 3:
+    raise RunError(
+      "--keras-optimizers=legacy needs Keras 2, because Keras 3 has no legacy "
+      "optimizers: use --keras2 instead of --keras3"
+    )
+  read = []
   reason = ""
-  if tensorflow is None:
-    tensorflow = 1 if evidence else 2
-    if read:  # If nothing can be read, Python will say why.
-      shown = f" ({evidence[0]})" if evidence else ""
-      reason = f"TensorFlow {tensorflow} code{shown}"
-  legacy = any(source.uses for source in read)
-  if keras is None and (tensorflow == 1 or legacy):
+  if path:
+    program = programs.Program(path, [*search, *programs.find_python_path()])
+    read = program.sources
+    if tensorflow is None:
+      tensorflow, found = _decide(program)
+      # There is nothing to say of a program that does not import TensorFlow. If
+      # nothing can be read, Python will say why.
+      if any(source.imports for source in read):
+        shown = f" ({found})" if found else ""
+        reason = f"TensorFlow {tensorflow} code{shown}"
+  tensorflow = tensorflow or 2
+  legacy = any(source.uses or source.estimators for source in read)
+  wants_legacy = optimizers == keras_optimizers.LEGACY
+  if keras is None and (tensorflow == 1 or legacy or wants_legacy):
     keras = 2
+  if optimizers is None and keras == 2:
+    optimizers = keras_optimizers.LEGACY
   uses_keras = any(source.keras for source in read)
-  return Choice(tensorflow, keras, reason, uses_keras)
+  return Choice(tensorflow, keras, reason, uses_keras, optimizers)
 
 
-def read_program(path: str, search: Sequence[str]) -> list[sources.Source]:
-  """Reads a program and the modules of its own that it imports.
+def _decide(program: programs.Program) -> tuple[int, str]:
+  """Returns the TensorFlow that a program means, and the reason."""
+  if not any(s.tensorflow1 or s.compat_v1 for s in program.sources):
+    return 2, ""
+  from tf_compat_lossscale.legacy import which_tensorflow  # Seldom needed.
 
-  Args:
-    path: The program's file.
-    search: Folders that hold the program's own modules.
-
-  Returns:
-    The sources that can be read, the program first.
-  """
-  read, seen, waiting = [], {path}, [path]
-  while waiting:
-    current = waiting.pop(0)
-    try:
-      source = sources.read_source(current)
-    except sources.SourceError:
-      continue  # Python reports the error if the program imports the module.
-    read.append(source)
-    for module in source.modules:
-      dots = len(module) - len(module.lstrip("."))
-      folders = list(search)
-      if dots:
-        folders = [os.path.abspath(os.path.join(current, *[".."] * dots))]
-      for found in _find_files(module.lstrip("."), folders):
-        if found not in seen:
-          seen.add(found)
-          waiting.append(found)
-  return read
-
-
-def _find_files(module: str, folders: Sequence[str]) -> Iterator[str]:
-  """Yields the files that the import of a module would run."""
-  parts = [part for part in module.split(".") if part]
-  for folder in folders:
-    for i in range(len(parts) + 1):
-      base = os.path.join(folder, *parts[:i])
-      for path in (f"{base}.py", os.path.join(base, "__init__.py")):
-        if i and os.path.isfile(path):
-          yield path
+  return which_tensorflow.decide(program)
 
 
 def make_environment(choice: Choice) -> dict[str, str]:
@@ -147,6 +136,9 @@ def make_environment(choice: Choice) -> dict[str, str]:
   # A program that was itself started by `run` has the folder already.
   if path.partition(os.pathsep)[0] != _SITE:
     env["PYTHONPATH"] = _SITE + (os.pathsep + path if path else "")
+  env.pop(_OPTIMIZERS, None)
+  if choice.optimizers is not None:
+    env[_OPTIMIZERS] = choice.optimizers
   if choice.keras is not None:
     env.update(which_keras.make_environment(choice.keras))
   return env
@@ -173,6 +165,7 @@ def run(
   tensorflow: int | None = None,
   keras: int | None = None,
   quiet: bool = False,
+  optimizers: str | None = None,
 ) -> NoReturn:
   """Runs `python PROGRAM…` with the legacy names, in place of this process.
 
@@ -181,6 +174,7 @@ def run(
     tensorflow: 1 or 2; by default the source decides.
     keras: 2 or 3; by default the source decides.
     quiet: Whether to print no line about the choice.
+    optimizers: "legacy" or "new"; by default legacy with Keras 2.
 
   Raises:
     RunError: The program cannot be run as asked.
@@ -200,14 +194,15 @@ def run(
     if os.path.isdir(path):
       path = os.path.join(path, "__main__.py")
     search = [os.path.dirname(os.path.abspath(path))]
-  choice = choose(path, search, tensorflow, keras)
+  choice = choose(path, search, tensorflow, keras, optimizers)
   try:
     env = make_environment(choice)
   except ImportError as error:
-    if keras is not None or choice.uses_keras:
+    if keras is not None or optimizers is not None or choice.uses_keras:
       raise RunError(str(error)) from None
-    choice = choice._replace(keras=None)
+    choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
+  env[names.QUIET] = str(int(quiet))
   if choice.reason and not quiet:
     print(
       f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import switches
 from tf_compat_lossscale.legacy.sources import Source
 
 _PACKAGE = "tf_compat_lossscale"
@@ -43,7 +44,8 @@ class CodeBase(NamedTuple):
   """Sources that were read together.
 
   Attributes:
-    sources: The sources that could be read and that import TensorFlow.
+    sources: The sources that could be read, and that import TensorFlow or name
+      an environment variable of NVIDIA's TensorFlow 1.
     errors: A line for each source that could not be read.
   """
 
@@ -54,12 +56,17 @@ class CodeBase(NamedTuple):
   def touched(self) -> tuple[Source, ...]:
     """The sources that need an edit.
 
-    If a program uses legacy names, all its TensorFlow 1 modules have to become
-    TensorFlow 2 code together with it.
+    If a program uses legacy names or NVIDIA's environment variables, all its
+    TensorFlow 1 modules have to become TensorFlow 2 code together with it.
     """
-    if not any(source.uses for source in self.sources):
+    old = {
+      source.path
+      for source in self.sources
+      if source.uses or switches.find_switches(source.tree)
+    }
+    if not old:
       return ()
-    return tuple(s for s in self.sources if s.uses or s.tensorflow1)
+    return tuple(s for s in self.sources if s.path in old or s.tensorflow1)
 
   @property
   def needs_keras_2(self) -> bool:
@@ -70,6 +77,10 @@ class CodeBase(NamedTuple):
     """Yields the findings, file by file and line by line."""
     for source in self.touched:
       found = [_make_finding(source.path, use) for use in source.uses]
+      found += [
+        _make_switch_finding(source, switch)
+        for switch in switches.find_switches(source.tree)
+      ]
       if source.tensorflow1:
         found += [
           _make_import_finding(source.path, use)
@@ -104,7 +115,7 @@ def read_paths(paths: Iterable[str]) -> CodeBase:
     except sources.SourceError as error:
       errors.append(str(error))
       continue
-    if source.imports:
+    if source.imports or switches.find_switches(source.tree):
       readable.append(source)
   return CodeBase(tuple(readable), tuple(errors))
 
@@ -159,4 +170,23 @@ def _make_import_finding(path: str, use: sources.Use) -> Finding:
     now,
     f"import {now}, and disable_v2_behavior()",
     "this is TensorFlow 1 code",
+  )
+
+
+def _make_switch_finding(source: Source, switch: switches.Switch) -> Finding:
+  """Returns the finding for an environment variable of NVIDIA's builds."""
+  edit = f"{_SHORT}.honor_environment() after TensorFlow is imported"
+  if not source.imports:
+    edit = (
+      f"by hand, where TensorFlow is imported: {_SHORT}.honor_environment()"
+    )
+  return Finding(
+    source.path,
+    switch.line,
+    switch.column + 1,
+    switch.name,
+    f"{_PACKAGE}.honor_environment",
+    edit,
+    "NVIDIA's TensorFlow 1 obeyed this environment variable; tf-lossscale run "
+    "obeys it, too",
   )

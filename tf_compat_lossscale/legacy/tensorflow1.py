@@ -3,20 +3,22 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale.legacy import dataset_options
+from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import install
+from tf_compat_lossscale.legacy import names
+from tf_compat_lossscale.legacy import wrong_guess
 
 # Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
 # -> the message of the error.
 _GONE = {
-  "estimator": (
-    "tf.estimator was removed in TensorFlow 2.16: use TensorFlow 2.15 or "
-    "older, tf.keras, or a loop over a Session"
-  ),
   "examples": (
     "tensorflow.examples (its tutorials, and MNIST) was removed in TensorFlow "
     "2.0: tf.keras.datasets.mnist.load_data() has that data"
@@ -26,7 +28,10 @@ _GONE = {
 
 def _explain_absence(name: str) -> str | None:
   """Returns why a module is missing; `name` is its name below tensorflow."""
-  reason = _GONE.get(name.partition(".")[0])
+  first = name.partition(".")[0]
+  if first == "estimator":
+    return estimator.explain_absence()
+  reason = _GONE.get(first)
   return f"TensorFlow 1 had tf.{name}: {reason}." if reason else None
 
 
@@ -38,6 +43,7 @@ class _TensorFlow1(types.ModuleType):
     for name in ("__file__", "__loader__", "__package__", "__path__"):
       setattr(self, name, getattr(real, name))
     self.__spec__ = real.__spec__
+    self._real = real
     self._v1 = v1
 
   def __getattr__(self, name: str) -> Any:
@@ -51,8 +57,14 @@ class _TensorFlow1(types.ModuleType):
       if module is not None:
         return module
       message = f"module 'tensorflow' has no attribute {name!r}"
-      message = _explain_absence(name) or message
+      message = _explain_absence(name) or (
+        message
+        + wrong_guess.explain_absence(name, self.__dict__["_real"], v1=True)
+      )
       raise AttributeError(message, name=name, obj=self) from None
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    return importlib.import_module, ("tensorflow",)
 
   def __dir__(self) -> list[str]:
     return sorted({*super().__dir__(), *dir(self._v1)})
@@ -89,17 +101,25 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
       raise ImportError(message, name=name)
 
 
-def prepare(real: types.ModuleType, v1: bool) -> None:
+def prepare(
+  real: types.ModuleType, v1: bool, keras_optimizers: str | None = None
+) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
+
+  From then on, NVIDIA's environment variables have their old effect, too.
 
   Args:
     real: TensorFlow.
     v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
       `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
+    keras_optimizers: The argument of `install`.
   """
-  install.install()
+  install.install(keras_optimizers)
+  environment = importlib.import_module("tf_compat_lossscale.environment")
+  environment.honor_environment(quiet=os.environ.get(names.QUIET) == "1")
   if v1:
     _replace_tensorflow(real)
+  wrong_guess.explain_in_modules(real, v1)
 
 
 def _replace_tensorflow(real: types.ModuleType) -> None:
@@ -109,6 +129,7 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   v1 = real.compat.v1
   with deprecation.silence_deprecations():
     v1.disable_v2_behavior()
+  dataset_options.allow_changes(real)
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
   _SubmoduleWatcher(v1).start()

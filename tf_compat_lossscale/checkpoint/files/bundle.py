@@ -22,6 +22,7 @@ from tf_compat_lossscale.checkpoint.files import wire as _wire
 from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # In bytes. Describing a checkpoint of up to this size compares all checksums.
@@ -63,7 +64,7 @@ class Bundle:
     index = prefix + ".index"
     self.entries: dict[bytes, Entry] = {}
     with _name_file_in_errors(index):
-      with open(index, "rb") as file:
+      with open_file(index) as file:
         data = file.read()
       self._digest = hashlib.sha256(data).digest()
       items = _table.read(data)
@@ -117,7 +118,7 @@ class Bundle:
     compared with its checksum in the index.
     """
     try:
-      with open(self.prefix + ".index", "rb") as file:
+      with open_file(self.prefix + ".index") as file:
         digest = hashlib.sha256(file.read()).digest()
       stamps = {path: read_stamp(path) for path in self._stamps}
     except OSError:
@@ -161,7 +162,7 @@ class Bundle:
     """
     path = self.make_shard_path(entry.shard)
     with _name_file_in_errors(path):
-      with open(path, "rb") as file:
+      with open_file(path) as file:
         file.seek(entry.offset)
         data = file.read(entry.size)
       entry.check(data)

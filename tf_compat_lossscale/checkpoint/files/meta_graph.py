@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 # In bytes. Parsing takes a second for every 10 MB. A proof is worth more time
 # than a description.
@@ -40,7 +41,7 @@ def summarize(path: str) -> Summary:
   try:
     if os.path.getsize(path) > _LARGEST:
       return Summary()
-    with open(path, "rb") as file:
+    with open_file(path) as file:
       return _summarize(memoryview(file.read()))
   except (OSError, ValueError):
     return Summary()
@@ -67,7 +68,7 @@ def load(path: str) -> MetaGraph | None:
   try:
     if os.path.getsize(path) > _LARGEST_PROOF:
       return None
-    with open(path, "rb") as file:
+    with open_file(path) as file:
       fields = list(_wire.read_fields(file.read()))
     graph_def = saver = None
     full_names: dict[str, str] = {}
@@ -172,7 +173,7 @@ def read_saved_model_release(folder: str) -> str | None:
     path = os.path.join(folder, "saved_model.pb")
     if os.path.getsize(path) > _LARGEST:
       return None
-    with open(path, "rb") as file:
+    with open_file(path) as file:
       for tag, value in _wire.read_fields(file.read()):
         if tag == 2:
           return _find_release(_wire.get_bytes(value))

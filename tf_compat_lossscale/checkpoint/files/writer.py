@@ -18,6 +18,7 @@ from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.entries import encode_scalar
 from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.opening import open_file
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.files.sources import Stored
@@ -74,7 +75,7 @@ def write_whole(
       "another path"
     )
   try:
-    with _lock_folder(prefix) as folder:
+    with _make_parent(prefix), _lock_folder(prefix) as folder:
       data = os.path.join(folder, "data")
       with open(data, "wb") as file:
         entries = _copy(file, sources, progress)
@@ -211,7 +212,7 @@ def _copy_bytes(
   """Appends the bytes of a checkpoint's entry to a file."""
   path = bundle.make_shard_path(entry.shard)
   file.flush()
-  with open(path, "rb") as shard:
+  with open_file(path) as shard:
     shard.seek(entry.offset)
     at, end = entry.offset, entry.offset + entry.size
     while at < end:
@@ -244,6 +245,25 @@ def _copy_chunk(shard: IO[bytes], at: int, size: int, file: IO[bytes]) -> int:
 
 
 @contextlib.contextmanager
+def _make_parent(prefix: str) -> Iterator[None]:
+  """Creates the folders of a checkpoint; removes them again after an error."""
+  made = []
+  parent = os.path.dirname(os.path.abspath(prefix))
+  while not os.path.lexists(parent):
+    made.append(parent)
+    parent = os.path.dirname(parent)
+  try:
+    for folder in reversed(made):
+      os.makedirs(folder, exist_ok=True)  # Another process may be first.
+    yield
+  except BaseException:
+    for folder in made:
+      with contextlib.suppress(OSError):  # It is missing, or others use it.
+        os.rmdir(folder)
+    raise
+
+
+@contextlib.contextmanager
 def _lock_folder(prefix: str) -> Iterator[str]:
   """Creates a temporary folder beside a checkpoint, and removes it at the end.
 
@@ -260,8 +280,6 @@ def _lock_folder(prefix: str) -> Iterator[str]:
     CheckpointError: Another process has the folder.
   """
   parent, base = os.path.split(prefix)
-  if not os.path.isdir(parent or "."):
-    raise CheckpointError(f"{parent}: no such folder")
   folder = os.path.join(parent, f".{base}.unfinished")
   if fcntl is None:
     try:

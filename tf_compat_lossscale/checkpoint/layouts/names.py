@@ -52,18 +52,6 @@ INTEGERS = {
 _COND = re.compile(r"cond(?:_(\d+))?")
 _NUMBERED = re.compile(r"(.*?)(?:_(\d+))?")
 _POWER = re.compile(r"beta\d_power(?:_\d+)?")
-# The last part of a slot's name -> the optimizer in `tf.compat.v1.train`.
-_OPTIMIZERS = {
-  "Adadelta": "Adadelta",
-  "Adagrad": "Adagrad",
-  "Adam": "Adam",
-  "AdaMax": "AdaMax",
-  "Ftrl": "Ftrl",
-  "Momentum": "Momentum",
-  "RMSProp": "RMSProp",
-  "adam_m": "AdamWeightDecay",  # In Google's and NVIDIA's BERT.
-  "lamb_m": "LAMB",
-}
 _NOT_SLOTS = {"ExponentialMovingAverage"}
 
 
@@ -287,21 +275,3 @@ def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield name, head
         break
       head = head.partition("/")[2]
-
-
-def guess_optimizers(names: Iterable[str]) -> str | None:
-  """Returns the optimizers that slots and powers show, or None.
-
-  Returns:
-    The names of the optimizers, sorted and separated by commas.
-  """
-  names = set(names)
-  found = set()
-  for name, _ in find_slots(names):
-    last = name.rpartition("/")[2]
-    optimizer = _OPTIMIZERS.get(last) or _OPTIMIZERS.get(split_number(last)[0])
-    if optimizer:
-      found.add(optimizer)
-  if not found and any(map(is_power, names)):
-    found.add("Adam")
-  return ", ".join(sorted(found)) or None

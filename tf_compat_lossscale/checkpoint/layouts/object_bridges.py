@@ -4,11 +4,12 @@
 `tf.train.Checkpoint` restores by paths: the value at `opt/base_optimizer/m`
 goes to the object at that path. If the program wraps its optimizer in a loss
 scale optimizer, but the program that wrote the checkpoint did not, then all
-paths below differ by one edge. Four differences are bridged:
+paths below differ by one edge. Five differences are bridged:
 
     the program has           the checkpoint has     the graph is changed so
     opt -> base_optimizer     opt                    a new node between
     opt                       opt -> base_optimizer  the inner node in its place
+    opt with a loss scale     opt -> base_optimizer  a node with all their edges
     current_loss_scale        loss_scale             converted variables
     two objects               one node               a copy of the node
 
@@ -39,6 +40,7 @@ from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _KERAS = {"iter", "_iterations"}  # Each optimizer of Keras has one of these.
 _WRAPPED_HERE = "the optimizer had no loss scale there"
+_OWN_THERE = "the optimizer had a loss scale without a wrapper there"
 _WRAPPED_THERE = "the optimizer's own, which had a loss scale there"
 _OTHER_API = "the same loss scale, as {} has it"
 
@@ -148,14 +150,23 @@ class GraphBridge:
     if node.children.keys() & _KERAS:
       return number, ""
     wraps = LOSS_SCALE in children and has_compat_inner
-    if wraps and not node.children.keys() & wrapper:
-      # Saved without a loss scale: the node is the wrapped optimizer's.
-      new = self._add_node(Node({BASE_OPTIMIZER: number}))
+    if wraps and BASE_OPTIMIZER not in node.children:
+      # Saved without a wrapper: the node is the wrapped optimizer's.
+      scale = node.children.get(LOSS_SCALE)
+      edges = {} if scale is None else {LOSS_SCALE: scale}
+      new = self._add_node(Node({BASE_OPTIMIZER: number} | edges))
       self.met.add(new)
-      return new, _WRAPPED_HERE
+      return new, _OWN_THERE if edges else _WRAPPED_HERE
     was_wrapped = wrapper <= node.children.keys() and not node.slots
-    if was_wrapped and not children & wrapper:
-      return node.children[BASE_OPTIMIZER], _WRAPPED_THERE
+    if was_wrapped and BASE_OPTIMIZER not in children:
+      inner = node.children[BASE_OPTIMIZER]
+      if LOSS_SCALE not in children:
+        return inner, _WRAPPED_THERE
+      old = self.graph.nodes[inner]
+      edges = old.children | {LOSS_SCALE: node.children[LOSS_SCALE]}
+      self.met |= {number, inner}
+      both = Node(edges, old.attributes, list(old.slots), old.other)
+      return self._add_node(both), _WRAPPED_THERE
     return number, ""
 
   def bridge_scale(self, variables: Set[str], number: int) -> tuple[int, str]:

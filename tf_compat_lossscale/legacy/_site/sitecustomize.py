@@ -33,8 +33,16 @@ def _start():
       # type: (types.ModuleType) -> None
       from tf_compat_lossscale.legacy import tensorflow1
 
-      tensorflow1.prepare(tensorflow, v1=mode == "tf1")
+      optimizers = os.environ.get("TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS")
+      tensorflow1.prepare(tensorflow, mode == "tf1", optimizers)
 
+    def prepare_numpy(numpy):
+      # type: (types.ModuleType) -> None
+      from tf_compat_lossscale.legacy import numpy_names
+
+      numpy_names.add_names(numpy)
+
+    import_hooks.when_imported("numpy", prepare_numpy)
     import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
   try:

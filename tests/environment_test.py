@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that NVIDIA's environment variables give optimizers loss scales."""
+
+import itertools
+
+import helpers
+import numpy as np
+from object_models import Model
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale import environment
+from tf_compat_lossscale._core.tf import rewrite
+from tf_compat_lossscale.legacy import names
+
+tf1 = tf.compat.v1
+_SCHEDULE = [1.0, 2.0, float("inf"), 0.5, float("nan"), 1.0, -3.0]
+_METHODS = ("__init__", "compute_gradients", "apply_gradients")
+
+
+@pytest.fixture(autouse=True)
+def honored(monkeypatch):
+  """Honors an environment without the variables, and takes all back."""
+  for name in (names.MIXED_PRECISION, names.LOSS_SCALING, names.GRAPH_REWRITE):
+    monkeypatch.delenv(name, raising=False)
+  monkeypatch.setattr(environment, "_printed", set())
+  tfl.honor_environment()
+  yield
+  tfl.ignore_environment()
+  tf.config.optimizer.set_experimental_options({"auto_mixed_precision": False})
+  rewrite._state.set_mixed_precision_graph_rewrite_enabled(False)
+  rewrite._state.set_non_mixed_precision_session_created(False)
+
+
+def own_scale(opt):
+  """Returns the loss scale of an optimizer by the environment."""
+  return opt._trackable_children()["loss_scale"]
+
+
+def make_scaled(kind, monkeypatch):
+  """Returns an optimizer that has a loss scale by the environment."""
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  opt = helpers.INNER[kind]()
+  monkeypatch.delenv(names.LOSS_SCALING)
+  # A Trainer reads these attributes of wrappers.
+  opt._optimizer, opt._loss_scale = opt, own_scale(opt)
+  return opt
+
+
+@pytest.mark.parametrize(
+  ("mode", "kind", "apply_only"),
+  helpers.pairs(helpers.MODES, ["sgd", "momentum", "adam"], [False, True]),
+)
+def test_steps_are_those_of_the_wrapper(mode, kind, apply_only, monkeypatch):
+  specs = (helpers.Spec(), helpers.Spec((3, 2), kind="sparse"))
+
+  def wrapped():
+    return tfl.MixedPrecisionLossScaleOptimizer(
+      helpers.INNER[kind](), "dynamic"
+    )
+
+  def record(make):
+    with helpers.Trainer(mode, make, specs, apply_only) as trainer:
+      for factor in _SCHEDULE:
+        trainer.step(factor, factor)
+        yield trainer.state(), trainer.loss_scale, trainer.good_steps
+
+  expected = list(record(wrapped))
+  found = list(record(lambda: make_scaled(kind, monkeypatch)))
+  for (state, *scale), (wrapped_state, *wrapped_scale) in zip(found, expected):
+    weights = {
+      name: value
+      for name, value in wrapped_state.items()
+      if not name.endswith(("current_loss_scale", "good_steps"))
+    }
+    assert len(weights) == len(wrapped_state) - 2
+    helpers.assert_same_state(state, weights)
+    assert scale == wrapped_scale
+  assert found[-1][1:] == (2.0**13, 2)
+
+
+def test_replicas_share_the_loss_scale(monkeypatch):
+  with helpers.two_replicas().scope() as _:
+    strategy = tf.distribute.get_strategy()
+    opt = make_scaled("momentum", monkeypatch)
+    w = tf.Variable([1.0, 2.0])
+
+    def step(bad):
+      factor = helpers.factor_of_replica(bad)
+      opt.minimize(lambda: tf.reduce_sum(w * w) * factor, var_list=[w])
+
+    @tf.function(autograph=False)
+    def train(bad):
+      strategy.run(step, args=(bad,))
+
+    train(tf.constant(False))
+    once = w.numpy()
+    assert once[0] != 1.0
+    train(tf.constant(True))
+  np.testing.assert_array_equal(w.numpy(), once)
+  assert float(opt._loss_scale()) == 2.0**14
+
+
+# Values of the three variables -> whether there is a loss scale, and whether
+# the graph is rewritten.
+_SETTINGS = [
+  ((None, None, None), False, False),
+  (("1", None, None), True, True),
+  (("0", None, None), False, False),
+  # Python read the variables of loss scales, C++ those of the rewrite.
+  (("true", None, None), False, True),
+  (("1", "0", None), False, True),
+  (("1", None, "0"), True, False),
+  ((None, "1", None), True, False),
+  ((None, None, "1"), False, True),
+  (("0", "1", "1"), True, True),
+  (("1", "", ""), False, True),
+  ((None, "true", "True"), False, True),
+  (("1", "0", "false"), False, False),
+]
+
+
+@pytest.mark.parametrize(("values", "scales", "rewrites"), _SETTINGS)
+def test_settings(values, scales, rewrites, monkeypatch):
+  switches = (names.MIXED_PRECISION, names.LOSS_SCALING, names.GRAPH_REWRITE)
+  for name, value in zip(switches, values):
+    if value is not None:
+      monkeypatch.setenv(name, value)
+  opt = helpers.INNER["sgd"]()
+  assert ("loss_scale" in opt._trackable_children()) == scales
+  assert rewrite.is_rewrite_enabled() == rewrites
+
+
+def test_the_rewrite_is_on_before_there_is_an_optimizer(monkeypatch):
+  monkeypatch.setenv(names.MIXED_PRECISION, "1")
+  tfl.honor_environment()
+  assert rewrite.is_rewrite_enabled()
+
+
+@pytest.mark.parametrize("make", [tf1.Session, tf1.InteractiveSession])
+def test_the_rewrite_is_on_in_sessions(make, monkeypatch):
+  monkeypatch.setenv(names.GRAPH_REWRITE, "1")
+  with tf.Graph().as_default():
+    session = make(config=tf1.ConfigProto(device_count={"CPU": 1}))
+    rewrites = session._config.graph_options.rewrite_options
+    assert rewrites.auto_mixed_precision == 1
+    session.close()
+
+
+def test_a_wrapper_is_refused(monkeypatch):
+  opt = helpers.INNER["sgd"]()
+  monkeypatch.setenv(names.MIXED_PRECISION, "1")
+  for wrap in (
+    lambda: tfl.MixedPrecisionLossScaleOptimizer(opt, 8.0),
+    lambda: tfl.enable_mixed_precision_graph_rewrite(opt),
+  ):
+    with pytest.raises(ValueError, match=f"{names.MIXED_PRECISION}=1 gives"):
+      wrap()
+
+
+def test_contrib_wraps_an_optimizer_that_has_a_scale(monkeypatch):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  manager = tfl.contrib.FixedLossScaleManager(8.0)
+  opt = tfl.contrib.LossScaleOptimizer(helpers.INNER["sgd"](), manager)
+  scale = own_scale(opt._opt)
+  w = tf.Variable(1.0)
+  for factor in (1.0, float("inf")):
+    opt.minimize(lambda f=factor: w * w * f, var_list=[w])
+  assert float(w) == 0.0
+  # The bad step did not reach the inner optimizer.
+  assert int(scale.good_steps) == 1 and float(scale()) == 2.0**15
+
+
+class OwnApply(tf1.train.Optimizer):
+  """An optimizer that applies gradients itself, as BERT's does."""
+
+  def __init__(self):
+    super().__init__(False, "OwnApply")
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    for grad, var in grads_and_vars:
+      var.assign_sub(grad)
+
+
+def test_an_overridden_method_goes_without_its_half(monkeypatch):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  opt = OwnApply()
+  w = tf.Variable(1.0)
+  opt.minimize(lambda: w * 0.25, var_list=[w])
+  assert float(w) == 0.75
+  assert int(own_scale(opt).good_steps) == 0
+  opt.minimize(lambda: w * float("inf"), var_list=[w])
+  assert not np.isfinite(float(w))
+
+
+def test_what_happened_is_printed_once(monkeypatch, capfd):
+  monkeypatch.setenv(names.MIXED_PRECISION, "1")
+  helpers.INNER["sgd"]()
+  helpers.INNER["adam"]()
+  lines = [
+    line for line in capfd.readouterr().err.splitlines() if "tf-loss" in line
+  ]
+  by = f"tf-lossscale: by {names.MIXED_PRECISION}=1, "
+  assert [line[: len(by)] for line in lines] == [by, by]
+  assert "graph rewrite" in lines[0] and "DynamicLossScale" in lines[1]
+
+
+def test_quiet(monkeypatch, capfd):
+  monkeypatch.setenv(names.MIXED_PRECISION, "1")
+  tfl.honor_environment(quiet=True)
+  helpers.INNER["sgd"]()
+  assert "tf-lossscale" not in capfd.readouterr().err
+
+
+def test_ignoring_takes_all_back(monkeypatch):
+  opt = make_scaled("sgd", monkeypatch)
+  methods = vars(tf1.train.Optimizer)
+  assert methods["__init__"] is environment._initialize
+  tfl.ignore_environment()
+  for name in _METHODS:
+    method = methods[name]
+    assert method.__module__.startswith("tensorflow.") and not hasattr(
+      method, "__wrapped__"
+    )
+  for session in (tf1.Session, tf1.InteractiveSession):
+    assert not hasattr(session.__init__, "__wrapped__")
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  w = tf.Variable(1.0)
+  for made in (opt, helpers.INNER["sgd"]()):
+    made.minimize(lambda: w * float("inf"), var_list=[w])
+    assert not np.isfinite(float(w))
+    w.assign(1.0)
+  assert "loss_scale" not in made._trackable_children()
+
+
+# How an optimizer gets its loss scale, here and in the checkpoint.
+_WAYS = ("environment", "dynamic", "contrib", "plain")
+
+
+def make_model(way, session, monkeypatch):
+  """Returns a trained model whose variables have different values."""
+  monkeypatch.delenv(names.LOSS_SCALING, raising=False)
+  if way == "environment":
+    monkeypatch.setenv(names.LOSS_SCALING, "1")
+  wrapper = "plain" if way == "environment" else way
+  model = Model([("adam", wrapper)], session)
+  if way == "environment":
+    ((_, opt, _, _),) = model.parts
+    opt._loss_scale = own_scale(opt)
+    model.spec = [("adam", "dynamic")]
+  return model.train()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(
+  ("there", "here"),
+  [
+    pair
+    for pair in itertools.product(_WAYS, _WAYS)
+    if "environment" in pair and pair != ("environment", "environment")
+  ]
+  + [("environment", "environment")],
+)
+def test_checkpoints_by_object(there, here, graph, monkeypatch, tmp_path):
+  def within(function):
+    if not graph:
+      return function(None)
+    with tf.Graph().as_default(), tf1.Session() as session:
+      return function(session)
+
+  def save(session):
+    model = make_model(there, session, monkeypatch).stamp(100)
+    return model.save(tmp_path), model.values()
+
+  path, saved = within(save)
+
+  def restore(session):
+    model = make_model(here, session, monkeypatch).stamp(500)
+    report = checkpoint.restore(session, path, model.objects)
+    return model.values(), report
+
+  restored, report = within(restore)
+  common = restored.keys() & saved.keys()
+  assert {r: restored[r] for r in common} == {r: saved[r] for r in common}
+  assert {"0/w/m", "0/b/v", "0/b1"} <= common
+  if "plain" not in (there, here):
+    assert {"0/scale", "0/good"} <= common
+  elif here == "environment":
+    assert len(report.initialized) == 2 and restored["0/scale"] == 2.0**15
+
+
+def test_names_of_variables_and_the_checkpoint(monkeypatch, tmp_path):
+  with helpers.mode_scope("graph_v1"):
+    monkeypatch.setenv(names.LOSS_SCALING, "1")
+    w = tf1.get_variable("w", initializer=[1.0])
+    opt = helpers.INNER["adam"]()
+    opt.minimize(w * w, var_list=[w])
+    scaled = helpers.variable_names()
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      path = tf.train.Checkpoint(opt=opt, w=w).save(str(tmp_path / "ckpt"))
+  with helpers.mode_scope("graph_v1"):
+    monkeypatch.delenv(names.LOSS_SCALING)
+    w = tf1.get_variable("w", initializer=[1.0])
+    wrapped = tfl.MixedPrecisionLossScaleOptimizer(
+      helpers.INNER["adam"](), "dynamic"
+    )
+    wrapped.minimize(w * w, var_list=[w])
+    assert helpers.variable_names() == scaled
+  description = checkpoint.describe(path)
+  assert description.api == "NVIDIA's TensorFlow 1"
+  (state,) = description.loss_scales
+  assert state.value == 2.0**15
+  assert state.names[0] == "opt/loss_scale/current_loss_scale"
+
+
+if __name__ == "__main__":
+  helpers.main()

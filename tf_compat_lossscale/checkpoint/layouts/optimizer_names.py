@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guesses which optimizer wrote slots, for people: nothing depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+
+from tf_compat_lossscale.checkpoint.files.object_graph import Node
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.layouts import names
+
+# The last part of a slot's name -> the optimizer in `tf.compat.v1.train`.
+_BY_NAME = {
+  "Adadelta": "Adadelta",
+  "Adagrad": "Adagrad",
+  "Adam": "Adam",
+  "AdaMax": "AdaMax",
+  "Ftrl": "Ftrl",
+  "Momentum": "Momentum",
+  "RMSProp": "RMSProp",
+  # In Google's BERT AdamWeightDecay, in NVIDIA's also LAMB.
+  "adam_m": "AdamWeightDecay or LAMB",
+  "lamb_m": "LAMB",
+}
+# The slots of an optimizer in an object graph -> the optimizer.
+_BY_SLOTS: dict[frozenset[str], str] = {
+  frozenset({"m", "v"}): "Adam",
+  frozenset({"m", "v", "vhat"}): "Adam",
+  frozenset({"momentum"}): "Momentum",
+  frozenset({"rms"}): "RMSProp",
+  frozenset({"rms", "momentum"}): "RMSProp",
+  frozenset({"rms", "mg"}): "RMSProp",
+  frozenset({"rms", "mg", "momentum"}): "RMSProp",
+  frozenset({"accumulator"}): "Adagrad",
+  frozenset({"accum", "accum_update"}): "Adadelta",
+  frozenset({"accum_grad", "accum_var"}): "Adadelta",
+  frozenset({"accum", "linear"}): "Ftrl",
+  frozenset({"accumulator", "linear"}): "Ftrl",
+}
+# The optimizers whose slots are those of Adam, with the names in lower case.
+_LIKE_ADAM = {
+  name.lower(): name
+  for name in (
+    "AdaBelief",
+    "AdaMax",
+    "AdamW",
+    "AdamWeightDecay",
+    "LAMB",
+    "LazyAdam",
+    "NAdam",
+    "NovoGrad",
+    "RAdam",
+    "RectifiedAdam",
+    "Yogi",
+  )
+}
+
+
+def guess_by_names(all_names: Iterable[str]) -> str | None:
+  """Returns the optimizers that slots and powers show, or None.
+
+  Args:
+    all_names: The names of all variables of a checkpoint by name.
+
+  Returns:
+    The names of the optimizers, sorted and separated by commas.
+  """
+  given = set(all_names)
+  found: set[str] = set()
+  for slot, variable in names.find_slots(given):
+    last = slot.rpartition("/")[2]
+    base = names.split_number(last)[0]
+    # Keras names a slot `Adam/w/m`.
+    prefix = slot.removesuffix(f"/{variable}/{last}") + "/"
+    optimizer = (
+      _BY_NAME.get(last)
+      or _BY_NAME.get(base)
+      or _find_like_adam([base, prefix])
+    )
+    if optimizer:
+      found.add(optimizer)
+  if not found and any(map(names.is_power, given)):
+    found.add("Adam")
+  return ", ".join(sorted(found)) or None
+
+
+def _find_like_adam(all_names: Iterable[str]) -> str | None:
+  """Returns the optimizer after which a scope in names is called, or None."""
+  for name in all_names:
+    for part in name.split("/"):
+      word = names.split_number(part)[0].lower().replace("_", "")
+      optimizer = _LIKE_ADAM.get(word.removesuffix("optimizer"))
+      if optimizer:
+        return optimizer
+  return None
+
+
+def guess_by_object(graph: ObjectGraph, node: Node) -> str | None:
+  """Returns an optimizer's name, if slots and hyperparameters show it."""
+  found = _guess_family(node)
+  if found == "Adam":
+    return _find_like_adam(_list_full_names(graph, node)) or found
+  return found
+
+
+def _guess_family(node: Node) -> str | None:
+  """Returns the best-known optimizer that has the same children and slots."""
+  slots = frozenset(slot.name for slot in node.slots)
+  keras = "iter" in node.children or "_iterations" in node.children
+  if "_velocities" in node.children or "beta_1" in node.children:
+    return "Adam"
+  if keras and ("momentum" in node.children and "rho" not in node.children):
+    return "SGD"
+  if "_momentums" in node.children or (keras and "momentums" in node.children):
+    return "SGD"
+  if "rho" in node.children and "rms" in slots:
+    return "RMSProp"
+  found = _BY_SLOTS.get(slots)
+  return "SGD" if keras and found == "Momentum" else found
+
+
+def _list_full_names(graph: ObjectGraph, node: Node) -> Iterator[str]:
+  """Yields the names of an optimizer's variables, without the models' parts.
+
+  The name of a slot for `w` is `w/LAMB` in compat.v1, `LAMB/w/m` in Keras 2 and
+  `lamb/w_momentum` in Keras 3.
+  """
+  children = dict(node.children)
+  if "_variables" in children:
+    children |= graph.nodes[children["_variables"]].children
+  for number in children.values():
+    variable = graph.find_value(number)
+    if variable:
+      scope, slash, _ = variable.full_name.partition("/")
+      yield scope + slash
+  for slot in node.slots:
+    variable, value = map(graph.find_value, (slot.variable, slot.slot))
+    if variable and value:
+      yield value.full_name.replace(variable.full_name, "")

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment variables by which NVIDIA's TensorFlow 1 lowers precision.
+
+NVIDIA's builds of TensorFlow 1.14 and 1.15 read three variables:
+
+```
+TF_ENABLE_AUTO_MIXED_PRECISION=1                a loss scale, and the rewrite
+TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING=1   a loss scale alone
+TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE=1  the graph rewrite alone
+```
+
+The second and the third, if they are set, overrule the first. TensorFlow's own
+builds ignore all three. `honor_environment` makes this TensorFlow read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+import os
+import sys
+from typing import Any
+from typing import Final
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import contrib
+from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core.tf import rewrite
+from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.legacy import names
+
+_Optimizer: Final = tf.compat.v1.train.Optimizer
+_STEPS = "_steps_by_environment"  # The attribute that holds a `_Steps`.
+
+_initialize_without = _Optimizer.__init__
+_compute_without = _Optimizer.compute_gradients
+_apply_without = _Optimizer.apply_gradients
+_SESSIONS: Final = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
+_start_without = {session: session.__init__ for session in _SESSIONS}
+_printed: set[str] = set()  # The lines that this process has printed.
+_quiet = False
+
+
+def asks_for_loss_scale() -> bool:
+  """Returns whether the environment asks for loss scales of optimizers."""
+  value = os.environ.get(names.LOSS_SCALING)
+  if value is None:
+    value = os.environ.get(names.MIXED_PRECISION)
+  return value == "1"
+
+
+def asks_for_rewrite() -> bool:
+  """Returns whether the environment asks for the graph rewrite.
+
+  NVIDIA's builds read this in C++, where "true" is as good as "1", and an empty
+  value counts as none.
+  """
+  value = os.environ.get(names.GRAPH_REWRITE)
+  value = value or os.environ.get(names.MIXED_PRECISION, "")
+  return value.lower() in ("1", "true")
+
+
+def honor_environment(quiet: bool = False) -> None:
+  """Makes this process obey NVIDIA's variables from now on.
+
+  Each `tf.compat.v1.train.Optimizer` that is created while the environment asks
+  for loss scaling gets a `DynamicLossScale()` of its own. Its methods
+  `compute_gradients` and `apply_gradients` then do what those of
+  `MixedPrecisionLossScaleOptimizer` do, with the same names of variables. In
+  object-based checkpoints the loss scale is the optimizer's child `loss_scale`.
+  An optimizer whose class overrides one of the two methods without a call of
+  `super()` goes without that half, as in NVIDIA's builds.
+
+  The graph rewrite is turned on now, or when an optimizer or a session is
+  created while the environment asks for the rewrite. So a program may set the
+  variables itself. Optimizers of Keras do not change. A second call changes
+  nothing but `quiet`.
+
+  Args:
+    quiet: Whether to print no line to stderr when the environment first turns
+      something on.
+  """
+  global _quiet
+  _quiet = quiet
+  _Optimizer.__init__ = _initialize
+  _Optimizer.compute_gradients = _compute_gradients
+  _Optimizer.apply_gradients = _apply_gradients
+  for session, start in _start_without.items():
+    session.__init__ = _make_start(start)
+  _rewrite_if_asked()
+
+
+def ignore_environment() -> None:
+  """Takes back `honor_environment`.
+
+  Graphs that are built do not change. Optimizers that have a loss scale no
+  longer use it in later calls. The graph rewrite stays as it is.
+  """
+  _Optimizer.__init__ = _initialize_without
+  _Optimizer.compute_gradients = _compute_without
+  _Optimizer.apply_gradients = _apply_without
+  for session, start in _start_without.items():
+    session.__init__ = start
+
+
+def _make_start(start: Callable[..., None]) -> Callable[..., None]:
+  """Returns the method that initializes a session, with the graph rewrite."""
+
+  @functools.wraps(start)
+  def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+    _rewrite_if_asked()
+    start(self, *args, **kwargs)
+
+  return initialize
+
+
+@functools.wraps(_initialize_without)
+def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+  """Initializes an optimizer, with a loss scale if the environment says so."""
+  _initialize_without(self, *args, **kwargs)
+  _rewrite_if_asked()
+  if not asks_for_loss_scale() or hasattr(self, _STEPS):
+    return
+  if isinstance(self, contrib.LossScaleOptimizer):
+    return  # In NVIDIA's builds, too, this class left its base uninitialized.
+  if isinstance(self, loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
+    raise ValueError(
+      f"{_describe(names.LOSS_SCALING)} gives every optimizer a dynamic loss "
+      "scale, so an optimizer must not be wrapped in a second one: take the "
+      f"variable away (or set {names.LOSS_SCALING}=0), or create neither a "
+      "MixedPrecisionLossScaleOptimizer nor call "
+      "enable_mixed_precision_graph_rewrite()."
+    )
+  loss_scale = loss_scale_lib.DynamicLossScale()
+  tracking.track(self, loss_scale, "loss_scale")
+  setattr(self, _STEPS, _Steps(self, loss_scale))
+  _print(names.LOSS_SCALING, "each tf.train.Optimizer has a DynamicLossScale()")
+
+
+@functools.wraps(_compute_without)
+def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+  """Computes gradients by the scaled loss, if there is a loss scale."""
+  steps = getattr(self, _STEPS, None)
+  if steps is None:
+    return _compute_without(self, *args, **kwargs)
+  return steps.compute_gradients(*args, **kwargs)
+
+
+@functools.wraps(_apply_without)
+def _apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+  """Applies gradients if they are finite, and if there is a loss scale."""
+  steps = getattr(self, _STEPS, None)
+  if steps is None:
+    return _apply_without(self, *args, **kwargs)
+  return steps.apply_gradients(*args, **kwargs)
+
+
+class _Unscaled:
+  """An optimizer with the methods that know no loss scale."""
+
+  def __init__(self, optimizer: Any) -> None:
+    self._optimizer = optimizer
+    self.get_name = optimizer.get_name
+    self.compute_gradients = functools.partial(_compute_without, optimizer)
+
+  def apply_gradients(
+    self, grads_and_vars: Any, global_step: Any, name: str | None
+  ) -> Any:
+    """Applies gradients whatever they are."""
+    # The scope of the ops that apply gradients: variables may be named by it.
+    # All replicas must pass the same object: TensorFlow compares identities.
+    name = name and sys.intern(name.removesuffix("-wrapped"))
+    return _apply_without(self._optimizer, grads_and_vars, global_step, name)
+
+
+class _Steps(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
+  """The steps of an optimizer that has a loss scale itself.
+
+  No checkpoint and no user sees this object: the optimizer's methods call it.
+  So it takes no part in the initialization of its bases.
+  """
+
+  def __init__(self, optimizer: Any, loss_scale: Any) -> None:
+    self._optimizer = _Unscaled(optimizer)
+    self._loss_scale = loss_scale
+
+
+def _rewrite_if_asked() -> None:
+  """Turns the graph rewrite on if the environment asks for the rewrite."""
+  if asks_for_rewrite() and not rewrite.is_rewrite_enabled():
+    graph_rewrite.turn_on()
+    _print(names.GRAPH_REWRITE, "the graph rewrite is on")
+
+
+def _describe(switch: str) -> str:
+  """Returns the setting that turns a part of mixed precision on."""
+  name = switch if os.environ.get(switch) else names.MIXED_PRECISION
+  return f"{name}={os.environ.get(name)}"
+
+
+def _print(switch: str, what: str) -> None:
+  """Prints to stderr, once in a process, what the environment turned on."""
+  line = f"tf-lossscale: by {_describe(switch)}, {what}"
+  if not _quiet and line not in _printed and sys.stderr is not None:
+    _printed.add(line)
+    print(line, file=sys.stderr, flush=True)

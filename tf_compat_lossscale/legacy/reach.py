@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the functions that a program reaches from its first line on.
+
+Code that nothing reaches says little about a program: a helper for another
+TensorFlow may lie beside the code that runs. A function is reached if code that
+is reached names it. A method is reached if its class is, and if reached code
+names the method, or if the class has a base class that is not the program's,
+which may call the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tf_compat_lossscale.legacy import evidence
+from tf_compat_lossscale.legacy import programs
+
+_DEEPEST = 8  # `from a import x` in b, `from b import x` in c, and so on.
+
+
+def find_reached(
+  program: programs.Program,
+) -> list[tuple[evidence.Module, evidence.Unit]]:
+  """Returns the units that a program reaches, each with its module."""
+  return _Search(program).find()
+
+
+def read_modules(program: programs.Program) -> list[evidence.Module]:
+  """Returns the modules of a program, read unit by unit."""
+  return [
+    evidence.read_module(source.path, source.tree, is_main=i == 0)
+    for i, source in enumerate(program.sources)
+  ]
+
+
+class _Search:
+  """A search for the units that a program reaches."""
+
+  def __init__(self, program: programs.Program):
+    self._program = program
+    self._sources = {source.path: source for source in program.sources}
+    self._modules: dict[str, evidence.Module] = {}
+    self._reached: dict[int, tuple[evidence.Module, evidence.Unit]] = {}
+    self._waiting: list[tuple[evidence.Module, evidence.Unit]] = []
+    self._attributes: set[str] = set()
+    # Methods of reached classes that no reached code has named so far.
+    self._unnamed: dict[str, list[tuple[evidence.Module, evidence.Unit]]] = {}
+
+  def find(self) -> list[tuple[evidence.Module, evidence.Unit]]:
+    """Returns the units that are reached."""
+    for source in self._program.sources[:1]:
+      first = self._read(source.path)
+      self._reach(first, first.body)
+    while self._waiting:
+      module, unit = self._waiting.pop()
+      for name in unit.imports:
+        for path in self._program.find_files(name, module.path):
+          if path in self._sources:
+            imported = self._read(path)
+            self._reach(imported, imported.body)
+      for reference in sorted(unit.references):
+        self._follow(module, reference)
+      if unit is module.body or unit.is_dynamic:
+        for other in module.units:
+          if unit.is_dynamic or (other.registered and other.owner is None):
+            self._reach(module, other)
+    return list(self._reached.values())
+
+  def _read(self, path: str) -> evidence.Module:
+    """Returns the module in a file; reads it at the first call."""
+    if path not in self._modules:
+      tree = self._sources[path].tree
+      is_main = path == self._program.sources[0].path
+      self._modules[path] = evidence.read_module(path, tree, is_main)
+    return self._modules[path]
+
+  def _reach(self, module: evidence.Module, unit: evidence.Unit) -> None:
+    """Notes that a unit is reached."""
+    if id(unit) in self._reached:
+      return
+    self._reached[id(unit)] = (module, unit)
+    self._waiting.append((module, unit))
+    has_other_base = any(
+      base == "*" or not (base == "object" or self._find(module, base))
+      for base in unit.bases
+    )
+    for method in unit.methods:
+      name = method.name
+      if (
+        has_other_base
+        or method.registered
+        or name in self._attributes
+        or (name.startswith("__") and name.endswith("__"))
+      ):
+        self._reach(module, method)
+      else:
+        self._unnamed.setdefault(name, []).append((module, method))
+
+  def _follow(self, module: evidence.Module, reference: str) -> None:
+    """Reaches the units that a reference may mean."""
+    name = reference[1:]
+    if reference.startswith(".") and name.isidentifier():
+      self._attributes.add(name)
+      for found in self._unnamed.pop(name, ()):
+        self._reach(*found)
+    for found in list(self._find(module, reference)):
+      self._reach(*found)
+
+  def _find(
+    self, module: evidence.Module, reference: str, depth: int = 0
+  ) -> list[tuple[evidence.Module, evidence.Unit]]:
+    """Returns the functions and classes that a reference names.
+
+    Args:
+      module: The module that has the reference.
+      reference: Such as "f", "package.module.f" or ".module.f".
+      depth: How many imports led here.
+    """
+    first, *rest = reference.split(".") if reference[:1] != "." else [""]
+    own = [(module, unit) for unit in module.named.get(first, ())]
+    if own or depth > _DEEPEST:
+      return own
+    if depth and first in module.bindings:
+      found = []
+      for target in module.bindings[first]:
+        full = ".".join([target, *rest])
+        if full != reference:
+          found += self._find(module, full, depth + 1)
+      if found:
+        return found
+    return [
+      found
+      for other, member in self._split(module, reference)
+      for found in self._find_member(other, member, depth + 1)
+    ]
+
+  def _find_member(
+    self, module: evidence.Module, member: str, depth: int
+  ) -> list[tuple[evidence.Module, evidence.Unit]]:
+    """Returns the units that a member of a module is; "*" means all."""
+    if member == "*":
+      return [(module, unit) for unit in module.units if unit.owner is None]
+    found = self._find(module, member, depth)
+    for star in module.bindings.get("*", ()) if not found else ():
+      origin = star.removesuffix("*").rstrip(".") or star.removesuffix("*")
+      dotted = f"{origin}{'' if origin.endswith('.') else '.'}{member}"
+      if depth <= _DEEPEST:
+        found += self._find(module, dotted, depth + 1)
+    return found
+
+  def _split(
+    self, module: evidence.Module, reference: str
+  ) -> Iterator[tuple[evidence.Module, str]]:
+    """Yields the modules that a reference begins with, and the rest of it."""
+    parts = reference.split(".")
+    for i in range(len(parts) - 1, 0, -1):
+      name = ".".join(parts[:i])
+      if not name.strip("."):
+        name += "."
+      files = [
+        path
+        for path in self._program.find_files(name, module.path)
+        if path in self._sources
+        and path != module.path
+        and _is_file_of(path, parts[:i])
+      ]
+      if files:
+        yield self._read(files[-1]), ".".join(parts[i:])
+        return
+
+
+def _is_file_of(path: str, parts: list[str]) -> bool:
+  """Returns whether a file is that of a module, not of a package around it."""
+  last = next((part for part in reversed(parts) if part), None)
+  stem = path.removesuffix(".py").replace("\\", "/").removesuffix("/__init__")
+  return last is None or stem.rpartition("/")[2] == last

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resolves the names in a syntax tree that stand for TensorFlow's names."""
+
+from __future__ import annotations
+
+import ast
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+SCOPES = (
+  ast.Module,
+  ast.ClassDef,
+  *FUNCTIONS,
+  ast.Lambda,
+  ast.ListComp,
+  ast.SetComp,
+  ast.DictComp,
+  ast.GeneratorExp,
+)
+# Nodes below which nothing is bound, or only names of a scope of its own.
+_BIND_NOTHING = (
+  *SCOPES,
+  ast.Attribute,
+  ast.Call,
+  ast.Constant,
+  ast.Import,
+  ast.ImportFrom,
+  ast.Name,
+  ast.Return,
+  ast.expr_context,
+)
+
+
+class Scope:
+  """The names bound in a module, class or function."""
+
+  def __init__(self, node: ast.AST, parent: Scope | None):
+    self.node, self.parent = node, parent
+    # For each name, its values: full names, expressions, or None for others.
+    self._values: dict[str, list[str | ast.expr | None]] = {}
+    self._resolving: set[str] = set()
+    self._bind_all(node)
+
+  def _bind(self, name: str, value: str | ast.expr | None) -> None:
+    """Adds a value to those of a name."""
+    self._values.setdefault(name, []).append(value)
+
+  def _bind_all(self, node: ast.AST) -> None:
+    """Binds the names of this scope, without those of the scopes inside it."""
+    for child in ast.iter_child_nodes(node):
+      if isinstance(child, ast.Import):
+        for alias in child.names:
+          first = alias.name.partition(".")[0]
+          full = alias.name if alias.asname else first
+          self._bind(alias.asname or first, if_tensorflow(full))
+      elif isinstance(child, ast.ImportFrom):
+        for alias in child.names:
+          full = "" if child.level else f"{child.module}.{alias.name}"
+          self._bind(alias.asname or alias.name, if_tensorflow(full))
+      elif isinstance(child, ast.Assign) and len(child.targets) == 1:
+        if isinstance(child.targets[0], ast.Name):
+          self._bind(child.targets[0].id, child.value)
+      elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+        self._bind(child.id, None)
+      elif isinstance(child, ast.arg):
+        self._bind(child.arg, None)
+      elif isinstance(child, (*FUNCTIONS, ast.ClassDef)):
+        self._bind(child.name, None)
+      if not isinstance(child, _BIND_NOTHING):
+        self._bind_all(child)
+
+  def resolve(self, node: ast.AST | None) -> str | None:
+    """Returns the full name of an expression such as `a.b.c`.
+
+    Returns:
+      The first of `resolve_all`, as in `try` before `except`; None if the
+      expression is none of TensorFlow's names.
+    """
+    return next(iter(self.resolve_all(node)), None)
+
+  def resolve_all(self, node: ast.AST | None) -> list[str]:
+    """Returns the full names that an expression such as `a.b.c` may have."""
+    if isinstance(node, ast.Name):
+      return self._resolve_name(node.id)
+    if isinstance(node, ast.Attribute):
+      owners = self.resolve_all(node.value)
+      return [f"{owner}.{node.attr}" for owner in owners]
+    return []
+
+  def _resolve_name(self, name: str) -> list[str]:
+    """Returns the full names that a name may stand for."""
+    scope: Scope | None = self
+    while scope is not None:
+      hidden = scope is not self and isinstance(scope.node, ast.ClassDef)
+      if name in scope._values and not hidden:
+        return scope._resolve_own_name(name)
+      scope = scope.parent
+    return []
+
+  def _resolve_own_name(self, name: str) -> list[str]:
+    """Resolves a name that is bound in this very scope."""
+    if name in self._resolving:
+      return []
+    self._resolving.add(name)
+    try:
+      found: list[str] = []
+      for value in self._values[name]:
+        found += [value] if isinstance(value, str) else self.resolve_all(value)
+      return found
+    finally:
+      self._resolving.discard(name)
+
+
+def if_tensorflow(name: str) -> str | None:
+  """Returns a full name if it is TensorFlow's, or None."""
+  return name if name.partition(".")[0] == "tensorflow" else None

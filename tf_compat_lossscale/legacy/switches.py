@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds NVIDIA's environment variables in sources."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from tf_compat_lossscale.legacy import names
+
+_SWITCHES = {names.MIXED_PRECISION, names.LOSS_SCALING, names.GRAPH_REWRITE}
+_HONOR = "honor_environment"
+
+
+class Switch(NamedTuple):
+  """A string in a source that is the name of one of the variables.
+
+  Attributes:
+    line: The line, counted from 1.
+    column: The column, counted from 0, in bytes of UTF-8.
+    name: The variable's name.
+  """
+
+  line: int
+  column: int
+  name: str
+
+
+def find_switches(tree: ast.Module) -> list[Switch]:
+  """Returns the strings in a source that are names of the variables.
+
+  A source that calls `honor_environment` has none: there is nothing to change.
+  """
+  found = []
+  for node in ast.walk(tree):
+    if _HONOR in (getattr(node, "attr", ""), getattr(node, "id", "")):
+      return []
+    if isinstance(node, ast.Constant) and node.value in _SWITCHES:
+      found.append(Switch(node.lineno, node.col_offset, node.value))
+  return sorted(found)

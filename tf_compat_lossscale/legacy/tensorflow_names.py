@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells which TensorFlow has a name, by TensorFlow's files alone.
+
+TensorFlow is installed with the list that `tf_upgrade_v2` goes by: every name
+of TensorFlow 1 that is elsewhere in TensorFlow 2. It also has a file for each
+module of its namespaces. Both are read as text, because importing TensorFlow
+takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import functools
+import importlib.machinery
+import os
+import re
+
+_LIST = "tools/compatibility/renames_v2.py"
+
+# Modules of TensorFlow 1 that the list lacks, in some releases or in all, and
+# names that tell TensorFlow 1 code if there is no list.
+_TENSORFLOW_1_NAMES = """
+  app contrib distributions estimator.inputs examples flags gfile layers logging
+  manip nn.rnn_cell python_io resource_loader spectral user_ops
+  ConfigProto GraphKeys InteractiveSession Session get_variable
+  global_variables_initializer placeholder variable_scope
+  summary.FileWriter summary.merge_all
+  train.AdamOptimizer train.GradientDescentOptimizer train.MomentumOptimizer
+  train.MonitoredTrainingSession train.Saver
+  parse_example parse_single_example
+"""
+_TENSORFLOW_1 = frozenset(_TENSORFLOW_1_NAMES.split())
+# Names of the list that TensorFlow 2 has at the same place, from Keras or from
+# TensorBoard, with other parameters.
+_IN_BOTH_NAMES = """
+  losses.Reduction losses.mean_squared_error metrics.mean_absolute_error
+  metrics.mean_squared_error summary.audio summary.histogram summary.image
+  summary.scalar summary.text
+"""
+_IN_BOTH = frozenset(_IN_BOTH_NAMES.split())
+# Modules that Keras, TensorBoard or this package decide about, not the list.
+_UNDECIDED = re.compile(
+  r"keras\.(optimizers|layers|utils)|mixed_precision|train\.experimental"
+)
+# Names of Keras that came with TensorFlow 2. Keras has no file of names within
+# TensorFlow.
+_KERAS_IN_2_NAMES = """
+  keras.mixed_precision.LossScaleOptimizer keras.mixed_precision.Policy
+  keras.mixed_precision.global_policy keras.mixed_precision.set_global_policy
+  keras.optimizers.experimental keras.optimizers.legacy
+  keras.preprocessing.image_dataset_from_directory
+  keras.utils.image_dataset_from_directory keras.utils.set_random_seed
+  optimizers
+"""
+_KERAS_IN_2 = frozenset(_KERAS_IN_2_NAMES.split())
+
+
+def find_tensorflow_1_name(name: str) -> str | None:
+  """Returns the part of a name that only TensorFlow 1 has, or None.
+
+  Args:
+    name: A dotted name below `tensorflow`, such as "train.AdamOptimizer.apply".
+
+  Returns:
+    The shortest such part from the name's start, such as "train.AdamOptimizer".
+  """
+  for start in _list_starts(name):
+    if start in _IN_BOTH or _UNDECIDED.match(start):
+      return None
+    if start in _TENSORFLOW_1 or start in _read_renamed():
+      return start
+  return None
+
+
+def find_tensorflow_2_name(name: str) -> str | None:
+  """Returns the part of a name that only TensorFlow 2 has, or None.
+
+  Args:
+    name: A dotted name below `tensorflow`, such as "summary.flush".
+  """
+  for start in _list_starts(name):
+    if start in _KERAS_IN_2:
+      return start
+    module, _, last = start.rpartition(".")
+    if last in _read_module("", module) - _read_module("compat/v1", module):
+      return start
+  return None
+
+
+def _list_starts(name: str) -> Iterator[str]:
+  """Yields "a", "a.b" and "a.b.c" for "a.b.c"."""
+  end = name.find(".")
+  while end != -1:
+    yield name[:end]
+    end = name.find(".", end + 1)
+  yield name
+
+
+@functools.lru_cache(1)
+def _read_renamed() -> frozenset[str]:
+  """Returns the names in TensorFlow's list of renamed names."""
+  text = _read(_LIST)
+  return frozenset(re.findall(r"^ *'tf\.([\w.]+)':", text, re.MULTILINE))
+
+
+@functools.lru_cache(None)
+def _read_module(namespace: str, module: str) -> frozenset[str]:
+  """Returns the names in a module of one of TensorFlow's namespaces.
+
+  Args:
+    namespace: The folder of the namespace: "" or "compat/v1".
+    module: The module's name below that namespace; "" for the namespace itself.
+
+  Returns:
+    The names; none if there is no such module.
+  """
+  folder = os.path.join("_api/v2", namespace, *module.split("."))
+  text = _read(os.path.join(folder, "__init__.py"))
+  found = re.findall(
+    r"^from \S+ import (\w+)(?: as (\w+))?", text, re.MULTILINE
+  )
+  return frozenset(alias or name for name, alias in found)
+
+
+def _read(path: str) -> str:
+  """Returns the text of a file of TensorFlow; "" if there is no such file."""
+  spec = importlib.machinery.PathFinder.find_spec("tensorflow")
+  if spec is None or spec.origin is None:
+    return ""
+  try:
+    with open(
+      os.path.join(os.path.dirname(spec.origin), path), encoding="utf-8"
+    ) as file:
+      return file.read()
+  except OSError:
+    return ""
