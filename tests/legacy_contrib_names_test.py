@@ -93,7 +93,7 @@ def test_slim_has_the_names_of_layers_and_framework():
     assert {"conv2d", "arg_scope"} <= set(dir(slim))
 
 
-@pytest.mark.parametrize("name", ["no_such", "quantize", "rnn.NoSuchCell"])
+@pytest.mark.parametrize("name", ["no_such", "gan", "rnn.NoSuchCell"])
 def test_what_is_gone_is_said_to_be(name):
   module, _, last = name.partition(".")
   with tfl.installed():
@@ -110,6 +110,15 @@ def test_what_is_gone_is_said_to_be(name):
       )
     with pytest.raises(ImportError, match=r"2\.0 removed"):
       importlib.import_module(f"tensorflow.contrib.{name}.python.ops")
+
+
+def test_modules_without_names_can_be_imported():
+  """Checks that a program may import what it uses in rare cases alone."""
+  with tfl.installed():
+    from tensorflow.contrib.quantize.python import graph_matcher
+
+    with pytest.raises(AttributeError, match=r"tf\.lite"):
+      graph_matcher.OpTypePattern  # noqa: B018
 
 
 def test_advice_holds_on_the_release(monkeypatch):
