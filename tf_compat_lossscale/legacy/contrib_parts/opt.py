@@ -14,8 +14,8 @@ import tensorflow.compat.v1 as tf
 class DecoupledWeightDecayExtension:
   """A base class, beside an optimizer, that decays weights before each step.
 
-  Gradients are those of the weights before the decay. In TensorFlow 1.15, chance
-  decided which of the two came first.
+  Gradients are those of the weights before the decay. In TensorFlow 1.15,
+  chance decided which of the two came first.
 
   `apply_gradients` takes `decay_var_list`, the variables that decay; by
   default, all variables do.
@@ -95,7 +95,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 
   class OptimizerWithDecoupledWeightDecay(
     DecoupledWeightDecayExtension,
-    base_optimizer,  # type: ignore[misc,valid-type]
+    base_optimizer,
   ):
     """An optimizer with decoupled weight decay."""
 
