@@ -34,15 +34,12 @@ for module in moved_modules.MODULES:
     wrong[module] = str(error)
 print(json.dumps(wrong))
 """
-# What needs tf.estimator, which TensorFlow lost in 2.16.
-_NEED_ESTIMATOR = {"tensorflow.python.estimator"}
 
 
 def test_each_row_can_be_used():
   printed = helpers.run_forked("-c", _USE_EACH_ROW, **KERAS_2)
   wrong = json.loads(printed.splitlines()[-1])
-  missing = _NEED_ESTIMATOR if helpers.RELEASE >= (2, 16) else set()
-  assert set(wrong) <= missing, wrong
+  assert not wrong
 
 
 def test_what_exists_is_not_replaced():

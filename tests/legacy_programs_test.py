@@ -18,6 +18,10 @@ from tf_compat_lossscale.cli import main as cli
 _LEGACY = helpers.ROOT / "tests" / "legacy"
 _EXPECTED = json.loads((_LEGACY / "expected.json").read_text("utf-8"))
 _PROGRAMS = sorted(_EXPECTED)
+# Programs that use tf.contrib need the names that `run` puts in place.
+_MIGRATING = [
+  name for name in _PROGRAMS if _EXPECTED[name].get("migrates", True)
+]
 _DIGITS = helpers.ROOT / "examples" / "legacy"
 
 
@@ -79,7 +83,7 @@ def test_runs_untouched(name):
 
 @pytest.mark.slow
 @pytest.mark.any_release  # The test above runs the programs on all releases.
-@pytest.mark.parametrize("name", _PROGRAMS)
+@pytest.mark.parametrize("name", _MIGRATING)
 def test_runs_migrated(name, migrated):
   assert run_migrated(name, migrated) == _EXPECTED[name]["printed"]
 

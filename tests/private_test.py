@@ -75,6 +75,18 @@ _USES = {
     "_slots": "a legacy optimizer's slots",
     "_var_key": "the key of a variable's slots",
   },
+  # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
+  # names for subclasses, and has no public ones.
+  "legacy.contrib_parts": {
+    "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
+    "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
+    "_create_non_slot_variable": "makes a variable that is no slot",
+    "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
+    "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
+    "_get_non_slot_variable": "a variable that is no slot",
+    "_lr_t": "AdamOptimizer's learning rate, as a tensor",
+    "_zeros_slot": "makes a slot of zeros",
+  },
   # Uses outside of those modules.
   "keras": {
     "_decr_every_n_nan_or_inf": _OWN,

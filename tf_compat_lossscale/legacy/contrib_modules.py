@@ -34,6 +34,15 @@ class _ContribModule(types.ModuleType):
     setattr(self, name, value)
     return value
 
+  def __setattr__(self, name: str, value: Any) -> None:
+    # The import of a module sets it in its parent. But the function `arg_scope`
+    # of `framework.python.ops` hid the module of that name.
+    if isinstance(value, types.ModuleType):
+      top = self._contrib_path.partition(".")[0]
+      if name in contrib_names.NAMES.get(top, ()):
+        return
+    super().__setattr__(name, value)
+
   def __dir__(self) -> list[str]:
     top = self._contrib_path.partition(".")[0]
     return sorted(contrib_names.list_names(top))
@@ -109,18 +118,18 @@ def _load_member(path: str, name: str) -> Any:
     AttributeError: There is none; the message says what to do.
   """
   top = path.partition(".")[0]
-  child = f"{path}.{name}"
-  if child in contrib_paths.MODULES or contrib_paths.is_module(child):
-    try:
-      return get_module(child)
-    except ImportError as error:
-      raise AttributeError(str(error)) from None
   reason = ""
   for target in contrib_names.find_targets(top, name):
     try:
       return targets.load(target)
     except targets.TargetError as error:
       reason = str(error)
+  child = f"{path}.{name}"
+  if child in contrib_paths.MODULES or contrib_paths.is_module(child):
+    try:
+      return get_module(child)
+    except ImportError as error:
+      raise AttributeError(str(error)) from None
   raise AttributeError(str(_make_error(f"{top}.{name}", reason)))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tf_compat_lossscale.legacy import contrib_part_names
 from tf_compat_lossscale.legacy import contrib_slim_names
 
 
@@ -53,13 +54,6 @@ _ROWS = (
     "parse_example_dataset prefetch_to_device rejection_resample "
     "sample_from_datasets scan shuffle_and_repeat unbatch unique",
   ),
-  _Row(
-    "data",
-    "parts.data",
-    "assert_element_shape batch_and_drop_remainder "
-    "padded_batch_and_drop_remainder reduce_dataset sliding_window_batch "
-    "sloppy_interleave",
-  ),
   # Names of contrib.data before tf.data, up to 1.4.
   _Row(
     "data",
@@ -95,18 +89,6 @@ _ROWS = (
     "convolutional_orthogonal_2d convolutional_orthogonal_3d",
   ),
   _Row(
-    "framework",
-    "parts.framework",
-    "assert_scalar_int get_graph_from_inputs get_name_scope get_placeholders "
-    "reduce_sum_n remove_squeezable_dimensions smart_case smart_cond "
-    "smart_constant_value with_same_shape with_shape zero_initializer",
-  ),
-  _Row(
-    "layers",
-    "parts.layers",
-    "bow_encoder embed_sequence embedding_lookup_unique",
-  ),
-  _Row(
     "metrics",
     "tf.sets",
     "set_difference set_intersection set_size set_union",
@@ -135,7 +117,6 @@ _ROWS = (
     "tf.random",
     "stateless_multinomial stateless_truncated_normal",
   ),
-  _Row("training", "parts.training", "HParams parse_values"),
   _Row(
     "checkpoint",
     "tensorflow.python.trackable.data_structures",
@@ -154,12 +135,6 @@ _ROWS = (
     "distribute",
     "tensorflow.python.distribute.step_fn",
     "StandardInputStep StandardSingleLossStep Step",
-  ),
-  _Row(
-    "distribute",
-    "parts.distribute",
-    "CollectiveAllReduceStrategy MirroredStrategy ParameterServerStrategy "
-    "TPUStrategy",
   ),
   _Row(
     "distributions",
@@ -183,53 +158,6 @@ _ROWS = (
   ),
   _Row("eager", "tf.train", "Checkpoint"),
   _Row(
-    "opt",
-    "parts.opt",
-    "AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer "
-    "MomentumWOptimizer extend_with_decoupled_weight_decay",
-  ),
-  _Row(
-    "opt",
-    "parts.opt_wrappers",
-    "MovingAverageOptimizer MultitaskOptimizerWrapper "
-    "VariableClippingOptimizer clip_gradients_by_global_norm",
-  ),
-  _Row(
-    "opt",
-    "parts.opt_rules",
-    "AdaMaxOptimizer AddSignOptimizer LARSOptimizer NadamOptimizer "
-    "PowerSignOptimizer",
-  ),
-  _Row(
-    "recurrent",
-    "parts.recurrent",
-    "bidirectional_functional_rnn functional_rnn",
-  ),
-  _Row("cudnn_rnn", "parts.rnn_blocks", "CudnnCompatibleLSTMCell"),
-  _Row(
-    "rnn",
-    "parts.rnn_blocks",
-    "GRUBlockCell GRUBlockCellV2 LSTMBlockCell LSTMBlockFusedCell",
-  ),
-  _Row(
-    "rnn",
-    "parts.rnn",
-    "FusedRNNCell FusedRNNCellAdaptor TimeReversedFusedRNN "
-    "stack_bidirectional_dynamic_rnn stack_bidirectional_rnn",
-  ),
-  _Row(
-    "rnn",
-    "parts.rnn_cells",
-    "Conv1DLSTMCell Conv2DLSTMCell Conv3DLSTMCell ConvLSTMCell "
-    "LayerNormBasicLSTMCell NASCell SRUCell UGRNNCell",
-  ),
-  _Row(
-    "rnn",
-    "parts.rnn_wrappers",
-    "AttentionCellWrapper EmbeddingWrapper HighwayWrapper "
-    "InputProjectionWrapper OutputProjectionWrapper",
-  ),
-  _Row(
     "estimator",
     "tf.estimator.experimental",
     "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn "
@@ -251,7 +179,6 @@ _ROWS = (
     "sequence_categorical_column_with_vocabulary_file "
     "sequence_categorical_column_with_vocabulary_list sequence_numeric_column",
   ),
-  _Row("learn", "parts.learn", "ModeKeys"),
   _Row("learn", "tf.estimator", "Head RunConfig"),
   _Row("learn", "tf.train", "NanLossDuringTrainingError"),
   _Row(
@@ -265,17 +192,11 @@ _ROWS = (
     "index_to_string_table_from_file",
   ),
   _Row(
-    "lookup",
-    "parts.lookup",
-    "index_table_from_tensor index_to_string_table_from_tensor",
-  ),
-  _Row(
     "nccl",
     "tensorflow.python.ops.nccl_ops",
     "all_max all_min all_prod all_sum broadcast reduce_sum",
   ),
   _Row("nn", "tf.nn", "conv1d_transpose"),
-  _Row("nn", "parts.nn", "alpha_dropout scaled_softplus"),
   _Row("nn", "tensorflow.python.ops.nn_ops", "nth_element"),
   _Row(
     "summary",
@@ -355,7 +276,8 @@ _OF_SLIM = ("layers", "framework")
 def _read_rows() -> dict[str, dict[str, str]]:
   """Returns module of `tf.contrib` -> name -> target."""
   found: dict[str, dict[str, str]] = {}
-  for row in (*_ROWS, *map(_Row._make, contrib_slim_names.ROWS)):
+  others = (*contrib_slim_names.ROWS, *contrib_part_names.ROWS)
+  for row in (*_ROWS, *map(_Row._make, others)):
     for name in row.names.split():
       homes = (f"{home}.{name}" for home in row.home.split(" or "))
       found.setdefault(row.module, {})[name] = " or ".join(homes)

@@ -39,14 +39,18 @@ def assert_element_shape(expected_shapes: Any) -> _Transformation:
 
   def check(*components: Any) -> Any:
     element = components if len(components) > 1 else components[0]
-    return tf.nest.map_structure(_ensure_shape, element, expected_shapes)
+    return _ensure_shapes(element, expected_shapes)
 
   return lambda dataset: dataset.map(check)
 
 
-def _ensure_shape(tensor: Any, shape: Any) -> Any:
-  """Returns a tensor that is known to have a shape."""
-  return tf.ensure_shape(tensor, shape)
+def _ensure_shapes(element: Any, shapes: Any) -> Any:
+  """Returns an element whose tensors are known to have shapes."""
+  if isinstance(element, dict):
+    return {key: _ensure_shapes(element[key], shapes[key]) for key in element}
+  if isinstance(element, tuple):
+    return tuple(map(_ensure_shapes, element, shapes))
+  return tf.ensure_shape(element, shapes)
 
 
 def reduce_dataset(dataset: Any, reducer: Any) -> Any:

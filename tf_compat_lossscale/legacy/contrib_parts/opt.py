@@ -14,8 +14,8 @@ import tensorflow.compat.v1 as tf
 class DecoupledWeightDecayExtension:
   """A base class, beside an optimizer, that decays weights before each step.
 
-  Gradients are those of the weights before the decay. In TensorFlow 1.15, chance
-  decided which of the two came first.
+  Gradients are those of the weights before the decay. In TensorFlow 1.15,
+  chance decided which of the two came first.
 
   `apply_gradients` takes `decay_var_list`, the variables that decay; by
   default, all variables do.

@@ -1,0 +1,56 @@
+"""Trains with optimizers of tf.contrib.opt; prints weights and variables."""
+
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+opt = tf.contrib.opt
+START = np.arange(8).reshape(4, 2) / 4.0
+
+
+def train(name, make, use_resource, rows=True):
+    with tf.Graph().as_default():
+        w = tf.get_variable("w", initializer=[1.0, -2.0, 3.0, 0.5],
+                            use_resource=use_resource)
+        e = tf.get_variable("e", [4, 2], use_resource=use_resource,
+                            initializer=tf.constant_initializer(START))
+        if rows:
+            loss = tf.reduce_sum(tf.gather(e, [1, 3, 1]) *
+                                 [[1.0, 2.0], [3.0, -1.0], [0.5, 0.25]])
+        else:
+            loss = tf.reduce_sum(e * e)
+        loss += 0.5 * tf.reduce_sum(w * w)
+        optimizer = make(w, e)
+        step = optimizer.minimize(loss)
+        with tf.Session() as sess:
+            sess.run(tf.global_variables_initializer())
+            for _ in range(3):
+                sess.run(step)
+            values = np.concatenate([v.ravel() for v in sess.run([w, e])])
+            print(name, " ".join("%.4f" % v for v in values))
+            print(" ", *sorted(v.op.name for v in tf.global_variables()))
+            if isinstance(optimizer, opt.MovingAverageOptimizer):
+                saver = optimizer.swapping_saver()
+                path = saver.save(sess, tempfile.mkdtemp() + "/model")
+                reader = tf.contrib.framework.load_checkpoint(path)
+                for key in ("w", "w/ExponentialMovingAverage"):
+                    print(" ", key, np.round(reader.get_tensor(key), 4))
+
+
+rmsprop = opt.extend_with_decoupled_weight_decay(tf.train.RMSPropOptimizer)
+train("AdamW", lambda w, e: opt.AdamWOptimizer(0.1, 0.1), True)
+train("MomentumW", lambda w, e: opt.MomentumWOptimizer(0.1, 0.1, 0.9), False)
+train("RMSPropW",
+      lambda w, e: rmsprop(weight_decay=0.1, learning_rate=0.1), True)
+train("LazyAdam", lambda w, e: opt.LazyAdamOptimizer(0.1), False)
+train("Nadam", lambda w, e: opt.NadamOptimizer(0.1), True)
+train("AdaMax", lambda w, e: opt.AdaMaxOptimizer(0.1), False)
+train("AddSign", lambda w, e: opt.AddSignOptimizer(0.1), False, rows=False)
+train("PowerSign", lambda w, e: opt.PowerSignOptimizer(0.1), True, rows=False)
+train("LARS", lambda w, e: opt.LARSOptimizer(
+    1.0, weight_decay=0.01, eeta=0.1, skip_list=["e"]), True)
+train("Clipping", lambda w, e: opt.VariableClippingOptimizer(
+    tf.train.GradientDescentOptimizer(0.1), {w: [0], e: [1]}, 1.0), False)
+train("MovingAverage", lambda w, e: opt.MovingAverageOptimizer(
+    tf.train.MomentumOptimizer(0.1, 0.9), 0.5), True)
