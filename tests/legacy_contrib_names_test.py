@@ -93,7 +93,7 @@ def test_slim_has_the_names_of_layers_and_framework():
     assert {"conv2d", "arg_scope"} <= set(dir(slim))
 
 
-@pytest.mark.parametrize("name", ["no_such", "timeseries", "rnn.NoSuchCell"])
+@pytest.mark.parametrize("name", ["no_such", "gan", "rnn.NoSuchCell"])
 def test_what_is_gone_is_said_to_be(name):
   module, _, last = name.partition(".")
   with tfl.installed():
@@ -112,18 +112,13 @@ def test_what_is_gone_is_said_to_be(name):
       importlib.import_module(f"tensorflow.contrib.{name}.python.ops")
 
 
-def test_modules_that_have_nothing_left_import():
+def test_modules_without_names_can_be_imported():
+  """Checks that a program may import what it uses in rare cases alone."""
   with tfl.installed():
-    from tensorflow.contrib.image.python.ops import image_ops
     from tensorflow.contrib.quantize.python import graph_matcher
 
-    for module, name in (
-      (graph_matcher, "GraphMatcher"),
-      (image_ops, "bipartite_match"),
-      (tf.contrib.quantize, "create_training_graph"),
-    ):
-      with pytest.raises(AttributeError, match=rf"{name}: .*2\.0 removed"):
-        getattr(module, name)
+    with pytest.raises(AttributeError, match=r"tf\.lite"):
+      graph_matcher.OpTypePattern  # noqa: B018
 
 
 def test_xla_is_where_it_was():

@@ -12,8 +12,10 @@ _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 # A statement for TensorFlow 1 -> a part of its error message, or None.
 _GONE = {
   "tf.contrib.rnn": None,
-  "from tensorflow.contrib import quantize": "TensorFlow 2.0 removed tf.contrib",
-  "import tensorflow.contrib.no_such as t": "TensorFlow 2.0 removed tf.contrib",
+  "from tensorflow.contrib import quantize": None,
+  "from tensorflow.contrib.quantize import create_eval_graph": "tf.lite",
+  "tf.contrib.quantize.create_eval_graph": "tf.lite",
+  "import tensorflow.contrib.no_such as t": "TensorFlow 2.0 removed",
   "from tensorflow.examples.tutorials.mnist import input_data": "datasets",
   "tf.examples": "tf.keras.datasets.mnist",
   "tf.no_such": "no attribute 'no_such'",

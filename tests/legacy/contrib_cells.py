@@ -16,19 +16,18 @@ class Waves(tf.keras.initializers.Initializer):
         return tf.constant(values.reshape(shape), dtype)
 
 
+results = []
+
+
 def show(name, build):
-    with tf.Graph().as_default(), tf.Session() as sess:
-        with tf.variable_scope("s", initializer=Waves()):
-            outputs = build(tf.constant(INPUTS))
-        tensors = tf.contrib.framework.nest.flatten(outputs)
-        loss = tf.add_n([tf.reduce_sum(tf.square(t)) for t in tensors])
-        variables = tf.trainable_variables()
-        sums = [tf.reduce_sum(tf.abs(g)) for g in tf.gradients(loss, variables)]
-        sess.run(tf.global_variables_initializer())
-        loss, sums = sess.run([loss, sums])
-        print(name, "%.4f" % loss, " ".join("%.3f" % s for s in sums))
-        for v in variables:
-            print(" ", v.op.name, v.shape.as_list())
+    with tf.variable_scope(name, initializer=Waves()):
+        outputs = build(tf.constant(INPUTS))
+    tensors = tf.contrib.framework.nest.flatten(outputs)
+    loss = tf.add_n([tf.reduce_sum(tf.square(t)) for t in tensors])
+    variables = tf.trainable_variables(name + "/")
+    gradients = tf.gradients(loss, variables)
+    sums = tf.stack([tf.reduce_sum(tf.abs(g)) for g in gradients])
+    results.append((name, variables, loss, sums))
 
 
 def run(name, make):
@@ -59,3 +58,11 @@ run("Highway", lambda: rnn.MultiRNNCell(
 show("stack", lambda x: rnn.stack_bidirectional_dynamic_rnn(
     [rnn.GRUCell(2), rnn.GRUCell(3)], [rnn.GRUCell(2), rnn.GRUCell(3)], x,
     dtype=tf.float32, time_major=True, sequence_length=LENGTHS))
+
+with tf.Session() as sess:
+    sess.run(tf.global_variables_initializer())
+    values = sess.run([result[2:] for result in results])
+for (name, variables, _, _), (loss, sums) in zip(results, values):
+    print(name, "%.4f" % loss, " ".join("%.3f" % s for s in sums))
+    for v in variables:
+        print(" ", v.op.name, v.shape.as_list())

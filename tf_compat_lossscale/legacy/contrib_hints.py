@@ -21,15 +21,31 @@ _LAST_WITH_ADDONS = (2, 15)
 # Module of `tf.contrib`, or a name in it -> what to do.
 _HINTS = {
   "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
+  "distributions": "Use tensorflow_probability.distributions.",
   "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
   "estimator": "Use tf.estimator.",
+  "feature_column": "Use tf.feature_column.",
   "gan": "Use tensorflow_gan.",
+  "image": "Use tf.image and tf.raw_ops.ImageProjectiveTransformV2.",
+  "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
   "learn": "Use tf.estimator, or tf.keras.",
+  "learn.datasets": "Use tf.keras.datasets.",
+  "opt": "Use an optimizer of tf.compat.v1.train.",
+  "predictor": "Use tf.compat.v1.saved_model.load in a session.",
+  "quantize": (
+    "Its rewriter of graphs is gone. Train without it, and quantize the "
+    "trained model by tf.lite.TFLiteConverter."
+  ),
+  "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
+  "training": "Use tf.data to read, and tf.compat.v1.train to train.",
 }
 
 # The same, for hints that name tensorflow_addons.
 _ADDONS_HINTS = {
+  "crf": "tensorflow_addons.text",
   "image": "tensorflow_addons.image",
+  "seq2seq": "tensorflow_addons.seq2seq",
+  "sparsemax": "tensorflow_addons.activations.sparsemax",
 }
 
 
@@ -55,7 +71,7 @@ def explain_absence(path: str, reason: str = "") -> str:
   if reason:
     return f"tf.contrib.{path} cannot be used: {reason}"
   top = path.partition(".")[0]
-  hint = _HINTS.get(path) or _HINTS.get(top) or _find_addons_hint(path) or ""
+  hint = _find_addons_hint(path) or _HINTS.get(path) or _HINTS.get(top) or ""
   return (
     f"TensorFlow 2 has no tf.contrib.{path}: TensorFlow 2.0 removed "
     "tf.contrib, and neither TensorFlow nor tf_compat_lossscale has this part."

@@ -300,7 +300,7 @@ def find_targets(module: str, name: str) -> list[str]:
     module: The module of `tf.contrib`, such as "layers".
     name: A name in that module, or in a module below it.
   """
-  modules = (module,)
+  modules: tuple[str, ...] = (module,)
   found = []
   if module == "slim":
     found.append(f"tf_slim.{name}")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules below `tf.contrib` in TensorFlow 1.15."""
+"""The modules below `tf.contrib` in TensorFlow 1.15.
+
+They can be imported, also those without names that are served: some programs
+import a module and use it in rare cases alone."""
 
 from __future__ import annotations
 
@@ -133,10 +136,9 @@ _MODULES = {
   "proto": (
     ": python; python: ops; python.ops: decode_proto_op encode_proto_op"
   ),
-  # Programs import these for what they seldom use: members are errors.
   "quantize": (
-    ": python; python: common fold_batch_norms graph_matcher input_to_ops "
-    "quant_ops quantize quantize_graph"
+    "python: common fold_batch_norms graph_matcher input_to_ops quant_ops "
+    "quantize quantize_graph"
   ),
   "recurrent": (
     ": python; python: ops recurrent_api; python.ops: functional_rnn recurrent"

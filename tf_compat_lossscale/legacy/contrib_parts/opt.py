@@ -95,7 +95,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 
   class OptimizerWithDecoupledWeightDecay(
     DecoupledWeightDecayExtension,
-    base_optimizer,  # type: ignore[misc,valid-type]
+    base_optimizer,
   ):
     """An optimizer with decoupled weight decay."""
 

@@ -145,7 +145,7 @@ def stack_bidirectional_dynamic_rnn(
         )
         inputs = tf.concat(outputs, 2)
         states.append(after)
-  return inputs, *map(tuple, zip(*states))  # type: ignore[return-value]
+  return inputs, *map(tuple, zip(*states))
 
 
 def _zip_layers(*columns: Any) -> list[tuple[Any, ...]]:

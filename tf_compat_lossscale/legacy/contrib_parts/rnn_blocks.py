@@ -14,8 +14,8 @@ import tensorflow.compat.v1 as tf
 
 from tf_compat_lossscale.legacy import targets
 
-RNNCell = targets.load("tf.nn.rnn_cell.RNNCell")
-LSTMStateTuple = targets.load("tf.nn.rnn_cell.LSTMStateTuple")
+RNNCell: Any = targets.load("tf.nn.rnn_cell.RNNCell")
+LSTMStateTuple: Any = targets.load("tf.nn.rnn_cell.LSTMStateTuple")
 
 
 def _register_gradient(op: str, function: Callable[..., Any]) -> None:
@@ -235,7 +235,7 @@ class GRUBlockCell(RNNCell):
         f"got num_units={num_units} and cell_size={cell_size}: exactly one is "
         "needed"
       )
-    self._units = num_units or cell_size
+    self._units = num_units or cell_size or 0
 
   @property
   def state_size(self) -> Any:
