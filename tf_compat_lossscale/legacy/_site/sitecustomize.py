@@ -48,6 +48,17 @@ def _start():
 
       numpy_names.add_names(numpy)
 
+    def prepare_python(module):
+      # type: (types.ModuleType) -> None
+      from tf_compat_lossscale.legacy import python_names
+
+      getattr(python_names, "add_to_" + module.__name__)(module)
+
+    for name in ("collections", "inspect"):
+      if name in sys.modules:
+        prepare_python(sys.modules[name])
+      else:
+        import_hooks.when_imported(name, prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
     import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
