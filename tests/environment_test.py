@@ -199,12 +199,19 @@ def test_what_happened_is_printed_once(monkeypatch, capfd):
   monkeypatch.setenv(names.MIXED_PRECISION, "1")
   helpers.INNER["sgd"]()
   helpers.INNER["adam"]()
-  lines = [
+  (line,) = [
     line for line in capfd.readouterr().err.splitlines() if "tf-loss" in line
   ]
-  by = f"tf-lossscale: by {names.MIXED_PRECISION}=1, "
-  assert [line[: len(by)] for line in lines] == [by, by]
-  assert "graph rewrite" in lines[0] and "DynamicLossScale" in lines[1]
+  assert line.startswith(
+    f"tf-lossscale: {names.MIXED_PRECISION}=1, as in NVIDI"
+  )
+  assert "graph rewrite" in line and "DynamicLossScale" in line
+  monkeypatch.setenv(names.GRAPH_REWRITE, "0")
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  helpers.INNER["sgd"]()
+  err = capfd.readouterr().err
+  assert f"tf-lossscale: {names.LOSS_SCALING}=1, as" in err
+  assert "rewrite" not in err
 
 
 def test_quiet(monkeypatch, capfd):

@@ -112,13 +112,28 @@ def test_what_is_gone_is_said_to_be(name):
       importlib.import_module(f"tensorflow.contrib.{name}.python.ops")
 
 
-def test_modules_without_names_can_be_imported():
-  """Checks that a program may import what it uses in rare cases alone."""
+def test_modules_that_have_nothing_left_import():
   with tfl.installed():
+    from tensorflow.contrib.image.python.ops import image_ops
     from tensorflow.contrib.quantize.python import graph_matcher
 
-    with pytest.raises(AttributeError, match=r"tf\.lite"):
-      graph_matcher.OpTypePattern  # noqa: B018
+    for module, name in (
+      (graph_matcher, "GraphMatcher"),
+      (image_ops, "bipartite_match"),
+      (tf.contrib.quantize, "create_training_graph"),
+    ):
+      with pytest.raises(AttributeError, match=rf"{name}: .*2\.0 removed"):
+        getattr(module, name)
+
+
+def test_xla_is_where_it_was():
+  with tfl.installed():
+    from tensorflow.contrib.compiler import xla
+
+    xla_today = tf.compat.v1.xla.experimental
+    assert xla.compile is xla_today.compile
+    jit = tf.contrib.compiler.jit
+    assert jit.experimental_jit_scope is xla_today.jit_scope
 
 
 def test_advice_holds_on_the_release(monkeypatch):

@@ -237,6 +237,37 @@ def test_a_program_without_tensorflow_is_not_announced(text, shown, tmp_path):
   assert choice.reason == ("TensorFlow 2 code" if shown else "")
 
 
+_LAUNCHER = """
+import os, subprocess, sys
+for words in (["on" + "e.py"], ["-m", "on" + "e"], ["tw" + "o.py"]):
+  subprocess.check_call([sys.executable] + words)
+os.system(sys.executable + " nest" + "ed.py")
+"""
+# It shows how it would run, and does without TensorFlow.
+_CHILD = """
+import os, sys
+print(os.environ["TF_COMPAT_LOSSSCALE_RUN"], flush=True)
+if len(sys.argv) > 9:
+  import tensorflow as tf
+"""
+
+
+def test_children_of_a_program_without_tensorflow_decide_themselves(tmp_path):
+  program(tmp_path, _LAUNCHER)
+  program(tmp_path, _CHILD + "  tf.Session()\n", "one.py")
+  program(tmp_path, _CHILD + "  tf.function(print)\n", "two.py")
+  nested = 'import os, sys\nos.system(sys.executable + " on" + "e.py")\n'
+  program(tmp_path, nested, "nested.py")
+  code, out, err = run("program.py", cwd=tmp_path)
+  assert (code, out.split()) == (0, ["tf1", "tf1", "tf2", "tf1"]), err
+  lines = [line.split(" is ")[0] for line in err.splitlines()]
+  names = ("one.py", "-m one", "two.py", "one.py")
+  assert lines == [f"tf-lossscale: {name}" for name in names]
+  code, out, err = run("--quiet", "program.py", cwd=tmp_path)
+  assert (code, len(out.split()), err) == (0, 4, "")
+  assert run("--tf2", "program.py", cwd=tmp_path)[1].split() == ["tf2"] * 4
+
+
 def test_the_sitecustomize_that_was_there_still_runs(tmp_path):
   program(tmp_path, "print('theirs')", "other/sitecustomize.py")
   name = program(

@@ -137,7 +137,6 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   loss_scale = loss_scale_lib.DynamicLossScale()
   tracking.track(self, loss_scale, "loss_scale")
   setattr(self, _STEPS, _Steps(self, loss_scale))
-  _print(names.LOSS_SCALING, "each tf.train.Optimizer has a DynamicLossScale()")
 
 
 @functools.wraps(_compute_without)
@@ -192,18 +191,29 @@ def _rewrite_if_asked() -> None:
   """Turns the graph rewrite on if the environment asks for the rewrite."""
   if asks_for_rewrite() and not rewrite.is_rewrite_enabled():
     graph_rewrite.turn_on()
-    _print(names.GRAPH_REWRITE, "the graph rewrite is on")
+  _announce()
+
+
+def _announce() -> None:
+  """Prints to stderr, once in a process, what the environment turns on."""
+  effects = {}
+  if asks_for_loss_scale():
+    effects["each tf.train.Optimizer has a DynamicLossScale()"] = (
+      names.LOSS_SCALING
+    )
+  if asks_for_rewrite():
+    effects["the graph rewrite is on"] = names.GRAPH_REWRITE
+  settings = dict.fromkeys(map(_describe, effects.values()))
+  line = (
+    f"tf-lossscale: {' and '.join(settings)}, as in NVIDIA's TensorFlow 1: "
+    f"{', and '.join(effects)}"
+  )
+  if effects and not _quiet and line not in _printed and sys.stderr is not None:
+    _printed.add(line)
+    print(line, file=sys.stderr, flush=True)
 
 
 def _describe(switch: str) -> str:
   """Returns the setting that turns a part of mixed precision on."""
   name = switch if os.environ.get(switch) else names.MIXED_PRECISION
   return f"{name}={os.environ.get(name)}"
-
-
-def _print(switch: str, what: str) -> None:
-  """Prints to stderr, once in a process, what the environment turned on."""
-  line = f"tf-lossscale: by {_describe(switch)}, {what}"
-  if not _quiet and line not in _printed and sys.stderr is not None:
-    _printed.add(line)
-    print(line, file=sys.stderr, flush=True)

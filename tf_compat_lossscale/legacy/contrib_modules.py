@@ -130,7 +130,7 @@ def _load_member(path: str, name: str) -> Any:
       return get_module(child)
     except ImportError as error:
       raise AttributeError(str(error)) from None
-  raise AttributeError(str(_make_error(f"{top}.{name}", reason)))
+  raise AttributeError(str(_make_error(child, reason)))
 
 
 def _is_loadable(path: str, name: str) -> bool:

@@ -238,6 +238,8 @@ _RENAMED = {
   "checkpoint.Checkpointable": "tensorflow.python.trackable.autotrackable"
   ".AutoTrackable",
   "checkpoint.CheckpointableBase": "tensorflow.python.trackable.base.Trackable",
+  "compiler.compile": "tf.xla.experimental.compile",
+  "compiler.experimental_jit_scope": "tf.xla.experimental.jit_scope",
   "distribute.AllReduceCrossDeviceOps": "tensorflow.python.distribute"
   ".cross_device_ops.AllReduceCrossDeviceOps",
   "distribute.DistributionStrategy": "tf.distribute.Strategy",

@@ -136,9 +136,10 @@ _MODULES = {
   "proto": (
     ": python; python: ops; python.ops: decode_proto_op encode_proto_op"
   ),
+  # Programs import these for what they seldom use: members are errors.
   "quantize": (
-    "python: common fold_batch_norms graph_matcher input_to_ops quant_ops "
-    "quantize quantize_graph"
+    ": python; python: common fold_batch_norms graph_matcher input_to_ops "
+    "quant_ops quantize quantize_graph"
   ),
   "recurrent": (
     ": python; python: ops recurrent_api; python.ops: functional_rnn recurrent"

@@ -172,9 +172,10 @@ class _Reader:
     elif isinstance(node, ast.Name):
       self._refer(node, unit, scope)
     elif isinstance(node, ast.Constant):
-      if sources.may_name_module(node):
-        unit.imports.append(node.value)
-        unit.references.add(node.value)
+      name = sources.find_module_name(node)
+      if name is not None:
+        unit.imports.append(name)
+        unit.references.add(name)
     elif isinstance(node, (ast.IfExp, ast.BoolOp)):
       test = node.test if isinstance(node, ast.IfExp) else node
       guarded = guarded or self._checks.is_version_check(test, scope)
@@ -320,7 +321,7 @@ class _Reader:
       unit.is_dynamic |= "Fire" not in function or not node.args
     if function == "getattr" and len(node.args) > 1:
       if isinstance(node.args[1], ast.Constant):
-        unit.references.add(f".{node.args[1].value}")
+        unit.references.add(f".{node.args[1].value!s}")
       else:
         for target in self.bindings.get(ast.unparse(node.args[0]), ()):
           unit.references.add(f"{target}.*")

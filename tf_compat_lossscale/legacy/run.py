@@ -25,7 +25,10 @@ from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import which_keras
 
-_MODE = "TF_COMPAT_LOSSSCALE_RUN"  # "tf1" or "tf2"; `_site/` reads it.
+# "tf1", "tf2", or "auto" for a program that does not import TensorFlow: then
+# each Python process that the program starts decides for itself. `_site/` reads
+# the variable.
+_MODE = "TF_COMPAT_LOSSSCALE_RUN"
 _OPTIMIZERS = "TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS"  # `_site/` reads it, too.
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 
@@ -186,9 +189,47 @@ def run(
     )
   if importlib.util.find_spec("tensorflow") is None:
     raise RunError(_requirements.MISSING)
+  env = _decide_environment(program, tensorflow, keras, optimizers, quiet)
+  for stream in (sys.stdout, sys.stderr):
+    # A `sitecustomize` may have printed something. Windows has programs without
+    # these streams.
+    if stream is not None:
+      stream.flush()
+  flags = _find_interpreter_flags(sys.orig_argv)
+  _replace_process([sys.executable, *flags, *program], env)
+
+
+def decide_in_process() -> None:
+  """Decides for this process, which a program under `run` has started.
+
+  The environment variables change for this process and those that it starts.
+
+  Raises:
+    RunError: The Keras that the process needs is not installed.
+  """
+  flags = _find_interpreter_flags(sys.orig_argv)
+  program = sys.orig_argv[1 + len(flags) :]
+  if program and program[0] != "-" and not program[0].startswith("-c"):
+    if program[0].startswith("-m"):
+      program = ["-m", *filter(None, [program[0][2:]]), *program[1:]]
+    quiet = os.environ.get(names.QUIET) == "1"
+    os.environ.update(_decide_environment(program, None, None, None, quiet))
+
+
+def _decide_environment(
+  program: Sequence[str],
+  tensorflow: int | None,
+  keras: int | None,
+  optimizers: str | None,
+  quiet: bool,
+) -> dict[str, str]:
+  """Returns the environment for a program; says what was decided.
+
+  The arguments and the error are those of `run`.
+  """
   if program[0] == "-m":
     search = [os.getcwd()]
-    path = find_module(program[1], search)
+    path = find_module(program[1], search) if len(program) > 1 else None
   else:
     path = program[0]
     if os.path.isdir(path):
@@ -203,19 +244,15 @@ def run(
     choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
   env[names.QUIET] = str(int(quiet))
-  if choice.reason and not quiet:
+  if not choice.reason and {tensorflow, keras, optimizers} == {None}:
+    env[_MODE] = "auto"
+  elif choice.reason and not quiet:
     print(
       f"tf-lossscale: {' '.join(program[: 1 + (program[0] == '-m')])} is "
       f"{choice.reason}: run with {choice}; --quiet omits this line",
       file=sys.stderr,
     )
-  for stream in (sys.stdout, sys.stderr):
-    # A `sitecustomize` may have printed something. Windows has programs without
-    # these streams.
-    if stream is not None:
-      stream.flush()
-  flags = _find_interpreter_flags(sys.orig_argv)
-  _replace_process([sys.executable, *flags, *program], env)
+  return env
 
 
 def _replace_process(command: list[str], env: Mapping[str, str]) -> NoReturn:

@@ -109,9 +109,11 @@ def find_home(name: str) -> str | None:
   return homes.get(last) or find_module_home(place)
 
 
-def may_name_module(node: ast.Constant) -> bool:
-  """Returns whether a constant may be the dotted name of a module."""
-  return isinstance(node.value, str) and bool(_DOTTED.fullmatch(node.value))
+def find_module_name(node: ast.Constant) -> str | None:
+  """Returns a constant that may be the dotted name of a module, or None."""
+  if isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
+    return node.value
+  return None
 
 
 class _UseCollector:
@@ -145,8 +147,9 @@ class _UseCollector:
       elif isinstance(child, scopes.SCOPES):
         self._walk(child, scopes.Scope(child, scope))
       elif isinstance(child, ast.Constant):
-        if may_name_module(child):
-          self.modules.append(child.value)
+        name = find_module_name(child)
+        if name is not None:
+          self.modules.append(name)
       else:
         if isinstance(child, ast.Call):
           self._collect_call(child, scope)

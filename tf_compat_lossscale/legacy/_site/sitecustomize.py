@@ -17,7 +17,7 @@ def _start():
   here = os.path.dirname(os.path.abspath(__file__))
   sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
   mode = os.environ.get("TF_COMPAT_LOSSSCALE_RUN")
-  if mode in ("tf1", "tf2") and sys.version_info >= (3, 10):
+  if mode in ("auto", "tf1", "tf2") and sys.version_info >= (3, 10):
     # The package may be used without being installed: then its folder is on the
     # path during this import alone, and last.
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
@@ -28,6 +28,12 @@ def _start():
       sys.path.reverse()
       sys.path.remove(root)
       sys.path.reverse()
+
+    if mode == "auto":
+      from tf_compat_lossscale.legacy import run
+
+      run.decide_in_process()
+      mode = os.environ["TF_COMPAT_LOSSSCALE_RUN"]
 
     def prepare(tensorflow):
       # type: (types.ModuleType) -> None
@@ -42,6 +48,17 @@ def _start():
 
       numpy_names.add_names(numpy)
 
+    def prepare_python(module):
+      # type: (types.ModuleType) -> None
+      from tf_compat_lossscale.legacy import python_names
+
+      getattr(python_names, "add_to_" + module.__name__)(module)
+
+    for name in ("collections", "inspect"):
+      if name in sys.modules:
+        prepare_python(sys.modules[name])
+      else:
+        import_hooks.when_imported(name, prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
     import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
