@@ -21,6 +21,8 @@ from tf_compat_lossscale.legacy.contrib_parts import opt
 from tf_compat_lossscale.legacy.contrib_parts import opt_wrappers
 from tf_compat_lossscale.legacy.contrib_parts import private
 from tf_compat_lossscale.legacy.contrib_parts import seq2seq
+from tf_compat_lossscale.legacy.contrib_parts import sparsemax
+from tf_compat_lossscale.legacy.contrib_parts import tfprof
 from tf_compat_lossscale.legacy.contrib_parts.training import HParams
 from tf_compat_lossscale.legacy.contrib_parts.training import parse_values
 
@@ -253,6 +255,22 @@ def test_wrappers_of_optimizers(session):
 def test_sequence_loss_needs_one_way():
   with pytest.raises(ValueError, match="average or sum"):
     seq2seq.sequence_loss(None, None, None, sum_over_batch=True)
+
+
+def test_sparsemax(session):
+  logits = np.array([[0.1, 0.2, 3.0], [1.0, 0.9, -1.0], [0, 0, 0]], np.float32)
+  found = session.run(sparsemax.sparsemax(logits))
+  expected = [[0, 0, 1], [0.55, 0.45, 0], [1 / 3] * 3]
+  np.testing.assert_allclose(found, expected, atol=1e-6)
+  loss = session.run(sparsemax.sparsemax_loss(logits, found, found))
+  np.testing.assert_allclose(loss, 0, atol=1e-6)
+
+
+def test_model_analysis():
+  with tf.Graph().as_default() as graph:
+    tf.get_variable("w", [3, 4])
+    found = tfprof.print_model_analysis(graph)
+  assert found.total_parameters == 12
 
 
 def test_strategies():

@@ -45,7 +45,6 @@ _ADDONS_HINTS = {
   "crf": "tensorflow_addons.text",
   "image": "tensorflow_addons.image",
   "seq2seq": "tensorflow_addons.seq2seq",
-  "sparsemax": "tensorflow_addons.activations.sparsemax",
 }
 
 

@@ -110,4 +110,5 @@ ROWS = (
   ("learn", "parts.learn", "ModeKeys"),
   ("nn", "parts.nn", "alpha_dropout scaled_softplus"),
   ("training", "parts.training", "HParams parse_values"),
+  ("sparsemax", "parts.sparsemax", "sparsemax sparsemax_loss"),
 )

@@ -197,6 +197,7 @@ MODULES = {
   "rnn.ops.gen_gru_ops": "tensorflow.python.ops.gen_rnn_ops",
   "rnn.ops.gen_lstm_ops": "tensorflow.python.ops.gen_rnn_ops",
   "tensorrt": "tensorflow.python.compiler.tensorrt.trt_convert",
+  "tfprof.model_analyzer": "parts.tfprof",
   "tpu.python.ops.tpu_ops": "tensorflow.python.tpu.ops.tpu_ops",
   "tpu.python.tpu.device_assignment": "tensorflow.python.tpu.device_assignment",
   "tpu.python.tpu.tpu": "tensorflow.python.tpu.tpu",
