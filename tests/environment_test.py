@@ -242,6 +242,39 @@ def test_ignoring_takes_all_back(monkeypatch):
   assert "loss_scale" not in made._trackable_children()
 
 
+def test_patches_of_others_stay(monkeypatch):
+  tfl.ignore_environment()
+  before = tf1.train.Optimizer.apply_gradients
+  calls = []
+
+  def make_patch(name):
+    own = tf1.train.Optimizer.apply_gradients
+
+    def patched(self, *args, **kwargs):
+      calls.append(name)
+      return own(self, *args, **kwargs)
+
+    monkeypatch.setattr(tf1.train.Optimizer, "apply_gradients", patched)
+    return patched
+
+  make_patch("below")
+  tfl.honor_environment()
+  above = make_patch("above")
+  opt = make_scaled("sgd", monkeypatch)
+  w = tf.Variable(1.0)
+  opt.minimize(lambda: w * float("inf"), var_list=[w])
+  opt.minimize(lambda: w * 0.5, var_list=[w])
+  # The first step was skipped.
+  assert calls == ["above", "above", "below"] and float(w) == 0.75
+  tfl.ignore_environment()
+  assert tf1.train.Optimizer.apply_gradients is above
+  opt.minimize(lambda: w * float("inf"), var_list=[w])
+  assert not np.isfinite(float(w))
+  monkeypatch.undo()
+  tf1.train.Optimizer.apply_gradients = before
+  environment._without.clear()
+
+
 # How an optimizer gets its loss scale, here and in the checkpoint.
 _WAYS = ("environment", "dynamic", "contrib", "plain")
 

@@ -18,8 +18,8 @@ from tf_compat_lossscale.cli import main as cli
 _LEGACY = helpers.ROOT / "tests" / "legacy"
 _EXPECTED = json.loads((_LEGACY / "expected.json").read_text("utf-8"))
 _PROGRAMS = sorted(_EXPECTED)
-# Programs that use the rest of tf.contrib or the optimizers of old Keras, or that
-# leave TensorFlow 1's behavior to tensorflow.compat.v1, need `run`.
+# Programs that use the rest of tf.contrib or the optimizers of old Keras, or
+# that leave TensorFlow 1's behavior to tensorflow.compat.v1, need `run`.
 _MIGRATING = [
   name for name in _PROGRAMS if _EXPECTED[name].get("migrates", True)
 ]

@@ -7,6 +7,7 @@ import helpers
 import pytest
 
 from tf_compat_lossscale.legacy import run
+from tf_compat_lossscale.legacy import scan
 from tf_compat_lossscale.legacy import tensorflow_names
 
 pytestmark = pytest.mark.any_release
@@ -180,6 +181,8 @@ _EDITS = (
   "for folder in ('a', '../lib'):\n"
   "  sys.path.append(os.path.join(HERE, folder))",
   "site.addsitedir(os.path.join(os.getcwd(), 'lib'))",
+  "sys.path.append('{root}/../lib'.format(root=HERE))",
+  "sys.path.append('{missing}'.format(**x)); sys.path.append(HERE + '/../lib')",
 )
 
 
@@ -199,6 +202,14 @@ def test_follows_edits_of_the_path(edit, tmp_path, monkeypatch):
     path.write_text(text)
   main, folder = str(tmp_path / "bin" / "main.py"), str(tmp_path / "bin")
   assert run.choose(main, [folder]).tensorflow == 1
+
+
+def test_reads_deep_code(tmp_path):
+  """Checks code that Python runs, and whose tree is deeper than its stack."""
+  branches = "".join(f"elif x == {i}: pass\n" for i in range(500))
+  text = f"{_TF}x = {' + '.join(['1'] * 1500)}\nif x: pass\n{branches}"
+  assert choose(tmp_path, f"{text}tf.Session()\n") == 1
+  assert scan.read_paths([str(tmp_path)]).errors == ()
 
 
 def test_searches_the_folders_of_pythonpath(tmp_path, monkeypatch):

@@ -34,12 +34,11 @@ from tf_compat_lossscale.legacy import names
 
 _Optimizer: Final = tf.compat.v1.train.Optimizer
 _STEPS = "_steps_by_environment"  # The attribute that holds a `_Steps`.
+_Method = Callable[..., Any]
 
-_initialize_without = _Optimizer.__init__
-_compute_without = _Optimizer.compute_gradients
-_apply_without = _Optimizer.apply_gradients
-_SESSIONS: Final = (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
-_start_without = {session: session.__init__ for session in _SESSIONS}
+# (class, name of a method) -> the method before `honor_environment`.
+_without: dict[tuple[type, str], _Method] = {}
+_is_honored = False
 _printed: set[str] = set()  # The lines that this process has printed.
 _quiet = False
 
@@ -83,13 +82,12 @@ def honor_environment(quiet: bool = False) -> None:
     quiet: Whether to print no line to stderr when the environment first turns
       something on.
   """
-  global _quiet
-  _quiet = quiet
-  _Optimizer.__init__ = _initialize
-  _Optimizer.compute_gradients = _compute_gradients
-  _Optimizer.apply_gradients = _apply_gradients
-  for session, start in _start_without.items():
-    session.__init__ = _make_start(start)
+  global _is_honored, _quiet
+  _is_honored, _quiet = True, quiet
+  for place, method in _METHODS.items():
+    if place not in _without:
+      _without[place] = getattr(*place)
+      setattr(*place, functools.wraps(_without[place])(method))
   _rewrite_if_asked()
 
 
@@ -97,30 +95,21 @@ def ignore_environment() -> None:
   """Takes back `honor_environment`.
 
   Graphs that are built do not change. Optimizers that have a loss scale no
-  longer use it in later calls. The graph rewrite stays as it is.
+  longer use it in later calls. The graph rewrite stays as it is. If another
+  program has replaced a method since, its replacement stays.
   """
-  _Optimizer.__init__ = _initialize_without
-  _Optimizer.compute_gradients = _compute_without
-  _Optimizer.apply_gradients = _apply_without
-  for session, start in _start_without.items():
-    session.__init__ = start
+  global _is_honored
+  _is_honored = False
+  for place in list(_without):
+    if getattr(*place) is _METHODS[place]:
+      setattr(*place, _without.pop(place))
 
 
-def _make_start(start: Callable[..., None]) -> Callable[..., None]:
-  """Returns the method that initializes a session, with the graph rewrite."""
-
-  @functools.wraps(start)
-  def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
-    _rewrite_if_asked()
-    start(self, *args, **kwargs)
-
-  return initialize
-
-
-@functools.wraps(_initialize_without)
 def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   """Initializes an optimizer, with a loss scale if the environment says so."""
-  _initialize_without(self, *args, **kwargs)
+  _without[_Optimizer, "__init__"](self, *args, **kwargs)
+  if not _is_honored:
+    return
   _rewrite_if_asked()
   if not asks_for_loss_scale() or hasattr(self, _STEPS):
     return
@@ -139,22 +128,43 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   setattr(self, _STEPS, _Steps(self, loss_scale))
 
 
-@functools.wraps(_compute_without)
 def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   """Computes gradients by the scaled loss, if there is a loss scale."""
   steps = getattr(self, _STEPS, None)
-  if steps is None:
-    return _compute_without(self, *args, **kwargs)
+  if steps is None or not _is_honored:
+    return _without[_Optimizer, "compute_gradients"](self, *args, **kwargs)
   return steps.compute_gradients(*args, **kwargs)
 
 
-@functools.wraps(_apply_without)
 def _apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   """Applies gradients if they are finite, and if there is a loss scale."""
   steps = getattr(self, _STEPS, None)
-  if steps is None:
-    return _apply_without(self, *args, **kwargs)
+  if steps is None or not _is_honored:
+    return _without[_Optimizer, "apply_gradients"](self, *args, **kwargs)
   return steps.apply_gradients(*args, **kwargs)
+
+
+def _make_start(session: type) -> _Method:
+  """Returns the method that initializes a session, with the graph rewrite."""
+
+  def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+    if _is_honored:
+      _rewrite_if_asked()
+    _without[session, "__init__"](self, *args, **kwargs)
+
+  return initialize
+
+
+# (class, name of a method) -> the method that `honor_environment` sets.
+_METHODS: dict[tuple[type, str], _Method] = {
+  (_Optimizer, "__init__"): _initialize,
+  (_Optimizer, "compute_gradients"): _compute_gradients,
+  (_Optimizer, "apply_gradients"): _apply_gradients,
+  **{
+    (session, "__init__"): _make_start(session)
+    for session in (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
+  },
+}
 
 
 class _Unscaled:
@@ -163,7 +173,9 @@ class _Unscaled:
   def __init__(self, optimizer: Any) -> None:
     self._optimizer = optimizer
     self.get_name = optimizer.get_name
-    self.compute_gradients = functools.partial(_compute_without, optimizer)
+    self.compute_gradients = functools.partial(
+      _without[_Optimizer, "compute_gradients"], optimizer
+    )
 
   def apply_gradients(
     self, grads_and_vars: Any, global_step: Any, name: str | None
@@ -172,7 +184,8 @@ class _Unscaled:
     # The scope of the ops that apply gradients: variables may be named by it.
     # All replicas must pass the same object: TensorFlow compares identities.
     name = name and sys.intern(name.removesuffix("-wrapped"))
-    return _apply_without(self._optimizer, grads_and_vars, global_step, name)
+    apply = _without[_Optimizer, "apply_gradients"]
+    return apply(self._optimizer, grads_and_vars, global_step, name)
 
 
 class _Steps(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):

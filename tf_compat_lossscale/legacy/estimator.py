@@ -17,6 +17,7 @@ from typing import Any
 
 from tf_compat_lossscale.legacy import import_hooks
 
+_ABSENT = object()
 _PACKAGE = "tensorflow_estimator"
 _PYTHON = f"{_PACKAGE}.python.estimator"
 _CORE = "tf_compat_lossscale._core.tf"
@@ -90,8 +91,8 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
 
   def __init__(self, tensorflow: types.ModuleType) -> None:
     self._tensorflow = tensorflow
-    # (module, name, value) of each attribute that is set.
-    self._attributes: list[tuple[types.ModuleType, str, Any]] = []
+    # (module, name, value before, value) of each attribute that is set.
+    self._attributes: list[tuple[types.ModuleType, str, Any, Any]] = []
     # (name, module) of each import that is answered.
     self._supplied: list[tuple[str, types.ModuleType]] = []
 
@@ -131,13 +132,16 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
     for name, module in reversed(self._supplied):
       parent, _, last = name.rpartition(".")
       # The import system has set the module in its parent.
-      self._attributes.append((sys.modules[parent], last, module))
+      self._attributes.append((sys.modules[parent], last, _ABSENT, module))
       if sys.modules.get(name) is module:
         del sys.modules[name]
-    for owner, name, value in self._attributes:
+    for owner, name, before, value in reversed(self._attributes):
       is_ours = not owner.__name__.startswith(_PACKAGE)
       if is_ours and vars(owner).get(name) is value:
-        delattr(owner, name)
+        if before is _ABSENT:
+          delattr(owner, name)
+        else:
+          setattr(owner, name, before)
     if _PACKAGE in sys.modules:
       from tf_compat_lossscale._core.tf import estimator_export
 
@@ -145,8 +149,9 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
 
   def _set(self, module: types.ModuleType, name: str, value: Any) -> None:
     """Sets an attribute of a module, until `stop`."""
+    before = vars(module).get(name, _ABSENT)
     setattr(module, name, value)
-    self._attributes.append((module, name, value))
+    self._attributes.append((module, name, before, value))
 
   def _make_finder(
     self, namespace: types.ModuleType, homes: dict[str, str]

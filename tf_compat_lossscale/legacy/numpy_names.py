@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that NumPy had when programs for TensorFlow 1 were written.
 
-NumPy 1.24 and 2.0 removed them. `tf-lossscale run` puts them back, since the
-releases of NumPy that have them do not run beside today's TensorFlow.
+NumPy 1.24 and 2.0 removed them. `tf-lossscale run` puts them back, since a new
+TensorFlow needs a new NumPy.
 """
 
 from __future__ import annotations

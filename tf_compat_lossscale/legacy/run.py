@@ -23,6 +23,7 @@ from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import keras_optimizers
 from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import programs
+from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy import which_keras
 
 # "tf1", "tf2", or "auto" for a program that does not import TensorFlow: then
@@ -124,7 +125,8 @@ def _decide(program: programs.Program) -> tuple[int, str]:
     return 2, ""
   from tf_compat_lossscale.legacy import which_tensorflow  # Seldom needed.
 
-  return which_tensorflow.decide(program)
+  with sources.allow_depth():
+    return which_tensorflow.decide(program)
 
 
 def make_environment(choice: Choice) -> dict[str, str]:

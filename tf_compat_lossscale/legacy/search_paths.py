@@ -63,7 +63,10 @@ def find_folders(path: str, tree: ast.Module) -> list[str]:
   for edit in edits:
     try:
       found = values.evaluate_each(edit)
-    except (_UnknownError, TypeError, ValueError, AttributeError, IndexError):
+    except (
+      *(_UnknownError, TypeError, ValueError, AttributeError, LookupError),
+      *(ArithmeticError, OSError),
+    ):
       continue  # The folder depends on what happens when the program runs.
     for folder in found:
       if isinstance(folder, (str, pathlib.PurePath)):
@@ -219,5 +222,6 @@ class _Values:
     if isinstance(owner, pathlib.PurePath) and node.func.attr in _METHODS:
       return getattr(owner, node.func.attr)(*arguments)
     if isinstance(owner, str) and node.func.attr in ("format", "replace"):
-      return getattr(owner, node.func.attr)(*arguments)
+      named = {k.arg: self.evaluate(k.value) for k in node.keywords if k.arg}
+      return getattr(owner, node.func.attr)(*arguments, **named)
     raise _UnknownError

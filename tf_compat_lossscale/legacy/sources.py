@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+import contextlib
 import re
+import sys
 import tokenize
 from typing import Any
 from typing import NamedTuple
@@ -14,6 +17,7 @@ from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import tensorflow_names
 from tf_compat_lossscale.legacy.names import Place
 
+_DEPTH = 20_000
 _DOTTED = re.compile(r"[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)+")
 
 # TensorFlow 2 implements these with Keras.
@@ -240,6 +244,17 @@ class _UseCollector:
       self.estimators.append(use)
 
 
+@contextlib.contextmanager
+def allow_depth() -> Iterator[None]:
+  """Allows functions to walk deep trees: a sum of 1,000 terms is as deep."""
+  limit = sys.getrecursionlimit()
+  sys.setrecursionlimit(max(limit, _DEPTH))
+  try:
+    yield
+  finally:
+    sys.setrecursionlimit(limit)
+
+
 class SourceError(Exception):
   """An error for a source that cannot be read; the message is one line."""
 
@@ -260,7 +275,8 @@ def read_source(path: str) -> Source:
     line = getattr(error, "lineno", None) or 1
     reason = getattr(error, "msg", None) or str(error)
     raise SourceError(f"{path}:{line}: cannot be parsed: {reason}") from None
-  collector = _UseCollector(text, tree)
+  with allow_depth():
+    collector = _UseCollector(text, tree)
   return Source(
     path,
     tuple(collector.uses),
