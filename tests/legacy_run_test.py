@@ -239,7 +239,7 @@ def test_a_program_without_tensorflow_is_not_announced(text, shown, tmp_path):
 
 _LAUNCHER = """
 import os, subprocess, sys
-for words in (["on" + "e.py"], ["-m", "on" + "e"], ["tw" + "o.py"]):
+for words in (["one.py"], ["-m", "one"], ["tw" + "o.py"]):
   subprocess.check_call([sys.executable] + words)
 os.system(sys.executable + " nest" + "ed.py")
 """

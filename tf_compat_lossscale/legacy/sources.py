@@ -114,10 +114,15 @@ def find_home(name: str) -> str | None:
 
 
 def find_module_name(node: ast.Constant) -> str | None:
-  """Returns a constant that may be the dotted name of a module, or None."""
-  if isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
-    return node.value
-  return None
+  """Returns a constant that may be the dotted name of a module, or None.
+
+  A name such as `train.py` is a file's: the program starts that file, and the
+  new process decides for itself.
+  """
+  name = node.value
+  if not isinstance(name, str) or name.endswith(".py"):
+    return None
+  return name if _DOTTED.fullmatch(name) else None
 
 
 class _UseCollector:

@@ -32,7 +32,12 @@ def _start():
     if mode == "auto":
       from tf_compat_lossscale.legacy import run
 
-      run.decide_in_process()
+      try:
+        run.decide_in_process()
+      except run.RunError as error:
+        sys.stderr.write("tf-lossscale run: " + str(error) + "\n")
+        sys.stderr.flush()
+        os._exit(2)  # Python would go on after an error here.
       mode = os.environ["TF_COMPAT_LOSSSCALE_RUN"]
 
     def prepare(tensorflow):
