@@ -99,13 +99,15 @@ def test_parse_values(text, expected):
 @pytest.mark.parametrize(
   ("text", "message"),
   [
-    ("a=x", "Could not parse"),
-    ("a=1,a=2", "Multiple assignments"),
-    ("a=1,a[0]=2", "Multiple assignments"),
-    ("a[0]=[1]", "list to a list index"),
-    ("b=1", "Unknown hyperparameter"),
-    ("=1", "Malformed"),
-    ("c=maybe", "Could not parse"),
+    ("a=x", "'a' is of type int, but got 'x'"),
+    ("a=1,a=2", "'a' is set twice"),
+    ("a=1,a[0]=2", "'a' is set twice"),
+    ("a[0]=[1]", "is one element"),
+    ("b=1", "there are a, c"),
+    ("=1", "cannot be read"),
+    ("a[x]=1", "cannot be read"),
+    ("a=[1", "cannot be read"),
+    ("c=maybe", "'c' is of type bool"),
   ],
 )
 def test_parse_values_refuses(text, message):

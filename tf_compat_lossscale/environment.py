@@ -119,9 +119,9 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
     raise ValueError(
       f"{_describe(names.LOSS_SCALING)} gives every optimizer a dynamic loss "
       "scale, so an optimizer must not be wrapped in a second one: take the "
-      f"variable away (or set {names.LOSS_SCALING}=0), or create neither a "
-      "MixedPrecisionLossScaleOptimizer nor call "
-      "enable_mixed_precision_graph_rewrite()."
+      f"variable away (or set {names.LOSS_SCALING}=0), or remove "
+      "MixedPrecisionLossScaleOptimizer and "
+      "enable_mixed_precision_graph_rewrite() from the program."
     )
   loss_scale = loss_scale_lib.DynamicLossScale()
   tracking.track(self, loss_scale, "loss_scale")
@@ -180,7 +180,7 @@ class _Unscaled:
   def apply_gradients(
     self, grads_and_vars: Any, global_step: Any, name: str | None
   ) -> Any:
-    """Applies gradients whatever they are."""
+    """Applies gradients without a check that they are finite."""
     # The scope of the ops that apply gradients: variables may be named by it.
     # All replicas must pass the same object: TensorFlow compares identities.
     name = name and sys.intern(name.removesuffix("-wrapped"))

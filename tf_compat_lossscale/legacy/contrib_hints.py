@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an error says about a name of `tf.contrib` that cannot be served."""
+"""Explains why a name of `tf.contrib` cannot be served, and what to do."""
 
 from __future__ import annotations
 
 import importlib.util
 
-from tf_compat_lossscale.legacy import contrib_names
-from tf_compat_lossscale.legacy import contrib_paths
 
-# Module of `tf.contrib` -> the package that serves it, and what installs it.
+# Module of `tf.contrib` -> the package that serves it.
 _PACKAGES = {
   "layers": "tf_slim",
   "losses": "tf_slim",
@@ -25,7 +23,6 @@ _HINTS = {
   "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
   "estimator": "Use tf.estimator.",
   "feature_column": "Use tf.feature_column.",
-  "gan": "Use tensorflow_gan.",
   "image": "Use tf.image and tf.raw_ops.ImageProjectiveTransformV2.",
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
   "learn": "Use tf.estimator, or tf.keras.",
@@ -89,9 +86,3 @@ def _find_addons_hint(path: str) -> str | None:
   if release <= _LAST_WITH_ADDONS:
     return f"Use {name} (pip install tensorflow_addons)."
   return None
-
-
-def list_modules() -> list[str]:
-  """Returns the modules of `tf.contrib` of which some names are served."""
-  served = {path.partition(".")[0] for path in contrib_paths.MODULES}
-  return sorted({*contrib_names.NAMES, *served, "slim"})

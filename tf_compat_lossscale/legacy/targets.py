@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads what the tables of old names name by strings.
+"""Loads the objects that the tables of old names refer to.
 
 A target is a text such as `tf.data.experimental.map_and_batch`:
 
@@ -12,7 +12,6 @@ A target is a text such as `tf.data.experimental.map_and_batch`:
 from __future__ import annotations
 
 import importlib
-import types
 from typing import Any
 
 _TENSORFLOW = "tensorflow.compat.v1"
@@ -107,8 +106,3 @@ def _explain_missing_package(
   if command is None:
     return TargetError(str(error), name=error.name)
   return TargetError(f"it is in {package}: {command}", name=package)
-
-
-def is_module(value: Any) -> bool:
-  """Returns whether a value is a module."""
-  return isinstance(value, types.ModuleType)

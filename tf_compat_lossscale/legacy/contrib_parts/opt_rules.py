@@ -59,7 +59,7 @@ class LARSOptimizer(_RuleOptimizer):
       ("weight_decay", weight_decay),
     ):
       if value < 0:
-        raise ValueError(f"{label} should be positive: {value}")
+        raise ValueError(f"{label} must be 0 or more, but got {value}")
     super().__init__(use_locking=False, name=name)
     self._learning_rate = learning_rate
     self._momentum = momentum

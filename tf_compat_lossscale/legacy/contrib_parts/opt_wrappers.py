@@ -96,8 +96,8 @@ class MovingAverageOptimizer(tf.train.Optimizer):
       return var
     if other not in by_name:
       raise ValueError(
-        f"Variable to swap {other} is not part of variables to save. This "
-        "breaks MovingAverageOptimizer."
+        f"swapping_saver() swaps {name!r} with its average {other!r}, which is "
+        "not among the variables to save: put the average into var_list"
       )
     return by_name[other]
 

@@ -8,14 +8,32 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import json
 import numbers
-import re
 from typing import Any
 from typing import NamedTuple
 
-_ASSIGNMENT = re.compile(
-  r"(?P<name>[a-zA-Z][\w\.]*)(?:\[\ *(?P<index>\d+)\ *\])?\s*=\s*"
-  r"(?:(?P<value>[^,\[]*)|\[(?P<values>[^\]]*)\])(?:$|,\s*)"
+# Types of hyperparameters that are alike: a hyperparameter of one of them takes
+# a value of any. A bool is an integer in Python, so it comes first.
+_ALIKE: tuple[tuple[type, ...], ...] = (
+  (bool,),
+  (str, bytes),
+  (numbers.Integral,),
+  (numbers.Number,),
 )
+_FORM = "write assignments such as a=1 or b=[2,3], separated by commas"
+
+
+class _Assignment(NamedTuple):
+  """An assignment in a text, such as `b[0]=2`.
+
+  Attributes:
+    name: The hyperparameter.
+    element: The index of an element of a list, or None.
+    written: The value, or the values of a list.
+  """
+
+  name: str
+  element: int | None
+  written: str | list[str]
 
 
 class _Type(NamedTuple):
@@ -51,15 +69,19 @@ class HParams:
   def add_hparam(self, name: str, value: Any) -> None:
     """Adds a hyperparameter whose name is new and no method's name."""
     if getattr(self, name, None) is not None:
-      raise ValueError(f"Hyperparameter name is reserved: {name}")
-    if isinstance(value, list | tuple):
-      if not value:
-        raise ValueError(
-          f"Multi-valued hyperparameters cannot be empty: {name}"
-        )
-      self._hparam_types[name] = _Type(type(value[0]), True)
-    else:
-      self._hparam_types[name] = _Type(type(value), False)
+      raise ValueError(
+        f"HParams has an attribute {name!r} already: give the hyperparameter "
+        "another name"
+      )
+    is_list = isinstance(value, list | tuple)
+    if is_list and not value:
+      raise ValueError(
+        f"The hyperparameter {name!r} got an empty list, which does not tell "
+        "the type of its elements: start with an element"
+      )
+    self._hparam_types[name] = _Type(
+      type(value[0] if is_list else value), is_list
+    )
     setattr(self, name, value)
 
   def set_hparam(self, name: str, value: Any) -> None:
@@ -70,17 +92,13 @@ class HParams:
       ValueError: The value is of another type.
     """
     kind, is_list = self._hparam_types[name]
-    if isinstance(value, list) != is_list:
-      must = "Must pass" if is_list else "Must not pass"
-      values = "multi" if is_list else "single"
-      raise ValueError(f"{must} a list for {values}-valued parameter: {name}")
-    setattr(self, name, _cast_value(name, kind, value))
+    _check_form(name, is_list, value)
+    setattr(self, name, _convert(name, kind, value))
 
   def del_hparam(self, name: str) -> None:
     """Removes a hyperparameter, if it is there."""
-    if hasattr(self, name):
+    if self._hparam_types.pop(name, None) is not None:
       delattr(self, name)
-      del self._hparam_types[name]
 
   def parse(self, values: str) -> HParams:
     """Sets hyperparameters from a text such as `a=1,b=[2,3]`."""
@@ -131,12 +149,8 @@ class HParams:
       return default
     kind, is_list = self._hparam_types[key]
     if default is not None:
-      if isinstance(default, list) != is_list:
-        raise ValueError(
-          f"Hparam {key!r} is {'' if is_list else 'not '}a list, and the "
-          f"default {default!r} is {'not ' if is_list else ''}one"
-        )
-      _cast_value(key, kind, default)
+      _check_form(key, is_list, default)
+      _convert(key, kind, default)
     return getattr(self, key)
 
   def __contains__(self, key: str) -> bool:
@@ -149,31 +163,33 @@ class HParams:
     return f"{type(self).__name__}({sorted(self.values().items())})"
 
 
-def _cast_value(name: str, kind: type, value: Any) -> Any:
+def _check_form(name: str, is_list: bool, value: Any) -> None:
+  """Raises a ValueError if a list meets a single value."""
+  if isinstance(value, list) != is_list:
+    wanted = "a list" if is_list else "a single value, no list"
+    raise ValueError(
+      f"The hyperparameter {name!r} holds {wanted}, but got {value!r}"
+    )
+
+
+def _convert(name: str, kind: type, value: Any) -> Any:
   """Returns a value, or each value of a list, as a type.
 
   Raises:
-    ValueError: The conversion would lose something, or change the meaning.
+    ValueError: The value is of another sort of type.
   """
   if isinstance(value, list):
-    return [_cast_value(name, kind, element) for element in value]
-  if type(value) is kind or kind is type(None):
+    return [_convert(name, kind, element) for element in value]
+  if kind in (type(None), type(value)):
     return value
-  texts = (str, bytes)
-  if (
-    (issubclass(kind, texts) and not isinstance(value, texts))
-    or issubclass(kind, bool) != isinstance(value, bool)
-    or (
-      issubclass(kind, numbers.Integral)
-      and not isinstance(value, numbers.Integral)
-    )
-    or (
-      issubclass(kind, numbers.Number) and not isinstance(value, numbers.Number)
-    )
-  ):
+  alike = next(
+    (types for types in _ALIKE if issubclass(kind, types)), (object,)
+  )
+  is_bool = isinstance(value, bool)
+  if (is_bool and bool not in alike) or not isinstance(value, alike):
     raise ValueError(
-      f"Could not cast hparam {name!r} of type {kind.__name__!r} from value "
-      f"{value!r}"
+      f"The hyperparameter {name!r} is of type {kind.__name__}, but got "
+      f"{value!r} of type {type(value).__name__}"
     )
   return kind(value)
 
@@ -195,62 +211,83 @@ def parse_values(
     ValueError: The text is malformed, or a name is unknown or there twice.
   """
   found: dict[str, Any] = {}
-  for match in _find_assignments(values):
-    name = match["name"]
-    if name not in type_map:
-      if ignore_unknown:
-        continue
-      raise ValueError(f"Unknown hyperparameter type for {name}")
-    kind = type_map[name]
-    parse: Callable[[str], Any] = _parse_bool if kind is bool else kind
-    written = match["value"] if match["values"] is None else match["values"]
-    try:
-      if match["values"] is None:
-        value = parse(written)
-      else:
-        value = [parse(text) for text in re.split("[ ,]", written) if text]
-    except ValueError:
+  for assignment in _split_assignments(values):
+    name = assignment.name
+    if name in type_map:
+      _add_value(found, assignment, _parse(type_map[name], assignment))
+    elif not ignore_unknown:
       raise ValueError(
-        f"Could not parse hparam {name!r} of type {kind.__name__!r} with value "
-        f"{written!r} in {values}"
-      ) from None
-    _add_value(found, match, value, values)
+        f"{values!r} sets {name!r}, which is no hyperparameter: there are "
+        f"{', '.join(sorted(type_map)) or 'none'}"
+      )
   return found
 
 
-def _find_assignments(values: str) -> Iterator[re.Match[str]]:
+def _split_assignments(text: str) -> Iterator[_Assignment]:
   """Yields the assignments of a text."""
-  position = 0
-  while position < len(values):
-    match = _ASSIGNMENT.match(values, position)
-    if not match:
-      raise ValueError(f"Malformed hyperparameter value: {values[position:]}")
-    position = match.end()
-    yield match
+  rest = text
+  while rest:
+    target, _, value = rest.partition("=")
+    name, bracket, index = target.rstrip().partition("[")
+    number = index.removesuffix("]").strip(" ")
+    has_index = index.endswith("]") and number.isdecimal()
+    value = value.lstrip()
+    written: str | list[str]
+    if value.startswith("["):
+      inside, closed, after = value[1:].partition("]")
+      written = [part for part in inside.replace(",", " ").split(" ") if part]
+      nothing, _, after = after.partition(",")
+      is_whole = bool(closed) and not nothing
+    else:
+      written, _, after = value.partition(",")
+      is_whole = "[" not in written
+    is_name = name[:1].isalpha() and name.replace(".", "_").isidentifier()
+    if not (
+      is_name and is_whole and "=" in rest and has_index == bool(bracket)
+    ):
+      raise ValueError(f"{rest!r} cannot be read: {_FORM}")
+    yield _Assignment(name, int(number) if bracket else None, written)
+    rest = after.lstrip()
+
+
+def _parse(kind: type, assignment: _Assignment) -> Any:
+  """Returns the value, or the list of values, of an assignment.
+
+  Raises:
+    ValueError: A value is not of the type.
+  """
+  name, _, written = assignment
+  parse: Callable[[str], Any] = _parse_bool if kind is bool else kind
+  try:
+    if isinstance(written, list):
+      return [parse(text) for text in written]
+    return parse(written)
+  except ValueError:
+    raise ValueError(
+      f"The hyperparameter {name!r} is of type {kind.__name__}, but got "
+      f"{written!r}"
+    ) from None
 
 
 def _parse_bool(text: str) -> bool:
   """Returns the bool that a text such as "true" or "0" means."""
-  if text.lower() in ("true", "false") and text[1:].islower():
-    return text.lower() == "true"
-  return bool(int(text))
+  known = {"true": True, "True": True, "false": False, "False": False}
+  return known[text] if text in known else bool(int(text))
 
 
 def _add_value(
-  found: dict[str, Any], match: re.Match[str], value: Any, values: str
+  found: dict[str, Any], assignment: _Assignment, value: Any
 ) -> None:
   """Adds the value of an assignment.
 
   Raises:
     ValueError: The name has a value, or a list is assigned to an element.
   """
-  name, index = match["name"], match["index"]
-  if index is None:
-    target, key = found, name
-  elif isinstance(value, list):
-    raise ValueError("Assignment of a list to a list index.")
-  else:
-    target, key = found.setdefault(name, {}), int(index)
+  name, element, _ = assignment
+  if element is not None and isinstance(value, list):
+    raise ValueError(f"{name}[{element}] is one element, but got {value}")
+  target: Any = found if element is None else found.setdefault(name, {})
+  key = name if element is None else element
   if not isinstance(target, dict) or key in target:
-    raise ValueError(f"Multiple assignments to variable {name!r} in {values}")
+    raise ValueError(f"The hyperparameter {name!r} is set twice")
   target[key] = value
