@@ -171,5 +171,26 @@ def test_run_chooses_keras_2(tmp_path):
   assert run.choose(str(path), [])[:2] == (2, 2)
 
 
+_HOOK = """
+import tensorflow as tf
+import tf_compat_lossscale as tfl
+
+def hook(name):
+  if name == "mine":
+    return 1
+  raise AttributeError(name)
+
+tf.__getattr__ = hook
+tfl.install()
+assert tf.mine == 1 and tf.estimator.ModeKeys.TRAIN
+tfl.uninstall()
+assert tf.__getattr__ is hook and tf.mine == 1
+"""
+
+
+def test_a_hook_of_the_program_stays():
+  helpers.run_forked("-c", _HOOK)
+
+
 if __name__ == "__main__":
   helpers.main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 
-
 # Module of `tf.contrib` -> the package that serves it.
 _PACKAGES = {
   "layers": "tf_slim",
