@@ -65,6 +65,11 @@ def test_modules_and_names_are_taken_back():
 
     public = importlib.import_module("tensorflow").compat.v1
     assert control_flow_ops.cond is public.cond
+    from tensorflow.python.ops import variable_scope
+
+    # tf_slim's local_variable asks for this function.
+    local = variable_scope.variable(2.0, collections=["mine"])
+    assert type(local) is type(public.Variable(2.0))
     assert control_flow_ops.while_loop is public.while_loop
     assert base is importlib.import_module("tensorflow.python.trackable.base")
     assert tracking.AutoTrackable

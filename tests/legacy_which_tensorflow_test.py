@@ -204,6 +204,21 @@ def test_follows_edits_of_the_path(edit, tmp_path, monkeypatch):
   assert run.choose(main, [folder]).tensorflow == 1
 
 
+def test_datasets_of_tensorflow_1_have_other_methods(tmp_path):
+  text = f"{_TF}def f(x):\n  return x.repeat().make_one_shot_iterator()\nf(1)\n"
+  assert choose(tmp_path, text) == 1
+  (tmp_path / "other").mkdir()
+  text = f"{_TF}x = tf.ones([])\ntry: x.make_one_shot_iterator()\n"
+  text += "except AttributeError: pass\n"
+  assert choose(tmp_path / "other", text) == 2
+
+
+def test_an_ambiguous_estimator_is_said_to_be(tmp_path):
+  path = tmp_path / "main.py"
+  path.write_text(f"{_TF}tf.estimator.LinearClassifier([])\n")
+  assert "--tf1 if it is older" in run.choose(str(path), []).reason
+
+
 def test_reads_deep_code(tmp_path):
   """Checks code that Python runs, and whose tree is deeper than its stack."""
   branches = "".join(f"elif x == {i}: pass\n" for i in range(500))

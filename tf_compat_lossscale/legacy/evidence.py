@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import tensorflow_names
 from tf_compat_lossscale.legacy import version_checks
 
 # Decorators that give a function to somebody who calls it.
@@ -289,6 +290,9 @@ class _Reader:
       written = ast.unparse(node)
       unit.found.append(Found(name, written, node.lineno, guarded))
       return
+    method = tensorflow_names.METHODS.get(node.attr)
+    if method:
+      unit.found.append(Found(method, f".{node.attr}", node.lineno, guarded))
     self._refer(node, unit, scope)
     root: ast.AST = node
     while isinstance(root, ast.Attribute):

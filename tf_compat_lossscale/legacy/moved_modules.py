@@ -167,6 +167,7 @@ _ROWS = (
 
 # (module, name) -> target, if the name changed, too.
 _RENAMED = {
+  ("ops.variable_scope", "variable"): "tf.Variable",
   ("data.util.nest", "is_sequence"): "tensorflow.python.data.util.nest"
   ".is_nested",
   ("eager.function", "defun"): "tf.function",

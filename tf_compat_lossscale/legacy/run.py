@@ -106,6 +106,8 @@ def choose(
       # There is nothing to say of a program that does not import TensorFlow. If
       # nothing can be read, Python will say why.
       if any(source.imports for source in read):
+        if not found and any(source.estimators for source in read):
+          found = "no name in it tells; --tf1 if it is older"
         shown = f" ({found})" if found else ""
         reason = f"TensorFlow {tensorflow} code{shown}"
   tensorflow = tensorflow or 2

@@ -18,6 +18,7 @@ from tf_compat_lossscale.legacy import tensorflow_names
 from tf_compat_lossscale.legacy.names import Place
 
 _DEPTH = 20_000
+_METHODS = tensorflow_names.METHODS
 _DOTTED = re.compile(r"[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)+")
 
 # TensorFlow 2 implements these with Keras.
@@ -36,7 +37,8 @@ class Use(NamedTuple):
       does not have it.
     form: "expression", "import" (`import a.b`), "from" (`from a import b`),
       "follows" (an expression that begins with an imported legacy name, and so
-      changes with the import) or "text" (in a string).
+      changes with the import), "method" (of an object that TensorFlow made) or
+      "text" (in a string).
   """
 
   line: int
@@ -155,6 +157,9 @@ class _UseCollector:
         self._collect_attribute(child, scope)
       elif isinstance(child, scopes.SCOPES):
         self._walk(child, scopes.Scope(child, scope))
+      elif isinstance(child, ast.Attribute) and child.attr in _METHODS:
+        self._add(child, f".{child.attr}", _METHODS[child.attr], "method")
+        self._walk(child, scope)
       elif isinstance(child, ast.Constant):
         name = find_module_name(child)
         if name is not None:

@@ -28,6 +28,7 @@ _GRAPH = re.compile(
   r"|variable_scope|global_variables_initializer|contrib|ConfigProto"
   r"|train\.(\w*Optimizer|Monitored\w*Session|Saver|get_or_create_global_step"
   r"|Supervisor|create_global_step)|layers|enable_eager_execution"
+  r"|data\.make_\w+_iterator"
 )
 # Names by which a program that imports tensorflow.compat.v1 works in a graph.
 # All of them raise an error in eager mode.
