@@ -84,10 +84,10 @@ def honor_environment(quiet: bool = False) -> None:
   """
   global _is_honored, _quiet
   _is_honored, _quiet = True, quiet
-  for place, method in _METHODS.items():
-    if place not in _without:
-      _without[place] = getattr(*place)
-      setattr(*place, functools.wraps(_without[place])(method))
+  for (owner, name), method in _METHODS.items():
+    if (owner, name) not in _without:
+      own = _without[owner, name] = getattr(owner, name)
+      setattr(owner, name, functools.wraps(own)(method))
   _rewrite_if_asked()
 
 
@@ -100,9 +100,9 @@ def ignore_environment() -> None:
   """
   global _is_honored
   _is_honored = False
-  for place in list(_without):
-    if getattr(*place) is _METHODS[place]:
-      setattr(*place, _without.pop(place))
+  for owner, name in list(_without):
+    if getattr(owner, name) is _METHODS[owner, name]:
+      setattr(owner, name, _without.pop((owner, name)))
 
 
 def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
