@@ -11,7 +11,7 @@ pytestmark = pytest.mark.any_release
 _PACKAGE = helpers.ROOT / "tf_compat_lossscale"
 
 # Names with an underscore that Python documents as public.
-_PYTHONS = {"_asdict", "_fields", "_make", "_replace"}
+_PYTHONS = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 
 _OWN = "an attribute of this package's own class, without a public name yet"
 
