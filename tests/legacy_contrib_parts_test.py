@@ -237,7 +237,7 @@ def test_wrappers_of_optimizers(session):
   with pytest.raises(RuntimeError, match="before minimize"):
     average.swapping_saver()
   average.minimize(tf.reduce_sum(w))
-  with pytest.raises(ValueError, match="not part of variables"):
+  with pytest.raises(ValueError, match="not among the variables"):
     average.swapping_saver([w])
   momentum = tf.train.MomentumOptimizer(1.0, 0.9)
   wrapped = opt_wrappers.MultitaskOptimizerWrapper(momentum)
