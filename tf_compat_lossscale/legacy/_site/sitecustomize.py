@@ -7,6 +7,7 @@ path. It prepares the process as the environment asks, then imports the next
 module, too, so its syntax is valid in all of them.
 """
 
+import importlib
 import os
 import sys
 import types  # noqa: F401
@@ -30,8 +31,8 @@ def _start():
       sys.path.reverse()
 
     if mode == "auto":
-      from tf_compat_lossscale.legacy import run
-
+      # By its name, since `run` itself needs this module.
+      run = importlib.import_module("tf_compat_lossscale.legacy.run")
       try:
         run.decide_in_process()
       except run.RunError as error:
