@@ -47,7 +47,12 @@ _USES = {
     "_train_distribute": "RunConfig's strategy of training",
   },
   "_core.tf.optimizers": {
+    "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
+    "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
     "_create_slots": "creates the slots of a copy of an optimizer",
+    "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
+    "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
+    "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_non_slot_dict": "an optimizer's variables that are no slots",
     "_self_unconditional_deferred_dependencies": "a copy must wait for nothing",
     "_slots": "an optimizer's slots",
@@ -78,13 +83,8 @@ _USES = {
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.
   "legacy.contrib_parts": {
-    "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
-    "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
     "_create_non_slot_variable": "makes a variable that is no slot",
-    "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
-    "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
     "_get_non_slot_variable": "a variable that is no slot",
-    "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_zeros_slot": "makes a slot of zeros",
   },
   # Uses outside of those modules.

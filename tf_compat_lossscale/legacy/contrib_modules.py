@@ -86,7 +86,7 @@ def _find_module(path: str) -> types.ModuleType:
   reason = contrib_hints.explain_missing_package(top)
   if reason:
     raise ImportError(reason, name=_PREFIX + path)
-  target = _find_target(path)
+  target = targets.find_longest(contrib_paths.MODULES, path)
   if target:
     try:
       value = targets.load(target)
@@ -97,18 +97,6 @@ def _find_module(path: str) -> types.ModuleType:
   if contrib_paths.is_module(path):
     return _ContribModule(path)
   raise _make_error(path)
-
-
-def _find_target(path: str) -> str | None:
-  """Returns the target of the module that serves as a module of contrib."""
-  head, tail = path, ""
-  while head:
-    target = contrib_paths.MODULES.get(head)
-    if target:
-      return target + tail
-    head, _, last = head.rpartition(".")
-    tail = f".{last}{tail}"
-  return None
 
 
 def _load_member(path: str, name: str) -> Any:

@@ -7,41 +7,25 @@ The targets are texts as `targets` reads them: `tf.X` is X in
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tf_compat_lossscale.legacy import contrib_part_names
 from tf_compat_lossscale.legacy import contrib_slim_names
-
-
-class _Row(NamedTuple):
-  """A row of the table: names that kept their last part.
-
-  Attributes:
-    module: The module of `tf.contrib` that had the names.
-    home: The module that has the names today.
-    names: The names, separated by spaces.
-  """
-
-  module: str
-  home: str
-  names: str
-
+from tf_compat_lossscale.legacy import targets
 
 _ROWS = (
-  _Row("autograph", "tf.autograph", "to_code to_graph"),
-  _Row(
+  targets.Row("autograph", "tf.autograph", "to_code to_graph"),
+  targets.Row(
     "autograph",
     "tf.autograph.experimental",
     "Feature do_not_convert set_loop_options",
   ),
-  _Row(
+  targets.Row(
     "cluster_resolver",
     "tf.distribute.cluster_resolver",
     "ClusterResolver GCEClusterResolver KubernetesClusterResolver "
     "SimpleClusterResolver SlurmClusterResolver TFConfigClusterResolver "
     "TPUClusterResolver UnionResolver",
   ),
-  _Row(
+  targets.Row(
     "data",
     "tf.data.experimental",
     "AUTOTUNE CheckpointInputPipelineHook Counter CsvDataset Optional "
@@ -55,88 +39,88 @@ _ROWS = (
     "sample_from_datasets scan shuffle_and_repeat unbatch unique",
   ),
   # Names of contrib.data before tf.data, up to 1.4.
-  _Row(
+  targets.Row(
     "data",
     "tf.data",
     "Dataset FixedLengthRecordDataset Iterator TFRecordDataset TextLineDataset",
   ),
-  _Row(
+  targets.Row(
     "distribute",
     "tf.distribute",
     "CrossDeviceOps ReplicaContext get_loss_reduction "
     "get_replica_context get_strategy has_strategy in_cross_replica_context",
   ),
-  _Row(
+  targets.Row(
     "framework",
     "tensorflow.python.util.deprecation",
     "deprecated deprecated_arg_values deprecated_args",
   ),
-  _Row(
+  targets.Row(
     "framework",
     "tf.train",
     "init_from_checkpoint list_variables load_checkpoint load_variable",
   ),
-  _Row(
+  targets.Row(
     "framework",
     "tf",
     "TensorSpec argsort assert_same_float_dtype assert_scalar "
     "convert_to_tensor_or_sparse_tensor is_tensor py_func sort",
   ),
-  _Row(
+  targets.Row(
     "framework",
     "tensorflow.python.ops.init_ops",
     "convolutional_delta_orthogonal convolutional_orthogonal_1d "
     "convolutional_orthogonal_2d convolutional_orthogonal_3d",
   ),
-  _Row(
+  targets.Row(
     "metrics",
     "tf.sets",
     "set_difference set_intersection set_size set_union",
   ),
-  _Row("proto", "tf.io", "decode_proto encode_proto"),
-  _Row(
+  targets.Row("proto", "tf.io", "decode_proto encode_proto"),
+  targets.Row(
     "rnn",
     "tf.nn.rnn_cell",
     "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell "
     "LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper",
   ),
-  _Row(
+  targets.Row(
     "rnn",
     "tf.nn",
     "static_bidirectional_rnn static_rnn static_state_saving_rnn",
   ),
-  _Row(
+  targets.Row(
     "signal",
     "tf.signal",
     "frame hamming_window hann_window inverse_stft inverse_stft_window_fn "
     "linear_to_mel_weight_matrix mfccs_from_log_mel_spectrograms "
     "overlap_and_add stft",
   ),
-  _Row(
+  targets.Row(
     "stateless",
     "tf.random",
     "stateless_multinomial stateless_truncated_normal",
   ),
-  _Row(
+  targets.Row(
     "checkpoint",
     "tensorflow.python.trackable.data_structures",
     "List Mapping NoDependency",
   ),
-  _Row("checkpoint", "tf.train", "CheckpointManager"),
-  _Row("distribute", "tf.distribute", "OneDeviceStrategy"),
-  _Row(
+  targets.Row("checkpoint", "tf.train", "CheckpointManager"),
+  targets.Row("distribute", "tf.distribute", "OneDeviceStrategy"),
+  targets.Row(
     "distribute",
     "tensorflow.python.distribute.distribute_lib or "
     "tensorflow.python.distribute.distribution_strategy_context",
     "UpdateContext get_cross_replica_context get_distribution_strategy "
     "has_distribution_strategy require_replica_context",
   ),
-  _Row(
+  targets.Row(
     "distribute",
     "tensorflow.python.distribute.step_fn",
     "StandardInputStep StandardSingleLossStep Step",
   ),
-  _Row(
+  targets.Row(
     "distributions",
     "tf.distributions",
     "Bernoulli Beta Categorical Dirichlet DirichletMultinomial Distribution "
@@ -144,20 +128,20 @@ _ROWS = (
     "NOT_REPARAMETERIZED Normal RegisterKL ReparameterizationType StudentT "
     "Uniform kl_divergence",
   ),
-  _Row(
+  targets.Row(
     "eager",
     "tf",
     "GradientTape TensorSpec custom_gradient enable_eager_execution "
     "executing_eagerly function make_template",
   ),
-  _Row(
+  targets.Row(
     "eager",
     "tensorflow.python.eager.context",
     "ASYNC DEVICE_PLACEMENT_EXPLICIT DEVICE_PLACEMENT_SILENT "
     "DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus set_execution_mode",
   ),
-  _Row("eager", "tf.train", "Checkpoint"),
-  _Row(
+  targets.Row("eager", "tf.train", "Checkpoint"),
+  targets.Row(
     "estimator",
     "tf.estimator.experimental",
     "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn "
@@ -165,13 +149,13 @@ _ROWS = (
     "make_early_stopping_hook stop_if_higher_hook stop_if_lower_hook "
     "stop_if_no_decrease_hook stop_if_no_increase_hook",
   ),
-  _Row(
+  targets.Row(
     "estimator",
     "tf.estimator",
     "BaselineEstimator DNNEstimator DNNLinearCombinedEstimator "
     "LinearEstimator add_metrics",
   ),
-  _Row(
+  targets.Row(
     "feature_column",
     "tf.feature_column",
     "sequence_categorical_column_with_hash_bucket "
@@ -179,9 +163,9 @@ _ROWS = (
     "sequence_categorical_column_with_vocabulary_file "
     "sequence_categorical_column_with_vocabulary_list sequence_numeric_column",
   ),
-  _Row("learn", "tf.estimator", "Head RunConfig"),
-  _Row("learn", "tf.train", "NanLossDuringTrainingError"),
-  _Row(
+  targets.Row("learn", "tf.estimator", "Head RunConfig"),
+  targets.Row("learn", "tf.train", "NanLossDuringTrainingError"),
+  targets.Row(
     "lookup",
     "tensorflow.python.ops.lookup_ops",
     "FastHashSpec HashTable HasherSpec IdTableWithHashBuckets "
@@ -191,14 +175,14 @@ _ROWS = (
     "TextFileInitializer TextFileStringTableInitializer index_table_from_file "
     "index_to_string_table_from_file",
   ),
-  _Row(
+  targets.Row(
     "nccl",
     "tensorflow.python.ops.nccl_ops",
     "all_max all_min all_prod all_sum broadcast reduce_sum",
   ),
-  _Row("nn", "tf.nn", "conv1d_transpose"),
-  _Row("nn", "tensorflow.python.ops.nn_ops", "nth_element"),
-  _Row(
+  targets.Row("nn", "tf.nn", "conv1d_transpose"),
+  targets.Row("nn", "tensorflow.python.ops.nn_ops", "nth_element"),
+  targets.Row(
     "summary",
     "tensorflow.python.ops.summary_ops_v2",
     "SummaryWriter always_record_summaries audio create_file_writer "
@@ -207,29 +191,33 @@ _ROWS = (
     "record_summaries_every_n_global_steps scalar should_record_summaries "
     "summary_writer_initializer_op",
   ),
-  _Row(
+  targets.Row(
     "tpu",
     "tf.tpu",
     "CrossShardOptimizer batch_parallel bfloat16_scope core cross_replica_sum "
     "initialize_system outside_compilation replicate rewrite shard "
     "shutdown_system",
   ),
-  _Row("tpu", "tf.tpu.experimental", "DeviceAssignment Topology"),
-  _Row(
+  targets.Row("tpu", "tf.tpu.experimental", "DeviceAssignment Topology"),
+  targets.Row(
     "tpu",
     "tf.estimator.tpu",
     "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec",
   ),
-  _Row(
+  targets.Row(
     "tpu",
     "tensorflow.python.tpu.ops.tpu_ops",
     "infeed_dequeue infeed_dequeue_tuple infeed_enqueue infeed_enqueue_tuple "
     "outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue "
     "outfeed_enqueue_tuple",
   ),
-  _Row("tpu", "tensorflow.python.tpu.training_loop", "repeat while_loop"),
-  _Row("tpu", "tensorflow.python.tpu.device_assignment", "device_assignment"),
-  _Row("tpu", "tensorflow.python.tpu.tpu_feed", "InfeedQueue"),
+  targets.Row(
+    "tpu", "tensorflow.python.tpu.training_loop", "repeat while_loop"
+  ),
+  targets.Row(
+    "tpu", "tensorflow.python.tpu.device_assignment", "device_assignment"
+  ),
+  targets.Row("tpu", "tensorflow.python.tpu.tpu_feed", "InfeedQueue"),
 )
 
 # Names whose last part changed, and names that are alone in their home.
@@ -279,7 +267,7 @@ def _read_rows() -> dict[str, dict[str, str]]:
   """Returns module of `tf.contrib` -> name -> target."""
   found: dict[str, dict[str, str]] = {}
   others = (*contrib_slim_names.ROWS, *contrib_part_names.ROWS)
-  for row in (*_ROWS, *map(_Row._make, others)):
+  for row in (*_ROWS, *map(targets.Row._make, others)):
     for name in row.names.split():
       homes = (f"{home}.{name}" for home in row.home.split(" or "))
       found.setdefault(row.module, {})[name] = " or ".join(homes)

@@ -16,6 +16,7 @@ import types
 from typing import Any
 
 from tf_compat_lossscale.legacy import import_hooks
+from tf_compat_lossscale.legacy import targets
 
 _ABSENT = object()
 _PACKAGE = "tensorflow_estimator"
@@ -97,7 +98,7 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
     self._supplied: list[tuple[str, types.ModuleType]] = []
 
   def watches(self, name: str) -> bool:
-    return name == _PACKAGE or _find_home(name) is not None
+    return name == _PACKAGE or targets.find_longest(_MODULES, name) is not None
 
   def before_load(self, name: str) -> None:
     from tf_compat_lossscale._core.tf import estimator_export
@@ -105,7 +106,7 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
     estimator_export.add_estimator()
 
   def replace_module(self, name: str) -> types.ModuleType | None:
-    home = _find_home(name)
+    home = targets.find_longest(_MODULES, name)
     if home is None:
       return None
     try:
@@ -192,17 +193,6 @@ def restore() -> EstimatorRestorer | None:
   restorer = EstimatorRestorer(tensorflow)
   restorer.start()
   return restorer
-
-
-def _find_home(name: str) -> str | None:
-  """Returns the module that a module of TensorFlow is today, or None."""
-  parent, rest = name, ""
-  while parent:
-    if parent in _MODULES:
-      return _MODULES[parent] + rest
-    parent, _, last = parent.rpartition(".")
-    rest = f".{last}{rest}"
-  return None
 
 
 def _import_home(home: str) -> types.ModuleType:

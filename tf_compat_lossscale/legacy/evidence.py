@@ -135,7 +135,7 @@ class _Reader:
           self.bindings.setdefault(alias.asname or full, set()).add(full)
       elif isinstance(node, ast.ImportFrom):
         for alias in node.names:
-          full = _join(_module_of(node), alias.name)
+          full = scopes.join(scopes.get_module(node), alias.name)
           self.bindings.setdefault(alias.asname or alias.name, set()).add(full)
 
   def _read_block(
@@ -230,8 +230,11 @@ class _Reader:
     if isinstance(node, ast.Import):
       names = [alias.name for alias in node.names]
     else:
-      module = _module_of(node)
-      names = [module, *(_join(module, alias.name) for alias in node.names)]
+      module = scopes.get_module(node)
+      names = [
+        module,
+        *(scopes.join(module, alias.name) for alias in node.names),
+      ]
     for name in names:
       if scopes.if_tensorflow(name):
         unit.found.append(Found(name, name, node.lineno, guarded))
@@ -333,13 +336,3 @@ class _Reader:
       unit.references.add("main")
     if function.endswith("test.main") or function == "unittest.main":
       unit.is_dynamic = True
-
-
-def _module_of(node: ast.ImportFrom) -> str:
-  """Returns the dotted name of the module in `from … import`."""
-  return "." * node.level + (node.module or "")
-
-
-def _join(module: str, name: str) -> str:
-  """Returns the dotted name of a member of a module."""
-  return f"{module}{'' if module.endswith('.') else '.'}{name}"

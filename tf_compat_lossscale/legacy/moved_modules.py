@@ -8,56 +8,44 @@ target, unless it begins with `tf`, `parts` or a package, as `targets` reads it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from tf_compat_lossscale.legacy import targets
 
 _ROOT = "tensorflow.python."
 _FIRST = ("tf", "parts", "tensorflow", "tensorflow_estimator")
 
 
-class _Row(NamedTuple):
-  """A row of the table: names that moved from one module to another.
-
-  Attributes:
-    module: The module that had the names in some release from 1.12 to 2.11.
-    home: The module that has the names today.
-    names: The names, separated by spaces.
-  """
-
-  module: str
-  home: str
-  names: str
-
-
 _LAYERS = "layers.normalization"
 
 _ROWS = (
-  _Row("data.ops.dataset_ops", "data.ops.options", "AutotuneAlgorithm Options"),
-  _Row(
+  targets.Row(
+    "data.ops.dataset_ops", "data.ops.options", "AutotuneAlgorithm Options"
+  ),
+  targets.Row(
     "distribute.distribute_lib",
     "distribute.distribute_utils",
     "create_mirrored_variable get_loss_reduction",
   ),
-  _Row(
+  targets.Row(
     "distribute.values",
     "distribute.distribute_utils",
     "is_distributed_variable regroup select_replica update_regroup "
     "value_container",
   ),
-  _Row(
+  targets.Row(
     "eager.tape",
     "eager.record",
     "could_possibly_record record_operation should_record_backprop "
     "stop_recording",
   ),
-  _Row(
+  targets.Row(
     "framework.graph_util", "tf.graph_util", "convert_variables_to_constants"
   ),
-  _Row(
+  targets.Row(
     "framework.graph_util_impl",
     "tf.graph_util",
     "convert_variables_to_constants",
   ),
-  _Row(
+  targets.Row(
     "framework.ops",
     "framework.indexed_slices",
     "IndexedSlices IndexedSlicesValue convert_n_to_tensor_or_indexed_slices "
@@ -65,96 +53,108 @@ _ROWS = (
     "internal_convert_n_to_tensor_or_indexed_slices "
     "internal_convert_to_tensor_or_indexed_slices",
   ),
-  _Row(
+  targets.Row(
     "framework.ops",
     "framework.tensor",
     "Tensor disable_tensor_equality enable_tensor_equality",
   ),
-  _Row("framework.ops", "framework.tensor_conversion", "convert_to_tensor_v2"),
-  _Row(
+  targets.Row(
+    "framework.ops", "framework.tensor_conversion", "convert_to_tensor_v2"
+  ),
+  targets.Row(
     "framework.ops",
     "framework.tensor_conversion_registry",
     "register_tensor_conversion_function",
   ),
-  _Row("framework.ops", "framework.stack", "default_session"),
-  _Row(
+  targets.Row("framework.ops", "framework.stack", "default_session"),
+  targets.Row(
     "framework.ops",
     "parts.private",
     "RegisterShape register_dense_tensor_like_type",
   ),
-  _Row("framework.tensor_shape", "parts.private", "matrix scalar vector"),
-  _Row("framework.tensor_util", "ops.shape_util", "shape_tensor"),
-  _Row(
+  targets.Row(
+    "framework.tensor_shape", "parts.private", "matrix scalar vector"
+  ),
+  targets.Row("framework.tensor_util", "ops.shape_util", "shape_tensor"),
+  targets.Row(
     _LAYERS,
     "tf.layers",
     "BatchNormalization batch_normalization",
   ),
-  _Row("layers.layers", "tf.layers", "BatchNormalization batch_normalization"),
-  _Row("ops.array_ops", "ops.array_ops_stack", "stack unstack"),
-  _Row(
+  targets.Row(
+    "layers.layers", "tf.layers", "BatchNormalization batch_normalization"
+  ),
+  targets.Row("ops.array_ops", "ops.array_ops_stack", "stack unstack"),
+  targets.Row(
     "ops.control_flow_ops",
     "ops.control_flow_case",
     "case case_v2",
   ),
-  _Row("ops.control_flow_ops", "ops.control_flow_assert", "Assert"),
-  _Row("ops.control_flow_ops", "ops.control_flow_switch_case", "switch_case"),
-  _Row("ops.control_flow_ops", "ops.cond", "cond cond_for_tf_v2"),
-  _Row("ops.control_flow_ops", "ops.while_loop", "while_loop while_loop_v2"),
-  _Row("ops.functional_ops", "ops.gen_functional_ops", "partitioned_call"),
-  _Row("ops.gradients_util", "eager.backprop_util", "IsTrainable"),
-  _Row(
+  targets.Row("ops.control_flow_ops", "ops.control_flow_assert", "Assert"),
+  targets.Row(
+    "ops.control_flow_ops", "ops.control_flow_switch_case", "switch_case"
+  ),
+  targets.Row("ops.control_flow_ops", "ops.cond", "cond cond_for_tf_v2"),
+  targets.Row(
+    "ops.control_flow_ops", "ops.while_loop", "while_loop while_loop_v2"
+  ),
+  targets.Row(
+    "ops.functional_ops", "ops.gen_functional_ops", "partitioned_call"
+  ),
+  targets.Row("ops.gradients_util", "eager.backprop_util", "IsTrainable"),
+  targets.Row(
     "ops.math_ops",
     "ops.gen_special_math_ops",
     "bessel_i0e bessel_i1e",
   ),
-  _Row("ops.math_ops", "ops.bincount_ops", "bincount_v1"),
-  _Row(
+  targets.Row("ops.math_ops", "ops.bincount_ops", "bincount_v1"),
+  targets.Row(
     "ops.nn",
     "tf.nn",
     "bidirectional_dynamic_rnn dynamic_rnn raw_rnn static_rnn "
     "static_state_saving_rnn",
   ),
-  _Row(
+  targets.Row(
     "ops.nn_impl",
     "ops.nn_impl_distribute",
     "compute_average_loss scale_regularization_loss",
   ),
-  _Row("ops.random_ops", "ops.random_crop_ops", "random_crop"),
-  _Row(
+  targets.Row("ops.random_ops", "ops.random_crop_ops", "random_crop"),
+  targets.Row(
     "ops.standard_ops",
     "tf",
     "case cond random_crop stack trace unstack while_loop",
   ),
-  _Row(
+  targets.Row(
     "ops.variable_scope",
     "ops.resource_variables_toggle",
     "disable_resource_variables enable_resource_variables "
     "resource_variables_enabled",
   ),
-  _Row(
+  targets.Row(
     "ops.variable_scope",
     "ops.ref_variable",
     "default_variable_creator",
   ),
-  _Row(
+  targets.Row(
     "ops.variables",
     "ops.ref_variable",
     "RefVariable default_variable_creator",
   ),
-  _Row("ops.variables", "ops.variable_v1", "VariableV1"),
-  _Row("ops.variables", "ops.state_ops", "is_variable_initialized"),
-  _Row(
+  targets.Row("ops.variables", "ops.variable_v1", "VariableV1"),
+  targets.Row("ops.variables", "ops.state_ops", "is_variable_initialized"),
+  targets.Row(
     "saved_model.utils_impl",
     "saved_model.path_helpers",
     "get_assets_dir get_or_create_assets_dir get_or_create_variables_dir "
     "get_variables_dir get_variables_path",
   ),
-  _Row(
+  targets.Row(
     "tpu.tpu",
     "tpu.tpu_replication",
     "TPUReplicateContext outside_compilation",
   ),
-  _Row(
+  targets.Row(
     "training.checkpoint_management",
     "checkpoint.checkpoint_management",
     "CheckpointManager checkpoint_exists checkpoint_exists_internal "
@@ -249,10 +249,4 @@ MODULES = {_ROOT + name: _get_target(to) for name, to in _MODULES.items()}
 
 def find_module(name: str) -> str | None:
   """Returns the target that serves as a module that went, or None."""
-  head, tail = name, ""
-  while head.startswith(_ROOT):
-    if head in MODULES:
-      return MODULES[head] + tail
-    head, _, last = head.rpartition(".")
-    tail = f".{last}{tail}"
-  return None
+  return targets.find_longest(MODULES, name)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from tf_compat_lossscale.legacy import evidence
 from tf_compat_lossscale.legacy import programs
+from tf_compat_lossscale.legacy import scopes
 
 _DEEPEST = 8  # `from a import x` in b, `from b import x` in c, and so on.
 
@@ -143,7 +144,7 @@ class _Search:
     found = self._find(module, member, depth)
     for star in module.bindings.get("*", ()) if not found else ():
       origin = star.removesuffix("*").rstrip(".") or star.removesuffix("*")
-      dotted = f"{origin}{'' if origin.endswith('.') else '.'}{member}"
+      dotted = scopes.join(origin, member)
       if depth <= _DEEPEST:
         found += self._find(module, dotted, depth + 1)
     return found

@@ -47,10 +47,12 @@ class CodeBase(NamedTuple):
     sources: The sources that could be read, and that import TensorFlow or name
       an environment variable of NVIDIA's TensorFlow 1.
     errors: A line for each source that could not be read.
+    switches: Path -> NVIDIA's environment variables in that source.
   """
 
   sources: tuple[Source, ...]
   errors: tuple[str, ...]
+  switches: dict[str, list[switches.Switch]]
 
   @property
   def touched(self) -> tuple[Source, ...]:
@@ -59,11 +61,7 @@ class CodeBase(NamedTuple):
     If a program uses legacy names or NVIDIA's environment variables, all its
     TensorFlow 1 modules have to become TensorFlow 2 code together with it.
     """
-    old = {
-      source.path
-      for source in self.sources
-      if source.uses or switches.find_switches(source.tree)
-    }
+    old = {s.path for s in self.sources if s.uses or self.switches[s.path]}
     if not old:
       return ()
     return tuple(s for s in self.sources if s.path in old or s.tensorflow1)
@@ -79,7 +77,7 @@ class CodeBase(NamedTuple):
       found = [_make_finding(source.path, use) for use in source.uses]
       found += [
         _make_switch_finding(source, switch)
-        for switch in switches.find_switches(source.tree)
+        for switch in self.switches[source.path]
       ]
       if source.tensorflow1:
         found += [
@@ -104,6 +102,7 @@ def read_paths(paths: Iterable[str]) -> CodeBase:
     FileNotFoundError: A path does not exist.
   """
   readable, errors = [], []
+  found: dict[str, list[switches.Switch]] = {}
   files: dict[str, None] = {}  # An ordered set.
   for path in paths:
     if not os.path.exists(path):
@@ -115,9 +114,10 @@ def read_paths(paths: Iterable[str]) -> CodeBase:
     except sources.SourceError as error:
       errors.append(str(error))
       continue
-    if source.imports or switches.find_switches(source.tree):
+    found[path] = switches.find_switches(source.tree)
+    if source.imports or found[path]:
       readable.append(source)
-  return CodeBase(tuple(readable), tuple(errors))
+  return CodeBase(tuple(readable), tuple(errors), found)
 
 
 def _list_files(path: str) -> Iterator[str]:

@@ -30,6 +30,16 @@ _BIND_NOTHING = (
 )
 
 
+def get_module(node: ast.ImportFrom) -> str:
+  """Returns the dotted name of the module in `from … import`."""
+  return "." * node.level + (node.module or "")
+
+
+def join(module: str, name: str) -> str:
+  """Returns the dotted name of a member of a module."""
+  return f"{module}{'' if module.endswith('.') else '.'}{name}"
+
+
 class Scope:
   """The names bound in a module, class or function."""
 

@@ -178,10 +178,10 @@ class _UseCollector:
 
   def _collect_import_from(self, node: ast.ImportFrom) -> None:
     """Adds the modules of a `from … import`, and uses for TensorFlow's."""
-    module = "." * node.level + (node.module or "")
+    module = scopes.get_module(node)
     self.modules.append(module)
     for alias in node.names:
-      full = f"{module}{'' if module.endswith('.') else '.'}{alias.name}"
+      full = scopes.join(module, alias.name)
       self.modules.append(full)
       if not scopes.if_tensorflow(module):
         continue

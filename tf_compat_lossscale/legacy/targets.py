@@ -11,8 +11,10 @@ A target is a text such as `tf.data.experimental.map_and_batch`:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import importlib
 from typing import Any
+from typing import NamedTuple
 
 _TENSORFLOW = "tensorflow.compat.v1"
 _PARTS = "tf_compat_lossscale.legacy.contrib_parts"
@@ -26,6 +28,39 @@ _KERAS_2 = (
 )
 # Modules of `tensorflow.compat.v1` that exist on Keras 2 alone.
 _ON_KERAS_2 = ("tf.layers.", "tf.nn.rnn_cell.", "tf.keras.")
+
+
+class Row(NamedTuple):
+  """A row of a table of names that kept their last part.
+
+  Attributes:
+    module: The module that had the names in an old release.
+    home: The module that has the names today.
+    names: The names, separated by spaces.
+  """
+
+  module: str
+  home: str
+  names: str
+
+
+def find_longest(table: Mapping[str, str], name: str) -> str | None:
+  """Returns the target of a module, by the nearest of its parents in a table.
+
+  Args:
+    table: Module -> target. Modules below a module are then below its target.
+    name: The module's dotted name.
+
+  Returns:
+    The target; None if neither the module nor a parent is in the table.
+  """
+  head, tail = name, ""
+  while head:
+    if head in table:
+      return table[head] + tail
+    head, _, last = head.rpartition(".")
+    tail = f".{last}{tail}"
+  return None
 
 
 class TargetError(ImportError):
