@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `scan` and `migrate` do: findings in old sources, and their edits."""

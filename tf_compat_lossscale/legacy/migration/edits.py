@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edits of a text, by offsets: all else in the text stays as it is."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+from collections.abc import Iterable
+import re
+from typing import Any
+from typing import NamedTuple
+
+_LINE_END = re.compile("\r\n|\r|\n")
+
+
+class Edit(NamedTuple):
+  """A replacement of a part of a text.
+
+  Attributes:
+    start: The offset of the part, in characters.
+    end: The offset after the part; `start` for an insertion.
+    text: The new text.
+  """
+
+  start: int
+  end: int
+  text: str
+
+
+class Text:
+  """A text with its lines, as Python counts them.
+
+  Attributes:
+    text: The text.
+    newline: The end of its first line; "\\n" if there is only one line.
+  """
+
+  def __init__(self, text: str):
+    self.text = text
+    ends = list(_LINE_END.finditer(text))
+    self.newline = ends[0][0] if ends else "\n"
+    self._starts = [0, *(match.end() for match in ends)]
+    self._is_ascii = text.isascii()
+
+  def find_offset(self, line: int, column: int) -> int:
+    """Returns the offset of a position in a syntax tree.
+
+    Args:
+      line: The line, counted from 1.
+      column: The column, counted from 0, in bytes of UTF-8.
+    """
+    start = self._starts[line - 1]
+    if self._is_ascii:
+      return start + column
+    encoded = self.text[start : start + column].encode("utf-8")
+    return start + len(encoded[:column].decode("utf-8", "ignore"))
+
+  def find_span(self, node: Any) -> tuple[int, int]:
+    """Returns the offsets of the start and the end of a node."""
+    return (
+      self.find_offset(node.lineno, node.col_offset),
+      self.find_offset(node.end_lineno, node.end_col_offset),
+    )
+
+  def get_segment(self, node: ast.AST) -> str:
+    """Returns the text of a node."""
+    start, end = self.find_span(node)
+    return self.text[start:end]
+
+  def find_position(self, offset: int) -> tuple[int, int]:
+    """Returns the line of an offset and its column, both counted from 1."""
+    line = bisect.bisect_right(self._starts, offset)
+    return line, offset - self._starts[line - 1] + 1
+
+  def find_line_end(self, offset: int) -> int:
+    """Returns the offset of the end of a line, before its line end."""
+    match = _LINE_END.search(self.text, offset)
+    return match.start() if match else len(self.text)
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+  """Returns a text with edits that do not overlap.
+
+  Insertions at one place keep their order.
+  """
+  parts, at = [], 0
+  for edit in sorted(edits, key=lambda each: (each.start, each.end)):
+    assert edit.start >= at, edit
+    parts += [text[at : edit.start], edit.text]
+    at = edit.end
+  return "".join([*parts, text[at:]])

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of `scan` and `migrate`, one in each file."""
