@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).absolute().parent.parent
 _PACKAGE = "tf_compat_lossscale"
 _THIRD_PARTY = {
   *("absl", "h5py", "hypothesis", "libcst", "numpy", "pytest", "rich"),
-  *("tensorflow", "tf_slim"),
+  *("tensorflow", "tf_slim", "tomli"),
 }
 _HEADER = '''# SPDX-License-Identifier: Apache-2.0
 """The modules. tools/build_files.py writes this file."""
