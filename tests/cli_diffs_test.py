@@ -45,6 +45,7 @@ def test_git_understands_diffs(before, after, name, tmp_path):
 def test_headers():
   diff = diffs.make_diff("/x/\udcff.py", b"a\n", b"b\n")
   assert diff.startswith(b"--- a/x/\xff.py\n+++ b/x/\xff.py\n@@")
+  assert diffs.make_diff("./x.py", b"", b"b").startswith(b"--- a/x.py\n")
   assert diffs.make_diff("x", b"a", b"a") == b""
 
 

@@ -32,7 +32,8 @@ def make_diff(path: str, before: bytes, after: bytes) -> bytes:
   """
   import difflib  # Slow to import.
 
-  name = os.fsencode(path.lstrip("/")).decode("latin-1")
+  path = os.path.normpath(path).lstrip("/")
+  name = os.fsencode(path).decode("latin-1")
   old, new = _split(before.decode("latin-1")), _split(after.decode("latin-1"))
   lines = []
   for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
