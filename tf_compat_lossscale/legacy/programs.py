@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
@@ -17,14 +18,21 @@ class Program:
     sources: The sources that can be read, the program itself first.
   """
 
-  def __init__(self, path: str, search: Sequence[str]):
+  def __init__(
+    self,
+    path: str,
+    search: Sequence[str],
+    read: Callable[[str], sources.Source] = sources.read_source,
+  ):
     """Reads a program.
 
     Args:
       path: The program's file.
       search: Folders that hold the program's own modules. Those that the
         program adds to Python's path are found in its source.
+      read: The function that reads a file.
     """
+    self._read = read
     self.sources: list[sources.Source] = []
     self._search = list(search)
     self._files: dict[str, bool] = {}
@@ -36,7 +44,7 @@ class Program:
     unfound: list[tuple[str, str]] = []
     while waiting:
       try:
-        source = sources.read_source(waiting.pop(0))
+        source = self._read(waiting.pop(0))
       except sources.SourceError:
         continue  # Python reports the error if the program imports the module.
       self.sources.append(source)

@@ -94,7 +94,22 @@ class Scope:
     if isinstance(node, ast.Attribute):
       owners = self.resolve_all(node.value)
       return [f"{owner}.{node.attr}" for owner in owners]
+    if isinstance(node, ast.Call):
+      return self._resolve_getattr(node)
     return []
+
+  def _resolve_getattr(self, node: ast.Call) -> list[str]:
+    """Returns the full names that `getattr(a.b, "c")` may have."""
+    if not (
+      isinstance(node.func, ast.Name)
+      and node.func.id == "getattr"
+      and len(node.args) > 1
+      and isinstance(node.args[1], ast.Constant)
+      and isinstance(node.args[1].value, str)
+    ):
+      return []
+    name = node.args[1].value
+    return [f"{owner}.{name}" for owner in self.resolve_all(node.args[0])]
 
   def _resolve_name(self, name: str) -> list[str]:
     """Returns the full names that a name may stand for."""
