@@ -36,6 +36,12 @@ _DATA = {
   "tf_compat_lossscale/__init__.py": ["py.typed"],
   "tf_compat_lossscale/legacy/run.py": [":sitecustomize"],
 }
+# Folders whose modules a module imports by names that it finds when it runs.
+_FOUND = {
+  "tf_compat_lossscale/legacy/migration/scanner.py": (
+    "tf_compat_lossscale/legacy/migration/rewrites"
+  ),
+}
 # The package's own `__init__` needs these, so they are in the same target.
 _IN_PACKAGE = ("_lazy", "_requirements", "_version")
 
@@ -115,6 +121,11 @@ def find_deps(sources: list[pathlib.Path], folder: str, own: str) -> list[str]:
   """Returns the labels that a target needs, without its own."""
   names = {name for path in sources for name in imported_names(path)}
   labels = {find_target(name, folder) for name in names} - {None, own}
+  for path in sources:
+    found = _FOUND.get(path.relative_to(ROOT).as_posix())
+    if found:
+      modules = (ROOT / found).glob("[!_]*.py")
+      labels |= {f"//{found}:{module.stem}" for module in modules}
   if folder.startswith(_PACKAGE):
     labels.add(f"//{folder}:package")
     if own == f"//{folder}:package":
