@@ -114,7 +114,7 @@ class Roles:
       role = self.of.get(source.path)
       if role is not None:
         role.tensorflow.add(choice.tensorflow)
-        role.reason = role.reason or choice.reason
+        role.reason = role.reason or choice.found
         role.installs &= needs.installs
         if starts:
           role.entries.add(path)

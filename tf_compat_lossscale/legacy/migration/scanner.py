@@ -324,7 +324,7 @@ class _Check:
       self._errors.append(message)
       return
     line = error.lineno or 1
-    hint = "by hand: run 2to3 first, then scan the file again"
+    hint = "run 2to3 first, then scan the file again"
     found.append(
       findings_lib.Finding(
         *(path, line, 1, line, 1, _PYTHON_2, "Python 2", hint),
@@ -342,7 +342,7 @@ class _Check:
             use.column + 1 + len(use.written),
             "LS101",
             use.written,
-            "by hand, after 2to3",
+            "after 2to3",
             findings_lib.BY_HAND,
           )
         )
