@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+import functools
 import re
 from typing import NamedTuple
 
@@ -94,6 +95,7 @@ class Module(NamedTuple):
   bindings: dict[str, set[str]]
 
 
+@functools.lru_cache(4096)
 def read_module(path: str, tree: ast.Module, is_main: bool) -> Module:
   """Reads a module.
 
@@ -119,7 +121,7 @@ class _Reader:
 
   def __init__(self, tree: ast.Module, is_main: bool):
     self._is_main = is_main
-    nodes = list(ast.walk(tree))
+    nodes = scopes.list_nodes(tree)
     scope = scopes.Scope(tree, None)
     self._checks = version_checks.Checks(nodes, scope)
     self.body, self.dead = Unit(""), Unit("")

@@ -155,7 +155,7 @@ class _UseCollector:
 
   def _walk(self, node: ast.AST, scope: scopes.Scope) -> None:
     """Collects the uses in all nodes below `node`."""
-    for child in ast.iter_child_nodes(node):
+    for child in scopes.list_children(node):
       if isinstance(child, ast.Import):
         self._collect_import(child)
       elif isinstance(child, ast.ImportFrom):

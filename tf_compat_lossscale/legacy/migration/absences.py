@@ -188,7 +188,7 @@ def list_absences(
 
 def _find_guarded_lines(tree: ast.Module) -> set[int]:
   """Returns the lines of code that runs only if TensorFlow has its names."""
-  nodes = list(ast.walk(tree))
+  nodes = scopes.list_nodes(tree)
   scope = scopes.Scope(tree, None)
   checks = version_checks.Checks(nodes, scope)
   lines: set[int] = set()

@@ -6,11 +6,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import os
 import re
 
+from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import sources
-from tf_compat_lossscale.legacy.migration import absences
+from tf_compat_lossscale.legacy.migration import absences as absences_lib
 from tf_compat_lossscale.legacy.migration import edits as edits_lib
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import reading
@@ -68,9 +70,39 @@ class File:
     folder = os.path.dirname(self.path)
     return sorted(os.path.relpath(path, folder) for path in self.role.entries)
 
-  def list_absences(self) -> list[tuple[sources.Use, absences.Absence]]:
-    """Returns the uses of names that today's TensorFlow lacks."""
-    return absences.list_absences(self.source, self.tensorflow, self.release)
+  @functools.cached_property
+  def absences(self) -> list[tuple[sources.Use, absences_lib.Absence]]:
+    """The uses of names that today's TensorFlow lacks."""
+    return absences_lib.list_absences(
+      self.source, self.tensorflow, self.release
+    )
+
+  @functools.cached_property
+  def nodes(self) -> list[ast.AST]:
+    """All nodes of the syntax tree."""
+    return scopes.list_nodes(self.source.tree)
+
+  @functools.cached_property
+  def _modules(self) -> dict[str, set[str]]:
+    """Module -> the names that imports bind to it, and nothing else does."""
+    bound: dict[str, set[str]] = {}
+    others = set[str]()
+    for node in self.nodes:
+      if isinstance(node, ast.Import):
+        for alias in node.names:
+          first = alias.name.partition(".")[0]
+          name = alias.asname or first
+          bound.setdefault(alias.name if alias.asname else first, set()).add(
+            name
+          )
+      elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        others.add(node.id)
+      elif isinstance(node, ast.arg):
+        others.add(node.arg)
+    for module, names in bound.items():
+      for other, same in bound.items():
+        names -= others if other == module else same
+    return bound
 
   def find_start(self) -> ast.AST | tuple[int, int]:
     """Returns the first import of TensorFlow, or else the first statement."""
@@ -156,20 +188,8 @@ class File:
 
     A name that the file also binds to something else is left out.
     """
-    bound, others = set[str](), set[str]()
-    for node in ast.walk(self.source.tree):
-      if isinstance(node, ast.Import):
-        for alias in node.names:
-          first = alias.name.partition(".")[0]
-          name = alias.asname or first
-          is_it = (alias.name if alias.asname else first) == module
-          (bound if is_it else others).add(name)
-      elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        others.add(node.id)
-      elif isinstance(node, ast.arg):
-        others.add(node.arg)
-    names = bound - others
-    for node in ast.walk(self.source.tree) if names else ():
+    names = self._modules.get(module, set())
+    for node in self.nodes if names else ():
       if (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)

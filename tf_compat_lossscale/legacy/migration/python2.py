@@ -40,7 +40,7 @@ _NEW_WORDS = re.compile(r"\b(?:async|await)\b")
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}")
 
 _IMPORT = re.compile(
-  rf"{_STATEMENT}(?:from[ \t]+(?P<module>[\w. \t]+?)[ \t]+)?"
+  rf"{_STATEMENT}(?P<from>from[ \t]+(?P<module>[\w. \t]+?)[ \t]+)?"
   r"import\b[ \t(]*(?P<names>[^;)\r\n]*)",
   re.MULTILINE,
 )
@@ -138,7 +138,8 @@ def _read_imports(
     module = _remove_spaces(match["module"] or "")
     start, names = match.start("names"), match["names"]
     if names.startswith("*") and scopes.if_tensorflow(module):
-      found.append((start, f"from {module} import *", module))
+      written = f"from {module} import *"
+      found.append((match.start("from"), written, module))
     for one in _IMPORTED.finditer(names):
       name = _remove_spaces(one["name"])
       full = scopes.join(module, name) if module else name

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 import dataclasses
+import functools
 import os
 import re
 
@@ -16,8 +17,12 @@ from tf_compat_lossscale.legacy.migration import entries
 from tf_compat_lossscale.legacy.migration import reading
 from tf_compat_lossscale.legacy.migration import trees
 
-_OFF = re.compile(r"disable_(v2_behavior|eager_execution)")
-_INSTALLS = re.compile(r"\b\w+\.install\(")
+# What a program may call already.
+_CALLS = {
+  "disable": re.compile(r"\bdisable_(v2_behavior|eager_execution)\b"),
+  "install": re.compile(r"\b\w+\.install\("),
+  "use_keras_2": re.compile(r"\buse_keras_2\b"),
+}
 _PACKAGE = "tf_compat_lossscale"
 
 
@@ -79,6 +84,11 @@ class Roles:
       wanted: The paths of the files that are looked at.
     """
     self._wanted = wanted
+    self._memories: dict[tuple[str, ...], programs.Memory] = {}
+    self._is_file = functools.lru_cache(None)(os.path.isfile)
+    # (path, TensorFlow) -> names; path -> keys of `_CALLS`.
+    self._restored: dict[tuple[str, int], list[str]] = {}
+    self._calls: dict[str, set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self._release = tensorflow, release
     self.of = {outline.path: Role() for outline in group.files}
@@ -95,17 +105,17 @@ class Roles:
       return
     choice = run.choose_for(program, self._tensorflow)
     needs = self._find_needs(program, choice)
+    needs.own_modules = {
+      module
+      for module in program.sources[0].modules
+      if any(program.find_files(module, path))
+    }
     for source in program.sources if starts else program.sources[:1]:
       role = self.of.get(source.path)
       if role is not None:
         role.tensorflow.add(choice.tensorflow)
         role.reason = role.reason or choice.reason
         role.installs &= needs.installs
-        role.own_modules |= {
-          module
-          for module in source.modules
-          if any(program.find_files(module, source.path))
-        }
         if starts:
           role.entries.add(path)
           role.is_whole &= path in self._wanted
@@ -115,16 +125,21 @@ class Roles:
   def _read_program(self, path: str) -> programs.Program:
     """Reads the program that a file starts."""
     folder = self._group.folder
-    search = [
-      os.path.dirname(path),
-      entries.find_import_folder(path),
-      folder,
-      *(os.path.join(folder, root) for root in ("src", "lib", "python")),
-    ]
+    roots = (os.path.join(folder, root) for root in ("src", "lib", "python"))
+    search = dict.fromkeys(
+      [
+        os.path.dirname(path),
+        entries.find_import_folder(path),
+        folder,
+        *filter(os.path.isdir, roots),
+      ]
+    )
     return programs.Program(
       path,
-      [*dict.fromkeys(search), *programs.find_python_path()],
+      [*search, *programs.find_python_path()],
       self._reader.read_source,
+      self._is_file,
+      self._memories.setdefault(tuple(search), programs.Memory()),
     )
 
   def _find_earlier(self, path: str) -> list[str]:
@@ -141,31 +156,51 @@ class Roles:
   def _find_needs(self, program: programs.Program, choice: run.Choice) -> Role:
     """Returns what a program needs at its start."""
     lacks = [
-      absence.name
+      name
       for source in program.sources
-      for _, absence in absences.list_absences(
-        source, choice.tensorflow, self._release
-      )
-      if absence.state == absences.RESTORED
+      for name in self._list_restored(source, choice.tensorflow)
     ]
     built_on_keras = choice.uses_keras or any(
       name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks
     )
     keras_2 = choice.keras == 2 and built_on_keras
-    text = "\n".join(
-      self._reader.read(source.path).document.text for source in program.sources
-    )
-    installs = _PACKAGE in text and bool(_INSTALLS.search(text))
+    calls = set().union(*(self._find_calls(s.path) for s in program.sources))
+    installs = "install" in calls
     return Role(
-      keras_2=keras_2 and "use_keras_2" not in text,
+      keras_2=keras_2 and "use_keras_2" not in calls,
       uses_keras_2=keras_2,
       restored=[] if installs else lacks,
       optimizers=keras_2
       and not installs
       and any(map(uses_optimizers, program.sources)),
       installs=installs,
-      disables=choice.tensorflow == 1 and not _OFF.search(text),
+      disables=choice.tensorflow == 1 and "disable" not in calls,
     )
+
+  def _list_restored(
+    self, source: sources.Source, tensorflow: int
+  ) -> list[str]:
+    """Returns the missing names of a file that can be put back."""
+    key = source.path, tensorflow
+    if key not in self._restored:
+      found = absences.list_absences(source, tensorflow, self._release)
+      self._restored[key] = [
+        absence.name
+        for _, absence in found
+        if absence.state == absences.RESTORED
+      ]
+    return self._restored[key]
+
+  def _find_calls(self, path: str) -> set[str]:
+    """Returns what a file calls already of what a program may need."""
+    if path not in self._calls:
+      text = self._reader.read(path).document.text
+      self._calls[path] = {
+        name
+        for name, pattern in _CALLS.items()
+        if (name == "disable" or _PACKAGE in text) and pattern.search(text)
+      }
+    return self._calls[path]
 
   def _give(self, path: str, needs: Role, starts: bool) -> None:
     """Adds a program's needs to a file's role."""
@@ -178,6 +213,7 @@ class Roles:
     role.restored += needs.restored
     role.optimizers |= needs.optimizers
     role.disables |= needs.disables
+    role.own_modules |= needs.own_modules
 
 
 def uses_optimizers(source: sources.Source) -> bool:

@@ -63,7 +63,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   }
   if not uses:
     return
-  for node in ast.walk(file.source.tree):
+  for node in file.nodes:
     if isinstance(node, ast.Import):
       for alias in node.names:
         if id(alias) in uses:
@@ -99,7 +99,7 @@ def _find_star(
     return
   # The module has other names, which stay.
   exported = names.NAMES_IN.get(place, {}) if place else {}
-  used = {n.id for n in ast.walk(file.source.tree) if isinstance(n, ast.Name)}
+  used = {n.id for n in file.nodes if isinstance(n, ast.Name)}
   wanted = sorted(used & exported.keys() or exported.keys())
   if set(wanted) <= imports.list_imported(file.source.tree, _PACKAGE):
     return

@@ -28,7 +28,7 @@ tf.contrib.quantize.create_training_graph()
 @rules.rule("LS302", "missing-name", (_EXAMPLE, _EXAMPLE))
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that nothing puts back."""
-  for use, absence in file.list_absences():
+  for use, absence in file.absences:
     if absence.state == absences.MISSING:
       hint = absence.hint or "this TensorFlow has no such name"
       message = f"by hand: {hint}"

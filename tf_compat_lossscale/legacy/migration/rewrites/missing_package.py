@@ -30,7 +30,7 @@ _WITH_KERAS_3 = (2, 16)
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first place that needs each missing package."""
   seen = set()
-  for use, absence in file.list_absences():
+  for use, absence in file.absences:
     if absence.package and absence.package not in seen:
       seen.add(absence.package)
       message = f"by hand: {absence.package}"

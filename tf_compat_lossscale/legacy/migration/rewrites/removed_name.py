@@ -46,7 +46,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that are put back."""
   if file.role.installs:
     return
-  for use, absence in file.list_absences():
+  for use, absence in file.absences:
     if absence.state != absences.RESTORED:
       continue
     if file.starts and file.role.is_whole:
