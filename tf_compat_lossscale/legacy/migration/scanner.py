@@ -138,7 +138,10 @@ def read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   reader = reading.Reader()
   reader.add_text(name, data)
   outline = outlines.read_data(name, data)._replace(starts=True, acts=True)
-  return trees.Group(name, (outline,), frozenset()), reader
+  folder = (
+    os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else ""
+  )
+  return trees.Group(folder, (outline,), frozenset()), reader
 
 
 def _make_report(checked: Sequence[Checked]) -> findings_lib.Report:
