@@ -44,13 +44,19 @@ def run(*args, cwd, python=(), stdin=None):
   return process.returncode, out, err
 
 
-def plain(*args, cwd):
-  """Returns exit status, stdout and stderr of `python ARGS…`."""
+def plain(*args, cwd, **env):
+  """Returns exit status, stdout and stderr of `python ARGS…`.
+
+  Args:
+    *args: The arguments of Python.
+    cwd: The folder to run in.
+    **env: Variables to add to the environment.
+  """
   done = subprocess.run(
     [sys.executable, *args],
     capture_output=True,
     cwd=cwd,
-    env=environment(),
+    env=environment(**env),
     text=True,
     timeout=120,
   )

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program as `tf-lossscale run` does, if TensorFlow is loaded already.
 
-  python legacy_runner.py [--tf1 | --tf2] [--keras2 | --keras3]
-      [--keras-optimizers=new | --keras-optimizers=legacy] SCRIPT ARGS...
+  python legacy_runner.py [--path=FOLDER] [--tf1 | --tf2] [--keras2 | --keras3]
+      [--keras-optimizers=new | --keras-optimizers=legacy]
+      (SCRIPT | -m MODULE) ARGS...
+  python legacy_runner.py --plain [--path=FOLDER] (SCRIPT | -m MODULE) ARGS...
 
 This runs in a forked process, which need not import TensorFlow. Nevertheless
 the program's first `import tensorflow` goes through the import hooks, as in a
-new process.
+new process. FOLDER is put into PYTHONPATH.
+
+With `--plain`, the program runs as Python runs it. If the program imports
+TensorFlow with a Keras other than that of the forked process, the process ends
+with the exit status OTHER_KERAS.
 """
 
 import importlib.machinery
@@ -18,6 +24,8 @@ import tensorflow as tf
 
 from tf_compat_lossscale.legacy import run
 
+OTHER_KERAS = 87
+_LEGACY = "tf_compat_lossscale.legacy"
 _KERAS = "TF_USE_LEGACY_KERAS"
 _OPTIONS = {
   "--tf1": {"tensorflow": 1},
@@ -32,6 +40,9 @@ _OPTIONS = {
 class _LoadedTensorFlow:
   """A finder and loader that gives the TensorFlow that is loaded already."""
 
+  def __init__(self, keras):
+    self._keras = keras  # The value of the variable when TensorFlow was loaded.
+
   def find_spec(self, name, path=None, target=None):
     if name == "tensorflow":
       return importlib.machinery.ModuleSpec(name, self)
@@ -41,32 +52,64 @@ class _LoadedTensorFlow:
     return None
 
   def exec_module(self, module):
+    if _read_keras() != self._keras:
+      os._exit(OTHER_KERAS)
     sys.modules[module.__spec__.name] = tf
 
 
-def main():
-  args, chosen = sys.argv[1:], {}
-  while args[0] in _OPTIONS:
-    chosen.update(_OPTIONS[args.pop(0)])
-  path, *args = args
-  folder = os.path.dirname(os.path.abspath(path))
+def _read_keras():
+  # TensorFlow takes a missing variable for "0".
+  return os.environ.get(_KERAS, "0")
+
+
+def _prepare_run(program, folder, chosen):
+  """Prepares this process as `tf-lossscale run` does for a program."""
+  path = program[0]
+  if path == "-m":
+    path = run.find_module(program[1], [folder])
   env = run.make_environment(run.choose(path, [folder], **chosen))
-  # The fork server's TensorFlow has read the variable already. TensorFlow takes
-  # a missing variable for "0".
-  assert env.get(_KERAS, "0") == os.environ.get(_KERAS, "0"), (
-    "the test must set KERAS_2"
-  )
+  # The fork server's TensorFlow has read the variable already.
+  assert env.get(_KERAS, "0") == _read_keras(), "the test must set KERAS_2"
   os.environ.update(env)
+  sys.modules.pop("sitecustomize", None)
+  sys.path.insert(0, run._SITE)
+
+
+def main():
+  args, chosen, plain = sys.argv[1:], {}, False
+  while args[0].startswith("--"):
+    name, _, value = args[0].partition("=")
+    if name == "--path":
+      sys.path.insert(0, value)
+      os.environ["PYTHONPATH"] += os.pathsep + value
+    elif name == "--plain":
+      plain = True
+    else:
+      chosen.update(_OPTIONS[args[0]])
+    del args[0]
+  is_module = args[0] == "-m"
+  folder = os.getcwd() if is_module else os.path.dirname(args[0])
+  folder = os.path.abspath(folder)
+  keras = _read_keras()
+  if plain:
+    os.environ.pop(_KERAS, None)
+  else:
+    _prepare_run(args, folder, chosen)
   for name in list(sys.modules):
     if name == "tensorflow" or name.startswith("tf_compat_lossscale"):
       del sys.modules[name]
-  sys.meta_path.insert(0, _LoadedTensorFlow())
-  sys.modules.pop("sitecustomize", None)
-  sys.path.insert(0, run._SITE)
-  importlib.import_module("sitecustomize")
-  sys.argv = [path, *args]
+  sys.meta_path.insert(0, _LoadedTensorFlow(keras))
+  if not plain:
+    importlib.import_module("sitecustomize")
+    # NumPy is loaded already, too, so that nothing waits for its import.
+    numpy_names = importlib.import_module(f"{_LEGACY}.numpy_names")
+    numpy_names.add_names(sys.modules["numpy"])
+  sys.argv = args[is_module:]
   sys.path.insert(0, folder)
-  runpy.run_path(path, run_name="__main__")
+  if is_module:
+    runpy.run_module(args[1], run_name="__main__", alter_sys=True)
+  else:
+    runpy.run_path(args[0], run_name="__main__")
 
 
 if __name__ == "__main__":

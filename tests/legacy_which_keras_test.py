@@ -16,18 +16,18 @@ _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
 
 @pytest.mark.any_release
 def test_without_keras_2_it_says_what_to_install(tmp_path, monkeypatch):
-  monkeypatch.setattr(which_keras, "_find_release", lambda: (2, 99))
+  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 99))
   monkeypatch.setattr(sys, "path", [str(tmp_path)])
   with pytest.raises(ImportError, match=r"pip install 'tf_keras==2\.99\.\*'"):
     which_keras.make_environment(2)
-  monkeypatch.setattr(which_keras, "_find_release", lambda: (2, 15))
+  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 15))
   assert which_keras.make_environment(2) == {}
   with pytest.raises(ImportError, match=r"2\.16"):
     which_keras.make_environment(3)
 
 
 def test_reads_the_release_off_the_folder():
-  assert which_keras._find_release() == helpers.RELEASE
+  assert which_keras.find_release() == helpers.RELEASE
 
 
 def test_use_keras_2_before_tensorflow_is_imported():

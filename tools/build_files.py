@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).absolute().parent.parent
 _PACKAGE = "tf_compat_lossscale"
 _THIRD_PARTY = {
   *("absl", "h5py", "hypothesis", "libcst", "numpy", "pytest", "rich"),
-  *("tensorflow", "tf_slim"),
+  *("tensorflow", "tf_slim", "tomli"),
 }
 _HEADER = '''# SPDX-License-Identifier: Apache-2.0
 """The modules. tools/build_files.py writes this file."""
@@ -35,6 +35,12 @@ licenses(["notice"])
 _DATA = {
   "tf_compat_lossscale/__init__.py": ["py.typed"],
   "tf_compat_lossscale/legacy/run.py": [":sitecustomize"],
+}
+# Folders whose modules a module imports by names that it finds when it runs.
+_FOUND = {
+  "tf_compat_lossscale/legacy/migration/scanner.py": (
+    "tf_compat_lossscale/legacy/migration/rewrites"
+  ),
 }
 # The package's own `__init__` needs these, so they are in the same target.
 _IN_PACKAGE = ("_lazy", "_requirements", "_version")
@@ -115,6 +121,11 @@ def find_deps(sources: list[pathlib.Path], folder: str, own: str) -> list[str]:
   """Returns the labels that a target needs, without its own."""
   names = {name for path in sources for name in imported_names(path)}
   labels = {find_target(name, folder) for name in names} - {None, own}
+  for path in sources:
+    found = _FOUND.get(path.relative_to(ROOT).as_posix())
+    if found:
+      modules = (ROOT / found).glob("[!_]*.py")
+      labels |= {f"//{found}:{module.stem}" for module in modules}
   if folder.startswith(_PACKAGE):
     labels.add(f"//{folder}:package")
     if own == f"//{folder}:package":

@@ -4,50 +4,208 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
+from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import scan
+from tf_compat_lossscale.cli import selection
+from tf_compat_lossscale.cli import terminal
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.legacy.migration import findings
+  from tf_compat_lossscale.legacy.migration import migrator
 
 SUMMARY = "edit old sources so that they use this package"
+
+# After these, no other file can be written either.
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def add_arguments(parser: errors.Parser) -> None:
   """Adds the subcommand's description and arguments to its parser."""
   parser.description = (
-    "Shows the edits that `scan` lists as a unified diff, or makes them."
+    "Shows the edits that `scan` lists as a unified diff, or makes them. Each "
+    "file is written as a whole or not at all. What is left to do by hand is "
+    "listed on stderr. The exit status is 0, 1 with --check if a file would "
+    "change, and 2 for a mistake, or if a file could not be read or written. "
+    "With the PATH -, the edited source is printed."
+  )
+  selection.add_arguments(parser)
+  parser.add_argument(
+    "--diff", action="store_true", help="show the edits as a diff (the default)"
   )
   parser.add_argument(
-    "paths", nargs="+", metavar="PATH", help="a file or folder"
+    "--check",
+    action="store_true",
+    help="name each file that would change, and exit with 1 if there is one; "
+    "with --diff, show the edits, too",
   )
   parser.add_argument(
     "--write", action="store_true", help="edit the files and show no diff"
+  )
+  parser.add_argument(
+    "--offered",
+    action="store_true",
+    help="make the edits that `scan` calls offered, too; read them afterwards",
   )
 
 
 def execute(arguments: argparse.Namespace) -> int:
   """Prints or makes the edits and returns the exit status."""
-  from tf_compat_lossscale.legacy import migrate
+  if arguments.list:
+    return scan.list_codes()
+  _check_modes(arguments)
+  selected = selection.select(arguments)
+  data = b"" if selected.paths else selection.read_standard_input()
+  report = scan.read(selected, data)
+  run = _Run(arguments, terminal.Printer(sys.stdout))
+  with terminal.allow_closed_pipe():
+    if selected.paths:
+      run.take_projects(report, selected)
+    elif not report.errors:
+      run.take_text(data, selected)
+  run.print_rest(report)
+  scan.warn(report)
+  if run.failed or report.errors:
+    return 2
+  return 1 if arguments.check and run.files else 0
 
-  code = scan.read_code(arguments.paths)
-  keras_2 = code.needs_keras_2  # Computed from all sources, so only once.
-  for source in code.touched:
+
+def _check_modes(arguments: argparse.Namespace) -> None:
+  """Checks that the options for what happens to the edits fit together.
+
+  Raises:
+    Mistake: They do not.
+  """
+  for option in ("check", "diff"):
+    if arguments.write and getattr(arguments, option):
+      raise errors.Mistake(f"--write edits the files, and --{option} does not")
+  if arguments.write and "-" in arguments.paths:
+    raise errors.Mistake("--write needs a file, and - is standard input")
+
+
+class _Run:
+  """The work of `migrate` on all projects.
+
+  Args:
+    arguments: The arguments of the command line.
+    printer: The printer of standard output.
+
+  Attributes:
+    files: The number of files that change.
+    failed: Whether a file could not be written.
+  """
+
+  def __init__(self, arguments: argparse.Namespace, printer: terminal.Printer):
+    self._arguments = arguments
+    self._printer = printer
+    self._edits = 0
+    self._left: list[findings.Finding] = []
+    self.files = 0
+    self.failed = False
+
+  def take_projects(
+    self, report: findings.Report, selected: selection.Selection
+  ) -> None:
+    """Writes or shows the changes of all projects, file by file."""
+    from tf_compat_lossscale.legacy.migration import migrator
+
+    offered = self._arguments.offered
+    for project in report.projects:
+      for change in migrator.plan(project, selected.options, offered):
+        self._left += change.left
+        if change.before == change.after:
+          continue
+        if self._arguments.write:
+          self._write(change)
+        else:
+          self._show(change)
+
+  def take_text(self, data: bytes, selected: selection.Selection) -> None:
+    """Prints the source of standard input with its edits."""
+    from tf_compat_lossscale.legacy.migration import migrator
+
+    change = migrator.edit_text(
+      data, selected.name, selected.options, self._arguments.offered
+    )
+    if change is not None:
+      self._left += change.left
+    if not self._arguments.check and not self._arguments.diff:
+      self._printer.write_bytes(data if change is None else change.after)
+    elif change is not None and change.before != change.after:
+      self._count(change)
+      if self._arguments.diff:
+        self._print_diff(change)
+
+  def print_rest(self, report: findings.Report) -> None:
+    """Prints what is left to do on stderr, and on a terminal a count."""
+    from tf_compat_lossscale.cli.reports import counts
+    from tf_compat_lossscale.cli.reports import text
+    from tf_compat_lossscale.legacy.migration import findings
+
+    printer = terminal.Printer(sys.stderr)
+    for finding in self._left:
+      printer.print(*text.format_finding(finding, "not made"))
+    by_hand = [f for f in report.findings if f.state == findings.BY_HAND]
+    for finding in by_hand:
+      printer.print(*text.format_finding(finding))
+    if not self._printer.is_terminal or "-" in self._arguments.paths:
+      return
+    verb = "Rewrote" if self._arguments.write else "Would rewrite"
+    edits = counts.number(self._edits, "edit")
+    line = f"{verb} {counts.number(self.files, 'file')}: {edits}"
+    offered = counts.count_states(report.findings)[findings.OFFERED]
+    if offered and not self._arguments.offered:
+      line += f", {offered} more offered (--offered)"
+    rest = len(by_hand) + len(self._left)
+    self._printer.print((f"{line}, {rest} left to do by hand.", "bold"))
+
+  def _count(self, change: migrator.Change) -> None:
+    """Adds a change to the counts."""
+    self.files += 1
+    self._edits += len(change.made)
+
+  def _show(self, change: migrator.Change) -> None:
+    """Names a file that would change, or prints its diff."""
+    self._count(change)
+    if self._arguments.check and not self._arguments.diff:
+      self._printer.print((change.path, "bold"), ": would change")
+    else:
+      self._print_diff(change)
+
+  def _print_diff(self, change: migrator.Change) -> None:
+    """Prints a change as a diff."""
+    from tf_compat_lossscale.cli import diffs
+
+    diff = diffs.make_diff(change.path, change.before, change.after)
+    self._printer.print_diff(diff)
+
+  def _write(self, change: migrator.Change) -> None:
+    """Writes a file and prints its name.
+
+    Raises:
+      Mistake: No file can be written any more.
+    """
+    from tf_compat_lossscale.legacy.migration import migrator
+
     try:
-      before, after = migrate.edit_source(source, keras_2)
-      if before == after:
-        continue
-      if arguments.write:
-        migrate.replace_file(source.path, after)
-        print(f"{source.path}: rewritten")
-      else:
-        print(migrate.make_diff(source.path, before, after), end="")
+      # Also for writing: the new file would not be write-protected.
+      with open(change.path, "rb+") as file:
+        is_current = file.read() == change.before
+      if is_current:
+        migrator.replace_file(change.path, change.after)
     except OSError as error:
-      raise errors.Mistake(f"{source.path}: {error.strerror}") from error
-    except ImportError as error:
-      raise errors.Mistake(str(error)) from error
-  for finding in code.list_findings():
-    if finding.edit.startswith("by hand"):
-      position = f"{finding.path}:{finding.line}"
-      print(f"{position}: {finding.name}: {finding.edit}", file=sys.stderr)
-  scan.warn_of_unreadable(code)
-  return 2 if code.errors else 0
+      line = f"{change.path}: not written: {error.strerror}"
+      if error.errno in _NO_SPACE:
+        raise errors.Mistake(line) from error
+      errors.warn(line)
+      self.failed = True
+      return
+    if is_current:
+      self._count(change)
+      self._printer.print((change.path, "bold"), ": rewritten")
+    else:
+      errors.warn(f"{change.path}: left alone: another program changed it")
+      self.failed = True

@@ -1,68 +1,119 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf-lossscale scan`: lists the legacy names in sources."""
+"""`tf-lossscale scan`: lists what has to change in old sources."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
 from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.cli import selection
+from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.legacy import scan
+  from tf_compat_lossscale.legacy.migration import findings
 
-SUMMARY = "list the legacy names in old sources, and their edits"
+SUMMARY = "list what has to change in old sources, and the edits"
+
+# Those of `reports.formats`, which is slow to import.
+FORMATS = ("text", "json", "github", "sarif")
 
 
 def add_arguments(parser: errors.Parser) -> None:
   """Adds the subcommand's description and arguments to its parser."""
   parser.description = (
-    "Lists the legacy names in Python sources and what to write instead. The "
-    "exit status is 1 if there are legacy names, 2 if there are none but a "
-    "file could not be read, and 0 otherwise."
+    "Lists the places in Python sources and notebooks that have to change, "
+    "with what to write instead, for programs that use TensorFlow's legacy "
+    "loss scaling. Each place is one of these: applied (`migrate` makes the "
+    "edit), offered (`migrate --offered` makes it), or by hand. The exit "
+    "status is 0 if there is nothing to change, 1 if there is, and 2 for a "
+    "mistake, or if there is nothing to change but a file could not be read."
+  )
+  selection.add_arguments(parser)
+  parser.add_argument(
+    "--format",
+    choices=FORMATS,
+    default="text",
+    help="the format of the report (default: text)",
   )
   parser.add_argument(
-    "paths", nargs="+", metavar="PATH", help="a file or folder"
+    "--statistics",
+    action="store_true",
+    help="print how often each code was found, in place of the findings",
   )
-  parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def execute(arguments: argparse.Namespace) -> int:
   """Prints the findings and returns the exit status."""
-  code = read_code(arguments.paths)
-  findings = list(code.list_findings())
-  if arguments.format == "json":
-    import json  # Slow to import.
+  if arguments.list:
+    return list_codes()
+  from tf_compat_lossscale.cli.reports import formats
 
-    report = {
-      "findings": [finding._asdict() for finding in findings],
-      "unreadable": list(code.errors),
-    }
-    print(json.dumps(report, indent=2))
-  else:
-    for f in findings:
-      note = f" ({f.note})" if f.note else ""
-      print(f"{f.path}:{f.line}:{f.column}: {f.name} -> {f.edit}{note}")
-    warn_of_unreadable(code)
-  return 1 if findings else 2 if code.errors else 0
+  writers = formats.WRITERS
+  if arguments.statistics:
+    writers = formats.STATISTICS_WRITERS
+  if arguments.format not in writers:
+    names = " or ".join(writers)
+    raise errors.Mistake(f"--statistics goes with --format={names}")
+  selected = selection.select(arguments)
+  report = read(selected)
+  if not selected.paths:
+    report = _drop_edits(report)
+  status = 1 if report.findings else 2 if report.errors else 0
+  with terminal.allow_closed_pipe():
+    writers[arguments.format](report, terminal.Printer(sys.stdout))
+  if arguments.format == "text":
+    warn(report)
+  return status
 
 
-def read_code(paths: Sequence[str]) -> scan.CodeBase:
-  """Reads sources for a subcommand.
+def list_codes() -> int:
+  """Prints the table of codes and returns the exit status."""
+  from tf_compat_lossscale.cli.reports import codes
+
+  codes.write(terminal.Printer(sys.stdout))
+  return 0
+
+
+def read(selected: selection.Selection, data: bytes = b"") -> findings.Report:
+  """Reads the sources for a subcommand.
+
+  Args:
+    selected: What to read.
+    data: What standard input was, if it was read already.
 
   Raises:
     Mistake: There is no such file or folder.
   """
-  from tf_compat_lossscale.legacy import scan
+  from tf_compat_lossscale.legacy.migration import findings
+  from tf_compat_lossscale.legacy.migration import scanner
 
   try:
-    return scan.read_paths(paths)
-  except FileNotFoundError as error:
-    raise errors.Mistake(str(error)) from None
+    if not selected.paths:
+      data = data or selection.read_standard_input()
+      return scanner.scan_text(data, selected.name, selected.options)
+    with terminal.show_progress("Reading") as progress:
+      return scanner.scan(selected.paths, selected.options, progress)
+  except (FileNotFoundError, findings.ScanError) as error:
+    raise errors.Mistake(errors.as_line(error)) from None
 
 
-def warn_of_unreadable(code: scan.CodeBase) -> None:
-  """Prints a line for each source that could not be read."""
-  for error in code.errors:
-    errors.warn(error)
+def warn(report: findings.Report) -> None:
+  """Prints a line for each unknown code, and for each unreadable source."""
+  for line in (*report.warnings, *report.errors):
+    errors.warn(line)
+
+
+def _drop_edits(report: findings.Report) -> findings.Report:
+  """Returns the report on standard input: there is no file to edit."""
+  return report._replace(
+    projects=tuple(
+      project._replace(
+        findings=tuple(
+          finding._replace(edits=(), opening=()) for finding in project.findings
+        )
+      )
+      for project in report.projects
+    )
+  )

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import importlib.util
 
+from tf_compat_lossscale.legacy import which_keras
+
 # Module of `tf.contrib` -> the package that serves it.
 _PACKAGES = {
   "layers": "tf_slim",
@@ -79,9 +81,7 @@ def _find_addons_hint(path: str) -> str | None:
   name = _ADDONS_HINTS.get(path) or _ADDONS_HINTS.get(path.partition(".")[0])
   if name is None:
     return None
-  import tensorflow.compat.v1 as tf
-
-  release = tuple(map(int, tf.version.VERSION.split(".")[:2]))
-  if release <= _LAST_WITH_ADDONS:
+  release = which_keras.find_release()
+  if release is not None and release <= _LAST_WITH_ADDONS:
     return f"Use {name} (pip install tensorflow_addons)."
   return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+import functools
 import re
 from typing import NamedTuple
 
@@ -34,12 +35,15 @@ class Found(NamedTuple):
     written: The name as written, such as "tf.Session".
     line: The line of the use.
     is_guarded: Whether the program uses the name only if TensorFlow has it.
+    is_call_of_1: Whether the name is that of a function whose arguments only
+      TensorFlow 1 takes.
   """
 
   name: str
   written: str
   line: int
   is_guarded: bool
+  is_call_of_1: bool = False
 
 
 class Unit:
@@ -91,6 +95,7 @@ class Module(NamedTuple):
   bindings: dict[str, set[str]]
 
 
+@functools.lru_cache(4096)
 def read_module(path: str, tree: ast.Module, is_main: bool) -> Module:
   """Reads a module.
 
@@ -116,7 +121,7 @@ class _Reader:
 
   def __init__(self, tree: ast.Module, is_main: bool):
     self._is_main = is_main
-    nodes = list(ast.walk(tree))
+    nodes = scopes.list_nodes(tree)
     scope = scopes.Scope(tree, None)
     self._checks = version_checks.Checks(nodes, scope)
     self.body, self.dead = Unit(""), Unit("")
@@ -184,6 +189,7 @@ class _Reader:
     else:
       if isinstance(node, ast.Call):
         self._read_call(node, unit, scope)
+        self._read_arguments(node, unit, scope, guarded)
       if isinstance(node, scopes.SCOPES):
         scope = scopes.Scope(node, scope)
       self._read_children(node, unit, scope, guarded)
@@ -315,6 +321,18 @@ class _Reader:
     for target in self.bindings.get(node.id, {node.id}):
       unit.references.add(".".join([target, *parts]))
     unit.references.add(node.id)
+
+  def _read_arguments(
+    self, node: ast.Call, unit: Unit, scope: scopes.Scope, guarded: bool
+  ) -> None:
+    """Reads a call whose arguments only TensorFlow 1 takes."""
+    function = scope.resolve(node.func)
+    name = function and tensorflow_names.find_tensorflow_1_call(function, node)
+    if name:
+      written = f"{ast.unparse(node.func)}(…)"
+      unit.found.append(
+        Found(f"tensorflow.{name}", written, node.lineno, guarded, True)
+      )
 
   def _read_call(self, node: ast.Call, unit: Unit, scope: scopes.Scope) -> None:
     """Reads calls by which a program runs functions that are not named."""

@@ -50,6 +50,24 @@ _RENAMED = {
 }
 
 
+def find_current_name(name: str) -> str | None:
+  """Returns the name that means the same as one that NumPy 2 lacks, or None.
+
+  Args:
+    name: The name below `numpy`. `numpy.bool` and `numpy.long`, which NumPy 2
+      has again, are others there.
+  """
+  if name in _BUILTINS:
+    return _BUILTINS[name]
+  # NumPy 1.26, which TensorFlow up to 2.17 needs, has no other name for it.
+  return None if name == "trapz" else _RENAMED.get(name)
+
+
+def is_builtin(name: str) -> bool:
+  """Returns whether a name was one of Python's own types."""
+  return name in _BUILTINS
+
+
 def add_names(numpy: types.ModuleType) -> None:
   """Sets the names that NumPy lacks; those that NumPy has stay."""
   have = set(vars(numpy))

@@ -3,11 +3,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
+from typing import Any
 
 from tf_compat_lossscale.legacy import sources
+
+
+class Memory:
+  """A memory of what programs find that import from the same folders.
+
+  Attributes:
+    files: (module, folder of a relative name) -> the files of the import.
+    references: (id of a module, reference) -> the module, and what the
+      reference names.
+  """
+
+  def __init__(self) -> None:
+    self.files: dict[tuple[str, str | None], Sequence[str]] = {}
+    self.references: dict[tuple[int, str], tuple[Any, list[Any]]] = {}
 
 
 class Program:
@@ -15,19 +31,32 @@ class Program:
 
   Attributes:
     sources: The sources that can be read, the program itself first.
+    memory: What was found so far.
   """
 
-  def __init__(self, path: str, search: Sequence[str]):
+  def __init__(
+    self,
+    path: str,
+    search: Sequence[str],
+    read: Callable[[str], sources.Source] = sources.read_source,
+    is_file: Callable[[str], bool] = os.path.isfile,
+    memory: Memory | None = None,
+  ):
     """Reads a program.
 
     Args:
       path: The program's file.
       search: Folders that hold the program's own modules. Those that the
         program adds to Python's path are found in its source.
+      read: The function that reads a file.
+      is_file: A function that tells which paths are files.
+      memory: What other programs with the same folders have found.
     """
+    self._is_file = is_file
+    self.memory = memory or Memory()
+    self._read = read
     self.sources: list[sources.Source] = []
     self._search = list(search)
-    self._files: dict[str, bool] = {}
     self._read_all(path)
 
   def _read_all(self, path: str) -> None:
@@ -36,7 +65,7 @@ class Program:
     unfound: list[tuple[str, str]] = []
     while waiting:
       try:
-        source = sources.read_source(waiting.pop(0))
+        source = self._read(waiting.pop(0))
       except sources.SourceError:
         continue  # Python reports the error if the program imports the module.
       self.sources.append(source)
@@ -45,10 +74,11 @@ class Program:
       if folders:
         # Modules that were not found so far may be in the new folders.
         self._search += folders
+        self.memory = Memory()  # Other programs do not have these folders.
         imports += unfound
         unfound = []
       for module, importer in imports:
-        files = list(self.find_files(module, importer))
+        files = self.find_files(module, importer)
         if not files:
           unfound.append((module, importer))
         for file in files:
@@ -65,30 +95,39 @@ class Program:
     folders = search_paths.find_folders(source.path, source.tree)
     return [folder for folder in folders if folder not in self._search]
 
-  def find_files(self, module: str, importer: str) -> Iterator[str]:
-    """Yields the files of the program that the import of a module would run.
+  def find_files(self, module: str, importer: str) -> Sequence[str]:
+    """Returns the files of the program that the import of a module would run.
 
     Args:
       module: The module's dotted name; a relative one begins with dots.
       importer: The file that imports the module.
     """
     dots = len(module) - len(module.lstrip("."))
-    parts = [part for part in module.split(".") if part]
-    folders = self._search
+    base = None
     if dots:
-      folders = [os.path.abspath(os.path.join(importer, *[".."] * dots))]
-    for folder in folders:
-      for i in range(0 if dots else 1, len(parts) + 1):
-        base = os.path.join(folder, *parts[:i])
-        for path in (f"{base}.py", os.path.join(base, "__init__.py")):
-          if (i or path.endswith("__init__.py")) and self._is_file(path):
-            yield path
+      base = os.path.abspath(os.path.join(importer, *[".."] * dots))
+    # Programs import a module many times.
+    key = module[dots:], base
+    files = self.memory.files
+    if key not in files:
+      files[key] = list(self._list_files(*key))
+    return files[key]
 
-  def _is_file(self, path: str) -> bool:
-    """Returns whether a path is a file. Programs import a module many times."""
-    if path not in self._files:
-      self._files[path] = os.path.isfile(path)
-    return self._files[path]
+  def _list_files(self, module: str, base: str | None) -> Iterator[str]:
+    """Yields the files that an import would run.
+
+    Args:
+      module: The module's dotted name, without dots before it.
+      base: The folder that a relative name starts from; None for others.
+    """
+    parts = [part for part in module.split(".") if part]
+    for folder in self._search if base is None else [base]:
+      for i in range(1 if base is None else 0, len(parts) + 1):
+        start = os.path.join(folder, *parts[:i])
+        package = os.path.join(start, "__init__.py")
+        for path in (f"{start}.py", package) if i else (package,):
+          if self._is_file(path):
+            yield path
 
 
 def find_python_path() -> list[str]:

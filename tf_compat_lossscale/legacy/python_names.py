@@ -12,7 +12,7 @@ from typing import Any
 from typing import NamedTuple
 
 # The abstract classes that `collections` had beside `collections.abc`.
-_ABSTRACT = (
+ABSTRACT = (
   *("AsyncGenerator", "AsyncIterable", "AsyncIterator", "Awaitable"),
   *("ByteString", "Callable", "Collection", "Container", "Coroutine"),
   *("Generator", "Hashable", "ItemsView", "Iterable", "Iterator"),
@@ -35,7 +35,7 @@ def add_to_collections(collections: types.ModuleType) -> None:
   """Sets the abstract classes that `collections` lacks."""
   import _collections_abc  # What Python itself loads at start.
 
-  for name in _ABSTRACT:
+  for name in ABSTRACT:
     if name not in vars(collections) and hasattr(_collections_abc, name):
       setattr(collections, name, getattr(_collections_abc, name))
 

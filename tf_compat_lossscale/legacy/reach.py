@@ -82,7 +82,8 @@ class _Search:
     self._reached[id(unit)] = (module, unit)
     self._waiting.append((module, unit))
     has_other_base = any(
-      base == "*" or not (base == "object" or self._find(module, base))
+      base == "*"
+      or not (base == "object" or self._find_reference(module, base))
       for base in unit.bases
     )
     for method in unit.methods:
@@ -104,8 +105,18 @@ class _Search:
       self._attributes.add(name)
       for found in self._unnamed.pop(name, ()):
         self._reach(*found)
-    for found in list(self._find(module, reference)):
+    for found in self._find_reference(module, reference):
       self._reach(*found)
+
+  def _find_reference(
+    self, module: evidence.Module, reference: str
+  ) -> list[tuple[evidence.Module, evidence.Unit]]:
+    """Returns what `_find` returns; remembers it for other programs."""
+    key = id(module), reference
+    memory = self._program.memory.references
+    if key not in memory:
+      memory[key] = module, self._find(module, reference)
+    return memory[key][1]
 
   def _find(
     self, module: evidence.Module, reference: str, depth: int = 0

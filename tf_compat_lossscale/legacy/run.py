@@ -96,20 +96,40 @@ def choose(
       "--keras-optimizers=legacy needs Keras 2, because Keras 3 has no legacy "
       "optimizers: use --keras2 instead of --keras3"
     )
-  read = []
-  reason = ""
+  program = None
   if path:
     program = programs.Program(path, [*search, *programs.find_python_path()])
-    read = program.sources
-    if tensorflow is None:
-      tensorflow, found = _decide(program)
-      # There is nothing to say of a program that does not import TensorFlow. If
-      # nothing can be read, Python will say why.
-      if any(source.imports for source in read):
-        if not found and any(source.estimators for source in read):
-          found = "no name in it tells; --tf1 if it is older"
-        shown = f" ({found})" if found else ""
-        reason = f"TensorFlow {tensorflow} code{shown}"
+  return choose_for(program, tensorflow, keras, optimizers)
+
+
+def choose_for(
+  program: programs.Program | None,
+  tensorflow: int | None = None,
+  keras: int | None = None,
+  optimizers: str | None = None,
+) -> Choice:
+  """Chooses the TensorFlow and Keras of a program that was read.
+
+  Args:
+    program: The program; None if it has no file.
+    tensorflow: As of `choose`, like the others.
+    keras: As of `choose`.
+    optimizers: As of `choose`.
+
+  Returns:
+    The choice, as `choose` explains it.
+  """
+  read = program.sources if program is not None else []
+  reason = ""
+  if program is not None and tensorflow is None:
+    tensorflow, found = _decide(program)
+    # There is nothing to say of a program that does not import TensorFlow. If
+    # nothing can be read, Python will say why.
+    if any(source.imports for source in read):
+      if not found and any(source.estimators for source in read):
+        found = "no name in it tells; --tf1 if it is older"
+      shown = f" ({found})" if found else ""
+      reason = f"TensorFlow {tensorflow} code{shown}"
   tensorflow = tensorflow or 2
   legacy = any(source.uses or source.estimators for source in read)
   wants_legacy = optimizers == keras_optimizers.LEGACY

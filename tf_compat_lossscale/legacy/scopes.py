@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (
@@ -28,6 +29,35 @@ _BIND_NOTHING = (
   ast.Return,
   ast.expr_context,
 )
+
+
+def list_children(node: ast.AST) -> list[ast.AST]:
+  """Returns the nodes right below a node, in the order of the source.
+
+  The nodes that tell whether a name is read or set are left out. This takes
+  half the time of `ast.iter_child_nodes`.
+  """
+  found: list[ast.AST] = []
+  for value in node.__dict__.values():
+    if isinstance(value, list):
+      found += [each for each in value if isinstance(each, ast.AST)]
+    elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+      found.append(value)
+  return found
+
+
+@functools.lru_cache(4096)
+def list_nodes(tree: ast.Module) -> list[ast.AST]:
+  """Returns all nodes of a tree, those near its root first."""
+  return list_parts(tree)
+
+
+def list_parts(node: ast.AST) -> list[ast.AST]:
+  """Returns a node and all nodes below it, those near it first."""
+  nodes: list[ast.AST] = [node]
+  for each in nodes:
+    nodes += list_children(each)
+  return nodes
 
 
 def get_module(node: ast.ImportFrom) -> str:
@@ -56,7 +86,7 @@ class Scope:
 
   def _bind_all(self, node: ast.AST) -> None:
     """Binds the names of this scope, without those of the scopes inside it."""
-    for child in ast.iter_child_nodes(node):
+    for child in list_children(node):
       if isinstance(child, ast.Import):
         for alias in child.names:
           first = alias.name.partition(".")[0]
@@ -94,7 +124,22 @@ class Scope:
     if isinstance(node, ast.Attribute):
       owners = self.resolve_all(node.value)
       return [f"{owner}.{node.attr}" for owner in owners]
+    if isinstance(node, ast.Call):
+      return self._resolve_getattr(node)
     return []
+
+  def _resolve_getattr(self, node: ast.Call) -> list[str]:
+    """Returns the full names that `getattr(a.b, "c")` may have."""
+    if not (
+      isinstance(node.func, ast.Name)
+      and node.func.id == "getattr"
+      and len(node.args) > 1
+      and isinstance(node.args[1], ast.Constant)
+      and isinstance(node.args[1].value, str)
+    ):
+      return []
+    name = node.args[1].value
+    return [f"{owner}.{name}" for owner in self.resolve_all(node.args[0])]
 
   def _resolve_name(self, name: str) -> list[str]:
     """Returns the full names that a name may stand for."""

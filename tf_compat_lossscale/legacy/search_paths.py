@@ -10,9 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from collections.abc import Iterator
+import functools
 import os
 import pathlib
 from typing import Any
+
+from tf_compat_lossscale.legacy import scopes
 
 _ADDS = {
   "sys.path.append": 0,
@@ -45,6 +48,7 @@ class _UnknownError(Exception):
   """An error for an expression whose value the source does not tell."""
 
 
+@functools.lru_cache(4096)
 def find_folders(path: str, tree: ast.Module) -> list[str]:
   """Returns the folders that a module adds to Python's path.
 
@@ -78,7 +82,7 @@ def find_folders(path: str, tree: ast.Module) -> list[str]:
 
 def _find_edits(tree: ast.Module) -> Iterator[ast.expr]:
   """Yields the expressions that a module adds to `sys.path`."""
-  for node in ast.walk(tree):
+  for node in scopes.list_nodes(tree):
     if isinstance(node, ast.Call):
       index = _ADDS.get(ast.unparse(node.func))
       if index is not None and len(node.args) > index:
@@ -99,7 +103,7 @@ class _Values:
     self._path = path
     self._assigned: dict[str, ast.expr] = {}
     self._loops: dict[str, ast.expr] = {}
-    for node in ast.walk(tree):
+    for node in scopes.list_nodes(tree):
       if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
         self._assigned.setdefault(node.targets[0].id, node.value)
       elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):

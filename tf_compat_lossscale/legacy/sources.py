@@ -11,6 +11,7 @@ import sys
 import tokenize
 from typing import Any
 from typing import NamedTuple
+import warnings
 
 from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import scopes
@@ -36,9 +37,11 @@ class Use(NamedTuple):
     home: The module of this package that defines the name; None if this package
       does not have it.
     form: "expression", "import" (`import a.b`), "from" (`from a import b`),
-      "follows" (an expression that begins with an imported legacy name, and so
-      changes with the import), "method" (of an object that TensorFlow made) or
-      "text" (in a string).
+      "star" (`from a import *`), "follows" (an expression that begins with an
+      imported legacy name, and so changes with the import), "method" (of an
+      object that TensorFlow made), "getattr" (`getattr(a, "b")`), "call" (by
+      its arguments, a function of TensorFlow 1) or "text" (in a string).
+    node: The syntax tree's node.
   """
 
   line: int
@@ -47,6 +50,7 @@ class Use(NamedTuple):
   name: str
   home: str | None
   form: str
+  node: Any
 
   @property
   def now(self) -> str:
@@ -75,6 +79,7 @@ class Source(NamedTuple):
       dots. Strings that may name modules are among them.
     estimators: The uses of `tf.estimator`, which is built on Keras 2.
     compat_v1: Whether the file uses `tensorflow.compat.v1`.
+    names: All uses of TensorFlow's names, in order.
     tree: The syntax tree.
   """
 
@@ -86,6 +91,7 @@ class Source(NamedTuple):
   modules: tuple[str, ...]
   estimators: tuple[Use, ...]
   compat_v1: bool
+  names: tuple[Use, ...]
   tree: ast.Module
 
 
@@ -139,6 +145,7 @@ class _UseCollector:
     self.modules: list[str] = []
     self.estimators: list[Use] = []
     self.compat_v1 = False
+    self.names: list[Use] = []
     self._assigned: set[str] = set()
     self._walk(tree, scopes.Scope(tree, None))
     # A program that assigns `tf.Session` has a Session of its own.
@@ -148,7 +155,7 @@ class _UseCollector:
 
   def _walk(self, node: ast.AST, scope: scopes.Scope) -> None:
     """Collects the uses in all nodes below `node`."""
-    for child in ast.iter_child_nodes(node):
+    for child in scopes.list_children(node):
       if isinstance(child, ast.Import):
         self._collect_import(child)
       elif isinstance(child, ast.ImportFrom):
@@ -161,9 +168,7 @@ class _UseCollector:
         self._add(child, f".{child.attr}", _METHODS[child.attr], "method")
         self._walk(child, scope)
       elif isinstance(child, ast.Constant):
-        name = find_module_name(child)
-        if name is not None:
-          self.modules.append(name)
+        self._collect_text(child)
       else:
         if isinstance(child, ast.Call):
           self._collect_call(child, scope)
@@ -186,7 +191,7 @@ class _UseCollector:
       if not scopes.if_tensorflow(module):
         continue
       if alias.name == "*":
-        self._add(node, f"from {module} import *", module, "from")
+        self._add(node, f"from {module} import *", module, "star")
       else:
         self._add(alias, alias.name, full, "from")
 
@@ -215,17 +220,24 @@ class _UseCollector:
     self._add(node, ast.unparse(node), full, "expression")
 
   def _collect_call(self, node: ast.Call, scope: scopes.Scope) -> None:
-    """Adds a use for `getattr(module, "name")` or `import_module("name")`."""
-    function = ast.unparse(node.func)
-    last = node.args[-1] if node.args else None
-    if not isinstance(last, ast.Constant) or not isinstance(last.value, str):
+    """Adds a use for `getattr(a, "b")`, or for a call of TensorFlow 1's."""
+    full = scope.resolve(node)
+    if full is not None:
+      if find_home(full):
+        self._add(node, ast.unparse(node), full, "getattr")
       return
-    name = last.value
-    if function == "getattr":
-      name = f"{scope.resolve(node.args[0])}.{name}"
-    elif function not in ("importlib.import_module", "import_module"):
+    function = scope.resolve(node.func)
+    name = function and tensorflow_names.find_tensorflow_1_call(function, node)
+    if name:
+      self._add(node, name, f"tensorflow.{name}", "call")
+
+  def _collect_text(self, node: ast.Constant) -> None:
+    """Adds the module that a string may name, and a use for a legacy name."""
+    name = find_module_name(node)
+    if name is None:
       return
-    if find_home(name):
+    self.modules.append(name)
+    if scopes.if_tensorflow(name) and find_home(name):
       self._add(node, ast.unparse(node), name, "text")
 
   def _add(self, node: Any, written: str, name: str, form: str) -> None:
@@ -237,15 +249,21 @@ class _UseCollector:
     place = names.find_place(name)
     if place is None:
       return
-    use = Use(node.lineno, column, written, name, find_home(name), form)
+    home = find_home(name)
+    if form == "star" and home is None and place in names.NAMES_IN:
+      home = next(iter(names.NAMES_IN[place].values()))
+    use = Use(node.lineno, column, written, name, home, form, node)
+    self.names.append(use)
     if use.home:
       self.uses.append(use)
-    if form in ("import", "from"):
+    if form in ("import", "from", "star"):
       self.imports.append(use)
     parts = place.module.split(".")
     starts = {parts[0], ".".join(parts[:2])}
     plain = name == f"tensorflow.{place.module}"
-    if plain and tensorflow_names.find_tensorflow_1_name(place.module):
+    if form == "call" or (
+      plain and tensorflow_names.find_tensorflow_1_name(place.module)
+    ):
       self.tensorflow1.append(use)
     self.compat_v1 |= place.space == "v1"
     if starts & _KERAS:
@@ -278,13 +296,25 @@ def read_source(path: str) -> Source:
   try:
     with tokenize.open(path) as file:
       text = file.read()
-    tree = ast.parse(text, path)
   except OSError as error:
     raise SourceError(f"{path}: {error.strerror}") from None
   except (SyntaxError, UnicodeDecodeError, ValueError) as error:
-    line = getattr(error, "lineno", None) or 1
-    reason = getattr(error, "msg", None) or str(error)
-    raise SourceError(f"{path}:{line}: cannot be parsed: {reason}") from None
+    raise _explain(path, error) from None
+  return read_text(path, text)
+
+
+def read_text(path: str, text: str) -> Source:
+  """Reads the text of a file.
+
+  Raises:
+    SourceError: This Python cannot parse the text.
+  """
+  try:
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")  # Of "\\d" in a string, and others.
+      tree = ast.parse(text, path)
+  except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    raise _explain(path, error) from None
   with allow_depth():
     collector = _UseCollector(text, tree)
   return Source(
@@ -296,5 +326,13 @@ def read_source(path: str) -> Source:
     tuple(collector.modules),
     tuple(collector.estimators),
     collector.compat_v1,
+    tuple(collector.names),
     tree,
   )
+
+
+def _explain(path: str, error: Exception) -> SourceError:
+  """Returns the error for a text that is not Python."""
+  line = getattr(error, "lineno", None) or 1
+  reason = getattr(error, "msg", None) or str(error) or "too deep"
+  return SourceError(f"{path}:{line}: cannot be parsed: {reason}")

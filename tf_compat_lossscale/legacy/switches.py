@@ -7,6 +7,7 @@ import ast
 from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import names
+from tf_compat_lossscale.legacy import scopes
 
 _SWITCHES = {names.MIXED_PRECISION, names.LOSS_SCALING, names.GRAPH_REWRITE}
 _HONOR = "honor_environment"
@@ -32,7 +33,7 @@ def find_switches(tree: ast.Module) -> list[Switch]:
   A source that calls `honor_environment` has none: there is nothing to change.
   """
   found = []
-  for node in ast.walk(tree):
+  for node in scopes.list_nodes(tree):
     if _HONOR in (getattr(node, "attr", ""), getattr(node, "id", "")):
       return []
     if isinstance(node, ast.Constant) and node.value in _SWITCHES:

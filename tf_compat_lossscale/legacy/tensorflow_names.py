@@ -9,6 +9,7 @@ takes seconds.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 import functools
 import importlib.machinery
@@ -36,6 +37,25 @@ METHODS = {
   name: f"tensorflow.data.{name}"
   for name in ("make_initializable_iterator", "make_one_shot_iterator")
 }
+# Parameters that functions of TensorFlow 1 alone have -> the functions.
+_PARAMETERS = {
+  "colocate_gradients_with_ops": "gradients hessians",
+  "collections": "Variable",
+  "concat_dim": "concat",
+  "default_name": "name_scope",
+  "dim": "expand_dims nn.softmax nn.log_softmax nn.l2_normalize",
+  "dimension": "argmax argmin",
+  "expected_shape": "Variable",
+  "fn1": "cond",
+  "fn2": "cond",
+  "keep_prob": "nn.dropout",
+  "partition_strategy": "nn.embedding_lookup nn.nce_loss",
+  "squeeze_dims": "squeeze",
+  "use_resource": "Variable",
+  "values": "name_scope",
+  "verify_shape": "constant",
+}
+_REDUCTION_PARAMETERS = {"keep_dims", "reduction_indices"}
 # Names of the list that TensorFlow 2 has at the same place, from Keras or from
 # TensorBoard, with other parameters.
 _IN_BOTH_NAMES = """
@@ -48,6 +68,12 @@ _IN_BOTH = frozenset(_IN_BOTH_NAMES.split())
 _UNDECIDED = re.compile(
   r"keras\.(optimizers|layers|utils)|mixed_precision|train\.experimental"
 )
+# Names that TensorFlow has, though no file of names lists them.
+_UNLISTED_NAMES = """
+  compat core dtensor estimator flags initializers keras layers lite losses
+  metrics optimizers python security summary tools tsl
+"""
+_UNLISTED = frozenset(_UNLISTED_NAMES.split())
 # Names of Keras that came with TensorFlow 2. Keras has no file of names within
 # TensorFlow.
 _KERAS_IN_2_NAMES = """
@@ -90,6 +116,79 @@ def find_tensorflow_2_name(name: str) -> str | None:
     module, _, last = start.rpartition(".")
     if last in _read_module("", module) - _read_module("compat/v1", module):
       return start
+  return None
+
+
+def find_tensorflow_1_call(function: str, call: ast.Call) -> str | None:
+  """Returns a function's name if TensorFlow 1 alone takes its arguments.
+
+  Args:
+    function: The full name of the function, such as "tensorflow.name_scope".
+    call: The call.
+
+  Returns:
+    The name below `tensorflow`, or None.
+  """
+  name = function.removeprefix("tensorflow.")
+  if name == function:
+    return None
+  if name == "name_scope" and len(call.args) > 1:
+    return name
+  for keyword in call.keywords:
+    parameter = keyword.arg or ""
+    if name in _PARAMETERS.get(parameter, "").split():
+      return name
+    if name.startswith("reduce_") and parameter in _REDUCTION_PARAMETERS:
+      return name
+  return None
+
+
+def find_missing_name(name: str, namespace: str) -> str | None:
+  """Returns the part of a name that this TensorFlow lacks, or None.
+
+  Args:
+    name: A dotted name below `tensorflow`, such as "train.AdamOptimizer.apply".
+    namespace: The folder of the namespace: "compat/v1" or "compat/v2".
+
+  Returns:
+    The shortest such part from the name's start; None if TensorFlow has the
+    name, or is not installed.
+  """
+  module = ""
+  for start in _list_starts(name):
+    names = _read_module(namespace, module)
+    last = start.rpartition(".")[2]
+    if not names or last in _UNLISTED or last.startswith("_"):
+      return None  # The module before was a class, or has no file.
+    if last not in names:
+      return start
+    module = start
+  return None
+
+
+def find_module_file(name: str) -> str | None:
+  """Returns the file of a private module of TensorFlow; imports nothing.
+
+  Args:
+    name: The module's name, such as "tensorflow.python.ops.array_ops".
+
+  Returns:
+    The path; None if this TensorFlow has no such module.
+  """
+  spec = importlib.machinery.PathFinder.find_spec("tensorflow")
+  if spec is None or spec.origin is None:
+    return None
+  base = os.path.join(os.path.dirname(spec.origin), *name.split(".")[1:])
+  for path in (f"{base}.py", os.path.join(base, "__init__.py")):
+    if os.path.isfile(path):
+      return path
+  folder, last = os.path.split(base)
+  if os.path.isdir(base):
+    return base
+  if os.path.isdir(folder):
+    for entry in os.listdir(folder):
+      if entry.startswith(f"{last}.") and entry.endswith((".so", ".pyd")):
+        return os.path.join(folder, entry)
   return None
 
 

@@ -46,7 +46,7 @@ class Checks:
 
   def is_version_check(self, node: ast.AST, scope: scopes.Scope) -> bool:
     """Returns whether an expression asks which TensorFlow there is."""
-    return any(self._asks(part, scope) for part in ast.walk(node))
+    return any(self._asks(part, scope) for part in scopes.list_parts(node))
 
   def _asks(self, node: ast.AST, scope: scopes.Scope) -> bool:
     """Returns whether a node by itself asks which TensorFlow there is."""

@@ -45,7 +45,7 @@ def make_environment(keras: int) -> dict[str, str]:
   Raises:
     ImportError: That Keras is not installed for this TensorFlow.
   """
-  release = _find_release()
+  release = find_release()
   if release is None or release < (2, 16):
     if keras == 3:
       raise ImportError(
@@ -88,7 +88,7 @@ def import_keras_3() -> Any:
     ImportError: Keras 3 is not installed.
   """
   if not is_keras_3("keras"):
-    release = ".".join(map(str, _find_release() or ("unknown",)))
+    release = ".".join(map(str, find_release() or ("unknown",)))
     raise ImportError(
       "Keras 3 is not installed. It comes with TensorFlow 2.16 and later; this "
       f"is TensorFlow {release}.",
@@ -102,7 +102,7 @@ def make_install_command(release: tuple[int, ...]) -> str:
   return f"pip install 'tf_keras=={release[0]}.{release[1]}.*'"
 
 
-def _find_release() -> tuple[int, int] | None:
+def find_release() -> tuple[int, int] | None:
   """Returns TensorFlow's (major, minor), or None if it is not installed.
 
   The release is read off a folder's name, because importing TensorFlow is slow.

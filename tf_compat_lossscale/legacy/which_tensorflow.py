@@ -113,7 +113,10 @@ def _weigh_1(uses: _Uses) -> list[_Weighed]:
   for path, use in uses:
     if use.is_guarded or not use.name.startswith(_PLAIN):
       continue
-    name = tensorflow_names.find_tensorflow_1_name(use.name[len(_PLAIN) :])
+    below = use.name[len(_PLAIN) :]
+    name = tensorflow_names.find_tensorflow_1_name(below)
+    if use.is_call_of_1:
+      name = f"{below}()"
     if name is not None:
       weight = _GRAPH_WEIGHT if _GRAPH.fullmatch(name) else 1
       found.setdefault(name, _Weighed(weight, use, path))

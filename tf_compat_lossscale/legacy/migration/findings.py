@@ -14,6 +14,10 @@ BY_HAND = "by hand"  # There is no edit, or it cannot be made.
 STATES = (APPLIED, OFFERED, BY_HAND)
 
 
+class ScanError(Exception):
+  """An error for a path that cannot be scanned; the message is one line."""
+
+
 class Finding(NamedTuple):
   """A place in a source that has to change.
 
@@ -66,6 +70,8 @@ class Project(NamedTuple):
     uses_loss_scaling: Whether it uses a legacy name, an environment variable of
       NVIDIA's TensorFlow 1, or this package. Others have no findings.
     findings: The findings, file by file and line by line.
+    members: The files that belong to it, whether they were asked for or not.
+    imported: Those that other files import.
   """
 
   path: str
@@ -74,6 +80,8 @@ class Project(NamedTuple):
   reason: str
   uses_loss_scaling: bool
   findings: tuple[Finding, ...]
+  members: tuple[str, ...] = ()
+  imported: frozenset[str] = frozenset()
 
 
 class Report(NamedTuple):
@@ -82,10 +90,12 @@ class Report(NamedTuple):
   Attributes:
     projects: The projects, by path.
     errors: A line for each file that could not be read.
+    warnings: A line for each comment that names an unknown code.
   """
 
   projects: tuple[Project, ...]
   errors: tuple[str, ...]
+  warnings: tuple[str, ...] = ()
 
   @property
   def findings(self) -> tuple[Finding, ...]:

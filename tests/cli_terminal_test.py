@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests output for terminals and pipes: progress, diffs, readers that leave."""
+
+import io
+import os
+import subprocess
+import sys
+
+import helpers
+import pseudo_terminals
+import pytest
+
+from tf_compat_lossscale.cli import terminal
+
+pytestmark = pytest.mark.any_release
+
+_DIFF = b"--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+\xfc\n b\n"
+
+
+@pytest.fixture(autouse=True)
+def colour(monkeypatch):
+  monkeypatch.setenv("TERM", "xterm-256color")
+  monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def progress(monkeypatch, patience):
+  """Returns what a terminal gets from the reading of 100 files."""
+  monkeypatch.setattr(terminal, "_PATIENCE", patience)
+  outer, inner = os.openpty()
+  with open(inner, "w", encoding="utf-8") as stream:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with terminal.show_progress("Reading") as show:
+      for done in range(101):
+        show(done, 100)
+  return pseudo_terminals.read_all(outer)
+
+
+def test_progress_of_long_work(monkeypatch):
+  shown = progress(monkeypatch, patience=-1)
+  assert "Reading" in shown and "100%" in shown
+  assert progress(monkeypatch, patience=60) == ""
+
+
+def test_no_progress_without_colour_or_rich_or_terminal(monkeypatch, capsys):
+  with monkeypatch.context() as context:
+    context.setenv("NO_COLOR", "1")
+    assert progress(context, patience=-1) == ""
+  with monkeypatch.context() as context:
+    context.setitem(sys.modules, "rich.progress", None)
+    assert progress(context, patience=-1) == ""
+  monkeypatch.setattr(terminal, "_PATIENCE", -1)
+  with terminal.show_progress("Reading") as show:
+    show(1, 2)
+  assert capsys.readouterr() == ("", "")
+
+
+def test_the_bar_goes_after_an_error(monkeypatch):
+  monkeypatch.setattr(terminal, "_PATIENCE", -1)
+  outer, inner = os.openpty()
+  with open(inner, "w", encoding="utf-8") as stream:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with (
+      pytest.raises(KeyboardInterrupt),
+      terminal.show_progress("Reading") as show,
+    ):
+      show(1, 2)
+      raise KeyboardInterrupt
+  shown = pseudo_terminals.read_all(outer)
+  assert shown.rindex("\x1b[?25h") > shown.rindex("Reading")  # The cursor.
+
+
+def test_a_diff_on_a_terminal():
+  outer, inner = os.openpty()
+  with open(inner, "w", encoding="utf-8") as stream:
+    terminal.Printer(stream).print_diff(_DIFF)
+  assert pseudo_terminals.read_all(outer).splitlines() == [
+    "\x1b[1m--- a/x.py\x1b[0m",
+    "\x1b[1m+++ b/x.py\x1b[0m",
+    "\x1b[36m@@ -1 +1 @@\x1b[0m",
+    "\x1b[31m-a\x1b[0m",
+    "\x1b[32m+\N{REPLACEMENT CHARACTER}\x1b[0m",
+    " b",
+  ]
+
+
+def test_a_diff_in_a_pipe():
+  raw = io.BytesIO()
+  printer = terminal.Printer(io.TextIOWrapper(raw, "ascii"))
+  printer.print("first: ü")
+  printer.print_diff(_DIFF)
+  assert raw.getvalue() == b"first: \\xfc\n" + _DIFF
+  stream = io.StringIO()
+  terminal.Printer(stream).print_diff(_DIFF)
+  assert stream.getvalue() == _DIFF.decode("utf-8", "replace")
+
+
+def test_a_reader_that_leaves():
+  code = """if True:
+    import sys
+    from tf_compat_lossscale.cli import terminal
+    with terminal.allow_closed_pipe():
+      for _ in range(10**5):
+        print("line")
+    sys.exit(3)
+  """
+  command = f"{sys.executable} -c '{code}' | head -1; echo ${{PIPESTATUS[0]}}"
+  done = subprocess.run(
+    ["bash", "-c", command],
+    capture_output=True,
+    cwd=helpers.ROOT,
+    text=True,
+    timeout=60,
+  )
+  assert (done.stdout, done.stderr) == ("line\n3\n", "")
+
+
+if __name__ == "__main__":
+  helpers.main()

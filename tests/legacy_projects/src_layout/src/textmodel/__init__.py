@@ -1,0 +1,4 @@
+"""A bag-of-words model."""
+from .model import TextModel
+
+__all__ = ['TextModel']

@@ -1,0 +1,1 @@
+from .bag import Bag

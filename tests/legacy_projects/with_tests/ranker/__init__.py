@@ -1,0 +1,2 @@
+from ranker.model import Ranker
+from ranker.scaling import *

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `migrate` would do about one finding alone, imports included."""
+
+from __future__ import annotations
+
+import io
+import os
+import tokenize
+
+from tf_compat_lossscale.cli import diffs
+from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy.migration import application
+from tf_compat_lossscale.legacy.migration import document_base
+from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import reading
+
+
+class Fixer:
+  """A reader of files that makes the edits of single findings."""
+
+  def __init__(self) -> None:
+    self._reader = reading.Reader()
+
+  def find_fix(self, finding: findings.Finding) -> list[diffs.Replacement]:
+    """Returns the replacements in the finding's file; none by hand."""
+    if not finding.edits and not finding.opening:
+      return []
+    try:
+      read = self._reader.read(os.path.abspath(finding.path))
+      edited, _ = application.edit(read, [finding])
+      before, after = _decode(read.document.replace([])), _decode(edited)
+    except (sources.SourceError, document_base.DocumentError):
+      return []  # The file has changed since.
+    except (SyntaxError, UnicodeDecodeError):
+      return []  # Without a text there are no lines to count.
+    return list(diffs.find_replacements(before, after))
+
+
+def _decode(data: bytes) -> str:
+  """Returns the text of a file as Python reads it."""
+  encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+  return data.decode(encoding)

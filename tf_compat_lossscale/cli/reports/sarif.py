@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--format=sarif`: SARIF 2.1.0, for code scanning services."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+from typing import Any
+import urllib.parse
+
+from tf_compat_lossscale._version import __version__
+from tf_compat_lossscale.cli import diffs
+from tf_compat_lossscale.cli import terminal
+from tf_compat_lossscale.cli.reports import fixes
+from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import rules
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_TOOL = "tf-lossscale"
+
+
+def write(report: findings.Report, printer: terminal.Printer) -> None:
+  """Prints the report as a SARIF log with one run."""
+  listed = rules.list_rules()
+  order = {rule.code: index for index, rule in enumerate(listed)}
+  site = _find_site()
+  fixer = fixes.Fixer()
+  run = {
+    "tool": {
+      "driver": {
+        "name": _TOOL,
+        "semanticVersion": __version__,
+        "rules": [_make_rule(rule, site) for rule in listed],
+      }
+    },
+    "columnKind": "unicodeCodePoints",
+    "invocations": [
+      {
+        "executionSuccessful": not report.errors,
+        "toolExecutionNotifications": [
+          {"level": "error", "message": {"text": error}}
+          for error in report.errors
+        ],
+      }
+    ],
+    "results": [
+      _make_result(finding, order, fixer) for finding in report.findings
+    ],
+  }
+  log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+  printer.write(json.dumps(log, indent=2) + "\n")
+
+
+def make_uri(path: str) -> str:
+  """Returns a path as a URI, or as a relative reference if it is relative."""
+  # As bytes, because a path may hold bytes that are no text.
+  quoted = urllib.parse.quote(os.fsencode(path.replace(os.sep, "/")))
+  return f"file://{quoted}" if os.path.isabs(path) else quoted
+
+
+def _make_rule(rule: rules.Rule, site: str | None) -> dict[str, Any]:
+  """Returns a rule as a SARIF reportingDescriptor."""
+  explanation = rule.explanation or rule.summary
+  value: dict[str, Any] = {
+    "id": rule.code,
+    "name": rule.name,
+    "shortDescription": {"text": rule.summary},
+    "fullDescription": {"text": explanation},
+    "help": {"text": explanation, "markdown": explanation},
+    "defaultConfiguration": {"level": "error"},
+  }
+  if site is not None:
+    value["helpUri"] = f"{site.rstrip('/')}/codes/{rule.code}.html"
+  return value
+
+
+def _find_site() -> str | None:
+  """Returns where the pages are, if the installed package names the place."""
+  try:
+    metadata = importlib.metadata.metadata("tf_compat_lossscale")
+  except importlib.metadata.PackageNotFoundError:
+    return None
+  for line in metadata.get_all("Project-URL") or ():
+    label, _, url = line.partition(",")
+    if label.strip().lower() == "documentation":
+      return url.strip()
+  return None
+
+
+def _make_result(
+  finding: findings.Finding, order: dict[str, int], fixer: fixes.Fixer
+) -> dict[str, Any]:
+  """Returns a finding as a SARIF result."""
+  uri = make_uri(finding.path)
+  name = " ".join(finding.name.split())
+  note = f" ({finding.note})" if finding.note else ""
+  text = ": ".join(part for part in (name, finding.message) if part) + note
+  location: dict[str, Any] = {
+    "physicalLocation": {"artifactLocation": {"uri": uri}}
+  }
+  if finding.cell is None:
+    location["physicalLocation"]["region"] = {
+      "startLine": finding.line,
+      "startColumn": finding.column,
+      "endLine": finding.end_line,
+      "endColumn": finding.end_column,
+    }
+  else:  # The lines of a cell are not those of the file.
+    place = f"cell {finding.cell}, line {finding.line}"
+    location["logicalLocations"] = [{"fullyQualifiedName": place}]
+    text = f"{place}: {text}"
+  value: dict[str, Any] = {
+    "ruleId": finding.code,
+    "level": "error",
+    "message": {"text": text},
+    "locations": [location],
+    "properties": {"state": finding.state},
+  }
+  if finding.code in order:
+    value["ruleIndex"] = order[finding.code]
+  replacements = fixer.find_fix(finding)
+  if replacements:
+    change = {
+      "artifactLocation": {"uri": uri},
+      "replacements": [_make_replacement(each) for each in replacements],
+    }
+    value["fixes"] = [
+      {"description": {"text": finding.message}, "artifactChanges": [change]}
+    ]
+  return value
+
+
+def _make_replacement(replacement: diffs.Replacement) -> dict[str, Any]:
+  """Returns a replacement in SARIF's words."""
+  line, column = replacement.start
+  end_line, end_column = replacement.end
+  return {
+    "deletedRegion": {
+      "startLine": line,
+      "startColumn": column,
+      "endLine": end_line,
+      "endColumn": end_column,
+    },
+    "insertedContent": {"text": replacement.text},
+  }

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments that `scan` and `migrate` share: what to read, and how."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+from tf_compat_lossscale.cli import config
+from tf_compat_lossscale.cli import errors
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.legacy.migration import scanner
+
+_STANDARD_INPUT = "-"
+
+
+class Selection(NamedTuple):
+  """What a command line and the configuration select.
+
+  Attributes:
+    paths: The files and folders; () for standard input.
+    name: The name that standard input goes by.
+    options: How to read the sources.
+  """
+
+  paths: tuple[str, ...]
+  name: str
+  options: scanner.Options
+
+
+def add_arguments(parser: errors.Parser) -> None:
+  """Adds the shared arguments to the parser of a subcommand."""
+  parser.add_argument(
+    "paths",
+    nargs="*",
+    metavar="PATH",
+    help="a file, a folder, or - for standard input (default: `paths` of "
+    f"[{config.TABLE}] in {config.FILE})",
+  )
+  parser.add_argument(
+    "--stdin-filename",
+    metavar="NAME",
+    help="the name of the file that standard input is the text of; with "
+    ".ipynb, a notebook",
+  )
+  for name, meaning in (
+    ("select", "only these codes, such as LS101, or LS1 for all that begin so"),
+    ("ignore", "not these codes"),
+    (
+      "exclude",
+      "not the files and folders of these names (*_pb2.py), or, with a slash, "
+      "of these paths (old/*.py)",
+    ),
+  ):
+    parser.add_argument(
+      f"--{name}",
+      action="append",
+      metavar="CODES" if name != "exclude" else "PATTERNS",
+      help=f"{meaning}; separate several by commas",
+    )
+  tensorflow = parser.add_mutually_exclusive_group()
+  for release in (1, 2):
+    tensorflow.add_argument(
+      f"--tf{release}",
+      dest="tf",
+      action="store_const",
+      const=release,
+      help=f"the programs mean TensorFlow {release}, whatever they say",
+    )
+  parser.add_argument(
+    "--target",
+    type=_parse_target,
+    metavar="RELEASE",
+    help="the TensorFlow to move to, such as 2.15 (default: the installed one)",
+  )
+  parser.add_argument(
+    "-j",
+    "--jobs",
+    type=_parse_jobs,
+    metavar="N",
+    help="read the files in N processes (default: as many as there are cores)",
+  )
+  parser.add_argument(
+    "--list", action="store_true", help="list the codes, and do nothing else"
+  )
+
+
+def select(arguments: argparse.Namespace) -> Selection:
+  """Returns what the command line selects, completed by the configuration.
+
+  Raises:
+    Mistake: An argument or the configuration is wrong.
+  """
+  from tf_compat_lossscale.legacy.migration import excludes
+  from tf_compat_lossscale.legacy.migration import scanner
+
+  paths = tuple(arguments.paths)
+  name = arguments.stdin_filename or _STANDARD_INPUT
+  is_piped = _STANDARD_INPUT in paths
+  if is_piped and len(paths) > 1:
+    raise errors.Mistake("give PATH or -, for standard input, but not both")
+  if arguments.stdin_filename and not is_piped:
+    raise errors.Mistake("--stdin-filename goes with the PATH -")
+  for path in paths:
+    if not is_piped and not os.path.lexists(path):
+      raise errors.Mistake(f"{path!r} is not there")
+  near = (name,) if arguments.stdin_filename else () if is_piped else paths
+  settings = config.find_config(near)
+  if not paths:
+    paths = tuple(_show(settings.folder, path) for path in settings.paths)
+    if not paths:
+      raise errors.Mistake(
+        f"name a PATH, or set `paths` of [{config.TABLE}] in {config.FILE}"
+      )
+  chosen, unwanted = _choose_codes(arguments, settings)
+  exclude = excludes.make_absolute(settings.exclude, settings.folder)
+  if arguments.exclude is not None:
+    exclude = excludes.make_absolute(_split(arguments.exclude), os.getcwd())
+  options = scanner.Options(
+    select=chosen,
+    ignore=unwanted,
+    exclude=exclude,
+    tensorflow=arguments.tf,
+    target=arguments.target or settings.target,
+    jobs=arguments.jobs,
+  )
+  return Selection(() if is_piped else paths, name, options)
+
+
+def read_standard_input() -> bytes:
+  """Returns the bytes of standard input."""
+  return sys.stdin.buffer.read()
+
+
+def _choose_codes(
+  arguments: argparse.Namespace, settings: config.Config
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+  """Returns the codes to select and to ignore.
+
+  An option replaces the same key of the configuration. `--select` replaces the
+  key `ignore`, too: who asks for a code wants to see it.
+  """
+  from tf_compat_lossscale.legacy.migration import codes
+
+  chosen, unwanted = settings.select, settings.ignore
+  if arguments.select is not None:
+    chosen, unwanted = _split(arguments.select), ()
+  if arguments.ignore is not None:
+    unwanted = _split(arguments.ignore)
+  for option, words in (("select", chosen), ("ignore", unwanted)):
+    try:
+      codes.check_codes(words)
+    except codes.CodeError as error:
+      raise errors.Mistake(f"--{option}: {error}") from None
+  return chosen, unwanted
+
+
+def _split(values: list[str]) -> tuple[str, ...]:
+  """Returns the words of an option that may be given several times."""
+  return tuple(word.strip() for value in values for word in value.split(","))
+
+
+def _show(folder: str, path: str) -> str:
+  """Returns a path of the configuration relative to the working directory."""
+  return os.path.relpath(os.path.join(folder, path))
+
+
+def _parse_target(text: str) -> tuple[int, int]:
+  """Returns the release of `--target`."""
+  try:
+    return config.parse_release(text)
+  except ValueError as error:
+    raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _parse_jobs(text: str) -> int:
+  """Returns the number of `--jobs`."""
+  if not text.isascii() or not text.isdecimal() or int(text) < 1:
+    raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+  return int(text)

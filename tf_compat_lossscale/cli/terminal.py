@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Output for a terminal or a pipe: colour and progress for a terminal alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import io
+import os
+import re
+import sys
+import time
+from typing import Any
+from typing import TextIO
+
+# Characters that would break a line or move the terminal's cursor.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+# A progress bar appears if reading takes longer, in seconds.
+_PATIENCE = 0.5
+
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+# A piece of a line: its text and its style in rich's words, "" for none.
+Part = tuple[str, str]
+
+
+class Printer:
+  """A writer of lines to standard output or standard error.
+
+  Attributes:
+    is_terminal: Whether a person reads the lines, not a program.
+  """
+
+  def __init__(self, stream: TextIO):
+    self.is_terminal = stream.isatty()
+    self._stream = stream
+    self._console = _make_console(stream) if self.is_terminal else None
+    if isinstance(stream, io.TextIOWrapper):
+      # A path may hold bytes that are no text, and a pipe may take ASCII alone.
+      stream.reconfigure(errors="backslashreplace")
+
+  def print(self, *parts: Part | str) -> None:
+    """Prints a line, whose parts may have styles."""
+    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+    pairs = [(_CONTROL.sub(_escape, text), style) for text, style in pairs]
+    if self._console is None:
+      print("".join(text for text, _ in pairs), file=self._stream)
+      return
+    from rich.text import Text
+
+    line = Text.assemble(*pairs)
+    self._console.print(line, soft_wrap=True, highlight=False)
+
+  def write(self, text: str) -> None:
+    """Writes a text as it is, for a program that reads it."""
+    self._stream.write(text)
+
+  def write_bytes(self, data: bytes) -> None:
+    """Writes bytes as they are."""
+    if isinstance(self._stream, io.TextIOWrapper):
+      self._stream.flush()
+      self._stream.buffer.write(data)
+      self._stream.buffer.flush()
+    else:
+      self._stream.write(data.decode("utf-8", "replace"))
+
+  def print_diff(self, diff: bytes) -> None:
+    """Prints a diff: in a pipe as it is, on a terminal in colour."""
+    if self._console is None:
+      self.write_bytes(diff)
+      return
+    for line in diff.decode("utf-8", "replace").rstrip("\n").split("\n"):
+      is_header = line.startswith(("--- ", "+++ "))
+      self.print(
+        (line, "bold" if is_header else _DIFF_STYLES.get(line[:1], ""))
+      )
+
+
+def has_colour(stream: TextIO) -> bool:
+  """Returns whether colours and cursor movements may go to a stream."""
+  return (
+    stream.isatty()
+    and not os.environ.get("NO_COLOR")
+    and os.environ.get("TERM") != "dumb"
+  )
+
+
+def _escape(match: re.Match[str]) -> str:
+  """Returns a character as Python's source would have it."""
+  return match[0].encode("unicode_escape").decode("ascii")
+
+
+def _make_console(stream: TextIO) -> Any:
+  """Returns rich's console for a terminal; None if there is to be no colour."""
+  if not has_colour(stream):
+    return None
+  try:
+    from rich.console import Console
+  except ImportError:
+    return None  # The plain text says the same.
+  return Console(file=stream)
+
+
+@contextlib.contextmanager
+def allow_closed_pipe() -> Iterator[None]:
+  """Ends a block without an error if the reader, such as `head`, has ended.
+
+  So a command keeps the exit status that says what it found.
+  """
+  try:
+    yield
+    sys.stdout.flush()
+  except BrokenPipeError:
+    # Python flushes standard output once more when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+  """Shows a progress bar on stderr if that is a terminal and the work is long.
+
+  Args:
+    what: The label of the bar.
+
+  Yields:
+    A function that takes the number of files that are done, and of all files.
+  """
+  if not has_colour(sys.stderr):
+    yield lambda done, total: None
+    return
+  try:
+    from rich.console import Console
+    from rich.progress import Progress
+  except ImportError:
+    yield lambda done, total: None
+    return
+  bar = Progress(console=Console(stderr=True), transient=True)
+  task = bar.add_task(what, total=None)
+  start = time.monotonic()
+
+  def show(done: int, total: int) -> None:
+    if not bar.live.is_started and time.monotonic() - start > _PATIENCE:
+      bar.start()
+    bar.update(task, completed=done, total=total)
+
+  try:
+    yield show
+  finally:
+    if bar.live.is_started:
+      bar.stop()

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads each file once, as a document and as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy.migration import documents
+
+
+class Read(NamedTuple):
+  """A file that was read.
+
+  Attributes:
+    document: The file's text.
+    source: The facts that its syntax tree tells.
+  """
+
+  document: documents.Document
+  source: sources.Source
+
+
+class Reader:
+  """A reader that reads each file once."""
+
+  def __init__(self) -> None:
+    self._read: dict[str, Read | sources.SourceError] = {}
+    self._documents: dict[str, documents.Document] = {}
+
+  def add_text(self, path: str, data: bytes) -> None:
+    """Sets the content of a file, such as that of standard input.
+
+    Raises:
+      documents.DocumentError: The content is not Python.
+    """
+    self._documents[path] = documents.read(path, data)
+
+  def copy(self, changed: Mapping[str, bytes]) -> Reader:
+    """Returns a reader that has read the same, but for files that changed."""
+    other = Reader()
+    other._read = {p: r for p, r in self._read.items() if p not in changed}
+    other._documents = {
+      p: d for p, d in self._documents.items() if p not in changed
+    }
+    for path, data in changed.items():
+      other.add_text(path, data)
+    return other
+
+  def read_document(self, path: str) -> documents.Document:
+    """Returns the text of a file.
+
+    Raises:
+      documents.DocumentError: The file cannot be read.
+    """
+    if path not in self._documents:
+      self._documents[path] = documents.read(path)
+    return self._documents[path]
+
+  def read(self, path: str) -> Read:
+    """Returns a file.
+
+    Raises:
+      sources.SourceError: The file cannot be read, or this Python cannot parse
+        it.
+    """
+    if path not in self._read:
+      try:
+        document = self.read_document(path)
+        source = sources.read_text(path, document.text)
+        self._read[path] = Read(document, source)
+      except documents.DocumentError as error:
+        self._read[path] = sources.SourceError(str(error))
+      except sources.SourceError as error:
+        self._read[path] = error
+    found = self._read[path]
+    if isinstance(found, sources.SourceError):
+      raise found
+    return found
+
+  def read_source(self, path: str) -> sources.Source:
+    """Returns the facts that a file's syntax tree tells.
+
+    Raises:
+      sources.SourceError: As of `read`.
+    """
+    return self.read(path).source

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A name of the loss-scaling API in a string.
+
+Programs that work on several releases of TensorFlow look names up:
+`getattr(tf.train.experimental, "LossScale", None)`,
+`importlib.import_module("tensorflow.contrib.mixed_precision")`. `migrate` looks
+them up in this package. A string that merely has the name of a legacy module is
+left to you.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy.migration import edits
+from tf_compat_lossscale.legacy.migration import files
+from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import rules
+
+_IMPORTERS = ("import_module", "importlib.import_module")
+
+
+@rules.rule(
+  "LS103",
+  "legacy-text",
+  (
+    """\
+import tensorflow.compat.v1 as tf
+
+Scale = getattr(tf.train.experimental, "DynamicLossScale", None)
+""",
+    """\
+import tf_compat_lossscale as tfl
+import tensorflow.compat.v1 as tf
+
+Scale = getattr(tfl, "DynamicLossScale", None)
+""",
+  ),
+  (
+    """\
+import importlib
+
+contrib = importlib.import_module("tensorflow.contrib.mixed_precision")
+""",
+    """\
+import importlib
+
+contrib = importlib.import_module("tf_compat_lossscale.contrib")
+""",
+  ),
+)
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the legacy names in strings."""
+  uses = [u for u in file.source.uses if u.form in ("getattr", "text")]
+  if not uses:
+    return
+  imported = _find_import_calls(file.source.tree)
+  for use in uses:
+    if use.form == "getattr":
+      yield _find_getattr(file, use)
+      continue
+    quote = file.document.text[slice(*file.find_span(use.node))][:1]
+    if id(use.node) in imported and quote in "\"'" and file.is_at(use.node):
+      edit = edits.Edit(*file.find_span(use.node), f"{quote}{use.now}{quote}")
+      yield file.make("LS103", use.node, use.written, use.now, edits=[edit])
+    else:
+      message = f"by hand, since the name is in a string: {use.now}"
+      yield file.make("LS103", use.node, use.written, message, findings.BY_HAND)
+
+
+def _find_getattr(file: files.File, use: sources.Use) -> findings.Finding:
+  """Returns the finding for `getattr(module, "name")`."""
+  call: ast.Call = use.node
+  package, _, last = use.now.rpartition(".")
+  short = file.shorten(package)
+  owner, name = call.args[:2]
+  if not package or not (file.is_at(owner) and file.is_at(name)):
+    message = f"by hand, since the name is in a string: {use.now}"
+    return file.make("LS103", call, use.written, message, findings.BY_HAND)
+  changes = [edits.Edit(*file.find_span(owner), short)]
+  if isinstance(name, ast.Constant) and name.value != last:
+    changes.append(edits.Edit(*file.find_span(name), repr(last)))
+  return file.make(
+    "LS103",
+    call,
+    use.written,
+    f'getattr({short}, "{last}")',
+    edits=changes,
+    opening=[file.package_import],
+  )
+
+
+def _find_import_calls(tree: ast.Module) -> set[int]:
+  """Returns the ids of the strings that are given to `import_module`."""
+  return {
+    id(node.args[0])
+    for node in ast.walk(tree)
+    if isinstance(node, ast.Call)
+    and node.args
+    and ast.unparse(node.func) in _IMPORTERS
+  }

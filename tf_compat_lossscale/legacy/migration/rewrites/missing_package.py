@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A package that the program needs, and that is not installed here.
+
+Keras 2, `tf.estimator` and `tf.contrib.slim` are packages of their own today.
+The finding goes away when the package is installed for the Python that runs
+`scan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import importlib.util
+
+from tf_compat_lossscale.legacy import which_keras
+from tf_compat_lossscale.legacy.migration import files
+from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import rules
+
+_EXAMPLE = """\
+import tf_compat_lossscale as tfl
+tfl.use_keras_2()  # Before TensorFlow is imported.
+import tensorflow as tf
+
+tfl.keras.set_policy("mixed_float16")
+"""
+_WITH_KERAS_3 = (2, 16)
+
+
+@rules.rule("LS303", "missing-package", (_EXAMPLE, _EXAMPLE))
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the first place that needs each missing package."""
+  seen = set()
+  for use, absence in file.absences:
+    if absence.package and absence.package not in seen:
+      seen.add(absence.package)
+      message = f"by hand: {absence.package}"
+      yield file.make(
+        "LS303", use.node, absence.name, message, findings.BY_HAND
+      )
+  release = file.release
+  if (
+    file.role.uses_keras_2
+    and file.role.starts
+    and release
+    and release >= _WITH_KERAS_3
+    and importlib.util.find_spec("tf_keras") is None
+  ):
+    message = f"by hand: {which_keras.make_install_command(release)}"
+    yield file.make(
+      "LS303", file.find_start(), "Keras 2", message, findings.BY_HAND
+    )

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An import of TensorFlow by a program that means TensorFlow 1.
+
+`import tensorflow` is TensorFlow 2 today. Its names and what they do differ
+from those of TensorFlow 1, which `tensorflow.compat.v1` still has. All files of
+a TensorFlow 1 program get it, also those whose names are in both: `tf.Variable`
+and `tf.nn.dropout` are two things. `tf-lossscale run` does the same. Whether a
+program means TensorFlow 1 is decided by the names in the code that it reaches;
+`--tf1` and `--tf2` overrule that.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tf_compat_lossscale.legacy import scopes
+from tf_compat_lossscale.legacy.migration import edits
+from tf_compat_lossscale.legacy.migration import files
+from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import imports
+from tf_compat_lossscale.legacy.migration import rules
+
+_V1 = "tensorflow.compat.v1"
+# Modules below `tensorflow` that TensorFlow 1's namespace does not have, or
+# that `tfl.install()` puts back under their old name.
+_STAYS = (
+  *("compat", "contrib", "core", "estimator", "examples", "python", "tools"),
+)
+
+
+@rules.rule(
+  "LS201",
+  "tensorflow-1-import",
+  (
+    """\
+import tensorflow as tf  # Graphs.
+from tensorflow import train
+
+scale = train.experimental.FixedLossScale(128.0)
+x = tf.placeholder(tf.float32)
+""",
+    """\
+import tf_compat_lossscale as tfl
+import tensorflow.compat.v1 as tf  # Graphs.
+tf.disable_v2_behavior()
+from tensorflow.compat.v1 import train
+
+scale = tfl.FixedLossScale(128.0)
+x = tf.placeholder(tf.float32)
+""",
+  ),
+)
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the imports of TensorFlow in a TensorFlow 1 program."""
+  if file.tensorflow != 1:
+    return
+  legacy = {id(use.node) for use in file.source.uses}
+  for node in file.nodes:
+    if isinstance(node, ast.Import):
+      for alias in node.names:
+        if id(alias) not in legacy:
+          yield from _find_in_import(file, node, alias)
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+      yield from _find_in_import_from(file, node, legacy)
+
+
+def _find_in_import(
+  file: files.File, node: ast.Import, alias: ast.alias
+) -> Iterator[findings.Finding]:
+  """Yields the finding for one module of `import a, b`."""
+  if not scopes.if_tensorflow(alias.name):
+    return
+  below = alias.name.partition(".")[2]
+  first = below.partition(".")[0]
+  if first in _STAYS:
+    return
+  if first == "keras":
+    yield from _find_keras(file, node, alias, below)
+    return
+  name = f"{_V1}.{below}" if below else _V1
+  if below and not alias.asname:
+    # The statement binds `tensorflow`, and loads a module of it.
+    name = _V1
+  edit = imports.make_name_edit(file, alias, name, alias.asname or "tensorflow")
+  yield file.make(
+    "LS201",
+    alias,
+    f"import {alias.name}",
+    f"import {name}",
+    note="this is TensorFlow 1 code",
+    edits=[edit],
+  )
+
+
+def _find_keras(
+  file: files.File, node: ast.Import, alias: ast.alias, below: str
+) -> Iterator[findings.Finding]:
+  """Yields the finding for `import tensorflow.keras.layers as layers`.
+
+  No release since 2.16 can import `tensorflow.compat.v1.keras` as a module.
+  """
+  if not alias.asname or len(node.names) > 1:
+    yield file.make(
+      "LS201",
+      alias,
+      f"import {alias.name}",
+      f"from {_V1} import keras, with a statement of its own",
+      findings.BY_HAND,
+      "no release since 2.16 can import tensorflow.compat.v1.keras as a module",
+    )
+    return
+  lines = _bind_keras([(below.removeprefix("keras").lstrip("."), alias.asname)])
+  edit = edits.Edit(*file.find_span(node), lines[0])
+  more = [file.insert_after(node, lines[1:])] if lines[1:] else []
+  yield file.make(
+    "LS201",
+    node,
+    f"import {alias.name}",
+    "; ".join(lines),
+    note="this is TensorFlow 1 code",
+    edits=[edit, *more],
+  )
+
+
+def _find_in_import_from(
+  file: files.File, node: ast.ImportFrom, legacy: set[int]
+) -> Iterator[findings.Finding]:
+  """Yields the finding for `from tensorflow.a import b`."""
+  module = node.module or ""
+  if not scopes.if_tensorflow(module):
+    return
+  below = module.partition(".")[2]
+  names = [alias for alias in node.names if id(alias) not in legacy]
+  if not names or id(node) in legacy:
+    return
+  if not below:
+    names = [alias for alias in names if alias.name not in _STAYS]
+    if len(names) < len(node.names):
+      # What stays, or moves elsewhere, has to be imported by itself.
+      yield from _find_some(file, node, names, legacy)
+      return
+  if below.partition(".")[0] in _STAYS:
+    return
+  if below.partition(".")[0] == "keras" and node.names[0].name != "*":
+    path = below.removeprefix("keras").lstrip(".")
+    lines = _bind_keras(
+      [(f"{path}.{a.name}".lstrip("."), a.asname or a.name) for a in names]
+    )
+    if len(names) == len(node.names):
+      edit = edits.Edit(*file.find_span(node), lines[0])
+      more = [file.insert_after(node, lines[1:])] if lines[1:] else []
+      yield file.make(
+        "LS201",
+        node,
+        f"from {module} import",
+        "; ".join(lines),
+        note="this is TensorFlow 1 code",
+        edits=[edit, *more],
+      )
+    return
+  name = f"{_V1}.{below}" if below else _V1
+  yield file.make(
+    "LS201",
+    node,
+    f"from {module} import",
+    f"from {name} import",
+    note="this is TensorFlow 1 code",
+    edits=[imports.make_module_edit(file, node, name)],
+  )
+
+
+def _find_some(
+  file: files.File,
+  node: ast.ImportFrom,
+  names: list[ast.alias],
+  legacy: set[int],
+) -> Iterator[findings.Finding]:
+  """Yields the finding for `from tensorflow import a, contrib`."""
+  if not names or any(id(alias) in legacy for alias in node.names):
+    return  # After the other edits, the names stand alone.
+  taken = {id(alias) for alias in names}
+  kept = [alias for alias in node.names if id(alias) not in taken]
+  line = ", ".join(ast.unparse(alias) for alias in names)
+  line = f"from {_V1} import {line}"
+  yield file.make(
+    "LS201",
+    node,
+    "from tensorflow import",
+    line,
+    note="this is TensorFlow 1 code",
+    edits=[
+      *imports.remove_names(file, node.names, kept),
+      file.insert_after(node, [line]),
+    ],
+  )
+
+
+def _bind_keras(names: list[tuple[str, str]]) -> list[str]:
+  """Returns statements that bind members of `tensorflow.compat.v1.keras`.
+
+  Args:
+    names: (path below `keras`, name to bind) of each; "" is `keras` itself.
+  """
+  lines = [f"from {_V1} import keras"]
+  if names == [("", "keras")]:
+    return lines
+  if len(names) == 1 and not names[0][0]:
+    return [f"{lines[0]} as {names[0][1]}"]
+  return lines + [f"{bound} = keras.{path}" for path, bound in names]

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TensorFlow 1 program that leaves TensorFlow 2's behavior on.
+
+`tensorflow.compat.v1` has TensorFlow 1's names. Its graphs, sessions and
+variables work as they did only after `disable_v2_behavior()`. TensorFlow 1.15
+needed no such call, so that programs of its time do not make it. `migrate` adds
+the call to the file that starts the program, right after TensorFlow's import
+and before a module of the program's own builds a graph.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+import re
+
+from tf_compat_lossscale.legacy.migration import files
+from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import rules
+
+_V1 = "tensorflow.compat.v1"
+_CALL = "disable_v2_behavior()"
+
+
+@rules.rule(
+  "LS204",
+  "tensorflow-2-behavior",
+  (
+    """\
+import tensorflow.compat.v1 as tf
+
+scale = tf.train.experimental.FixedLossScale(128.0)
+x = tf.placeholder(tf.float32)
+""",
+    """\
+import tf_compat_lossscale as tfl
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+
+scale = tfl.FixedLossScale(128.0)
+x = tf.placeholder(tf.float32)
+""",
+  ),
+)
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the first import of TensorFlow, or the file's first statement."""
+  role = file.role
+  if file.tensorflow != 1 or not role.disables or _CALL in file.document.text:
+    return
+  for statement in file.list_statements():
+    bound = _find_bound_name(statement)
+    if bound is not None:
+      lines = [f"{bound}.{_CALL}"]
+      yield file.make(
+        "LS204",
+        statement,
+        file.text.get_segment(statement),
+        f"{lines[0]} after it",
+        note=role.reason,
+        edits=[file.insert_after(statement, lines)],
+      )
+      return
+    if _imports(statement, role.own_modules):
+      break
+  if not role.starts:
+    return
+  taken = re.search(r"\btf\b", file.document.text) and not re.search(
+    r"import tensorflow(\.compat\.v1)? as tf\b", file.document.text
+  )
+  name = "tensorflow_v1" if taken else "tf"
+  lines = [f"import {_V1} as {name}", f"{name}.{_CALL}"]
+  first = next(iter(file.source.tree.body), None)
+  yield file.make(
+    "LS204",
+    first or (0, 0),
+    "the start of the program",
+    "; ".join(lines),
+    note=role.reason,
+    opening=lines,
+  )
+
+
+def _find_bound_name(statement: ast.stmt) -> str | None:
+  """Returns the name to which a statement binds TensorFlow, if it does."""
+  if isinstance(statement, ast.Import):
+    for alias in statement.names:
+      if alias.name == "tensorflow" or (alias.name == _V1 and alias.asname):
+        return alias.asname or alias.name
+  if (
+    isinstance(statement, ast.ImportFrom)
+    and statement.module == "tensorflow.compat"
+  ):
+    for alias in statement.names:
+      if alias.name == "v1":
+        return alias.asname or alias.name
+  return None
+
+
+def _imports(statement: ast.stmt, modules: set[str]) -> bool:
+  """Returns whether a statement imports one of some modules."""
+  if isinstance(statement, ast.Import):
+    return any(alias.name in modules for alias in statement.names)
+  if isinstance(statement, ast.ImportFrom):
+    return "." * statement.level + (statement.module or "") in modules
+  return False

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides what each file of a project has to do in the project's programs."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+import dataclasses
+import functools
+import os
+import re
+
+from tf_compat_lossscale.legacy import programs
+from tf_compat_lossscale.legacy import run
+from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy.migration import absences
+from tf_compat_lossscale.legacy.migration import entries
+from tf_compat_lossscale.legacy.migration import reading
+from tf_compat_lossscale.legacy.migration import trees
+
+# What a program may call already.
+_CALLS = {
+  "disable": re.compile(r"\bdisable_(v2_behavior|eager_execution)\b"),
+  "install": re.compile(r"\b\w+\.install\("),
+  "use_keras_2": re.compile(r"\buse_keras_2\b"),
+}
+_PACKAGE = "tf_compat_lossscale"
+
+
+@dataclasses.dataclass
+class Role:
+  """What a file has to do.
+
+  Attributes:
+    tensorflow: What the programs that reach the file mean: 1, 2, or both.
+    reason: The name that decided, and where it is; "" if there is none.
+    entries: The files that start these programs.
+    starts: Whether the file starts a program, or runs before one that does.
+    keras_2: Whether the program must choose Keras 2 here, and does not.
+    uses_keras_2: Whether the program needs Keras 2.
+    restored: The missing names for which it must call `tfl.install()`.
+    optimizers: Whether that call must put Keras's legacy optimizers back.
+    is_whole: Whether the files that start the programs are all looked at.
+    installs: Whether all the programs call `tfl.install()`.
+    disables: Whether the file must turn TensorFlow 2's behavior off.
+    own_modules: The modules of the project that the file imports.
+  """
+
+  tensorflow: set[int] = dataclasses.field(default_factory=set)
+  reason: str = ""
+  entries: set[str] = dataclasses.field(default_factory=set)
+  starts: bool = False
+  keras_2: bool = False
+  uses_keras_2: bool = False
+  restored: list[str] = dataclasses.field(default_factory=list)
+  optimizers: bool = False
+  is_whole: bool = True
+  installs: bool = True
+  disables: bool = False
+  own_modules: set[str] = dataclasses.field(default_factory=set)
+
+
+class Roles:
+  """The roles of the files of a project.
+
+  Attributes:
+    of: Path -> role.
+  """
+
+  def __init__(
+    self,
+    group: trees.Group,
+    reader: reading.Reader,
+    tensorflow: int | None,
+    release: tuple[int, int] | None,
+    wanted: Container[str],
+  ):
+    """Finds the roles.
+
+    Args:
+      group: The project.
+      reader: The reader of its files.
+      tensorflow: 1 or 2 if the user decided which TensorFlow it means.
+      release: The TensorFlow (major, minor) that it will run on.
+      wanted: The paths of the files that are looked at.
+    """
+    self._wanted = wanted
+    self._memories: dict[tuple[str, ...], programs.Memory] = {}
+    self._is_file = functools.lru_cache(None)(os.path.isfile)
+    # (path, TensorFlow) -> names; path -> keys of `_CALLS`.
+    self._restored: dict[tuple[str, int], list[str]] = {}
+    self._calls: dict[str, set[str]] = {}
+    self._group, self._reader = group, reader
+    self._tensorflow, self._release = tensorflow, release
+    self.of = {outline.path: Role() for outline in group.files}
+    for entry in entries.find_entries(group):
+      self._add_program(entry.path, starts=True)
+    for outline in group.files:
+      if not self.of[outline.path].tensorflow:
+        self._add_program(outline.path, starts=False)
+
+  def _add_program(self, path: str, starts: bool) -> None:
+    """Adds the program that a file starts, or a module that none reaches."""
+    program = self._read_program(path)
+    if not any(source.imports for source in program.sources):
+      return
+    choice = run.choose_for(program, self._tensorflow)
+    needs = self._find_needs(program, choice)
+    needs.own_modules = {
+      module
+      for module in program.sources[0].modules
+      if any(program.find_files(module, path))
+    }
+    for source in program.sources if starts else program.sources[:1]:
+      role = self.of.get(source.path)
+      if role is not None:
+        role.tensorflow.add(choice.tensorflow)
+        role.reason = role.reason or choice.reason
+        role.installs &= needs.installs
+        if starts:
+          role.entries.add(path)
+          role.is_whole &= path in self._wanted
+    for file in [path, *self._find_earlier(path)] if starts else [path]:
+      self._give(file, needs, starts)
+
+  def _read_program(self, path: str) -> programs.Program:
+    """Reads the program that a file starts."""
+    folder = self._group.folder
+    roots = (os.path.join(folder, root) for root in ("src", "lib", "python"))
+    search = dict.fromkeys(
+      [
+        os.path.dirname(path),
+        entries.find_import_folder(path),
+        folder,
+        *filter(os.path.isdir, roots),
+      ]
+    )
+    return programs.Program(
+      path,
+      [*search, *programs.find_python_path()],
+      self._reader.read_source,
+      self._is_file,
+      self._memories.setdefault(tuple(search), programs.Memory()),
+    )
+
+  def _find_earlier(self, path: str) -> list[str]:
+    """Returns the first file of the package that a program's start runs.
+
+    It is one that imports TensorFlow before the program does.
+    """
+    for file in entries.find_package_files(path):
+      program = self._read_program(file)
+      if any(source.imports for source in program.sources):
+        return [file]
+    return []
+
+  def _find_needs(self, program: programs.Program, choice: run.Choice) -> Role:
+    """Returns what a program needs at its start."""
+    lacks = [
+      name
+      for source in program.sources
+      for name in self._list_restored(source, choice.tensorflow)
+    ]
+    built_on_keras = choice.uses_keras or any(
+      name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks
+    )
+    keras_2 = choice.keras == 2 and built_on_keras
+    calls = set().union(*(self._find_calls(s.path) for s in program.sources))
+    installs = "install" in calls
+    return Role(
+      keras_2=keras_2 and "use_keras_2" not in calls,
+      uses_keras_2=keras_2,
+      restored=[] if installs else lacks,
+      optimizers=keras_2
+      and not installs
+      and any(map(uses_optimizers, program.sources)),
+      installs=installs,
+      disables=choice.tensorflow == 1 and "disable" not in calls,
+    )
+
+  def _list_restored(
+    self, source: sources.Source, tensorflow: int
+  ) -> list[str]:
+    """Returns the missing names of a file that can be put back."""
+    key = source.path, tensorflow
+    if key not in self._restored:
+      found = absences.list_absences(source, tensorflow, self._release)
+      self._restored[key] = [
+        absence.name
+        for _, absence in found
+        if absence.state == absences.RESTORED
+      ]
+    return self._restored[key]
+
+  def _find_calls(self, path: str) -> set[str]:
+    """Returns what a file calls already of what a program may need."""
+    if path not in self._calls:
+      text = self._reader.read(path).document.text
+      self._calls[path] = {
+        name
+        for name, pattern in _CALLS.items()
+        if (name == "disable" or _PACKAGE in text) and pattern.search(text)
+      }
+    return self._calls[path]
+
+  def _give(self, path: str, needs: Role, starts: bool) -> None:
+    """Adds a program's needs to a file's role."""
+    role = self.of.get(path)
+    if role is None:
+      return
+    role.starts |= starts
+    role.keras_2 |= needs.keras_2
+    role.uses_keras_2 |= needs.uses_keras_2
+    role.restored += needs.restored
+    role.optimizers |= needs.optimizers
+    role.disables |= needs.disables
+    role.own_modules |= needs.own_modules
+
+
+def uses_optimizers(source: sources.Source) -> bool:
+  """Returns whether a file uses optimizers of Keras."""
+  return any(is_optimizer(name.name) for name in source.keras)
+
+
+def is_optimizer(name: str) -> bool:
+  """Returns whether a name is that of an optimizer of Keras."""
+  return re.search(r"\bkeras\.optimizers(\.(?!legacy)|$)", name) is not None
