@@ -132,7 +132,7 @@ def test_a_path_that_is_no_text(capsys):
   assert text.startswith("\\udcff.py:2:5: ")
 
 
-def test_a_terminal_gets_colour_and_a_count(monkeypatch):
+def test_a_terminal_gets_color_and_a_count(monkeypatch):
   monkeypatch.setenv("TERM", "xterm-256color")
   monkeypatch.delenv("NO_COLOR", raising=False)
   text = on_terminal(report(project(finding(), BY_HAND)))

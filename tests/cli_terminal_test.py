@@ -18,7 +18,7 @@ _DIFF = b"--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+\xfc\n b\n"
 
 
 @pytest.fixture(autouse=True)
-def colour(monkeypatch):
+def color(monkeypatch):
   monkeypatch.setenv("TERM", "xterm-256color")
   monkeypatch.delenv("NO_COLOR", raising=False)
 
@@ -41,7 +41,7 @@ def test_progress_of_long_work(monkeypatch):
   assert progress(monkeypatch, patience=60) == ""
 
 
-def test_no_progress_without_colour_or_rich_or_terminal(monkeypatch, capsys):
+def test_no_progress_without_color_or_rich_or_terminal(monkeypatch, capsys):
   with monkeypatch.context() as context:
     context.setenv("NO_COLOR", "1")
     assert progress(context, patience=-1) == ""

@@ -19,7 +19,7 @@ import re
 ROOT = pathlib.Path(__file__).absolute().parent.parent
 _PACKAGE = "tf_compat_lossscale"
 _THIRD_PARTY = {
-  *("absl", "h5py", "hypothesis", "libcst", "numpy", "pytest", "rich"),
+  *("absl", "h5py", "hypothesis", "numpy", "pytest", "rich"),
   *("tensorflow", "tf_slim", "tomli"),
 }
 _HEADER = '''# SPDX-License-Identifier: Apache-2.0

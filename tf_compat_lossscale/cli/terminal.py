@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output for a terminal or a pipe: colour and progress for a terminal alone."""
+"""Output for a terminal or a pipe: color and progress for a terminal alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Printer:
       self._stream.write(data.decode("utf-8", "replace"))
 
   def print_diff(self, diff: bytes) -> None:
-    """Prints a diff: in a pipe as it is, on a terminal in colour."""
+    """Prints a diff: in a pipe as it is, on a terminal in color."""
     if self._console is None:
       self.write_bytes(diff)
       return
@@ -77,8 +77,8 @@ class Printer:
       )
 
 
-def has_colour(stream: TextIO) -> bool:
-  """Returns whether colours and cursor movements may go to a stream."""
+def has_color(stream: TextIO) -> bool:
+  """Returns whether colors and cursor movements may go to a stream."""
   return (
     stream.isatty()
     and not os.environ.get("NO_COLOR")
@@ -92,8 +92,8 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _make_console(stream: TextIO) -> Any:
-  """Returns rich's console for a terminal; None if there is to be no colour."""
-  if not has_colour(stream):
+  """Returns rich's console for a terminal; None if there is to be no color."""
+  if not has_color(stream):
     return None
   try:
     from rich.console import Console
@@ -126,7 +126,7 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
   Yields:
     A function that takes the number of files that are done, and of all files.
   """
-  if not has_colour(sys.stderr):
+  if not has_color(sys.stderr):
     yield lambda done, total: None
     return
   try:

@@ -12,6 +12,9 @@ from typing import Any
 from tf_compat_lossscale.legacy import sources
 
 
+_PACKAGE = "tf_compat_lossscale"
+
+
 class Memory:
   """A memory of what programs find that import from the same folders.
 
@@ -121,6 +124,8 @@ class Program:
       base: The folder that a relative name starts from; None for others.
     """
     parts = [part for part in module.split(".") if part]
+    if parts[:1] == [_PACKAGE] and base is None:
+      return  # This package is never a program's own.
     for folder in self._search if base is None else [base]:
       for i in range(1 if base is None else 0, len(parts) + 1):
         start = os.path.join(folder, *parts[:i])

@@ -49,6 +49,8 @@ class Choice(NamedTuple):
     tensorflow: 1 or 2: the TensorFlow that `import tensorflow` gives.
     keras: 2 or 3: the Keras that `tf.keras` is; None to leave it as it is.
     reason: The reason for the choice, in words.
+    found: The name that decided about TensorFlow, and where it is; "" if there
+      is none.
     uses_keras: Whether the program uses Keras, or modules built on Keras.
     optimizers: "legacy" or "new": the classes that `tf.keras.optimizers` has;
       None to leave them as they are.
@@ -59,6 +61,7 @@ class Choice(NamedTuple):
   reason: str = ""
   uses_keras: bool = False
   optimizers: str | None = None
+  found: str = ""
 
   def __str__(self) -> str:
     keras = f" --keras{self.keras}" if self.keras else ""
@@ -120,7 +123,7 @@ def choose_for(
     The choice, as `choose` explains it.
   """
   read = program.sources if program is not None else []
-  reason = ""
+  reason = found = ""
   if program is not None and tensorflow is None:
     tensorflow, found = _decide(program)
     # There is nothing to say of a program that does not import TensorFlow. If
@@ -138,7 +141,7 @@ def choose_for(
   if optimizers is None and keras == 2:
     optimizers = keras_optimizers.LEGACY
   uses_keras = any(source.keras for source in read)
-  return Choice(tensorflow, keras, reason, uses_keras, optimizers)
+  return Choice(tensorflow, keras, reason, uses_keras, optimizers, found)
 
 
 def _decide(program: programs.Program) -> tuple[int, str]:

@@ -303,8 +303,8 @@ def read_source(path: str) -> Source:
   return read_text(path, text)
 
 
-def read_text(path: str, text: str) -> Source:
-  """Reads the text of a file.
+def parse(path: str, text: str) -> ast.Module:
+  """Returns the syntax tree of a text.
 
   Raises:
     SourceError: This Python cannot parse the text.
@@ -312,9 +312,18 @@ def read_text(path: str, text: str) -> Source:
   try:
     with warnings.catch_warnings():
       warnings.simplefilter("ignore")  # Of "\\d" in a string, and others.
-      tree = ast.parse(text, path)
+      return ast.parse(text, path)
   except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
     raise _explain(path, error) from None
+
+
+def read_text(path: str, text: str) -> Source:
+  """Reads the text of a file.
+
+  Raises:
+    SourceError: This Python cannot parse the text.
+  """
+  tree = parse(path, text)
   with allow_depth():
     collector = _UseCollector(text, tree)
   return Source(

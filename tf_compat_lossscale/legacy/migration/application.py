@@ -75,7 +75,7 @@ def _make(
     edits.insert(0, opening)
   text = edits_lib.apply(read.document.text, edits)
   try:
-    sources.read_text(read.source.path, text)
+    sources.parse(read.source.path, text)
     return read.document.replace(edits)
   except (sources.SourceError, documents.DocumentError):
     return None

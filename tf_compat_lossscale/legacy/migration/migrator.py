@@ -134,7 +134,7 @@ def replace_file(path: str, data: bytes) -> None:
   """
   path = os.path.realpath(path)
   descriptor, temporary = tempfile.mkstemp(
-    prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path)
+    prefix=".lossscale-", dir=os.path.dirname(path)
   )
   try:
     with os.fdopen(descriptor, "wb") as file:

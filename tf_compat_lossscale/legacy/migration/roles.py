@@ -114,7 +114,7 @@ class Roles:
       role = self.of.get(source.path)
       if role is not None:
         role.tensorflow.add(choice.tensorflow)
-        role.reason = role.reason or choice.reason
+        role.reason = role.reason or choice.found
         role.installs &= needs.installs
         if starts:
           role.entries.add(path)
@@ -125,6 +125,8 @@ class Roles:
   def _read_program(self, path: str) -> programs.Program:
     """Reads the program that a file starts."""
     folder = self._group.folder
+    if not folder:  # The program is in no file.
+      return programs.Program(path, [], self._reader.read_source)
     roots = (os.path.join(folder, root) for root in ("src", "lib", "python"))
     search = dict.fromkeys(
       [
@@ -168,7 +170,7 @@ class Roles:
     installs = "install" in calls
     return Role(
       keras_2=keras_2 and "use_keras_2" not in calls,
-      uses_keras_2=keras_2,
+      uses_keras_2=keras_2 or "use_keras_2" in calls,
       restored=[] if installs else lacks,
       optimizers=keras_2
       and not installs

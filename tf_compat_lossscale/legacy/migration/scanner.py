@@ -138,7 +138,10 @@ def read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   reader = reading.Reader()
   reader.add_text(name, data)
   outline = outlines.read_data(name, data)._replace(starts=True, acts=True)
-  return trees.Group(name, (outline,), frozenset()), reader
+  folder = (
+    os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else ""
+  )
+  return trees.Group(folder, (outline,), frozenset()), reader
 
 
 def _make_report(checked: Sequence[Checked]) -> findings_lib.Report:
@@ -324,7 +327,7 @@ class _Check:
       self._errors.append(message)
       return
     line = error.lineno or 1
-    hint = "by hand: run 2to3 first, then scan the file again"
+    hint = "run 2to3 first, then scan the file again"
     found.append(
       findings_lib.Finding(
         *(path, line, 1, line, 1, _PYTHON_2, "Python 2", hint),
@@ -342,7 +345,7 @@ class _Check:
             use.column + 1 + len(use.written),
             "LS101",
             use.written,
-            "by hand, after 2to3",
+            "after 2to3",
             findings_lib.BY_HAND,
           )
         )

@@ -20,7 +20,7 @@ from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import rules
 
 _BY_HAND = (
-  "by hand: tfl.use_keras_2() before the program imports TensorFlow; no file "
+  "tfl.use_keras_2() before the program imports TensorFlow; no file "
   "here starts that program"
 )
 

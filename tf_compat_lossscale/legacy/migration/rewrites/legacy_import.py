@@ -81,8 +81,12 @@ def _find_in_import(
 ) -> findings.Finding:
   """Returns the finding for `import a.b`, or one of its modules."""
   # Without `as`, the statement binds `tensorflow` alone.
-  target = use.now if alias.asname else "tensorflow"
-  edit = imports.make_name_edit(file, alias, target)
+  target, bound = use.now, alias.asname
+  if not bound:
+    target, bound = "tensorflow", "tensorflow"
+    if file.tensorflow == 1:
+      target = "tensorflow.compat.v1"
+  edit = imports.make_name_edit(file, alias, target, bound)
   message = f"import {use.now}"
   return file.make("LS102", alias, f"import {use.name}", message, edits=[edit])
 

@@ -66,7 +66,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       edit = edits.Edit(*file.find_span(use.node), f"{quote}{use.now}{quote}")
       yield file.make("LS103", use.node, use.written, use.now, edits=[edit])
     else:
-      message = f"by hand, since the name is in a string: {use.now}"
+      message = f"the name is in a string: {use.now}"
       yield file.make("LS103", use.node, use.written, message, findings.BY_HAND)
 
 
@@ -77,7 +77,7 @@ def _find_getattr(file: files.File, use: sources.Use) -> findings.Finding:
   short = file.shorten(package)
   owner, name = call.args[:2]
   if not package or not (file.is_at(owner) and file.is_at(name)):
-    message = f"by hand, since the name is in a string: {use.now}"
+    message = f"the name is in a string: {use.now}"
     return file.make("LS103", call, use.written, message, findings.BY_HAND)
   changes = [edits.Edit(*file.find_span(owner), short)]
   if isinstance(name, ast.Constant) and name.value != last:

@@ -31,7 +31,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   for use, absence in file.absences:
     if absence.state == absences.MISSING:
       hint = absence.hint or "this TensorFlow has no such name"
-      message = f"by hand: {hint}"
+      message = f"{hint}"
       yield file.make(
         "LS302", use.node, absence.name, message, findings.BY_HAND
       )

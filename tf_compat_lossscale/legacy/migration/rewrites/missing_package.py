@@ -33,7 +33,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   for use, absence in file.absences:
     if absence.package and absence.package not in seen:
       seen.add(absence.package)
-      message = f"by hand: {absence.package}"
+      message = f"{absence.package}"
       yield file.make(
         "LS303", use.node, absence.name, message, findings.BY_HAND
       )
@@ -45,7 +45,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     and release >= _WITH_KERAS_3
     and importlib.util.find_spec("tf_keras") is None
   ):
-    message = f"by hand: {which_keras.make_install_command(release)}"
+    message = f"{which_keras.make_install_command(release)}"
     yield file.make(
       "LS303", file.find_start(), "Keras 2", message, findings.BY_HAND
     )

@@ -56,7 +56,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     span = start, start + len(switch.name) + 2
     call = f"{file.short}.honor_environment()"
     if place is None:
-      message = f"by hand, where TensorFlow is imported: {call}"
+      message = f"where TensorFlow is imported: {call}"
       yield file.make(
         "LS205", span, switch.name, message, findings.BY_HAND, _NOTE
       )

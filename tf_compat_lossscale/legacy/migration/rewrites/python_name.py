@@ -19,7 +19,7 @@ from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import imports
 from tf_compat_lossscale.legacy.migration import rules
 
-_HINT = "by hand: inspect.getfullargspec, whose result has more parts"
+_HINT = "inspect.getfullargspec, whose result has more parts"
 
 
 @rules.rule(

@@ -55,7 +55,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       yield file.make("LS301", use.node, absence.name, message)
     else:
       where = f" in {file.starts[0]}" if file.starts else ""
-      message = f"by hand: tfl.install() at the start of the program{where}"
+      message = f"tfl.install() at the start of the program{where}"
       yield file.make(
         "LS301", use.node, absence.name, message, findings.BY_HAND
       )

@@ -15,7 +15,6 @@ import ast
 from collections.abc import Iterator
 
 from tf_compat_lossscale.legacy import scopes
-from tf_compat_lossscale.legacy.migration import edits
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import imports
@@ -75,9 +74,6 @@ def _find_in_import(
   first = below.partition(".")[0]
   if first in _STAYS:
     return
-  if first == "keras":
-    yield from _find_keras(file, node, alias, below)
-    return
   name = f"{_V1}.{below}" if below else _V1
   if below and not alias.asname:
     # The statement binds `tensorflow`, and loads a module of it.
@@ -90,36 +86,6 @@ def _find_in_import(
     f"import {name}",
     note="this is TensorFlow 1 code",
     edits=[edit],
-  )
-
-
-def _find_keras(
-  file: files.File, node: ast.Import, alias: ast.alias, below: str
-) -> Iterator[findings.Finding]:
-  """Yields the finding for `import tensorflow.keras.layers as layers`.
-
-  No release since 2.16 can import `tensorflow.compat.v1.keras` as a module.
-  """
-  if not alias.asname or len(node.names) > 1:
-    yield file.make(
-      "LS201",
-      alias,
-      f"import {alias.name}",
-      f"from {_V1} import keras, with a statement of its own",
-      findings.BY_HAND,
-      "no release since 2.16 can import tensorflow.compat.v1.keras as a module",
-    )
-    return
-  lines = _bind_keras([(below.removeprefix("keras").lstrip("."), alias.asname)])
-  edit = edits.Edit(*file.find_span(node), lines[0])
-  more = [file.insert_after(node, lines[1:])] if lines[1:] else []
-  yield file.make(
-    "LS201",
-    node,
-    f"import {alias.name}",
-    "; ".join(lines),
-    note="this is TensorFlow 1 code",
-    edits=[edit, *more],
   )
 
 
@@ -141,23 +107,6 @@ def _find_in_import_from(
       yield from _find_some(file, node, names, legacy)
       return
   if below.partition(".")[0] in _STAYS:
-    return
-  if below.partition(".")[0] == "keras" and node.names[0].name != "*":
-    path = below.removeprefix("keras").lstrip(".")
-    lines = _bind_keras(
-      [(f"{path}.{a.name}".lstrip("."), a.asname or a.name) for a in names]
-    )
-    if len(names) == len(node.names):
-      edit = edits.Edit(*file.find_span(node), lines[0])
-      more = [file.insert_after(node, lines[1:])] if lines[1:] else []
-      yield file.make(
-        "LS201",
-        node,
-        f"from {module} import",
-        "; ".join(lines),
-        note="this is TensorFlow 1 code",
-        edits=[edit, *more],
-      )
     return
   name = f"{_V1}.{below}" if below else _V1
   yield file.make(
@@ -194,17 +143,3 @@ def _find_some(
       file.insert_after(node, [line]),
     ],
   )
-
-
-def _bind_keras(names: list[tuple[str, str]]) -> list[str]:
-  """Returns statements that bind members of `tensorflow.compat.v1.keras`.
-
-  Args:
-    names: (path below `keras`, name to bind) of each; "" is `keras` itself.
-  """
-  lines = [f"from {_V1} import keras"]
-  if names == [("", "keras")]:
-    return lines
-  if len(names) == 1 and not names[0][0]:
-    return [f"{lines[0]} as {names[0][1]}"]
-  return lines + [f"{bound} = keras.{path}" for path, bound in names]

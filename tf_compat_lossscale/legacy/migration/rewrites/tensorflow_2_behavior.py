@@ -86,6 +86,8 @@ def _find_bound_name(statement: ast.stmt) -> str | None:
     for alias in statement.names:
       if alias.name == "tensorflow" or (alias.name == _V1 and alias.asname):
         return alias.asname or alias.name
+      if alias.name.startswith("tensorflow.") and not alias.asname:
+        return _V1  # The statement binds `tensorflow`.
   if (
     isinstance(statement, ast.ImportFrom)
     and statement.module == "tensorflow.compat"
