@@ -240,7 +240,10 @@ def test_rewrites(before, after):
     (
       "from tensorflow.train.experimental import *\nx = FixedLossScale(8)\n",
       "from tensorflow.train.experimental import *\n"
-      "from tf_compat_lossscale import FixedLossScale\nx = FixedLossScale(8)\n",
+      "from tf_compat_lossscale import DynamicLossScale, FixedLossScale, "
+      "LossScale, MixedPrecisionLossScaleOptimizer, "
+      "disable_mixed_precision_graph_rewrite, "
+      "enable_mixed_precision_graph_rewrite\nx = FixedLossScale(8)\n",
     ),
     (
       "import tensorflow as tf\nm = tf.train.experimental\n"
