@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 from collections.abc import Container
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -145,6 +146,7 @@ class File:
       opening: Lines that the file needs at its start.
     """
     span = place if isinstance(place, tuple) else self.find_span(place)
+    line_in_text = self.text.find_position(span[0])[0]
     cell, line, column = self.document.locate(span[0])
     _, end_line, end_column = self.document.locate(span[1])
     return findings.Finding(
@@ -161,7 +163,8 @@ class File:
       tuple(edits),
       tuple(opening),
       cell,
-      self._first_import,
+      min(self._first_import, self._find_statement(line_in_text)),
+      (line_in_text, self.text.find_position(span[1])[0]),
     )
 
   @functools.cached_property
@@ -174,7 +177,19 @@ class File:
     for i, statement in enumerate(self.source.tree.body):
       if _imports(statement, self.role.own_modules):
         return i
-    return 0
+    return len(self.source.tree.body)
+
+  def _find_statement(self, line: int) -> int:
+    """Returns the number of the top-level statement that a line belongs to."""
+    return max(0, bisect.bisect_right(self._statement_lines, line) - 1)
+
+  @functools.cached_property
+  def _statement_lines(self) -> list[int]:
+    """The first line of each top-level statement, decorators included."""
+    return [
+      min(part.lineno for part in [s, *getattr(s, "decorator_list", ())])
+      for s in self.source.tree.body
+    ]
 
   def find_span(self, node: ast.AST) -> tuple[int, int]:
     """Returns the offsets of a node.
