@@ -115,7 +115,7 @@ def test_positions(text):
   ).map(b"".join)
 )
 def test_the_encoding_is_that_of_python(data):
-  with_newlines = data.replace(b"\r", b"\n")
+  with_newlines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
   try:
     encoding, _ = tokenize.detect_encoding(
       iter(with_newlines.splitlines(keepends=True)).__next__

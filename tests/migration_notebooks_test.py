@@ -204,6 +204,7 @@ def test_lines_are_strings_of_their_own():
     ),
     ([(21, 21, "\nx")], ['"b.c"'], ['"b.c\\n",', '"x"']),
     ([(18, 21, "'ä\"\\'")], ['"b.c"'], ['"\'ä\\"\\\\\'"']),
+    ([(9, 18, "x")], ['"import b\\n",', '"b.c"'], ['"xb.c"']),
     ([(17, 21, "")], ['"import b\\n",', '"b.c"'], ['"import b"']),
   ):
     found = edit(notebook, *edits)
@@ -216,10 +217,28 @@ def test_the_style_of_the_file_stays():
   assert edit(notebook_of(source), (5, 6, "ü"))[1] == ["\"x = 'ü'\\n\","]
   found = edit(notebook_of(source), (5, 6, "ü\U0001f600"), ensure_ascii=True)
   assert found[1] == ["\"x = '\\u00fc\\ud83d\\ude00'\\n\","]
+  with_emoji = notebook_of("'\U0001f600\t'+x")
+  assert edit(with_emoji, (5, 6, "y"), ensure_ascii=True)[1] == [
+    '"source": "\'\\ud83d\\ude00\\t\'+y"'
+  ]
+  mixed = json.dumps(notebook_of("x # €", name="NAME"), ensure_ascii=False)
+  mixed = mixed.replace("NAME", "\\u20ac").encode()
+  document = documents.read("x.ipynb", mixed)
+  assert '"ä # €"'.encode() in document.replace([Edit(0, 1, "ä")])
   escaped = notebook_of("x = '\\\\u1234'")  # No escape of JSON.
   assert "ä" in edit(escaped, (0, 1, "ä"))[1][0]
+  uneven = json.dumps(notebook_of(["x\n", "y\n", "z"]))
+  uneven = uneven.replace('"y', ' "y').encode()
+  document = documents.read("x.ipynb", uneven)
+  for offset, new in (
+    (0, b'["a\\n",  "x\\n",  "y\\n", "z"]'),
+    (4, b'["x\\n",  "y\\n", "a\\n", "z"]'),
+  ):
+    assert new in document.replace([Edit(offset, offset, "a\n")])
   one_line = read(notebook_of(["x"]), indent=None)
   assert b'["y\\n", "x"]' in one_line.replace([Edit(0, 0, "y\n")])
+  parts = read(notebook_of(["ab", "+c"]), indent=None)
+  assert b'["x", "+c"]' in parts.replace([Edit(0, 2, "x")])
   text = read(notebook_of("x\ny"), indent=None)
   assert b'"x\\nz\\ny"' in text.replace([Edit(1, 1, "\nz")])
   empty = read(notebook_of([]), indent=None)
@@ -241,6 +260,7 @@ def test_the_style_of_the_file_stays():
     ((27, 28, "y"), None),
     ((27, 29, ""), None),  # The whole line, for Python.
     ((27, 31, ""), "cell 4:1:7: cannot be edited: the edit would span two"),
+    ((27, 30, ""), "cell 4:1:7: cannot be edited: the edit would span two"),
     ((29, 29, "y"), None),
   ],
 )
@@ -258,6 +278,21 @@ def test_what_no_edit_can_change(edits, reason):
   assert caught.value.edit == Edit(*edits)
 
 
+def test_an_edit_of_a_whole_line_leaves_the_end_of_the_cell():
+  document = read(notebook_of(["x\n", "y"], "z"), indent=None)
+  for text, new in (("", b'["x\\n", ""]'), ("a\n", b'["x\\n", "a"]')):
+    assert new in document.replace([Edit(2, 4, text)])
+  ends = read(notebook_of(["x\r\n", "y\r\n"], "z"), indent=None)
+  new = ends.replace([Edit(6, 6, "a\r\n")])
+  assert b'["x\\r\\n", "y\\r\\n", "a\\r\\n"]' in new
+
+
+def test_a_byte_order_mark_stays():
+  data = codecs.BOM_UTF8 + json.dumps(notebook_of("x")).encode()
+  document = documents.read("x.ipynb", data)
+  assert document.replace([Edit(0, 1, "y")]) == data.replace(b'"x"', b'"y"')
+
+
 def test_a_notebook_without_code_takes_no_edit():
   with pytest.raises(documents.EditError, match=r"^x.ipynb: .* no code"):
     read(notebook_of()).replace([Edit(0, 0, "x")])
@@ -266,7 +301,7 @@ def test_a_notebook_without_code_takes_no_edit():
 # Random notebooks.
 
 _LINES = (
-  *("x = 1", "y = 'ä\U0001f600'", "# z", "", "if x:\n  %pwd\n  y", "!ls"),
+  *("x = 1", "'\U0001f600ä' + y", "# z", "", "if x:\n  %pwd\n  y", "!ls"),
   *(
     "x = !ls",
     '"""\n%s\n""" % x',
@@ -390,7 +425,7 @@ def test_all_else_in_the_file_stays(drawn, data):
   sources = [join(cell["source"]) for cell in codes]
   assert sources == [cell.source for cell in document.cells]
   offsets = st.integers(0, len(document.text))
-  spans = data.draw(st.lists(offsets, max_size=8).map(sorted))
+  spans = data.draw(st.lists(offsets, min_size=2, max_size=8).map(sorted))
   made = []
   for start, end in reversed(list(zip(spans[::2], spans[1::2]))):
     edit = Edit(

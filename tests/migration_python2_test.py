@@ -91,6 +91,7 @@ _BROKEN = (
   "!ls",
   "1.0L0 a",
   "x = 00; y z",
+  "print not in x y",
   "print in x y",
   "print if x",
   "f(async=True)",
@@ -198,6 +199,8 @@ def test_a_bracket_that_stays_open_hides_no_statement():
   assert [use.written for use in python2.find_uses(text)] == [
     *("tensorflow", "tf.a", "tf.b", "tf.c")
   ]
+  text = "x)\nfrom tensorflow import (\n  a)"
+  assert [use.name for use in python2.find_uses(text)] == ["tensorflow.a"]
 
 
 _PIECES = (

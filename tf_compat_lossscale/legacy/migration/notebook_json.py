@@ -119,12 +119,11 @@ class Source:
       return edits_lib.Edit(self._start, self._start, new)
     first, at = self._find(edit.start)
     last, to = self._find(edit.end)
-    head = self._decode(first, 0, at)
+    head = self._decode(first, at)
     if edit.start < edit.end and to == 0 and last > 0:
-      # The edit ends where a string ends: that string should end in a newline.
-      removes = self._decode(last - 1, -2, None).endswith("\n")
-      if not removes or (edit.text or head).endswith("\n"):
-        last, to = last - 1, len(self._offsets[last - 1]) - 1
+      before = self._decode(last - 1)
+      if not before.endswith("\n"):  # A cut that is no line's.
+        last, to = last - 1, len(before)
     tail = to < len(self._offsets[last]) - 1
     *whole, rest = edit.text.split("\n")
     pieces = [self._escape(line + "\n") for line in whole]
@@ -148,10 +147,10 @@ class Source:
       offset -= len(offsets) - 1
     return len(self._offsets) - 1, len(self._offsets[-1]) - 1 + offset
 
-  def _decode(self, number: int, start: int, end: int | None) -> str:
-    """Returns some characters of a literal."""
+  def _decode(self, number: int, end: int | None = None) -> str:
+    """Returns the first characters of a literal."""
     literal: str = json.loads(self._raw[slice(*self._literals[number])])
-    return literal[slice(start, end)]
+    return literal[:end]
 
   def _get_separator(self, number: int) -> str:
     """Returns what is between two strings of the list."""

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `migrate` on random sources: all names move, all else stays."""
+
+import ast
+import io
+import os
+import re
+import tokenize
+import warnings
+
+import fake_worlds
+import helpers
+import hypothesis
+import pytest
+import random_sources
+
+from tf_compat_lossscale.legacy.migration import documents
+from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import migrator
+from tf_compat_lossscale.legacy.migration import scanner
+
+pytestmark = pytest.mark.any_release
+
+_EXAMPLES = int(os.environ.get("MIGRATION_EXAMPLES", "200"))
+_OPTIONS = scanner.Options(target=(2, 21), jobs=1)
+
+
+def run(source, is_old):
+  """Returns the world in which a source ran."""
+  world = fake_worlds.World(is_old)
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # The source's own.
+    world.run(source)
+  return world
+
+
+def migrate(path):
+  """Writes the edits of a file; returns its project, and findings left."""
+  (project,) = scanner.scan([str(path)], _OPTIONS).projects
+  left = []
+  for change in migrator.plan(project, _OPTIONS):
+    migrator.replace_file(change.path, change.after)
+    left += change.left
+  return project, left
+
+
+@hypothesis.settings(
+  deadline=None,
+  max_examples=_EXAMPLES,
+  suppress_health_check=[
+    hypothesis.HealthCheck.function_scoped_fixture,
+    hypothesis.HealthCheck.filter_too_much,
+  ],
+)
+@hypothesis.given(random_sources.sources())
+def test_random_sources(tmp_path, source):
+  check_migration(tmp_path, source)
+
+
+def check_migration(folder, source):
+  """Checks what `migrate` makes of a source."""
+  try:
+    old = run(source, is_old=True)
+  except (SyntaxError, NameError, AttributeError, TypeError):
+    hypothesis.reject()  # Not every mixture is a program.
+  path = folder / "source.py"
+  path.write_bytes(source)
+  project, left = migrate(path)
+  found = project.findings
+  after = path.read_bytes()
+  ast.parse(after)
+  by_hand = [f for f in found if f.state == findings.BY_HAND]
+  # What is gone, and what is reported, is all that there was.
+  again, left_again = migrate(path)
+  assert path.read_bytes() == after
+  assert {f.state for f in again.findings} <= {findings.BY_HAND} or left
+  assert [f.name for f in left_again] == [f.name for f in left]
+  check_layout(source, after, found)
+  hypothesis.event(f"{bool(found)} found, {bool(by_hand or left)} left")
+  if not project.uses_loss_scaling:
+    assert not old.legacy
+  elif not (by_hand or left):
+    assert run(after, is_old=False).seen == old.seen
+
+
+def check_layout(before, after, found):
+  """Checks that comments, and lines outside findings, are still there."""
+  old = documents.read("x.py", before)
+  new = documents.read("x.py", after)
+  assert old.encoding == new.encoding
+  assert is_in_order(list_comments(old.text), list_comments(new.text))
+  changed = find_changed_lines(old.text, found)
+  lines = split_lines(old.text)
+  stay = [line for i, line in enumerate(lines, 1) if i not in changed]
+  if stay and len(lines) not in changed:
+    stay[-1] = stay[-1].rstrip("\r\n")  # New lines can follow the last.
+  new_lines = split_lines(new.text)
+  assert is_in_order(stay, [*new_lines, stay[-1] if stay else ""])
+
+
+def find_changed_lines(text, found):
+  """Returns the numbers of the lines of statements with findings."""
+  changed = set()
+  for finding in found:
+    changed.update(range(finding.line, finding.end_line + 1))
+  for node in ast.walk(ast.parse(text)):
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+      changed.update(range(node.lineno, node.end_lineno + 1))
+  return changed
+
+
+def split_lines(text):
+  """Returns the lines of a text with their ends."""
+  return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
+
+
+def is_in_order(some, others):
+  """Returns whether a list has all of another list, in order."""
+  rest = iter(others)
+  return all(each in rest for each in some)
+
+
+def list_comments(text):
+  """Returns the comments in a text."""
+  lines = io.StringIO(text, newline=None)
+  return [
+    token.string
+    for token in tokenize.generate_tokens(lines.readline)
+    if token.type == tokenize.COMMENT
+  ]
+
+
+if __name__ == "__main__":
+  helpers.main()
