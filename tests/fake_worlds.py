@@ -61,7 +61,8 @@ class World:
       if value.is_legacy:
         self.legacy.append(value.last)
     else:
-      self.seen.append(value)
+      is_plain = isinstance(value, (str, int))
+      self.seen.append(value if is_plain else type(value))
     return value
 
   def _import(self, name: str) -> Node:
