@@ -116,7 +116,7 @@ def test_rules_are_documented():
       """Doc."""
 
       from __future__ import print_function
-      import os, tensorflow as tf; import sys
+      import tensorflow as tf; import sys
 
       with tf.Session() as s: x = tf.train.experimental.FixedLossScale(8)
       ''',
@@ -127,7 +127,7 @@ def test_rules_are_documented():
 
       from __future__ import print_function
       import tf_compat_lossscale as tfl
-      import os, tensorflow.compat.v1 as tf; tf.disable_v2_behavior(); import sys
+      import tensorflow.compat.v1 as tf; tf.disable_v2_behavior(); import sys
 
       with tf.Session() as s: x = tfl.FixedLossScale(8)
       ''',
@@ -240,7 +240,10 @@ def test_rewrites(before, after):
     (
       "from tensorflow.train.experimental import *\nx = FixedLossScale(8)\n",
       "from tensorflow.train.experimental import *\n"
-      "from tf_compat_lossscale import FixedLossScale\nx = FixedLossScale(8)\n",
+      "from tf_compat_lossscale import DynamicLossScale, FixedLossScale, "
+      "LossScale, MixedPrecisionLossScaleOptimizer, "
+      "disable_mixed_precision_graph_rewrite, "
+      "enable_mixed_precision_graph_rewrite\nx = FixedLossScale(8)\n",
     ),
     (
       "import tensorflow as tf\nm = tf.train.experimental\n"

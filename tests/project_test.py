@@ -17,7 +17,10 @@ _LICENSE = "# SPDX-License-Identifier: Apache-2.0"
 _DOCS = helpers.ROOT / "docs"
 _REFERENCE = _DOCS / "api"
 # These folders hold old programs and their results, which must not change.
-_KEPT = ("examples/legacy/", "tests/goldens/", "tests/legacy/")
+_KEPT = (
+  *("examples/legacy/", "tests/goldens/"),
+  *("tests/legacy/", "tests/legacy_projects/"),
+)
 
 
 def pages():

@@ -11,7 +11,6 @@ from typing import Any
 
 from tf_compat_lossscale.legacy import sources
 
-
 _PACKAGE = "tf_compat_lossscale"
 
 

@@ -13,10 +13,12 @@ from tf_compat_lossscale.legacy.migration import findings as findings_lib
 from tf_compat_lossscale.legacy.migration import reading
 
 _PACKAGE = "tf_compat_lossscale"
+_EARLY = "use_keras_2()"
 
 
 def edit(
-  read: reading.Read, findings: Sequence[findings_lib.Finding]
+  read: reading.Read,
+  findings: Sequence[findings_lib.Finding],
 ) -> tuple[bytes, list[findings_lib.Finding]]:
   """Returns a file's bytes with the edits of findings.
 
@@ -61,7 +63,8 @@ def _fits(
 
 
 def _make(
-  read: reading.Read, findings: Sequence[findings_lib.Finding]
+  read: reading.Read,
+  findings: Sequence[findings_lib.Finding],
 ) -> bytes | None:
   """Returns a file's bytes with edits; None if they are no longer Python."""
   edits = list(
@@ -70,9 +73,8 @@ def _make(
   lines = list(
     dict.fromkeys(line for finding in findings for line in finding.opening)
   )
-  opening = _make_opening(read, lines)
-  if opening is not None:
-    edits.insert(0, opening)
+  first = max((finding.first_import for finding in findings), default=0)
+  edits[:0] = _make_opening(read, lines, first)
   text = edits_lib.apply(read.document.text, edits)
   try:
     sources.parse(read.source.path, text)
@@ -82,26 +84,32 @@ def _make(
 
 
 def _make_opening(
-  read: reading.Read, lines: Sequence[str]
-) -> edits_lib.Edit | None:
-  """Returns the insertion of the lines that a file needs at its start.
+  read: reading.Read, lines: Sequence[str], first: int
+) -> list[edits_lib.Edit]:
+  """Returns the insertions of the lines that a file needs at its start.
 
-  An import of this package by itself stands before the import of TensorFlow.
-  Calls stand before anything that may import TensorFlow.
+  Keras is chosen before anything that may import TensorFlow. Other lines stand
+  right before the first statement that imports TensorFlow or a module of the
+  program, since the program may set environment variables for TensorFlow.
   """
   body = read.source.tree.body
-  first = _find_end_of_opening(body)
-  calls = [line for line in lines if not line.startswith(f"import {_PACKAGE}")]
-  if not calls:
-    if any(_imports_package(statement) for statement in body):
-      return None
-    first = _find_import_of_tensorflow(body, first)
-  elif any(_imports_package(statement) for statement in body[:first]):
-    lines = calls
-  if not lines:
-    return None
+  top = _find_end_of_opening(body)
+  first = max(first, top)
   text = edits_lib.Text(read.document.text)
-  return _insert_before(text, body, first, lines)
+  calls = [line for line in lines if not line.startswith(f"import {_PACKAGE}")]
+  starts_early = any(_EARLY in line for line in calls)
+  imported = next(
+    (i for i, each in enumerate(body) if _imports_package(each)), None
+  )
+  parts: dict[int, list[str]] = {}
+  for line in lines:
+    at = top if _EARLY in line else first
+    if line not in calls:
+      at = top if starts_early else first
+      if imported is not None and (imported < at or not calls):
+        continue  # The file imports this package early enough.
+    parts.setdefault(at, []).append(line)
+  return [_insert_before(text, body, at, part) for at, part in parts.items()]
 
 
 def _insert_before(
@@ -156,26 +164,3 @@ def _imports_package(statement: ast.stmt) -> bool:
   return isinstance(statement, ast.Import) and any(
     alias.name == _PACKAGE for alias in statement.names
   )
-
-
-def _find_import_of_tensorflow(body: Sequence[ast.stmt], first: int) -> int:
-  """Returns the number of the first statement that imports TensorFlow.
-
-  Imports in functions do not count; if there are no others, returns `first`.
-  """
-  for i, statement in enumerate(body):
-    if _imports_tensorflow(statement):
-      return max(i, first)
-  return first
-
-
-def _imports_tensorflow(node: ast.AST) -> bool:
-  """Returns whether a statement imports TensorFlow, outside functions."""
-  if isinstance(node, ast.Import):
-    return any(a.name.partition(".")[0] == "tensorflow" for a in node.names)
-  if isinstance(node, ast.ImportFrom):
-    top = (node.module or "").partition(".")[0]
-    return not node.level and top == "tensorflow"
-  if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
-    return False
-  return any(map(_imports_tensorflow, ast.iter_child_nodes(node)))

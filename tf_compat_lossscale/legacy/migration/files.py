@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Container
 from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
@@ -160,7 +161,20 @@ class File:
       tuple(edits),
       tuple(opening),
       cell,
+      self._first_import,
     )
+
+  @functools.cached_property
+  def _first_import(self) -> int:
+    """The number of the statement that first imports TensorFlow.
+
+    An import of a module of the program counts as well. Imports in functions do
+    not count.
+    """
+    for i, statement in enumerate(self.source.tree.body):
+      if _imports(statement, self.role.own_modules):
+        return i
+    return 0
 
   def find_span(self, node: ast.AST) -> tuple[int, int]:
     """Returns the offsets of a node.
@@ -233,6 +247,21 @@ def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
       yield from _list_statements(getattr(statement, name, ()))
     for handler in getattr(statement, "handlers", ()):
       yield from _list_statements(handler.body)
+
+
+def _imports(node: ast.AST, modules: Container[str]) -> bool:
+  """Returns whether a statement imports TensorFlow or one of some modules."""
+  if isinstance(node, ast.Import):
+    return any(
+      scopes.if_tensorflow(alias.name) or alias.name in modules
+      for alias in node.names
+    )
+  if isinstance(node, ast.ImportFrom):
+    module = scopes.get_module(node)
+    return bool(scopes.if_tensorflow(module)) or module in modules
+  if isinstance(node, (*scopes.FUNCTIONS, ast.expr)):
+    return False
+  return any(_imports(child, modules) for child in scopes.list_children(node))
 
 
 def _find_short_name(tree: ast.Module) -> str | None:

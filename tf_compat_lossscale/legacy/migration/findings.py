@@ -34,6 +34,8 @@ class Finding(NamedTuple):
     note: A known difference in behavior, or a reason; "" if there is none.
     edits: The edits of the file's text.
     opening: Lines that the file needs before it imports TensorFlow.
+    first_import: The number of the top-level statement, counted from 0, that
+      first imports TensorFlow or a module of the program; 0 if none does.
     cell: The number of the cell of a notebook, counted from 1; None for a file.
   """
 
@@ -50,6 +52,7 @@ class Finding(NamedTuple):
   edits: tuple[edits_lib.Edit, ...] = ()
   opening: tuple[str, ...] = ()
   cell: int | None = None
+  first_import: int = 0
 
   @property
   def place(self) -> str:

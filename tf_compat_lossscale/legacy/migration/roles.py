@@ -20,6 +20,11 @@ from tf_compat_lossscale.legacy.migration import trees
 # What a program may call already.
 _CALLS = {
   "disable": re.compile(r"\bdisable_(v2_behavior|eager_execution)\b"),
+  "keras": re.compile(
+    r"\b(tfl|tf_compat_lossscale)\.keras\.(LossScaleOptimizer|Policy|"
+    r"global_policy|set_policy|get_layer_policy)\b"
+    r"|from tf_compat_lossscale(\.keras import| import keras)\b"
+  ),
   "install": re.compile(r"\b\w+\.install\("),
   "use_keras_2": re.compile(r"\buse_keras_2\b"),
 }
@@ -165,9 +170,9 @@ class Roles:
     built_on_keras = choice.uses_keras or any(
       name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks
     )
-    keras_2 = choice.keras == 2 and built_on_keras
     calls = set().union(*(self._find_calls(s.path) for s in program.sources))
     installs = "install" in calls
+    keras_2 = "keras" in calls or (choice.keras == 2 and built_on_keras)
     return Role(
       keras_2=keras_2 and "use_keras_2" not in calls,
       uses_keras_2=keras_2 or "use_keras_2" in calls,

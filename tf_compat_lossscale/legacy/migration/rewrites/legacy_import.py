@@ -103,8 +103,7 @@ def _find_star(
     return
   # The module has other names, which stay.
   exported = names.NAMES_IN.get(place, {}) if place else {}
-  used = {n.id for n in file.nodes if isinstance(n, ast.Name)}
-  wanted = sorted(used & exported.keys() or exported.keys())
+  wanted = sorted(exported)  # Other modules may take them from this one.
   if set(wanted) <= imports.list_imported(file.source.tree, _PACKAGE):
     return
   line = f"from {_PACKAGE} import {', '.join(wanted)}"
