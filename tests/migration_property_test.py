@@ -23,10 +23,12 @@ from tf_compat_lossscale.legacy.migration import scanner
 
 pytestmark = pytest.mark.any_release
 
-_EXAMPLES = int(os.environ.get("MIGRATION_EXAMPLES", "200"))
+_EXAMPLES = os.environ.get("MIGRATION_EXAMPLES")
 _SETTINGS = hypothesis.settings(
   deadline=None,
-  max_examples=_EXAMPLES,
+  max_examples=int(_EXAMPLES or 200),
+  derandomize=_EXAMPLES is None,
+  report_multiple_bugs=False,
   suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 _OPTIONS = scanner.Options(target=(2, 21), jobs=1)
