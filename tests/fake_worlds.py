@@ -61,7 +61,8 @@ class World:
       if value.is_legacy:
         self.legacy.append(value.last)
     else:
-      self.seen.append(value)
+      is_plain = isinstance(value, (str, int))
+      self.seen.append(value if is_plain else type(value))
     return value
 
   def _import(self, name: str) -> Node:
@@ -93,6 +94,8 @@ class World:
     if home in ("keras", "contrib"):
       own = self.list_names(f"{_PACKAGE}.{home}")
       return not rest or rest.partition(".")[0] in own
+    if home in ("loss_scale", "loss_scale_optimizer", "graph_rewrite"):
+      home = rest.partition(".")[0]
     return home in ("", *tf_compat_lossscale.__all__)
 
   def list_names(self, path: str) -> list[str]:

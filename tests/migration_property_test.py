@@ -3,6 +3,7 @@
 
 import ast
 import io
+import json
 import os
 import re
 import tokenize
@@ -11,6 +12,7 @@ import warnings
 import fake_worlds
 import helpers
 import hypothesis
+from hypothesis import strategies as st
 import pytest
 import random_sources
 
@@ -21,7 +23,14 @@ from tf_compat_lossscale.legacy.migration import scanner
 
 pytestmark = pytest.mark.any_release
 
-_EXAMPLES = int(os.environ.get("MIGRATION_EXAMPLES", "200"))
+_EXAMPLES = os.environ.get("MIGRATION_EXAMPLES")
+_SETTINGS = hypothesis.settings(
+  deadline=None,
+  max_examples=int(_EXAMPLES or 200),
+  derandomize=_EXAMPLES is None,
+  report_multiple_bugs=False,
+  suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
 _OPTIONS = scanner.Options(target=(2, 21), jobs=1)
 
 
@@ -44,14 +53,7 @@ def migrate(path):
   return project, left
 
 
-@hypothesis.settings(
-  deadline=None,
-  max_examples=_EXAMPLES,
-  suppress_health_check=[
-    hypothesis.HealthCheck.function_scoped_fixture,
-    hypothesis.HealthCheck.filter_too_much,
-  ],
-)
+@_SETTINGS
 @hypothesis.given(random_sources.sources())
 def test_random_sources(tmp_path, source):
   check_migration(tmp_path, source)
@@ -69,18 +71,83 @@ def check_migration(folder, source):
   found = project.findings
   after = path.read_bytes()
   ast.parse(after)
-  by_hand = [f for f in found if f.state == findings.BY_HAND]
   # What is gone, and what is reported, is all that there was.
   again, left_again = migrate(path)
   assert path.read_bytes() == after
   assert {f.state for f in again.findings} <= {findings.BY_HAND} or left
   assert [f.name for f in left_again] == [f.name for f in left]
   check_layout(source, after, found)
-  hypothesis.event(f"{bool(found)} found, {bool(by_hand or left)} left")
+  hypothesis.event(f"{bool(found)} found, {has_work(project, left)} left")
   if not project.uses_loss_scaling:
     assert not old.legacy
-  elif not (by_hand or left):
+  elif not has_work(project, left):
     assert run(after, is_old=False).seen == old.seen
+
+
+_MAGICS = ("%matplotlib inline", "%%bash\nls", "!pip install tf", "%%html\n<p>")
+
+
+@st.composite
+def notebooks(draw):
+  """Draws the cells of a notebook."""
+  cells = []
+  for _ in range(draw(st.integers(1, 4))):
+    if draw(st.integers(0, 3)) == 0:
+      cells.append(draw(st.sampled_from(_MAGICS)))
+    source = "\n".join(draw(random_sources.uses()))
+    if draw(st.integers(0, 3)) == 0:
+      source = f"%time R(1)\n{source}\n!ls"
+    cells.append(source)
+  return cells
+
+
+@_SETTINGS
+@hypothesis.given(notebooks(), st.booleans())
+def test_random_notebooks(tmp_path, sources, is_list):
+  try:
+    old = run(join_cells(sources), is_old=True)
+  except (SyntaxError, NameError, AttributeError, TypeError):
+    hypothesis.reject()
+  cells = [
+    {
+      "cell_type": "code",
+      "metadata": {"ä": "\\/"},
+      "source": split_lines(source) if is_list else source,
+    }
+    for source in sources
+  ]
+  notebook = {"cells": cells, "metadata": {}, "nbformat": 4}
+  path = tmp_path / "notebook.ipynb"
+  path.write_text(json.dumps(notebook, indent=1), "utf-8")
+  project, left = migrate(path)
+  after = json.loads(path.read_text("utf-8"))
+  new = ["".join(cell["source"]) for cell in after["cells"]]
+  for cell, before in zip(after["cells"], cells):
+    cell["source"] = before["source"]
+  assert after == notebook
+  for source, changed in zip(sources, new):
+    assert (source in _MAGICS) == (changed in _MAGICS)
+  if not project.uses_loss_scaling:
+    assert not old.legacy
+  elif not has_work(project, left):
+    assert run(join_cells(new), is_old=False).seen == old.seen
+  written = path.read_bytes()
+  again, _ = migrate(path)
+  assert path.read_bytes() == written
+  assert {f.state for f in again.findings} <= {findings.BY_HAND} or left
+
+
+def join_cells(sources):
+  """Returns the Python of cells."""
+  lines = "\n".join(s for s in sources if not s.startswith("%%"))
+  lines = lines.replace("%time R(1)", "R(1)")
+  return re.sub(r"(?m)^[%!].*$", "", lines).encode()
+
+
+def has_work(project, left):
+  """Returns whether there is something left to do by hand."""
+  states = [finding.state for finding in project.findings]
+  return bool(left) or findings.BY_HAND in states
 
 
 def check_layout(before, after, found):

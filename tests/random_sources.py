@@ -48,12 +48,28 @@ _MODULES = (
     "contrib.mixed_precision",
   ),
   ("import tensorflow.contrib.mixed_precision\n", "tensorflow", ""),
+  ("from tensorflow import contrib, train", "contrib", "contrib"),
+  ("import tensorflow as tf\nm = tf.contrib", "m", "contrib"),
+  (
+    "import tensorflow as tf\nE = tf.train.experimental",
+    "E",
+    "train.experimental",
+  ),
+  (
+    "from tensorflow.mixed_precision import experimental as e",
+    *("e", "mixed_precision.experimental"),
+  ),
+  (
+    "import tensorflow.python.training.experimental.loss_scale as e",
+    *("e", "python.training.experimental.loss_scale"),
+  ),
 )
 _NAMES = (
   *("train.experimental.LossScale", "train.experimental.DynamicLossScale"),
   *("train.experimental.MixedPrecisionLossScaleOptimizer",),
   *("train.experimental.enable_mixed_precision_graph_rewrite",),
   *("mixed_precision.experimental.FixedLossScale",),
+  *("python.training.experimental.loss_scale.DynamicLossScale",),
   *("contrib.mixed_precision.FixedLossScaleManager",),
   *("contrib.mixed_precision.LossScaleOptimizer",),
   *("train.experimental.PythonState", "train.Saver", "train"),  # Stay.
@@ -140,7 +156,12 @@ _USES = (
     "R(getattr(OWNER, 'LAST', 1))",
   ),
   *("x = OWNER\nR(x.LAST)", "R(tf.placeholder)", "R(OWNER \\\n    . LAST)"),
-  *("R((OWNER).LAST)", "R((OWNER\n  # In.\n  .LAST))", "[R(N) for R in [R]]"),
+  *(
+    "R((OWNER).LAST)",
+    "R(hasattr(OWNER, 'LAST'))",
+    "R((OWNER\n  # In.\n  .LAST))",
+    "[R(N) for R in [R]]",
+  ),
   *("import importlib; R(importlib.import_module('FULL').LAST)",),
   *("if 1:\n\tR(N)\n\tif 2:\n\t\tR(N) # Tabs.", "R(N)  # lossscale: ignored"),
 )

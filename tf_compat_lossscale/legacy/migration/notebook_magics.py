@@ -12,6 +12,7 @@ from tf_compat_lossscale.legacy.migration import lexing
 from tf_compat_lossscale.legacy.migration import python2
 
 PYTHON_2 = "Python 2"
+_STATEMENT = "0;"
 
 # Cell magics after whose line the cell is Python.
 _PYTHON = frozenset(["capture", "debug", "prun", "time", "timeit"])
@@ -27,7 +28,7 @@ _LINES = tuple(
     rf"[^\s#'\"=][^#=\r\n]*=[ \t]*(?P<magic>(?:!|%\w){_REST})",
   )
 )
-# Line magics that run code; "0;" with spaces can stand there.
+# Line magics that run code; `_STATEMENT` and spaces can stand there.
 _TIMED = re.compile(
   r"%(?:prun|time|timeit)[ \t]+(?:-[a-zA-Z]+[ \t]*\d*[ \t]+)*(?=[^\s-])"
 )
@@ -90,8 +91,8 @@ def read_code(source: str) -> Code:
   blanks += _find_magics(source, at)
   for blank in blanks:
     old = source[blank.start : blank.end]
-    new = re.sub(r"[^\r\n]", " ", old)
-    new = ("0;" if blank.is_prefix else "0") + new[1 + blank.is_prefix :]
+    new = _STATEMENT if blank.is_prefix else _choose_mark(source, blank.start)
+    new += re.sub(r"[^\r\n]", " ", old)[len(new) :]
     text = text[: blank.start] + new + text[blank.end :]
   error = lexing.find_error(text)
   if error is None:
@@ -99,6 +100,15 @@ def read_code(source: str) -> Code:
   if python2.is_python_2(text, error):
     return _blank_all(source, PYTHON_2)
   return _blank_all(source, f"line {error.lineno}: {error.msg}")
+
+
+def _choose_mark(source: str, start: int) -> str:
+  """Returns what can stand in place of a magic.
+
+  In a block, and after "=", there must be something. Elsewhere, a comment does:
+  new statements then stand in the first cell that has others.
+  """
+  return "#" if source[:start][-1:] in ("", "\r", "\n") else _STATEMENT[:1]
 
 
 def _is_line(text: str, place: int) -> bool:
