@@ -212,6 +212,14 @@ class File:
       return False
     return ast.unparse(found) == ast.unparse(node)
 
+  def find_names(self, module: str) -> set[str]:
+    """Returns the names that imports bind to a module, and nothing else does.
+
+    `tensorflow.compat.v1` counts as `tensorflow`.
+    """
+    found = set(self._modules.get(module, ()))
+    return found | self._modules.get(f"{module}.compat.v1", set())
+
   def list_attributes(self, module: str) -> Iterator[ast.Attribute]:
     """Yields the attributes of a module, such as `np.int` for "numpy".
 
@@ -234,18 +242,24 @@ class File:
     """
     yield from _list_statements(self.source.tree.body)
 
+  def is_alone(self, statement: ast.stmt) -> bool:
+    """Returns whether a statement is the only one in its lines."""
+    start, end = self.find_span(statement)
+    text = self.document.text
+    rest = text[end : self.text.find_line_end(end)].strip()
+    before = text[start - (self.text.find_position(start)[1] - 1) : start]
+    return (not rest or rest.startswith("#")) and not before.strip()
+
   def insert_after(
     self, statement: ast.stmt, lines: Sequence[str]
   ) -> edits_lib.Edit:
     """Returns the insertion of statements after a statement."""
-    end = self.find_span(statement)[1]
-    start = self.find_span(statement)[0]
-    text = self.document.text
-    line_end = self.text.find_line_end(end)
-    rest = text[end:line_end].strip()
-    before = text[start - (self.text.find_position(start)[1] - 1) : start]
-    if (rest and not rest.startswith("#")) or before.strip():
+    start, end = self.find_span(statement)
+    if not self.is_alone(statement):
       return edits_lib.Edit(end, end, "".join(f"; {line}" for line in lines))
+    column = self.text.find_position(start)[1] - 1
+    before = self.document.text[start - column : start]
+    line_end = self.text.find_line_end(end)
     new = "".join(f"{self.text.newline}{before}{line}" for line in lines)
     return edits_lib.Edit(line_end, line_end, new)
 
