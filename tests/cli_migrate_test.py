@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests what `tf-lossscale migrate` does with the edits, whatever they are."""
 
+import builtins
 import errno
 import io
 import os
@@ -164,6 +165,23 @@ def test_a_file_that_cannot_be_written(old, tmp_path, monkeypatch, capsys):
     "tf-lossscale: old.py: not written: Permission denied\n",
   )
   assert (old.read_text(), other.read_text()) == (_BEFORE, _AFTER)
+
+
+def test_a_write_protected_file(old, monkeypatch, capsys):
+  # A test that runs as root may write to any file.
+  load = builtins.open
+
+  def refuse(path, mode="r", *args, **options):
+    if path == "old.py" and mode != "rb":
+      raise PermissionError(errno.EACCES, "Permission denied", path)
+    return load(path, mode, *args, **options)
+
+  monkeypatch.setattr(builtins, "open", refuse)
+  status, out, err = run(capsys, "--write", "old.py")
+  monkeypatch.undo()
+  assert (status, out) == (2, "")
+  assert err == "tf-lossscale: old.py: not written: Permission denied\n"
+  assert old.read_text() == _BEFORE
 
 
 def test_a_full_disk(old, tmp_path, monkeypatch, capsys):

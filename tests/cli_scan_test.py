@@ -205,6 +205,31 @@ def test_mistakes_are_one_line(command, tree):
     assert err.startswith("tf-lossscale"), argv
 
 
+@pytest.mark.parametrize(
+  ("command", "closed", "status", "err"),
+  [
+    ("scan one", ">&-", 1, ""),
+    ("migrate --write one", ">&-", 0, ""),
+    ("scan typo.py", "2>&-", 2, ""),
+    ("version", ">&- 2>&-", 0, ""),
+    ("scan -", "<&-", 2, "tf-lossscale scan: standard input is closed;"),
+    ("scan one", ">/dev/full", 2, "tf-lossscale scan: No space left on device"),
+  ],
+)
+def test_closed_streams(command, closed, status, err, tree):
+  line = f"{sys.executable} -m tf_compat_lossscale {command} {closed}"
+  done = subprocess.run(
+    ["bash", "-c", line],
+    capture_output=True,
+    cwd=tree,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+    text=True,
+    timeout=120,
+  )
+  assert (done.returncode, done.stdout) == (status, "")
+  assert done.stderr.startswith(err) and bool(done.stderr) == bool(err)
+
+
 def test_lists(tree):
   status, out, err = run("scan", "--list", cwd=tree)
   assert (status, err) == (0, "")

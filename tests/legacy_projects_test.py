@@ -46,9 +46,10 @@ def copy_project(name, tmp_path):
   return copy
 
 
-@functools.cache
-def _migrate(name, tmp_path_factory):
-  project = copy_project(name, tmp_path_factory.mktemp("migrated"))
+@functools.cache  # Several tests need the project.
+def migrate_project(name, folder):
+  """Migrates a copy of a project in a folder; returns the copy."""
+  project = copy_project(name, folder)
   assert cli.main(["migrate", "--write", str(project)]) == 0
   return project
 
@@ -58,10 +59,15 @@ def name(request):
   return request.param
 
 
+@pytest.fixture(scope="session")
+def migrated_folder(tmp_path_factory):
+  return tmp_path_factory.mktemp("migrated")
+
+
 @pytest.fixture
-def migrated(name, tmp_path_factory, tmp_path):
+def migrated(name, migrated_folder, tmp_path):
   """Returns a copy of a migrated project."""
-  project = _migrate(name, tmp_path_factory)
+  project = migrate_project(name, migrated_folder)
   return shutil.copytree(project, tmp_path / project.name)
 
 
@@ -162,6 +168,7 @@ def test_runs_untouched(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.any_release
+@pytest.mark.parametrize("name", ["console_scripts", "run_as_module"])
 def test_runs_untouched_in_a_process(name, tmp_path):
   run = ("-m", "tf_compat_lossscale", "run")
   check_prints(name, run_process, copy_project(name, tmp_path), *run)

@@ -68,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     SystemExit: An argument, or the file that it names, is wrong (status 2), or
       there is an error in this package (status 70).
   """
+  _open_closed_streams()
   words, program = run.split_words(sys.argv[1:] if argv is None else argv)
   parser = _make_parser()
   arguments = parser.parse_args(words)
@@ -96,6 +97,16 @@ def main(argv: Sequence[str] | None = None) -> int:
       message += f"; see {prefix} --help"
     parser.exit(status, f"{prefix}: {message}\n")
   return status
+
+
+def _open_closed_streams() -> None:
+  """Opens the null device for a closed standard output or standard error.
+
+  A file that is opened to be written would else take the place of the stream.
+  """
+  for name in ("stdout", "stderr"):
+    if getattr(sys, name) is None:
+      setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _describe(error: Exception) -> tuple[int, str]:

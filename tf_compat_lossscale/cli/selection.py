@@ -132,7 +132,13 @@ def select(arguments: argparse.Namespace) -> Selection:
 
 
 def read_standard_input() -> bytes:
-  """Returns the bytes of standard input."""
+  """Returns the bytes of standard input.
+
+  Raises:
+    Mistake: Standard input is closed.
+  """
+  if sys.stdin is None:
+    raise errors.Mistake("standard input is closed")
   return sys.stdin.buffer.read()
 
 

@@ -284,7 +284,13 @@ class _Reader:
           self._read(default, unit, scope, guarded)
     if inner is not unit:
       guarded = False  # Its callers decide whether it runs.
-    self._read_block(node.body, inner, own, guarded)
+    if isinstance(node, ast.ClassDef):
+      # A class's own statements run where the class is made.
+      for statement in node.body:
+        is_unit = isinstance(statement, (*scopes.FUNCTIONS, ast.ClassDef))
+        self._read(statement, inner if is_unit else unit, own, guarded)
+    else:
+      self._read_block(node.body, inner, own, guarded)
 
   def _read_attribute(
     self, node: ast.Attribute, unit: Unit, scope: scopes.Scope, guarded: bool

@@ -62,6 +62,11 @@ class _RestoredModule(types.ModuleType):
         raise AttributeError(str(error)) from None
     raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
+  @property
+  def __all__(self) -> list[str]:
+    """The names that `from … import *` binds."""
+    return sorted(table.NAMES_IN.get(self._place, ()))
+
   def __dir__(self) -> list[str]:
     place = self._place
     return sorted(

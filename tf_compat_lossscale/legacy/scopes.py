@@ -46,6 +46,44 @@ def list_children(node: ast.AST) -> list[ast.AST]:
   return found
 
 
+def split(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
+  """Returns the nodes right below a scope's node in two parts.
+
+  Returns:
+    The nodes that are evaluated in the scope around it, such as decorators,
+    defaults and bases; and the others.
+  """
+  outside: list[ast.AST] = []
+  if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+    outside += node.args.defaults
+    outside += [each for each in node.args.kw_defaults if each is not None]
+  if isinstance(node, FUNCTIONS):
+    arguments = [
+      *(*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs),
+      *(node.args.vararg, node.args.kwarg),
+    ]
+    outside += [a.annotation for a in arguments if a and a.annotation]
+    outside += [node.returns] if node.returns is not None else []
+  if isinstance(node, ast.ClassDef):
+    outside += [*node.bases, *node.keywords]
+  if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+    outside += node.decorator_list
+  if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp)):
+    outside.append(node.generators[0].iter)
+  if isinstance(node, ast.GeneratorExp):
+    outside.append(node.generators[0].iter)
+  taken = {id(each) for each in outside}
+  inside = []
+  for child in list_children(node):
+    if isinstance(child, ast.arguments):
+      continue
+    if isinstance(child, ast.comprehension):
+      inside += [c for c in list_children(child) if id(c) not in taken]
+    elif id(child) not in taken:
+      inside.append(child)
+  return outside, inside
+
+
 @functools.lru_cache(4096)
 def list_nodes(tree: ast.Module) -> list[ast.AST]:
   """Returns all nodes of a tree, those near its root first."""
@@ -128,11 +166,17 @@ class Scope:
       return self._resolve_getattr(node)
     return []
 
-  def _resolve_getattr(self, node: ast.Call) -> list[str]:
+  def resolve_asked(self, node: ast.Call) -> str | None:
+    """Returns the full name that `hasattr(a.b, "c")` asks for, or None."""
+    return next(iter(self._resolve_getattr(node, "hasattr")), None)
+
+  def _resolve_getattr(
+    self, node: ast.Call, function: str = "getattr"
+  ) -> list[str]:
     """Returns the full names that `getattr(a.b, "c")` may have."""
     if not (
       isinstance(node.func, ast.Name)
-      and node.func.id == "getattr"
+      and node.func.id == function
       and len(node.args) > 1
       and isinstance(node.args[1], ast.Constant)
       and isinstance(node.args[1].value, str)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import re
@@ -59,6 +60,8 @@ class Use(NamedTuple):
     module = find_module_home(place) if place else None
     if module is not None:
       return module
+    if place in names.NAMES_IN:
+      return "tf_compat_lossscale"
     last = names.get_current_name(self.name.rpartition(".")[2])
     if self.home in ("keras", "contrib"):
       return f"tf_compat_lossscale.{self.home}.{last}"
@@ -155,7 +158,11 @@ class _UseCollector:
 
   def _walk(self, node: ast.AST, scope: scopes.Scope) -> None:
     """Collects the uses in all nodes below `node`."""
-    for child in scopes.list_children(node):
+    self._walk_all(scopes.list_children(node), scope)
+
+  def _walk_all(self, nodes: Iterable[ast.AST], scope: scopes.Scope) -> None:
+    """Collects the uses in nodes, and in all nodes below them."""
+    for child in nodes:
       if isinstance(child, ast.Import):
         self._collect_import(child)
       elif isinstance(child, ast.ImportFrom):
@@ -163,7 +170,9 @@ class _UseCollector:
       elif isinstance(child, ast.Attribute) and scope.resolve(child):
         self._collect_attribute(child, scope)
       elif isinstance(child, scopes.SCOPES):
-        self._walk(child, scopes.Scope(child, scope))
+        outside, inside = scopes.split(child)
+        self._walk_all(outside, scope)
+        self._walk_all(inside, scopes.Scope(child, scope))
       elif isinstance(child, ast.Attribute) and child.attr in _METHODS:
         self._add(child, f".{child.attr}", _METHODS[child.attr], "method")
         self._walk(child, scope)
@@ -221,10 +230,15 @@ class _UseCollector:
 
   def _collect_call(self, node: ast.Call, scope: scopes.Scope) -> None:
     """Adds a use for `getattr(a, "b")`, or for a call of TensorFlow 1's."""
-    full = scope.resolve(node)
+    full = scope.resolve(node) or scope.resolve_asked(node)
     if full is not None:
       if find_home(full):
         self._add(node, ast.unparse(node), full, "getattr")
+      return
+    if ast.unparse(node.func) in ("getattr", "hasattr") and node.args:
+      owner = scope.resolve(node.args[0]) or ""
+      if names.find_place(owner) in names.NAMES_IN:
+        self._add(node, ast.unparse(node), owner, "text")
       return
     function = scope.resolve(node.func)
     name = function and tensorflow_names.find_tensorflow_1_call(function, node)
@@ -237,7 +251,7 @@ class _UseCollector:
     if name is None:
       return
     self.modules.append(name)
-    if scopes.if_tensorflow(name) and find_home(name):
+    if scopes.if_tensorflow(name):
       self._add(node, ast.unparse(node), name, "text")
 
   def _add(self, node: Any, written: str, name: str, form: str) -> None:
@@ -250,9 +264,11 @@ class _UseCollector:
     if place is None:
       return
     home = find_home(name)
-    if form == "star" and home is None and place in names.NAMES_IN:
+    if form in ("star", "text") and not home and place in names.NAMES_IN:
       home = next(iter(names.NAMES_IN[place].values()))
     use = Use(node.lineno, column, written, name, home, form, node)
+    if form == "text" and not home:
+      return
     self.names.append(use)
     if use.home:
       self.uses.append(use)
@@ -324,8 +340,13 @@ def read_text(path: str, text: str) -> Source:
     SourceError: This Python cannot parse the text.
   """
   tree = parse(path, text)
-  with allow_depth():
-    collector = _UseCollector(text, tree)
+  try:
+    with allow_depth():
+      collector = _UseCollector(text, tree)
+  except RecursionError:
+    raise SourceError(
+      f"{path}:1: cannot be read: its code is nested too deeply"
+    ) from None
   return Source(
     path,
     tuple(collector.uses),

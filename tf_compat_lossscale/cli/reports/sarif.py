@@ -13,6 +13,7 @@ from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.cli import diffs
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import fixes
+from tf_compat_lossscale.cli.reports import text
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import rules
 
@@ -93,9 +94,8 @@ def _make_result(
 ) -> dict[str, Any]:
   """Returns a finding as a SARIF result."""
   uri = make_uri(finding.path)
-  name = " ".join(finding.name.split())
   note = f" ({finding.note})" if finding.note else ""
-  text = ": ".join(part for part in (name, finding.message) if part) + note
+  message = text.describe_edit(finding) + note
   location: dict[str, Any] = {
     "physicalLocation": {"artifactLocation": {"uri": uri}}
   }
@@ -109,11 +109,11 @@ def _make_result(
   else:  # The lines of a cell are not those of the file.
     place = f"cell {finding.cell}, line {finding.line}"
     location["logicalLocations"] = [{"fullyQualifiedName": place}]
-    text = f"{place}: {text}"
+    message = f"{place}: {message}"
   value: dict[str, Any] = {
     "ruleId": finding.code,
     "level": "error",
-    "message": {"text": text},
+    "message": {"text": message},
     "locations": [location],
     "properties": {"state": finding.state},
   }

@@ -36,17 +36,21 @@ def format_finding(
     finding: The finding.
     state: What to print as its state; by default that state.
   """
-  arrow = ": " if finding.state == findings.BY_HAND else " -> "
-  name = " ".join(finding.name.split())
   return [
     (finding.place, "bold"),
     (": ", ""),
     (finding.code, "bold red"),
-    (f" {name}{arrow}" if name else " ", ""),
-    (finding.message, ""),
+    (f" {describe_edit(finding)}", ""),
     (f" ({finding.note})" if finding.note else "", "dim"),
     (f" [{state or finding.state}]", _STYLES[finding.state]),
   ]
+
+
+def describe_edit(finding: findings.Finding) -> str:
+  """Returns what was found, and what to write or to do instead."""
+  arrow = ": " if finding.state == findings.BY_HAND else " -> "
+  name = " ".join(finding.name.split())
+  return arrow.join(part for part in (name, finding.message) if part)
 
 
 def format_project(project: findings.Project) -> list[terminal.Part]:

@@ -66,7 +66,7 @@ def find_absence(
     return None
   first, _, below = place.module.partition(".")
   if first == "contrib":
-    return _find_absence_in_contrib(below) if below else None
+    return _find_absence_in_contrib(below)
   if first == "estimator":
     return _find_absence_of_estimator(release)
   if name.startswith(_ROOT + "python.") or name in moved_modules.GONE:
@@ -97,6 +97,8 @@ def _find_absence_of_estimator(
 
 def _find_absence_in_contrib(path: str) -> Absence:
   """Returns the absence of a name below `tf.contrib`."""
+  if not path:  # The whole of it is imported, or has another name.
+    return Absence("tf.contrib", RESTORED)
   parts = path.split(".")
   top = parts[0]
   shown = f"tf.contrib.{path}"

@@ -73,7 +73,7 @@ def _make(
   lines = list(
     dict.fromkeys(line for finding in findings for line in finding.opening)
   )
-  first = max((finding.first_import for finding in findings), default=0)
+  first = min((f.first_import for f in findings if f.opening), default=0)
   edits[:0] = _make_opening(read, lines, first)
   text = edits_lib.apply(read.document.text, edits)
   try:

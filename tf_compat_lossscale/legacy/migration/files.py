@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 from collections.abc import Container
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -145,6 +146,7 @@ class File:
       opening: Lines that the file needs at its start.
     """
     span = place if isinstance(place, tuple) else self.find_span(place)
+    line_in_text = self.text.find_position(span[0])[0]
     cell, line, column = self.document.locate(span[0])
     _, end_line, end_column = self.document.locate(span[1])
     return findings.Finding(
@@ -161,7 +163,8 @@ class File:
       tuple(edits),
       tuple(opening),
       cell,
-      self._first_import,
+      min(self._first_import, self._find_statement(line_in_text)),
+      (line_in_text, self.text.find_position(span[1])[0]),
     )
 
   @functools.cached_property
@@ -174,7 +177,19 @@ class File:
     for i, statement in enumerate(self.source.tree.body):
       if _imports(statement, self.role.own_modules):
         return i
-    return 0
+    return len(self.source.tree.body)
+
+  def _find_statement(self, line: int) -> int:
+    """Returns the number of the top-level statement that a line belongs to."""
+    return max(0, bisect.bisect_right(self._statement_lines, line) - 1)
+
+  @functools.cached_property
+  def _statement_lines(self) -> list[int]:
+    """The first line of each top-level statement, decorators included."""
+    return [
+      min(part.lineno for part in [s, *getattr(s, "decorator_list", ())])
+      for s in self.source.tree.body
+    ]
 
   def find_span(self, node: ast.AST) -> tuple[int, int]:
     """Returns the offsets of a node.
@@ -196,6 +211,14 @@ class File:
     except (SyntaxError, ValueError):
       return False
     return ast.unparse(found) == ast.unparse(node)
+
+  def find_names(self, module: str) -> set[str]:
+    """Returns the names that imports bind to a module, and nothing else does.
+
+    `tensorflow.compat.v1` counts as `tensorflow`.
+    """
+    found = set(self._modules.get(module, ()))
+    return found | self._modules.get(f"{module}.compat.v1", set())
 
   def list_attributes(self, module: str) -> Iterator[ast.Attribute]:
     """Yields the attributes of a module, such as `np.int` for "numpy".
@@ -219,18 +242,24 @@ class File:
     """
     yield from _list_statements(self.source.tree.body)
 
+  def is_alone(self, statement: ast.stmt) -> bool:
+    """Returns whether a statement is the only one in its lines."""
+    start, end = self.find_span(statement)
+    text = self.document.text
+    rest = text[end : self.text.find_line_end(end)].strip()
+    before = text[start - (self.text.find_position(start)[1] - 1) : start]
+    return (not rest or rest.startswith("#")) and not before.strip()
+
   def insert_after(
     self, statement: ast.stmt, lines: Sequence[str]
   ) -> edits_lib.Edit:
     """Returns the insertion of statements after a statement."""
-    end = self.find_span(statement)[1]
-    start = self.find_span(statement)[0]
-    text = self.document.text
-    line_end = self.text.find_line_end(end)
-    rest = text[end:line_end].strip()
-    before = text[start - (self.text.find_position(start)[1] - 1) : start]
-    if (rest and not rest.startswith("#")) or before.strip():
+    start, end = self.find_span(statement)
+    if not self.is_alone(statement):
       return edits_lib.Edit(end, end, "".join(f"; {line}" for line in lines))
+    column = self.text.find_position(start)[1] - 1
+    before = self.document.text[start - column : start]
+    line_end = self.text.find_line_end(end)
     new = "".join(f"{self.text.newline}{before}{line}" for line in lines)
     return edits_lib.Edit(line_end, line_end, new)
 

@@ -34,8 +34,11 @@ class Finding(NamedTuple):
     note: A known difference in behavior, or a reason; "" if there is none.
     edits: The edits of the file's text.
     opening: Lines that the file needs before it imports TensorFlow.
-    first_import: The number of the top-level statement, counted from 0, that
-      first imports TensorFlow or a module of the program; 0 if none does.
+    first_import: The number of the top-level statement, counted from 0, before
+      which the lines must stand: the first that imports TensorFlow or a module
+      of the program, or that has the finding.
+    lines_in_text: The first and the last line in the text that was read. In a
+      notebook, that is the text of all cells.
     cell: The number of the cell of a notebook, counted from 1; None for a file.
   """
 
@@ -53,6 +56,7 @@ class Finding(NamedTuple):
   opening: tuple[str, ...] = ()
   cell: int | None = None
   first_import: int = 0
+  lines_in_text: tuple[int, int] = (0, 0)
 
   @property
   def place(self) -> str:
@@ -75,6 +79,8 @@ class Project(NamedTuple):
     findings: The findings, file by file and line by line.
     members: The files that belong to it, whether they were asked for or not.
     imported: Those that other files import.
+    digests: (path, digest of the text that was read) for each file with
+      findings.
   """
 
   path: str
@@ -85,6 +91,7 @@ class Project(NamedTuple):
   findings: tuple[Finding, ...]
   members: tuple[str, ...] = ()
   imported: frozenset[str] = frozenset()
+  digests: tuple[tuple[str, int], ...] = ()
 
 
 class Report(NamedTuple):

@@ -8,7 +8,9 @@ import os
 import tempfile
 from typing import NamedTuple
 
+from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy.migration import application
+from tf_compat_lossscale.legacy.migration import checker
 from tf_compat_lossscale.legacy.migration import findings as findings_lib
 from tf_compat_lossscale.legacy.migration import outlines
 from tf_compat_lossscale.legacy.migration import reading
@@ -51,6 +53,9 @@ def plan(
     project: A project that was scanned.
     options: What the user asks for.
     offered: Whether to make the edits that are offered, too.
+
+  Raises:
+    findings.ScanError: A file is not what it was when it was scanned.
   """
   shown = {os.path.abspath(f.path): f.path for f in project.findings}
   if not shown:
@@ -60,7 +65,15 @@ def plan(
     tuple(map(outlines.read, project.members)),
     project.imported,
   )
-  yield from _plan(group, shown, project, options, offered, reading.Reader())
+  reader = reading.Reader()
+  for path, digest in project.digests:
+    if reader.make_digest(path) != digest:
+      raise findings_lib.ScanError(
+        f"{shown.get(path, path)}: another program changed it meanwhile; "
+        "migrate again"
+      )
+  with sources.allow_depth():
+    yield from _plan(group, shown, project, options, offered, reader)
 
 
 def edit_text(
@@ -79,7 +92,7 @@ def edit_text(
   """
   group, reader = scanner.read_text(data, name)
   shown = {name: name}
-  project = scanner.check(group, shown, options, reader).project
+  project = checker.check(group, shown, options, reader).project
   return next(_plan(group, shown, project, options, offered, reader), None)
 
 
@@ -113,7 +126,7 @@ def _plan(
     if not after:
       break
     reader = reader.copy(after)
-    checked = scanner.check(group, shown, options, reader)
+    checked = checker.check(group, shown, options, reader)
     findings = [f for f in checked.project.findings if f.state in states]
     if not findings:
       break

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
+import zlib
 
 from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy.migration import documents
@@ -57,6 +58,14 @@ class Reader:
     if path not in self._documents:
       self._documents[path] = documents.read(path)
     return self._documents[path]
+
+  def make_digest(self, path: str) -> int:
+    """Returns a digest of a file's text.
+
+    Raises:
+      documents.DocumentError: The file cannot be read.
+    """
+    return zlib.crc32(self.read_document(path).text.encode("utf-8", "replace"))
 
   def read(self, path: str) -> Read:
     """Returns a file.

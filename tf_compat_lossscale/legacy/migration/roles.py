@@ -44,6 +44,7 @@ class Role:
     uses_keras_2: Whether the program needs Keras 2.
     restored: The missing names for which it must call `tfl.install()`.
     optimizers: Whether that call must put Keras's legacy optimizers back.
+    is_imported: Whether other files import the file.
     is_whole: Whether the files that start the programs are all looked at.
     installs: Whether all the programs call `tfl.install()`.
     disables: Whether the file must turn TensorFlow 2's behavior off.
@@ -58,6 +59,7 @@ class Role:
   uses_keras_2: bool = False
   restored: list[str] = dataclasses.field(default_factory=list)
   optimizers: bool = False
+  is_imported: bool = False
   is_whole: bool = True
   installs: bool = True
   disables: bool = False
@@ -96,7 +98,10 @@ class Roles:
     self._calls: dict[str, set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self._release = tensorflow, release
-    self.of = {outline.path: Role() for outline in group.files}
+    self.of = {
+      outline.path: Role(is_imported=outline.path in group.imported)
+      for outline in group.files
+    }
     for entry in entries.find_entries(group):
       self._add_program(entry.path, starts=True)
     for outline in group.files:
@@ -172,7 +177,15 @@ class Roles:
     )
     calls = set().union(*(self._find_calls(s.path) for s in program.sources))
     installs = "install" in calls
-    keras_2 = "keras" in calls or (choice.keras == 2 and built_on_keras)
+    # Keras 3 has nothing below `compat.v1`.
+    of_v1 = any(
+      ".compat.v1." in use.name
+      for source in program.sources
+      for use in source.keras
+    )
+    keras_2 = (
+      "keras" in calls or of_v1 or (choice.keras == 2 and built_on_keras)
+    )
     return Role(
       keras_2=keras_2 and "use_keras_2" not in calls,
       uses_keras_2=keras_2 or "use_keras_2" in calls,

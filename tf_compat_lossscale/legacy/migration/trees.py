@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
+import re
 from typing import NamedTuple
 
 from tf_compat_lossscale.legacy.migration import outlines
@@ -63,8 +64,22 @@ def list_files(
     )
     for name in sorted(files):
       file = os.path.join(folder, name)
-      if name.endswith(_SUFFIXES) and not is_excluded(file):
+      is_python = name.endswith(_SUFFIXES) or (
+        "." not in name and _is_script(file)
+      )
+      if is_python and not is_excluded(file):
         yield file
+
+
+def _is_script(path: str) -> bool:
+  """Returns whether a file without a suffix is a script for Python."""
+  try:
+    if not os.path.isfile(path):
+      return False
+    with open(path, "rb") as file:
+      return re.match(rb"#![^\n]*python", file.read(80)) is not None
+  except OSError:
+    return False
 
 
 def find_root(path: str) -> str:

@@ -3,15 +3,17 @@ import tensorflow as tf
 
 class PrintHook(tf.train.SessionRunHook):
 
+    def begin(self):
+        self.loss = tf.get_default_graph().get_tensor_by_name('loss:0')
+        found = {v.op.name: v for v in tf.global_variables()}
+        self.scales = [found['current_loss_scale'], found['good_steps']]
+
     def before_run(self, run_context):
-        graph = tf.get_default_graph()
-        names = ['loss:0', 'current_loss_scale:0', 'good_steps:0']
-        found = {v.name: v for v in tf.global_variables()}
-        return tf.train.SessionRunArgs(
-            [graph.get_tensor_by_name(names[0])] + [found[n] for n in names[1:]])
+        return tf.train.SessionRunArgs(self.loss)
 
     def after_run(self, run_context, run_values):
-        print('loss %.4f scale %g good %d' % tuple(run_values.results))
+        scale, good = run_context.session.run(self.scales)
+        print('loss %.4f scale %g good %d' % (run_values.results, scale, good))
 
 
 def model_fn(features, labels, mode, params):

@@ -10,12 +10,16 @@ stands around it stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
+import re
 
 from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy.migration import edits
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import rules
+
+# A name over several lines, in parentheses, may have comments in it.
+_COMMENT = re.compile(r"\s*#[^\r\n]*(?:\r\n|\r|\n)")
 
 
 @rules.rule(
@@ -48,6 +52,8 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     note = names.NOTES.get(use.now.partition(".")[2], "")
     if use.form == "follows" and use.now.endswith(use.name.rpartition(".")[2]):
       continue  # The import that binds the name changes.
+    start, end = file.find_span(use.node)
+    kept = _COMMENT.findall(file.document.text, start, end)
     if file.is_at(use.node):
       yield file.make(
         "LS101",
@@ -55,7 +61,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         use.written,
         short,
         note=note,
-        edits=[edits.Edit(*file.find_span(use.node), short)],
+        edits=[edits.Edit(start, end, short + "".join(kept))],
         opening=[file.package_import],
       )
     else:

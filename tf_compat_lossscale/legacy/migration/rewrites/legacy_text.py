@@ -62,7 +62,10 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       yield _find_getattr(file, use)
       continue
     quote = file.document.text[slice(*file.find_span(use.node))][:1]
-    if id(use.node) in imported and quote in "\"'" and file.is_at(use.node):
+    if not sources.find_home(use.name):
+      message = f"names of this module are in {use.now} now"
+      yield file.make("LS103", use.node, use.written, message, findings.BY_HAND)
+    elif id(use.node) in imported and quote in "\"'" and file.is_at(use.node):
       edit = edits.Edit(*file.find_span(use.node), f"{quote}{use.now}{quote}")
       yield file.make("LS103", use.node, use.written, use.now, edits=[edit])
     else:

@@ -50,12 +50,16 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   for statement in file.list_statements():
     bound = _find_bound_name(statement)
     if bound is not None:
-      lines = [f"{bound}.{_CALL}"]
+      call = f"{bound}.{_CALL}"
+      lines = [call]
+      if role.is_imported and file.is_alone(statement):
+        # The program that imports this file may have turned eager mode on.
+        lines = ['if __name__ == "__main__":', f"  {call}"]
       yield file.make(
         "LS204",
         statement,
         file.text.get_segment(statement),
-        f"{lines[0]} after it",
+        f"{call} after it",
         note=role.reason,
         edits=[file.insert_after(statement, lines)],
       )
