@@ -2,6 +2,7 @@
 """Tests how Python 2 is told from broken code, and how its names are read."""
 
 import ast
+import time
 import warnings
 
 import helpers
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 import pytest
 
 from tf_compat_lossscale.legacy.migration import lexing
+from tf_compat_lossscale.legacy.migration import notebook_magics
 from tf_compat_lossscale.legacy.migration import python2
 
 pytestmark = pytest.mark.any_release
@@ -107,6 +109,27 @@ def test_what_python_2_is(text):
 @pytest.mark.parametrize("text", _BROKEN)
 def test_what_broken_code_is(text):
   assert is_python_2(text) is False
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    f"x = {'(' * 100_000}{')' * 100_000} y",
+    f"from {' ' * 50_000} x y\nprint x",
+    f"from {'a.' * 20_000} x y\nprint x",
+    f"lambda {'x, ' * 30_000}: x y",
+    f"x = {'`' * 100_000}",
+    f"print {'x.' * 50_000}x",
+    f"x = y ' {'?' * 50_000}\n{'?' * 50_000} y",
+    f"{' ' * 50_000}= {'!' * 50_000} x",
+  ],
+)
+def test_nothing_takes_long(text):
+  start = time.process_time()
+  is_python_2(text)
+  list(python2.find_uses(f"import tensorflow as x\n{text}"))
+  notebook_magics.read_code(text)
+  assert time.process_time() - start < 20  # A second here.
 
 
 def test_python_2_after_broken_code_is_broken():

@@ -37,10 +37,10 @@ _SIGNS = re.compile(
 # These, too, if the comma is outside brackets.
 _COMMAS = re.compile(rf"{_STATEMENT}(?:except\b[^:;]*|raise\b[^;]*),")
 _NEW_WORDS = re.compile(r"\b(?:async|await)\b")
-_IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}")
 
+_MODULE = rf"\.+(?:[ \t]*{_DOTTED})?|{_DOTTED}"
 _IMPORT = re.compile(
-  rf"{_STATEMENT}(?P<from>from[ \t]+(?P<module>[\w. \t]+?)[ \t]+)?"
+  rf"{_STATEMENT}(?P<from>from[ \t]+(?P<module>{_MODULE})[ \t]+)?"
   r"import\b[ \t(]*(?P<names>[^;)\r\n]*)",
   re.MULTILINE,
 )
@@ -51,6 +51,8 @@ _ASSIGNMENT = re.compile(
   rf"{_STATEMENT}({_NAME})[ \t]*=[ \t]*({_DOTTED})[ \t\r]*$", re.MULTILINE
 )
 _DOTS = re.compile(rf"(?<![\w.)\]}}\"'`])({_NAME})(?:[ \t]*\.[ \t]*{_NAME})+")
+
+_MANY_PARTS = 16  # No legacy name has so many.
 
 
 class Use(NamedTuple):
@@ -90,10 +92,7 @@ def is_python_2(text: str, error: SyntaxError) -> bool:
     return any(_SIGNS.search(each) for each in lexing.flatten(text).split("\n"))
   if _SIGNS.search(line):
     return True
-  count = 1
-  while count:
-    line, count = _IN_BRACKETS.subn("x", line)
-  return bool(_COMMAS.search(line))
+  return bool(_COMMAS.search(_hide_brackets(line)))
 
 
 def find_uses(text: str) -> Iterator[Use]:
@@ -165,10 +164,22 @@ def _count_extra_parts(name: str, most: int) -> int:
     name: A full name.
     most: Up to how many parts to leave out.
   """
-  for count in range(most):
-    if sources.find_home(name.rsplit(".", count)[0]):
+  parts = name.split(".")
+  for count in range(max(len(parts) - _MANY_PARTS, 0), most):
+    if sources.find_home(".".join(parts[: len(parts) - count])):
       return count
   return 0
+
+
+def _hide_brackets(line: str) -> str:
+  """Returns a line of code without what is in brackets."""
+  parts, depth = [], 0
+  for part in re.split(r"([()\[\]{}])", line):
+    depth = max(depth - (part in (")", "]", "}")), 0)
+    if not depth:
+      parts.append(part)
+    depth += part in ("(", "[", "{")
+  return "".join(parts)
 
 
 def _remove_spaces(text: str) -> str:
