@@ -155,7 +155,11 @@ _USES = (
     "R(getattr(OWNER, 'LAST'))",
     "R(getattr(OWNER, 'LAST', 1))",
   ),
-  *("owner = OWNER\nR(owner.LAST)", "R(tf.placeholder)", "R(OWNER \\\n    . LAST)"),
+  *(
+    "owner = OWNER\nR(owner.LAST)",
+    "R(tf.placeholder)",
+    "R(OWNER \\\n    . LAST)",
+  ),
   *(
     "R((OWNER).LAST)",
     "R(hasattr(OWNER, 'LAST'))",

@@ -77,6 +77,8 @@ def read(path: str) -> Outline:
 def read_data(path: str, data: bytes) -> Outline:
   """Returns the outline of a file with this content."""
   name = os.path.basename(path)
+  if b"\r" in data:
+    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
   starts = (
     name.endswith(".ipynb")
     or name == "__main__.py"
