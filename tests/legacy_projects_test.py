@@ -198,6 +198,18 @@ def test_second_migration_changes_nothing(migrated):
 
 
 @pytest.mark.any_release
+def test_projects_in_one_folder_are_migrated_as_each_alone(
+  migrated_folder, tmp_path
+):
+  for name in _EXPECTED:
+    copy_project(name, tmp_path)
+  assert cli.main(["migrate", "--write", str(tmp_path)]) == 0
+  for name in _EXPECTED:
+    alone = read_contents(migrate_project(name, migrated_folder))
+    assert read_contents(tmp_path / name) == alone, name
+
+
+@pytest.mark.any_release
 def test_migration_edits_sources_alone(name, migrated):
   before = read_contents(_PROJECTS / name)
   after = read_contents(migrated)

@@ -6,8 +6,10 @@
 """
 import argparse
 import os
+import sys
 
 os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'  # must be set before TF is imported
+assert 'tensorflow' not in sys.modules
 
 import numpy as np
 import tensorflow as tf

@@ -12,6 +12,7 @@ from tf_compat_lossscale.legacy import switches
 from tf_compat_lossscale.legacy import which_keras
 from tf_compat_lossscale.legacy.migration import codes
 from tf_compat_lossscale.legacy.migration import comments
+from tf_compat_lossscale.legacy.migration import document_base
 from tf_compat_lossscale.legacy.migration import documents
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings as findings_lib
@@ -201,7 +202,10 @@ class _Check:
       text = ""  # The message says why.
     found = unparsed.find(path, text)
     if found is None:
-      self._errors.append(message.replace(path, self._shown[path]))
+      shown = document_base.show_path(self._shown[path])
+      for written in (path, document_base.show_path(path)):
+        message = message.replace(written, shown)
+      self._errors.append(message)
     return found or []
 
   def _read_cells(
@@ -213,7 +217,7 @@ class _Check:
         continue
       found = unparsed.find(notebook.path, cell.source, cell.number)
       if found is None and cell.code.error.startswith("line "):
-        shown = self._shown[notebook.path]
+        shown = document_base.show_path(self._shown[notebook.path])
         self._errors.append(
           f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
         )

@@ -53,9 +53,6 @@ def plan(
     project: A project that was scanned.
     options: What the user asks for.
     offered: Whether to make the edits that are offered, too.
-
-  Raises:
-    findings.ScanError: A file is not what it was when it was scanned.
   """
   shown = {os.path.abspath(f.path): f.path for f in project.findings}
   if not shown:
@@ -66,12 +63,9 @@ def plan(
     project.imported,
   )
   reader = reading.Reader()
-  for path, digest in project.digests:
-    if reader.make_digest(path) != digest:
-      raise findings_lib.ScanError(
-        f"{shown.get(path, path)}: another program changed it meanwhile; "
-        "migrate again"
-      )
+  if any(reader.make_digest(path) != old for path, old in project.digests):
+    # Another program has changed a file since the scan.
+    project = checker.check(group, shown, options, reader).project
   with sources.allow_depth():
     yield from _plan(group, shown, project, options, offered, reader)
 
