@@ -19,7 +19,7 @@ _FAKED = ("tensorflow", _PACKAGE)
 # Modules that are gone, and names that TensorFlow 1 alone has.
 _GONE = (
   *("contrib", "mixed_precision.experimental"),
-  *("keras.mixed_precision.experimental", "python.keras", "python.training"),
+  *("keras.mixed_precision.experimental", "python.keras"),
 )
 _TENSORFLOW_1 = ("placeholder", "Session", "get_variable")
 
@@ -79,7 +79,11 @@ class World:
     if top == _PACKAGE:
       return not self._is_old and self._has_own(rest)
     place = names.find_place(path)
-    if self._is_old or "install" in self.calls or place is None:
+    if place is None:
+      return True
+    if place.space == "v1" and place.module.partition(".")[0] == "python":
+      return False
+    if self._is_old or "install" in self.calls:
       return True
     if any(f"{place.module}.".startswith(f"{gone}.") for gone in _GONE):
       return False

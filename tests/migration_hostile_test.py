@@ -12,6 +12,7 @@ import helpers
 import pytest
 
 from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import migrator
 from tf_compat_lossscale.legacy.migration import scanner
 
@@ -84,6 +85,8 @@ def hostile(tmp_path, monkeypatch):
     os.fsdecode(b"\xe9.py"): b"import tensorflow as tf\nx = (\n",
   }.items():
     (tmp_path / name).write_bytes(data)
+  with open(tmp_path / "huge.py", "wb") as file:
+    file.truncate(1 << 40)
   (tmp_path / "loop.py").symlink_to("loop.py")
   (tmp_path / "dangling.py").symlink_to("nothing.py")
   (tmp_path / "folder.py").mkdir()
@@ -97,6 +100,7 @@ def hostile(tmp_path, monkeypatch):
 # The beginning of the line about each file that cannot be read.
 _ERRORS = {
   "binary.py": "binary.py: a binary file",
+  "huge.py": "huge.py: a binary file",
   "latin.py": "latin.py:2: cannot be read: byte 0xe9",
   "broken.py": "broken.py:2: cannot be parsed: ",
   "unknown.py": "unknown.py: cannot be read: unknown encoding",
@@ -243,12 +247,19 @@ def test_a_file_that_changes_between_scan_and_plan(tmp_path):
   path.write_text(_BEFORE)
   (project,) = scanner.scan([str(path)]).projects
   path.write_text(f"# {'123456789 ' * 9}\nx = 1\n")
-  for change in migrator.plan(project):
-    assert change.before == change.after
+  check_plan(project, path)
   path.write_text(f"# Another line.\n{_BEFORE}")
-  for change in migrator.plan(project):
-    after = change.after.decode()
-    assert after in (f"# Another line.\n{x}" for x in (_BEFORE, _AFTER))
+  check_plan(project, path)
+
+
+def check_plan(project, path):
+  """Checks that edits of an older text are not made in a file."""
+  try:
+    changes = list(migrator.plan(project))
+  except findings.ScanError as error:
+    assert str(error).startswith(f"{path}: another program changed it")
+  else:
+    assert all(change.before == change.after for change in changes)
 
 
 def test_two_at_once(tmp_path):

@@ -56,12 +56,12 @@ _MODULES = (
     "train.experimental",
   ),
   (
-    "from tensorflow.mixed_precision import experimental as e",
-    *("e", "mixed_precision.experimental"),
+    "from tensorflow.mixed_precision import experimental as mixed",
+    *("mixed", "mixed_precision.experimental"),
   ),
   (
-    "import tensorflow.python.training.experimental.loss_scale as e",
-    *("e", "python.training.experimental.loss_scale"),
+    "import tensorflow.python.training.experimental.loss_scale as ls",
+    *("ls", "python.training.experimental.loss_scale"),
   ),
 )
 _NAMES = (

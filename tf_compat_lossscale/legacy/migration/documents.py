@@ -35,7 +35,7 @@ def read(path: str, data: bytes | None = None) -> Document:
     DocumentError: The file cannot be read, or is of another kind.
   """
   if data is None:
-    data = _load(path)
+    data = load(path)
   _check_head(path, data)
   if is_notebook(path) or (path == "-" and notebooks.is_notebook(data)):
     return notebooks.Notebook(path, data)
@@ -66,13 +66,13 @@ def _check_head(path: str, head: bytes) -> None:
     raise DocumentError(f"{show_path(path)}: a binary file, not text")
 
 
-def _load(path: str) -> bytes:
-  """Returns the bytes of a regular file.
+def load(path: str) -> bytes:
+  """Returns the bytes of a source or a notebook, a regular file.
 
   To open a pipe may wait for ever, and a device such as /dev/zero has no end.
 
   Raises:
-    DocumentError: The file cannot be read, or its start is not text.
+    DocumentError: The file cannot be read, or its start is of another kind.
   """
   try:
     mode = os.stat(path).st_mode

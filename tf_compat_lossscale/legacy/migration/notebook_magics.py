@@ -12,7 +12,6 @@ from tf_compat_lossscale.legacy.migration import lexing
 from tf_compat_lossscale.legacy.migration import python2
 
 PYTHON_2 = "Python 2"
-_STATEMENT = "0;"
 
 # Cell magics after whose line the cell is Python.
 _PYTHON = frozenset(["capture", "debug", "prun", "time", "timeit"])
@@ -28,7 +27,7 @@ _LINES = tuple(
     rf"[^\s#'\"=][^#=\r\n]*=[ \t]*(?P<magic>(?:!|%\w){_REST})",
   )
 )
-# Line magics that run code; `_STATEMENT` and spaces can stand there.
+# Line magics that run code.
 _TIMED = re.compile(
   r"%(?:prun|time|timeit)[ \t]+(?:-[a-zA-Z]+[ \t]*\d*[ \t]+)*(?=[^\s-])"
 )
@@ -40,12 +39,14 @@ class Blank(NamedTuple):
   Attributes:
     start: The offset of the part in the cell.
     end: The offset after it.
+    mark: What begins its place in the code.
     is_first: Whether it must stay the first line.
     is_prefix: Whether code follows in the same line.
   """
 
   start: int
   end: int
+  mark: str = "#"
   is_first: bool = False
   is_prefix: bool = False
 
@@ -91,8 +92,8 @@ def read_code(source: str) -> Code:
   blanks += _find_magics(source, at)
   for blank in blanks:
     old = source[blank.start : blank.end]
-    new = _STATEMENT if blank.is_prefix else _choose_mark(source, blank.start)
-    new += re.sub(r"[^\r\n]", " ", old)[len(new) :]
+    new = re.sub(r"[^\r\n]", " ", old)
+    new = blank.mark + new[len(blank.mark) :]
     text = text[: blank.start] + new + text[blank.end :]
   error = lexing.find_error(text)
   if error is None:
@@ -100,15 +101,6 @@ def read_code(source: str) -> Code:
   if python2.is_python_2(text, error):
     return _blank_all(source, PYTHON_2)
   return _blank_all(source, f"line {error.lineno}: {error.msg}")
-
-
-def _choose_mark(source: str, start: int) -> str:
-  """Returns what can stand in place of a magic.
-
-  In a block, and after "=", there must be something. Elsewhere, a comment does:
-  new statements then stand in the first cell that has others.
-  """
-  return "#" if source[:start][-1:] in ("", "\r", "\n") else _STATEMENT[:1]
 
 
 def _is_line(text: str, place: int) -> bool:
@@ -129,13 +121,24 @@ def _find_magics(source: str, at: int) -> Iterator[Blank]:
     match = next(filter(None, matches), None)
     if match:
       start, end = match.span("magic")
-      timed = _TIMED.match(source, start, end)
-      if timed and lexing.find_error(f"0;{source[timed.end() : end]}") is None:
-        yield Blank(start, timed.end(), is_prefix=True)
-      else:
-        yield Blank(start, end)
+      yield _make_blank(source, match.start(), start, end)
       at = end
     for kind, _, end in lexing.read_tokens(source, at):
       at = end
       if kind == "newline":
         break
+
+
+def _make_blank(source: str, line: int, start: int, end: int) -> Blank:
+  """Returns the blank for a magic in a line.
+
+  In a block, and after "=", there must be something. Elsewhere, a comment does:
+  new statements then stand in the first cell that has others.
+  """
+  is_assigned = bool(source[line:start].strip())
+  timed = _TIMED.match(source, start, end)
+  if timed:
+    mark, before = ("", "x = ") if is_assigned else ("if 1:", "if 1: ")
+    if lexing.find_error(before + source[timed.end() : end]) is None:
+      return Blank(start, timed.end(), mark, is_prefix=True)
+  return Blank(start, end, "#" if line == start else "0")

@@ -41,7 +41,7 @@ class Notebook(document_base.Document):
   """A notebook.
 
   Its text has the code cells, with a line end after each but the last. What is
-  not Python in them is blank, "#" or "0".
+  not Python in them is blank, a comment or a number.
 
   Attributes:
     cells: The code cells.

@@ -11,6 +11,8 @@ import os
 import re
 from typing import NamedTuple
 
+from tf_compat_lossscale.legacy.migration import documents
+
 _IMPORT = re.compile(
   rb"^[ \t]*(?:"
   rb"from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*"
@@ -65,17 +67,16 @@ def read(path: str) -> Outline:
   A file that cannot be read matters: its reader says what is wrong.
   """
   try:
-    if not os.path.isfile(path):
-      raise OSError
-    with open(path, "rb") as file:
-      data = file.read()
-  except OSError:
+    data = documents.load(path)
+  except documents.DocumentError:
     return Outline(path, (), False, False, True)
   return read_data(path, data)
 
 
 def read_data(path: str, data: bytes) -> Outline:
   """Returns the outline of a file with this content."""
+  if b"\r" in data:
+    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
   name = os.path.basename(path)
   if b"\r" in data:
     data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
