@@ -12,7 +12,6 @@ import helpers
 import pytest
 
 from tf_compat_lossscale.cli import main as cli
-from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import migrator
 from tf_compat_lossscale.legacy.migration import scanner
 
@@ -246,20 +245,15 @@ def test_a_file_that_changes_between_scan_and_plan(tmp_path):
   path = tmp_path / "train.py"
   path.write_text(_BEFORE)
   (project,) = scanner.scan([str(path)]).projects
-  path.write_text(f"# {'123456789 ' * 9}\nx = 1\n")
-  check_plan(project, path)
-  path.write_text(f"# Another line.\n{_BEFORE}")
-  check_plan(project, path)
-
-
-def check_plan(project, path):
-  """Checks that edits of an older text are not made in a file."""
-  try:
-    changes = list(migrator.plan(project))
-  except findings.ScanError as error:
-    assert str(error).startswith(f"{path}: another program changed it")
-  else:
-    assert all(change.before == change.after for change in changes)
+  no_use = f"# {'123456789 ' * 9}\nx = 1\n"
+  for before, after in (
+    (no_use, no_use),
+    (f"# Another line.\n{_BEFORE}", f"# Another line.\n{_AFTER}"),
+  ):
+    path.write_text(before)
+    for change in migrator.plan(project):
+      assert change.before.decode() == before
+      assert change.after.decode() in (before, after)
 
 
 def test_two_at_once(tmp_path):
