@@ -86,7 +86,7 @@ def uses(tmp_path, text):
           1,
           "from tensorflow.contrib.mixed_precision import *",
           "tfl.contrib",
-          "from",
+          "star",
         )
       ],
     ),
@@ -141,7 +141,7 @@ def uses(tmp_path, text):
       [
         (
           2,
-          "importlib.import_module('tensorflow.contrib.mixed_precision')",
+          "'tensorflow.contrib.mixed_precision'",
           "tfl.contrib",
           "text",
         )
@@ -154,7 +154,7 @@ def uses(tmp_path, text):
           2,
           "getattr(tf.train.experimental, 'LossScale')",
           "tfl.LossScale",
-          "text",
+          "getattr",
         )
       ],
     ),

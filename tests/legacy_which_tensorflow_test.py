@@ -7,8 +7,8 @@ import helpers
 import pytest
 
 from tf_compat_lossscale.legacy import run
-from tf_compat_lossscale.legacy import scan
 from tf_compat_lossscale.legacy import tensorflow_names
+from tf_compat_lossscale.legacy.migration import scanner
 
 pytestmark = pytest.mark.any_release
 
@@ -224,7 +224,9 @@ def test_reads_deep_code(tmp_path):
   branches = "".join(f"elif x == {i}: pass\n" for i in range(500))
   text = f"{_TF}x = {' + '.join(['1'] * 1500)}\nif x: pass\n{branches}"
   assert choose(tmp_path, f"{text}tf.Session()\n") == 1
-  assert scan.read_paths([str(tmp_path)]).errors == ()
+  path = tmp_path / "old.py"
+  path.write_text(f"{text}tf.train.experimental.LossScale\n")
+  assert scanner.scan([str(path)]).errors == ()
 
 
 def test_searches_the_folders_of_pythonpath(tmp_path, monkeypatch):

@@ -240,6 +240,37 @@ def test_names_that_are_tried_out_stop_nothing(text, tmp_path):
   assert found == {"old.py": ["LS101"]}
 
 
+def test_keras_finds_optimizers_by_their_names(tmp_path):
+  text = f"{_KERAS}model.compile(loss='mse', optimizer='adam')\n"
+  write(tmp_path, old=text)
+  files = migrated(tmp_path)
+  assert 'install(keras_optimizers="legacy")' in files["old.py"]
+  write(tmp_path, old=_KERAS + "import re\nre.compile('adam')\n")
+  assert "install" not in migrated(tmp_path)["old.py"]
+
+
+def test_a_script_that_others_import_leaves_eager_mode_to_them(tmp_path):
+  start = "import tensorflow.compat.v1 as tf\n"
+  write(
+    tmp_path,
+    main=f"{start}tf.enable_eager_execution()\nimport lib\nlib.f()\n",
+    lib=f"{start}tf.train.experimental.LossScale\n"
+    "if __name__ == '__main__': tf.Session().run(tf.placeholder(tf.int8))\n",
+  )
+  files = migrated(tmp_path)
+  call = 'if __name__ == "__main__":\n  tf.disable_v2_behavior()\n'
+  assert call in files["lib.py"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_ends_of_lines(end, tmp_path):
+  path = tmp_path / "old.py"
+  path.write_bytes(_KERAS.replace("\n", end).encode() + b"f()")
+  migrated(tmp_path)
+  first = f"import tf_compat_lossscale as tfl{end}tfl.use_keras_2()"
+  assert path.read_bytes().decode().startswith(first)
+
+
 def test_codes_are_selected_and_ignored(tmp_path):
   write(tmp_path, old=f"{_OLD_1}y = tf.train.experimental.LossScale")
   (found,) = scanned(tmp_path, select=("LS1",)).values()

@@ -165,7 +165,9 @@ class _Reader:
     self, node: ast.AST, unit: Unit, scope: scopes.Scope, guarded: bool
   ) -> None:
     """Reads a statement or an expression."""
-    if isinstance(node, ast.If):
+    if isinstance(node, ast.Name):  # Most nodes are names.
+      self._refer(node, unit, scope)
+    elif isinstance(node, ast.If):
       self._read_if(node, unit, scope, guarded)
     elif isinstance(node, ast.Try):
       self._read_try(node, unit, scope, guarded)
@@ -175,8 +177,6 @@ class _Reader:
       self._read_definition(node, unit, scope, guarded)
     elif isinstance(node, ast.Attribute):
       self._read_attribute(node, unit, scope, guarded)
-    elif isinstance(node, ast.Name):
-      self._refer(node, unit, scope)
     elif isinstance(node, ast.Constant):
       name = sources.find_module_name(node)
       if name is not None:
@@ -198,13 +198,16 @@ class _Reader:
     self, node: ast.AST, unit: Unit, scope: scopes.Scope, guarded: bool
   ) -> None:
     """Reads the parts of a node: blocks of statements, and expressions."""
-    for _, value in ast.iter_fields(node):
-      if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-        self._read_block(value, unit, scope, guarded)
-        continue
-      for child in value if isinstance(value, list) else [value]:
-        if isinstance(child, ast.AST):
-          self._read(child, unit, scope, guarded)
+    for value in node.__dict__.values():
+      if isinstance(value, ast.AST):
+        self._read(value, unit, scope, guarded)
+      elif isinstance(value, list) and value:
+        if isinstance(value[0], ast.stmt):
+          self._read_block(value, unit, scope, guarded)
+          continue
+        for child in value:
+          if isinstance(child, ast.AST):
+            self._read(child, unit, scope, guarded)
 
   def _read_if(
     self, node: ast.If, unit: Unit, scope: scopes.Scope, guarded: bool

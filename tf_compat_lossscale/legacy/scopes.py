@@ -31,17 +31,31 @@ _BIND_NOTHING = (
 )
 
 
+# The classes of nodes, but for those that tell whether a name is read or set.
+_NODES = frozenset(
+  each
+  for each in vars(ast).values()
+  if isinstance(each, type)
+  and issubclass(each, ast.AST)
+  and not issubclass(each, ast.expr_context)
+)
+# Those that have no nodes below them.
+_LEAVES = frozenset([ast.Constant, ast.Name, ast.alias, ast.Pass])
+
+
 def list_children(node: ast.AST) -> list[ast.AST]:
   """Returns the nodes right below a node, in the order of the source.
 
-  The nodes that tell whether a name is read or set are left out. This takes
-  half the time of `ast.iter_child_nodes`.
+  The nodes that tell whether a name is read or set are left out. This takes a
+  third of the time of `ast.iter_child_nodes`.
   """
+  if node.__class__ in _LEAVES:
+    return []
   found: list[ast.AST] = []
   for value in node.__dict__.values():
-    if isinstance(value, list):
-      found += [each for each in value if isinstance(each, ast.AST)]
-    elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+    if value.__class__ is list:
+      found += [each for each in value if each.__class__ in _NODES]
+    elif value.__class__ in _NODES:
       found.append(value)
   return found
 

@@ -163,6 +163,8 @@ class _UseCollector:
   def _walk_all(self, nodes: Iterable[ast.AST], scope: scopes.Scope) -> None:
     """Collects the uses in nodes, and in all nodes below them."""
     for child in nodes:
+      if isinstance(child, ast.Name):
+        continue  # Most nodes are names.
       if isinstance(child, ast.Import):
         self._collect_import(child)
       elif isinstance(child, ast.ImportFrom):

@@ -33,9 +33,13 @@ def find_switches(tree: ast.Module) -> list[Switch]:
   A source that calls `honor_environment` has none: there is nothing to change.
   """
   found = []
+  honors = False
   for node in scopes.list_nodes(tree):
-    if _HONOR in (getattr(node, "attr", ""), getattr(node, "id", "")):
-      return []
-    if isinstance(node, ast.Constant) and node.value in _SWITCHES:
-      found.append(Switch(node.lineno, node.col_offset, node.value))
-  return sorted(found)
+    if isinstance(node, ast.Constant):
+      if isinstance(node.value, str) and node.value in _SWITCHES:
+        found.append(Switch(node.lineno, node.col_offset, node.value))
+    elif isinstance(node, ast.Attribute):
+      honors |= node.attr == _HONOR
+    elif isinstance(node, ast.Name):
+      honors |= node.id == _HONOR
+  return [] if honors else sorted(found)

@@ -24,6 +24,28 @@ _NAME_ERRORS = {"AttributeError", "ImportError", "ModuleNotFoundError"}
 _ALL_ERRORS = {"Exception", "BaseException"}
 
 
+def _list_words(nodes: Sequence[ast.AST]) -> set[str]:
+  """Returns the names, and the last parts of the names, in a module."""
+  words = set[str]()
+  for node in nodes:
+    if isinstance(node, ast.Name):
+      words.add(node.id)
+    elif isinstance(node, ast.Attribute):
+      words.add(node.attr)
+    elif isinstance(node, ast.alias):
+      words.add(node.name.rpartition(".")[2])
+  return words
+
+
+def _is_asked(word: str) -> bool:
+  """Returns whether a name may be part of a question."""
+  return (
+    word == "hasattr"
+    or _FACT.search(word) is not None
+    or _ASKED.fullmatch(f"tensorflow.tf2.{word}") is not None
+  )
+
+
 class Checks:
   """The checks of versions in a module."""
 
@@ -36,7 +58,9 @@ class Checks:
     """
     # Variables that hold what the program found out.
     self._facts: set[str] = set()
-    for node in nodes:
+    # Most modules ask nothing: then no expression has to be looked at.
+    self._asks_something = any(map(_is_asked, _list_words(nodes)))
+    for node in nodes if self._asks_something else ():
       if isinstance(node, ast.Assign) and self.is_version_check(
         node.value, scope
       ):
@@ -46,7 +70,9 @@ class Checks:
 
   def is_version_check(self, node: ast.AST, scope: scopes.Scope) -> bool:
     """Returns whether an expression asks which TensorFlow there is."""
-    return any(self._asks(part, scope) for part in scopes.list_parts(node))
+    return self._asks_something and any(
+      self._asks(part, scope) for part in scopes.list_parts(node)
+    )
 
   def _asks(self, node: ast.AST, scope: scopes.Scope) -> bool:
     """Returns whether a node by itself asks which TensorFlow there is."""

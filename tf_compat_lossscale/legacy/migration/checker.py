@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import contextlib
+import gc
 import os
 from typing import NamedTuple
 
@@ -99,8 +101,24 @@ def check(
   Returns:
     The project with its findings.
   """
-  with sources.allow_depth():
+  with sources.allow_depth(), _without_collector():
     return _Check(group, shown, options, reader or reading.Reader()).run()
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+  """Keeps Python's garbage collector from running.
+
+  It would look at the nodes of all syntax trees again and again, which takes a
+  third of the time.
+  """
+  was_on = gc.isenabled()
+  gc.disable()
+  try:
+    yield
+  finally:
+    if was_on:
+      gc.enable()
 
 
 class _Check:

@@ -85,6 +85,13 @@ class File:
     return scopes.list_nodes(self.source.tree)
 
   @functools.cached_property
+  def imports(self) -> list[ast.Import | ast.ImportFrom]:
+    """All import statements, those in functions, too."""
+    return [
+      n for n in self.nodes if isinstance(n, (ast.Import, ast.ImportFrom))
+    ]
+
+  @functools.cached_property
   def _modules(self) -> dict[str, set[str]]:
     """Module -> the names that imports bind to it, and nothing else does."""
     bound: dict[str, set[str]] = {}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Container
 import dataclasses
 import functools
@@ -11,6 +12,7 @@ import re
 
 from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import run
+from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy.migration import absences
 from tf_compat_lossscale.legacy.migration import entries
@@ -28,6 +30,7 @@ _CALLS = {
   "install": re.compile(r"\b\w+\.install\("),
   "use_keras_2": re.compile(r"\buse_keras_2\b"),
 }
+_OPTIMIZERS = re.compile(r"\bkeras\.optimizers(\.(?!legacy)|$)")
 _PACKAGE = "tf_compat_lossscale"
 
 
@@ -237,10 +240,19 @@ class Roles:
 
 
 def uses_optimizers(source: sources.Source) -> bool:
-  """Returns whether a file uses optimizers of Keras."""
-  return any(is_optimizer(name.name) for name in source.keras)
+  """Returns whether a file uses optimizers of Keras, by class or by name."""
+  return any(_OPTIMIZERS.search(use.name) for use in source.keras) or any(
+    isinstance(node, ast.Call) and _compiles(node)
+    for node in scopes.list_nodes(source.tree)
+  )
 
 
-def is_optimizer(name: str) -> bool:
-  """Returns whether a name is that of an optimizer of Keras."""
-  return re.search(r"\bkeras\.optimizers(\.(?!legacy)|$)", name) is not None
+def _compiles(node: ast.Call) -> bool:
+  """Returns whether a call may be that of `Model.compile`."""
+  function = node.func
+  return (
+    isinstance(function, ast.Attribute)
+    and function.attr == "compile"
+    and not (isinstance(function.value, ast.Name) and function.value.id == "re")
+    and any(word.arg in ("loss", "optimizer") for word in node.keywords)
+  )

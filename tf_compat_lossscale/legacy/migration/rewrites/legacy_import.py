@@ -63,12 +63,12 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   }
   if not uses:
     return
-  for node in file.nodes:
+  for node in file.imports:
     if isinstance(node, ast.Import):
       for alias in node.names:
         if id(alias) in uses:
           yield _find_in_import(file, alias, uses[id(alias)])
-    elif isinstance(node, ast.ImportFrom):
+    else:
       pairs = [(a, uses[id(a)]) for a in node.names if id(a) in uses]
       if id(node) in uses:
         yield from _find_star(file, node, uses[id(node)])

@@ -71,7 +71,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   for node in file.list_attributes("inspect"):
     if node.attr == "getargspec":
       yield file.make("LS402", node, ast.unparse(node), _HINT, findings.BY_HAND)
-  for statement in file.nodes:
+  for statement in file.imports:
     if isinstance(statement, ast.ImportFrom) and not statement.level:
       yield from _find_in_import(file, statement)
 

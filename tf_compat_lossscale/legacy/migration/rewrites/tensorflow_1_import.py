@@ -55,12 +55,12 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   if file.tensorflow != 1:
     return
   legacy = {id(use.node) for use in file.source.uses}
-  for node in file.nodes:
+  for node in file.imports:
     if isinstance(node, ast.Import):
       for alias in node.names:
         if id(alias) not in legacy:
           yield from _find_in_import(file, node, alias)
-    elif isinstance(node, ast.ImportFrom) and not node.level:
+    elif not node.level:
       yield from _find_in_import_from(file, node, legacy)
 
 

@@ -45,7 +45,8 @@ x = tf.placeholder(tf.float32)
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first import of TensorFlow, or the file's first statement."""
   role = file.role
-  if file.tensorflow != 1 or not role.disables or _CALL in file.document.text:
+  means_1 = file.tensorflow == 1 or role.starts
+  if not (means_1 and role.disables) or _CALL in file.document.text:
     return
   for statement in file.list_statements():
     bound = _find_bound_name(statement)
