@@ -92,7 +92,8 @@ class Source(NamedTuple):
       dots. Strings that may name modules are among them.
     estimators: The uses of `tf.estimator`, which is built on Keras 2.
     compat_v1: Whether the file uses `tensorflow.compat.v1`.
-    names: All uses of TensorFlow's names, in order.
+    names: All uses of TensorFlow's names, in order, those that are perhaps
+      another object's included.
     tree: The syntax tree.
   """
 
@@ -292,6 +293,8 @@ class _UseCollector:
     if form == "text" and not home:
       return
     self.names.append(use)
+    if form == "unknown":
+      return
     if use.home:
       self.uses.append(use)
     if form in ("import", "from", "star"):

@@ -56,7 +56,7 @@ contrib = importlib.import_module("tf_compat_lossscale.contrib")
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the legacy names in strings."""
-  uses = [u for u in file.source.uses if u.form in _FORMS]
+  uses = [u for u in file.source.names if u.home and u.form in _FORMS]
   if not uses:
     return
   imported = _find_import_calls(file.source.tree)
