@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.legacy import install
 from tf_compat_lossscale.legacy import names as table
 
 _CORE = [row for row in table.TABLE if row.home not in ("keras", "contrib")]
@@ -55,7 +54,7 @@ def same(before, after):
         continue
       assert names.get(key) is after[name].get(key), (name, key)
   for name in set(after) - set(before):
-    assert not isinstance(after[name], install._RestoredModule), name
+    assert not isinstance(after[name], restored_modules._RestoredModule), name
 
 
 CASES = [

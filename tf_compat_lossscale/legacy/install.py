@@ -20,7 +20,7 @@ from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.legacy import names as table
 from tf_compat_lossscale.legacy import private_modules
-from tf_compat_lossscale.legacy import which_keras
+from tf_compat_lossscale.legacy import restored_modules
 from tf_compat_lossscale.legacy.names import Place
 
 _ABSENT = object()
@@ -31,65 +31,6 @@ _KERAS_2 = "tf_compat_lossscale.keras._keras2"
 _GONE = re.compile(
   r"contrib|mixed_precision|(.+\.)?mixed_precision\.experimental"
 )
-
-
-class _RestoredModule(types.ModuleType):
-  """A module that TensorFlow no longer has.
-
-  Its members load when a program uses them. Names of Keras depend on the
-  package (tensorflow, keras or tf_keras) whose Keras they are for.
-  """
-
-  def __init__(self, place: Place, package: str):
-    super().__init__(f"tensorflow.{place.module}")
-    self.__path__: list[str] = []
-    self._place = place
-    self._package = package
-
-  def __getattr__(self, name: str) -> Any:
-    place: Place = self.__dict__["_place"]
-    package: str = self.__dict__["_package"]
-    home = table.NAMES_IN.get(place, {}).get(name)
-    if home is not None:
-      return _load_name(home, name, package)
-    if name in table.MODULES_IN.get(place, ()):
-      child = Place(place.space, f"{place.module}.{name}")
-      return _get_restored_module(child, package)
-    if place.module == "contrib" and not name.startswith("_"):
-      try:
-        return contrib_modules.get_module(name)
-      except ImportError as error:
-        raise AttributeError(str(error)) from None
-    raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-
-  @property
-  def __all__(self) -> list[str]:
-    """The names that `from … import *` binds."""
-    return sorted(table.NAMES_IN.get(self._place, ()))
-
-  def __dir__(self) -> list[str]:
-    place = self._place
-    return sorted(
-      {*table.NAMES_IN.get(place, ()), *table.MODULES_IN.get(place, ())}
-    )
-
-
-_restored_modules: dict[tuple[Place, str], _RestoredModule] = {}
-
-
-def _get_restored_module(place: Place, package: str) -> _RestoredModule:
-  """Returns the module at a place; creates it at the first call."""
-  return _restored_modules.setdefault(
-    (place, package), _RestoredModule(place, package)
-  )
-
-
-def _load_name(home: str, name: str, package: str) -> Any:
-  """Returns the value of a legacy name; imports the module that defines it."""
-  if home == "keras" and which_keras.is_keras_3(package):
-    home = "keras.keras3_names"
-  module = importlib.import_module(f"tf_compat_lossscale.{home}")
-  return getattr(module, table.get_current_name(name))
 
 
 def _is_in_table(place: Place) -> bool:
@@ -164,7 +105,7 @@ class _Installer(import_hooks.ImportWatcher):
     place = table.find_place(name)
     if place is None or not _is_in_table(place):
       return None
-    module = _get_restored_module(place, name.partition(".")[0])
+    module = restored_modules.get_module(place, name.partition(".")[0])
     self._supplied.append((name, module))
     return module
 
@@ -190,11 +131,15 @@ class _Installer(import_hooks.ImportWatcher):
       return
     package = module_name.partition(".")[0]
     for name, home in table.NAMES_IN.get(place, {}).items():
-      self._set(place, module, name, _load_name(home, name, package))
+      self._set(
+        place, module, name, restored_modules.load_name(home, name, package)
+      )
     for last in table.MODULES_IN.get(place, ()):
       child = Place(place.space, f"{place.module}.{last}".lstrip("."))
       if _GONE.fullmatch(child.module) and last not in vars(module):
-        self._set(place, module, last, _get_restored_module(child, package))
+        self._set(
+          place, module, last, restored_modules.get_module(child, package)
+        )
 
   def _set(
     self, place: Place, module: types.ModuleType, name: str, value: Any
@@ -224,7 +169,7 @@ class _Installer(import_hooks.ImportWatcher):
         setattr(module, name, before)
     # Imports have set submodules in these objects: the next installation makes
     # new objects.
-    _restored_modules.clear()
+    restored_modules.forget_modules()
     contrib_modules.forget_modules()
     while self._supplied:
       name, module = self._supplied.pop()
