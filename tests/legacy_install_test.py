@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale.legacy import names as table
+from tf_compat_lossscale.legacy import restored_modules
 
 _CORE = [row for row in table.TABLE if row.home not in ("keras", "contrib")]
 _ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
