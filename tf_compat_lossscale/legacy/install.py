@@ -68,10 +68,7 @@ class _RestoredModule(types.ModuleType):
     return sorted(table.NAMES_IN.get(self._place, ()))
 
   def __dir__(self) -> list[str]:
-    place = self._place
-    return sorted(
-      {*table.NAMES_IN.get(place, ()), *table.MODULES_IN.get(place, ())}
-    )
+    return sorted({*self.__all__, *table.MODULES_IN.get(self._place, ())})
 
 
 _restored_modules: dict[tuple[Place, str], _RestoredModule] = {}

@@ -78,8 +78,6 @@ def read_data(path: str, data: bytes) -> Outline:
   if b"\r" in data:
     data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
   name = os.path.basename(path)
-  if b"\r" in data:
-    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
   starts = (
     name.endswith(".ipynb")
     or name == "__main__.py"
