@@ -281,6 +281,20 @@ def test_edits_that_were_lost(before, after):
   ast.parse(after)
 
 
+def test_offered_edits(tmp_path, capsys):
+  path = tmp_path / "old.py"
+  old = "def f(tf):\n  return tf.train.experimental.FixedLossScale(8)\n"
+  path.write_text(old)
+  assert cli.main(["migrate", "--write", str(path)]) == 0
+  assert path.read_text() == old
+  assert cli.main(["scan", str(path)]) == 1
+  assert "offered" in capsys.readouterr().out
+  assert cli.main(["migrate", "--offered", "--write", str(path)]) == 0
+  new = "import tf_compat_lossscale as tfl\ndef f(tf):\n"
+  assert path.read_text() == f"{new}  return tfl.FixedLossScale(8)\n"
+  assert cli.main(["scan", str(path)]) == 0
+
+
 def test_names_in_strings_are_left_to_the_user(tmp_path, capsys):
   path = tmp_path / "old.py"
   text = 'import mock\nmock.patch("tensorflow.train.experimental.LossScale")\n'

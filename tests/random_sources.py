@@ -26,7 +26,7 @@ _MODULES = (
     *("tf", ""),
   ),
   ("import \\\n    tensorflow as \\\n    tf  # Split.", "tf", ""),
-  ("import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()", "tf", ""),
+  ("import tensorflow.compat.v1 as tf1\ntf1.disable_v2_behavior()", "tf1", ""),
   ("import tensorflow as größe", "größe", ""),
   ("from tensorflow import train", "train", "train"),
   (
@@ -138,7 +138,7 @@ _USES = (
     "def f(tf):\n  return tf\nR(f(2))",
     "def f(x: 'N', *, y: N = N) -> N: R(y)\nf(1)",
   ),
-  *("async def f():\n  return N", "R(not N or N)", "größe = N; R(größe)"),
+  *("async def f():\n  return N", "R(not N or N)", "straße = N; R(straße)"),
   *("@R\n@(lambda f: N and f.__name__)\ndef f(): pass", "'ä'; R(N)  # ä"),
   *("import io\nwith io.StringIO() as f, f: R(N)",),
   *(
@@ -156,7 +156,7 @@ _USES = (
     "R(getattr(OWNER, 'LAST', 1))",
   ),
   *(
-    "owner = OWNER\nR(owner.LAST)",
+    "of_LAST = OWNER\nR(of_LAST.LAST)",
     "R(tf.placeholder)",
     "R(OWNER \\\n    . LAST)",
   ),

@@ -26,6 +26,15 @@ _DOTTED = re.compile(r"[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)+")
 # TensorFlow 2 implements these with Keras.
 _KERAS = frozenset(["keras", "layers", "nn.rnn_cell"])
 
+# The names in the table, and the modules that only TensorFlow had.
+_LAST_PARTS = frozenset(
+  name for found in names.NAMES_IN.values() for name in found if name != "get"
+)
+_PLACES = re.compile(
+  r"\.((?:compat\.v1\.)?(?:train\.experimental|contrib\.mixed_precision"
+  r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)$"
+)
+
 
 class Use(NamedTuple):
   """An occurrence of one of TensorFlow's names in a source.
@@ -41,7 +50,8 @@ class Use(NamedTuple):
       "star" (`from a import *`), "follows" (an expression that begins with an
       imported legacy name, and so changes with the import), "method" (of an
       object that TensorFlow made), "getattr" (`getattr(a, "b")`), "call" (by
-      its arguments, a function of TensorFlow 1) or "text" (in a string).
+      its arguments, a function of TensorFlow 1), "text" (in a string) or
+      "unknown" (an expression whose first part may be TensorFlow).
     node: The syntax tree's node.
   """
 
@@ -82,7 +92,8 @@ class Source(NamedTuple):
       dots. Strings that may name modules are among them.
     estimators: The uses of `tf.estimator`, which is built on Keras 2.
     compat_v1: Whether the file uses `tensorflow.compat.v1`.
-    names: All uses of TensorFlow's names, in order.
+    names: All uses of TensorFlow's names, in order, those that are perhaps
+      another object's included.
     tree: The syntax tree.
   """
 
@@ -178,6 +189,9 @@ class _UseCollector:
       elif isinstance(child, ast.Attribute) and child.attr in _METHODS:
         self._add(child, f".{child.attr}", _METHODS[child.attr], "method")
         self._walk(child, scope)
+      elif isinstance(child, ast.Attribute) and child.attr in _LAST_PARTS:
+        self._collect_unknown(child)
+        self._walk(child, scope)
       elif isinstance(child, ast.Constant):
         self._collect_text(child)
       else:
@@ -247,6 +261,13 @@ class _UseCollector:
     if name:
       self._add(node, name, f"tensorflow.{name}", "call")
 
+  def _collect_unknown(self, node: ast.Attribute) -> None:
+    """Adds a use for `x.train.experimental.LossScale`, if `x` is unknown."""
+    written = ast.unparse(node)
+    match = _PLACES.search(written)
+    if match is not None:
+      self._add(node, written, f"tensorflow.{match[1]}", "unknown")
+
   def _collect_text(self, node: ast.Constant) -> None:
     """Adds the module that a string may name, and a use for a legacy name."""
     name = find_module_name(node)
@@ -272,6 +293,8 @@ class _UseCollector:
     if form == "text" and not home:
       return
     self.names.append(use)
+    if form == "unknown":
+      return
     if use.home:
       self.uses.append(use)
     if form in ("import", "from", "star"):

@@ -39,7 +39,7 @@ def main():
     history = model.fit(x, y, batch_size=args.batch_size, epochs=args.epochs,
                         shuffle=False, verbose=0)
     print('loss falls', history.history['loss'][-1] < history.history['loss'][0])
-    print('optimizer', type(model.optimizer).__name__)
+    print('optimizer', type(model.optimizer).__name__, model.optimizer.get_slot_names())
     print('scale %g' % current_scale(model.optimizer))
     for v in model.trainable_variables:
         print(v.name, v.shape, v.dtype.name if hasattr(v.dtype, 'name') else v.dtype)

@@ -190,6 +190,7 @@ class _Check:
     source = self._reader.read_source(path)
     return bool(
       source.uses
+      or any(use.form == "unknown" for use in source.names)
       or any(module.partition(".")[0] == _PACKAGE for module in source.modules)
       or switches.find_switches(source.tree)
     )

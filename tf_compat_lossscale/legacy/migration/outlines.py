@@ -7,6 +7,7 @@ tell which project they belong to.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from typing import NamedTuple
@@ -32,6 +33,12 @@ _WORDS = re.compile(
   rb"|train(?:\.|\s+import\s+)experimental"
 )
 _TEST = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
+# What `migrate` writes says nothing about the file.
+_OPENING = re.compile(
+  rb"^[\w.]+\.(?:disable_v2_behavior|honor_environment|install|use_keras_2)\("
+  rb"[^\n]*",
+  re.MULTILINE,
+)
 # A statement that does more than to define something.
 _ACTS = re.compile(
   rb"^(?!(?:def|class|from|import|async|@|#|\"|'|\)|\]|\}|__\w+__\s*=)"
@@ -75,6 +82,7 @@ def read(path: str) -> Outline:
 
 def read_data(path: str, data: bytes) -> Outline:
   """Returns the outline of a file with this content."""
+  data = data.removeprefix(codecs.BOM_UTF8)
   if b"\r" in data:
     data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
   name = os.path.basename(path)
@@ -88,7 +96,7 @@ def read_data(path: str, data: bytes) -> Outline:
     path,
     tuple(_list_imports(data)),
     starts,
-    starts or _ACTS.search(data) is not None,
+    starts or _ACTS.search(_OPENING.sub(b"", data)) is not None,
     b"\0" in data or _WORDS.search(data) is not None,
   )
 

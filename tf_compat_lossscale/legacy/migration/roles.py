@@ -118,11 +118,10 @@ class Roles:
       return
     choice = run.choose_for(program, self._tensorflow)
     needs = self._find_needs(program, choice)
-    needs.own_modules = {
-      module
-      for module in program.sources[0].modules
-      if any(program.find_files(module, path))
-    }
+    for module in program.sources[0].modules:
+      if any(program.find_files(module, path)):
+        # `from a.b import c` names the folder `a.b`, which may be no package.
+        needs.own_modules |= {module, module.rpartition(".")[0]}
     for source in program.sources if starts else program.sources[:1]:
       role = self.of.get(source.path)
       if role is not None:

@@ -10,7 +10,7 @@ def build_model(features):
     outputs = layers.Activation('linear', dtype='float32', name='out')(net)
     model = tf.keras.Model(inputs, outputs)
     # compile() wraps the optimizer itself when the policy has a loss scale.
-    model.compile(loss='mse', optimizer=tf.keras.optimizers.SGD(1e-4))
+    model.compile(loss='mse', optimizer='adam')
     return model
 
 

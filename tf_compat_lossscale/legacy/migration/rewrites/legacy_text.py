@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A name of the loss-scaling API in a string.
+"""A name of the loss-scaling API in a string, or of an unknown object.
 
 Programs that work on several releases of TensorFlow look names up:
 `getattr(tf.train.experimental, "LossScale", None)`,
 `importlib.import_module("tensorflow.contrib.mixed_precision")`. `migrate` looks
 them up in this package. A string that merely has the name of a legacy module is
-left to you.
+left to you. If the source does not tell whether `x` in
+`x.train.experimental.LossScale` is TensorFlow, as with a parameter of a
+function, the edit is offered: `migrate --offered` makes it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import rules
 
+_FORMS = ("getattr", "text", "unknown")
 _IMPORTERS = ("import_module", "importlib.import_module")
 
 
@@ -53,11 +56,14 @@ contrib = importlib.import_module("tf_compat_lossscale.contrib")
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the legacy names in strings."""
-  uses = [u for u in file.source.uses if u.form in ("getattr", "text")]
+  uses = [u for u in file.source.names if u.home and u.form in _FORMS]
   if not uses:
     return
   imported = _find_import_calls(file.source.tree)
   for use in uses:
+    if use.form == "unknown":
+      yield _find_unknown(file, use)
+      continue
     if use.form == "getattr":
       yield _find_getattr(file, use)
       continue
@@ -71,6 +77,23 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     else:
       message = f"the name is in a string: {use.now}"
       yield file.make("LS103", use.node, use.written, message, findings.BY_HAND)
+
+
+def _find_unknown(file: files.File, use: sources.Use) -> findings.Finding:
+  """Returns the finding for `x.train.experimental.LossScale`."""
+  short = file.shorten(use.now)
+  edit = edits.Edit(*file.find_span(use.node), short)
+  is_at = file.is_at(use.node)
+  return file.make(
+    "LS103",
+    use.node,
+    use.written,
+    short,
+    findings.OFFERED if is_at else findings.BY_HAND,
+    f"if {use.written.partition('.')[0]} is TensorFlow",
+    edits=[edit] if is_at else [],
+    opening=[file.package_import] if is_at else [],
+  )
 
 
 def _find_getattr(file: files.File, use: sources.Use) -> findings.Finding:
