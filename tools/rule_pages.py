@@ -106,7 +106,8 @@ def _describe(states: tuple[str, ...]) -> str:
   """Returns what `migrate` does about findings, in a sentence."""
   if len(states) == 1:
     return _STATES[states[0]]
-  return f"{', '.join(_SOME_STATES[state] for state in states)}."
+  *others, last = [_SOME_STATES[state] for state in states]
+  return f"{', '.join(others)} and {last}."
 
 
 def _link(text: str, own: str) -> str:
