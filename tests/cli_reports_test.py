@@ -20,7 +20,7 @@ from tf_compat_lossscale.cli.reports import sarif
 from tf_compat_lossscale.legacy.migration import application
 from tf_compat_lossscale.legacy.migration import edits
 from tf_compat_lossscale.legacy.migration import findings
-from tf_compat_lossscale.legacy.migration import listing
+from tf_compat_lossscale.legacy.migration import rule_states
 from tf_compat_lossscale.legacy.migration import rules
 
 pytestmark = pytest.mark.any_release
@@ -263,7 +263,7 @@ def test_fixes_of_sarif(before, after, monkeypatch, tmp_path, capsys):
   def edit(read, found):
     assert found == [one]
     assert read.document.replace([]) == before.encode()
-    return after.encode(), ()
+    return after.encode()
 
   monkeypatch.setattr(application, "edit", edit)
   monkeypatch.chdir(tmp_path)
@@ -333,7 +333,9 @@ def test_statistics(capsys):
 
 def test_the_table_of_codes(monkeypatch, capsys):
   states = {"LS101": findings.STATES, "LS203": (findings.BY_HAND,)}
-  monkeypatch.setattr(listing, "find_states", lambda rule: states[rule.code])
+  monkeypatch.setattr(
+    rule_states, "find_states", lambda rule: states[rule.code]
+  )
   codes.write(terminal.Printer(sys.stdout))
   assert capsys.readouterr().out.splitlines() == [
     "LS101  legacy-name  applied, offered, by hand  A legacy name.",

@@ -29,7 +29,9 @@ _TWO = frozenset(["LS101", "LS203"])
   ],
 )
 def test_what_a_comment_ignores(comment, codes):
-  assert comments.find_ignored(f"x = 1\ny = 2  {comment}\n") == {2: codes}
+  assert comments.read_comments(f"x = 1\ny = 2  {comment}\n").ignored == {
+    2: codes
+  }
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_unknown_codes_are_named():
   ],
 )
 def test_the_lines_that_a_comment_speaks_for(text, lines):
-  assert sorted(comments.find_ignored(text)) == lines
+  assert sorted(comments.read_comments(text).ignored) == lines
 
 
 def test_two_comments_for_one_line():
@@ -93,7 +95,7 @@ def test_two_comments_for_one_line():
     """)  # lossscale: ignore[LS101]
     '''
   )
-  assert comments.find_ignored(text) == {1: _ONE, 2: _ONE, 3: _ONE}
+  assert comments.read_comments(text).ignored == {1: _ONE, 2: _ONE, 3: _ONE}
 
 
 def test_whether_a_finding_is_ignored():

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).absolute().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tf_compat_lossscale.legacy.migration import findings  # noqa: E402
-from tf_compat_lossscale.legacy.migration import listing  # noqa: E402
+from tf_compat_lossscale.legacy.migration import rule_states  # noqa: E402
 from tf_compat_lossscale.legacy.migration import rules  # noqa: E402
 
 _INDEX = """\
@@ -59,7 +59,7 @@ def format_page(rule: rules.Rule) -> str:
   parts = [f"# {rule.code}: {rule.name}\n", f"{rule.summary}\n"]
   if rule.explanation:
     parts.append(f"{_link(rule.explanation, rule.code)}\n")
-  parts.append(f"{_describe(listing.find_states(rule))}\n")
+  parts.append(f"{_describe(rule_states.find_states(rule))}\n")
   for example in rule.examples:
     if example.before == example.after:
       parts += ["## Example\n", _fence(example.before)]
@@ -74,7 +74,7 @@ def format_index() -> str:
   rows = "".join(
     f"| [{rule.code}]({rule.code}.md) | {rule.name} | "
     f"{rule.summary.replace('|', '&#124;')} | "
-    f"{', '.join(listing.find_states(rule))} |\n"
+    f"{', '.join(rule_states.find_states(rule))} |\n"
     for rule in rules.list_rules()
   )
   return _INDEX + rows
@@ -106,7 +106,8 @@ def _describe(states: tuple[str, ...]) -> str:
   """Returns what `migrate` does about findings, in a sentence."""
   if len(states) == 1:
     return _STATES[states[0]]
-  return f"{', '.join(_SOME_STATES[state] for state in states)}."
+  *others, last = [_SOME_STATES[state] for state in states]
+  return f"{', '.join(others)} and {last}."
 
 
 def _link(text: str, own: str) -> str:

@@ -188,7 +188,7 @@ class _Reader:
       self._read_children(node, unit, scope, guarded)
     else:
       if isinstance(node, ast.Call):
-        self._read_call(node, unit, scope)
+        self._read_call(node, unit)
         self._read_arguments(node, unit, scope, guarded)
       if isinstance(node, scopes.SCOPES):
         scope = scopes.Scope(node, scope)
@@ -343,7 +343,7 @@ class _Reader:
         Found(f"tensorflow.{name}", written, node.lineno, guarded, True)
       )
 
-  def _read_call(self, node: ast.Call, unit: Unit, scope: scopes.Scope) -> None:
+  def _read_call(self, node: ast.Call, unit: Unit) -> None:
     """Reads calls by which a program runs functions that are not named."""
     if not isinstance(node.func, (ast.Name, ast.Attribute)):
       return

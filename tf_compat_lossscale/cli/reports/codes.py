@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from tf_compat_lossscale.cli import terminal
-from tf_compat_lossscale.legacy.migration import listing
+from tf_compat_lossscale.legacy.migration import rule_states
 from tf_compat_lossscale.legacy.migration import rules
 
 
 def write(printer: terminal.Printer) -> None:
   """Prints a line for each code: its name, what happens to it, its summary."""
   rows = [
-    (rule.code, rule.name, ", ".join(listing.find_states(rule)), rule.summary)
+    (
+      rule.code,
+      rule.name,
+      ", ".join(rule_states.find_states(rule)),
+      rule.summary,
+    )
     for rule in rules.list_rules()
   ]
   widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]

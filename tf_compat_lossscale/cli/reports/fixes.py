@@ -27,7 +27,7 @@ class Fixer:
       return []
     try:
       read = self._reader.read(os.path.abspath(finding.path))
-      edited, _ = application.edit(read, [finding])
+      edited = application.edit(read, [finding])
       before, after = _decode(read.document.replace([])), _decode(edited)
     except (sources.SourceError, document_base.DocumentError):
       return []  # The file has changed since.

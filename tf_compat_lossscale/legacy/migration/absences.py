@@ -40,14 +40,14 @@ class Absence(NamedTuple):
     name: The part of the name that is missing, as `tf.…`.
     state: `RESTORED` if `tfl.install()` puts the name back, else `MISSING`.
     hint: What to do, or "".
-    package: The command that installs what `tfl.install()` needs and what is
+    command: The command that installs what `tfl.install()` needs and what is
       not installed; "" if all is there.
   """
 
   name: str
   state: str
   hint: str = ""
-  package: str = ""
+  command: str = ""
 
 
 @functools.lru_cache(None)
@@ -89,8 +89,8 @@ def _find_absence_of_estimator(
   if release is not None and release < _WITHOUT_ESTIMATOR:
     return None
   missing = importlib.util.find_spec("tensorflow_estimator") is None
-  command = "pip install 'tensorflow-estimator==2.15.*'" if missing else ""
-  if not missing and estimator.explain_absence():
+  command = ""
+  if missing or estimator.explain_absence():
     command = "pip install 'tensorflow-estimator==2.15.*'"
   return Absence("tf.estimator", RESTORED, "", command)
 

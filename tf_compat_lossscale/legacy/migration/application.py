@@ -19,7 +19,7 @@ _EARLY = "use_keras_2()"
 def edit(
   read: reading.Read,
   findings: Sequence[findings_lib.Finding],
-) -> tuple[bytes, list[findings_lib.Finding]]:
+) -> bytes:
   """Returns a file's bytes with the edits of findings.
 
   Edits that overlap those of an earlier finding are left out: the next round
@@ -29,9 +29,6 @@ def edit(
   Args:
     read: The file.
     findings: The findings whose edits are wanted, in order.
-
-  Returns:
-    The bytes, and the findings whose edits are in them.
   """
   chosen, taken = [], list[edits_lib.Edit]()
   for finding in findings:
@@ -40,14 +37,14 @@ def edit(
       taken += finding.edits
   data = _make(read, chosen)
   if data is not None:
-    return data, chosen
+    return data
   good: list[findings_lib.Finding] = []
   for finding in chosen:
     tried = _make(read, [*good, finding])
     if tried is not None:
       good.append(finding)
       data = tried
-  return data or read.document.replace([]), good
+  return data or read.document.replace([])
 
 
 def _fits(
@@ -95,7 +92,7 @@ def _make_opening(
   body = read.source.tree.body
   top = _find_end_of_opening(body)
   first = max(first, top)
-  text = edits_lib.Text(read.document.text)
+  text = read.document.lines
   calls = [line for line in lines if not line.startswith(f"import {_PACKAGE}")]
   starts_early = any(_EARLY in line for line in calls)
   imported = next(

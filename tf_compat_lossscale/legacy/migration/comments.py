@@ -34,15 +34,6 @@ class Comments(NamedTuple):
   mistakes: tuple[tuple[int, str], ...]
 
 
-def find_ignored(text: str) -> dict[int, frozenset[str] | None]:
-  """Returns line -> the codes that comments ignore there; None for all.
-
-  Args:
-    text: Python code. It may be of Python 2, or not parse at all.
-  """
-  return read_comments(text).ignored
-
-
 def read_comments(text: str, known: Iterable[str] = ()) -> Comments:
   """Returns what the comments of a text ignore, and what they get wrong.
 
@@ -88,7 +79,7 @@ def is_ignored(
   Args:
     code: The finding's code. A comment may name its beginning, such as LS1.
     line: The finding's line.
-    ignored: The result of `find_ignored`.
+    ignored: As of `Comments`.
   """
   codes = ignored.get(line, frozenset())
   return codes is None or any(code.startswith(each) for each in codes)

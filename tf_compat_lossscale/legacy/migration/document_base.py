@@ -61,7 +61,7 @@ class Document(abc.ABC):
     """
 
   @functools.cached_property
-  def _positions(self) -> edits_lib.Text:
+  def lines(self) -> edits_lib.Text:
     """The text with its lines."""
     return edits_lib.Text(self.text)
 

@@ -78,8 +78,8 @@ def _find_scripts(group: trees.Group) -> Iterator[str]:
         continue  # There is no such file, or none that a tool could read.
       for module in _SCRIPT.findall(text):
         base = os.path.join(*module.split("."))
-        for root in ("", "src", "lib", "python"):
-          start = os.path.join(folder, root, base)
+        for root in trees.list_roots(folder):
+          start = os.path.join(root, base)
           for path in (f"{start}.py", os.path.join(start, "__init__.py")):
             if path in paths:
               yield path

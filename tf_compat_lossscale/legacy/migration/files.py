@@ -35,7 +35,6 @@ class File:
     role: What the file has to do in the project's programs.
     release: The TensorFlow (major, minor) that it will run on.
     short: The name by which the file calls this package.
-    imports_package: Whether an import at the top binds that name.
   """
 
   def __init__(
@@ -46,11 +45,10 @@ class File:
   ):
     self.document, self.source = read
     self.path = self.source.path
-    self.text = edits_lib.Text(self.document.text)
+    self.text = self.document.lines
     self.role = role
     self.release = release
     known = _find_short_name(self.source.tree)
-    self.imports_package = known is not None
     taken = re.search(rf"\b{_SHORT}\b", self.document.text)
     self.short = known or (_PACKAGE if taken else _SHORT)
 

@@ -33,10 +33,10 @@ class Finding(NamedTuple):
     state: One of `STATES`.
     note: A known difference in behavior, or a reason; "" if there is none.
     edits: The edits of the file's text.
-    opening: Lines that the file needs before it imports TensorFlow.
-    first_import: The number of the top-level statement, counted from 0, before
-      which the lines must stand: the first that imports TensorFlow or a module
-      of the program, or that has the finding.
+    opening: Lines that the file needs at its start. The choice of Keras 2
+      stands before all imports, other lines before statement `first_import`.
+    first_import: The number of the first top-level statement, counted from 0,
+      that imports TensorFlow or a module of the program, or has the finding.
     lines_in_text: The first and the last line in the text that was read. In a
       notebook, that is the text of all cells.
     cell: The number of the cell of a notebook, counted from 1; None for a file.

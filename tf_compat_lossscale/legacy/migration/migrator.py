@@ -114,7 +114,7 @@ def _plan(
       read = reader.read(path)
       old = read.document.replace([])
       before.setdefault(path, old)
-      data, _ = application.edit(read, sorted(own, key=lambda f: f.code))
+      data = application.edit(read, sorted(own, key=lambda f: f.code))
       if data != old:
         after[path] = data
     if not after:

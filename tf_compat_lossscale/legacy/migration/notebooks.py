@@ -45,7 +45,6 @@ class Notebook(document_base.Document):
 
   Attributes:
     cells: The code cells.
-    unread: The number of each code cell that is no Python, and the reason.
   """
 
   def __init__(self, path: str, data: bytes):
@@ -75,16 +74,13 @@ class Notebook(document_base.Document):
         f"{document_base.show_path(path)}: not a Python notebook: {error}"
       ) from None
     self.text = "\n".join(cell.code.text for cell in self.cells)
-    self.unread = tuple(
-      (cell.number, cell.code.error) for cell in self.cells if cell.code.error
-    )
 
   def locate(self, offset: int) -> tuple[int | None, int, int]:
     cell = self._find_cell(offset)
     if cell is None:
       return None, 1, 1
-    line, column = self._positions.find_position(offset)
-    first, _ = self._positions.find_position(cell.start)
+    line, column = self.lines.find_position(offset)
+    first, _ = self.lines.find_position(cell.start)
     return cell.number, line - first + 1, column
 
   def replace(self, edits: Sequence[edits_lib.Edit]) -> bytes:

@@ -63,7 +63,7 @@ class PythonFile(document_base.Document):
     return data
 
   def locate(self, offset: int) -> tuple[int | None, int, int]:
-    return (None, *self._positions.find_position(offset))
+    return (None, *self.lines.find_position(offset))
 
   def _encode(self, text: str) -> bytes | None:
     """Returns the bytes of a text, or None if they would not give the text."""

@@ -139,13 +139,11 @@ class Roles:
     folder = self._group.folder
     if not folder:  # The program is in no file.
       return programs.Program(path, [], self._reader.read_source)
-    roots = (os.path.join(folder, root) for root in ("src", "lib", "python"))
     search = dict.fromkeys(
       [
         os.path.dirname(path),
         entries.find_import_folder(path),
-        folder,
-        *filter(os.path.isdir, roots),
+        *filter(os.path.isdir, trees.list_roots(folder)),
       ]
     )
     return programs.Program(

@@ -23,7 +23,7 @@ _SUFFIXES = (".py", ".pyw", ".ipynb")
 # A folder with one of these is the root of a project.
 _MARKERS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg")
 # Folders from which programs import by other means than their place.
-_ROOTS = ("", "src", "lib", "python")
+_ROOTS = ("src", "lib", "python")
 
 
 class Group(NamedTuple):
@@ -97,6 +97,11 @@ def find_root(path: str) -> str:
     folder = parent
 
 
+def list_roots(folder: str) -> list[str]:
+  """Returns the folders from which programs in a folder import: it is first."""
+  return [folder, *(os.path.join(folder, root) for root in _ROOTS)]
+
+
 def group(files: Iterable[outlines.Outline]) -> list[Group]:
   """Groups files into projects.
 
@@ -165,9 +170,7 @@ class _Modules:
       places = []
       around = folder
       while True:
-        places += [
-          os.path.join(around, root) if root else around for root in _ROOTS
-        ]
+        places += list_roots(around)
         parent = os.path.dirname(around)
         if parent == around:
           break

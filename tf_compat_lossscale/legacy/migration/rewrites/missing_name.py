@@ -30,8 +30,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that nothing puts back."""
   for use, absence in file.absences:
     if absence.state == absences.MISSING:
-      hint = absence.hint or "this TensorFlow has no such name"
-      message = f"{hint}"
+      message = absence.hint or "this TensorFlow has no such name"
       yield file.make(
         "LS302", use.node, absence.name, message, findings.BY_HAND
       )

@@ -31,11 +31,11 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first place that needs each missing package."""
   seen = set()
   for use, absence in file.absences:
-    if absence.package and absence.package not in seen:
-      seen.add(absence.package)
-      message = f"{absence.package}"
+    command = absence.command
+    if command and command not in seen:
+      seen.add(command)
       yield file.make(
-        "LS303", use.node, absence.name, message, findings.BY_HAND
+        "LS303", use.node, absence.name, command, findings.BY_HAND
       )
   release = file.release
   if (
@@ -45,7 +45,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     and release >= _WITH_KERAS_3
     and importlib.util.find_spec("tf_keras") is None
   ):
-    message = f"{which_keras.make_install_command(release)}"
+    command = which_keras.make_install_command(release)
     yield file.make(
-      "LS303", file.find_start(), "Keras 2", message, findings.BY_HAND
+      "LS303", file.find_start(), "Keras 2", command, findings.BY_HAND
     )

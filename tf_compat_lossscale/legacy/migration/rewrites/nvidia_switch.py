@@ -18,6 +18,11 @@ from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import rules
 
+_BY_HAND = """\
+import os
+
+os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+"""
 _NOTE = (
   "NVIDIA's TensorFlow 1 obeyed this environment variable; tf-lossscale run "
   "obeys it, too"
@@ -46,6 +51,7 @@ os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
 opt = tf.train.AdamOptimizer()
 """,
   ),
+  (_BY_HAND, _BY_HAND),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name one of the variables."""

@@ -15,14 +15,13 @@ from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import rules
 
-CODE = "LS501"
 _EXAMPLE = """\
 import tensorflow as tf
 print tf.train.experimental.FixedLossScale(128.0)
 """
 
 
-@rules.rule(CODE, "python-2-source", (_EXAMPLE, _EXAMPLE))
+@rules.rule("LS501", "python-2-source", (_EXAMPLE, _EXAMPLE))
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields nothing: a file that can be parsed is no source for Python 2."""
   del file

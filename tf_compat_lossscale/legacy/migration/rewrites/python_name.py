@@ -19,6 +19,13 @@ from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import imports
 from tf_compat_lossscale.legacy.migration import rules
 
+_BY_HAND = """\
+import inspect
+import tf_compat_lossscale as tfl
+
+scale = tfl.FixedLossScale(128.0)
+arguments = inspect.getargspec(print).args
+"""
 _HINT = "inspect.getfullargspec, whose result has more parts"
 
 
@@ -55,6 +62,7 @@ import tf_compat_lossscale as tfl
 scale = tfl.FixedLossScale(128.0)
 """,
   ),
+  (_BY_HAND, _BY_HAND),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that Python's library lacks."""

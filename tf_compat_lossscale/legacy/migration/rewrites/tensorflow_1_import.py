@@ -24,7 +24,8 @@ _V1 = "tensorflow.compat.v1"
 # Modules below `tensorflow` that TensorFlow 1's namespace does not have, or
 # that `tfl.install()` puts back under their old name.
 _STAYS = (
-  *("compat", "contrib", "core", "estimator", "examples", "python", "tools"),
+  *("compat", "contrib", "core", "estimator"),
+  *("examples", "python", "tools"),
 )
 
 
@@ -59,13 +60,13 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     if isinstance(node, ast.Import):
       for alias in node.names:
         if id(alias) not in legacy:
-          yield from _find_in_import(file, node, alias)
+          yield from _find_in_import(file, alias)
     elif not node.level:
       yield from _find_in_import_from(file, node, legacy)
 
 
 def _find_in_import(
-  file: files.File, node: ast.Import, alias: ast.alias
+  file: files.File, alias: ast.alias
 ) -> Iterator[findings.Finding]:
   """Yields the finding for one module of `import a, b`."""
   if not scopes.if_tensorflow(alias.name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to the findings of a rule, read off the rule's examples."""
+"""The states that findings of a rule have, read off the rule's examples."""
 
 from __future__ import annotations
 
