@@ -81,6 +81,12 @@ def test_a_file_that_is_no_python(tmp_path, capsys):
   assert "neither Python" in err and not out and len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("data", [b"\0", b"\xff"])
+def test_standard_input_that_is_no_program(data):
+  report = scanner.scan_text(data, "-")
+  assert not report.projects and len(report.errors) == 1
+
+
 def test_projects_are_folders_with_entry_points_of_their_own(tmp_path):
   main = "import model\nif __name__ == '__main__': model.f()\n"
   write(

@@ -52,13 +52,18 @@ def is_notebook(path: str) -> bool:
   return path.lower().endswith(".ipynb")
 
 
+def is_script(head: bytes) -> bool:
+  """Returns whether a file that begins so is a script for Python."""
+  return _SHEBANG.match(head) is not None
+
+
 def _check_head(path: str, head: bytes) -> None:
   """Raises DocumentError if a file is of another kind, by its name and start.
 
   Binary files would pass an encoding such as Latin-1, but have NUL bytes.
   """
   named = is_python(path) or is_notebook(path) or path == "-"
-  if not named and not _SHEBANG.match(head):
+  if not named and not is_script(head):
     raise DocumentError(
       f"{show_path(path)}: neither Python (.py) nor a notebook (.ipynb)"
     )

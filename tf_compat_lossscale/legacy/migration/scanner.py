@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import os
 
 from tf_compat_lossscale.legacy.migration import checker
+from tf_compat_lossscale.legacy.migration import documents
 from tf_compat_lossscale.legacy.migration import excludes
 from tf_compat_lossscale.legacy.migration import findings as findings_lib
 from tf_compat_lossscale.legacy.migration import outlines
@@ -75,9 +76,12 @@ def scan_text(
     options: What the user asks for.
 
   Returns:
-    The report.
+    The report; its error says if the bytes are no program.
   """
-  group, reader = read_text(data, name)
+  try:
+    group, reader = read_text(data, name)
+  except documents.DocumentError as error:
+    return findings_lib.Report((), (str(error),))
   return _make_report([checker.check(group, {name: name}, options, reader)])
 
 
@@ -114,8 +118,9 @@ def _list_files(
     for file in trees.list_files(path, is_excluded):
       shown.setdefault(os.path.abspath(file), file)
     if len(shown) == count and os.path.isdir(path):
+      but = " that is not excluded" if options.exclude else ""
       raise findings_lib.ScanError(
-        f"no Python file (.py) or notebook (.ipynb) in {path!r}"
+        f"no Python file (.py) or notebook (.ipynb){but} in {path!r}"
       )
   return shown
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
-import re
 from typing import NamedTuple
 
+from tf_compat_lossscale.legacy.migration import documents
 from tf_compat_lossscale.legacy.migration import outlines
 
 _SKIPPED = ("__pycache__", "node_modules", "site-packages")
@@ -77,7 +77,7 @@ def _is_script(path: str) -> bool:
     if not os.path.isfile(path):
       return False
     with open(path, "rb") as file:
-      return re.match(rb"#![^\n]*python", file.read(80)) is not None
+      return documents.is_script(file.read(80))
   except OSError:
     return False
 
