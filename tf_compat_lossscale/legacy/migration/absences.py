@@ -61,7 +61,8 @@ def find_absence(
     tensorflow: 1 if plain `tensorflow` becomes `tensorflow.compat.v1`, else 2.
     release: The TensorFlow (major, minor) that the program will run on.
   """
-  place = names.find_place(name)
+  # What every module and class has, such as `__name__`, is no name to miss.
+  place = names.find_place(re.sub(r"(\.__\w+__)+$", "", name))
   if place is None or not place.module or sources.find_home(name):
     return None
   first, _, below = place.module.partition(".")

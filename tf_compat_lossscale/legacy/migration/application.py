@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 from collections.abc import Sequence
 
 from tf_compat_lossscale.legacy import sources
@@ -30,11 +31,8 @@ def edit(
     read: The file.
     findings: The findings whose edits are wanted, in order.
   """
-  chosen, taken = [], list[edits_lib.Edit]()
-  for finding in findings:
-    if _fits(finding.edits, taken):
-      chosen.append(finding)
-      taken += finding.edits
+  taken = _Taken()
+  chosen = [finding for finding in findings if taken.take(finding.edits)]
   data = _make(read, chosen)
   if data is not None:
     return data
@@ -47,16 +45,28 @@ def edit(
   return data or read.document.replace([])
 
 
-def _fits(
-  edits: Sequence[edits_lib.Edit], taken: Sequence[edits_lib.Edit]
-) -> bool:
-  """Returns whether edits overlap none of those that are taken."""
-  return not any(
-    new.start < old.end and old.start < new.end
-    for new in edits
-    for old in taken
-    if new != old
-  )
+class _Taken:
+  """The edits that are taken; they do not overlap."""
+
+  def __init__(self) -> None:
+    self._edits: list[edits_lib.Edit] = []  # In their order in the text.
+
+  def take(self, edits: Sequence[edits_lib.Edit]) -> bool:
+    """Takes edits, unless they overlap others; returns whether it did."""
+    if not all(map(self._is_free, edits)):
+      return False
+    for edit in edits:
+      if edit.start < edit.end:
+        bisect.insort(self._edits, edit)
+    return True
+
+  def _is_free(self, new: edits_lib.Edit) -> bool:
+    """Returns whether an edit overlaps no other; an equal one may be taken."""
+    at = bisect.bisect_left(self._edits, new)
+    return all(
+      old == new or old.end <= new.start or new.end <= old.start
+      for old in self._edits[max(0, at - 1) : at + 1]
+    )
 
 
 def _make(

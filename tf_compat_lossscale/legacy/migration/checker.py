@@ -165,7 +165,9 @@ class _Check:
     ]
     meant = [role for role in found.of.values() if role.tensorflow]
     project = project._replace(
-      tensorflow=min((min(r.tensorflow) for r in meant), default=None),
+      tensorflow=1
+      if found.turns_2_off
+      else min((min(r.tensorflow) for r in meant), default=None),
       reason=next((role.reason for role in meant if role.reason), ""),
       uses_loss_scaling=True,
       findings=tuple(

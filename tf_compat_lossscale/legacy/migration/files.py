@@ -66,9 +66,12 @@ class File:
 
   @property
   def starts(self) -> list[str]:
-    """The names of the files that start the programs with this file."""
+    """The files that start the programs with this file, itself first."""
     folder = os.path.dirname(self.path)
-    return sorted(os.path.relpath(path, folder) for path in self.role.entries)
+    entries = sorted(
+      self.role.entries, key=lambda p: (p != self.path, ".ipynb" in p, p)
+    )
+    return [os.path.relpath(path, folder) for path in entries]
 
   @functools.cached_property
   def absences(self) -> list[tuple[sources.Use, absences_lib.Absence]]:

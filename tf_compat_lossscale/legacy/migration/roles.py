@@ -74,6 +74,7 @@ class Roles:
 
   Attributes:
     of: Path -> role.
+    turns_2_off: Whether a program turns TensorFlow 2's behavior off already.
   """
 
   def __init__(
@@ -101,6 +102,7 @@ class Roles:
     self._calls: dict[str, set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self._release = tensorflow, release
+    self.turns_2_off = False  # Whether a program turns its behavior off.
     self.of = {
       outline.path: Role(is_imported=outline.path in group.imported)
       for outline in group.files
@@ -126,7 +128,8 @@ class Roles:
       role = self.of.get(source.path)
       if role is not None:
         role.tensorflow.add(choice.tensorflow)
-        role.reason = role.reason or choice.found
+        if not role.reason or source.path == path:
+          role.reason = choice.found
         role.installs &= needs.installs
         if starts:
           role.entries.add(path)
@@ -177,6 +180,7 @@ class Roles:
     )
     calls = set().union(*(self._find_calls(s.path) for s in program.sources))
     installs = "install" in calls
+    self.turns_2_off |= "disable" in calls
     # Keras 3 has nothing below `compat.v1`.
     of_v1 = any(
       ".compat.v1." in use.name

@@ -89,7 +89,9 @@ def read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   """Returns the project that a program without a file is, and its reader."""
   reader = reading.Reader()
   reader.add_text(name, data)
-  outline = outlines.read_data(name, data)._replace(starts=True, acts=True)
+  outline = outlines.read_data(name, data)._replace(
+    starts=True, acts=True, matters=True
+  )
   folder = (
     os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else ""
   )
@@ -137,4 +139,9 @@ def _read_outlines(
   }
   for root in sorted(roots):
     all_paths.update(dict.fromkeys(trees.list_files(root)))
-  return [outlines.read(path) for path in all_paths]
+  # A file that the user names is read in any case, for its errors.
+  named = {os.path.abspath(path) for path in paths if not os.path.isdir(path)}
+  return [
+    outline._replace(matters=outline.matters or outline.path in named)
+    for outline in map(outlines.read, all_paths)
+  ]

@@ -45,8 +45,12 @@ def run(
     waiting = {executor.submit(function, *each): each for each in calls}
     for future in futures.as_completed(waiting):
       yield waiting[future], future.result()
+  except BaseException:
+    # After Ctrl-C, nothing waits for the calls that run.
+    for process in multiprocessing.active_children():
+      process.terminate()
+    raise
   finally:
-    # After Ctrl-C, nothing waits for the calls that are left.
     executor.shutdown(wait=True, cancel_futures=True)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A package that the program needs, and that is not installed here.
+"""Keras 2, `tf.estimator` or tf_slim is needed, and is not installed here.
 
-Keras 2, `tf.estimator` and `tf.contrib.slim` are packages of their own today.
+They are packages of their own today. Other packages are not looked for.
 The finding goes away when the package is installed for the Python that runs
 `scan`.
 """

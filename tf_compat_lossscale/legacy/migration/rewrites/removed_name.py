@@ -31,7 +31,7 @@ session = tf.Session()
     """\
 import tf_compat_lossscale as tfl
 tfl.use_keras_2()  # Before TensorFlow is imported.
-tfl.install()  # For tf.contrib.training and tf.contrib.training.HParams.
+tfl.install()  # For tf.contrib.
 import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
 from tensorflow.contrib import training
@@ -43,12 +43,14 @@ session = tf.Session()
   ),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
-  """Yields the uses of names that are put back."""
+  """Yields the first use of each name that is put back."""
   if file.role.installs:
     return
+  seen = set[str]()
   for use, absence in file.absences:
-    if absence.state != absences.RESTORED:
+    if absence.state != absences.RESTORED or absence.name in seen:
       continue
+    seen.add(absence.name)
     if file.starts and file.role.is_whole:
       where = file.starts[0]
       message = f"tfl.install() restores it; {where} has to call that"

@@ -15,8 +15,6 @@ from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import rules
 
-_MANY = 3
-
 
 @rules.rule(
   "LS203",
@@ -32,7 +30,7 @@ parameters = tf.contrib.training.HParams(rate=0.1)
     """\
 import tf_compat_lossscale as tfl
 tfl.use_keras_2()  # Before TensorFlow is imported.
-tfl.install()  # For tf.contrib.training.HParams.
+tfl.install()  # For tf.contrib.
 import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
 
@@ -47,11 +45,12 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   role = file.role
   if not role.starts or not (role.restored or role.optimizers):
     return
-  names = list(dict.fromkeys(role.restored))
+  # Such as `tf.contrib`; of private modules, `tensorflow.python`.
+  names = list(
+    dict.fromkeys(".".join(name.split(".")[:2]) for name in role.restored)
+  )
   if role.optimizers:
-    names.append("tf.keras.optimizers as they were")
-  if len(names) > _MANY:
-    names[_MANY:] = ["others"]
+    names.append("tf.keras.optimizers")
   call = f"{file.short}.install()"
   if role.optimizers:
     call = f'{file.short}.install(keras_optimizers="legacy")'
