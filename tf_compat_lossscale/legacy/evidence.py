@@ -22,6 +22,14 @@ from tf_compat_lossscale.legacy import version_checks
 _REGISTERS = re.compile(
   r"regist|route|command|task|hook|app\b|fixture|main|cli|config|gin\b|hydra"
 )
+# The nodes that the reader looks at; of others, it looks at the parts.
+_LOOKED_AT = frozenset(
+  [
+    *(ast.If, ast.Try, ast.Import, ast.ImportFrom, ast.Attribute, ast.Name),
+    *(ast.Constant, ast.IfExp, ast.BoolOp, ast.Call),
+    *scopes.SCOPES,
+  ]
+)
 # Functions by which a program finds functions of its own by their names.
 _DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "fire.Fire", "Fire"}
 _INDIRECT = {*_DYNAMIC, "getattr", "run", "main"}
@@ -165,7 +173,9 @@ class _Reader:
     self, node: ast.AST, unit: Unit, scope: scopes.Scope, guarded: bool
   ) -> None:
     """Reads a statement or an expression."""
-    if isinstance(node, ast.Name):  # Most nodes are names.
+    if node.__class__ not in _LOOKED_AT:
+      self._read_children(node, unit, scope, guarded)
+    elif isinstance(node, ast.Name):
       self._refer(node, unit, scope)
     elif isinstance(node, ast.If):
       self._read_if(node, unit, scope, guarded)
@@ -270,7 +280,7 @@ class _Reader:
         owner.methods.append(inner)
     for decorator in node.decorator_list:
       self._read(decorator, unit, scope, guarded)
-      inner.registered |= bool(_REGISTERS.search(ast.unparse(decorator)))
+      inner.registered |= bool(_REGISTERS.search(scopes.unparse(decorator)))
     own = scopes.Scope(node, scope)
     if isinstance(node, ast.ClassDef):
       for base in node.bases:
@@ -305,7 +315,7 @@ class _Reader:
     if names:
       # Of two modules that a name may be, compat.v1 is in both releases.
       name = max(names, key=lambda name: name.startswith("tensorflow.compat."))
-      written = ast.unparse(node)
+      written = scopes.unparse(node)
       unit.found.append(Found(name, written, node.lineno, guarded))
       return
     method = tensorflow_names.METHODS.get(node.attr)
@@ -338,7 +348,7 @@ class _Reader:
     function = scope.resolve(node.func)
     name = function and tensorflow_names.find_tensorflow_1_call(function, node)
     if name:
-      written = f"{ast.unparse(node.func)}(…)"
+      written = f"{scopes.unparse(node.func)}(…)"
       unit.found.append(
         Found(f"tensorflow.{name}", written, node.lineno, guarded, True)
       )
@@ -350,14 +360,14 @@ class _Reader:
     last = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
     if last not in _INDIRECT:
       return
-    function = ast.unparse(node.func)
+    function = scopes.unparse(node.func)
     if function in _DYNAMIC and not (function == "vars" and node.args):
       unit.is_dynamic |= "Fire" not in function or not node.args
     if function == "getattr" and len(node.args) > 1:
       if isinstance(node.args[1], ast.Constant):
         unit.references.add(f".{node.args[1].value!s}")
       else:
-        for target in self.bindings.get(ast.unparse(node.args[0]), ()):
+        for target in self.bindings.get(scopes.unparse(node.args[0]), ()):
           unit.references.add(f"{target}.*")
     if function.endswith("app.run") and not node.args:
       unit.references.add("main")

@@ -8,6 +8,7 @@ reading it imports none of them.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -176,6 +177,7 @@ _KERAS = re.compile(
 )
 
 
+@functools.lru_cache(1 << 16)
 def find_place(name: str) -> Place | None:
   """Returns the place that the dotted name of a module stands for.
 

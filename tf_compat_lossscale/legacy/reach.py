@@ -59,7 +59,7 @@ class _Search:
           if path in self._sources:
             imported = self._read(path)
             self._reach(imported, imported.body)
-      for reference in unit.references:
+      for reference in sorted(unit.references):
         self._follow(module, reference)
       if unit is module.body or unit.is_dynamic:
         for other in module.units:

@@ -84,7 +84,7 @@ def _find_edits(tree: ast.Module) -> Iterator[ast.expr]:
   """Yields the expressions that a module adds to `sys.path`."""
   for node in scopes.list_nodes(tree):
     if isinstance(node, ast.Call):
-      index = _ADDS.get(ast.unparse(node.func))
+      index = _ADDS.get(scopes.unparse(node.func))
       if index is not None and len(node.args) > index:
         yield node.args[index]
     elif isinstance(node, ast.AugAssign):

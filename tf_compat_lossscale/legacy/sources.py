@@ -17,11 +17,24 @@ import warnings
 from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import tensorflow_names
-from tf_compat_lossscale.legacy.names import Place
+from tf_compat_lossscale.legacy import uses
 
 _DEPTH = 20_000
 _METHODS = tensorflow_names.METHODS
 _DOTTED = re.compile(r"[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)+")
+
+# The nodes that the collector looks at; of others, it looks at the parts.
+_LOOKED_AT = frozenset(
+  [
+    *(ast.Import, ast.ImportFrom, ast.Attribute, ast.Constant, ast.Call),
+    *scopes.SCOPES,
+  ]
+)
+# Every use of a name of TensorFlow, or of an object's that may be TensorFlow,
+# has one of these words.
+_MENTIONS = re.compile(
+  rf"tensorflow|LossScale|loss_scale|mixed_precision|{'|'.join(_METHODS)}"
+)
 
 # TensorFlow 2 implements these with Keras.
 _KERAS = frozenset(["keras", "layers", "nn.rnn_cell"])
@@ -34,48 +47,6 @@ _PLACES = re.compile(
   r"\.((?:compat\.v1\.)?(?:train\.experimental|contrib\.mixed_precision"
   r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)$"
 )
-
-
-class Use(NamedTuple):
-  """An occurrence of one of TensorFlow's names in a source.
-
-  Attributes:
-    line: The line where the occurrence starts, counted from 1.
-    column: The column where it starts, counted from 0, in characters.
-    written: The name as written.
-    name: The full name, such as "tensorflow.train.experimental.LossScale".
-    home: The module of this package that defines the name; None if this package
-      does not have it.
-    form: "expression", "import" (`import a.b`), "from" (`from a import b`),
-      "star" (`from a import *`), "follows" (an expression that begins with an
-      imported legacy name, and so changes with the import), "method" (of an
-      object that TensorFlow made), "getattr" (`getattr(a, "b")`), "call" (by
-      its arguments, a function of TensorFlow 1), "text" (in a string) or
-      "unknown" (an expression whose first part may be TensorFlow).
-    node: The syntax tree's node.
-  """
-
-  line: int
-  column: int
-  written: str
-  name: str
-  home: str | None
-  form: str
-  node: Any
-
-  @property
-  def now(self) -> str:
-    """The full name in this package."""
-    place = names.find_place(self.name)
-    module = find_module_home(place) if place else None
-    if module is not None:
-      return module
-    if place in names.NAMES_IN:
-      return "tf_compat_lossscale"
-    last = names.get_current_name(self.name.rpartition(".")[2])
-    if self.home in ("keras", "contrib"):
-      return f"tf_compat_lossscale.{self.home}.{last}"
-    return f"tf_compat_lossscale.{last}"
 
 
 class Source(NamedTuple):
@@ -98,41 +69,15 @@ class Source(NamedTuple):
   """
 
   path: str
-  uses: tuple[Use, ...]
-  tensorflow1: tuple[Use, ...]
-  keras: tuple[Use, ...]
-  imports: tuple[Use, ...]
+  uses: tuple[uses.Use, ...]
+  tensorflow1: tuple[uses.Use, ...]
+  keras: tuple[uses.Use, ...]
+  imports: tuple[uses.Use, ...]
   modules: tuple[str, ...]
-  estimators: tuple[Use, ...]
+  estimators: tuple[uses.Use, ...]
   compat_v1: bool
-  names: tuple[Use, ...]
+  names: tuple[uses.Use, ...]
   tree: ast.Module
-
-
-def find_module_home(place: Place) -> str | None:
-  """Returns the module of this package that has all names of a place, or None.
-
-  `train.experimental` had more than this package has: its result is None.
-  """
-  homes = set(names.NAMES_IN.get(place, {}).values())
-  if not homes or place.module == "train.experimental":
-    return None
-  home = homes.pop()
-  private = place.module.startswith("python.training")
-  if private or home in ("keras", "contrib"):
-    return f"tf_compat_lossscale.{home}"
-  return "tf_compat_lossscale"
-
-
-def find_home(name: str) -> str | None:
-  """Returns the module of this package that has or replaces `name`, or None."""
-  place = names.find_place(name)
-  if place is None:
-    return None
-  module, _, last = name.rpartition(".")
-  parent = names.find_place(module)
-  homes = names.NAMES_IN.get(parent, {}) if parent else {}
-  return homes.get(last) or find_module_home(place)
 
 
 def find_module_name(node: ast.Constant) -> str | None:
@@ -152,16 +97,19 @@ class _UseCollector:
 
   def __init__(self, text: str, tree: ast.Module):
     self._lines = re.split("\r\n|\r|\n", text)
-    self.uses: list[Use] = []
-    self.tensorflow1: list[Use] = []
-    self.keras: list[Use] = []
-    self.imports: list[Use] = []
+    self.uses: list[uses.Use] = []
+    self.tensorflow1: list[uses.Use] = []
+    self.keras: list[uses.Use] = []
+    self.imports: list[uses.Use] = []
     self.modules: list[str] = []
-    self.estimators: list[Use] = []
+    self.estimators: list[uses.Use] = []
     self.compat_v1 = False
-    self.names: list[Use] = []
+    self.names: list[uses.Use] = []
     self._assigned: set[str] = set()
-    self._walk(tree, scopes.Scope(tree, None))
+    if _MENTIONS.search(text):
+      self._walk(tree, scopes.Scope(tree, None))
+    else:
+      self._walk_imports(tree)
     # A program that assigns `tf.Session` has a Session of its own.
     self.tensorflow1 = [
       use for use in self.tensorflow1 if use.name not in self._assigned
@@ -174,9 +122,9 @@ class _UseCollector:
   def _walk_all(self, nodes: Iterable[ast.AST], scope: scopes.Scope) -> None:
     """Collects the uses in nodes, and in all nodes below them."""
     for child in nodes:
-      if isinstance(child, ast.Name):
-        continue  # Most nodes are names.
-      if isinstance(child, ast.Import):
+      if child.__class__ not in _LOOKED_AT:  # Such are most nodes.
+        self._walk(child, scope)
+      elif isinstance(child, ast.Import):
         self._collect_import(child)
       elif isinstance(child, ast.ImportFrom):
         self._collect_import_from(child)
@@ -198,6 +146,16 @@ class _UseCollector:
         if isinstance(child, ast.Call):
           self._collect_call(child, scope)
         self._walk(child, scope)
+
+  def _walk_imports(self, tree: ast.Module) -> None:
+    """Collects the modules that a file without TensorFlow imports."""
+    for node in scopes.list_nodes(tree):
+      if isinstance(node, ast.Import):
+        self._collect_import(node)
+      elif isinstance(node, ast.ImportFrom):
+        self._collect_import_from(node)
+      elif isinstance(node, ast.Constant):
+        self._collect_text(node)
 
   def _collect_import(self, node: ast.Import) -> None:
     """Adds the modules of an `import`, and a use for each of TensorFlow's."""
@@ -237,24 +195,24 @@ class _UseCollector:
     part: ast.expr = node
     while isinstance(part, ast.Attribute):
       name = scope.resolve(part) or ""
-      if find_home(name):
-        form = "follows" if find_home(given) else "expression"
-        self._add(part, ast.unparse(part), name, form)
+      if uses.find_home(name):
+        form = "follows" if uses.find_home(given) else "expression"
+        self._add(part, scopes.unparse(part), name, form)
         return
       part = part.value
-    self._add(node, ast.unparse(node), full, "expression")
+    self._add(node, scopes.unparse(node), full, "expression")
 
   def _collect_call(self, node: ast.Call, scope: scopes.Scope) -> None:
     """Adds a use for `getattr(a, "b")`, or for a call of TensorFlow 1's."""
     full = scope.resolve(node) or scope.resolve_asked(node)
     if full is not None:
-      if find_home(full):
-        self._add(node, ast.unparse(node), full, "getattr")
+      if uses.find_home(full):
+        self._add(node, scopes.unparse(node), full, "getattr")
       return
-    if ast.unparse(node.func) in ("getattr", "hasattr") and node.args:
+    if scopes.unparse(node.func) in ("getattr", "hasattr") and node.args:
       owner = scope.resolve(node.args[0]) or ""
       if names.find_place(owner) in names.NAMES_IN:
-        self._add(node, ast.unparse(node), owner, "text")
+        self._add(node, scopes.unparse(node), owner, "text")
       return
     function = scope.resolve(node.func)
     name = function and tensorflow_names.find_tensorflow_1_call(function, node)
@@ -263,7 +221,7 @@ class _UseCollector:
 
   def _collect_unknown(self, node: ast.Attribute) -> None:
     """Adds a use for `x.train.experimental.LossScale`, if `x` is unknown."""
-    written = ast.unparse(node)
+    written = scopes.unparse(node)
     match = _PLACES.search(written)
     if match is not None:
       self._add(node, written, f"tensorflow.{match[1]}", "unknown")
@@ -275,7 +233,7 @@ class _UseCollector:
       return
     self.modules.append(name)
     if scopes.if_tensorflow(name):
-      self._add(node, ast.unparse(node), name, "text")
+      self._add(node, scopes.unparse(node), name, "text")
 
   def _add(self, node: Any, written: str, name: str, form: str) -> None:
     """Adds a use to every list that it belongs to."""
@@ -286,10 +244,10 @@ class _UseCollector:
     place = names.find_place(name)
     if place is None:
       return
-    home = find_home(name)
+    home = uses.find_home(name)
     if form in ("star", "text") and not home and place in names.NAMES_IN:
       home = next(iter(names.NAMES_IN[place].values()))
-    use = Use(node.lineno, column, written, name, home, form, node)
+    use = uses.Use(node.lineno, column, written, name, home, form, node)
     if form == "text" and not home:
       return
     self.names.append(use)

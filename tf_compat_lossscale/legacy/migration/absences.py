@@ -23,6 +23,7 @@ from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy import targets
 from tf_compat_lossscale.legacy import tensorflow_names
+from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy import version_checks
 
 RESTORED, MISSING = "restored", "missing"
@@ -63,7 +64,7 @@ def find_absence(
   """
   # What every module and class has, such as `__name__`, is no name to miss.
   place = names.find_place(re.sub(r"(\.__\w+__)+$", "", name))
-  if place is None or not place.module or sources.find_home(name):
+  if place is None or not place.module or uses.find_home(name):
     return None
   first, _, below = place.module.partition(".")
   if first == "contrib":
@@ -167,7 +168,7 @@ def list_absences(
   source: sources.Source,
   tensorflow: int | None,
   release: tuple[int, int] | None,
-) -> list[tuple[sources.Use, Absence]]:
+) -> list[tuple[uses.Use, Absence]]:
   """Returns the uses of names that TensorFlow lacks.
 
   Uses that the program guards, by `try` or by asking for the release, are left

@@ -13,7 +13,7 @@ import os
 import re
 
 from tf_compat_lossscale.legacy import scopes
-from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import absences as absences_lib
 from tf_compat_lossscale.legacy.migration import edits as edits_lib
 from tf_compat_lossscale.legacy.migration import findings
@@ -74,7 +74,7 @@ class File:
     return [os.path.relpath(path, folder) for path in entries]
 
   @functools.cached_property
-  def absences(self) -> list[tuple[sources.Use, absences_lib.Absence]]:
+  def absences(self) -> list[tuple[uses.Use, absences_lib.Absence]]:
     """The uses of names that today's TensorFlow lacks."""
     return absences_lib.list_absences(
       self.source, self.tensorflow, self.release

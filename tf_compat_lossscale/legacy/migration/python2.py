@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import scopes
-from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import edits as edits_lib
 from tf_compat_lossscale.legacy.migration import lexing
 
@@ -166,7 +166,7 @@ def _count_extra_parts(name: str, most: int) -> int:
   """
   parts = name.split(".")
   for count in range(max(len(parts) - _MANY_PARTS, 0), most):
-    if sources.find_home(".".join(parts[: len(parts) - count])):
+    if uses.find_home(".".join(parts[: len(parts) - count])):
       return count
   return 0
 

@@ -99,6 +99,7 @@ class Roles:
     self._is_file = functools.lru_cache(None)(os.path.isfile)
     # (path, TensorFlow) -> names; path -> keys of `_CALLS`.
     self._restored: dict[tuple[str, int], list[str]] = {}
+    self._optimizers: dict[str, bool] = {}
     self._calls: dict[str, set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self._release = tensorflow, release
@@ -196,10 +197,16 @@ class Roles:
       restored=[] if installs else lacks,
       optimizers=keras_2
       and not installs
-      and any(map(uses_optimizers, program.sources)),
+      and any(map(self._uses_optimizers, program.sources)),
       installs=installs,
       disables=choice.tensorflow == 1 and "disable" not in calls,
     )
+
+  def _uses_optimizers(self, source: sources.Source) -> bool:
+    """Returns what `uses_optimizers` returns; asks once for each file."""
+    if source.path not in self._optimizers:
+      self._optimizers[source.path] = uses_optimizers(source)
+    return self._optimizers[source.path]
 
   def _list_restored(
     self, source: sources.Source, tensorflow: int

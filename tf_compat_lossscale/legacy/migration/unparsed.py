@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 
-from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import python2
 
@@ -33,7 +33,7 @@ def find(
   hint = "run 2to3 first, then scan the file again"
   found = [_make(path, line, 1, "Python 2", _CODE, hint, cell)]
   for use in python2.find_uses(text):
-    if sources.find_home(use.name):
+    if uses.find_home(use.name):
       column = use.column + 1
       found.append(
         _make(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tf_compat_lossscale.legacy import names
-from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import edits
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
@@ -23,7 +23,7 @@ from tf_compat_lossscale.legacy.migration import imports
 from tf_compat_lossscale.legacy.migration import rules
 
 _PACKAGE = "tf_compat_lossscale"
-_Pair: TypeAlias = tuple[ast.alias, sources.Use]
+_Pair: TypeAlias = tuple[ast.alias, uses.Use]
 
 
 @rules.rule(
@@ -77,7 +77,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 
 
 def _find_in_import(
-  file: files.File, alias: ast.alias, use: sources.Use
+  file: files.File, alias: ast.alias, use: uses.Use
 ) -> findings.Finding:
   """Returns the finding for `import a.b`, or one of its modules."""
   # Without `as`, the statement binds `tensorflow` alone.
@@ -92,11 +92,11 @@ def _find_in_import(
 
 
 def _find_star(
-  file: files.File, node: ast.ImportFrom, use: sources.Use
+  file: files.File, node: ast.ImportFrom, use: uses.Use
 ) -> Iterator[findings.Finding]:
   """Yields the finding for `from a import *`."""
   place = names.find_place(use.name)
-  if place is not None and sources.find_module_home(place):
+  if place is not None and uses.find_module_home(place):
     message = f"from {use.now} import *"
     edit = imports.make_module_edit(file, node, use.now)
     yield file.make("LS102", node, use.written, message, edits=[edit])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import edits
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
@@ -56,11 +56,11 @@ contrib = importlib.import_module("tf_compat_lossscale.contrib")
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the legacy names in strings."""
-  uses = [u for u in file.source.names if u.home and u.form in _FORMS]
-  if not uses:
+  found = [u for u in file.source.names if u.home and u.form in _FORMS]
+  if not found:
     return
   imported = _find_import_calls(file.source.tree)
-  for use in uses:
+  for use in found:
     if use.form == "unknown":
       yield _find_unknown(file, use)
       continue
@@ -68,7 +68,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       yield _find_getattr(file, use)
       continue
     quote = file.document.text[slice(*file.find_span(use.node))][:1]
-    if not sources.find_home(use.name):
+    if not uses.find_home(use.name):
       message = f"names of this module are in {use.now} now"
       yield file.make("LS103", use.node, use.written, message, findings.BY_HAND)
     elif id(use.node) in imported and quote in "\"'" and file.is_at(use.node):
@@ -79,7 +79,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       yield file.make("LS103", use.node, use.written, message, findings.BY_HAND)
 
 
-def _find_unknown(file: files.File, use: sources.Use) -> findings.Finding:
+def _find_unknown(file: files.File, use: uses.Use) -> findings.Finding:
   """Returns the finding for `x.train.experimental.LossScale`."""
   short = file.shorten(use.now)
   edit = edits.Edit(*file.find_span(use.node), short)
@@ -96,7 +96,7 @@ def _find_unknown(file: files.File, use: sources.Use) -> findings.Finding:
   )
 
 
-def _find_getattr(file: files.File, use: sources.Use) -> findings.Finding:
+def _find_getattr(file: files.File, use: uses.Use) -> findings.Finding:
   """Returns the finding for `getattr(module, "name")`."""
   call: ast.Call = use.node
   package, _, last = use.now.rpartition(".")
