@@ -246,6 +246,14 @@ def test_names_that_are_tried_out_stop_nothing(text, tmp_path):
   assert found == {"old.py": ["LS101"]}
 
 
+def test_the_environment_variable_chooses_keras_2(tmp_path):
+  write(
+    tmp_path,
+    old=f"import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n{_KERAS}",
+  )
+  assert "use_keras_2" not in migrated(tmp_path)["old.py"]
+
+
 def test_keras_finds_optimizers_by_their_names(tmp_path):
   text = f"{_KERAS}model.compile(loss='mse', optimizer='adam')\n"
   write(tmp_path, old=text)

@@ -166,7 +166,7 @@ class _Check:
     meant = [role for role in found.of.values() if role.tensorflow]
     project = project._replace(
       tensorflow=1
-      if found.turns_2_off
+      if found.turns_2_off and all(found.turns_2_off)
       else min((min(r.tensorflow) for r in meant), default=None),
       reason=next((role.reason for role in meant if role.reason), ""),
       uses_loss_scaling=True,

@@ -28,7 +28,8 @@ _CALLS = {
     r"|from tf_compat_lossscale(\.keras import| import keras)\b"
   ),
   "install": re.compile(r"\b\w+\.install\("),
-  "use_keras_2": re.compile(r"\buse_keras_2\b"),
+  # The environment variable chooses Keras 2 as well.
+  "use_keras_2": re.compile(r"\buse_keras_2\b|\bTF_USE_LEGACY_KERAS\b"),
 }
 _OPTIMIZERS = re.compile(r"\bkeras\.optimizers(\.(?!legacy)|$)")
 _PACKAGE = "tf_compat_lossscale"
@@ -74,7 +75,8 @@ class Roles:
 
   Attributes:
     of: Path -> role.
-    turns_2_off: Whether a program turns TensorFlow 2's behavior off already.
+    turns_2_off: For each program, whether it turns TensorFlow 2's behavior off
+      already.
   """
 
   def __init__(
@@ -103,7 +105,7 @@ class Roles:
     self._calls: dict[str, set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self._release = tensorflow, release
-    self.turns_2_off = False  # Whether a program turns its behavior off.
+    self.turns_2_off: list[bool] = []
     self.of = {
       outline.path: Role(is_imported=outline.path in group.imported)
       for outline in group.files
@@ -181,7 +183,7 @@ class Roles:
     )
     calls = set().union(*(self._find_calls(s.path) for s in program.sources))
     installs = "install" in calls
-    self.turns_2_off |= "disable" in calls
+    self.turns_2_off.append("disable" in calls)
     # Keras 3 has nothing below `compat.v1`.
     of_v1 = any(
       ".compat.v1." in use.name
@@ -229,7 +231,7 @@ class Roles:
       self._calls[path] = {
         name
         for name, pattern in _CALLS.items()
-        if (name == "disable" or _PACKAGE in text) and pattern.search(text)
+        if (name != "install" or _PACKAGE in text) and pattern.search(text)
       }
     return self._calls[path]
 
