@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tf_compat_lossscale.legacy import evidence
 from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import reach
+from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy import tensorflow_names
 
 _PLAIN = "tensorflow."
@@ -78,6 +79,8 @@ _Uses = list[tuple[str, evidence.Found]]
 
 def decide(program: programs.Program) -> Verdict:
   """Decides which TensorFlow a program means."""
+  if not any(map(_may_mean_1, program.sources)):
+    return Verdict(2)  # To find what the program reaches takes longer.
   reached = reach.find_reached(program)
   uses = _list_uses(reached)
   if not any(found.name != "tensorflow" for _, found in uses):
@@ -96,6 +99,15 @@ def decide(program: programs.Program) -> Verdict:
   if graph is not None:
     return Verdict(1, graph.describe(" without tf.disable_v2_behavior()"))
   return Verdict(2, _find_heaviest(two).describe() if one else "")
+
+
+def _may_mean_1(source: sources.Source) -> bool:
+  """Returns whether a file has a name that may say TensorFlow 1."""
+  return bool(source.tensorflow1) or any(
+    use.name.startswith(_COMPAT_V1)
+    and _NOT_EAGER.fullmatch(use.name.removeprefix(_COMPAT_V1))
+    for use in source.names
+  )
 
 
 def _list_uses(
