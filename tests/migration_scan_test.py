@@ -10,6 +10,7 @@ from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import migrator
 from tf_compat_lossscale.legacy.migration import scanner
+from tf_compat_lossscale.legacy.migration import trees
 
 pytestmark = pytest.mark.any_release
 
@@ -209,6 +210,19 @@ def test_a_single_file_is_read_as_part_of_its_project(tmp_path):
   assert found == {"model.py": ["LS101"]}
   (found,) = scanned(tmp_path / "main.py").values()
   assert found == {"main.py": ["LS202"]}
+
+
+def test_a_home_folder_is_no_project(tmp_path, monkeypatch):
+  (tmp_path / ".git").mkdir()
+  monkeypatch.setenv("HOME", str(tmp_path))
+  write(
+    tmp_path, {"other/main": "import model\nmodel.f()\n", "a/model": _KERAS}
+  )
+  assert trees.find_root(str(tmp_path / "a" / "model.py")) == str(
+    tmp_path / "a"
+  )
+  monkeypatch.setenv("HOME", str(tmp_path / "other"))
+  assert trees.find_root(str(tmp_path / "a" / "model.py")) == str(tmp_path)
 
 
 def test_python_2(tmp_path):

@@ -85,16 +85,18 @@ def _is_script(path: str) -> bool:
 def find_root(path: str) -> str:
   """Returns the folder that holds the project of a file: that of a marker.
 
-  Without a marker in the folders around the file, this is its own folder.
+  Without a marker in the folders around the file, this is its own folder. A
+  home folder that is a repository holds much more than a project.
   """
   own = folder = os.path.dirname(path)
-  while True:
+  while folder != os.path.expanduser("~"):
     if any(os.path.exists(os.path.join(folder, name)) for name in _MARKERS):
       return folder
     parent = os.path.dirname(folder)
     if parent == folder:
-      return own
+      break
     folder = parent
+  return own
 
 
 def list_roots(folder: str) -> list[str]:
