@@ -20,6 +20,7 @@ import importlib, json
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale.legacy import contrib_names
 from tf_compat_lossscale.legacy import contrib_paths
+from tf_compat_lossscale.legacy import which_keras
 tfl.install()
 wrong = {}
 for module, names in contrib_names.NAMES.items():
@@ -137,9 +138,9 @@ def test_xla_is_where_it_was():
 
 
 def test_advice_holds_on_the_release(monkeypatch):
-  monkeypatch.setattr(tf.compat.v1.version, "VERSION", "2.15.1")
+  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 15))
   assert "tensorflow_addons" in contrib_hints.explain_absence("image.rotation")
-  monkeypatch.setattr(tf.compat.v1.version, "VERSION", "2.16.0")
+  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 16))
   assert "addons" not in contrib_hints.explain_absence("image.rotation")
 
 
