@@ -13,6 +13,7 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale.legacy import contrib_hints
 from tf_compat_lossscale.legacy import contrib_names
+from tf_compat_lossscale.legacy import which_keras
 
 # Prints the rows of the table that cannot be used, with the errors.
 _USE_EACH_ROW = """
@@ -20,7 +21,6 @@ import importlib, json
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale.legacy import contrib_names
 from tf_compat_lossscale.legacy import contrib_paths
-from tf_compat_lossscale.legacy import which_keras
 tfl.install()
 wrong = {}
 for module, names in contrib_names.NAMES.items():
