@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import ast
-
 from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import lexing
 from tf_compat_lossscale.legacy.migration import python2
 
 _CODE = "LS501"  # Of `rewrites/python_2_source.py`.
@@ -26,10 +25,13 @@ def find(
   Returns:
     The findings, all for hand work; None if the text is not Python 2, either.
   """
-  error = _find_error(text)
-  if error is None or not python2.is_python_2(text, error):
+  error = lexing.find_error(text)
+  # Without a line, it is an error of another kind, such as too deep code.
+  if error is None or error.lineno is None:
     return None
-  line = error.lineno or 1
+  if not python2.is_python_2(text, error):
+    return None
+  line = error.lineno
   hint = "run 2to3 first, then scan the file again"
   found = [_make(path, line, 1, "Python 2", _CODE, hint, cell)]
   for use in python2.find_uses(text):
@@ -65,14 +67,3 @@ def _make(
     findings.BY_HAND,
     cell=cell,
   )
-
-
-def _find_error(text: str) -> SyntaxError | None:
-  """Returns the error that Python has with a text; None for other errors."""
-  try:
-    ast.parse(text)
-  except SyntaxError as error:
-    return error
-  except (ValueError, RecursionError, MemoryError):
-    return None
-  return None
