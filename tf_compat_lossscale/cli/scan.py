@@ -76,12 +76,14 @@ def list_codes() -> int:
   return 0
 
 
-def read(selected: selection.Selection, data: bytes = b"") -> findings.Report:
+def read(
+  selected: selection.Selection, data: bytes | None = None
+) -> findings.Report:
   """Reads the sources for a subcommand.
 
   Args:
     selected: What to read.
-    data: What standard input was, if it was read already.
+    data: What standard input was; None if it was not read so far.
 
   Raises:
     Mistake: There is no such file or folder.
@@ -91,7 +93,8 @@ def read(selected: selection.Selection, data: bytes = b"") -> findings.Report:
 
   try:
     if not selected.paths:
-      data = data or selection.read_standard_input()
+      if data is None:
+        data = selection.read_standard_input()
       return scanner.scan_text(data, selected.name, selected.options)
     with terminal.show_progress("Reading") as progress:
       return scanner.scan(selected.paths, selected.options, progress)

@@ -126,12 +126,27 @@ class Program:
     if parts[:1] == [_PACKAGE] and base is None:
       return  # This package is never a program's own.
     for folder in self._search if base is None else [base]:
-      for i in range(1 if base is None else 0, len(parts) + 1):
-        start = os.path.join(folder, *parts[:i])
-        package = os.path.join(start, "__init__.py")
-        for path in (f"{start}.py", package) if i else (package,):
-          if self._is_file(path):
-            yield path
+      paths = list_candidates(folder, parts, base is not None)
+      yield from filter(self._is_file, paths)
+
+
+def list_candidates(
+  folder: str, parts: Sequence[str], is_relative: bool
+) -> Iterator[str]:
+  """Yields the paths that the import of a module runs if they are files.
+
+  Args:
+    folder: The folder that the import starts from.
+    parts: The parts of the module's name.
+    is_relative: Whether the import is relative: then the folder's own
+      `__init__.py` is one of them.
+  """
+  if is_relative:
+    yield os.path.join(folder, "__init__.py")
+  for i in range(1, len(parts) + 1):
+    start = os.path.join(folder, *parts[:i])
+    yield f"{start}.py"
+    yield os.path.join(start, "__init__.py")
 
 
 def find_python_path() -> list[str]:

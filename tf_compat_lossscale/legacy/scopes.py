@@ -129,6 +129,16 @@ def get_module(node: ast.ImportFrom) -> str:
   return "." * node.level + (node.module or "")
 
 
+def list_modules(node: ast.AST) -> list[str]:
+  """Returns the dotted names of the modules that an import statement names.
+
+  Relative names begin with dots. Other nodes name none.
+  """
+  if isinstance(node, ast.Import):
+    return [alias.name for alias in node.names]
+  return [get_module(node)] if isinstance(node, ast.ImportFrom) else []
+
+
 def join(module: str, name: str) -> str:
   """Returns the dotted name of a member of a module."""
   return f"{module}{'' if module.endswith('.') else '.'}{name}"

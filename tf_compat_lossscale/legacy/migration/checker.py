@@ -158,7 +158,7 @@ class _Check:
     findings = [
       finding
       for path in sorted(self._shown)
-      for finding in self._find(path, found.of[path])
+      for finding in self._find(path, found)
       if codes.is_selected(
         finding.code, self._options.select, self._options.ignore
       )
@@ -177,8 +177,7 @@ class _Check:
         (path, self._reader.make_digest(path))
         for path in dict.fromkeys(finding.path for finding in findings)
       ),
-      members=tuple(outline.path for outline in self._group.files),
-      imported=self._group.imported,
+      group=self._group,
     )
     return Checked(project, tuple(self._errors), tuple(self._warnings))
 
@@ -245,14 +244,14 @@ class _Check:
       yield from found or ()
 
   def _find(
-    self, path: str, role: roles.Role
+    self, path: str, project: roles.Roles
   ) -> Iterator[findings_lib.Finding]:
     """Yields the findings of all rules in a file, by their place."""
     yield from self._unparsed.get(path, ())
     if not self._can_read(path):
       return
     read = self._reader.read(path)
-    file = files.File(read, role, self._release)
+    file = files.File(read, project)
     all_rules = rules.list_rules()
     found = [finding for rule in all_rules for finding in rule.find(file)]
     said = comments.read_comments(

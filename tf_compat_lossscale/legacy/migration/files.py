@@ -40,14 +40,20 @@ class File:
   def __init__(
     self,
     read: reading.Read,
-    role: roles.Role,
-    release: tuple[int, int] | None,
+    project: roles.Roles,
   ):
+    """Combines what is known of a file.
+
+    Args:
+      read: The file.
+      project: The roles of the files of its project.
+    """
     self.document, self.source = read
     self.path = self.source.path
     self.text = self.document.lines
-    self.role = role
-    self.release = release
+    self._project = project
+    self.role = project.of[self.path]
+    self.release = project.release
     known = _find_short_name(self.source.tree)
     taken = re.search(rf"\b{_SHORT}\b", self.document.text)
     self.short = known or (_PACKAGE if taken else _SHORT)
@@ -76,9 +82,7 @@ class File:
   @functools.cached_property
   def absences(self) -> list[tuple[uses.Use, absences_lib.Absence]]:
     """The uses of names that today's TensorFlow lacks."""
-    return absences_lib.list_absences(
-      self.source, self.tensorflow, self.release
-    )
+    return self._project.list_absences(self.source, self.tensorflow)
 
   @functools.cached_property
   def nodes(self) -> list[ast.AST]:
@@ -288,14 +292,11 @@ def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _imports(node: ast.AST, modules: Container[str]) -> bool:
   """Returns whether a statement imports TensorFlow or one of some modules."""
-  if isinstance(node, ast.Import):
+  if isinstance(node, (ast.Import, ast.ImportFrom)):
     return any(
-      scopes.if_tensorflow(alias.name) or alias.name in modules
-      for alias in node.names
+      scopes.if_tensorflow(name) or name in modules
+      for name in scopes.list_modules(node)
     )
-  if isinstance(node, ast.ImportFrom):
-    module = scopes.get_module(node)
-    return bool(scopes.if_tensorflow(module)) or module in modules
   if isinstance(node, (*scopes.FUNCTIONS, ast.expr)):
     return False
   return any(_imports(child, modules) for child in scopes.list_children(node))

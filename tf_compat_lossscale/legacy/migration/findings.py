@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.legacy.migration import edits as edits_lib
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.legacy.migration import trees
 
 # The states of a finding.
 APPLIED = "applied"  # `migrate` makes the edit.
@@ -77,8 +81,8 @@ class Project(NamedTuple):
     uses_loss_scaling: Whether it uses a legacy name, an environment variable of
       NVIDIA's TensorFlow 1, or this package. Others have no findings.
     findings: The findings, file by file and line by line.
-    members: The files that belong to it, whether they were asked for or not.
-    imported: Those that other files import.
+    group: The files that belong to it, whether they were asked for or not; None
+      for projects without findings.
     digests: (path, digest of the text that was read) for each file with
       findings.
   """
@@ -89,8 +93,7 @@ class Project(NamedTuple):
   reason: str
   uses_loss_scaling: bool
   findings: tuple[Finding, ...]
-  members: tuple[str, ...] = ()
-  imported: frozenset[str] = frozenset()
+  group: trees.Group | None = None
   digests: tuple[tuple[str, int], ...] = ()
 
 

@@ -83,11 +83,11 @@ def _list_comments(text: str) -> str:
   return "," + "".join(found) if found else ""
 
 
-def list_imported(tree: ast.Module, package: str) -> set[str]:
-  """Returns the names that a module imports from a package."""
+def list_imported(statements: Sequence[ast.stmt], package: str) -> set[str]:
+  """Returns the names that import statements import from a package."""
   return {
     alias.name
-    for node in ast.walk(tree)
+    for node in statements
     if isinstance(node, ast.ImportFrom) and node.module == package
     for alias in node.names
   }

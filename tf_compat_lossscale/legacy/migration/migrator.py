@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 import os
 import tempfile
@@ -12,7 +13,6 @@ from tf_compat_lossscale.legacy import sources
 from tf_compat_lossscale.legacy.migration import application
 from tf_compat_lossscale.legacy.migration import checker
 from tf_compat_lossscale.legacy.migration import findings as findings_lib
-from tf_compat_lossscale.legacy.migration import outlines
 from tf_compat_lossscale.legacy.migration import reading
 from tf_compat_lossscale.legacy.migration import scanner
 from tf_compat_lossscale.legacy.migration import trees
@@ -55,13 +55,9 @@ def plan(
     offered: Whether to make the edits that are offered, too.
   """
   shown = {os.path.abspath(f.path): f.path for f in project.findings}
-  if not shown:
+  group = project.group
+  if group is None or not shown:
     return
-  group = trees.Group(
-    os.path.abspath(project.path),
-    tuple(map(outlines.read, project.members)),
-    project.imported,
-  )
   reader = reading.Reader()
   if any(reader.make_digest(path) != old for path, old in project.digests):
     # Another program has changed a file since the scan.
@@ -108,9 +104,8 @@ def _plan(
   findings = first
   for _ in range(_MANY_ROUNDS):
     after: dict[str, bytes] = {}
-    for written in dict.fromkeys(finding.path for finding in findings):
+    for written, own in _group_by_path(findings).items():
       path = hidden[written]
-      own = [f for f in findings if f.path == written]
       read = reader.read(path)
       old = read.document.replace([])
       before.setdefault(path, old)
@@ -124,14 +119,27 @@ def _plan(
     findings = [f for f in checked.project.findings if f.state in states]
     if not findings:
       break
+  all_wanted, all_left = _group_by_path(first), _group_by_path(findings)
   for path, written in shown.items():
-    wanted = [f for f in first if f.path == written]
-    left = tuple(f for f in findings if f.path == written)
-    data = reader.read(path).document.replace([]) if path in before else b""
-    if path in before and (data != before[path] or left):
-      gone = {(f.code, f.name) for f in left}
-      made = tuple(f for f in wanted if (f.code, f.name) not in gone)
+    if path not in before:
+      continue
+    left = tuple(all_left.get(written, ()))
+    data = reader.read(path).document.replace([])
+    if data != before[path] or left:
+      stays = {(f.code, f.name) for f in left}
+      wanted = all_wanted.get(written, ())
+      made = tuple(f for f in wanted if (f.code, f.name) not in stays)
       yield Change(written, before[path], data, made, left)
+
+
+def _group_by_path(
+  findings: Iterable[findings_lib.Finding],
+) -> dict[str, list[findings_lib.Finding]]:
+  """Returns path -> the findings in that file, in their order."""
+  groups: dict[str, list[findings_lib.Finding]] = {}
+  for finding in findings:
+    groups.setdefault(finding.path, []).append(finding)
+  return groups
 
 
 def replace_file(path: str, data: bytes) -> None:

@@ -14,6 +14,7 @@ from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import run
 from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import absences
 from tf_compat_lossscale.legacy.migration import entries
 from tf_compat_lossscale.legacy.migration import reading
@@ -75,6 +76,7 @@ class Roles:
 
   Attributes:
     of: Path -> role.
+    release: The TensorFlow (major, minor) that the project will run on.
     turns_2_off: For each program, whether it turns TensorFlow 2's behavior off
       already.
   """
@@ -99,12 +101,15 @@ class Roles:
     self._wanted = wanted
     self._memories: dict[tuple[str, ...], programs.Memory] = {}
     self._is_file = functools.lru_cache(None)(os.path.isfile)
-    # (path, TensorFlow) -> names; path -> keys of `_CALLS`.
-    self._restored: dict[tuple[str, int], list[str]] = {}
+    # What was found so far: (path, TensorFlow) -> missing names; path ->
+    # whether the file uses Keras's optimizers; path -> keys of `_CALLS`.
+    self._absences: dict[
+      tuple[str, int | None], list[tuple[uses.Use, absences.Absence]]
+    ] = {}
     self._optimizers: dict[str, bool] = {}
     self._calls: dict[str, set[str]] = {}
     self._group, self._reader = group, reader
-    self._tensorflow, self._release = tensorflow, release
+    self._tensorflow, self.release = tensorflow, release
     self.turns_2_off: list[bool] = []
     self.of = {
       outline.path: Role(is_imported=outline.path in group.imported)
@@ -174,9 +179,10 @@ class Roles:
   def _find_needs(self, program: programs.Program, choice: run.Choice) -> Role:
     """Returns what a program needs at its start."""
     lacks = [
-      name
+      absence.name
       for source in program.sources
-      for name in self._list_restored(source, choice.tensorflow)
+      for _, absence in self.list_absences(source, choice.tensorflow)
+      if absence.state == absences.RESTORED
     ]
     built_on_keras = choice.uses_keras or any(
       name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks
@@ -210,19 +216,16 @@ class Roles:
       self._optimizers[source.path] = uses_optimizers(source)
     return self._optimizers[source.path]
 
-  def _list_restored(
-    self, source: sources.Source, tensorflow: int
-  ) -> list[str]:
-    """Returns the missing names of a file that can be put back."""
+  def list_absences(
+    self, source: sources.Source, tensorflow: int | None
+  ) -> list[tuple[uses.Use, absences.Absence]]:
+    """Returns `absences.list_absences` of a file; computes it once."""
     key = source.path, tensorflow
-    if key not in self._restored:
-      found = absences.list_absences(source, tensorflow, self._release)
-      self._restored[key] = [
-        absence.name
-        for _, absence in found
-        if absence.state == absences.RESTORED
-      ]
-    return self._restored[key]
+    if key not in self._absences:
+      self._absences[key] = absences.list_absences(
+        source, tensorflow, self.release
+      )
+    return self._absences[key]
 
   def _find_calls(self, path: str) -> set[str]:
     """Returns what a file calls already of what a program may need."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+import functools
 import importlib
 import pkgutil
 from typing import NamedTuple
@@ -91,9 +92,10 @@ def rule(
   return register
 
 
-def list_rules() -> list[Rule]:
+@functools.cache  # A scan asks for each file.
+def list_rules() -> tuple[Rule, ...]:
   """Returns all rules, in the order of their codes."""
   folder = importlib.import_module(_FOLDER)
   for module in pkgutil.iter_modules(folder.__path__):
     importlib.import_module(f"{_FOLDER}.{module.name}")
-  return [_rules[code] for code in sorted(_rules)]
+  return tuple(_rules[code] for code in sorted(_rules))

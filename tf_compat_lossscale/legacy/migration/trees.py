@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import os
 from typing import NamedTuple
 
+from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy.migration import documents
 from tf_compat_lossscale.legacy.migration import outlines
 
@@ -184,14 +185,8 @@ class _Modules:
     self, place: str, parts: Sequence[str], is_relative: bool
   ) -> list[str]:
     """Returns the files that the import of a module from a folder runs."""
-    found = []
-    for i in range(0 if is_relative else 1, len(parts) + 1):
-      base = os.path.join(place, *parts[:i])
-      package = os.path.join(base, "__init__.py")
-      for path in (f"{base}.py", package) if i else (package,):
-        if path in self._known:
-          found.append(path)
-    return found
+    paths = programs.list_candidates(place, parts, is_relative)
+    return [path for path in paths if path in self._known]
 
 
 def _find_components(imports: Mapping[str, set[str]]) -> list[set[str]]:

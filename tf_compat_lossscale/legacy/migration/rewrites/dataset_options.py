@@ -49,13 +49,16 @@ dataset = dataset.with_options(options)
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""
   tensorflow = next(iter(sorted(file.find_names("tensorflow"))), None)
-  changed = set(_list_changed(file)) if tensorflow is not None else ()
-  for node in file.nodes if changed else ():
-    if (
-      isinstance(node, ast.Assign)
-      and _is_call_of_options(node.value)
-      and any(isinstance(t, ast.Name) and t.id in changed for t in node.targets)
-    ):
+  calls = [
+    node
+    for node in file.nodes
+    if isinstance(node, ast.Assign) and _is_call_of_options(node.value)
+  ]
+  if tensorflow is None or not calls:
+    return
+  changed = set(_list_changed(file))
+  for node in calls:
+    if any(isinstance(t, ast.Name) and t.id in changed for t in node.targets):
       new = f"{tensorflow}.data.Options()"
       yield file.make(
         "LS403",

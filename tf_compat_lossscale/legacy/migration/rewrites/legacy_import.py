@@ -56,22 +56,22 @@ from tf_compat_lossscale import keras as mp
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports of legacy names and modules."""
-  uses = {
+  found = {
     id(use.node): use
     for use in file.source.uses
     if use.form in ("import", "from", "star")
   }
-  if not uses:
+  if not found:
     return
   for node in file.imports:
     if isinstance(node, ast.Import):
       for alias in node.names:
-        if id(alias) in uses:
-          yield _find_in_import(file, alias, uses[id(alias)])
+        if id(alias) in found:
+          yield _find_in_import(file, alias, found[id(alias)])
     else:
-      pairs = [(a, uses[id(a)]) for a in node.names if id(a) in uses]
-      if id(node) in uses:
-        yield from _find_star(file, node, uses[id(node)])
+      pairs = [(a, found[id(a)]) for a in node.names if id(a) in found]
+      if id(node) in found:
+        yield from _find_star(file, node, found[id(node)])
       elif pairs:
         yield from _find_in_import_from(file, node, pairs)
 
@@ -104,7 +104,7 @@ def _find_star(
   # The module has other names, which stay.
   exported = names.NAMES_IN.get(place, {}) if place else {}
   wanted = sorted(exported)  # Other modules may take them from this one.
-  if set(wanted) <= imports.list_imported(file.source.tree, _PACKAGE):
+  if set(wanted) <= imports.list_imported(file.imports, _PACKAGE):
     return
   line = f"from {_PACKAGE} import {', '.join(wanted)}"
   edit = file.insert_after(node, [line])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import switches
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
@@ -56,7 +57,7 @@ opt = tf.train.AdamOptimizer()
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name one of the variables."""
   found = switches.find_switches(file.source.tree)
-  place = _find_place(file)
+  place = _find_place(file) if found else None
   for i, switch in enumerate(found):
     start = file.text.find_offset(switch.line, switch.column)
     span = start, start + len(switch.name) + 2
@@ -98,11 +99,5 @@ def _find_place(file: files.File) -> ast.stmt | None:
 
 def _imports_tensorflow(node: ast.AST) -> bool:
   """Returns whether a node imports TensorFlow or this package."""
-  if isinstance(node, ast.Import):
-    names = [alias.name for alias in node.names]
-  elif isinstance(node, ast.ImportFrom):
-    names = [node.module or ""]
-  else:
-    return False
-  tops = {name.partition(".")[0] for name in names}
+  tops = {name.partition(".")[0] for name in scopes.list_modules(node)}
   return not tops.isdisjoint({"tensorflow", "tf_compat_lossscale"})

@@ -14,6 +14,7 @@ import ast
 from collections.abc import Iterator
 import re
 
+from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
 from tf_compat_lossscale.legacy.migration import rules
@@ -65,7 +66,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         edits=[file.insert_after(statement, lines)],
       )
       return
-    if _imports(statement, role.own_modules):
+    if not role.own_modules.isdisjoint(scopes.list_modules(statement)):
       break
   if not role.starts:
     return
@@ -101,12 +102,3 @@ def _find_bound_name(statement: ast.stmt) -> str | None:
       if alias.name == "v1":
         return alias.asname or alias.name
   return None
-
-
-def _imports(statement: ast.stmt, modules: set[str]) -> bool:
-  """Returns whether a statement imports one of some modules."""
-  if isinstance(statement, ast.Import):
-    return any(alias.name in modules for alias in statement.names)
-  if isinstance(statement, ast.ImportFrom):
-    return "." * statement.level + (statement.module or "") in modules
-  return False
