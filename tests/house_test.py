@@ -30,7 +30,7 @@ _WINGS = (
   ("legacy",),
   ("gradients",),
   ("loss_scale",),
-  ("loss_scale_optimizer",),
+  ("loss_scale_optimizer", "policies"),
   ("contrib", "graph_rewrite"),
   ("environment",),
   ("keras",),

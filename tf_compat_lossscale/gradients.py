@@ -20,6 +20,24 @@ from tf_compat_lossscale._core.tf import control_flow
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
+class NamedGradients(list[Any]):
+  """A list of gradients with the names of their variables, for messages.
+
+  Attributes:
+    names: The names, in the order of the gradients.
+  """
+
+  def __init__(self, grads: Iterable[Any], names: Iterable[str] = ()) -> None:
+    """Creates a list.
+
+    Args:
+      grads: Gradients, or per-replica values of gradients.
+      names: A name for each gradient. TensorFlow makes copies without names.
+    """
+    super().__init__(grads)
+    self.names = tuple(names)
+
+
 def scale(
   loss: tf.Tensor | Callable[[], tf.Tensor], loss_scale: tf.Tensor
 ) -> tf.Tensor | Callable[[], tf.Tensor]:
@@ -85,6 +103,27 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Gradient]:
       return None if grad is None else unscale_values(grad)
 
     return [unscale_gradient(grad) for grad in grads]
+
+
+def name_gradients(grads: Any) -> dict[str, Any]:
+  """Returns the gradients of a nest by the names of their variables.
+
+  Args:
+    grads: A nest of gradients, or per-replica values of gradients.
+
+  Returns:
+    Name -> gradient, without None. If `grads` is no `NamedGradients`, or names
+    are not unique, the gradient's position in the nest is part of the name.
+  """
+  leaves = tf.nest.flatten(grads)
+  names = getattr(grads, "names", ())
+  if len(names) != len(leaves):
+    names = ["gradient"] * len(leaves)
+  return {
+    name if names.count(name) == 1 else f"{name} {i}": grad
+    for i, (name, grad) in enumerate(zip(names, leaves))
+    if grad is not None
+  }
 
 
 def all_finite(grads: Any) -> tf.Tensor:

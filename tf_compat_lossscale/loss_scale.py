@@ -234,11 +234,7 @@ class DynamicLossScale(LossScale):
         self._current_loss_scale,
         lambda scale: self._end_run(finite, scale),
       )
-      if tf.executing_eagerly():
-        return None, finite
-      # A tensor, not an op, because programs pass the update to `tf.identity`.
-      with tf.control_dependencies([update]):
-        return tf.identity(finite, name="update"), finite
+      return stepping.finish(update, finite)
 
   def _end_run(
     self, finite: tf.Tensor, scale: tf.Tensor

@@ -200,9 +200,11 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     Returns:
       An op that does the step; None when eager.
     """
-    update, should_apply = self._loss_scale.update(
-      [g for g, _ in grads_and_vars]
+    grads = gradients.NamedGradients(
+      [grad for grad, _ in grads_and_vars],
+      [str(getattr(var, "name", var)) for _, var in grads_and_vars],
     )
+    update, should_apply = self._loss_scale.update(grads)
     step = self._apply_if(
       should_apply, strategy, grads_and_vars, global_step, name
     )

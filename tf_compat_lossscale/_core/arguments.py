@@ -96,6 +96,25 @@ def check_backoff(name: str, value: Any) -> float:
   return number
 
 
+def check_share(name: str, value: Any) -> float:
+  """Checks a share, such as a share of steps.
+
+  Args:
+    name: The argument's name, for the message.
+    value: A number from 0 to 1.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: `value` is no such number.
+  """
+  number = _to_float(value)
+  if number is None or not 0 <= number <= 1:
+    raise ValueError(f"{name} must be from 0 to 1, but got {value!r}.")
+  return number
+
+
 def check_steps(name: str, value: Any, at_least: int = 1) -> int:
   """Checks a number of steps: whole, within int64, and large enough.
 

@@ -94,7 +94,26 @@ def count_step(
   return control_flow.cond(first, count, look_again)
 
 
-def grow(scale: tf.Tensor, factor: float) -> tf.Tensor:
+def finish(update: Any, finite: tf.Tensor) -> tuple[Any, tf.Tensor]:
+  """Returns what `LossScale.update` returns.
+
+  Args:
+    update: The op or tensor that does the update; not looked at eagerly.
+    finite: A bool scalar: whether the gradients are finite.
+
+  Returns:
+    A pair: a tensor that depends on the update (None when eager), and `finite`.
+  """
+  if tf.executing_eagerly():
+    return None, finite
+  # A tensor, not an op, because programs pass the update to `tf.identity`.
+  with tf.control_dependencies([update]):
+    return tf.identity(finite, name="update"), finite
+
+
+def grow(
+  scale: tf.Tensor, factor: float, dtype: tf.DType = tf.float32
+) -> tf.Tensor:
   """Multiplies a loss scale by a factor, unless the product is not finite.
 
   No op computes an infinity on the way, because
@@ -103,11 +122,13 @@ def grow(scale: tf.Tensor, factor: float) -> tf.Tensor:
   Args:
     scale: A float32 scalar.
     factor: A number above 1, finite in float32.
+    dtype: The dtype that the factor is rounded to: float32, or float64 for a
+      factor that float32 does not have.
 
   Returns:
     The product or, if float32 has no such number, `scale`: a float32 scalar.
   """
   wide = tf.cast(scale, tf.float64)  # The product is exact in float64.
-  product = wide * tf.cast(tf.constant(factor, tf.float32), tf.float64)
+  product = wide * tf.cast(tf.constant(factor, dtype), tf.float64)
   fits = product < _FLOAT32_OVERFLOWS
   return tf.cast(tf.where(fits, product, wide), tf.float32)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loss scale that grows and falls by factors of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import gradients
+from tf_compat_lossscale._core import stepping
+from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale.policies import growth_backoff_rule as rules
+from tf_compat_lossscale.policies import policy
+from tf_compat_lossscale.policies import systems
+
+
+class GrowthBackoff(policy.Policy):
+  """A loss scale that grows by one factor and falls by another.
+
+  `GrowthBackoffRule` has the whole rule. With the default arguments, it is the
+  rule of `DynamicLossScale`.
+
+  The state is six scalar variables in each graph: `current_loss_scale`
+  (float32), and the counts `good_steps`, `spent_hysteresis`, `overflows`,
+  `steps_to_overflow` and `skipped_steps` (int64). Checkpoints hold all of them
+  whatever the arguments are, so that a run may go on with other arguments.
+  """
+
+  def __init__(
+    self,
+    initial_loss_scale: float = 2**15,
+    growth_factor: float = 2.0,
+    backoff_factor: float = 0.5,
+    growth_interval: int = 2000,
+    min_loss_scale: float | None = 1.0,
+    max_loss_scale: float | None = None,
+    hysteresis: int = 1,
+    refill: Iterable[str] | str = (rules.GROWTH,),
+    overflow_tolerance: float = 0.0,
+    at_minimum: str = rules.STAY,
+    overflow_reset: Iterable[str] | str = (rules.GROWTH, rules.BACKOFF),
+  ) -> None:
+    """Creates a loss scale, and its variables in the current graph.
+
+    Args:
+      initial_loss_scale: The first scale, within the bounds below.
+      growth_factor: The factor by which the scale grows; above 1.
+      backoff_factor: The factor by which the scale falls; between 0 and 1.
+      growth_interval: The number of consecutive finite steps after which the
+        scale grows; whole, at least 1.
+      min_loss_scale: The scale never falls below this number, at least 2**-126.
+        None is no minimum: the scale falls as long as it is a normal number of
+        float32.
+      max_loss_scale: The scale never grows above this number. None is no
+        maximum: the scale grows as long as it is finite in float32.
+      hysteresis: The number of steps that are not finite before the scale
+        falls; whole, at least 1.
+      refill: What fills the hysteresis again: "growth" (the end of a growth
+        interval), "backoff" (a fall of the scale), "finite" (any finite step).
+      overflow_tolerance: The scale falls only if the share of steps that are
+        not finite, since the scale last changed, is at least this number; from
+        0 to 1.
+      at_minimum: "stay" or "raise": what happens if the scale would fall below
+        its minimum. "raise" makes the step fail with an `InvalidArgumentError`
+        that names the scale, the number of skipped steps and the gradients
+        that are not finite. The state stays as it was. Grappler's
+        `debug_stripper` removes the check, as all checks of a graph.
+      overflow_reset: What sets the number of steps that are not finite back to
+        0, for `overflow_tolerance`: "growth", "backoff".
+
+    Raises:
+      ValueError: An argument is none of these; the message names it.
+    """
+    super().__init__(
+      rules.GrowthBackoffRule(
+        initial_loss_scale,
+        growth_factor,
+        backoff_factor,
+        growth_interval,
+        min_loss_scale,
+        max_loss_scale,
+        hysteresis,
+        refill,  # type: ignore[arg-type]  # The rule makes a tuple of it.
+        overflow_tolerance,
+        at_minimum,
+        overflow_reset,  # type: ignore[arg-type]
+      )
+    )
+
+  def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
+    """Applies the rule, once for all replicas.
+
+    Args:
+      grads: A nest of unscaled gradients. If a gradient of any replica is not
+        finite, the step is not finite for every replica.
+
+    Returns:
+      A pair: a tensor that depends on the update (None when eager), and a bool
+      scalar, True if all gradients are finite.
+
+    Raises:
+      InvalidArgumentError: As `at_minimum` says; in graphs, when they run.
+      ValueError: In a replica context of a `tf.distribute` strategy.
+    """
+    finite = gradients.all_replicas_finite(grads)
+    # Name-based checkpoints depend on cond names: see DynamicLossScale.
+    with self._lock_if_eager(), tf.name_scope("cond"):
+      update = stepping.count_step(
+        finite,
+        self.good_steps,
+        self._rule.growth_interval,
+        self.current_loss_scale,
+        lambda scale: self._end_run(finite, scale, grads),
+      )
+      return stepping.finish(update, finite)
+
+  def _end_run(
+    self, finite: tf.Tensor, scale: tf.Tensor, grads: Any
+  ) -> tf.Operation | None:
+    """Sets the counts, then makes the scale grow or fall."""
+    rule = self._rule
+    clipped = self._clip(scale)
+    due, counts = self._count(finite)
+    lower, is_lowest = self._back_off(clipped)
+    fallen = lower if due is None else tf.where(due, lower, scale)
+    new_scale = tf.where(finite, self._grow(clipped), fallen)
+    skipped = tf.convert_to_tensor(self.skipped_steps)
+    counts["skipped_steps"] = skipped + tf.cast(~finite, tf.int64)
+    before = [new_scale, *counts.values()]
+    if rule.at_minimum == rules.RAISE:
+      fails = ~finite & is_lowest
+      fails = fails if due is None else fails & due
+      before.append(
+        control_flow.cond(
+          fails, lambda: _fail(clipped, skipped + 1, grads), tf.no_op
+        )
+      )
+    with tf.control_dependencies([x for x in before if x is not None]):
+      assigned = [self.good_steps.assign(0)]
+      for name, value in counts.items():
+        assigned.append(self._get_weight(name).assign(value))
+    with tf.control_dependencies([tf.group(assigned)]):
+      return tf.group(self.current_loss_scale.assign(new_scale))
+
+  def _count(
+    self, finite: tf.Tensor
+  ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
+    """Computes the counts that decide whether the scale falls.
+
+    Args:
+      finite: A bool scalar: whether the step is finite.
+
+    Returns:
+      A pair: whether the scale falls if the step is not finite (None if it
+      always does), and the new values of the counts, by name.
+    """
+    rule = self._rule
+    good = tf.convert_to_tensor(self.good_steps)
+    due, counts = None, {}
+    zero = tf.constant(0, tf.int64)
+
+    def choose(name: str, counted: tf.Tensor, resets: Iterable[str]) -> None:
+      """Chooses the value after growth, after a wait or after a fall."""
+      old = tf.convert_to_tensor(self._get_weight(name))
+      grown = zero if {rules.GROWTH, rules.FINITE} & {*resets} else old
+      fallen = counted
+      if rules.BACKOFF in resets:
+        fallen = tf.where(due, zero, counted)
+      counts[name] = tf.where(finite, grown, fallen)
+
+    if rule.counts_hysteresis:
+      spent = tf.convert_to_tensor(self._get_weight("spent_hysteresis"))
+      if rules.FINITE in rule.refill:
+        spent = tf.where(good > 0, zero, spent)
+      spent += 1
+      due = spent >= rule.hysteresis
+    if rule.counts_overflows:
+      overflows = tf.convert_to_tensor(self._get_weight("overflows")) + 1
+      steps = tf.convert_to_tensor(self._get_weight("steps_to_overflow"))
+      steps += good + 1
+      share = tf.cast(overflows, tf.float64) / tf.cast(steps, tf.float64)
+      tolerated = share < rule.overflow_tolerance
+      due = ~tolerated if due is None else due & ~tolerated
+      choose("overflows", overflows, rule.overflow_reset)
+      choose("steps_to_overflow", steps, (rules.GROWTH, rules.BACKOFF))
+    if rule.counts_hysteresis:
+      choose("spent_hysteresis", spent, rule.refill)
+    return due, counts
+
+  def _clip(self, scale: tf.Tensor) -> tf.Tensor:
+    if self._rule.lowest is not None:
+      scale = tf.maximum(scale, self._rule.lowest)
+    if self._rule.highest is not None:
+      scale = tf.minimum(scale, self._rule.highest)
+    return scale
+
+  def _grow(self, scale: tf.Tensor) -> tf.Tensor:
+    """Returns the scale after growth."""
+    return self._clip(
+      stepping.grow(scale, self._rule.growth_factor, tf.float64)
+    )
+
+  def _back_off(self, scale: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the scale after a fall, and whether it cannot fall."""
+    wide = tf.cast(scale, tf.float64)
+    product = wide * self._rule.backoff_factor
+    is_lowest = product < rules.SMALLEST
+    lower = self._clip(tf.cast(tf.where(is_lowest, wide, product), tf.float32))
+    if self._rule.lowest is not None:
+      is_lowest |= scale <= self._rule.lowest
+    return lower, is_lowest
+
+
+def like(name: str, **changes: Any) -> GrowthBackoff:
+  """Returns a loss scale with the rule of another system.
+
+  Args:
+    name: 'apex', 'contrib', 'deepspeed', 'fairseq', 'flax', 'jmp', 'keras3',
+      'megatron' or 'torch'.
+    **changes: Arguments of `GrowthBackoff` that replace the system's defaults,
+      in the system's meaning; see `find_rule`.
+
+  Returns:
+    A new `GrowthBackoff`.
+
+  Raises:
+    ValueError: There is no such system, or an argument makes no sense.
+    TypeError: There is no such argument.
+  """
+  return GrowthBackoff(**systems.find_rule(name, **changes).get_config())
+
+
+def _fail(scale: tf.Tensor, skipped: tf.Tensor, grads: Any) -> Any:
+  """Makes the step fail with an error that names the gradients at fault."""
+  names = gradients.name_gradients(grads)
+  flags = [gradients.all_replicas_finite(grad) for grad in names.values()]
+  at_fault = tf.boolean_mask(list(names), ~tf.stack(flags))
+  message = tf.strings.join(
+    [
+      "The loss scale is at its minimum, ",
+      tf.strings.as_string(scale, shortest=True),
+      ", and the gradients of this step are not finite. Steps skipped so far: ",
+      tf.strings.as_string(skipped),
+      ". Gradients at fault: ",
+      tf.strings.reduce_join(at_fault, separator=", "),
+      ". Lower the learning rate, clip the gradients, or choose a lower "
+      "min_loss_scale.",
+    ]
+  )
+  return tf.debugging.Assert(tf.constant(False), [message])

@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule of `GrowthBackoff` in plain Python, without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import dataclasses
+import functools
+import struct
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from tf_compat_lossscale._core import arguments
+
+# What may set a count back to 0: the scale grows, falls, or a step is finite.
+GROWTH, BACKOFF, FINITE = "growth", "backoff", "finite"
+STAY, RAISE = "stay", "raise"
+# Float32's smallest normal number. Processors may round smaller numbers to 0.
+SMALLEST = 2.0**-126
+
+
+class MinimumReachedError(FloatingPointError):
+  """A step is not finite, and the loss scale is already at its minimum.
+
+  Attributes:
+    scales: The loss scales after each of the steps before.
+  """
+
+  def __init__(self, message: str, scales: list[float]) -> None:
+    """Creates the error with the scales that the rule had so far."""
+    super().__init__(message)
+    self.scales = scales
+
+
+class State(NamedTuple):
+  """The state of a `GrowthBackoff`: its weights, by their names.
+
+  Attributes:
+    current_loss_scale: The loss scale, a number of float32.
+    good_steps: The consecutive finite steps since the last step that was not
+      finite, or since the end of the last growth interval.
+    spent_hysteresis: The steps that were not finite since the hysteresis was
+      filled. If finite steps fill it, they do so at the next step that is not
+      finite.
+    overflows: The steps that were not finite since `overflow_reset`. They are
+      counted if the rule has a tolerance.
+    steps_to_overflow: The steps from the last change of the scale up to the
+      last step that was not finite. They are counted if the rule has a
+      tolerance.
+    skipped_steps: All steps of the run that were not finite.
+  """
+
+  current_loss_scale: float
+  good_steps: int = 0
+  spent_hysteresis: int = 0
+  overflows: int = 0
+  steps_to_overflow: int = 0
+  skipped_steps: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class GrowthBackoffRule:
+  """A loss scale that grows by one factor and falls by another.
+
+  The rule, with the state's names shortened; `round` rounds to float32:
+
+  ```
+  if all gradients are finite:
+    if good_steps + 1 >= growth_interval:
+      if round(scale * growth_factor) is finite:
+        scale = min(round(scale * growth_factor), max_loss_scale)
+      good_steps = 0
+      steps_to_overflow = 0
+      spent = 0 if "growth" or "finite" in refill
+      overflows = 0 if "growth" in overflow_reset
+    else:
+      good_steps += 1
+  else:
+    if "finite" in refill and good_steps > 0:
+      spent = 0
+    spent += 1
+    overflows += 1
+    skipped_steps += 1
+    steps_to_overflow += good_steps + 1
+    good_steps = 0
+    if spent >= hysteresis
+        and overflows / steps_to_overflow >= overflow_tolerance:
+      if scale is at its minimum and at_minimum == "raise":
+        fail, and change nothing
+      if round(scale * backoff_factor) is a normal number:
+        scale = max(round(scale * backoff_factor), min_loss_scale)
+      steps_to_overflow = 0
+      spent = 0 if "backoff" in refill
+      overflows = 0 if "backoff" in overflow_reset
+  ```
+
+  With a hysteresis of 1, `spent` is not counted; with a tolerance of 0,
+  `overflows` and `steps_to_overflow` are not.
+
+  `GrowthBackoff` documents the arguments.
+  """
+
+  initial_loss_scale: float = 2.0**15
+  growth_factor: float = 2.0
+  backoff_factor: float = 0.5
+  growth_interval: int = 2000
+  min_loss_scale: float | None = 1.0
+  max_loss_scale: float | None = None
+  hysteresis: int = 1
+  refill: tuple[str, ...] = (GROWTH,)
+  overflow_tolerance: float = 0.0
+  at_minimum: str = STAY
+  overflow_reset: tuple[str, ...] = (GROWTH, BACKOFF)
+
+  def __post_init__(self) -> None:
+    """Checks the arguments.
+
+    Raises:
+      ValueError: An argument makes no sense; the message names the argument.
+    """
+    checked = {
+      "initial_loss_scale": check_scale(
+        "initial_loss_scale", self.initial_loss_scale
+      ),
+      "growth_factor": arguments.check_growth(
+        "growth_factor", self.growth_factor
+      ),
+      "backoff_factor": arguments.check_backoff(
+        "backoff_factor", self.backoff_factor
+      ),
+      "growth_interval": arguments.check_steps(
+        "growth_interval", self.growth_interval
+      ),
+      "hysteresis": arguments.check_steps("hysteresis", self.hysteresis),
+      "refill": _check_events("refill", self.refill, (GROWTH, BACKOFF, FINITE)),
+      "overflow_tolerance": arguments.check_share(
+        "overflow_tolerance", self.overflow_tolerance
+      ),
+      "overflow_reset": _check_events(
+        "overflow_reset", self.overflow_reset, (GROWTH, BACKOFF)
+      ),
+    }
+    for name in ("min_loss_scale", "max_loss_scale"):
+      value = getattr(self, name)
+      checked[name] = None if value is None else check_scale(name, value)
+    for name, value in checked.items():
+      object.__setattr__(self, name, value)
+    if self.at_minimum not in (STAY, RAISE):
+      raise ValueError(
+        f"at_minimum must be {STAY!r} or {RAISE!r}, but got "
+        f"{self.at_minimum!r}."
+      )
+    check_bounds(
+      self.initial_loss_scale, self.min_loss_scale, self.max_loss_scale
+    )
+
+  @property
+  def counts_hysteresis(self) -> bool:
+    """Whether one step that is not finite may leave the scale as it is."""
+    return self.hysteresis > 1
+
+  @property
+  def counts_overflows(self) -> bool:
+    """Whether the share of steps that are not finite matters."""
+    return self.overflow_tolerance > 0
+
+  @functools.cached_property
+  def lowest(self) -> float | None:
+    """The least number of float32 that is not below the minimum, if any."""
+    return round_inwards(self.min_loss_scale, up=True)
+
+  @functools.cached_property
+  def highest(self) -> float | None:
+    """The largest number of float32 that is not above the maximum, if any."""
+    return round_inwards(self.max_loss_scale, up=False)
+
+  def start(self) -> State:
+    """Returns the state of a new run."""
+    return State(self.clip(round_to_float32(self.initial_loss_scale)))
+
+  def step(self, state: State, finite: bool) -> State:
+    """Returns the state after a step.
+
+    Args:
+      state: The state before the step.
+      finite: Whether all gradients of the step are finite.
+
+    Raises:
+      MinimumReachedError: The step is not finite, the scale would have to fall
+        below its minimum, and `at_minimum` is "raise".
+    """
+    scale = self.clip(state.current_loss_scale)
+    if finite:
+      if state.good_steps + 1 < self.growth_interval:
+        return state._replace(good_steps=state.good_steps + 1)
+      grown = self._multiply(scale, self.growth_factor)
+      events = {GROWTH, FINITE}
+      return self._reset(state, events)._replace(
+        current_loss_scale=grown, good_steps=0
+      )
+    state = self._count(state)
+    if not self._is_due(state):
+      return state
+    if self.at_minimum == RAISE and self._is_at_minimum(scale):
+      raise MinimumReachedError(
+        f"The loss scale is at its minimum, {scale:g}, and the gradients of "
+        f"this step are not finite. Steps skipped so far: "
+        f"{state.skipped_steps}.",
+        [],
+      )
+    lower = self._multiply(scale, self.backoff_factor)
+    return self._reset(state, {BACKOFF})._replace(current_loss_scale=lower)
+
+  def simulate(self, finite: Iterable[bool]) -> list[float]:
+    """Returns the loss scale after each step of a run.
+
+    The run starts from the arguments of the policy.
+
+    Args:
+      finite: For each step, whether all of its gradients are finite: a bool, or
+        0 or 1.
+
+    Returns:
+      The scales, numbers of float32.
+
+    Raises:
+      ValueError: An item of `finite` is neither.
+      MinimumReachedError: The run would end there; its `scales` are those of
+        the steps before.
+    """
+    state, scales = self.start(), []
+    for flag in finite:
+      try:
+        state = self.step(state, check_flag(flag))
+      except MinimumReachedError as error:
+        error.scales = scales
+        raise
+      scales.append(state.current_loss_scale)
+    return scales
+
+  def get_config(self) -> dict[str, Any]:
+    """Returns the arguments, as plain Python numbers, strings and lists."""
+    config = dataclasses.asdict(self)
+    return {
+      name: list(value) if isinstance(value, tuple) else value
+      for name, value in config.items()
+    }
+
+  def clip(self, scale: float) -> float:
+    """Returns a scale within the bounds: another run may have had others."""
+    if self.lowest is not None:
+      scale = max(scale, self.lowest)
+    if self.highest is not None:
+      scale = min(scale, self.highest)
+    return scale
+
+  def _multiply(self, scale: float, factor: float) -> float:
+    """Returns the clipped product, or `scale` if float32 has no such number."""
+    product = scale * factor
+    if product >= SMALLEST:
+      rounded = round_to_float32(product)
+      scale = rounded if rounded != float("inf") else scale
+    return self.clip(scale)
+
+  def _is_at_minimum(self, scale: float) -> bool:
+    """Returns whether the scale cannot fall."""
+    if self.lowest is not None and scale <= self.lowest:
+      return True
+    return scale * self.backoff_factor < SMALLEST
+
+  def _count(self, state: State) -> State:
+    """Returns the state with one more step that is not finite."""
+    spent, overflows, steps = (
+      state.spent_hysteresis,
+      state.overflows,
+      state.steps_to_overflow,
+    )
+    if self.counts_hysteresis:
+      filled = FINITE in self.refill and state.good_steps > 0
+      spent = 1 if filled else spent + 1
+    if self.counts_overflows:
+      overflows, steps = overflows + 1, steps + state.good_steps + 1
+    return State(
+      state.current_loss_scale,
+      good_steps=0,
+      spent_hysteresis=spent,
+      overflows=overflows,
+      steps_to_overflow=steps,
+      skipped_steps=state.skipped_steps + 1,
+    )
+
+  def _is_due(self, state: State) -> bool:
+    """Returns whether the scale falls at a step that is not finite."""
+    if self.counts_hysteresis and state.spent_hysteresis < self.hysteresis:
+      return False
+    if not self.counts_overflows:
+      return True
+    share = state.overflows / state.steps_to_overflow
+    return share >= self.overflow_tolerance
+
+  def _reset(self, state: State, events: set[str]) -> State:
+    """Returns the state with the counts at 0 that events set back."""
+    changes = {}
+    if self.counts_hysteresis and not events.isdisjoint(self.refill):
+      changes["spent_hysteresis"] = 0
+    if self.counts_overflows:
+      changes["steps_to_overflow"] = 0
+      if not events.isdisjoint(self.overflow_reset):
+        changes["overflows"] = 0
+    return state._replace(**changes)
+
+
+def is_flag(value: Any) -> bool:
+  """Returns whether a value is a bool, of Python or NumPy."""
+  return isinstance(value, (bool, np.bool_))
+
+
+def check_flag(value: Any) -> bool:
+  """Checks whether a value tells if a step is finite: a bool, or 0 or 1.
+
+  Returns:
+    The bool.
+
+  Raises:
+    ValueError: `value` is something else, such as a gradient or a word.
+  """
+  if not is_flag(value) and not (arguments.is_number(value) and value in (0, 1)):
+    raise ValueError(
+      "Whether a step is finite must be True or False, or 1 or 0, but got "
+      f"{value!r}."
+    )
+  return bool(value)
+
+
+def round_to_float32(number: float) -> float:
+  """Returns the nearest number of float32; an infinity if there is none."""
+  try:
+    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+  except OverflowError:
+    return float("inf") if number > 0 else float("-inf")
+  return rounded
+
+
+def round_inwards(bound: float | None, up: bool) -> float | None:
+  """Returns the nearest number of float32 on one side of a bound, if any."""
+  if bound is None:
+    return None
+  rounded = round_to_float32(bound)
+  if rounded < bound if up else rounded > bound:
+    # The bits of positive numbers are in the order of the numbers.
+    (bits,) = struct.unpack("i", struct.pack("f", rounded))
+    (rounded,) = struct.unpack("f", struct.pack("i", bits + (1 if up else -1)))
+  return rounded
+
+
+def check_scale(name: str, value: Any) -> float:
+  """Checks a loss scale: at least 2**-126, and finite in float32.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: `value` is no such number.
+  """
+  number = arguments.check_scale(name, value, at_least_1=False)
+  if round_to_float32(number) < SMALLEST:
+    raise ValueError(
+      f"{name} must be at least 2**-126, float32's smallest normal number, but "
+      f"got {value!r}."
+    )
+  return number
+
+
+def check_bounds(
+  initial: float, lowest: float | None, highest: float | None
+) -> None:
+  """Raises a ValueError if an initial scale is not within its bounds."""
+  if lowest is not None and highest is not None and lowest > highest:
+    raise ValueError(
+      f"min_loss_scale must not be above max_loss_scale, but got {lowest:g} and "
+      f"{highest:g}."
+    )
+  if lowest is not None and initial < lowest:
+    raise ValueError(
+      f"initial_loss_scale must be at least min_loss_scale={lowest:g}, but got "
+      f"{initial:g}."
+    )
+  if highest is not None and initial > highest:
+    raise ValueError(
+      f"initial_loss_scale must be at most max_loss_scale={highest:g}, but got "
+      f"{initial:g}."
+    )
+
+
+def _check_events(
+  name: str, value: Any, allowed: tuple[str, ...]
+) -> tuple[str, ...]:
+  """Checks names of events, in any collection; one name may stand alone."""
+  events = (value,) if isinstance(value, str) else value
+  try:
+    given = set(events)
+  except TypeError:
+    given = {None}
+  if not given <= set(allowed):
+    words = ", ".join(map(repr, allowed))
+    raise ValueError(f"{name} must hold some of {words}, but got {value!r}.")
+  return tuple(event for event in allowed if event in given)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scaling rules of other systems, as arguments of `GrowthBackoff`.
+
+Each system is a function that takes changes of the system's defaults and
+returns all arguments. Its docstring names the source of the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import inspect
+from typing import Any
+
+from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale.policies import growth_backoff_rule as rules
+
+_Arguments = dict[str, Any]
+_FIELDS = {field.name for field in dataclasses.fields(rules.GrowthBackoffRule)}
+# Arguments that a system with float32 arithmetic rounds before it uses them.
+_FACTORS = ("growth_factor", "backoff_factor", "min_loss_scale")
+_FAIRSEQ_MINIMUM = 1e-4
+
+
+def find_rule(name: str, **changes: Any) -> rules.GrowthBackoffRule:
+  """Returns the rule of another system.
+
+  Args:
+    name: A name of `list_names()`.
+    **changes: Arguments of `GrowthBackoff` that replace the system's defaults.
+      They mean what they mean in that system: for 'flax', a growth interval of
+      n ends at the step n + 1, as it does there. 'deepspeed' also takes
+      `consecutive_hysteresis`.
+
+  Raises:
+    ValueError: There is no such system, or an argument makes no sense.
+    TypeError: There is no such argument.
+  """
+  make = _SYSTEMS.get(name) if isinstance(name, str) else None
+  if make is None:
+    raise ValueError(
+      f"There is no policy like {name!r}: the names are "
+      f"{', '.join(list_names())}."
+    )
+  known = [*_FIELDS, *_list_own_arguments(make)]
+  for change in changes:
+    if change not in known:
+      raise TypeError(
+        f"A policy like {name!r} has no argument {change!r}: the arguments are "
+        f"{', '.join(sorted(known))}."
+      )
+  return rules.GrowthBackoffRule(**make(**changes))
+
+
+def list_names() -> tuple[str, ...]:
+  """Returns the names of all systems, sorted."""
+  return tuple(sorted(_SYSTEMS))
+
+
+def _list_own_arguments(make: Callable[..., _Arguments]) -> list[str]:
+  """Returns the arguments that a system has beside those of the rule."""
+  parameters = inspect.signature(make).parameters.values()
+  return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+
+def _torch(**changes: Any) -> _Arguments:
+  """PyTorch 2: `torch.amp.GradScaler`."""
+  defaults = {"initial_loss_scale": 2.0**16, "min_loss_scale": None}
+  return defaults | changes
+
+
+def _apex(**changes: Any) -> _Arguments:
+  """NVIDIA Apex: `apex.amp.scaler.LossScaler`."""
+  defaults = {
+    "initial_loss_scale": 2.0**16,
+    "min_loss_scale": None,
+    "max_loss_scale": 2.0**24,
+  }
+  return defaults | changes
+
+
+def _megatron(**changes: Any) -> _Arguments:
+  """Megatron-LM: `megatron.core.optimizer.grad_scaler.DynamicGradScaler`."""
+  defaults = {
+    "initial_loss_scale": 2.0**32,
+    "growth_interval": 1000,
+    "hysteresis": 2,
+  }
+  return _round(defaults | changes)
+
+
+def _deepspeed(
+  *, consecutive_hysteresis: bool = False, **changes: Any
+) -> _Arguments:
+  """DeepSpeed: `deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler`.
+
+  The defaults are those of the section "fp16" of a DeepSpeed configuration.
+  """
+  defaults = {
+    "initial_loss_scale": 2.0**16,
+    "growth_interval": 1000,
+    "hysteresis": 2,
+    "refill": (rules.FINITE if consecutive_hysteresis else rules.GROWTH,),
+    "at_minimum": rules.RAISE,
+  }
+  return _with_one_factor(defaults | changes)
+
+
+def _fairseq(**changes: Any) -> _Arguments:
+  """fairseq: `fairseq.optim.dynamic_loss_scaler.DynamicLossScaler`.
+
+  fairseq fails if the scale would fall to 1e-4 or below. So the minimum is the
+  last scale above that number.
+  """
+  defaults = {
+    "overflow_reset": (rules.BACKOFF,),
+    "at_minimum": rules.RAISE,
+  }
+  found = _with_one_factor(defaults | changes)
+  if "min_loss_scale" not in found:
+    found["min_loss_scale"] = _find_last_above(_FAIRSEQ_MINIMUM, found)
+  return found
+
+
+def _keras3(**changes: Any) -> _Arguments:
+  """Keras 3: `keras.optimizers.LossScaleOptimizer`."""
+  return _round({"min_loss_scale": None} | changes)
+
+
+def _flax(**changes: Any) -> _Arguments:
+  """Flax: `flax.training.dynamic_scale.DynamicScale`.
+
+  Flax grows the scale at the first finite step after the interval.
+  """
+  defaults = {
+    "initial_loss_scale": 2.0**16,
+    "growth_interval": 2000,
+    "min_loss_scale": rules.SMALLEST,
+  }
+  found = _round(defaults | changes)
+  interval = arguments.check_steps("growth_interval", found["growth_interval"])
+  return found | {"growth_interval": interval + 1}
+
+
+def _jmp(**changes: Any) -> _Arguments:
+  """jmp: `jmp.DynamicLossScale`, which has no default for the first scale."""
+  return _with_one_factor(changes)
+
+
+def _contrib(**changes: Any) -> _Arguments:
+  """TensorFlow 1.15: `ExponentialUpdateLossScaleManager`.
+
+  The manager has no defaults for the first scale and the growth interval.
+  """
+  defaults = {
+    "backoff_factor": 0.8,
+    "hysteresis": 2,
+    "refill": (rules.GROWTH, rules.BACKOFF),
+  }
+  return _round(defaults | changes)
+
+
+def _round(found: _Arguments) -> _Arguments:
+  """Rounds factors as a system does that computes in float32."""
+  for name in _FACTORS:
+    value = found.get(name)
+    if isinstance(value, float):
+      found[name] = rules.round_to_float32(value)
+  return found
+
+
+def _with_one_factor(found: _Arguments) -> _Arguments:
+  """Sets the backoff factor of a system that divides by its growth factor."""
+  if "growth_factor" in found:
+    factor = arguments.check_growth("growth_factor", found["growth_factor"])
+    found.setdefault("backoff_factor", 1 / factor)
+  return found
+
+
+def _find_last_above(limit: float, found: _Arguments) -> float:
+  """Returns the last scale above a limit, if every step overflows."""
+  rule = rules.GrowthBackoffRule(**found | {"min_loss_scale": None})
+  scale = rules.round_to_float32(rule.initial_loss_scale)
+  while (lower := rules.round_to_float32(scale * rule.backoff_factor)) > limit:
+    if lower == scale:
+      break
+    scale = lower
+  return scale
+
+
+_SYSTEMS: dict[str, Callable[..., _Arguments]] = {
+  "apex": _apex,
+  "contrib": _contrib,
+  "deepspeed": _deepspeed,
+  "fairseq": _fairseq,
+  "flax": _flax,
+  "jmp": _jmp,
+  "keras3": _keras3,
+  "megatron": _megatron,
+  "torch": _torch,
+}
