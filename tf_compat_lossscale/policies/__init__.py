@@ -20,30 +20,22 @@ from tf_compat_lossscale._lazy import load_lazily
 if TYPE_CHECKING:
   from tf_compat_lossscale.policies.growth_backoff import GrowthBackoff
   from tf_compat_lossscale.policies.growth_backoff import like
-  from tf_compat_lossscale.policies.growth_backoff_rule import (
-    GrowthBackoffRule,
-  )
+  from tf_compat_lossscale.policies.growth_backoff_rule import GrowthBackoffRule
   from tf_compat_lossscale.policies.growth_backoff_rule import (
     MinimumReachedError,
   )
-  from tf_compat_lossscale.policies.log_normal import LogNormal
   from tf_compat_lossscale.policies.log_normal_rule import LogNormalRule
-  from tf_compat_lossscale.policies.state_dicts import load_state_dict
-  from tf_compat_lossscale.policies.state_dicts import state_dict
   from tf_compat_lossscale.policies.systems import find_rule
   from tf_compat_lossscale.policies.systems import list_names
 
 __all__ = [
   "GrowthBackoff",
   "GrowthBackoffRule",
-  "LogNormal",
   "LogNormalRule",
   "MinimumReachedError",
   "find_rule",
   "like",
   "list_names",
-  "load_state_dict",
-  "state_dict",
 ]
 
 # Names are loaded at their first use, since simulations need no TensorFlow.
@@ -52,13 +44,10 @@ __getattr__, __dir__ = load_lazily(
   {
     "GrowthBackoff": "growth_backoff",
     "GrowthBackoffRule": "growth_backoff_rule",
-    "LogNormal": "log_normal",
     "LogNormalRule": "log_normal_rule",
     "MinimumReachedError": "growth_backoff_rule",
     "find_rule": "systems",
     "like": "growth_backoff",
     "list_names": "systems",
-    "load_state_dict": "state_dicts",
-    "state_dict": "state_dicts",
   },
 )

@@ -326,7 +326,8 @@ def check_flag(value: Any) -> bool:
   Raises:
     ValueError: `value` is something else, such as a gradient or a word.
   """
-  if not is_flag(value) and not (arguments.is_number(value) and value in (0, 1)):
+  is_bit = arguments.is_number(value) and value in (0, 1)
+  if not is_flag(value) and not is_bit:
     raise ValueError(
       "Whether a step is finite must be True or False, or 1 or 0, but got "
       f"{value!r}."
@@ -379,8 +380,8 @@ def check_bounds(
   """Raises a ValueError if an initial scale is not within its bounds."""
   if lowest is not None and highest is not None and lowest > highest:
     raise ValueError(
-      f"min_loss_scale must not be above max_loss_scale, but got {lowest:g} and "
-      f"{highest:g}."
+      "min_loss_scale must not be above max_loss_scale, but got "
+      f"{lowest:g} and {highest:g}."
     )
   if lowest is not None and initial < lowest:
     raise ValueError(
