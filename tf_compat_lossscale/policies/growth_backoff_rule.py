@@ -169,11 +169,15 @@ class GrowthBackoffRule:
   @functools.cached_property
   def lowest(self) -> float | None:
     """The least number of float32 that is not below the minimum, if any."""
+    if self.min_loss_scale is None:
+      return None
     return round_inwards(self.min_loss_scale, up=True)
 
   @functools.cached_property
   def highest(self) -> float | None:
     """The largest number of float32 that is not above the maximum, if any."""
+    if self.max_loss_scale is None:
+      return None
     return round_inwards(self.max_loss_scale, up=False)
 
   def start(self) -> State:
@@ -230,7 +234,8 @@ class GrowthBackoffRule:
       MinimumReachedError: The run would end there; its `scales` are those of
         the steps before.
     """
-    state, scales = self.start(), []
+    state = self.start()
+    scales: list[float] = []
     for flag in finite:
       try:
         state = self.step(state, check_flag(flag))
@@ -344,10 +349,8 @@ def round_to_float32(number: float) -> float:
   return rounded
 
 
-def round_inwards(bound: float | None, up: bool) -> float | None:
-  """Returns the nearest number of float32 on one side of a bound, if any."""
-  if bound is None:
-    return None
+def round_inwards(bound: float, up: bool) -> float:
+  """Returns the nearest number of float32 on one side of a bound."""
   rounded = round_to_float32(bound)
   if rounded < bound if up else rounded > bound:
     # The bits of positive numbers are in the order of the numbers.

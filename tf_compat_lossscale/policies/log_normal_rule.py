@@ -186,7 +186,8 @@ class LogNormalRule:
     Returns:
       The scales, numbers of float32.
     """
-    state, scales = self.start(), []
+    state = self.start()
+    scales: list[float] = []
     for value in finite:
       if shared.is_flag(value):
         state = self.step(state, None if value else math.inf)
