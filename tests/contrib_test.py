@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
+from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 _INF = float("inf")
@@ -257,15 +258,25 @@ def test_what_replaced_them():
   assert fixed.get_config() == tfl.FixedLossScale(16).get_config()
   dynamic = exponential(32, 5, 1, 4, 0.25)().to_loss_scale()
   assert dynamic.get_config() == tfl.DynamicLossScale(32, 5, 4).get_config()
-  for manager in (exponential(32, 5), exponential(32, 5, 1, 2, 0.8)):
-    with pytest.raises(ValueError, match="decr_every_n_nan_or_inf"):
-      manager().to_loss_scale()
+  for arguments in ((5,), (5, 1, 2, 0.8), (5, 1, 3, 1 / 3)):
+    other = exponential(32, *arguments)().to_loss_scale()
+    assert isinstance(other, policies.GrowthBackoff)
+    assert other.rule.growth_interval == 5
 
 
-@given(st.lists(st.booleans(), max_size=15))
-@settings(deadline=None, max_examples=15)
-def test_what_replaced_it_does_the_same(steps):
-  manager = exponential(32, 2, 1, 4, 0.25)()
+@given(
+  start=st.floats(1, 2.0**20, width=32),
+  interval=st.integers(1, 4),
+  hysteresis=st.integers(1, 3),
+  up=st.sampled_from([2, 4, 1.7, 3]),
+  down=st.sampled_from([0.25, 0.5, 0.8, 1 / 3]),
+  steps=st.lists(st.booleans(), max_size=25),
+)
+@settings(deadline=None, max_examples=40)
+def test_what_replaced_it_does_the_same(
+  start, interval, hysteresis, up, down, steps
+):
+  manager = exponential(start, interval, hysteresis, up, down)()
   scale = manager.to_loss_scale()
   for finite in steps:
     manager.update_loss_scale(finite)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tf.contrib.mixed_precision`, as TensorFlow 1.12 to 1.15 had it.
 
-Newer programs use `DynamicLossScale` for `ExponentialUpdateLossScaleManager`,
+Newer programs use `DynamicLossScale` or `policies.GrowthBackoff` for
+`ExponentialUpdateLossScaleManager` (`to_loss_scale` returns one of them),
 `FixedLossScale` for `FixedLossScaleManager`, and
 `MixedPrecisionLossScaleOptimizer` for this module's `LossScaleOptimizer`.
 """
@@ -9,6 +10,7 @@ Newer programs use `DynamicLossScale` for `ExponentialUpdateLossScaleManager`,
 from __future__ import annotations
 
 import abc
+import math
 from typing import Any
 
 import tensorflow.compat.v2 as tf
@@ -16,12 +18,14 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale import policies
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.policies import systems
 
 __all__ = [
   "ExponentialUpdateLossScaleManager",
@@ -233,28 +237,29 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     with tf.control_dependencies([tf.group([x.assign(0) for x in counts])]):
       return tf.group(self._loss_scale.assign(new_scale))
 
-  def to_loss_scale(self) -> loss_scale_lib.DynamicLossScale:
-    """Returns a `DynamicLossScale` with the rule of this manager.
+  def to_loss_scale(self) -> loss_scale_lib.LossScale:
+    """Returns a loss scale with the rule of this manager.
 
-    The new loss scale starts at `init_loss_scale`, with no steps counted.
-
-    Raises:
-      ValueError: No `DynamicLossScale` has this rule: every bad step makes it
-        shrink, by the factor by which it grows.
+    The new loss scale starts at `init_loss_scale`, with no steps counted. It is
+    a `DynamicLossScale` if that class has the rule: every bad step makes the
+    scale shrink, by the power of 2 by which it grows. Otherwise it is a
+    `GrowthBackoff`.
     """
-    same_ratio = self._decr_ratio == 1 / self._incr_ratio
-    if self._decr_every_n_nan_or_inf != 1 or not same_ratio:
-      raise ValueError(
-        "DynamicLossScale shrinks at every step that is not finite, by the "
-        "ratio that it grows by: to_loss_scale() needs "
-        "decr_every_n_nan_or_inf=1 and decr_ratio=1/incr_ratio, but has "
-        f"decr_every_n_nan_or_inf={self._decr_every_n_nan_or_inf}, "
-        f"incr_ratio={self._incr_ratio} and decr_ratio={self._decr_ratio}. "
-        "Make a DynamicLossScale of your choice instead."
-      )
-    return loss_scale_lib.DynamicLossScale(
-      self._init_loss_scale, self._incr_every_n_steps, self._incr_ratio
+    rule = systems.find_rule(
+      "contrib",
+      initial_loss_scale=self._init_loss_scale,
+      growth_interval=self._incr_every_n_steps,
+      growth_factor=self._incr_ratio,
+      backoff_factor=self._decr_ratio,
+      hysteresis=self._decr_every_n_nan_or_inf,
     )
+    same_ratio = rule.backoff_factor == 1 / rule.growth_factor
+    is_exact = math.frexp(rule.growth_factor)[0] == 0.5  # No rounding.
+    if rule.hysteresis == 1 and same_ratio and is_exact:
+      return loss_scale_lib.DynamicLossScale(
+        self._init_loss_scale, self._incr_every_n_steps, self._incr_ratio
+      )
+    return policies.GrowthBackoff.from_config(rule.get_config())
 
 
 class _Managed(loss_scale_lib.LossScale):

@@ -126,6 +126,56 @@ def name_gradients(grads: Any) -> dict[str, Any]:
   }
 
 
+def find_largest(grads: Any) -> tf.Tensor:
+  """Returns the largest absolute value among the gradients of all replicas.
+
+  Args:
+    grads: A nest of gradients without infinities and NaNs; under a
+      `tf.distribute` strategy, a nest of per-replica gradients. Of complex
+      numbers, both parts are looked at.
+
+  Returns:
+    A float64 scalar, 0 if there are no elements. If a gradient is not finite,
+    any number.
+
+  Raises:
+    ValueError: In a replica context.
+  """
+  if not tf.distribute.has_strategy():
+    return _find_largest(grads)
+  _check_cross_replica()
+  strategy = tf.distribute.get_strategy()
+  count = strategy.num_replicas_in_sync
+
+  def find_in_replica(of_replica: Any) -> tf.Tensor:
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    value = _find_largest(of_replica)
+    return tf.where(tf.range(count) == replica, value, tf.zeros_like(value))
+
+  # Strategies reduce sums, so each replica fills an element of its own.
+  values = strategy.extended.call_for_each_replica(
+    find_in_replica, args=(grads,)
+  )
+  total = strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+  return tf.reduce_max(total)
+
+
+def _find_largest(grads: Any) -> tf.Tensor:
+  """Returns the largest absolute value in a nest, a float64 scalar."""
+  with tf.name_scope(control_flow.NAME_SCOPE):
+    parts = []
+    for value in _list_values(grads):
+      is_complex = value.dtype.is_complex
+      parts += (
+        [tf.math.real(value), tf.math.imag(value)] if is_complex else [value]
+      )
+    largest = [
+      tf.cast(tf.reduce_max(tf.abs(part)), tf.float64) for part in parts
+    ]
+    # The maximum of no elements is an infinity below 0.
+    return tf.reduce_max([tf.constant(0, tf.float64), *largest])
+
+
 def all_finite(grads: Any) -> tf.Tensor:
   """Returns whether no gradient of a nest holds an infinity or a NaN.
 
@@ -137,20 +187,25 @@ def all_finite(grads: Any) -> tf.Tensor:
     A bool scalar.
   """
   with tf.name_scope(control_flow.NAME_SCOPE):
-    values = [
-      grad.values if isinstance(grad, tf.IndexedSlices) else grad
-      for grad in tf.nest.flatten(grads)
-      if grad is not None
-    ]
-    values = [
-      value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
-      for value in values
-    ]
-    return finite.are_finite(
-      value
-      for value in values
-      if value.dtype.is_floating or value.dtype.is_complex
-    )
+    return finite.are_finite(_list_values(grads))
+
+
+def _list_values(grads: Any) -> list[tf.Tensor]:
+  """Returns the tensors of a nest of gradients that can overflow."""
+  values = [
+    grad.values if isinstance(grad, tf.IndexedSlices) else grad
+    for grad in tf.nest.flatten(grads)
+    if grad is not None
+  ]
+  values = [
+    value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
+    for value in values
+  ]
+  return [
+    value
+    for value in values
+    if value.dtype.is_floating or value.dtype.is_complex
+  ]
 
 
 def all_replicas_finite(grads: Any) -> tf.Tensor:
@@ -168,13 +223,7 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   """
   if not tf.distribute.has_strategy():
     return all_finite(grads)
-  if not tf.distribute.in_cross_replica_context():
-    raise ValueError(
-      "LossScale.update() must be called in a cross-replica context, but was "
-      "called in a replica context: pass it to "
-      "tf.distribute.get_replica_context().merge_call(), or let the optimizer "
-      "call it."
-    )
+  _check_cross_replica()
   strategy = tf.distribute.get_strategy()
   # Strategies reduce sums of floats, not conjunctions of bools.
   flags = strategy.extended.call_for_each_replica(
@@ -183,3 +232,14 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   )
   count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
   return tf.equal(count, strategy.num_replicas_in_sync)
+
+
+def _check_cross_replica() -> None:
+  """Raises a ValueError in a replica context."""
+  if not tf.distribute.in_cross_replica_context():
+    raise ValueError(
+      "LossScale.update() must be called in a cross-replica context, but was "
+      "called in a replica context: pass it to "
+      "tf.distribute.get_replica_context().merge_call(), or let the optimizer "
+      "call it."
+    )

@@ -8,6 +8,7 @@ Training" (ICLR 2018), section 3.2, in the form that TensorFlow 1.14 gave it.
 from __future__ import annotations
 
 import abc
+import importlib
 from typing import Any
 
 import tensorflow.compat.v2 as tf
@@ -17,6 +18,16 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import stepping
+
+# The loss scales that a config may name. The policies are loaded if a program
+# uses them: they stand above this module.
+_POLICIES = "tf_compat_lossscale.policies"
+_HOMES = {
+  "FixedLossScale": __name__,
+  "DynamicLossScale": __name__,
+  "GrowthBackoff": _POLICIES,
+  "LogNormal": _POLICIES,
+}
 
 
 class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
@@ -302,16 +313,19 @@ def get(identifier: Any) -> LossScale | None:
 
 def _from_config(config: dict[str, Any]) -> LossScale:
   """Returns the loss scale of a config, with or without its class's name."""
-  classes = {cls.__name__: cls for cls in (FixedLossScale, DynamicLossScale)}
-  cls, given = classes.get(config.get("class_name")), config.get("config")
+  name, given = config.get("class_name"), config.get("config")
   if "class_name" not in config:
     fixed = "loss_scale_value" in config
-    cls, given = FixedLossScale if fixed else DynamicLossScale, config
-  if cls is None or not given:
+    name, given = (
+      (FixedLossScale if fixed else DynamicLossScale).__name__,
+      config,
+    )
+  if name not in _HOMES or not given:
     raise ValueError(
-      f"A loss scale's config must name one of {', '.join(classes)} and give "
+      f"A loss scale's config must name one of {', '.join(_HOMES)} and give "
       f"its arguments, but got {config!r}."
     )
+  cls: type[LossScale] = getattr(importlib.import_module(_HOMES[name]), name)
   try:
     return cls.from_config(given)
   except TypeError as error:

@@ -27,6 +27,7 @@ from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.sources import Stored
+from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge
 from tf_compat_lossscale.checkpoint.report import Report
@@ -191,10 +192,12 @@ class _Restorer:
 
   def _plan_missing(self, found: FoundVariable) -> None:
     """Decides about a variable that the checkpoint does not have."""
-    excused = self._initializes or found.is_new_scale
+    is_new_weight = self._is_new_weight(found)
+    excused = self._initializes or found.is_new_scale or is_new_weight
     known = self._session is not None or self._find_initial(found)
     if excused and known:
       why = problems.NO_SCALE if found.is_new_scale else problems.NOT_THERE
+      why = problems.NO_WEIGHT if is_new_weight else why
       self._report.initialized[found.path] = why
       self._fresh.append(found)
     elif self._initializes:
@@ -207,6 +210,19 @@ class _Restorer:
         f"{what} ({found.variable.name}){hint} is not in it; "
         "missing='initialize' initializes the variable"
       )
+
+  def _is_new_weight(self, found: FoundVariable) -> bool:
+    """Returns whether the checkpoint has the variable's loss scale without it.
+
+    A policy has more variables than a `DynamicLossScale`, for example.
+    """
+    parent, name = found.parent
+    if found.is_new_scale or not policy_weights.is_further(name):
+      return False
+    return isinstance(parent, graph_weights.GraphWeights) and any(
+      other.keys and other.parent == (parent, "current_loss_scale")
+      for other in self._walk.variables.values()
+    )
 
   def _find_initial(self, found: FoundVariable) -> bool:
     """Notes a variable's initial value; returns False if it is unknown."""

@@ -24,6 +24,7 @@ from tf_compat_lossscale.checkpoint.layouts import by_name
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
 
@@ -232,6 +233,10 @@ def _set_scales(
   for scale in scales:
     variables.update(zip(scale.names, make_new_scale(value, scale.api)))
     changed += scale.names
+  further = policy_weights.find_further(inventory.tensors, scales)
+  for members in further.values():
+    variables.update(policy_weights.make_new(members))
+    changed += members.values()
   return changed
 
 
@@ -252,7 +257,8 @@ def _set_in_objects(
   for key, base in keys.items():
     key = by_object.flatten_key(key) if to == "keras2" else key
     dtype = sources[key].spec.dtype
-    value = scale if base in by_object.SCALE_CHILDREN else 0
+    is_scale = base in by_object.SCALE_CHILDREN
+    value = scale if is_scale else policy_weights.get_new_value(base)
     sources[key] = Literal(dtype, value)
     changed.append(key)
   return changed

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 import re
@@ -21,6 +22,7 @@ from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import optimizer_names
+from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 
@@ -79,6 +81,7 @@ def _describe_names(
   if inventory.scales.unclear:
     inventory.gather_evidence()
   scales = inventory.scales.known
+  further = policy_weights.find_further(tensors, scales)
   powers = [name for name in tensors if names.is_power(name, tensors[name])]
   conds = {names.get_cond_number(name) for name in powers} - {None}
   api: str | None = None
@@ -105,7 +108,12 @@ def _describe_names(
     "inner_optimizer": optimizer_names.guess_by_names(tensors),
     "loss_scales": tuple(
       _make_state(
-        [bundle.read_scalar(name) for name in scale.names], scale.names
+        [bundle.read_scalar(name) for name in scale.names],
+        (*scale.names, *further.get(scale.names[0], {}).values()),
+        {
+          base: bundle.read_scalar(name)
+          for base, name in further.get(scale.names[0], {}).items()
+        },
       )
       for scale in scales
     ),
@@ -114,16 +122,23 @@ def _describe_names(
 
 
 def _make_state(
-  values: Sequence[Any], found: tuple[str, ...]
+  values: Sequence[Any], found: tuple[str, ...], further: Mapping[str, Any]
 ) -> LossScaleState:
   """Returns a loss scale's state.
 
   Args:
     values: The scale, the good steps and, for tf.contrib, the bad steps.
     found: The names of the variables.
+    further: The variables that only a policy has, by their base names.
   """
   scale, good, bad = (*values, None, None)[:3]
-  return LossScaleState(float(scale), good, bad, found)
+  return LossScaleState(
+    float(scale),
+    good,
+    further.get(policy_weights.SPENT, bad),
+    found,
+    skipped_steps=further.get(policy_weights.SKIPPED),
+  )
 
 
 def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
@@ -177,7 +192,14 @@ def _read_scale(
     wanted = list(names.SCALE_TENSORS[api])
   read = _ScalarReader(bundle, graph, path)
   values = [read(node, name) for name in wanted]
-  return api, None if values[0] is None else _make_state(values, read.names)
+  if values[0] is None:
+    return api, None
+  further = {
+    name: read(node, name)
+    for name in sorted(node.children)
+    if policy_weights.is_further(name)
+  }
+  return api, _make_state(values, read.names, further)
 
 
 class _ScalarReader:

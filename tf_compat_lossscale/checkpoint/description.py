@@ -23,10 +23,13 @@ class LossScaleState:
     value: The loss scale; None if the file has the initial value only.
     good_steps: The number of finite steps since the loss scale last changed, or
       None.
-    bad_steps: The number of steps that were not finite, which only tf.contrib
-      counts; None for other APIs.
+    bad_steps: The number of steps that were not finite since the loss scale's
+      hysteresis was filled, which tf.contrib and `policies.GrowthBackoff`
+      count; None for others.
     names: The names of the variables: those of a Saver, or paths of objects.
     initial: The initial loss scale, if the file has it.
+    skipped_steps: The number of all steps that were not finite, which only the
+      loss scales of `policies` count; None for others.
   """
 
   value: float | None
@@ -34,6 +37,7 @@ class LossScaleState:
   bad_steps: int | None = None
   names: tuple[str, ...] = ()
   initial: float | None = None
+  skipped_steps: int | None = None
 
 
 def is_usable(value: float | None) -> bool:

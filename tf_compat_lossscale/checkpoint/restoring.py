@@ -31,6 +31,7 @@ from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import matching
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import slice_part
@@ -286,8 +287,13 @@ def _excuse(targets: Targets, what: str) -> dict[str, str]:
   why = f"what={what!r}"
   excused = dict.fromkeys(own, why)
   if what == "weights":
-    for scale in names.find_scales(targets.tensors).known:
+    scales = names.find_scales(targets.tensors).known
+    for scale in scales:
       excused.update(dict.fromkeys(scale.names, why))
+    for further in policy_weights.find_further(
+      targets.tensors, scales
+    ).values():
+      excused.update(dict.fromkeys(further.values(), why))
     for name in targets.tensors:
       if names.split_scope(name)[1] == "global_step":
         excused[name] = why

@@ -121,7 +121,11 @@ def _describe_state(state: LossScaleState) -> str:
     return f"starts from {state.initial:g}; its value was not saved"
   counts = [
     f"{count} {what} steps"
-    for count, what in ((state.good_steps, "good"), (state.bad_steps, "bad"))
+    for count, what in (
+      (state.good_steps, "good"),
+      (state.bad_steps, "bad"),
+      (state.skipped_steps, "skipped"),
+    )
     if count is not None
   ]
   value = ", ".join([f"{state.value:.9g}", *counts])

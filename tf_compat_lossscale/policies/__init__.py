@@ -24,6 +24,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.policies.growth_backoff_rule import (
     MinimumReachedError,
   )
+  from tf_compat_lossscale.policies.log_normal import LogNormal
   from tf_compat_lossscale.policies.log_normal_rule import LogNormalRule
   from tf_compat_lossscale.policies.systems import find_rule
   from tf_compat_lossscale.policies.systems import list_names
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
   "GrowthBackoff",
   "GrowthBackoffRule",
+  "LogNormal",
   "LogNormalRule",
   "MinimumReachedError",
   "find_rule",
@@ -44,6 +46,7 @@ __getattr__, __dir__ = load_lazily(
   {
     "GrowthBackoff": "growth_backoff",
     "GrowthBackoffRule": "growth_backoff_rule",
+    "LogNormal": "log_normal",
     "LogNormalRule": "log_normal_rule",
     "MinimumReachedError": "growth_backoff_rule",
     "find_rule": "systems",

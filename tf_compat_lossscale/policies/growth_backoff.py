@@ -11,6 +11,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies import policy
 from tf_compat_lossscale.policies import systems
@@ -206,7 +207,7 @@ class GrowthBackoff(policy.Policy):
     """Returns the scale after a fall, and whether it cannot fall."""
     wide = tf.cast(scale, tf.float64)
     product = wide * self._rule.backoff_factor
-    is_lowest = product < rules.SMALLEST
+    is_lowest = product < float32.SMALLEST
     lower = self._clip(tf.cast(tf.where(is_lowest, wide, product), tf.float32))
     if self._rule.lowest is not None:
       is_lowest |= scale <= self._rule.lowest

@@ -6,19 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 import dataclasses
 import functools
-import struct
 from typing import Any
 from typing import NamedTuple
 
-import numpy as np
-
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale.policies import checks
+from tf_compat_lossscale.policies import float32
 
 # What may set a count back to 0: the scale grows, falls, or a step is finite.
 GROWTH, BACKOFF, FINITE = "growth", "backoff", "finite"
 STAY, RAISE = "stay", "raise"
-# Float32's smallest normal number. Processors may round smaller numbers to 0.
-SMALLEST = 2.0**-126
 
 
 class MinimumReachedError(FloatingPointError):
@@ -121,7 +118,7 @@ class GrowthBackoffRule:
       ValueError: An argument makes no sense; the message names the argument.
     """
     checked = {
-      "initial_loss_scale": check_scale(
+      "initial_loss_scale": checks.check_scale(
         "initial_loss_scale", self.initial_loss_scale
       ),
       "growth_factor": arguments.check_growth(
@@ -134,17 +131,19 @@ class GrowthBackoffRule:
         "growth_interval", self.growth_interval
       ),
       "hysteresis": arguments.check_steps("hysteresis", self.hysteresis),
-      "refill": _check_events("refill", self.refill, (GROWTH, BACKOFF, FINITE)),
+      "refill": checks.check_events(
+        "refill", self.refill, (GROWTH, BACKOFF, FINITE)
+      ),
       "overflow_tolerance": arguments.check_share(
         "overflow_tolerance", self.overflow_tolerance
       ),
-      "overflow_reset": _check_events(
+      "overflow_reset": checks.check_events(
         "overflow_reset", self.overflow_reset, (GROWTH, BACKOFF)
       ),
     }
     for name in ("min_loss_scale", "max_loss_scale"):
       value = getattr(self, name)
-      checked[name] = None if value is None else check_scale(name, value)
+      checked[name] = None if value is None else checks.check_scale(name, value)
     for name, value in checked.items():
       object.__setattr__(self, name, value)
     if self.at_minimum not in (STAY, RAISE):
@@ -152,7 +151,7 @@ class GrowthBackoffRule:
         f"at_minimum must be {STAY!r} or {RAISE!r}, but got "
         f"{self.at_minimum!r}."
       )
-    check_bounds(
+    checks.check_bounds(
       self.initial_loss_scale, self.min_loss_scale, self.max_loss_scale
     )
 
@@ -171,18 +170,18 @@ class GrowthBackoffRule:
     """The least number of float32 that is not below the minimum, if any."""
     if self.min_loss_scale is None:
       return None
-    return round_inwards(self.min_loss_scale, up=True)
+    return float32.round_inwards(self.min_loss_scale, up=True)
 
   @functools.cached_property
   def highest(self) -> float | None:
     """The largest number of float32 that is not above the maximum, if any."""
     if self.max_loss_scale is None:
       return None
-    return round_inwards(self.max_loss_scale, up=False)
+    return float32.round_inwards(self.max_loss_scale, up=False)
 
   def start(self) -> State:
     """Returns the state of a new run."""
-    return State(self.clip(round_to_float32(self.initial_loss_scale)))
+    return State(self.clip(float32.round_nearest(self.initial_loss_scale)))
 
   def step(self, state: State, finite: bool) -> State:
     """Returns the state after a step.
@@ -238,7 +237,7 @@ class GrowthBackoffRule:
     scales: list[float] = []
     for flag in finite:
       try:
-        state = self.step(state, check_flag(flag))
+        state = self.step(state, checks.check_flag(flag))
       except MinimumReachedError as error:
         error.scales = scales
         raise
@@ -264,8 +263,8 @@ class GrowthBackoffRule:
   def _multiply(self, scale: float, factor: float) -> float:
     """Returns the clipped product, or `scale` if float32 has no such number."""
     product = scale * factor
-    if product >= SMALLEST:
-      rounded = round_to_float32(product)
+    if product >= float32.SMALLEST:
+      rounded = float32.round_nearest(product)
       scale = rounded if rounded != float("inf") else scale
     return self.clip(scale)
 
@@ -273,7 +272,7 @@ class GrowthBackoffRule:
     """Returns whether the scale cannot fall."""
     if self.lowest is not None and scale <= self.lowest:
       return True
-    return scale * self.backoff_factor < SMALLEST
+    return scale * self.backoff_factor < float32.SMALLEST
 
   def _count(self, state: State) -> State:
     """Returns the state with one more step that is not finite."""
@@ -315,99 +314,3 @@ class GrowthBackoffRule:
       if not events.isdisjoint(self.overflow_reset):
         changes["overflows"] = 0
     return state._replace(**changes)
-
-
-def is_flag(value: Any) -> bool:
-  """Returns whether a value is a bool, of Python or NumPy."""
-  return isinstance(value, (bool, np.bool_))
-
-
-def check_flag(value: Any) -> bool:
-  """Checks whether a value tells if a step is finite: a bool, or 0 or 1.
-
-  Returns:
-    The bool.
-
-  Raises:
-    ValueError: `value` is something else, such as a gradient or a word.
-  """
-  is_bit = arguments.is_number(value) and value in (0, 1)
-  if not is_flag(value) and not is_bit:
-    raise ValueError(
-      "Whether a step is finite must be True or False, or 1 or 0, but got "
-      f"{value!r}."
-    )
-  return bool(value)
-
-
-def round_to_float32(number: float) -> float:
-  """Returns the nearest number of float32; an infinity if there is none."""
-  try:
-    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
-  except OverflowError:
-    return float("inf") if number > 0 else float("-inf")
-  return rounded
-
-
-def round_inwards(bound: float, up: bool) -> float:
-  """Returns the nearest number of float32 on one side of a bound."""
-  rounded = round_to_float32(bound)
-  if rounded < bound if up else rounded > bound:
-    # The bits of positive numbers are in the order of the numbers.
-    (bits,) = struct.unpack("i", struct.pack("f", rounded))
-    (rounded,) = struct.unpack("f", struct.pack("i", bits + (1 if up else -1)))
-  return rounded
-
-
-def check_scale(name: str, value: Any) -> float:
-  """Checks a loss scale: at least 2**-126, and finite in float32.
-
-  Returns:
-    The number.
-
-  Raises:
-    ValueError: `value` is no such number.
-  """
-  number = arguments.check_scale(name, value, at_least_1=False)
-  if round_to_float32(number) < SMALLEST:
-    raise ValueError(
-      f"{name} must be at least 2**-126, float32's smallest normal number, but "
-      f"got {value!r}."
-    )
-  return number
-
-
-def check_bounds(
-  initial: float, lowest: float | None, highest: float | None
-) -> None:
-  """Raises a ValueError if an initial scale is not within its bounds."""
-  if lowest is not None and highest is not None and lowest > highest:
-    raise ValueError(
-      "min_loss_scale must not be above max_loss_scale, but got "
-      f"{lowest:g} and {highest:g}."
-    )
-  if lowest is not None and initial < lowest:
-    raise ValueError(
-      f"initial_loss_scale must be at least min_loss_scale={lowest:g}, but got "
-      f"{initial:g}."
-    )
-  if highest is not None and initial > highest:
-    raise ValueError(
-      f"initial_loss_scale must be at most max_loss_scale={highest:g}, but got "
-      f"{initial:g}."
-    )
-
-
-def _check_events(
-  name: str, value: Any, allowed: tuple[str, ...]
-) -> tuple[str, ...]:
-  """Checks names of events, in any collection; one name may stand alone."""
-  events = (value,) if isinstance(value, str) else value
-  try:
-    given = set(events)
-  except TypeError:
-    given = {None}
-  if not given <= set(allowed):
-    words = ", ".join(map(repr, allowed))
-    raise ValueError(f"{name} must hold some of {words}, but got {value!r}.")
-  return tuple(event for event in allowed if event in given)

@@ -12,11 +12,9 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale.policies import growth_backoff_rule as shared
+from tf_compat_lossscale.policies import checks
+from tf_compat_lossscale.policies import float32
 
-# The bounds of the exponents that normal numbers of float32 have.
-LEAST_EXPONENT, LARGEST_EXPONENT = -126, 127
-_LARGEST = float(2**128 - 2**104)
 _FLOAT16_LARGEST = 65504.0
 
 
@@ -87,7 +85,7 @@ class LogNormalRule:
   variance_decay: float = 0.999
   warmup_steps: int = 20
   backoff_factor: float = 0.5
-  recovery_interval: int = 2000
+  recovery_interval: int = 200
   min_loss_scale: float = 1.0
   max_loss_scale: float = 2.0**24
 
@@ -98,7 +96,7 @@ class LogNormalRule:
       ValueError: An argument makes no sense; the message names the argument.
     """
     checked: dict[str, Any] = {
-      name: shared.check_scale(name, getattr(self, name))
+      name: checks.check_scale(name, getattr(self, name))
       for name in (
         "initial_loss_scale",
         "limit",
@@ -115,19 +113,19 @@ class LogNormalRule:
       checked[name] = arguments.check_steps(name, getattr(self, name))
     for name, value in checked.items():
       object.__setattr__(self, name, value)
-    shared.check_bounds(
+    checks.check_bounds(
       self.initial_loss_scale, self.min_loss_scale, self.max_loss_scale
     )
 
   @functools.cached_property
   def lowest(self) -> float:
     """The least number of float32 that is not below the minimum."""
-    return shared.round_inwards(self.min_loss_scale, up=True)
+    return float32.round_inwards(self.min_loss_scale, up=True)
 
   @functools.cached_property
   def highest(self) -> float:
     """The largest number of float32 that is not above the maximum."""
-    return shared.round_inwards(self.max_loss_scale, up=False)
+    return float32.round_inwards(self.max_loss_scale, up=False)
 
   @functools.cached_property
   def log2_limit(self) -> float:
@@ -141,7 +139,7 @@ class LogNormalRule:
 
   def start(self) -> State:
     """Returns the state of a new run."""
-    scale = shared.round_to_float32(self.initial_loss_scale)
+    scale = float32.round_nearest(self.initial_loss_scale)
     return State(self.clip(scale), 0, 0, 0.0, 0.0, self.highest, 0)
 
   def clip(self, scale: float) -> float:
@@ -169,7 +167,7 @@ class LogNormalRule:
       - state.log2_mean
       - self.quantile * math.sqrt(state.log2_variance)
     )
-    power = min(max(power, LEAST_EXPONENT), LARGEST_EXPONENT)
+    power = min(max(power, float32.LEAST_EXPONENT), float32.LARGEST_EXPONENT)
     scale = min(max(math.ldexp(1.0, power), self.lowest), state.ceiling)
     return state._replace(current_loss_scale=self.clip(scale))
 
@@ -189,7 +187,7 @@ class LogNormalRule:
     state = self.start()
     scales: list[float] = []
     for value in finite:
-      if shared.is_flag(value):
+      if checks.is_flag(value):
         state = self.step(state, None if value else math.inf)
       else:
         state = self.step(state, abs(float(value)))
@@ -203,7 +201,7 @@ class LogNormalRule:
   def _back_off(self, state: State) -> State:
     """Returns the state after a step that is not finite."""
     product = self.clip(state.current_loss_scale) * self.backoff_factor
-    scale = self.clip(shared.round_to_float32(max(product, shared.SMALLEST)))
+    scale = self.clip(float32.round_nearest(max(product, float32.SMALLEST)))
     return state._replace(
       current_loss_scale=scale,
       ceiling=scale,
@@ -215,12 +213,12 @@ class LogNormalRule:
     """Returns the state with one more finite step."""
     if state.good_steps + 1 < self.recovery_interval:
       return state._replace(good_steps=state.good_steps + 1)
-    ceiling = min(2 * state.ceiling, self.highest)
+    ceiling = 2 * min(state.ceiling, self.highest / 2)
     return state._replace(good_steps=0, ceiling=ceiling)
 
   def _observe(self, state: State, largest: float) -> State:
     """Returns the state with averages that include a step's gradients."""
-    x = log2(min(max(largest, shared.SMALLEST), _LARGEST))
+    x = log2(min(max(largest, float32.SMALLEST), float32.LARGEST))
     count = state.observations
     if count == 0:
       return state._replace(observations=1, log2_mean=x, log2_variance=0.0)

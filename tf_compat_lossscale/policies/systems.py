@@ -13,6 +13,7 @@ import inspect
 from typing import Any
 
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 
 _Arguments = dict[str, Any]
@@ -135,7 +136,7 @@ def _flax(**changes: Any) -> _Arguments:
   defaults = {
     "initial_loss_scale": 2.0**16,
     "growth_interval": 2000,
-    "min_loss_scale": rules.SMALLEST,
+    "min_loss_scale": float32.SMALLEST,
   }
   found = _round(defaults | changes)
   interval = arguments.check_steps("growth_interval", found["growth_interval"])
@@ -165,7 +166,7 @@ def _round(found: _Arguments) -> _Arguments:
   for name in _FACTORS:
     value = found.get(name)
     if isinstance(value, float):
-      found[name] = rules.round_to_float32(value)
+      found[name] = float32.round_nearest(value)
   return found
 
 
@@ -180,8 +181,8 @@ def _with_one_factor(found: _Arguments) -> _Arguments:
 def _find_last_above(limit: float, found: _Arguments) -> float:
   """Returns the last scale above a limit, if every step overflows."""
   rule = rules.GrowthBackoffRule(**found | {"min_loss_scale": None})
-  scale = rules.round_to_float32(rule.initial_loss_scale)
-  while (lower := rules.round_to_float32(scale * rule.backoff_factor)) > limit:
+  scale = float32.round_nearest(rule.initial_loss_scale)
+  while (lower := float32.round_nearest(scale * rule.backoff_factor)) > limit:
     if lower == scale:
       break
     scale = lower

@@ -32,6 +32,7 @@ from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
@@ -174,10 +175,9 @@ class _Renaming:
         for scale in self.scales
         if scale.scope == scope and scale.names[0] in self.left
       ]
-      if api is None:
-        for name in [name for scale in scales for name in scale.names]:
-          self.left.pop(name, None)
-      elif any(scale.api != api for scale in scales):
+      for name in policy_weights.list_dropped(self.sources, scales, api):
+        self.left.pop(name, None)
+      if api and any(scale.api != api for scale in scales):
         self._rename_scales_in(scope, scales, api)
 
   def _rename_scales_in(

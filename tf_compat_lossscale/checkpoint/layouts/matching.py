@@ -16,7 +16,7 @@ The steps, each for the variables that the steps before left:
 0. The caller decides: variables not to be restored, and the mapping.
 1. Equal names are pairs, except for ambiguous names (see `layouts/names.py`)
    and for names of variables that optimizers create in conds.
-2. Loss scales, then
+2. Loss scales, with the variables of `layouts/policy_weights.py`, then
 3. Adam's powers, are paired as `layouts/pairing.py` describes.
 4. Of the rest, names are pairs that differ in their conds alone.
 
@@ -27,6 +27,7 @@ the candidates and asks for a mapping.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
@@ -34,6 +35,7 @@ from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
@@ -76,8 +78,11 @@ def match_variables(
   match = PartialMatch(here, there, sources)
   match.initialize(excused or {})
   apply_mapping(match, mapping or {})
-  _match_names(match)
+  further = policy_weights.find_further(here.tensors, match.scales.known)
+  kept = {name for members in further.values() for name in members.values()}
+  _match_names(match, kept)
   _match_scales(match)
+  policy_weights.match_further(match, further)
   _match_powers(match)
   _match_rest(match)
   if missing == "initialize":
@@ -104,11 +109,13 @@ def _make_error(match: PartialMatch, path: str) -> CheckpointError:
   )
 
 
-def _match_names(match: PartialMatch) -> None:
-  """Pairs equal names that depend on the model alone."""
+def _match_names(match: PartialMatch, kept: Collection[str]) -> None:
+  """Pairs equal names that depend on the model alone; leaves out `kept`."""
   created = _find_created_bases(match)
   for name, tensor in list(match.wanted.items()):
-    if name not in match.given or names.is_ambiguous(name, tensor):
+    if name not in match.given or name in kept:
+      continue
+    if names.is_ambiguous(name, tensor):
       continue
     if names.get_base(name) not in created or match.here.belongs_to_user(name):
       match.set_source(name, match.sources[name])

@@ -184,7 +184,9 @@ class GraphBridge:
     for api, wanted in SCALE_TENSORS.items():
       other = next(a for a in SCALE_TENSORS if a != api)
       given = SCALE_TENSORS[other]
-      if wanted.keys() != variables or not given.keys() <= old.children.keys():
+      if not wanted.keys() <= variables or (
+        not given.keys() <= old.children.keys()
+      ):
         continue
       if wanted.keys() <= old.children.keys():
         return number, ""

@@ -15,6 +15,7 @@ MOST = 20  # The number of problems that a message lists at most.
 # Reasons why a variable does not get a value of the checkpoint, for reports.
 NO_SCALE = "the checkpoint has no loss scale for it"
 NOT_THERE = "it is not in the checkpoint"
+NO_WEIGHT = "the checkpoint's loss scale has no such variable"
 NOT_COUNTED = "that loss scale has no such count; it starts from 0"
 
 

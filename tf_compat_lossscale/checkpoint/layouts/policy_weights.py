@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the variables that `policies` have beside those of DynamicLossScale.
+
+    DynamicLossScale      GrowthBackoff         LogNormal
+    current_loss_scale    current_loss_scale    current_loss_scale
+    good_steps            good_steps            good_steps
+                          spent_hysteresis      observations
+                          overflows             log2_mean
+                          steps_to_overflow     log2_variance
+                          skipped_steps         ceiling
+                                                skipped_steps
+
+So a loss scale of one class is restored from a checkpoint of another: what the
+other does not have starts from its initial value. tf.contrib's `bad_steps` are
+`spent_hysteresis`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Sources
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import problems
+from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
+from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
+
+SPENT, SKIPPED = "spent_hysteresis", "skipped_steps"
+_COUNT = TensorSpec("int64", ())
+_SPECS = {
+  SPENT: _COUNT,
+  "overflows": _COUNT,
+  "steps_to_overflow": _COUNT,
+  SKIPPED: _COUNT,
+  "observations": _COUNT,
+  "log2_mean": TensorSpec("float64", ()),
+  "log2_variance": TensorSpec("float64", ()),
+  "ceiling": TensorSpec("float32", ()),
+}
+_CLASSES = (
+  (SPENT, "overflows", "steps_to_overflow", SKIPPED),
+  ("observations", "log2_mean", "log2_variance", "ceiling", SKIPPED),
+)
+# The values of a loss scale that has counted no steps yet. A policy lowers a
+# ceiling that is above its maximum. All others start from 0.
+_NEW_VALUES = {"ceiling": 2.0**127}
+
+# The first name of a loss scale -> the base names of its further variables ->
+# their names.
+Further = Mapping[str, Mapping[str, str]]
+
+
+def find_further(
+  tensors: Mapping[str, TensorSpec], scales: Iterable[ScaleNames]
+) -> Further:
+  """Finds the further variables of loss scales, by name.
+
+  In a scope with several loss scales, variables belong together in the order
+  of their numbers. If a scope has policies and other loss scales, the names do
+  not show which are which, and nothing is found there.
+
+  Args:
+    tensors: Name -> dtype and shape.
+    scales: The loss scales among the variables.
+
+  Returns:
+    The further variables of the loss scales that have any.
+  """
+  by_scope: dict[str, list[ScaleNames]] = {}
+  for scale in scales:
+    if scale.api == names.COMPAT:
+      by_scope.setdefault(scale.scope, []).append(scale)
+  found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+  for name, tensor in tensors.items():
+    scope, last = names.split_scope(name)
+    base, number = names.split_number(last)
+    if scope in by_scope and _SPECS.get(base) == tensor:
+      found.setdefault((scope, base), []).append((number, name))
+  result: dict[str, dict[str, str]] = {}
+  for scope, members in by_scope.items():
+    for bases in _CLASSES:
+      lists = [sorted(found.get((scope, base), [])) for base in bases]
+      if {len(each) for each in lists} == {len(members)}:
+        for scale, *further in zip(members, *lists):
+          result[scale.names[0]] = {
+            base: name for base, (_, name) in zip(bases, further)
+          }
+  return result
+
+
+def match_further(match: PartialMatch, further: Further) -> None:
+  """Decides on the further variables of the loss scales that are decided on.
+
+  Args:
+    match: The match; it has decided on loss scales.
+    further: The further variables of the program.
+  """
+  specs = {name: source.spec for name, source in match.sources.items()}
+  scales_there = {
+    name: scale for scale in match.scales_there.known for name in scale.names
+  }
+  further_there = find_further(specs, match.scales_there.known)
+  for first, members in further.items():
+    source = match.match.sources.get(first)
+    other = scales_there.get(source.origin) if source else None
+    theirs = dict(further_there.get(other.names[0], {})) if other else {}
+    if other and other.api == names.CONTRIB:
+      theirs[SPENT] = other.names[2]
+    for base, name in members.items():
+      if name not in match.wanted:
+        continue
+      if base in theirs:
+        value = convert_counter(match.sources[theirs[base]], _SPECS[base])
+        proof = match.match.proofs.get(first, "")
+        match.set_source(name, value, "" if theirs[base] == name else proof)
+      elif other or first in match.match.initialized:
+        why = problems.NO_WEIGHT if other else problems.NO_SCALE
+        match.initialize({name: why})
+
+
+def list_dropped(
+  sources: Sources, scales: Iterable[ScaleNames], api: str | None
+) -> list[str]:
+  """Returns the variables of loss scales that another API does not have.
+
+  Args:
+    sources: Name -> source, of all variables.
+    scales: The loss scales.
+    api: COMPAT or CONTRIB; None for no loss scale.
+  """
+  scales = list(scales)
+  dropped = [] if api else [name for scale in scales for name in scale.names]
+  if api != names.COMPAT:
+    tensors = {name: source.spec for name, source in sources.items()}
+    for members in find_further(tensors, scales).values():
+      dropped += members.values()
+  return dropped
+
+
+def is_further(base: str) -> bool:
+  """Returns whether a loss scale's variable is one of a policy alone."""
+  return base in _SPECS
+
+
+def get_new_value(base: str) -> float:
+  """Returns the value of a further variable before the first step."""
+  return _NEW_VALUES.get(base, 0)
+
+
+def make_new(further: Mapping[str, str]) -> Sources:
+  """Returns the further variables of a loss scale that has counted no steps.
+
+  Args:
+    further: Base name -> name.
+  """
+  return {
+    name: Literal(_SPECS[base].dtype, get_new_value(base))
+    for base, name in further.items()
+  }

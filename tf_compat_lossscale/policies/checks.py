@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the arguments that the rules of this folder have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale.policies import float32
+
+
+def check_scale(name: str, value: Any) -> float:
+  """Checks a loss scale: at least 2**-126, and finite in float32.
+
+  Returns:
+    The number.
+
+  Raises:
+    ValueError: `value` is no such number.
+  """
+  number = arguments.check_scale(name, value, at_least_1=False)
+  if float32.round_nearest(number) < float32.SMALLEST:
+    raise ValueError(
+      f"{name} must be at least 2**-126, float32's smallest normal number, but "
+      f"got {value!r}."
+    )
+  return number
+
+
+def check_bounds(
+  initial: float, lowest: float | None, highest: float | None
+) -> None:
+  """Raises a ValueError if an initial scale is not within its bounds."""
+  if lowest is not None and highest is not None and lowest > highest:
+    raise ValueError(
+      "min_loss_scale must not be above max_loss_scale, but got "
+      f"{lowest:g} and {highest:g}."
+    )
+  if lowest is not None and initial < lowest:
+    raise ValueError(
+      f"initial_loss_scale must be at least min_loss_scale={lowest:g}, but got "
+      f"{initial:g}."
+    )
+  if highest is not None and initial > highest:
+    raise ValueError(
+      f"initial_loss_scale must be at most max_loss_scale={highest:g}, but got "
+      f"{initial:g}."
+    )
+
+
+def check_events(
+  name: str, value: Any, allowed: tuple[str, ...]
+) -> tuple[str, ...]:
+  """Checks names of events, in any collection; one name may stand alone."""
+  events = (value,) if isinstance(value, str) else value
+  try:
+    given = set(events)
+  except TypeError:
+    given = {None}
+  if not given <= set(allowed):
+    words = ", ".join(map(repr, allowed))
+    raise ValueError(f"{name} must hold some of {words}, but got {value!r}.")
+  return tuple(event for event in allowed if event in given)
+
+
+def is_flag(value: Any) -> bool:
+  """Returns whether a value is a bool, of Python or NumPy."""
+  return isinstance(value, (bool, np.bool_))
+
+
+def check_flag(value: Any) -> bool:
+  """Checks whether a value tells if a step is finite: a bool, or 0 or 1.
+
+  Returns:
+    The bool.
+
+  Raises:
+    ValueError: `value` is something else, such as a gradient or a word.
+  """
+  is_bit = arguments.is_number(value) and value in (0, 1)
+  if not is_flag(value) and not is_bit:
+    raise ValueError(
+      "Whether a step is finite must be True or False, or 1 or 0, but got "
+      f"{value!r}."
+    )
+  return bool(value)
