@@ -150,7 +150,9 @@ def find_largest(grads: Any) -> tf.Tensor:
   def find_in_replica(of_replica: Any) -> tf.Tensor:
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     value = _find_largest(of_replica)
-    return tf.where(tf.range(count) == replica, value, tf.zeros_like(value))
+    return tf.where(
+      tf.equal(tf.range(count), replica), value, tf.zeros_like(value)
+    )
 
   # Strategies reduce sums, so each replica fills an element of its own.
   values = strategy.extended.call_for_each_replica(

@@ -185,7 +185,7 @@ class LogNormal(policy.Policy):
     b = tf.maximum(
       tf.constant(1 - rule.variance_decay, tf.float64), 1 / tf.maximum(n, 1)
     )
-    is_first = count == 0
+    is_first = tf.equal(count, 0)
     new_mean = tf.where(is_first, x, mean + a * error)
     new_variance = tf.where(
       is_first,
