@@ -151,12 +151,13 @@ class Training:
 def draw_growth_backoff(rng: random.Random) -> dict[str, Any]:
   """Returns random arguments of `GrowthBackoff` that make much happen."""
   lowest = rng.choice([None, 2.0**-126, 1e-4, 0.3, 1.0, 7.0])
+  interval = rng.randint(1, 5)
   highest = rng.choice([None, None, 9.0, 300.0, 2.0**127])
   return {
     "initial_loss_scale": rng.choice([7.0, 8.0, 9.0]),
     "growth_factor": rng.choice([2, 2.0, 1.7, 4.0, 2.0**100]),
     "backoff_factor": rng.choice([0.5, 0.8, 1 / 3, 2.0**-100]),
-    "growth_interval": rng.randint(1, 5),
+    "growth_interval": interval,
     "min_loss_scale": lowest,
     "max_loss_scale": highest,
     "hysteresis": rng.choice([1, 1, 2, 3]),
@@ -167,6 +168,7 @@ def draw_growth_backoff(rng: random.Random) -> dict[str, Any]:
     "overflow_reset": tuple(
       each for each in ("growth", "backoff") if rng.random() < 0.5
     ),
+    "good_steps_after_growth": rng.choice([0, 0, interval - 1]),
   }
 
 

@@ -42,6 +42,7 @@ class GrowthBackoff(policy.Policy):
     overflow_tolerance: float = 0.0,
     at_minimum: str = rules.STAY,
     overflow_reset: Iterable[str] | str = (rules.GROWTH, rules.BACKOFF),
+    good_steps_after_growth: int = 0,
   ) -> None:
     """Creates a loss scale, and its variables in the current graph.
 
@@ -70,6 +71,9 @@ class GrowthBackoff(policy.Policy):
         `debug_stripper` removes the check, as all checks of a graph.
       overflow_reset: What sets the number of steps that are not finite back to
         0, for `overflow_tolerance`: "growth", "backoff".
+      good_steps_after_growth: The number of good steps that are counted already
+        when the scale has grown; whole, below `growth_interval`. So the first
+        interval after a fall is longer than the next ones.
 
     Raises:
       ValueError: An argument is none of these; the message names it.
@@ -87,6 +91,7 @@ class GrowthBackoff(policy.Policy):
         overflow_tolerance,
         at_minimum,
         overflow_reset,  # type: ignore[arg-type]
+        good_steps_after_growth,
       )
     )
 
@@ -139,7 +144,7 @@ class GrowthBackoff(policy.Policy):
         )
       )
     with tf.control_dependencies([x for x in before if x is not None]):
-      assigned = [self.good_steps.assign(0)]
+      assigned = [self.good_steps.assign(self._count_good(finite))]
       for name, value in counts.items():
         assigned.append(self._get_weight(name).assign(value))
     with tf.control_dependencies([tf.group(assigned)]):
@@ -189,6 +194,13 @@ class GrowthBackoff(policy.Policy):
     if rule.counts_hysteresis:
       choose("spent_hysteresis", spent, rule.refill)
     return due, counts
+
+  def _count_good(self, finite: tf.Tensor) -> tf.Tensor:
+    """Returns the count of good steps with which a new interval starts."""
+    count = tf.constant(self._rule.good_steps_after_growth, tf.int64)
+    if not self._rule.good_steps_after_growth:
+      return count
+    return tf.where(finite, count, tf.zeros_like(count))
 
   def _clip(self, scale: tf.Tensor) -> tf.Tensor:
     if self._rule.lowest is not None:

@@ -68,7 +68,7 @@ class GrowthBackoffRule:
     if good_steps + 1 >= growth_interval:
       if round(scale * growth_factor) is finite:
         scale = min(round(scale * growth_factor), max_loss_scale)
-      good_steps = 0
+      good_steps = good_steps_after_growth
       steps_to_overflow = 0
       spent = 0 if "growth" or "finite" in refill
       overflows = 0 if "growth" in overflow_reset
@@ -110,6 +110,7 @@ class GrowthBackoffRule:
   overflow_tolerance: float = 0.0
   at_minimum: str = STAY
   overflow_reset: tuple[str, ...] = (GROWTH, BACKOFF)
+  good_steps_after_growth: int = 0
 
   def __post_init__(self) -> None:
     """Checks the arguments.
@@ -140,6 +141,9 @@ class GrowthBackoffRule:
       "overflow_reset": checks.check_events(
         "overflow_reset", self.overflow_reset, (GROWTH, BACKOFF)
       ),
+      "good_steps_after_growth": arguments.check_steps(
+        "good_steps_after_growth", self.good_steps_after_growth, at_least=0
+      ),
     }
     for name in ("min_loss_scale", "max_loss_scale"):
       value = getattr(self, name)
@@ -150,6 +154,12 @@ class GrowthBackoffRule:
       raise ValueError(
         f"at_minimum must be {STAY!r} or {RAISE!r}, but got "
         f"{self.at_minimum!r}."
+      )
+    if self.good_steps_after_growth >= self.growth_interval:
+      raise ValueError(
+        "good_steps_after_growth must be below "
+        f"growth_interval={self.growth_interval}, but got "
+        f"{self.good_steps_after_growth}."
       )
     checks.check_bounds(
       self.initial_loss_scale, self.min_loss_scale, self.max_loss_scale
@@ -201,7 +211,7 @@ class GrowthBackoffRule:
       grown = self._multiply(scale, self.growth_factor)
       events = {GROWTH, FINITE}
       return self._reset(state, events)._replace(
-        current_loss_scale=grown, good_steps=0
+        current_loss_scale=grown, good_steps=self.good_steps_after_growth
       )
     state = self._count(state)
     if not self._is_due(state):

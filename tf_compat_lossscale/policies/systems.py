@@ -13,6 +13,7 @@ import inspect
 from typing import Any
 
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale.policies import checks
 from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 
@@ -96,6 +97,8 @@ def _deepspeed(
   """DeepSpeed: `deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler`.
 
   The defaults are those of the section "fp16" of a DeepSpeed configuration.
+  The rule is that of DeepSpeed 0.17.3 and later, and of the `FP16_Optimizer` of
+  all releases: the first interval after a fall is a step longer.
   """
   defaults = {
     "initial_loss_scale": 2.0**16,
@@ -103,23 +106,25 @@ def _deepspeed(
     "hysteresis": 2,
     "refill": (rules.FINITE if consecutive_hysteresis else rules.GROWTH,),
     "at_minimum": rules.RAISE,
+    "good_steps_after_growth": 1,
   }
-  return _with_one_factor(defaults | changes)
+  return _add_step(_with_one_factor(defaults | changes))
 
 
 def _fairseq(**changes: Any) -> _Arguments:
   """fairseq: `fairseq.optim.dynamic_loss_scaler.DynamicLossScaler`.
 
-  fairseq fails if the scale would fall to 1e-4 or below. So the minimum is the
-  last scale above that number.
+  fairseq fails if the scale would fall to its minimum or below. So the minimum
+  here is the last scale above that number.
   """
   defaults = {
     "overflow_reset": (rules.BACKOFF,),
     "at_minimum": rules.RAISE,
   }
   found = _with_one_factor(defaults | changes)
-  if "min_loss_scale" not in found:
-    found["min_loss_scale"] = _find_last_above(_FAIRSEQ_MINIMUM, found)
+  limit = found.get("min_loss_scale", _FAIRSEQ_MINIMUM)
+  if limit is not None:
+    found["min_loss_scale"] = _find_last_above(limit, found)
   return found
 
 
@@ -138,14 +143,12 @@ def _flax(**changes: Any) -> _Arguments:
     "growth_interval": 2000,
     "min_loss_scale": float32.SMALLEST,
   }
-  found = _round(defaults | changes)
-  interval = arguments.check_steps("growth_interval", found["growth_interval"])
-  return found | {"growth_interval": interval + 1}
+  return _add_step(_round(defaults | changes))
 
 
 def _jmp(**changes: Any) -> _Arguments:
   """jmp: `jmp.DynamicLossScale`, which has no default for the first scale."""
-  return _with_one_factor(changes)
+  return _with_one_factor(_round(changes))
 
 
 def _contrib(**changes: Any) -> _Arguments:
@@ -178,10 +181,22 @@ def _with_one_factor(found: _Arguments) -> _Arguments:
   return found
 
 
-def _find_last_above(limit: float, found: _Arguments) -> float:
+def _add_step(found: _Arguments) -> _Arguments:
+  """Makes the growth interval a step longer."""
+  interval = arguments.check_steps("growth_interval", found["growth_interval"])
+  return found | {"growth_interval": interval + 1}
+
+
+def _find_last_above(limit: Any, found: _Arguments) -> float:
   """Returns the last scale above a limit, if every step overflows."""
+  limit = checks.check_scale("min_loss_scale", limit)
   rule = rules.GrowthBackoffRule(**found | {"min_loss_scale": None})
   scale = float32.round_nearest(rule.initial_loss_scale)
+  if scale <= limit:
+    raise ValueError(
+      f"initial_loss_scale must be above min_loss_scale={limit:g}, at which "
+      f"fairseq fails, but got {scale:g}."
+    )
   while (lower := float32.round_nearest(scale * rule.backoff_factor)) > limit:
     if lower == scale:
       break
