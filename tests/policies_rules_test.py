@@ -14,7 +14,7 @@ import pytest
 from tf_compat_lossscale import policies
 
 _INF = float("inf")
-_scales = st.floats(2.0**-126, float(np.finfo(np.float32).max))
+_scales = st.floats(2.0**-126, float(np.finfo(np.float32).max), width=32)
 _events = st.sets(st.sampled_from(["growth", "backoff", "finite"]))
 
 
@@ -248,7 +248,14 @@ def test_steps_without_gradients_leave_the_averages():
     ({"initial_loss_scale": "8"}, "initial_loss_scale .*'8'"),
     ({"initial_loss_scale": 0.5}, "at least min_loss_scale=1, but got 0.5"),
     ({"max_loss_scale": 8}, "at most max_loss_scale=8, but got 32768"),
-    ({"min_loss_scale": 9, "max_loss_scale": 8}, "not be above .* 9 and 8"),
+    (
+      {"min_loss_scale": 9, "max_loss_scale": 8},
+      "max_loss_scale, but got 9.0 and 8.0",
+    ),
+    (
+      {"min_loss_scale": 2**24 + 1, "max_loss_scale": 2**24 + 1},
+      "float32 must have a number .* 16777217.0 and 16777217.0",
+    ),
     ({"min_loss_scale": 0}, "min_loss_scale .* 0"),
     ({"max_loss_scale": _INF}, "max_loss_scale .* inf"),
     ({"growth_factor": 1}, "growth_factor must be above 1 .* 1"),

@@ -33,10 +33,15 @@ def check_bounds(
   initial: float, lowest: float | None, highest: float | None
 ) -> None:
   """Raises a ValueError if an initial scale is not within its bounds."""
-  if lowest is not None and highest is not None and lowest > highest:
+  if (
+    lowest is not None
+    and highest is not None
+    and float32.round_inwards(lowest, up=True)
+    > float32.round_inwards(highest, up=False)
+  ):
     raise ValueError(
-      "min_loss_scale must not be above max_loss_scale, but got "
-      f"{lowest:g} and {highest:g}."
+      "float32 must have a number from min_loss_scale to max_loss_scale, but "
+      f"got {lowest!r} and {highest!r}."
     )
   if lowest is not None and initial < lowest:
     raise ValueError(
