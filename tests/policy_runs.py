@@ -28,6 +28,7 @@ class Training:
 
   Attributes:
     loss_scale: The loss scale.
+    session: The session; None if the mode has none.
   """
 
   def __init__(
@@ -48,6 +49,7 @@ class Training:
     """
     self._mode, self._strategy, self._config = mode, strategy, config
     self._make = make
+    self.session: tf1.Session | None = None
 
   def __enter__(self) -> Training:
     with contextlib.ExitStack() as stack:
@@ -90,8 +92,8 @@ class Training:
           ops = self._strategy.experimental_local_results(ops)
         self._ops, self._scale = ops, self.loss_scale()
         self._weights = self._list_weights()
-        self._session = tf1.Session(graph=graph, config=self._config)
-        self._session.run(tf1.global_variables_initializer())
+        self.session = tf1.Session(graph=graph, config=self._config)
+        self.session.run(tf1.global_variables_initializer())
       elif self._mode == "function":
         self._run = tf.function(run, autograph=False)
       else:
@@ -101,7 +103,7 @@ class Training:
 
   def __exit__(self, *exc_info: Any) -> None:
     if self._mode in helpers.GRAPH_MODES:
-      self._session.close()
+      self.session.close()
     self._scopes.close()
 
   def _list_weights(self) -> dict[str, tf.Variable]:
@@ -115,8 +117,8 @@ class Training:
   def step(self, given: float) -> float:
     """Runs a step with a gradient; returns the scale."""
     if self._mode in helpers.GRAPH_MODES:
-      self._session.run(self._ops, {self._fed: given})
-      return float(self._session.run(self._scale))
+      self.session.run(self._ops, {self._fed: given})
+      return float(self.session.run(self._scale))
     self._run(tf.constant(given))
     return float(self.loss_scale().numpy())
 
@@ -127,7 +129,7 @@ class Training:
   def read_state(self) -> dict[str, float]:
     """Returns the values of the loss scale's weights."""
     if self._mode in helpers.GRAPH_MODES:
-      values = self._session.run(self._weights)
+      values = self.session.run(self._weights)
     else:
       values = {
         name: tf.convert_to_tensor(weight).numpy()
@@ -142,7 +144,7 @@ class Training:
       *(self._inner.get_slot(v, "momentum") for v in self.variables),
     ]
     if self._mode in helpers.GRAPH_MODES:
-      values = self._session.run([tf.convert_to_tensor(x) for x in variables])
+      values = self.session.run([tf.convert_to_tensor(x) for x in variables])
     else:
       values = [tf.convert_to_tensor(x).numpy() for x in variables]
     return [value.tolist() for value in values]

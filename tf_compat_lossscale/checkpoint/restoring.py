@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale.checkpoint import _restoring_models
 from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint import describing
@@ -314,48 +315,16 @@ def _assign_in_session(
 ) -> None:
   """Initializes variables, and assigns values to others, without a new op.
 
-  The ops that initialize the variables are run with other values fed for the
-  initial values, since a finalized graph takes no new ops.
-
   Args:
     session: The session.
     initialized: The variables to initialize.
     values: The other variables, and their values.
   """
-  pending = [
-    (each.initializer, _find_input(each), value)
-    for variable, value in values
-    for each in _list_components(variable)
-  ]
-  session.run([variable.initializer for variable in initialized])
-  while pending:
-    # Two variables may have one tensor as their initial value.
-    feeds: dict[Any, np.ndarray] = {}
-    ops, later = [], []
-    for op, tensor, value in pending:
-      if tensor.ref() in feeds:
-        later.append((op, tensor, value))
-      else:
-        feeds[tensor.ref()] = value
-        ops.append(op)
-    session.run(ops, {ref.deref(): value for ref, value in feeds.items()})
-    pending = later
-
-
-def _list_components(variable: Any) -> list[Any]:
-  """Returns a variable's copies on several replicas, or the variable alone."""
-  if len(variable.initializer.inputs) > 1:
-    return [variable]
-  return list(tf.distribute.get_strategy().experimental_local_results(variable))
-
-
-def _find_input(variable: Any) -> tf.Tensor:
-  """Returns the tensor that a variable is initialized with."""
-  inputs = variable.initializer.inputs
-  if len(inputs) < 2:
+  try:
+    assignments = session_values.plan(values)
+  except ValueError as error:
     raise CheckpointError(
-      f"{variable.name}: its initializer {variable.initializer.name} takes no "
-      "value, but must assign a tensor; restore the variable with "
-      "tf.compat.v1.train.Saver"
-    )
-  return inputs[1]
+      f"{error}; restore the variable with tf.compat.v1.train.Saver"
+    ) from None
+  session.run([variable.initializer for variable in initialized])
+  session_values.run(session, assignments)

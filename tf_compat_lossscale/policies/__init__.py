@@ -3,13 +3,15 @@
 
 `GrowthBackoff` and `LogNormal` are loss scales. `like` returns the
 `GrowthBackoff` that has the rule of another system. `find_rule` returns such a
-rule without TensorFlow, to simulate runs:
+rule without TensorFlow, to simulate runs. `state_dict` and `load_state_dict`
+exchange the state of a loss scale with other systems:
 
 ```
 from tf_compat_lossscale import policies
 
 loss_scale = policies.like("torch", growth_interval=500)
 scales = policies.find_rule("megatron").simulate([True, False, True])
+policies.load_state_dict(loss_scale, scaler.state_dict())  # PyTorch's scaler.
 ```
 """
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
   )
   from tf_compat_lossscale.policies.log_normal import LogNormal
   from tf_compat_lossscale.policies.log_normal_rule import LogNormalRule
+  from tf_compat_lossscale.policies.state_dicts import load_state_dict
+  from tf_compat_lossscale.policies.state_dicts import state_dict
   from tf_compat_lossscale.policies.systems import find_rule
   from tf_compat_lossscale.policies.systems import list_names
 
@@ -38,6 +42,8 @@ __all__ = [
   "find_rule",
   "like",
   "list_names",
+  "load_state_dict",
+  "state_dict",
 ]
 
 # Names are loaded at their first use, since simulations need no TensorFlow.
@@ -52,5 +58,7 @@ __getattr__, __dir__ = load_lazily(
     "find_rule": "systems",
     "like": "growth_backoff",
     "list_names": "systems",
+    "load_state_dict": "state_dicts",
+    "state_dict": "state_dicts",
   },
 )

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Assigns values to variables of a session without a new op.
+
+A finalized graph takes no new ops. So the ops that initialize the variables are
+run, with other values fed for the initial values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v2 as tf
+
+
+class Assignment(NamedTuple):
+  """The assignment of a value to a variable, or to its copy on a replica.
+
+  Attributes:
+    op: The op that initializes the variable.
+    tensor: The tensor that the op assigns, to be fed.
+    value: The value.
+  """
+
+  op: tf.Operation
+  tensor: tf.Tensor
+  value: np.ndarray
+
+
+def plan(values: Iterable[tuple[Any, np.ndarray]]) -> list[Assignment]:
+  """Returns the assignments of values to variables.
+
+  Args:
+    values: Pairs of a variable and its new value.
+
+  Raises:
+    ValueError: The op that initializes a variable takes no value.
+  """
+  return [
+    Assignment(each.initializer, _find_input(each), value)
+    for variable, value in values
+    for each in _list_components(variable)
+  ]
+
+
+def run(session: tf.compat.v1.Session, assignments: list[Assignment]) -> None:
+  """Runs assignments, all at once unless variables share an initial value."""
+  pending = assignments
+  while pending:
+    feeds: dict[Any, np.ndarray] = {}
+    ops, later = [], []
+    for assignment in pending:
+      key = assignment.tensor.ref()
+      if key in feeds:
+        later.append(assignment)
+      else:
+        feeds[key] = assignment.value
+        ops.append(assignment.op)
+    session.run(ops, {ref.deref(): value for ref, value in feeds.items()})
+    pending = later
+
+
+def _list_components(variable: Any) -> list[Any]:
+  """Returns a variable's copies on several replicas, or the variable alone."""
+  if len(variable.initializer.inputs) > 1:
+    return [variable]
+  return list(tf.distribute.get_strategy().experimental_local_results(variable))
+
+
+def _find_input(variable: Any) -> tf.Tensor:
+  """Returns the tensor that a variable is initialized with."""
+  inputs = variable.initializer.inputs
+  if len(inputs) < 2:
+    raise ValueError(
+      f"{variable.name}: its initializer {variable.initializer.name} takes no "
+      "value, but must assign a tensor"
+    )
+  return inputs[1]
