@@ -195,6 +195,10 @@ def test_like_takes_changes():
     policies.like("torch", growth=3)
   with pytest.raises(TypeError, match=r"consecutive_hysteresis"):
     policies.like("torch", consecutive_hysteresis=True)
+  with pytest.raises(TypeError, match="no argument 'name'"):
+    policies.like("torch", name="apex")
+  with pytest.raises(ValueError, match="True or False, but got 'no'"):
+    policies.like("deepspeed", consecutive_hysteresis="no")
   assert policies.like(
     "deepspeed", consecutive_hysteresis=True
   ).rule.refill == ("finite",)

@@ -10,7 +10,7 @@ import pytest
 _README = helpers.ROOT / "README.md"
 _PAGES = sorted((helpers.ROOT / "docs").glob("*.md"))
 _LANGUAGES = {"python", "sh", "starlark", "text", "toml", "yaml"}
-_COMMANDS = {"run", "scan", "migrate", "inspect", "convert"}
+_COMMANDS = {"run", "scan", "migrate", "inspect", "convert", "simulate"}
 
 
 def blocks_of(path, language=None):

@@ -22,6 +22,7 @@ from tf_compat_lossscale.cli import inspect
 from tf_compat_lossscale.cli import migrate
 from tf_compat_lossscale.cli import run
 from tf_compat_lossscale.cli import scan
+from tf_compat_lossscale.cli import simulate
 from tf_compat_lossscale.cli import version
 
 _MISTAKE = 2
@@ -52,6 +53,7 @@ _COMMANDS: Mapping[str, _Command] = {
   "migrate": migrate,
   "inspect": inspect,
   "convert": convert,
+  "simulate": simulate,
 }
 
 
@@ -126,7 +128,8 @@ def _make_parser() -> errors.Parser:
   parser = errors.Parser(
     prog="tf-lossscale",
     description="TensorFlow's deprecated loss-scaling API as a package of its "
-    "own: runs and migrates old programs, inspects and converts checkpoints.",
+    "own: runs and migrates old programs, inspects and converts checkpoints, "
+    "simulates policies of the loss scale.",
   )
   parser.add_argument(
     "--version",

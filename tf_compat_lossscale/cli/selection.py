@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import BinaryIO
 from typing import NamedTuple
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from tf_compat_lossscale.cli import errors
 if TYPE_CHECKING:
   from tf_compat_lossscale.legacy.migration import scanner
 
-_STANDARD_INPUT = "-"
+STANDARD_INPUT = "-"
 
 
 class Selection(NamedTuple):
@@ -80,7 +81,7 @@ def add_arguments(parser: errors.Parser) -> None:
   parser.add_argument(
     "-j",
     "--jobs",
-    type=_parse_jobs,
+    type=parse_count,
     metavar="N",
     help="read the files in N processes (default: as many as there are cores)",
   )
@@ -99,8 +100,8 @@ def select(arguments: argparse.Namespace) -> Selection:
   from tf_compat_lossscale.legacy.migration import scanner
 
   paths = tuple(arguments.paths)
-  name = arguments.stdin_filename or _STANDARD_INPUT
-  is_piped = _STANDARD_INPUT in paths
+  name = arguments.stdin_filename or STANDARD_INPUT
+  is_piped = STANDARD_INPUT in paths
   if is_piped and len(paths) > 1:
     raise errors.Mistake("give PATH or -, for standard input, but not both")
   if arguments.stdin_filename and not is_piped:
@@ -137,9 +138,25 @@ def read_standard_input() -> bytes:
   Raises:
     Mistake: Standard input is closed.
   """
+  return open_standard_input().read()
+
+
+def open_standard_input() -> BinaryIO:
+  """Returns standard input as a stream of bytes.
+
+  Raises:
+    Mistake: Standard input is closed.
+  """
   if sys.stdin is None:
     raise errors.Mistake("standard input is closed")
-  return sys.stdin.buffer.read()
+  return sys.stdin.buffer
+
+
+def parse_count(text: str) -> int:
+  """Returns the number of an option such as `--jobs`."""
+  if not text.isascii() or not text.isdecimal() or int(text) < 1:
+    raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+  return int(text)
 
 
 def _choose_codes(
@@ -181,10 +198,3 @@ def _parse_target(text: str) -> tuple[int, int]:
     return config.parse_release(text)
   except ValueError as error:
     raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _parse_jobs(text: str) -> int:
-  """Returns the number of `--jobs`."""
-  if not text.isascii() or not text.isdecimal() or int(text) < 1:
-    raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-  return int(text)

@@ -52,6 +52,14 @@ class Printer:
     line = Text.assemble(*pairs)
     self._console.print(line, soft_wrap=True, highlight=False)
 
+  def can_print(self, text: str) -> bool:
+    """Returns whether the stream's encoding has all characters of a text."""
+    try:
+      text.encode(self._stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+      return False
+    return True
+
   def write(self, text: str) -> None:
     """Writes a text as it is, for a program that reads it."""
     self._stream.write(text)
@@ -124,7 +132,8 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     what: The label of the bar.
 
   Yields:
-    A function that takes the number of files that are done, and of all files.
+    A function that takes the number of files, or of other pieces of work, that
+    are done, and of all.
   """
   if not has_color(sys.stderr):
     yield lambda done, total: None

@@ -84,8 +84,9 @@ def check_flag(value: Any) -> bool:
   Raises:
     ValueError: `value` is something else, such as a gradient or a word.
   """
-  is_bit = arguments.is_number(value) and value in (0, 1)
-  if not is_flag(value) and not is_bit:
+  if is_flag(value):
+    return bool(value)
+  if not arguments.is_number(value) or value not in (0, 1):
     raise ValueError(
       "Whether a step is finite must be True or False, or 1 or 0, but got "
       f"{value!r}."

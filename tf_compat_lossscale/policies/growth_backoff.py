@@ -226,7 +226,7 @@ class GrowthBackoff(policy.Policy):
     return lower, is_lowest
 
 
-def like(name: str, **changes: Any) -> GrowthBackoff:
+def like(name: str, /, **changes: Any) -> GrowthBackoff:
   """Returns a loss scale with the rule of another system.
 
   Args:

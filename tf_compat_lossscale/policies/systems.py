@@ -24,7 +24,7 @@ _FACTORS = ("growth_factor", "backoff_factor", "min_loss_scale")
 _FAIRSEQ_MINIMUM = 1e-4
 
 
-def find_rule(name: str, **changes: Any) -> rules.GrowthBackoffRule:
+def find_rule(name: str, /, **changes: Any) -> rules.GrowthBackoffRule:
   """Returns the rule of another system.
 
   Args:
@@ -100,6 +100,11 @@ def _deepspeed(
   The rule is that of DeepSpeed 0.17.3 and later, and of the `FP16_Optimizer` of
   all releases: the first interval after a fall is a step longer.
   """
+  if not checks.is_flag(consecutive_hysteresis):
+    raise ValueError(
+      "consecutive_hysteresis must be True or False, but got "
+      f"{consecutive_hysteresis!r}."
+    )
   defaults = {
     "initial_loss_scale": 2.0**16,
     "growth_interval": 1000,

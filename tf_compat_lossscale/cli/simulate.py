@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tf-lossscale simulate`: draws the loss scale that policies would have."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import itertools
+import math
+import sys
+from typing import Any
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.cli import selection
+from tf_compat_lossscale.cli import terminal
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.cli.policy_options import Policy
+  from tf_compat_lossscale.cli.step_logs import Steps
+
+SUMMARY = "draw the loss scale that policies would have in a run"
+
+# Those of `policies.list_names`, which is slow to import.
+SYSTEMS = (
+  "apex",
+  "contrib",
+  "deepspeed",
+  "fairseq",
+  "flax",
+  "jmp",
+  "keras3",
+  "megatron",
+  "torch",
+)
+_DEFAULT_STEPS = 10000
+_CAVEAT = (
+  "The overflows are taken as given: a run with another scale has others."
+)
+# Between two signs of progress, in steps.
+_STRIDE = 1 << 16
+
+
+class _Run(NamedTuple):
+  """A simulated run.
+
+  Attributes:
+    policy: The policy.
+    scales: The scale before the first step, and after each step.
+    ended: Whether the rule ended the run at the next step.
+  """
+
+  policy: Policy
+  scales: list[float]
+  ended: bool
+
+
+def add_arguments(parser: errors.Parser) -> None:
+  """Adds the subcommand's description and arguments to its parser."""
+  parser.description = (
+    "Simulates how policies would scale the loss in a run that overflows at "
+    "the steps of LOG, or of a pattern, and draws the scale. The overflows are "
+    "taken as given: with another scale, the run itself would have overflowed "
+    "at other steps. The exit status is 0, or 2 for a mistake."
+  )
+  parser.epilog = (
+    "LOG is one of these. Words, such as 1 0 1: 1 and 0, true and false, or "
+    "finite and overflow; 1 and true mean that the step was finite. JSON: an "
+    "object in each line, with true or false as `finite`, `applied`, `skipped` "
+    "or `overflow`. CSV, with a header that has such a column; or with the "
+    "column `value` for the loss scale, as TensorBoard downloads: a step "
+    "overflowed if the value is below that of the row before. JSON and CSV may "
+    "have the number of each step as `step`. The first number begins the run, "
+    "and steps that are left out were finite."
+  )
+  parser.add_argument(
+    "log", nargs="?", metavar="LOG", help="a file, or - for standard input"
+  )
+  parser.add_argument(
+    "--every",
+    type=selection.parse_count,
+    metavar="N",
+    help="in place of LOG: each Nth step overflows",
+  )
+  parser.add_argument(
+    "--at",
+    action="append",
+    type=_parse_counts,
+    metavar="STEPS",
+    help="in place of LOG: these steps overflow, such as 5,17,900; the first "
+    "step is 1",
+  )
+  parser.add_argument(
+    "--steps",
+    type=selection.parse_count,
+    metavar="N",
+    help=f"with --every and --at: the number of steps (default: "
+    f"{_DEFAULT_STEPS})",
+  )
+  parser.add_argument(
+    "--restarted",
+    action="store_true",
+    help="the run of LOG was restarted: a step that is not above the step of "
+    "the line before replaces all lines from that step on (default: an error)",
+  )
+  parser.add_argument(
+    "--like",
+    action="append",
+    default=[],
+    metavar="SYSTEM",
+    help=f"simulate the policy of {', '.join(SYSTEMS)}, or default for "
+    "GrowthBackoff, which is also the default; with changes for this policy "
+    "alone: megatron,hysteresis=4; give several to compare them",
+  )
+  parser.add_argument(
+    "--policy",
+    action="append",
+    default=[],
+    metavar="CHANGES",
+    help="change arguments of all policies: growth_interval=500,hysteresis=4. "
+    "A value is a number (also 2**16 or 2^16), None, a word "
+    "(at_minimum=raise), words with + or none at all "
+    "(refill=growth+backoff, refill=none), or true or false",
+  )
+  parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+  """Prints the simulated runs and returns the exit status."""
+  from tf_compat_lossscale.cli import policy_options  # Slow to import.
+
+  policies = policy_options.make_policies(arguments.like, arguments.policy)
+  steps = _find_steps(arguments)
+  runs = _simulate(policies, steps)
+  write = _write_json if arguments.format == "json" else _write_text
+  write(runs, steps, terminal.Printer(sys.stdout))
+  return 0
+
+
+def _parse_counts(text: str) -> list[int]:
+  """Returns the numbers of `--at`."""
+  return [selection.parse_count(part.strip()) for part in text.split(",")]
+
+
+def _find_steps(arguments: argparse.Namespace) -> Steps:
+  """Returns the steps of the log or of the pattern.
+
+  Raises:
+    Mistake: There is neither or both, or the log or the pattern is wrong.
+  """
+  from tf_compat_lossscale.cli import step_logs
+
+  log, every = arguments.log, arguments.every
+  at = list(itertools.chain.from_iterable(arguments.at or []))
+  if log is not None:
+    for option in ("every", "at", "steps"):
+      if getattr(arguments, option) is not None:
+        raise errors.Mistake(f"give LOG or --{option}, but not both")
+    return step_logs.read(log, arguments.restarted)
+  if arguments.restarted:
+    raise errors.Mistake("--restarted goes with LOG")
+  if every is None and not at:
+    raise errors.Mistake("name a LOG, or give a pattern: --every=N or --at=N,N")
+  count = arguments.steps or _DEFAULT_STEPS
+  for number in (count, *at):
+    if number > step_logs.MOST_STEPS:
+      raise errors.Mistake(
+        f"a run has at most {step_logs.MOST_STEPS} steps, but got {number}"
+      )
+  if at and max(at) > count:
+    raise errors.Mistake(
+      f"--at names step {max(at)}, but the run has {count} steps: set --steps"
+    )
+  finite = [True] * count
+  if every is not None:
+    at += range(every, count + 1, every)
+  for step in at:
+    finite[step - 1] = False
+  return step_logs.Steps(1, finite)
+
+
+def _simulate(policies: list[Policy], steps: Steps) -> list[_Run]:
+  """Returns a run for each policy."""
+  from tf_compat_lossscale.policies import MinimumReachedError
+
+  runs = []
+  total = len(policies) * len(steps.finite)
+  with terminal.show_progress("Simulating") as show:
+    for i, policy in enumerate(policies):
+      done, ended = i * len(steps.finite), False
+      try:
+        scales = policy.rule.simulate(_watch(steps.finite, show, done, total))
+      except MinimumReachedError as error:
+        scales, ended = error.scales, True
+      start = policy.rule.start().current_loss_scale
+      runs.append(_Run(policy, [start, *scales], ended))
+  return runs
+
+
+def _watch(
+  finite: Sequence[bool],
+  show: Callable[[int, int], None],
+  done: int,
+  total: int,
+) -> Iterator[bool]:
+  """Yields all flags, and shows how many steps of the total are done."""
+  for start in range(0, len(finite), _STRIDE):
+    show(done + start, total)
+    yield from finite[start : start + _STRIDE]
+
+
+def _summarize(run: _Run, steps: Steps) -> dict[str, Any]:
+  """Returns the numbers that describe a run."""
+  count = len(run.scales) - 1
+  skipped = steps.finite[:count].count(False)
+  return {
+    "steps": count,
+    "skipped_steps": skipped,
+    "skipped_share": skipped / count if count else 0.0,
+    "growths": sum(a < b for a, b in itertools.pairwise(run.scales)),
+    "backoffs": sum(a > b for a, b in itertools.pairwise(run.scales)),
+    "first_scale": run.scales[0],
+    "last_scale": run.scales[-1],
+    "lowest_scale": min(run.scales),
+    "highest_scale": max(run.scales),
+    "ended_at_step": steps.first + count if run.ended else None,
+  }
+
+
+def _write_json(
+  runs: Sequence[_Run], steps: Steps, printer: terminal.Printer
+) -> None:
+  """Prints the runs as a JSON object in one line."""
+  import json
+
+  flags = enumerate(steps.finite, steps.first)
+  value = {
+    "first_step": steps.first,
+    "steps": len(steps.finite),
+    "overflows": [step for step, finite in flags if not finite],
+    "notes": [*steps.notes, _CAVEAT],
+    "policies": [
+      {
+        "like": run.policy.system,
+        "arguments": run.policy.rule.get_config(),
+        "scales": _list_changes(run.scales, steps.first),
+        "summary": _summarize(run, steps),
+      }
+      for run in runs
+    ],
+  }
+  printer.write(f"{json.dumps(value)}\n")
+
+
+def _list_changes(
+  scales: Sequence[float], first: int
+) -> list[tuple[int, float]]:
+  """Returns (step, scale after the step) for each step that changes the scale.
+
+  The first pair is the scale before the first step.
+  """
+  changes = [(first - 1, scales[0])]
+  for step, (before, after) in enumerate(itertools.pairwise(scales), first):
+    if before != after:
+      changes.append((step, after))
+  return changes
+
+
+def _write_text(
+  runs: Sequence[_Run], steps: Steps, printer: terminal.Printer
+) -> None:
+  """Prints a chart and a summary of each run."""
+  from tf_compat_lossscale.cli import charts
+
+  axis = charts.make_axis(scale for run in runs for scale in {*run.scales})
+  chart = charts.Chart(printer, axis, steps.first, steps.finite)
+  for run in runs:
+    printer.print((run.policy.title, "bold"))
+    chart.print(run.scales, run.ended)
+    facts = _summarize(run, steps)
+    printer.print(
+      f"steps {facts['steps']}, skipped {facts['skipped_steps']} "
+      f"({facts['skipped_share']:.2%}), growths {facts['growths']}, "
+      f"backoffs {facts['backoffs']}"
+    )
+    scales = (
+      f"{name} {_show(facts[f'{name}_scale'])}"
+      for name in ("first", "last", "lowest", "highest")
+    )
+    printer.print(f"scale {', '.join(scales)}")
+    if run.ended:
+      printer.print(
+        (
+          f"The run ends at step {facts['ended_at_step']} (!): the step is not "
+          f"finite, and the scale is at its minimum, "
+          f"{_show(facts['last_scale'])}.",
+          "red",
+        )
+      )
+    printer.print()
+  for note in (*steps.notes, _CAVEAT):
+    printer.print(note)
+
+
+def _show(scale: float) -> str:
+  """Returns a scale as a power of 2 if the scale is one."""
+  mantissa, exponent = math.frexp(scale)
+  return f"2^{exponent - 1}" if mantissa == 0.5 else f"{scale:.6g}"
