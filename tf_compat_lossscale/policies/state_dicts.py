@@ -26,7 +26,8 @@ def state_dict(
 
   - 'torch': the dict that `torch.amp.GradScaler.load_state_dict` takes.
   - 'megatron': the dict that `DynamicGradScaler.load_state_dict` takes. Its
-    scale is a tensor, so PyTorch is needed.
+    scale is a float32 tensor of shape [1]; if PyTorch is not installed, a NumPy
+    array, of which `torch.from_numpy` makes the tensor.
   - 'deepspeed': the entries of the loss scale in the dict that
     `FP16_Optimizer.load_state_dict` takes: update with them what the
     optimizer's own `state_dict` returns. (ZeRO's optimizers save an object
@@ -49,7 +50,6 @@ def state_dict(
     The dict: Python's numbers, NumPy's for Keras, and a tensor for Megatron.
 
   Raises:
-    ImportError: PyTorch is not installed, but Megatron's state has its tensor.
     TypeError: `loss_scale` is of another class.
     ValueError: There is no such system, the loss scale is in a graph without a
       session, or its scale is not usable.
@@ -192,13 +192,10 @@ def _to_native(like: str, values: dict[str, Any]) -> dict[str, Any]:
     types = {int: np.int64, float: np.float32}
     return {key: types[type(value)](value) for key, value in values.items()}
   if like == "megatron":
+    scale = np.array([values["scale"]], np.float32)
     try:
       import torch
-    except ImportError as error:
-      raise ImportError(
-        "Megatron's state has a tensor of PyTorch, which is not installed: pip "
-        "install torch"
-      ) from error
-    scale = torch.tensor([values["scale"]], dtype=torch.float32)
-    return values | {"scale": scale}
+    except ImportError:
+      return values | {"scale": scale}
+    return values | {"scale": torch.from_numpy(scale)}
   return values
