@@ -44,6 +44,7 @@ from benchmarks import machine
 from benchmarks import memory
 from benchmarks import network
 from benchmarks import pictures
+from benchmarks import policy_steps
 from benchmarks import rivals
 from benchmarks import shapes
 from benchmarks import start
@@ -53,6 +54,7 @@ from benchmarks import timing
 FLAGS = flags.FLAGS
 _EMBEDDING = "embedding"
 _NETWORK = "small network"
+_NONE = "none"
 _ALL = [*shapes.SHAPES, _EMBEDDING, _NETWORK]
 flags.DEFINE_float(
   "seconds", 12, "How long to time a set of variables.", lower_bound=0
@@ -60,13 +62,15 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
   "rounds", 60, "Steps of each rival to time at least.", lower_bound=4
 )
-flags.DEFINE_multi_enum("shape", _ALL, _ALL, "What to time.")
+flags.DEFINE_multi_enum(
+  "shape", _ALL, [*_ALL, _NONE], f"What to time; {_NONE!r} for nothing."
+)
 flags.DEFINE_multi_enum(
   "optimizer", ["momentum"], list(rivals.OPTIMIZERS), "The inner optimizers."
 )
 flags.DEFINE_multi_enum(
   "gradients",
-  ["filled"],
+  [steps.FILLED],
   list(steps.LOSSES),
   "How they come about, for sets of variables without a model.",
 )
@@ -74,6 +78,11 @@ flags.DEFINE_multi_enum(
   "mode", [steps.MODES[0]], list(steps.MODES), "How steps are run."
 )
 flags.DEFINE_bool("clip", False, "Clips gradients by their global norm, too.")
+flags.DEFINE_list(
+  "policies",
+  ["100 small"],
+  "What to time with each policy, in every mode; empty for nothing.",
+)
 flags.DEFINE_list(
   "growth", ["10", "100", "1000"], "Numbers of variables; empty for none."
 )
@@ -86,6 +95,13 @@ flags.DEFINE_integer(
 flags.DEFINE_bool("large", True, "Converts a checkpoint of 2 GiB, too.")
 flags.DEFINE_string("json", None, "A file to write all figures to.")
 flags.DEFINE_string("plot", None, "A folder to draw pictures into.")
+
+
+flags.register_validator(
+  "policies",
+  lambda names: set(names) <= {*_ALL},
+  f"must be some of {', '.join(_ALL)}",
+)
 
 
 def _sizes(words: list[str]) -> bool:
@@ -127,16 +143,20 @@ def _parse(argv: list[str]) -> list[str]:
   return rest
 
 
+def find_shape(name: str, gradients: str) -> tuple[list[shapes.Shape], Any]:
+  """Returns the shapes of a set of variables, and the loss."""
+  if name == _EMBEDDING:
+    return shapes.EMBEDDING, steps.gathered
+  if name == _NETWORK:
+    return network.SHAPES, network.loss
+  return shapes.SHAPES[name], steps.LOSSES[gradients]
+
+
 def time_shape(
   name: str, optimizer: str, mode: str, gradients: str
 ) -> dict[str, Any]:
   """Times a step of each rival with a set of variables; returns the figures."""
-  loss, variables = steps.LOSSES[gradients], shapes.SHAPES.get(name)
-  if name == _EMBEDDING:
-    loss, variables = steps.gathered, shapes.EMBEDDING
-  elif name == _NETWORK:
-    loss, variables = network.loss, network.SHAPES
-  assert variables is not None
+  variables, loss = find_shape(name, gradients)
   built = {
     rival: steps.Step(wrapped, variables, optimizer, mode, loss, FLAGS.clip)
     for rival, wrapped in rivals.RIVALS.items()
@@ -201,6 +221,42 @@ def print_steps(console: Console, measured: dict[str, Any]) -> None:
   console.print(f"Geometric mean of ours / TensorFlow: {mean:.3f}\n")
 
 
+def time_policies(name: str) -> list[dict[str, Any]]:
+  """Times a step with each policy in every mode; returns the figures."""
+  return [
+    {"shape": name}
+    | policy_steps.measure(
+      *find_shape(name, steps.FILLED), mode, FLAGS.seconds, FLAGS.rounds
+    )
+    for mode in steps.MODES
+  ]
+
+
+def print_policies(console: Console, rows: list[dict[str, Any]]) -> None:
+  names = list(rows[0]["over DynamicLossScale"])
+  table = Table(
+    "variables",
+    "mode",
+    "DynamicLossScale",
+    *names,
+    title=f"TensorFlow {tf.__version__}, momentum: a step, over that with "
+    "DynamicLossScale",
+    box=box.SIMPLE,
+  )
+  for row in rows:
+    over, nodes = row["over DynamicLossScale"], row["nodes"]
+    table.add_row(
+      row["shape"],
+      row["mode"],
+      f"{1e3 * row['seconds']:.2f} ms",
+      *["{:.3f}\n{:.3f}-{:.3f}".format(*over[name]) for name in names],
+    )
+    if nodes[rivals.RULE]:
+      counts = [str(nodes[name]) for name in (rivals.RULE, *names)]
+      table.add_row("", "nodes", *counts)
+  console.print(table)
+
+
 def print_growth(console: Console, found: dict[str, Any]) -> None:
   sizes = found["sizes"]
   table = Table("growth", *map(str, sizes), "exponent", box=box.SIMPLE)
@@ -244,22 +300,29 @@ def main(argv: list[str]) -> None:
     f"This machine reads {bounds['bytes_per_second'] / 1e9:.1f} GB/s; an op in "
     f"a chain costs {1e6 * bounds['seconds_per_op']:.2f} us.\n"
   )
-  for axes in itertools.product(FLAGS.optimizer, FLAGS.mode, FLAGS.gradients):
+  names = [name for name in FLAGS.shape if name != _NONE]
+  axes_of_tables = (FLAGS.optimizer, FLAGS.mode, FLAGS.gradients)
+  for axes in itertools.product(*axes_of_tables) if names else ():
     measured: dict[str, Any] = dict(
       zip(("optimizer", "mode", "gradients"), axes)
     )
     if FLAGS.clip:
       measured["gradients"] += " clipped"
-    measured["rows"] = [time_shape(name, *axes) for name in FLAGS.shape]
+    measured["rows"] = [time_shape(name, *axes) for name in names]
     results["steps"].append(measured)
     print_steps(console, measured)
-  if _EMBEDDING in FLAGS.shape:
+  if _EMBEDDING in names:
     peaks = results["embedding peak"] = memory.measure()
     print_rows(
       console,
       "peak of memory with the embedding",
       [(name, f"{peak / 1e6:.0f} MB") for name, peak in peaks.items()],
     )
+  if FLAGS.policies:
+    results["policies"] = [
+      row for name in FLAGS.policies for row in time_policies(name)
+    ]
+    print_policies(console, results["policies"])
   if FLAGS.growth:
     sizes = [int(word) for word in FLAGS.growth]
     found = growth.measure(sizes, FLAGS.seconds)

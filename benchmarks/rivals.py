@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import gradients
+from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 _OWN = tf1.mixed_precision
@@ -77,3 +78,13 @@ RIVALS: dict[str, Rival] = {
   "ours, fixed": _ours(lambda: tfl.FixedLossScale(1024.0)),
 }
 MAIN = ("bare", "TensorFlow", "ours")
+RULE = "DynamicLossScale"
+# The rules to compare with `RULE`. Together, they have every part that costs: a
+# hysteresis, an error at the minimum, and a tolerance.
+POLICIES: dict[str, Rival] = {
+  RULE: RIVALS["ours"],
+  "GrowthBackoff": _ours(policies.GrowthBackoff),
+  "like megatron": _ours(lambda: policies.like("megatron")),
+  "like deepspeed": _ours(lambda: policies.like("deepspeed")),
+  "tolerance": _ours(lambda: policies.GrowthBackoff(overflow_tolerance=0.25)),
+}

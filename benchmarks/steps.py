@@ -45,7 +45,8 @@ def products(variables: Sequence[tf.Variable]) -> tf.Tensor:
   return tf.add_n([tf.nn.l2_loss(variable) for variable in variables])
 
 
-LOSSES: dict[str, _Loss] = {"filled": filled, "products": products}
+FILLED = "filled"
+LOSSES: dict[str, _Loss] = {FILLED: filled, "products": products}
 
 
 def gathered(variables: Sequence[tf.Variable]) -> tf.Tensor:

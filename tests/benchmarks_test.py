@@ -15,6 +15,7 @@ pytest.importorskip("rich", reason="the extra [bench] is not installed")
 
 from benchmarks import growth
 from benchmarks import pictures
+from benchmarks import policy_steps
 from benchmarks import rivals
 from benchmarks import shapes
 from benchmarks import steps
@@ -37,6 +38,18 @@ def test_a_rival_over_itself(rounds):
     [1.0, 2.0] * 30 + [3.0] * (rounds - 60)
   )
   assert (middle, low, high) == (0.5, 0.5, 0.5)
+
+
+def test_ratio_of_builds_and_its_interval():
+  random = np.random.default_rng(1)
+  base = [list(1 + 0.1 * random.random(200)) for _ in range(3)]
+  factors = (1.0, 2.0, 4.0)
+  times = [[f * t for t in build] for f, build in zip(factors, base)]
+  middle, low, high = timing.ratio_of_builds(times, base)
+  assert middle == pytest.approx(2)
+  assert (low, high) == pytest.approx((1, 4), rel=0.3)  # Builds differ.
+  same = timing.ratio_of_builds([[2 * t for t in b] for b in base], base)
+  assert same[0] == pytest.approx(2) and same[2] - same[1] < 0.1
 
 
 def test_exponent():
@@ -77,12 +90,15 @@ def _frozen():
   gc.unfreeze()
 
 
+_ALL = {**rivals.RIVALS, **rivals.POLICIES}
+
+
 @pytest.mark.parametrize(
   ("mode", "rival", "clip"),
   [
     # Each rival has a mode with a graph and one without, by turns.
     (steps.MODES[(i + 2 * clip) % 4], rival, clip)
-    for i, rival in enumerate(rivals.RIVALS)
+    for i, rival in enumerate(_ALL)
     for clip in (False, True)
   ],
 )
@@ -94,9 +110,7 @@ def test_steps_train(mode, rival, clip, frozen):
     return steps.filled(variables)
 
   with helpers.control_flow(mode != "graph v1"):
-    step = steps.Step(
-      rivals.RIVALS[rival], [(3, 2), (4,)], "sgd", mode, loss, clip
-    )
+    step = steps.Step(_ALL[rival], [(3, 2), (4,)], "sgd", mode, loss, clip)
     step()
     step()
     if step._session:
@@ -110,6 +124,22 @@ def test_steps_train(mode, rival, clip, frozen):
   change = -taken * 1e-6 / (10**0.5 if clip else 1)
   for value in values:
     assert value == pytest.approx(np.full(value.shape, change))
+
+
+@pytest.mark.parametrize("mode", [steps.MODES[0], "eager"])
+def test_policies_are_timed(mode, frozen):
+  with helpers.control_flow(False):
+    found = policy_steps.measure([(2,)], steps.filled, mode, 0, 8, builds=2)
+  assert found["mode"] == mode and found["seconds"] > 0
+  others = [name for name in rivals.POLICIES if name != rivals.RULE]
+  over, nodes = found["over DynamicLossScale"], found["nodes"]
+  assert list(over) == [*others, "again"]
+  for middle, low, high in over.values():
+    assert 0 < low <= middle * 1.5 and middle / 1.5 <= high
+  assert set(nodes) == {*over, rivals.RULE}
+  assert nodes["again"] == nodes[rivals.RULE]
+  if mode != "eager":
+    assert min(nodes.values()) > 0
 
 
 def test_pictures(tmp_path):
@@ -143,6 +173,7 @@ _NONSENSE = {
   "--growth=100,10": "10,100,1000",
   "--growth=10,x": "10,100,1000",
   "--shape=ResNet": "ResNet-50",
+  "--policies=ResNet-50,x": "100 small",
   "--jsn=a": "jsn",
   "--json=no/such/folder/a.json": "no/such/folder",
   "--json=tests": "folder",
