@@ -361,9 +361,9 @@ def test_sessions(mode):
       policies.load_state_dict(loss_scale, _TORCH)  # Nothing is initialized.
       assert policies.state_dict(loss_scale) == _TORCH
     with tf1.Session(graph=tf.Graph()) as other:
-      with pytest.raises(ValueError, match="has no state in the graph of"):
+      with pytest.raises(ValueError, match="has no variables in the graph of"):
         policies.state_dict(loss_scale, session=other)
-      with pytest.raises(ValueError, match="has no state in the graph of"):
+      with pytest.raises(ValueError, match="has no variables in the graph of"):
         policies.load_state_dict(loss_scale, _TORCH, session=other)
       with (
         graph.as_default(),

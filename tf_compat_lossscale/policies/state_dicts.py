@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import session_values
-from tf_compat_lossscale._core.tf import graphs
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale.policies import growth_backoff
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies import state_formats
@@ -55,7 +54,7 @@ def state_dict(
       session, or its scale is not usable.
   """
   rule, names = _find_rule(loss_scale)
-  values = _read(loss_scale, names, session)
+  values = graph_weights.read_weights(loss_scale, names, session)
   return _to_native(
     like, state_formats.encode(rule, rules.State(**values), like)
   )
@@ -97,7 +96,7 @@ def load_state_dict(
       "GrowthBackoff with min_loss_scale=None."
     )
   values = {name: getattr(found, name) for name in names}
-  _assign(loss_scale, values, session)
+  graph_weights.assign_weights(loss_scale, values, session)
 
 
 def _find_rule(
@@ -118,72 +117,6 @@ def _find_rule(
     growth_interval=loss_scale.increment_period,
   )
   return rule, ("current_loss_scale", "good_steps")
-
-
-def _read(
-  loss_scale: Any,
-  names: tuple[str, ...],
-  session: tf.compat.v1.Session | None,
-) -> dict[str, Any]:
-  """Returns the values of weights, as Python numbers."""
-  session = _find_session(session)
-  if session is None:
-    with tf.init_scope(), loss_scale._lock_if_eager():
-      values = {
-        name: tf.convert_to_tensor(loss_scale._get_weight(name)).numpy()
-        for name in names
-      }
-  else:
-    values = session.run(_find_weights(loss_scale, names, session))
-  return {name: value.item() for name, value in values.items()}
-
-
-def _assign(
-  loss_scale: Any,
-  values: Mapping[str, Any],
-  session: tf.compat.v1.Session | None,
-) -> None:
-  """Assigns values to weights."""
-  session = _find_session(session)
-  if session is None:
-    with tf.init_scope(), loss_scale._lock_if_eager():
-      for name, value in values.items():
-        loss_scale._get_weight(name).assign(value)
-    return
-  weights = _find_weights(loss_scale, tuple(values), session)
-  pairs = [(weights[name], np.asarray(values[name])) for name in values]
-  session_values.run(session, session_values.plan(pairs))
-
-
-def _find_session(
-  session: tf.compat.v1.Session | None,
-) -> tf.compat.v1.Session | None:
-  """Returns the session that has the state; None if the state is eager."""
-  graph = graphs.find_graph()
-  if session is not None or graph is None:
-    return session
-  session = tf.compat.v1.get_default_session()
-  if session is None or session.graph is not graph:
-    raise ValueError(
-      "The state of a loss scale in a graph is in a session, but this graph "
-      "has no default session: pass session=…, or call this within `with "
-      "session.as_default():`."
-    )
-  return session
-
-
-def _find_weights(
-  loss_scale: Any, names: tuple[str, ...], session: tf.compat.v1.Session
-) -> dict[str, tf.Variable]:
-  """Returns the weights in a session's graph, by name."""
-  with session.graph.as_default():
-    weights = loss_scale._weights
-  if not weights:
-    raise ValueError(
-      f"{loss_scale!r} has no state in the graph of {session!r}: pass the "
-      "session of a graph that trains with the loss scale."
-    )
-  return {name: weights[name] for name in names}
 
 
 def _to_native(like: str, values: dict[str, Any]) -> dict[str, Any]:
