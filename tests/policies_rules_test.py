@@ -2,6 +2,7 @@
 """Tests the rules of scaling policies in plain Python."""
 
 import math
+import pickle
 import sys
 
 import helpers
@@ -99,6 +100,8 @@ def test_at_the_minimum():
     simulate("1001", **arguments, at_minimum="raise")
   assert caught.value.scales == [4, 3]
   assert isinstance(caught.value, FloatingPointError)
+  copy = pickle.loads(pickle.dumps(caught.value))  # As process pools do.
+  assert (str(copy), copy.scales) == (str(caught.value), [4, 3])
 
 
 def test_no_bounds():
@@ -271,6 +274,11 @@ def test_steps_without_gradients_leave_the_averages():
     ({"overflow_tolerance": -1}, "overflow_tolerance .* -1"),
     ({"overflow_reset": "finite"}, "overflow_reset .* 'finite'"),
     ({"at_minimum": "fail"}, "at_minimum must be 'stay' or 'raise'.*'fail'"),
+    ({"good_steps_after_growth": -1}, "good_steps_after_growth .* -1"),
+    (
+      {"good_steps_after_growth": 5, "growth_interval": 5},
+      "good_steps_after_growth must be below growth_interval=5, but got 5",
+    ),
   ],
 )
 def test_mistakes(arguments, what):

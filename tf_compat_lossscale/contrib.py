@@ -25,7 +25,6 @@ from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.policies import systems
 
 __all__ = [
   "ExponentialUpdateLossScaleManager",
@@ -245,7 +244,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     scale shrink, by the power of 2 by which it grows. Otherwise it is a
     `GrowthBackoff`.
     """
-    rule = systems.find_rule(
+    rule = policies.find_rule(
       "contrib",
       initial_loss_scale=self._init_loss_scale,
       growth_interval=self._incr_every_n_steps,

@@ -167,10 +167,10 @@ def _find_largest(grads: Any) -> tf.Tensor:
   with tf.name_scope(control_flow.NAME_SCOPE):
     parts = []
     for value in _list_values(grads):
-      is_complex = value.dtype.is_complex
-      parts += (
-        [tf.math.real(value), tf.math.imag(value)] if is_complex else [value]
-      )
+      if value.dtype.is_complex:
+        parts += [tf.math.real(value), tf.math.imag(value)]
+      else:
+        parts.append(value)
     largest = [
       tf.cast(tf.reduce_max(tf.abs(part)), tf.float64) for part in parts
     ]

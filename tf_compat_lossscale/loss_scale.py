@@ -316,10 +316,7 @@ def _from_config(config: dict[str, Any]) -> LossScale:
   name, given = config.get("class_name"), config.get("config")
   if "class_name" not in config:
     fixed = "loss_scale_value" in config
-    name, given = (
-      (FixedLossScale if fixed else DynamicLossScale).__name__,
-      config,
-    )
+    name, given = "FixedLossScale" if fixed else "DynamicLossScale", config
   if name not in _HOMES or not given:
     raise ValueError(
       f"A loss scale's config must name one of {', '.join(_HOMES)} and give "

@@ -107,18 +107,28 @@ def _describe_names(
     "control_flow": flow,
     "inner_optimizer": optimizer_names.guess_by_names(tensors),
     "loss_scales": tuple(
-      _make_state(
-        [bundle.read_scalar(name) for name in scale.names],
-        (*scale.names, *further.get(scale.names[0], {}).values()),
-        {
-          base: bundle.read_scalar(name)
-          for base, name in further.get(scale.names[0], {}).items()
-        },
-      )
+      _read_state(bundle, scale, further.get(scale.names[0], {}))
       for scale in scales
     ),
     "step": int(bundle.read_scalar(steps[0])) if steps else None,
   }
+
+
+def _read_state(
+  bundle: Bundle, scale: names.ScaleNames, further: Mapping[str, str]
+) -> LossScaleState:
+  """Returns the state of a loss scale in a checkpoint by names.
+
+  Args:
+    bundle: The checkpoint.
+    scale: The variables of the loss scale.
+    further: The variables that only a policy has, by their base names.
+  """
+  return _make_state(
+    [bundle.read_scalar(name) for name in scale.names],
+    (*scale.names, *further.values()),
+    {base: bundle.read_scalar(name) for base, name in further.items()},
+  )
 
 
 def _make_state(
@@ -129,7 +139,8 @@ def _make_state(
   Args:
     values: The scale, the good steps and, for tf.contrib, the bad steps.
     found: The names of the variables.
-    further: The variables that only a policy has, by their base names.
+    further: The values of the variables that only a policy has, by their base
+      names.
   """
   scale, good, bad = (*values, None, None)[:3]
   return LossScaleState(

@@ -153,18 +153,33 @@ def _find_steps(arguments: argparse.Namespace) -> Steps:
   """
   from tf_compat_lossscale.cli import step_logs
 
-  log, every = arguments.log, arguments.every
-  at = list(itertools.chain.from_iterable(arguments.at or []))
-  if log is not None:
+  if arguments.log is not None:
     for option in ("every", "at", "steps"):
       if getattr(arguments, option) is not None:
         raise errors.Mistake(f"give LOG or --{option}, but not both")
-    return step_logs.read(log, arguments.restarted)
+    return step_logs.read(arguments.log, arguments.restarted)
   if arguments.restarted:
     raise errors.Mistake("--restarted goes with LOG")
-  if every is None and not at:
+  at = list(itertools.chain.from_iterable(arguments.at or []))
+  if arguments.every is None and not at:
     raise errors.Mistake("name a LOG, or give a pattern: --every=N or --at=N,N")
-  count = arguments.steps or _DEFAULT_STEPS
+  return _make_pattern(arguments.steps or _DEFAULT_STEPS, arguments.every, at)
+
+
+def _make_pattern(count: int, every: int | None, at: list[int]) -> Steps:
+  """Returns the steps of a pattern.
+
+  Args:
+    count: The number of steps.
+    every: Each step whose number is a multiple of this overflows; None for no
+      such step.
+    at: The numbers of further steps that overflow.
+
+  Raises:
+    Mistake: There are too many steps, or `at` names a step after the last.
+  """
+  from tf_compat_lossscale.cli import step_logs
+
   for number in (count, *at):
     if number > step_logs.MOST_STEPS:
       raise errors.Mistake(
@@ -175,9 +190,8 @@ def _find_steps(arguments: argparse.Namespace) -> Steps:
       f"--at names step {max(at)}, but the run has {count} steps: set --steps"
     )
   finite = [True] * count
-  if every is not None:
-    at += range(every, count + 1, every)
-  for step in at:
+  multiples = range(every, count + 1, every) if every is not None else ()
+  for step in (*at, *multiples):
     finite[step - 1] = False
   return step_logs.Steps(1, finite)
 

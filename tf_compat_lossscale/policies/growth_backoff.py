@@ -132,7 +132,7 @@ class GrowthBackoff(policy.Policy):
     lower, is_lowest = self._back_off(clipped)
     fallen = lower if due is None else tf.where(due, lower, scale)
     new_scale = tf.where(finite, self._grow(clipped), fallen)
-    skipped = tf.convert_to_tensor(self.skipped_steps)
+    skipped = self._read("skipped_steps")
     counts["skipped_steps"] = skipped + tf.cast(~finite, tf.int64)
     before = [new_scale, *counts.values()]
     if rule.at_minimum == rules.RAISE:
@@ -163,13 +163,13 @@ class GrowthBackoff(policy.Policy):
       always does), and the new values of the counts, by name.
     """
     rule = self._rule
-    good = tf.convert_to_tensor(self.good_steps)
+    good = self._read("good_steps")
     due, counts = None, {}
     zero = tf.constant(0, tf.int64)
 
     def choose(name: str, counted: tf.Tensor, resets: Iterable[str]) -> None:
       """Chooses the value after growth, after a wait or after a fall."""
-      old = tf.convert_to_tensor(self._get_weight(name))
+      old = self._read(name)
       grown = zero if {rules.GROWTH, rules.FINITE} & {*resets} else old
       fallen = counted
       if rules.BACKOFF in resets:
@@ -177,15 +177,14 @@ class GrowthBackoff(policy.Policy):
       counts[name] = tf.where(finite, grown, fallen)
 
     if rule.counts_hysteresis:
-      spent = tf.convert_to_tensor(self._get_weight("spent_hysteresis"))
+      spent = self._read("spent_hysteresis")
       if rules.FINITE in rule.refill:
         spent = tf.where(good > 0, zero, spent)
       spent += 1
       due = spent >= rule.hysteresis
     if rule.counts_overflows:
-      overflows = tf.convert_to_tensor(self._get_weight("overflows")) + 1
-      steps = tf.convert_to_tensor(self._get_weight("steps_to_overflow"))
-      steps += good + 1
+      overflows = self._read("overflows") + 1
+      steps = self._read("steps_to_overflow") + good + 1
       share = tf.cast(overflows, tf.float64) / tf.cast(steps, tf.float64)
       tolerated = share < rule.overflow_tolerance
       due = ~tolerated if due is None else due & ~tolerated
@@ -201,13 +200,6 @@ class GrowthBackoff(policy.Policy):
     if not self._rule.good_steps_after_growth:
       return count
     return tf.where(finite, count, tf.zeros_like(count))
-
-  def _clip(self, scale: tf.Tensor) -> tf.Tensor:
-    if self._rule.lowest is not None:
-      scale = tf.maximum(scale, self._rule.lowest)
-    if self._rule.highest is not None:
-      scale = tf.minimum(scale, self._rule.highest)
-    return scale
 
   def _grow(self, scale: tf.Tensor) -> tf.Tensor:
     """Returns the scale after growth."""

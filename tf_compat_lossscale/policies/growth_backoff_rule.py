@@ -25,10 +25,10 @@ class MinimumReachedError(FloatingPointError):
     scales: The loss scales after each of the steps before.
   """
 
-  def __init__(self, message: str, scales: list[float]) -> None:
+  def __init__(self, message: str, scales: Iterable[float] = ()) -> None:
     """Creates the error with the scales that the rule had so far."""
     super().__init__(message)
-    self.scales = scales
+    self.scales = list(scales)
 
 
 class State(NamedTuple):
@@ -220,8 +220,7 @@ class GrowthBackoffRule:
       raise MinimumReachedError(
         f"The loss scale is at its minimum, {scale:g}, and the gradients of "
         f"this step are not finite. Steps skipped so far: "
-        f"{state.skipped_steps}.",
-        [],
+        f"{state.skipped_steps}."
       )
     lower = self._multiply(scale, self.backoff_factor)
     return self._reset(state, {BACKOFF})._replace(current_loss_scale=lower)

@@ -119,18 +119,12 @@ class LogNormal(policy.Policy):
       )
       return stepping.finish(update, finite)
 
-  def _read(self, name: str) -> tf.Tensor:
-    return tf.convert_to_tensor(self._get_weight(name))
-
   def _assign(self, **values: tf.Tensor) -> tf.Operation | None:
     """Assigns values to weights, once all values are computed."""
     with tf.control_dependencies(list(values.values())):
       return tf.group(
         [self._get_weight(name).assign(value) for name, value in values.items()]
       )
-
-  def _clip(self, scale: tf.Tensor) -> tf.Tensor:
-    return tf.minimum(tf.maximum(scale, self._rule.lowest), self._rule.highest)
 
   def _back_off(self) -> tf.Operation | None:
     """Lowers the scale and its ceiling."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,14 +16,15 @@ class Policy(loss_scale_lib.LossScale):
   """A loss scale whose rule exists in plain Python, too.
 
   Each field of the rule's state is a scalar variable in each graph, with the
-  field's name. A subclass defines `update` and `_clip`.
+  field's name. A subclass defines `update`.
   """
 
   def __init__(self, rule: Any) -> None:
     """Creates the variables of a rule's state in the current graph.
 
     Args:
-      rule: The rule: an object with `start`, `simulate` and `get_config`.
+      rule: The rule: an object with `start`, `simulate`, `get_config`, and the
+        bounds `lowest` and `highest`.
     """
     super().__init__()
     self._rule = rule
@@ -69,11 +69,19 @@ class Policy(loss_scale_lib.LossScale):
     A scale that another policy left outside of this policy's bounds counts as
     the nearest bound.
     """
-    return self._clip(tf.convert_to_tensor(self.current_loss_scale))
+    return self._clip(self._read("current_loss_scale"))
 
-  @abc.abstractmethod
+  def _read(self, name: str) -> tf.Tensor:
+    """Returns the value of a weight."""
+    return tf.convert_to_tensor(self._get_weight(name))
+
   def _clip(self, scale: tf.Tensor) -> tf.Tensor:
     """Returns a scale within the bounds of the rule."""
+    if self._rule.lowest is not None:
+      scale = tf.maximum(scale, self._rule.lowest)
+    if self._rule.highest is not None:
+      scale = tf.minimum(scale, self._rule.highest)
+    return scale
 
   def simulate(self, finite: Iterable[Any]) -> list[float]:
     """Returns the loss scale after each step of a run, in plain Python.

@@ -75,15 +75,26 @@ class Entries:
     """
     for name, (value, own) in found.items():
       if float32.round_nearest(value) != float32.round_nearest(own):
-        logging.warning(
-          "The state like %r has %s=%s, but the loss scale that gets the state "
-          "has %s=%s, and keeps that.",
-          self.like,
-          name,
-          value,
-          name,
-          own,
-        )
+        self.warn(name, value, name, own)
+
+  def warn(self, key: str, value: float, name: str, own: float) -> None:
+    """Logs that an entry is not what the loss scale has.
+
+    Args:
+      key: The name of the entry, or of the argument that the entry tells of.
+      value: Its value.
+      name: The argument of the loss scale that gets the state.
+      own: The value of that argument.
+    """
+    logging.warning(
+      "The state like %r has %s=%s, but the loss scale that gets the state has "
+      "%s=%s, and keeps that.",
+      self.like,
+      key,
+      value,
+      name,
+      own,
+    )
 
 
 def to_plain(value: Any) -> Any:

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Protocol
 
-from absl import logging
-
 from tf_compat_lossscale.policies import checks
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies.state_entries import Entries
@@ -90,13 +88,7 @@ class _Megatron:
     good_steps = entries.get_count("growth_tracker")
     left = entries.get_whole("hysteresis_tracker")
     if left > rule.hysteresis:
-      logging.warning(
-        "The state like %r has hysteresis_tracker=%s, but the loss scale that "
-        "gets the state has hysteresis=%s, and keeps that.",
-        entries.like,
-        left,
-        rule.hysteresis,
-      )
+      entries.warn("hysteresis_tracker", left, "hysteresis", rule.hysteresis)
     spent = max(rule.hysteresis - left, 0) if rule.counts_hysteresis else 0
     return rules.State(scale, good_steps, spent)
 
