@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the rules of scaling policies in plain Python."""
 
+import fractions
 import math
 import pickle
 import sys
@@ -274,6 +275,7 @@ def test_steps_without_gradients_leave_the_averages():
     ({"overflow_tolerance": -1}, "overflow_tolerance .* -1"),
     ({"overflow_reset": "finite"}, "overflow_reset .* 'finite'"),
     ({"at_minimum": "fail"}, "at_minimum must be 'stay' or 'raise'.*'fail'"),
+    ({"at_minimum": np.array(["stay", "x"])}, "at_minimum must be .*'x'"),
     ({"good_steps_after_growth": -1}, "good_steps_after_growth .* -1"),
     (
       {"good_steps_after_growth": 5, "growth_interval": 5},
@@ -316,6 +318,32 @@ def test_steps_must_be_bools():
   for wrong in (math.nan, 0.5, 2, "0", None, [True]):
     with pytest.raises(ValueError, match="True or False"):
       rule.simulate([True, wrong])
+
+
+def test_steps_of_log_normal_must_be_numbers_or_bools():
+  rule = policies.LogNormalRule()
+  for wrong in ("3", None, [1.0], np.array([True])):
+    with pytest.raises(ValueError, match="largest gradient, or True or False"):
+      rule.simulate([1.0, wrong])
+
+
+def test_a_very_small_probability():
+  rule = policies.LogNormalRule(overflow_probability=1e-17)
+  assert 8.4 < rule.quantile < 8.6
+  assert rule.simulate([1.0] * 30)[-1] == 2.0**15
+
+
+def test_a_factor_next_to_1_takes_no_long_search():
+  rule = policies.find_rule("fairseq", growth_factor=1.0000005)
+  assert 1e-4 < rule.min_loss_scale < 1.001e-4
+
+
+@pytest.mark.parametrize(
+  "number", [1.7, np.float64(1.7), np.array(1.7), fractions.Fraction(17, 10)]
+)
+def test_factors_are_rounded_whatever_their_type(number):
+  rule = policies.find_rule("flax", growth_factor=number)
+  assert rule.growth_factor == float(np.float32(1.7))
 
 
 def test_no_tensorflow_is_needed():

@@ -388,6 +388,16 @@ def test_monitored_sessions(tmp_path):
 
 
 @pytest.mark.any_release
+def test_a_count_next_to_the_end_of_int64():
+  loss_scale = policies.GrowthBackoff(8.0, growth_interval=3)
+  policies.load_state_dict(
+    loss_scale, _TORCH | {"scale": 8.0, "_growth_tracker": 2**63 - 1}
+  )
+  loss_scale.update([tf.constant(1.0)])
+  assert (loss_scale().numpy(), loss_scale.good_steps.numpy()) == (16, 0)
+
+
+@pytest.mark.any_release
 def test_megatrons_scale(fake_torch, monkeypatch):
   loss_scale = policies.like("megatron")
   scale = policies.state_dict(loss_scale, "megatron")["scale"]

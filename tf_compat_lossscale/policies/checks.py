@@ -75,6 +75,23 @@ def is_flag(value: Any) -> bool:
   return isinstance(value, (bool, np.bool_))
 
 
+def check_largest(value: Any) -> float:
+  """Checks the largest gradient of a step: a number, perhaps not finite.
+
+  Returns:
+    The absolute value.
+
+  Raises:
+    ValueError: `value` is no number.
+  """
+  if not arguments.is_number(value):
+    raise ValueError(
+      "A step must be the largest gradient, or True or False for whether it is "
+      f"finite, but got {value!r}."
+    )
+  return abs(float(value))
+
+
 def check_flag(value: Any) -> bool:
   """Checks whether a value tells if a step is finite: a bool, or 0 or 1.
 

@@ -68,7 +68,8 @@ class GrowthBackoff(policy.Policy):
         its minimum. "raise" makes the step fail with an `InvalidArgumentError`
         that names the scale, the number of skipped steps and the gradients
         that are not finite. The state stays as it was. Grappler's
-        `debug_stripper` removes the check, as all checks of a graph.
+        `debug_stripper` removes the check, as all checks of a graph. XLA cannot
+        compile the check: "raise" does not go with `jit_compile=True`.
       overflow_reset: What sets the number of steps that are not finite back to
         0, for `overflow_tolerance`: "growth", "backoff".
       good_steps_after_growth: The number of good steps that are counted already

@@ -150,7 +150,9 @@ class GrowthBackoffRule:
       checked[name] = None if value is None else checks.check_scale(name, value)
     for name, value in checked.items():
       object.__setattr__(self, name, value)
-    if self.at_minimum not in (STAY, RAISE):
+    if not isinstance(self.at_minimum, str) or (
+      self.at_minimum not in (STAY, RAISE)
+    ):
       raise ValueError(
         f"at_minimum must be {STAY!r} or {RAISE!r}, but got "
         f"{self.at_minimum!r}."

@@ -135,7 +135,8 @@ class LogNormalRule:
   @functools.cached_property
   def quantile(self) -> float:
     """The standard deviations between the mean and the limit."""
-    return statistics.NormalDist().inv_cdf(1 - self.overflow_probability)
+    # Of a small probability, 1 minus it would lose digits.
+    return -statistics.NormalDist().inv_cdf(self.overflow_probability)
 
   def start(self) -> State:
     """Returns the state of a new run."""
@@ -179,10 +180,14 @@ class LogNormalRule:
     Args:
       finite: For each step, the largest |g| of all unscaled gradients, an
         infinity or a NaN if they are not finite. Or a bool: whether the
-        gradients are finite. True leaves the averages as they are.
+        gradients are finite. True leaves the averages as they are. A whole 0
+        or 1 is a gradient.
 
     Returns:
       The scales, numbers of float32.
+
+    Raises:
+      ValueError: An item of `finite` is neither.
     """
     state = self.start()
     scales: list[float] = []
@@ -190,7 +195,7 @@ class LogNormalRule:
       if checks.is_flag(value):
         state = self.step(state, None if value else math.inf)
       else:
-        state = self.step(state, abs(float(value)))
+        state = self.step(state, checks.check_largest(value))
       scales.append(state.current_loss_scale)
     return scales
 

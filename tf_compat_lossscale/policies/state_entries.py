@@ -14,6 +14,9 @@ from tf_compat_lossscale.policies import checks
 from tf_compat_lossscale.policies import float32
 
 _INT64_MAX = 2**63 - 1
+# The scale grows at the next finite step with any count as large as this. A
+# larger one could not be counted on.
+_MANY_STEPS = 2**62
 
 
 class Entries:
@@ -32,8 +35,9 @@ class Entries:
     return float32.round_nearest(checks.check_scale(repr(key), self.get(key)))
 
   def get_count(self, key: str, at_least: int = 0) -> int:
-    """Returns a number of steps."""
-    return arguments.check_steps(repr(key), self.get(key), at_least)
+    """Returns a number of steps, at most 2**62."""
+    count = arguments.check_steps(repr(key), self.get(key), at_least)
+    return min(count, _MANY_STEPS)
 
   def get_whole(self, key: str) -> int:
     """Returns a whole number, which may be below 0."""

@@ -20,7 +20,13 @@ from tf_compat_lossscale.policies import growth_backoff_rule as rules
 _Arguments = dict[str, Any]
 _FIELDS = {field.name for field in dataclasses.fields(rules.GrowthBackoffRule)}
 # Arguments that a system with float32 arithmetic rounds before it uses them.
-_FACTORS = ("growth_factor", "backoff_factor", "min_loss_scale")
+_ROUNDED = {
+  "growth_factor": arguments.check_growth,
+  "backoff_factor": arguments.check_backoff,
+  "min_loss_scale": checks.check_scale,
+}
+# So many falls that the factor is next to 1.
+_MANY_FALLS = 100_000
 _FAIRSEQ_MINIMUM = 1e-4
 
 
@@ -171,10 +177,9 @@ def _contrib(**changes: Any) -> _Arguments:
 
 def _round(found: _Arguments) -> _Arguments:
   """Rounds factors as a system does that computes in float32."""
-  for name in _FACTORS:
-    value = found.get(name)
-    if isinstance(value, float):
-      found[name] = float32.round_nearest(value)
+  for name, check in _ROUNDED.items():
+    if found.get(name) is not None:
+      found[name] = float32.round_nearest(check(name, found[name]))
   return found
 
 
@@ -202,11 +207,13 @@ def _find_last_above(limit: Any, found: _Arguments) -> float:
       f"initial_loss_scale must be above min_loss_scale={limit:g}, at which "
       f"fairseq fails, but got {scale:g}."
     )
-  while (lower := float32.round_nearest(scale * rule.backoff_factor)) > limit:
-    if lower == scale:
-      break
+  for _ in range(_MANY_FALLS):
+    lower = float32.round_nearest(scale * rule.backoff_factor)
+    if lower <= limit or lower == scale:
+      return scale
     scale = lower
-  return scale
+  # The last scale above the limit is next to the limit.
+  return float32.round_inwards(limit * (1 + 2.0**-24), up=True)
 
 
 _SYSTEMS: dict[str, Callable[..., _Arguments]] = {

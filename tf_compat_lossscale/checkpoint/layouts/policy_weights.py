@@ -28,6 +28,8 @@ from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
+from tf_compat_lossscale.policies import growth_backoff_rule
+from tf_compat_lossscale.policies import log_normal_rule
 
 SPENT, SKIPPED = "spent_hysteresis", "skipped_steps"
 _COUNT = TensorSpec("int64", ())
@@ -41,9 +43,10 @@ _SPECS = {
   "log2_variance": TensorSpec("float64", ()),
   "ceiling": TensorSpec("float32", ()),
 }
-_CLASSES = (
-  (SPENT, "overflows", "steps_to_overflow", SKIPPED),
-  ("observations", "log2_mean", "log2_variance", "ceiling", SKIPPED),
+_CLASSES = tuple(
+  # Without current_loss_scale and good_steps.
+  state._fields[2:]
+  for state in (growth_backoff_rule.State, log_normal_rule.State)
 )
 # The values of a loss scale that has counted no steps yet. A policy lowers a
 # ceiling that is above its maximum. All others start from 0.
