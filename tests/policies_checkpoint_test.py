@@ -168,7 +168,7 @@ def test_from_dynamic_loss_scale_and_back_by_object(tmp_path):
   }
   state = policy.state()
   assert (state["current_loss_scale"], state["good_steps"]) == (32, 1)
-  assert state["ceiling"] == 2.0**24
+  assert state["ceiling"] == 2.0**127
   path = policy.save_objects(tmp_path)
   back = Program(lambda: tfl.DynamicLossScale(8, 3))
   assert not back.restore_objects(path).initialized

@@ -231,6 +231,16 @@ def test_an_overflow_does_not_spoil_the_averages():
   assert scales[4:] == [2.0**24] + [2.0**23] * 3 + [2.0**24] * 2
 
 
+def test_a_higher_maximum_holds_at_once():
+  low = policies.LogNormalRule(8.0, warmup_steps=1, max_loss_scale=16.0)
+  state = low.start()
+  for _ in range(3):
+    state = low.step(state, 1.0)
+  assert state.current_loss_scale == 16
+  high = policies.LogNormalRule(8.0, warmup_steps=1)
+  assert high.step(state, 1.0).current_loss_scale == 2.0**15
+
+
 def test_steps_without_gradients_leave_the_averages():
   rule = policies.LogNormalRule(warmup_steps=2)
   for nothing in (0.0, True, np.True_):

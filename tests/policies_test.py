@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the scaling policies in TensorFlow against their rules in Python."""
 
+import concurrent.futures
 import math
 import random
 import re
 
 import helpers
+from helpers import GRAPH_MODES
 from helpers import MODES
 import policy_runs
 from policy_runs import INF
@@ -155,6 +157,16 @@ def test_nests_of_gradients(mode):
     else:
       assert op is None and finite.numpy()
       assert policy._get_weight("log2_mean").numpy() == 5
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_threads_of_a_session_count_all_skipped_steps(mode):
+  make = lambda: policies.GrowthBackoff(hysteresis=1000)  # noqa: E731
+  with Training(make, mode) as training:
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+      list(threads.map(training.step, [1.0, INF] * 200))
+    assert training.read_state()["skipped_steps"] == 200
 
 
 @pytest.mark.any_release

@@ -10,6 +10,7 @@ SMALLEST = 2.0**-126
 LARGEST = float(2**128 - 2**104)
 # The bounds of the exponents that normal numbers have.
 LEAST_EXPONENT, LARGEST_EXPONENT = -126, 127
+LARGEST_POWER = 2.0**LARGEST_EXPONENT
 
 
 def round_nearest(number: float) -> float:

@@ -133,19 +133,22 @@ class GrowthBackoff(policy.Policy):
     lower, is_lowest = self._back_off(clipped)
     fallen = lower if due is None else tf.where(due, lower, scale)
     new_scale = tf.where(finite, self._grow(clipped), fallen)
-    skipped = self._read("skipped_steps")
-    counts["skipped_steps"] = skipped + tf.cast(~finite, tf.int64)
     before = [new_scale, *counts.values()]
     if rule.at_minimum == rules.RAISE:
       fails = ~finite & is_lowest
       fails = fails if due is None else fails & due
       before.append(
         control_flow.cond(
-          fails, lambda: _fail(clipped, skipped + 1, grads), tf.no_op
+          fails,
+          lambda: _fail(clipped, self._read("skipped_steps") + 1, grads),
+          tf.no_op,
         )
       )
     with tf.control_dependencies([x for x in before if x is not None]):
-      assigned = [self.good_steps.assign(self._count_good(finite))]
+      assigned = [
+        self.good_steps.assign(self._count_good(finite)),
+        self._count_skipped(tf.cast(~finite, tf.int64)),
+      ]
       for name, value in counts.items():
         assigned.append(self._get_weight(name).assign(value))
     with tf.control_dependencies([tf.group(assigned)]):

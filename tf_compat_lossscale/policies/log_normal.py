@@ -133,12 +133,12 @@ class LogNormal(policy.Policy):
     lower = self._clip(
       tf.cast(tf.maximum(product, float32.SMALLEST), tf.float32)
     )
-    return self._assign(
+    assigned = self._assign(
       current_loss_scale=lower,
       ceiling=lower,
       good_steps=tf.constant(0, tf.int64),
-      skipped_steps=self._read("skipped_steps") + 1,
     )
+    return tf.group(assigned, self._count_skipped(1))
 
   def _follow(self, largest: tf.Tensor) -> tf.Operation | None:
     """Counts a finite step, and sets the scale by the averages."""
@@ -146,12 +146,11 @@ class LogNormal(policy.Policy):
     good = self._read("good_steps") + 1
     ended = good >= rule.recovery_interval
     ceiling = self._read("ceiling")
-    ceiling = tf.where(
-      ended, 2 * tf.minimum(ceiling, rule.highest / 2), ceiling
-    )
+    doubled = 2 * tf.minimum(ceiling, float32.LARGEST_POWER / 2)
+    ceiling = tf.where(ended, doubled, ceiling)
     count, mean, variance = self._observe(largest)
     power = tf.floor(rule.log2_limit - mean - rule.quantile * tf.sqrt(variance))
-    wanted = tf.minimum(tf.maximum(_power_of_2(power), rule.lowest), ceiling)
+    wanted = tf.minimum(_power_of_2(power), ceiling)
     return self._assign(
       current_loss_scale=tf.where(
         count < rule.warmup_steps,

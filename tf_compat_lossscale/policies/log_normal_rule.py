@@ -29,7 +29,8 @@ class State(NamedTuple):
     log2_mean: The average of log2 of the largest gradient.
     log2_variance: The average of the squared errors of `log2_mean` as a
       prediction of the next step's value.
-    ceiling: The highest scale that the rule may choose.
+    ceiling: The highest scale that the rule may choose, within the bounds;
+      2**127 if nothing has overflowed.
     skipped_steps: All steps of the run that were not finite.
   """
 
@@ -53,7 +54,7 @@ class LogNormalRule:
   ```
   if all gradients are finite:
     if good_steps + 1 >= recovery_interval:
-      ceiling = min(2 * ceiling, max_loss_scale)
+      ceiling = min(2 * ceiling, 2**127)
       good_steps = 0
     else:
       good_steps += 1
@@ -68,7 +69,7 @@ class LogNormalRule:
       observations += 1
     if observations >= warmup_steps:
       power = floor(log2(limit) - mean - z * sqrt(variance))
-      scale = clip(2 ** power, min_loss_scale, ceiling)
+      scale = clip(min(2 ** power, ceiling), min_loss_scale, max_loss_scale)
   else:
     scale = ceiling = max(scale * backoff_factor, min_loss_scale)
     good_steps = 0
@@ -141,7 +142,15 @@ class LogNormalRule:
   def start(self) -> State:
     """Returns the state of a new run."""
     scale = float32.round_nearest(self.initial_loss_scale)
-    return State(self.clip(scale), 0, 0, 0.0, 0.0, self.highest, 0)
+    return State(
+      current_loss_scale=self.clip(scale),
+      good_steps=0,
+      observations=0,
+      log2_mean=0.0,
+      log2_variance=0.0,
+      ceiling=float32.LARGEST_POWER,
+      skipped_steps=0,
+    )
 
   def clip(self, scale: float) -> float:
     """Returns a scale within the bounds: another run may have had others."""
@@ -169,7 +178,7 @@ class LogNormalRule:
       - self.quantile * math.sqrt(state.log2_variance)
     )
     power = min(max(power, float32.LEAST_EXPONENT), float32.LARGEST_EXPONENT)
-    scale = min(max(math.ldexp(1.0, power), self.lowest), state.ceiling)
+    scale = min(math.ldexp(1.0, power), state.ceiling)
     return state._replace(current_loss_scale=self.clip(scale))
 
   def simulate(self, finite: Iterable[float | bool]) -> list[float]:
@@ -218,7 +227,7 @@ class LogNormalRule:
     """Returns the state with one more finite step."""
     if state.good_steps + 1 < self.recovery_interval:
       return state._replace(good_steps=state.good_steps + 1)
-    ceiling = 2 * min(state.ceiling, self.highest / 2)
+    ceiling = 2 * min(state.ceiling, float32.LARGEST_POWER / 2)
     return state._replace(good_steps=0, ceiling=ceiling)
 
   def _observe(self, state: State, largest: float) -> State:

@@ -83,6 +83,13 @@ class Policy(loss_scale_lib.LossScale):
       scale = tf.minimum(scale, self._rule.highest)
     return scale
 
+  def _count_skipped(self, count: int | tf.Tensor) -> tf.Operation | None:
+    """Adds to the skipped steps.
+
+    An assignment would lose the steps that other threads count meanwhile.
+    """
+    return tf.group(self.skipped_steps.assign_add(count, read_value=False))
+
   def simulate(self, finite: Iterable[Any]) -> list[float]:
     """Returns the loss scale after each step of a run, in plain Python.
 

@@ -28,6 +28,7 @@ from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
+from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule
 from tf_compat_lossscale.policies import log_normal_rule
 
@@ -48,9 +49,8 @@ _CLASSES = tuple(
   state._fields[2:]
   for state in (growth_backoff_rule.State, log_normal_rule.State)
 )
-# The values of a loss scale that has counted no steps yet. A policy lowers a
-# ceiling that is above its maximum. All others start from 0.
-_NEW_VALUES = {"ceiling": 2.0**127}
+# The values of a loss scale that has counted no steps yet, if not 0.
+_NEW_VALUES = {"ceiling": float32.LARGEST_POWER}
 
 # The first name of a loss scale -> the base names of its further variables ->
 # their names.
