@@ -80,11 +80,12 @@ RIVALS: dict[str, Rival] = {
 MAIN = ("bare", "TensorFlow", "ours")
 RULE = "DynamicLossScale"
 # The rules to compare with `RULE`. Together, they have every part that costs: a
-# hysteresis, an error at the minimum, and a tolerance.
+# hysteresis, an error at the minimum, a tolerance, and the largest gradient.
 POLICIES: dict[str, Rival] = {
   RULE: RIVALS["ours"],
   "GrowthBackoff": _ours(policies.GrowthBackoff),
   "like megatron": _ours(lambda: policies.like("megatron")),
   "like deepspeed": _ours(lambda: policies.like("deepspeed")),
   "tolerance": _ours(lambda: policies.GrowthBackoff(overflow_tolerance=0.25)),
+  "LogNormal": _ours(policies.LogNormal),
 }

@@ -10,6 +10,7 @@ import pytest
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import keras
+from tf_compat_lossscale import policies
 
 pytestmark = pytest.mark.any_release
 
@@ -97,7 +98,9 @@ def test_commands_in_pages_are_in_the_makefile():
 
 
 @pytest.mark.parametrize(
-  "owner", [tfl, checkpoint, keras], ids=lambda module: module.__name__
+  "owner",
+  [tfl, checkpoint, keras, policies],
+  ids=lambda module: module.__name__,
 )
 def test_documents_name_every_public_name(owner):
   readme = (helpers.ROOT / "README.md").read_text("utf-8")
