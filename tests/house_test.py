@@ -18,6 +18,7 @@ from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale import policies
 
 _PACKAGE = helpers.ROOT / "tf_compat_lossscale"
 _MODULES = sorted(_PACKAGE.rglob("*.py"))
@@ -138,7 +139,8 @@ def test_modules_are_short_and_say_what_they_are(path):
 
 
 def public_functions():
-  for owner in (tfl, checkpoint, contrib, gradients, graph_rewrite):
+  owners = (tfl, checkpoint, contrib, gradients, graph_rewrite, policies)
+  for owner in owners:
     for name in dir(owner):
       value = getattr(owner, name)
       if name.startswith("_"):

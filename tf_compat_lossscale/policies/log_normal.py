@@ -93,6 +93,7 @@ class LogNormal(policy.Policy):
     )
 
   def _find_dtype(self, name: str) -> tf.DType:
+    """Returns float64 for the averages, and float32 for others."""
     return tf.float64 if name.startswith("log2_") else tf.float32
 
   def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
