@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.policies import float32
+
+_T = TypeVar("_T")
 
 
 def check_scale(name: str, value: Any) -> float:
@@ -68,6 +72,25 @@ def check_events(
     words = ", ".join(map(repr, allowed))
     raise ValueError(f"{name} must hold some of {words}, but got {value!r}.")
   return tuple(event for event in allowed if event in given)
+
+
+def find_like(what: str, name: Any, systems: Mapping[str, _T]) -> _T:
+  """Returns what a table has for a system.
+
+  Args:
+    what: What the table has, for the message: 'policy' or 'state'.
+    name: The name of a system.
+    systems: The table.
+
+  Raises:
+    ValueError: The table has no such system.
+  """
+  if not isinstance(name, str) or name not in systems:
+    raise ValueError(
+      f"There is no {what} like {name!r}: the names are "
+      f"{', '.join(sorted(systems))}."
+    )
+  return systems[name]
 
 
 def is_flag(value: Any) -> bool:

@@ -105,11 +105,13 @@ class LogNormalRule:
         "max_loss_scale",
       )
     }
-    for name in ("overflow_probability", "mean_decay", "variance_decay"):
+    for name in (
+      "overflow_probability",
+      "mean_decay",
+      "variance_decay",
+      "backoff_factor",
+    ):
       checked[name] = arguments.check_backoff(name, getattr(self, name))
-    checked["backoff_factor"] = arguments.check_backoff(
-      "backoff_factor", self.backoff_factor
-    )
     for name in ("warmup_steps", "recovery_interval"):
       checked[name] = arguments.check_steps(name, getattr(self, name))
     for name, value in checked.items():

@@ -208,7 +208,7 @@ def encode(
   Raises:
     ValueError: There is no such system, or the state has no usable scale.
   """
-  format_ = _find_format(like)
+  format_ = checks.find_like("state", like, _FORMATS)
   scale = checks.check_scale("current_loss_scale", state.current_loss_scale)
   # Systems compare a count with the interval by ==. A larger count, of a run
   # with a longer interval, makes the scale grow at the next finite step here.
@@ -237,21 +237,10 @@ def decode(
     ValueError: There is no such system, or an entry is missing or is none that
       the system would have.
   """
-  format_ = _find_format(like)
+  format_ = checks.find_like("state", like, _FORMATS)
   if not isinstance(values, Mapping):
     raise ValueError(
       f"A state like {like!r} must be a dict, but got {values!r} of type "
       f"{type(values).__name__}."
     )
   return format_.decode(rule, Entries(like, values))
-
-
-def _find_format(like: str) -> type[_Format]:
-  """Returns the format of a system."""
-  found = _FORMATS.get(like) if isinstance(like, str) else None
-  if found is None:
-    raise ValueError(
-      f"There is no state like {like!r}: the names are "
-      f"{', '.join(list_names())}."
-    )
-  return found

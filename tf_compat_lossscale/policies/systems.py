@@ -44,12 +44,7 @@ def find_rule(name: str, /, **changes: Any) -> rules.GrowthBackoffRule:
     ValueError: There is no such system, or an argument makes no sense.
     TypeError: There is no such argument.
   """
-  make = _SYSTEMS.get(name) if isinstance(name, str) else None
-  if make is None:
-    raise ValueError(
-      f"There is no policy like {name!r}: the names are "
-      f"{', '.join(list_names())}."
-    )
+  make = checks.find_like("policy", name, _SYSTEMS)
   known = [*_FIELDS, *_list_own_arguments(make)]
   for change in changes:
     if change not in known:
