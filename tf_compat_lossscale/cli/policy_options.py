@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale import policies
 from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.policies import checks
 
 DEFAULT = "default"
 # Arguments that are several words, and arguments that are true or false.
@@ -87,13 +88,8 @@ def _make_rule(
     if system is not None:
       return policies.find_rule(system, **values)
     fields = dataclasses.fields(policies.GrowthBackoffRule)
-    known = sorted(field.name for field in fields)
-    for name in values:
-      if name not in known:
-        raise ValueError(
-          f"GrowthBackoff has no argument {name!r}: the arguments are "
-          f"{', '.join(known)}"
-        )
+    known = [field.name for field in fields]
+    checks.check_names("GrowthBackoff", values, known)
     return policies.GrowthBackoffRule(**values)
   except (TypeError, ValueError) as error:
     message = str(error).rstrip(".")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 from typing import TypeVar
@@ -72,6 +73,23 @@ def check_events(
     words = ", ".join(map(repr, allowed))
     raise ValueError(f"{name} must hold some of {words}, but got {value!r}.")
   return tuple(event for event in allowed if event in given)
+
+
+def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+  """Raises a TypeError if an argument's name is unknown.
+
+  Args:
+    owner: What takes the arguments, for the message.
+    given: The names.
+    known: The names of all arguments.
+  """
+  names = sorted(known)
+  for name in given:
+    if name not in names:
+      raise TypeError(
+        f"{owner} has no argument {name!r}: the arguments are "
+        f"{', '.join(names)}."
+      )
 
 
 def find_like(what: str, name: Any, systems: Mapping[str, _T]) -> _T:

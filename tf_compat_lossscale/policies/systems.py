@@ -46,12 +46,7 @@ def find_rule(name: str, /, **changes: Any) -> rules.GrowthBackoffRule:
   """
   make = checks.find_like("policy", name, _SYSTEMS)
   known = [*_FIELDS, *_list_own_arguments(make)]
-  for change in changes:
-    if change not in known:
-      raise TypeError(
-        f"A policy like {name!r} has no argument {change!r}: the arguments are "
-        f"{', '.join(sorted(known))}."
-      )
+  checks.check_names(f"A policy like {name!r}", changes, known)
   return rules.GrowthBackoffRule(**make(**changes))
 
 
