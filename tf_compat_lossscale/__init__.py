@@ -79,6 +79,7 @@ __getattr__, __dir__ = load_lazily(
     "keras": None,
     "loss_scale": None,
     "loss_scale_optimizer": None,
+    "monitoring": None,
     "policies": None,
     "uninstall": "legacy.install",
     "use_keras_2": "legacy.which_keras",

@@ -372,7 +372,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     grads_and_vars: tuple[Any, ...],
     global_step: Any,
     name: str | None,
-  ) -> tf.Operation | None:
+  ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
     """Applies the gradients if they are finite, then updates the loss scale.
 
     The order is the reverse of the base class's, as in TensorFlow 1. The
@@ -382,7 +382,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     finite = gradients.all_replicas_finite([grad for grad, _ in grads_and_vars])
     step = self._apply_if(finite, strategy, grads_and_vars, global_step, name)
     update = self._loss_scale_manager.update_loss_scale(finite)
-    return self._group([step, update], name)
+    return finite, self._group([step, update], name)
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"

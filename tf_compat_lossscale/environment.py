@@ -105,6 +105,19 @@ def ignore_environment() -> None:
       setattr(owner, name, _without.pop((owner, name)))
 
 
+def find_steps(optimizer: Any) -> Any:
+  """Returns the object that does the steps of an optimizer with a loss scale.
+
+  Args:
+    optimizer: Any object.
+
+  Returns:
+    A `MixedPrecisionLossScaleOptimizer`; None if `honor_environment` gave
+    `optimizer` no loss scale.
+  """
+  return getattr(optimizer, _STEPS, None)
+
+
 def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   """Initializes an optimizer, with a loss scale if the environment says so."""
   _without[_Optimizer, "__init__"](self, *args, **kwargs)

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
-import contextlib
-import threading
 from typing import Any
 from typing import TypeAlias
 
@@ -17,14 +14,13 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import attributes
+from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import control_flow
-from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
-
-# Held to remove ops from TRAIN_OP, because a removal shifts the other ops.
-_REMOVING = threading.Lock()
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
@@ -89,6 +85,20 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     """The loss scale: call it for the current scale, a float32 scalar."""
     return self._loss_scale
 
+  @attributes.DefaultProperty
+  def last_step_applied(self) -> tf.Tensor:
+    """Whether the step was applied, a bool scalar; False if it was skipped.
+
+    In a graph, also in that of a `tf.function`, the tensor belongs to the last
+    call of `apply_gradients` there. To evaluate it runs that step's check of
+    the gradients. Eagerly, it is the value of the last step, whether that step
+    was eager or in a `tf.function`.
+
+    Raises:
+      RuntimeError: There was no step yet.
+    """
+    return step_records.read_last_applied(self)
+
   def compute_gradients(
     self,
     loss: tf.Tensor | Callable[[], tf.Tensor],
@@ -126,7 +136,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-    return self._unscale(scaled, loss_scale)
+    unscaled = self._unscale(scaled, loss_scale)
+    step_records.keep_computed(self, [grad for grad, _ in scaled], unscaled)
+    return unscaled
 
   def _unscale(
     self, grads_and_vars: GradsAndVars, loss_scale: tf.Tensor
@@ -166,21 +178,55 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         "Strategy.run()."
       )
     grads_and_vars = tuple(grads_and_vars)
-    with _leave_out_train_ops():
+    computed = step_records.find_computed(self, grads_and_vars)
+    with train_ops.leave_out():
       if _is_inert(self._loss_scale):
         # The same call as without the wrapper, so that the variables get the
         # same names.
         step = self._optimizer.apply_gradients(
           grads_and_vars, global_step, name
         )
+        attempt = step_records.Attempt(
+          self._loss_scale, grads_and_vars, computed, global_step
+        )
+        step = step_records.add_from_replica(self, attempt, None, True, step)
       else:
         _check_dtypes(grads_and_vars)
         step = tf.distribute.get_replica_context().merge_call(
-          self._apply_across_replicas,
-          args=(grads_and_vars, global_step, name),
+          self._apply_and_record,
+          args=(grads_and_vars, global_step, name, computed),
         )
-    _add_train_op(step)
+    train_ops.add(step)
     return step
+
+  def _apply_and_record(
+    self,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str | None,
+    computed: tuple[tuple[Any, Any], ...],
+  ) -> tf.Operation | None:
+    """Does the step for all replicas, and records it.
+
+    Args:
+      strategy: The strategy whose replicas call `apply_gradients`.
+      grads_and_vars: (gradient, variable) pairs, per replica if there are any.
+      global_step: A variable or None.
+      name: The returned op's name, or None.
+      computed: What `find_computed` returned, per replica if there are any.
+
+    Returns:
+      An op that does the step; None when eager.
+    """
+    begun = step_records.begin(self, self._loss_scale, global_step)
+    applied, step = self._apply_across_replicas(
+      strategy, grads_and_vars, global_step, name
+    )
+    attempt = step_records.Attempt(
+      self._loss_scale, grads_and_vars, computed, global_step
+    )
+    return step_records.add(self, attempt, begun, applied, step)
 
   def _apply_across_replicas(
     self,
@@ -188,7 +234,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     grads_and_vars: tuple[Any, ...],
     global_step: Any,
     name: str | None,
-  ) -> tf.Operation | None:
+  ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
     """Updates the loss scale, then applies the gradients, for all replicas.
 
     Args:
@@ -198,17 +244,18 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       name: The returned op's name, or None.
 
     Returns:
-      An op that does the step; None when eager.
+      A pair: whether the step is applied, and an op that does the step; eagerly
+      None for the op.
     """
     grads = gradients.NamedGradients(
       [grad for grad, _ in grads_and_vars],
-      [str(getattr(var, "name", var)) for _, var in grads_and_vars],
+      step_records.name_variables(grads_and_vars),
     )
     update, should_apply = self._loss_scale.update(grads)
     step = self._apply_if(
       should_apply, strategy, grads_and_vars, global_step, name
     )
-    return self._group([step, update], name)
+    return should_apply, self._group([step, update], name)
 
   def _apply_if(
     self,
@@ -285,6 +332,13 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     weights = graph_weights.list_weights(self._loss_scale)
     return [*self._optimizer.variables(), *weights.values()]
 
+  def _trackable_children(
+    self, save_type: str = "checkpoint", **kwargs: Any
+  ) -> dict[str, Any]:
+    """Returns the children to save; more of them for a SavedModel."""
+    children = super()._trackable_children(save_type, **kwargs)
+    return {**children, **eager_steps.list_children(self, save_type)}
+
   def __repr__(self) -> str:
     return (
       f"MixedPrecisionLossScaleOptimizer({self._optimizer!r}, "
@@ -325,48 +379,3 @@ def _is_ref_variable(variable: Any) -> bool:
   """
   dtype = getattr(variable, "dtype", None)
   return isinstance(dtype, tf.DType) and dtype.base_dtype != dtype
-
-
-@contextlib.contextmanager
-def _leave_out_train_ops() -> Iterator[None]:
-  """Removes ops from TRAIN_OP that are added meanwhile and that cannot be run.
-
-  `Optimizer.apply_gradients` adds its op to that collection. An op inside a
-  cond cannot be run by itself. Under v2 control flow, the op is in another
-  graph, and a MetaGraph with such an entry cannot be imported. If
-  `apply_gradients` took the collection as an argument, this function could go.
-  """
-  # A branch of a v2 cond shares the collections of the graph around the cond,
-  # and other threads may add to them meanwhile.
-  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
-  before = set(map(id, ops))
-  yield
-  for op in [op for op in ops if id(op) not in before and not _is_runnable(op)]:
-    with _REMOVING:
-      # By identity, for a collection may hold tensors, and `==` of tensors
-      # compares their elements.
-      for i, other in enumerate(ops):
-        if other is op:
-          del ops[i]
-          break
-
-
-def _add_train_op(op: Any) -> None:
-  """Adds an op to the TRAIN_OP collection, if a session can run it."""
-  if tf.executing_eagerly():
-    return
-  op = op.op if isinstance(op, tf.Tensor) else op
-  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
-  if _is_runnable(op) and not any(op is other for other in ops):
-    ops.append(op)
-
-
-def _is_runnable(op: Any) -> bool:
-  """Returns whether a session of the current graph can run an op or tensor."""
-  graph = graphs.find_graph()
-  op = op.op if isinstance(op, tf.Tensor) else op
-  return (
-    isinstance(op, tf.Operation)
-    and op.graph is graph
-    and graph.is_fetchable(op)
-  )

@@ -53,6 +53,25 @@ BaseLossScaleOptimizer = keras.mixed_precision.LossScaleOptimizer
 _module = sys.modules[BaseLossScaleOptimizer.__module__]
 LossScaleOptimizerOfLegacy = _module.LossScaleOptimizer
 LossScaleOptimizerOfNew = _module.LossScaleOptimizerV3
+_State: Any = _module._DynamicLossScaleState
+
+
+class ObservedState(_State):
+  """A dynamic loss scale of Keras, of which each update is another's work.
+
+  Keras asks for the class, and then calls `update` alone.
+  """
+
+  def __init__(
+    self, state: Any, update: Callable[[Any, Any], tuple[Any, Any]]
+  ) -> None:
+    """Takes a loss scale, and what returns an op and the answer of a step."""
+    self.__dict__.update(vars(state))
+    self._observed, self._update = state, update
+
+  def update(self, grads: Any) -> tuple[Any, Any]:
+    """Updates the loss scale by the gradients of a step."""
+    return self._update(self._observed, grads)
 
 
 def register_like(cls: type, other: type) -> None:

@@ -6,12 +6,17 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import tensorflow.compat.v2 as tf
+
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import eager_steps
+from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
 from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras import _skipped_steps
+from tf_compat_lossscale.keras import _watched_steps
 from tf_compat_lossscale.keras import scales
 
 
@@ -79,7 +84,33 @@ class LossScaleOptimizer(_kinds.OfAKind):
       if self.dynamic:
         self._skipped_steps = _skipped_steps.SkippedSteps(self)
 
-  def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
+  @property
+  def last_step_applied(self) -> tf.Tensor:
+    """Whether the step was applied, a bool scalar; False if it was skipped.
+
+    In a graph, also in that of a `tf.function`, the tensor belongs to the last
+    call of `apply_gradients` there. Eagerly, it is the value of the last step,
+    whether that step was eager or in a `tf.function`.
+
+    Raises:
+      RuntimeError: There was no step yet.
+    """
+    return step_records.read_last_applied(self)
+
+  @property
+  def monitored_loss_scale(self) -> Any:
+    """The loss scale in the form of a `LossScale`, for monitors."""
+    return _watched_steps.LossScaleView(self)
+
+  def get_unscaled_gradients(self, grads: Any) -> Any:
+    """Unscales gradients, as the method of Keras's own class does."""
+    unscaled = super().get_unscaled_gradients(grads)
+    _watched_steps.keep_computed(self, unscaled)
+    return unscaled
+
+  def apply_gradients(
+    self, grads_and_vars: Any, *args: Any, **kwargs: Any
+  ) -> Any:
     """Applies unscaled gradients, if all of them are finite.
 
     A skipped step is counted in `iterations`, unless training goes on from a
@@ -88,19 +119,30 @@ class LossScaleOptimizer(_kinds.OfAKind):
     the rule that the state began with.
 
     Args:
-      *args: The arguments of the method of Keras's own class.
+      grads_and_vars: (gradient, variable) pairs.
+      *args: The other arguments of the method of Keras's own class.
       **kwargs: Its keyword arguments.
 
     Returns:
       The result of that method.
     """
-    if self._skipped_steps is None:
-      return super().apply_gradients(*args, **kwargs)
+    pairs = list(grads_and_vars)
+    if tf.distribute.in_cross_replica_context():
+      return super().apply_gradients(pairs, *args, **kwargs)  # Which raises.
+    call = _watched_steps.Call(self, pairs, self._skipped_steps)
     # Each call has a copy of its own: other threads may call this, too.
     copy = object.__new__(type(self))
-    counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
-    copy.__dict__.update(self.__dict__, _optimizer=counting)
-    return super(LossScaleOptimizer, copy).apply_gradients(*args, **kwargs)
+    attributes: dict[str, Any] = copy.__dict__
+    attributes.update(vars(self))
+    if self.dynamic:
+      attributes["_loss_scale"] = call.make_state(self._loss_scale)
+    if self._skipped_steps is not None:
+      counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
+      attributes["_optimizer"] = counting
+    method = super(LossScaleOptimizer, copy).apply_gradients
+    result = method(pairs, *args, **kwargs)
+    call.end()
+    return result
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
     if self._skipped_steps is not None and name == "loss_scale":
@@ -116,9 +158,10 @@ class LossScaleOptimizer(_kinds.OfAKind):
 
   def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
     children = super()._trackable_children(*args, **kwargs)
-    if self._skipped_steps is None:
-      return children
-    return {**children, **self._skipped_steps.list_children()}
+    if self._skipped_steps is not None:
+      children = {**children, **self._skipped_steps.list_children()}
+    save_type = kwargs.get("save_type", args[0] if args else "checkpoint")
+    return {**children, **eager_steps.list_children(self, save_type)}
 
   @classmethod
   def from_config(

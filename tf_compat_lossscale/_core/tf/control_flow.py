@@ -108,6 +108,22 @@ def are_values_checked() -> bool:
   return bool(_has_callbacks and _has_callbacks())
 
 
+def make_successor(op: tf.Operation) -> tf.Operation:
+  """Returns a new op that runs after an op of a graph, and does nothing.
+
+  `tf.control_dependencies` would set an attribute of the op, and MetaGraphs
+  would tell. A public method that adds a control input to an op would replace
+  the private one. In a release without the method, the attribute is set.
+  """
+  successor = tf.no_op("after")
+  add = getattr(successor, "_add_control_input", None)
+  if add is not None:
+    add(op)
+    return successor
+  with tf.control_dependencies([op]):
+    return tf.no_op("after")
+
+
 def _build_v1_cond(
   predicate: tf.Tensor,
   true_fn: Callable[[], tf.Operation],

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of steps: what monitoring needs to know of `apply_gradients`.
+
+A record refers to tensors that exist anyway, so it adds no op to a graph. The
+graph keeps its records: see `graphs.keep_on_graph`. Eagerly, a record is made
+for an observer alone, which keeps no gradient: see `eager_steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import threading
+from typing import Any
+from typing import NamedTuple
+import weakref
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import eager_steps
+from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import graphs
+
+
+class Record(NamedTuple):
+  """A call of `apply_gradients`.
+
+  Attributes:
+    applied: Whether the step is applied: a bool scalar, or a Python bool if the
+      answer does not depend on the gradients.
+    op: The op that does the step; None when eager.
+    names: The names of the gradients' variables.
+    variables: The variables, as weak references.
+    gradients: For each variable and each replica, the gradient that
+      `apply_gradients` got, or None.
+    computed: In the same form, what `compute_gradients` returned for the
+      variable in this graph, or None. The program may have clipped these
+      gradients since.
+    scaled: In the same form, that gradient before it was unscaled, if it is of
+      a half-precision dtype, in which unscaling may round it to 0; or None.
+    global_step: The variable that counts the steps that are applied; or a
+      tensor, its value after the step; or None.
+  """
+
+  applied: bool | tf.Tensor
+  op: Any
+  names: tuple[str, ...]
+  variables: tuple[Callable[[], Any], ...]
+  gradients: tuple[tuple[Any, ...], ...]
+  computed: tuple[tuple[Any, ...], ...]
+  scaled: tuple[tuple[Any, ...], ...]
+  global_step: Any
+
+
+class Attempt(NamedTuple):
+  """What a call of `apply_gradients` is to do.
+
+  Attributes:
+    loss_scale: The loss scale of the optimizer.
+    grads_and_vars: The (gradient, variable) pairs of the step; per replica if
+      the context is a cross-replica context.
+    computed: What `find_computed` returned; per replica likewise.
+    global_step: As `Record` has it.
+  """
+
+  loss_scale: Any
+  grads_and_vars: Sequence[tuple[Any, Any]]
+  computed: Sequence[tuple[Any, Any]]
+  global_step: Any
+
+
+class _Computed(NamedTuple):
+  """A gradient of `compute_gradients`: unscaled, and scaled if it is half.
+
+  The variable is kept, for its id is the key.
+  """
+
+  unscaled: Any
+  scaled: Any
+  variable: Any
+
+
+class _Steps:
+  """What one optimizer did in one graph.
+
+  Attributes:
+    computed: By thread and by variable, the last gradients that were computed.
+      Each replica computes its gradients in a thread of its own.
+    records: The calls of `apply_gradients`, in their order.
+  """
+
+  def __init__(self) -> None:
+    self.computed: dict[int, dict[int, _Computed]] = {}
+    self.records: list[Record] = []
+
+
+_HALF = (tf.float16, tf.bfloat16)
+
+
+def keep_computed(
+  optimizer: Any, scaled: Iterable[Any], pairs: Iterable[tuple[Any, Any]]
+) -> None:
+  """Keeps the gradients that `compute_gradients` returns, until they are found.
+
+  Eagerly, they are kept only if an observer looks on.
+
+  Args:
+    optimizer: The optimizer.
+    scaled: The gradients of the scaled loss.
+    pairs: The same gradients, unscaled, each with its variable.
+  """
+  of_thread: dict[int, _Computed] = {}
+  if not tf.executing_eagerly():
+    steps = _find_steps(optimizer, tf.compat.v1.get_default_graph())
+    of_thread = steps.computed.setdefault(threading.get_ident(), {})
+  elif eager_steps.find_observer(optimizer) is None:
+    return
+  else:
+    eager_steps.find(optimizer).computed.gradients = of_thread
+  for before, (grad, var) in zip(scaled, pairs):
+    if grad is not None:
+      is_half = grad.dtype in _HALF
+      of_thread[id(var)] = _Computed(grad, before if is_half else None, var)
+
+
+def find_computed(
+  optimizer: Any, pairs: Iterable[tuple[Any, Any]]
+) -> tuple[tuple[Any, Any], ...]:
+  """Returns the gradients that this thread computed for variables.
+
+  Args:
+    optimizer: The optimizer.
+    pairs: The (gradient, variable) pairs that `apply_gradients` got.
+
+  Returns:
+    For each variable a pair: the gradient that `compute_gradients` returned,
+    and the same gradient before it was unscaled, each None if there is none.
+  """
+  of_thread: dict[int, _Computed] = {}
+  if not tf.executing_eagerly():
+    steps = _find_steps(optimizer, tf.compat.v1.get_default_graph())
+    of_thread = steps.computed.get(threading.get_ident(), {})
+  elif eager_steps.find_observer(optimizer) is not None:
+    kept = eager_steps.find(optimizer).computed
+    of_thread = vars(kept).pop("gradients", {})
+  none = _Computed(None, None, None)
+  return tuple(of_thread.get(id(var), none)[:2] for _, var in pairs)
+
+
+def begin(optimizer: Any, loss_scale: Any, global_step: Any) -> Any:
+  """Returns what an observer needs to know of the time before a step."""
+  observer = eager_steps.find_observer(optimizer)
+  return None if observer is None else observer.begin(loss_scale, global_step)
+
+
+def add(
+  optimizer: Any,
+  attempt: Attempt,
+  begun: Any,
+  applied: bool | tf.Tensor,
+  op: tf.Operation | None,
+) -> tf.Operation | None:
+  """Takes note of a step.
+
+  Args:
+    optimizer: The optimizer.
+    attempt: What the step was to do.
+    begun: What `begin` returned before the step.
+    applied: As `Record` has it.
+    op: As `Record` has it.
+
+  Returns:
+    An op that does the step and takes note of it; None when eager.
+  """
+  observer = eager_steps.find_observer(optimizer)
+  record: Any = None
+  if observer is not None or not tf.executing_eagerly():
+    record = _make(attempt, applied, op)
+  if tf.executing_eagerly():
+    eager_steps.find(optimizer).set(applied)
+    if observer is not None:
+      observer.end(begun, attempt.loss_scale, record)
+    return op
+  graph = tf.compat.v1.get_default_graph()
+  _find_steps(optimizer, graph).records.append(record)
+  if not eager_steps.is_outermost_eager():
+    return op
+  return _note_in_function(optimizer, attempt.loss_scale, begun, record)
+
+
+def add_from_replica(
+  optimizer: Any,
+  attempt: Attempt,
+  begun: Any,
+  applied: bool | tf.Tensor,
+  op: tf.Operation | None,
+) -> tf.Operation | None:
+  """Takes note of a step in a replica context: see `add`."""
+  observer = eager_steps.find_observer(optimizer)
+
+  def merge(
+    strategy: Any, begun: Any, applied: Any, op: Any, pairs: Any, computed: Any
+  ) -> Any:
+    unwrap = strategy.experimental_local_results
+    ops = () if op is None else unwrap(op)
+    if observer is not None and ops:
+      ops = (tf.group(ops),)
+    return add(
+      optimizer,
+      attempt._replace(grads_and_vars=pairs, computed=computed),
+      unwrap(begun)[0],
+      unwrap(applied)[0],
+      ops[0] if ops else None,
+    )
+
+  if observer is None and tf.executing_eagerly():
+    return add(optimizer, attempt, begun, applied, op)
+  pairs, computed = tuple(attempt.grads_and_vars), tuple(attempt.computed)
+  merged = (begun, applied, op, pairs, computed)
+  # All replicas together, so that the step counts once.
+  context = tf.distribute.get_replica_context()
+  noted = context.merge_call(merge, args=merged)
+  return op if observer is None else noted
+
+
+def read_last_applied(optimizer: Any) -> tf.Tensor:
+  """Returns whether the last step was applied, as a bool scalar.
+
+  Raises:
+    RuntimeError: There was no step yet.
+  """
+  where = "taken no step"
+  if tf.executing_eagerly():
+    applied: Any = eager_steps.find(optimizer).read()
+  else:
+    record = find_last(optimizer)
+    applied = None if record is None else record.applied
+    where += (
+      " in this graph, where the steps of a tf.function, of a branch of "
+      "tf.cond or of a loop's body do not count"
+    )
+  if applied is None:
+    raise RuntimeError(
+      f"{optimizer!r} has {where}: call minimize() or apply_gradients() before "
+      "you read last_step_applied."
+    )
+  return tf.convert_to_tensor(applied)
+
+
+def _make(
+  attempt: Attempt, applied: bool | tf.Tensor, op: tf.Operation | None
+) -> Record:
+  """Returns the record of a step."""
+  unwrap = tf.distribute.get_strategy().experimental_local_results
+  if not tf.distribute.in_cross_replica_context():
+    unwrap = _wrap
+  return Record(
+    applied,
+    getattr(op, "op", op),  # Replicas may get a tensor.
+    name_variables(attempt.grads_and_vars),
+    tuple(_refer(var) for _, var in attempt.grads_and_vars),
+    tuple(unwrap(grad) for grad, _ in attempt.grads_and_vars),
+    tuple(unwrap(unscaled) for unscaled, _ in attempt.computed),
+    tuple(unwrap(scaled) for _, scaled in attempt.computed),
+    attempt.global_step,
+  )
+
+
+def _note_in_function(
+  optimizer: Any, loss_scale: Any, begun: Any, record: Any
+) -> tf.Operation | None:
+  """Returns an op of a `tf.function` that does a step and takes note of it."""
+  steps = eager_steps.find(optimizer)
+  notes = []
+  with tf.name_scope(control_flow.NAME_SCOPE):
+    if isinstance(record.applied, bool) and record.applied:
+      # The step is always applied: the function need not say so.
+      steps.set(True)
+    else:
+      notes.append(steps.trace(record.applied))
+    if record.global_step is not None:
+      steps.global_step = _refer(record.global_step)
+    if steps.observer is None:
+      steps.has_unobserved = True
+    else:
+      with tf.control_dependencies([] if record.op is None else [record.op]):
+        notes.append(steps.observer.end(begun, loss_scale, record))
+    if not notes:
+      return record.op
+    own = [] if record.op is None else [record.op]
+    return tf.group(*own, *notes)
+
+
+def _refer(value: Any) -> Callable[[], Any]:
+  """Returns a weak reference; of a tensor of a function, none."""
+  return weakref.ref(value) if isinstance(value, tf.Variable) else _find_none
+
+
+def _find_none() -> None:
+  """Stands for a weak reference to an object that is gone."""
+
+
+def name_variables(
+  grads_and_vars: Iterable[tuple[Any, Any]],
+) -> tuple[str, ...]:
+  """Returns the names of variables, for messages."""
+  return tuple(str(getattr(var, "name", var)) for _, var in grads_and_vars)
+
+
+def _wrap(value: Any) -> tuple[Any]:
+  return (value,)
+
+
+def list_records(optimizer: Any, graph: tf.Graph) -> list[Record]:
+  """Returns the records of an optimizer in a graph, in their order."""
+  return list(_find_steps(optimizer, graph).records)
+
+
+def find_last(optimizer: Any) -> Record | None:
+  """Returns the last record of the current graph or of a graph around it.
+
+  A branch of a cond is a graph within the graph that has the step.
+  """
+  graph: Any = tf.compat.v1.get_default_graph()
+  while graph is not None:
+    records = _find_steps(optimizer, graph).records
+    if records:
+      return records[-1]
+    graph = getattr(graph, "outer_graph", None)
+  return None
+
+
+def _find_steps(optimizer: Any, graph: tf.Graph) -> _Steps:
+  return graphs.keep_on_graph(graph, optimizer, _Steps)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hook that watches the loss scale of Session-based training."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+from typing import TypeAlias
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale.monitoring import keeping
+from tf_compat_lossscale.monitoring import probe
+from tf_compat_lossscale.monitoring import recorder
+from tf_compat_lossscale.monitoring import states
+from tf_compat_lossscale.monitoring import targets
+
+_Run: TypeAlias = tf.compat.v1.train.SessionRunContext
+
+# The most sets of fetches of which the hook remembers the steps.
+_MOST_CHOICES = 256
+
+
+class LossScaleHook(tf.compat.v1.train.SessionRunHook):
+  """Watches the loss scale, and says which gradients make it fall.
+
+  ```
+  train_op = opt.minimize(loss, global_step=global_step)
+  hook = LossScaleHook(opt, output_dir="logs/run")
+  with tf.train.MonitoredTrainingSession(hooks=[hook]) as session:
+    while not session.should_stop():
+      session.run(train_op)
+  ```
+
+  A step is *attempted* whenever a session runs the op that applies the
+  gradients; it is then applied or skipped. All numbers of steps in logs and
+  files are numbers of attempted steps, from 1: the global step stands still
+  while steps are skipped. The hook looks only at runs that do a step.
+
+  The hook logs a line if something changes: a step was skipped, the loss scale
+  changed, the run is stuck. With `output_dir`, it writes the file
+  `loss_scale.jsonl` and the scalars `loss_scale/value`,
+  `loss_scale/good_steps`, `loss_scale/skipped_total` and
+  `loss_scale/skipped_rate` for TensorBoard: for each skipped step, for each
+  change of the scale, and every `every_n_steps` steps. After a restart from a
+  checkpoint, it goes on where the checkpoint was saved. An error of the disk
+  is a warning; training goes on. If the run is stuck, a checkpoint of the
+  state, and the shapes of what was fed, are kept in a folder `stuck-STEP`.
+
+  Attributes:
+    stop_requested: Whether the run was found stuck with `on_stuck="stop"`.
+  """
+
+  def __init__(
+    self,
+    optimizer: Any,
+    output_dir: str | os.PathLike[str] | None = None,
+    every_n_steps: int = 100,
+    blame: bool = True,
+    on_stuck: str = "warn",
+    patience: int = 200,
+  ) -> None:
+    """Creates a hook; nothing is added to a graph yet.
+
+    Args:
+      optimizer: A `MixedPrecisionLossScaleOptimizer`, a
+        `contrib.LossScaleOptimizer`, an optimizer that wraps one of these, or
+        one that has a loss scale by NVIDIA's environment variables.
+      output_dir: The folder of the files, on a local disk; it is created if
+        there is none. None to write no files. Each hook needs its own.
+      every_n_steps: How often a line is written though nothing has changed, in
+        attempted steps; and how often zeros and the largest magnitude are
+        measured, to see underflow, in global steps.
+      blame: Whether gradients are measured: on skipped steps, and every
+        `every_n_steps` steps.
+      on_stuck: What happens if the run is stuck: "warn" logs a warning, "stop"
+        also asks the session to stop, "raise" raises a `StuckError`.
+      patience: The number of skipped steps in a row after which the run is
+        stuck; also the number of steps after which it is stuck if steps are
+        still skipped at the minimum of the loss scale.
+
+    Raises:
+      ValueError: An argument is none of these; the message names it.
+    """
+    self._optimizer = targets.find_optimizer(optimizer)
+    self._recorder = recorder.Recorder(
+      self._optimizer.loss_scale,
+      output_dir,
+      every_n_steps,
+      blame,
+      on_stuck,
+      patience,
+    )
+    self._probes: list[probe.Probe] = []
+    self._state: tf.Tensor | None = None
+    self._version = 0  # Of the graph, when the next choices were made.
+    # The items that a run fetches and feeds, and the steps that it does. The
+    # items are kept, for the key has their ids.
+    self._chosen: dict[Any, tuple[list[Any], dict[int, tf.Tensor]]] = {}
+    # Several threads may share a session.
+    self._lock = threading.Lock()
+    self.stop_requested = False
+
+  def begin(self) -> None:
+    """Adds the ops that tell what a step did to the current graph.
+
+    Raises:
+      RuntimeError: The optimizer has taken no step in this graph that a session
+        can run.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    loss_scale = self._optimizer.loss_scale
+    records = [
+      record
+      for record in step_records.list_records(self._optimizer, graph)
+      if graph.is_fetchable(record.op)
+    ]
+    if not records:
+      raise RuntimeError(
+        f"LossScaleHook: {self._optimizer!r} has no step in this graph that a "
+        "session can run: call minimize() or apply_gradients() before the hook "
+        "begins, and outside of tf.cond, tf.while_loop and tf.function."
+      )
+    if [x.step for x in self._probes] == [x.op for x in records]:
+      return  # A second session of a graph, which may be finalized.
+    if graph.finalized:
+      raise RuntimeError(
+        "LossScaleHook: the graph is finalized: call begin() before the graph "
+        "is finalized, such as before a tf.train.Supervisor is made."
+      )
+    every = self._recorder.measure_every
+    # The ops must not wait for ops of the code that calls this method.
+    with tf.control_dependencies(None):
+      self._probes = [probe.Probe(x, loss_scale, every) for x in records]
+      self._state = probe.stack_state(loss_scale, records[-1].global_step)
+    self._chosen = {}
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    """Starts anew: the session may go on from another checkpoint."""
+    del session, coord
+    with self._lock:
+      self._recorder.close()
+
+  def before_run(
+    self, run_context: _Run
+  ) -> tf.compat.v1.train.SessionRunArgs | None:
+    """Asks for what a step did, if this run does one.
+
+    Args:
+      run_context: The run.
+    """
+    args = run_context.original_args
+    chosen = self._choose(args.fetches, args.feed_dict)
+    if not chosen:
+      return None
+    if not self._recorder.is_started:
+      self._start(run_context.session)
+    return tf.compat.v1.train.SessionRunArgs(chosen)
+
+  def after_run(self, run_context: _Run, run_values: Any) -> None:
+    """Takes note of what a step did.
+
+    Args:
+      run_context: The run.
+      run_values: Its results.
+
+    Raises:
+      StuckError: The run is stuck, and `on_stuck` is "raise".
+    """
+    if run_values.results is None:
+      return
+    feed_dict = run_context.original_args.feed_dict
+
+    def keep(folder: str, message: str) -> None:
+      keeping.keep_session(run_context.session, folder, message, feed_dict)
+
+    for i, values in run_values.results.items():
+      seen = self._probes[i].decode(values)
+      with self._lock:
+        should_stop = self._recorder.observe(seen, keep)
+      if should_stop:
+        self.stop_requested = True
+        run_context.request_stop()
+
+  def end(self, session: Any) -> None:
+    """Writes the last step and closes the files."""
+    del session
+    with self._lock:
+      self._recorder.close()
+
+  def run(
+    self,
+    session: tf.compat.v1.Session,
+    fetches: Any,
+    feed_dict: Any = None,
+    options: Any = None,
+    run_metadata: Any = None,
+  ) -> Any:
+    """Runs fetches in a plain session, and watches the step if there is one.
+
+    Call `begin()` before the graph is finalized, and `end(session)` at last.
+    With `on_stuck="stop"`, look at `stop_requested` after each step.
+
+    Args:
+      session: The session.
+      fetches: As `Session.run` takes them.
+      feed_dict: As `Session.run` takes it.
+      options: As `Session.run` takes them.
+      run_metadata: As `Session.run` takes it.
+
+    Returns:
+      The values of `fetches`.
+    """
+    context = tf.compat.v1.train.SessionRunContext(
+      tf.compat.v1.train.SessionRunArgs(fetches, feed_dict, options), session
+    )
+    own = self.before_run(context)
+    both = [fetches, {} if own is None else own.fetches]
+    results, seen = session.run(both, feed_dict, options, run_metadata)
+    values = tf.compat.v1.train.SessionRunValues(
+      None if own is None else seen, options, run_metadata
+    )
+    self.after_run(context, values)
+    return results
+
+  def _start(self, session: tf.compat.v1.Session) -> None:
+    """Reads the state from which the run goes on."""
+    with self._lock:
+      if not self._recorder.is_started:
+        state = states.decode_state(session.run(self._state).tolist())
+        self._recorder.start(state)
+
+  def _choose(self, fetches: Any, feeds: Any) -> dict[int, tf.Tensor]:
+    """Returns which of the probes' steps a run does, and what to fetch."""
+    if not self._probes:
+      raise RuntimeError(
+        "LossScaleHook: begin() was not called: call it with the graph as the "
+        "default graph, before the first run."
+      )
+    graph = self._probes[0].step.graph
+    if graph.version != self._version or len(self._chosen) >= _MOST_CHOICES:
+      self._version, self._chosen = graph.version, {}
+    fetched, fed = list(targets.list_leaves(fetches)), list(feeds or ())
+    # Equal names may be different objects.
+    key = tuple(
+      x if isinstance(x, str) else id(x) for x in [*fetched, None, *fed]
+    )
+    if key not in self._chosen:
+      ops, tensors = targets.find_ops(graph, fetched, fed)
+      ancestors = probe.list_ancestors(ops, tensors)
+      found = {
+        i: x.choose_fetch(ancestors, tensors)
+        for i, x in enumerate(self._probes)
+        if x.step in ancestors
+      }
+      self._chosen[key] = [*fetched, *fed], found
+    return self._chosen[key][1]

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of one step: the scale, and what its gradients held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+import math
+from typing import Any
+from typing import NamedTuple
+
+# The most gradients that a line of a log lists for underflow.
+_MOST_GRADIENTS = 20
+
+
+class Contents(NamedTuple):
+  """What a gradient held, over all replicas.
+
+  Attributes:
+    name: The name of the gradient's variable.
+    infinities: The number of infinite elements.
+    nans: The number of elements that are NaN.
+    zeros: The number of elements that are 0.
+    size: The number of elements. Of a `tf.IndexedSlices`, its values count.
+    largest: The largest finite magnitude; 0 if there is no finite element.
+  """
+
+  name: str
+  infinities: int
+  nans: int
+  zeros: int
+  size: int
+  largest: float
+
+  @property
+  def is_finite(self) -> bool:
+    """Whether the gradient held no infinity and no NaN."""
+    return not self.infinities and not self.nans
+
+  def describe(self) -> str:
+    """Returns the contents in words, for a message."""
+    return (
+      f"{self.name}: {self.infinities} inf, {self.nans} NaN of {self.size}, "
+      f"largest finite {self.largest:.3g}"
+    )
+
+
+class Observation(NamedTuple):
+  """What is known of an attempted step.
+
+  Attributes:
+    applied: Whether the gradients were applied.
+    scale: The loss scale after the step.
+    good_steps: The good steps after the step, or None.
+    global_step: The global step after the step, or None.
+    gradients: The contents of each gradient as `apply_gradients` got it; none
+      if they were not looked at.
+    computed: The contents of each gradient as `compute_gradients` returned it,
+      for those that the program changed since; none if they were not looked at.
+    scaled: The contents of each gradient of the scaled loss; none if they were
+      not looked at.
+  """
+
+  applied: bool
+  scale: float
+  good_steps: int | None = None
+  global_step: int | None = None
+  gradients: Sequence[Contents] = ()
+  computed: Sequence[Contents] = ()
+  scaled: Sequence[Contents] = ()
+
+  @property
+  def total(self) -> int:
+    """The number of variables whose gradients were looked at."""
+    every = (*self.gradients, *self.computed, *self.scaled)
+    return len({x.name for x in every})
+
+  @property
+  def at_fault(self) -> list[Contents]:
+    """The gradients that were not finite.
+
+    A program that clips by the global norm turns all gradients into NaN if one
+    is infinite. So the gradients before the program changed them come first.
+    """
+    computed = [x for x in self.computed if not x.is_finite]
+    given = [x for x in self.gradients if not x.is_finite]
+    return computed or given
+
+  def find_scaled(self, scale: float) -> list[Contents]:
+    """Returns the contents of the gradients of the scaled loss.
+
+    A gradient in half precision was measured before it was unscaled. Of all
+    other gradients, the magnitudes are multiplied by the scale.
+
+    Args:
+      scale: The loss scale of the step.
+    """
+    found = {x.name: x for x in self.gradients}
+    found.update((x.name, x) for x in self.computed)
+    scaled = {
+      name: x._replace(largest=x.largest * scale) for name, x in found.items()
+    }
+    scaled.update((x.name, x) for x in self.scaled)
+    return list(scaled.values())
+
+
+def add_replicas(contents: Iterable[Contents]) -> list[Contents]:
+  """Returns the contents of gradients, added up by name over replicas."""
+  found: dict[str, Contents] = {}
+  for new in contents:
+    old = found.get(new.name)
+    if old is not None:
+      new = Contents(
+        new.name,
+        old.infinities + new.infinities,
+        old.nans + new.nans,
+        old.zeros + new.zeros,
+        old.size + new.size,
+        max(old.largest, new.largest),
+      )
+    found[new.name] = new
+  return list(found.values())
+
+
+def describe_blame(at_fault: Sequence[Contents], count: int, most: int) -> str:
+  """Returns the gradients at fault in words.
+
+  Args:
+    at_fault: The gradients that were not finite.
+    count: The number of all gradients.
+    most: The most gradients to name.
+
+  Returns:
+    A text such as "1 of 12 gradients: conv/kernel: 3 inf, 0 NaN of 288, largest
+    finite 1.5".
+  """
+  named = "; ".join(x.describe() for x in at_fault[:most])
+  more = f"; and {len(at_fault) - most} more" if len(at_fault) > most else ""
+  return f"{len(at_fault)} of {count} gradients: {named}{more}"
+
+
+def summarize_underflow(scaled: Sequence[Contents]) -> dict[str, Any]:
+  """Returns the share of zeros and the largest magnitudes, for a log's line."""
+  size = sum(x.size for x in scaled)
+  ordered = sorted(scaled, key=lambda x: -x.zeros / max(x.size, 1))
+  return {
+    "zeros": sum(x.zeros for x in scaled) / max(size, 1),
+    "largest": to_json(max((x.largest for x in scaled), default=0.0)),
+    "gradients": {
+      x.name: [x.zeros / max(x.size, 1), to_json(x.largest)]
+      for x in ordered[:_MOST_GRADIENTS]
+    },
+  }
+
+
+def to_json(number: float) -> float | str:
+  """Returns a number as JSON has it: JSON has no infinities and no NaN."""
+  return number if math.isfinite(number) else str(number)
+
+
+def from_json(value: Any) -> Any:
+  """Returns the number that `to_json` was given."""
+  return float(value) if isinstance(value, str) else value

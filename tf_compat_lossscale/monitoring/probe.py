@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that tell a session what a step did.
+
+The ops are in a name scope of their own and change no other op. They read the
+gradients only if the step is skipped, or if a count of steps says so.
+
+The gradients go into an `If` op whose branches are functions. Unlike a v1 cond
+and a lowered `tf.cond`, that op has no Switch for each gradient. So on a good
+step it costs nearly the same for hundreds of gradients as for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring import states
+from tf_compat_lossscale.monitoring import statistics
+from tf_compat_lossscale.monitoring import step_gradients
+
+# A scope that is entered by its full name takes no name from other ops.
+_SCOPE = f"{control_flow.NAME_SCOPE}/monitoring/"
+
+
+class Probe:
+  """The ops for one call of `apply_gradients`.
+
+  Attributes:
+    step: The op that does the step.
+    fetch: The float64 vector to fetch, one, for each fetch costs Python more
+      than many ops cost; to fetch the vector runs the step.
+  """
+
+  def __init__(
+    self, record: step_records.Record, loss_scale: Any, measure_every: int
+  ) -> None:
+    """Adds the ops to the current graph.
+
+    Args:
+      record: The step.
+      loss_scale: The LossScale of the step.
+      measure_every: The gradients are measured if the step is skipped, and if
+        the global step (or, without one, the number of good steps) is a
+        multiple of this number. If the number is 0, they are never measured.
+    """
+    self.step = record.op
+    watched = _list_watched(record) if measure_every else []
+    self._labels = [x.label for x in watched]
+    by_device = step_gradients.group_by_device(watched)
+    # Each device measures all of its gradients at once.
+    measured = [x for group in by_device.values() for x in group]
+    rows_by_id = {id(x): i for i, x in enumerate(measured)}
+    self._rows = [rows_by_id[id(x)] for x in watched]
+    with tf.compat.v1.name_scope(_SCOPE):
+      after = control_flow.make_successor(record.op)
+      with tf.control_dependencies([after]):
+        state = states.read_state(loss_scale, record.global_step)
+      applied = tf.convert_to_tensor(record.applied)
+      self._state = tf.stack([tf.cast(applied, tf.float64), *state])
+      self.fetch = self._state
+      if watched:
+        wanted = ~applied | _is_multiple(state, measure_every)
+        parts = [
+          _measure_if(wanted, [x.value for x in group], device)
+          for device, group in by_device.items()
+        ]
+        rows = tf.concat(parts, 0)
+        self.fetch = tf.concat([self._state, tf.reshape(rows, [-1])], 0)
+    self._values = [x.value for x in watched]
+
+  def choose_fetch(
+    self, ancestors: set[tf.Operation], fed: Iterable[tf.Tensor]
+  ) -> tf.Tensor:
+    """Returns the tensor to fetch in a run that does the step.
+
+    If the run feeds gradients, it may not compute others. Then the probe must
+    not make it do so, and measures nothing.
+
+    Args:
+      ancestors: The ops that the run runs.
+      fed: The tensors that the run feeds.
+    """
+    known = {tensor.ref() for tensor in fed}
+    runs = (x.op in ancestors or x.ref() in known for x in self._values)
+    return self.fetch if all(runs) else self._state
+
+  def decode(self, values: np.ndarray) -> observations.Observation:
+    """Returns what a session fetched as an observation."""
+    width = 1 + len(states.State._fields)
+    applied, *numbers = values[:width].tolist()
+    rows = values[width:].reshape(-1, statistics.COLUMNS)
+    measured: step_gradients.Measured = {}
+    if len(rows):
+      measured = step_gradients.decode(self._labels, rows[self._rows])
+    state = states.decode_state(numbers)
+    return step_gradients.make_observation(bool(applied), state, measured)
+
+
+def stack_state(loss_scale: Any, global_step: Any) -> tf.Tensor:
+  """Returns the state of training as a float64 vector."""
+  with tf.compat.v1.name_scope(_SCOPE):
+    return states.stack_state(loss_scale, global_step)
+
+
+def list_ancestors(
+  ops: Iterable[tf.Operation], fed: Iterable[tf.Tensor] = ()
+) -> set[tf.Operation]:
+  """Returns the ops that a session runs for some ops, these included.
+
+  Args:
+    ops: The ops.
+    fed: The tensors that are fed, whose ops need not run.
+  """
+  known = {tensor.ref() for tensor in fed}
+  found: set[tf.Operation] = set()
+  waiting = list(ops)
+  while waiting:
+    op = waiting.pop()
+    if op not in found:
+      found.add(op)
+      waiting += op.control_inputs
+      waiting += [x.op for x in op.inputs if x.ref() not in known]
+  return found
+
+
+def _list_watched(record: step_records.Record) -> list[step_gradients.Gradient]:
+  """Returns the gradients of a step that a session can read.
+
+  A gradient that `compute_gradients` computed counts only if the step depends
+  on that gradient: a probe must not make a session run other ops.
+  """
+  ancestors = list_ancestors([record.op])
+  graph = record.op.graph
+
+  def find_value(value: Any) -> tf.Tensor | None:
+    if not isinstance(value, tf.Tensor):
+      value = _find_read(value, ancestors)
+    if value is None or value.op not in ancestors:
+      return None
+    return value if graph.is_fetchable(value.op) else None
+
+  return step_gradients.list_gradients(record, find_value)
+
+
+def _find_read(
+  variable: Any, ancestors: Iterable[tf.Operation]
+) -> tf.Tensor | None:
+  """Returns what a step reads of a variable that is passed as a gradient.
+
+  A read op of the probe's own might run after the program has set the variable
+  back to 0.
+
+  Args:
+    variable: A variable; or a NumPy array, which needs no probe.
+    ancestors: The ops that the step runs.
+  """
+  handle = getattr(variable, "handle", None)
+  if handle is None:  # The value of a reference variable is a tensor.
+    value = getattr(variable, "value", None)
+    return value() if callable(value) else None
+  reads = (
+    op.outputs[0]
+    for op in ancestors
+    if op.type == "ReadVariableOp" and op.inputs[0] is handle
+  )
+  return min(reads, key=lambda x: x.name, default=None)
+
+
+def _is_multiple(state: states.State, number: int) -> tf.Tensor:
+  """Returns whether a count of steps is a multiple of a number."""
+  # A comparison with NaN is False.
+  count = state.global_step
+  if tf.get_static_value(count) is not None:
+    count = state.good_steps
+  return tf.equal(tf.math.floormod(count, number), 0)
+
+
+def _measure_if(
+  wanted: tf.Tensor, values: list[tf.Tensor], device: str
+) -> tf.Tensor:
+  """Measures the gradients of a device there, if a bool scalar is True.
+
+  Returns:
+    A float64 matrix of a row for each gradient; of no row if `wanted` is False.
+  """
+  branches = (_measure, _measure_nothing)
+  rows = step_gradients.choose(wanted, branches, values, device)
+  return tf.ensure_shape(rows, [None, statistics.COLUMNS])
+
+
+def _measure(*values: tf.Tensor) -> tf.Tensor:
+  return statistics.measure(values)
+
+
+def _measure_nothing(*values: tf.Tensor) -> tf.Tensor:
+  del values
+  return statistics.measure([])

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds and reads the log of a run's loss scale, once or again and again."""
+
+from __future__ import annotations
+
+import os
+
+from tf_compat_lossscale.monitoring import event_files
+from tf_compat_lossscale.monitoring import event_rows
+from tf_compat_lossscale.monitoring import json_rows
+from tf_compat_lossscale.monitoring.rows import LogError
+from tf_compat_lossscale.monitoring.rows import MissingLogError
+from tf_compat_lossscale.monitoring.rows import NAME
+from tf_compat_lossscale.monitoring.rows import RunLog
+from tf_compat_lossscale.monitoring.rows import SCALE
+
+_EXPECTED = (
+  f"expected {NAME} or {event_files.PREFIX}*, which a run writes "
+  "with monitoring.LossScaleHook(optimizer, output_dir=...)"
+)
+_MOST_NAMES = 5
+
+
+def read_run(path: str | os.PathLike[str]) -> RunLog:
+  """Reads the log of a run.
+
+  `loss_scale.jsonl` is read if there is one, else TensorBoard's event files.
+
+  Args:
+    path: The `output_dir` of a hook, or a file in it.
+
+  Returns:
+    The log. It has no rows if the run has not written any yet.
+
+  Raises:
+    LogError: There is no log, or it is damaged; the message says where.
+    OSError: A file cannot be read.
+  """
+  follower = Follower(path)
+  follower.update(finish=True)
+  return follower.log
+
+
+class Follower:
+  """A reader of a log that grows.
+
+  Attributes:
+    log: The log so far.
+  """
+
+  def __init__(self, path: str | os.PathLike[str]) -> None:
+    """Creates a reader of a folder or a file, which need not exist yet."""
+    self._path = os.fspath(path)
+    self.log = RunLog(self._path, ())
+    self._readers: dict[str, json_rows.JsonReader | event_rows.EventReader] = {}
+
+  def update(self, finish: bool = False) -> bool:
+    """Reads what is new, and returns whether there was anything.
+
+    Args:
+      finish: Whether no more will come: a last line that only lacks its end is
+        then taken, too.
+
+    Raises:
+      LogError: There is no log, or it is damaged; `MissingLogError` if a log
+        may come later.
+      OSError: A file cannot be read.
+    """
+    source = _find_source(self._path)
+    reader = self._readers.get(source)
+    if reader is None:
+      is_json = not os.path.isdir(source) and not event_files.is_event_file(
+        source
+      )
+      kind = json_rows.JsonReader if is_json else event_rows.EventReader
+      # Another file may take the place of the one before.
+      reader = kind(source)
+      self._readers = {source: reader}
+    changed = reader.update()
+    if isinstance(reader, json_rows.JsonReader):
+      if finish:
+        reader.finish()
+    elif not reader.rows:
+      raise MissingLogError(_describe_tags(source, reader.other_tags))
+    if changed or not self.log.rows:
+      self.log = RunLog(
+        source, tuple(reader.rows), reader.restarts, reader.config
+      )
+    return changed
+
+
+def has_log(path: str | os.PathLike[str]) -> bool:
+  """Returns whether there is something that looks like a log.
+
+  Raises:
+    OSError: The folder cannot be read.
+  """
+  path = os.fspath(path)
+  if os.path.isdir(path):
+    names = os.listdir(path)
+    return NAME in names or any(
+      event_files.is_event_file(name) for name in names
+    )
+  return os.path.isfile(path) and (
+    path.endswith(".jsonl") or event_files.is_event_file(path)
+  )
+
+
+def _find_source(path: str) -> str:
+  """Returns the file to read, or a folder with event files.
+
+  Raises:
+    LogError: There is neither.
+  """
+  if not path:
+    raise LogError("'' is no path")
+  if not os.path.isdir(path):
+    if not os.path.lexists(path):
+      raise MissingLogError(f"{path}: there is no such file or folder")
+    if not os.path.isfile(path):
+      raise LogError(f"{path}: this is neither a file nor a folder")
+    return path
+  names = sorted(os.listdir(path))
+  if NAME in names:
+    return os.path.join(path, NAME)
+  if any(event_files.is_event_file(name) for name in names):
+    return path
+  if not names:
+    raise MissingLogError(f"{path}: the folder is empty: {_EXPECTED}")
+  for name in names:
+    if os.path.exists(os.path.join(path, name, NAME)):
+      raise MissingLogError(
+        f"{path}: there is no log in this folder, but in "
+        f"{os.path.join(path, name)}"
+      )
+  raise MissingLogError(
+    f"{path}: there is no log, but {_list(names)}: {_EXPECTED}"
+  )
+
+
+def _describe_tags(source: str, tags: set[str]) -> str:
+  """Returns that event files have no loss scale, and what they have."""
+  found = _list(sorted(tags)) if tags else "no scalars at all"
+  return (
+    f"{source}: there is no scalar {SCALE} in the event files, "
+    f"but {found}; a run writes it with monitoring.LossScaleHook(optimizer, "
+    "output_dir=...)"
+  )
+
+
+def _list(names: list[str]) -> str:
+  """Returns names in a line, if they are not too many."""
+  text = ", ".join(names[:_MOST_NAMES])
+  more = len(names) - _MOST_NAMES
+  return f"{text} and {more} more" if more > 0 else text

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds what is to be watched: optimizers, loss scales, ops of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import numbers
+from typing import Any
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import contrib
+from tf_compat_lossscale import environment
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale.monitoring import observations
+
+_Scaled = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
+
+# The attributes in which optimizers of TensorFlow and Horovod hold the one that
+# they wrap.
+_WRAPPED = ("_optimizer", "_opt", "optimizer")
+
+
+def find_optimizer(optimizer: Any, keras: bool = False) -> Any:
+  """Returns the optimizer with a loss scale that an optimizer is or wraps.
+
+  Args:
+    optimizer: An optimizer, also one that has a loss scale by NVIDIA's
+      environment variables.
+    keras: Whether the optimizer may be a `keras.LossScaleOptimizer`.
+
+  Raises:
+    ValueError: There is no loss scale.
+  """
+  found, seen = optimizer, []
+  while not isinstance(found, _Scaled):
+    if keras and _is_keras(found):
+      return found
+    seen.append(found)
+    steps = environment.find_steps(found)
+    inner = [steps, *(getattr(found, name, None) for name in _WRAPPED)]
+    found = next((x for x in inner if x is not None), None)
+    # An optimizer may refer to itself.
+    if found is None or any(found is x for x in seen):
+      also = "tf_compat_lossscale.keras.LossScaleOptimizer, a " if keras else ""
+      raise ValueError(
+        f"optimizer must be a {also}MixedPrecisionLossScaleOptimizer, a "
+        "contrib.LossScaleOptimizer or an optimizer that wraps one, but got "
+        f"{optimizer!r}. For models of Keras, use LossScaleCallback."
+      )
+  return found
+
+
+def _is_keras(optimizer: Any) -> bool:
+  """Returns whether an optimizer is a `keras.LossScaleOptimizer`.
+
+  The class is not asked for, since Keras 2 may be missing.
+  """
+  return hasattr(type(optimizer), "monitored_loss_scale")
+
+
+def find_loss_scale(optimizer: Any) -> Any:
+  """Returns the loss scale of an optimizer that `find_optimizer` returned."""
+  if _is_keras(optimizer):
+    return optimizer.monitored_loss_scale
+  return optimizer.loss_scale
+
+
+def find_minimum(loss_scale: Any) -> float | None:
+  """Returns the lowest value that a loss scale takes; None if unknown."""
+  manager = getattr(loss_scale, "manager", None)
+  if isinstance(loss_scale, loss_scale_lib.DynamicLossScale) or isinstance(
+    manager, contrib.ExponentialUpdateLossScaleManager
+  ):
+    return 1.0
+  lowest = getattr(getattr(loss_scale, "rule", None), "lowest", None)
+  lowest = getattr(loss_scale, "minimum", lowest)
+  return None if lowest is None else float(lowest)
+
+
+def describe(loss_scale: Any) -> dict[str, Any]:
+  """Returns the class and the arguments of a loss scale, as JSON has them."""
+  owner = getattr(loss_scale, "manager", loss_scale)
+  try:
+    config = dict(loss_scale.get_config())
+  except NotImplementedError:
+    config = {}
+  return {
+    "class_name": getattr(owner, "class_name", type(owner).__name__),
+    **{
+      name: _to_json(value)
+      for name, value in config.items()
+      if isinstance(value, (bool, numbers.Real, str))
+    },
+    "minimum": find_minimum(loss_scale),
+  }
+
+
+def _to_json(value: Any) -> Any:
+  """Returns a value as JSON has it; NumPy's numbers become Python's."""
+  if isinstance(value, (bool, str)):
+    return value
+  if isinstance(value, numbers.Integral):
+    return int(value)
+  return observations.to_json(float(value))
+
+
+def list_leaves(values: Any) -> Iterator[Any]:
+  """Yields the items of a nest, in the forms in which sessions take nests.
+
+  `tf.nest` refuses dicts whose keys have no order, which sessions take.
+  """
+  if isinstance(values, (list, tuple)):
+    for value in values:
+      yield from list_leaves(value)
+  elif isinstance(values, Mapping):
+    for value in values.values():
+      yield from list_leaves(value)
+  else:
+    yield values
+
+
+def find_ops(
+  graph: tf.Graph, fetches: Any, feeds: Any
+) -> tuple[list[tf.Operation], list[tf.Tensor]]:
+  """Returns the ops that a run fetches, and the tensors that it feeds.
+
+  Args:
+    graph: The graph of the session.
+    fetches: The items that the session fetches.
+    feeds: The items that the session feeds.
+
+  Returns:
+    The ops, without those whose fetched tensor is fed, and the tensors.
+  """
+  fed = [x for x in _list_elements(graph, feeds) if isinstance(x, tf.Tensor)]
+  known = {x.ref() for x in fed}
+  fetched = [
+    getattr(x, "op", x)
+    for x in _list_elements(graph, fetches)
+    if not isinstance(x, tf.Tensor) or x.ref() not in known
+  ]
+  return fetched, fed
+
+
+def _list_elements(graph: tf.Graph, values: Any) -> Iterator[Any]:
+  """Yields the tensors and ops of items that a session takes."""
+  for value in values:
+    try:
+      yield graph.as_graph_element(value)
+    except (TypeError, ValueError, KeyError):
+      # A composite, such as a SparseTensor; else the session itself will say
+      # what is wrong.
+      parts = tf.nest.flatten(value, expand_composites=True)
+      if len(parts) != 1 or parts[0] is not value:
+        yield from _list_elements(graph, parts)
+
+
+def list_variables(optimizer: Any) -> list[Any]:
+  """Returns the variables of an optimizer and of its loss scale.
+
+  Args:
+    optimizer: What `find_optimizer` returned.
+  """
+  # A newer optimizer of Keras 2 has a list that can be called.
+  return list(optimizer.variables())

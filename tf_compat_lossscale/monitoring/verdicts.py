@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges in plain words whether a loss scale is all right.
+
+The rules are pure functions, tried one after the other: what is wrong for sure
+comes first. Numbers of steps are numbers of attempted steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import math
+import statistics
+
+from tf_compat_lossscale.monitoring import facts
+from tf_compat_lossscale.monitoring import phrases
+from tf_compat_lossscale.monitoring.rows import Row
+from tf_compat_lossscale.monitoring.rows import RunLog
+
+HEALTHY = "healthy"
+TOO_SHORT = "too_short"
+INVALID = "invalid_scale"
+NAN = "nan_gradients"
+STUCK = "stuck"
+ALL_SKIPPED = "all_skipped"
+SKIPS_OFTEN = "skips_often"
+UNDERFLOW = "underflow"
+GROWS_SLOWLY = "grows_slowly"
+APPLIED = "applied_not_finite"
+
+# A share of lost steps that costs training more than a higher scale brings. The
+# default rule, whose scale grows after 2000 steps, loses 0.05 %.
+MOST_SKIPPED = 0.05
+# So many skipped steps are no chance.
+FEW = 10
+# At the minimum, no lower scale can mend them.
+_FEW_AT_MINIMUM = 3
+# float16 has 40 powers of 2: more falls in a row search for no scale that fits.
+_POWERS = 40
+# With fewer steps, 5 % is less than a handful.
+_LEAST_STEPS = 100
+# What was before may have had other data and another learning rate.
+_STRETCH = 1000
+# By so many powers of 2 the largest gradient differs from step to step. If all
+# stay further below the limit, then the scale could be higher.
+FAR = 8
+_LARGEST_FLOAT16 = 65504.0
+# Some zeros are no underflow: of units that are off, or words that are absent.
+_MOST_ZEROS = 0.5
+_show = facts.show_scale
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+  """What is to be said of a loss scale.
+
+  Attributes:
+    kind: 'healthy', 'too_short', 'stuck', 'all_skipped', 'nan_gradients',
+      'invalid_scale', 'skips_often', 'underflow', 'grows_slowly' or
+      'applied_not_finite'.
+    sentence: The verdict in a sentence.
+    evidence: Sentences that say what shows it.
+    advice: Sentences that say what to do.
+  """
+
+  kind: str
+  sentence: str
+  evidence: tuple[str, ...] = ()
+  advice: tuple[str, ...] = ()
+
+  @property
+  def is_healthy(self) -> bool:
+    """Whether nothing is wrong, as far as one can tell."""
+    return self.kind in (HEALTHY, TOO_SHORT)
+
+
+def judge(log: RunLog) -> Verdict:
+  """Judges a run.
+
+  Args:
+    log: The log of the run.
+
+  Returns:
+    The verdict.
+  """
+  if not log.rows:
+    return Verdict(TOO_SHORT, "The log has no step yet.")
+  rules: tuple[Callable[[RunLog], Verdict | None], ...] = (
+    *(_judge_value, _judge_applied, _judge_minimum, _judge_end, _judge_length),
+    *(_judge_rate, _judge_underflow, _judge_growth),
+  )
+  found = (rule(log) for rule in rules)
+  verdict = next((v for v in found if v is not None), None)
+  return verdict or Verdict(
+    HEALTHY,
+    f"The loss scale is healthy: it is {_show(log.rows[-1].loss_scale)} after "
+    f"step {log.rows[-1].step}.",
+    (phrases.describe_skips(log), *phrases.describe_range(log)),
+  )
+
+
+def _judge_value(log: RunLog) -> Verdict | None:
+  """Finds a scale that is none."""
+  scale = log.rows[-1].loss_scale
+  if facts.is_usable(scale):
+    return None
+  bad = [row.step for row in log.rows if not facts.is_usable(row.loss_scale)]
+  return refuse(scale, f"It was not usable first after step {bad[0]}.")
+
+
+def _judge_applied(log: RunLog) -> Verdict | None:
+  """Finds steps that were applied though their gradients are not finite."""
+  bad = [row for row in log.rows if row.applied and row.blame]
+  if not bad:
+    return None
+  return Verdict(
+    APPLIED,
+    f"Gradients that are not finite were applied, first seen at step "
+    f"{bad[0].step}: the model's variables are lost.",
+    (*phrases.describe_culprits(bad),),
+    (
+      "Use a dynamic loss scale, which skips such steps: a fixed one does not.",
+      f"Restore a checkpoint from before step {bad[0].step}.",
+      *phrases.ADVICE_ON_STUCK,
+    ),
+  )
+
+
+def refuse(scale: float, *evidence: str) -> Verdict:
+  """Returns the verdict on a scale that is none."""
+  return Verdict(
+    INVALID,
+    f"The loss scale is {scale:g}, which cannot scale a loss: it must be "
+    "finite and above 0.",
+    evidence,
+    (
+      "Repair the checkpoint with tf-lossscale convert --reset, and restore "
+      "that.",
+      "Do not assign to the variable of the loss scale, and do not restore it "
+      "from other variables.",
+    ),
+  )
+
+
+def _judge_minimum(log: RunLog) -> Verdict | None:
+  """Finds a scale that cannot fall any more, though it should."""
+  minimum = facts.find_minimum(log)
+  start = _find_stay(log.rows, minimum)
+  if start is None:
+    return None
+  stay = log.rows[start:]
+  # The step that arrived at the minimum belongs to the fall.
+  before = log.rows[start - 1].loss_scale if start else stay[0].loss_scale
+  lost = [row for row in stay if row.applied is False]
+  if before > minimum and lost and lost[0] is stay[0]:
+    del lost[0]
+  if len(lost) < _FEW_AT_MINIMUM:
+    return None
+  steps = stay[-1].step - lost[0].step + 1
+  if facts.count_final_skips(stay) < FEW and (
+    len(lost) <= MOST_SKIPPED * steps
+  ):
+    return None
+  evidence = (
+    f"Of the {steps} steps since then, {len(lost)} were skipped "
+    f"({len(lost) / steps:.0%}).",
+    *phrases.describe_fall(log.rows, start),
+    *phrases.describe_culprits(lost),
+    *phrases.quote_message(lost),
+  )
+  sentence = (
+    f"The loss scale is stuck at {_show(stay[-1].loss_scale)} since step "
+    f"{lost[0].step}"
+  )
+  if minimum <= 1 and _have_nan(lost):
+    return Verdict(
+      NAN,
+      f"{sentence}: the model itself makes NaN, so no loss scale can help.",
+      evidence,
+      (
+        *phrases.ADVICE_ON_NAN,
+        *phrases.ADVICE_ON_STUCK,
+      ),
+    )
+  begin = phrases.find_begin(log.rows, start)
+  return Verdict(
+    STUCK,
+    f"{sentence}.",
+    evidence,
+    (
+      *phrases.ADVICE_ON_STUCK,
+      f"Restore a checkpoint from before step {begin}; if its loss scale is "
+      "low, too, use tf-lossscale convert --reset.",
+    ),
+  )
+
+
+def _judge_end(log: RunLog) -> Verdict | None:
+  """Finds a run that skips all of its last steps."""
+  count = facts.count_final_skips(log.rows)
+  if count < FEW:
+    return None
+  last = log.rows[-count:]
+  scale = last[-1].loss_scale
+  stands = sum(row.loss_scale == scale for row in last) > FEW
+  if not stands and (count < _POWERS or scale >= 2.0**_POWERS):
+    return None
+  name = log.config.get("class_name")
+  return Verdict(
+    ALL_SKIPPED,
+    f"All of the last {count} steps were skipped, from step {last[0].step} on, "
+    f"though the loss scale, {_show(scale)}, is not at its minimum.",
+    (
+      f"The scale was {_show(last[0].loss_scale)} after step {last[0].step}, "
+      f"and {_show(scale)} after step {last[-1].step}.",
+      *([f"The loss scale is a {name}."] if name else []),
+      *phrases.describe_culprits(last),
+      *phrases.quote_message(last),
+    ),
+    (
+      "Use a loss scale that falls when gradients are not finite, such as "
+      "DynamicLossScale or policies.GrowthBackoff, and call its update at "
+      "every step."
+      if stands
+      else "A scale that falls does not mend these gradients: the model makes "
+      "them.",
+      *phrases.ADVICE_ON_STUCK,
+    ),
+  )
+
+
+def _judge_length(log: RunLog) -> Verdict | None:
+  """Finds a run that is too short to tell."""
+  if log.steps >= _LEAST_STEPS:
+    return None
+  return Verdict(
+    TOO_SHORT,
+    f"The run is too short to tell: the log has {log.steps} "
+    f"{'step' if log.steps == 1 else 'steps'}, and {_LEAST_STEPS} are needed.",
+    (phrases.describe_skips(log),),
+  )
+
+
+def _judge_rate(log: RunLog) -> Verdict | None:
+  """Finds a run that loses too many steps."""
+  # The search for the first scale that fits loses steps at the begin.
+  stretch = max(_LEAST_STEPS, min(_STRETCH, log.steps // 2))
+  first = log.rows[-1].step - stretch + 1
+  lost = [r for r in log.rows if r.step >= first and r.applied is False]
+  if len(lost) < FEW or len(lost) <= MOST_SKIPPED * stretch:
+    return None
+  name, interval = facts.find_interval(log)
+  growth = [f"The scale grows after {interval} steps ({name})."]
+  return Verdict(
+    SKIPS_OFTEN,
+    f"{len(lost)} of the last {stretch} steps were skipped "
+    f"({len(lost) / stretch:.1%}): more than {MOST_SKIPPED:.0%} is too often.",
+    (
+      phrases.describe_skips(log),
+      *(growth if interval else []),
+      *phrases.describe_culprits(lost),
+    ),
+    phrases.ADVICE_ON_RATE,
+  )
+
+
+def _judge_underflow(log: RunLog) -> Verdict | None:
+  """Finds gradients that become 0 though the scale could be higher."""
+  middle = log.rows[-1].step - log.steps // 2
+  later = [row for row in log.rows if row.step >= middle]
+  seen = [row.underflow for row in later if row.underflow]
+  # A scale that met overflows cannot be higher.
+  if not seen or any(row.applied is False for row in later):
+    return None
+  zeros = statistics.median(u.zeros for u in seen)
+  largest = max(u.largest for u in seen)
+  if not (zeros >= _MOST_ZEROS and largest <= _LARGEST_FLOAT16 / 2**FAR):
+    return None
+  scale = log.rows[-1].loss_scale
+  if largest > 0:
+    room = math.floor(math.log2(_LARGEST_FLOAT16 / largest))
+    could = f"the scale could be 2^{room} times as high"
+  else:
+    room = _POWERS
+    could = "all of them are below float16's range, or nothing is trained"
+  start = facts.show_scale(min(scale * 2.0**room, 2.0**_POWERS))
+  return Verdict(
+    UNDERFLOW,
+    f"The loss scale, {_show(scale)}, is too low: {zeros:.0%} of the "
+    f"gradients' elements are 0, and {could}.",
+    (
+      f"The largest scaled gradient was {largest:.4g}, and float16 ends at "
+      f"{_LARGEST_FLOAT16:g}.",
+      *phrases.describe_zeros(seen[-1].gradients),
+    ),
+    (
+      f"Start with a higher scale: initial_loss_scale={start}.",
+      *phrases.advise_interval(log, room),
+      "Zeros remain if units are off or words are absent: compare with "
+      "float32.",
+    ),
+  )
+
+
+def _judge_growth(log: RunLog) -> Verdict | None:
+  """Finds a scale that is still far from its limit at the end."""
+  rows = log.rows
+  growths: list[Row] = []
+  for before, row in zip(reversed(rows[:-1]), reversed(rows)):
+    if row.applied is False or row.loss_scale < before.loss_scale:
+      break
+    if row.loss_scale > before.loss_scale:
+      growths.insert(0, row)
+      lowest = before.loss_scale
+  if len(growths) < 2 or not facts.is_usable(lowest):
+    return None
+  powers = math.floor(math.log2(rows[-1].loss_scale / lowest))
+  pace = (growths[-1].step - growths[0].step) / (len(growths) - 1)
+  waits = rows[-1].step - growths[-1].step
+  # A scale that stopped growing is at its maximum.
+  if powers < FAR or waits > 1.5 * pace:
+    return None
+  scale = rows[-1].loss_scale
+  if scale >= facts.find_maximum(log):
+    return None
+  return Verdict(
+    GROWS_SLOWLY,
+    f"The loss scale grows too slowly: it rose from {_show(lowest)} to "
+    f"{_show(scale)}, met no overflow, and is still climbing at step "
+    f"{rows[-1].step}.",
+    (
+      f"It grew {len(growths)} times, each {pace:.0f} steps, and a scale "
+      "that fits overflows now and then.",
+      phrases.describe_skips(log),
+    ),
+    (
+      f"Start with a higher scale: initial_loss_scale={_show(scale)}.",
+      *phrases.advise_interval(log, len(growths)),
+      "If all gradients are float32, then no scale overflows: you need no loss "
+      "scaling.",
+    ),
+  )
+
+
+def _find_stay(rows: Sequence[Row], minimum: float) -> int | None:
+  """Returns the index of the row that began the stay at the minimum.
+
+  Returns:
+    None if the scale is not at its minimum in the end.
+  """
+  start = None
+  for i in range(len(rows) - 1, -1, -1):
+    if rows[i].loss_scale > minimum:
+      break
+    start = i
+  return start
+
+
+def _have_nan(rows: Sequence[Row]) -> bool:
+  """Returns whether most of the rows with blame have NaN."""
+  blamed = [row.blame for row in rows if row.blame]
+  return 2 * sum(any(b.nan for b in blame) for blame in blamed) > len(blamed)
