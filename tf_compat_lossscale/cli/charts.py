@@ -19,6 +19,9 @@ _LABEL = len("overflow")
 _LEAST_COLUMNS = 10
 _MOST_ROWS = 12
 
+# The lowest and the highest scale of a column; None if there is none.
+Span = tuple[float, float] | None
+
 
 class Axis(NamedTuple):
   """The vertical axis of charts. A row has two halves.
@@ -54,7 +57,7 @@ class Chart:
     printer: The printer that is to print the chart.
     axis: The vertical axis.
     first: The number of the first step.
-    finite: For each step, whether it was finite.
+    count: The number of steps.
   """
 
   def __init__(
@@ -62,38 +65,60 @@ class Chart:
     printer: terminal.Printer,
     axis: Axis,
     first: int,
-    finite: Sequence[bool],
+    count: int,
   ):
     self._printer = printer
     self._axis = axis
     self._first = first
-    self._finite = finite
+    self._count = count
     self._cells = _BLOCKS if printer.can_print(_BLOCKS) else _ASCII
     # Some terminals begin a new line after a line that fills their width.
     width = shutil.get_terminal_size().columns - _LABEL - len(" | ")
-    self._columns = min(max(width, _LEAST_COLUMNS), len(finite))
+    self._columns = min(max(width, _LEAST_COLUMNS), count)
 
-  def print(self, scales: Sequence[float], ended: bool) -> None:
-    """Prints the rows of a run.
+  def print(
+    self, scales: Sequence[float], finite: Sequence[bool], ended: bool
+  ) -> None:
+    """Prints the rows of a simulated run.
 
     Args:
       scales: The scale before the first step, and after each step.
+      finite: For each step, whether it was finite.
       ended: Whether the rule ended the run at the next step.
     """
-    spans = list(self._find_spans(scales))
-    for row in reversed(range(self._axis.rows)):
-      cells = "".join(self._draw_cell(row, *span) for span in spans)
-      exponent = self._axis.lowest + row * self._axis.octaves
-      self._print_row(f"2^{exponent}", (cells, "cyan"))
     last = len(scales) - 1
+    # A column begins with the scale before its first step.
+    spans: list[Span] = []
+    for first, end in self.find_ranges(last):
+      part = scales[first : end + 1]
+      spans.append((min(part), max(part)))
     marks = "".join(
-      " " if all(self._finite[first:end]) else "x"
-      for first, end in self._find_ranges(last)
+      " " if all(finite[first:end]) else "x"
+      for first, end in self.find_ranges(last)
     )
     if ended:
       column = self._find_column(last)
       marks = marks[:column].ljust(column) + "!"
-    self._print_row("overflow", (marks, "bold red"))
+    self.draw(spans, marks, "overflow")
+
+  def draw(self, spans: Sequence[Span], marks: str, label: str) -> None:
+    """Prints rows for the columns of `find_ranges`.
+
+    Args:
+      spans: The lowest and the highest scale of each column; None for a column
+        without scales.
+      marks: A character for each column.
+      label: What the marks mean.
+    """
+    halves = [
+      span and (self._axis.find_half(span[0]), self._axis.find_half(span[1]))
+      for span in spans
+    ]
+    for row in reversed(range(self._axis.rows)):
+      cells = "".join(self._draw_cell(row, span) for span in halves)
+      exponent = self._axis.lowest + row * self._axis.octaves
+      self._print_row(f"2^{exponent}", (cells, "cyan"))
+    self._print_row(label, (marks, "bold red"))
     self._print_row("step", (self._make_steps(), ""))
 
   def _print_row(self, label: str, cells: terminal.Part) -> None:
@@ -101,41 +126,41 @@ class Chart:
     bar = f"{label:>{_LABEL}} {self._cells[-1]}"
     self._printer.print(bar, (text.rstrip(), style))
 
-  def _find_ranges(self, steps: int) -> Iterator[tuple[int, int]]:
+  def find_ranges(self, steps: int | None = None) -> Iterator[tuple[int, int]]:
     """Yields the first step of each column, and the first after the column.
 
+    Steps are counted from 0 here.
+
     Args:
-      steps: The number of steps that the run has. Columns beyond are left out.
+      steps: The number of steps that the run has; by default, all. Columns
+        beyond are left out.
     """
-    total = len(self._finite)
+    steps = self._count if steps is None else steps
     for column in range(self._columns):
-      first = column * total // self._columns
+      first = column * self._count // self._columns
       if first >= max(steps, 1):
         return
-      yield first, (column + 1) * total // self._columns
+      yield first, (column + 1) * self._count // self._columns
 
   def _find_column(self, step: int) -> int:
     """Returns the column of a step, counted from 0."""
-    ranges = self._find_ranges(len(self._finite))
+    ranges = self.find_ranges()
     return next(i for i, (_, end) in enumerate(ranges) if step < end)
 
-  def _find_spans(self, scales: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Yields the lowest and the highest half of each column."""
-    for first, end in self._find_ranges(len(scales) - 1):
-      # A column begins with the scale before its first step.
-      part = scales[first : end + 1]
-      yield self._axis.find_half(min(part)), self._axis.find_half(max(part))
-
-  def _draw_cell(self, row: int, low: int, high: int) -> str:
-    """Returns the character of a row for the halves from `low` to `high`."""
-    lower, upper = (low <= half <= high for half in (2 * row, 2 * row + 1))
+  def _draw_cell(self, row: int, span: tuple[int, int] | None) -> str:
+    """Returns the character of a row for the halves of a span."""
+    if span is None:
+      return self._cells[0]
+    lower, upper = (
+      span[0] <= half <= span[1] for half in (2 * row, 2 * row + 1)
+    )
     return self._cells[lower + 2 * upper]
 
   def _make_steps(self) -> str:
     """Returns the numbers of the first, the middle and the last step."""
-    last = self._first + len(self._finite) - 1
+    last = self._first + self._count - 1
     middle = self._columns // 2
-    at_middle = self._first + middle * len(self._finite) // self._columns
+    at_middle = self._first + middle * self._count // self._columns
     left, center, right = map(str, (self._first, at_middle, last))
     line = left
     if len(left) + 2 <= middle <= self._columns - len(center + right) - 2:

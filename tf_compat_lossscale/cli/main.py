@@ -17,9 +17,11 @@ from typing import Protocol
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.cli import convert
+from tf_compat_lossscale.cli import doctor
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import inspect
 from tf_compat_lossscale.cli import migrate
+from tf_compat_lossscale.cli import plot
 from tf_compat_lossscale.cli import run
 from tf_compat_lossscale.cli import scan
 from tf_compat_lossscale.cli import simulate
@@ -54,6 +56,8 @@ _COMMANDS: Mapping[str, _Command] = {
   "inspect": inspect,
   "convert": convert,
   "simulate": simulate,
+  "plot": plot,
+  "doctor": doctor,
 }
 
 
@@ -129,7 +133,7 @@ def _make_parser() -> errors.Parser:
     prog="tf-lossscale",
     description="TensorFlow's deprecated loss-scaling API as a package of its "
     "own: runs and migrates old programs, inspects and converts checkpoints, "
-    "simulates policies of the loss scale.",
+    "simulates policies of the loss scale, shows and judges monitored runs.",
   )
   parser.add_argument(
     "--version",

@@ -290,10 +290,10 @@ def _write_text(
   from tf_compat_lossscale.cli import charts
 
   axis = charts.make_axis(scale for run in runs for scale in {*run.scales})
-  chart = charts.Chart(printer, axis, steps.first, steps.finite)
+  chart = charts.Chart(printer, axis, steps.first, len(steps.finite))
   for run in runs:
     printer.print((run.policy.title, "bold"))
-    chart.print(run.scales, run.ended)
+    chart.print(run.scales, steps.finite, run.ended)
     facts = _summarize(run, steps)
     printer.print(
       f"steps {facts['steps']}, skipped {facts['skipped_steps']} "

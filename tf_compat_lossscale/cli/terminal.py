@@ -43,7 +43,7 @@ class Printer:
   def print(self, *parts: Part | str) -> None:
     """Prints a line, whose parts may have styles."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-    pairs = [(_CONTROL.sub(_escape, text), style) for text, style in pairs]
+    pairs = [(escape(text), style) for text, style in pairs]
     if self._console is None:
       print("".join(text for text, _ in pairs), file=self._stream)
       return
@@ -92,6 +92,11 @@ def has_color(stream: TextIO) -> bool:
     and not os.environ.get("NO_COLOR")
     and os.environ.get("TERM") != "dumb"
   )
+
+
+def escape(text: str) -> str:
+  """Returns a text with escapes for what would break or move the line."""
+  return _CONTROL.sub(_escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:

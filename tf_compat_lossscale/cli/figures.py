@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws a monitored run as a picture, and writes it whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import contextlib
+import io
+import math
+import os
+import tempfile
+from typing import Any
+import warnings
+
+from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.cli import pages
+from tf_compat_lossscale.cli import views
+from tf_compat_lossscale.cli.views import View
+from tf_compat_lossscale.monitoring import facts
+from tf_compat_lossscale.monitoring import verdicts
+
+_BLUE, _RED, _PURPLE, _GRAY = "#1f5fa8", "#c8322b", "#7b3fa0", "#6b7280"
+_GRID = "#e5e7eb"
+_WIDTH = 10.0  # Inches.
+_MOST_ROWS = 16
+_MANY = 300  # More changes would run into each other.
+_LONGEST_NAME = 44
+_STYLE: Any = {
+  "font.size": 10,
+  "font.family": "DejaVu Sans",  # matplotlib brings this font along.
+  "axes.edgecolor": _GRAY,
+  "axes.linewidth": 0.8,
+  "xtick.color": _GRAY,
+  "ytick.color": _GRAY,
+  "xtick.labelcolor": "black",
+  "ytick.labelcolor": "black",
+  # The same run gives the same file.
+  "svg.hashsalt": "tf_compat_lossscale",
+  "svg.fonttype": "none",
+  # Names of variables are no formulas.
+  "text.parse_math": False,
+}
+
+
+def import_matplotlib() -> Any:
+  """Returns the module `matplotlib.figure`.
+
+  Raises:
+    Mistake: matplotlib is not installed.
+  """
+  try:
+    from matplotlib import figure
+  except ImportError:
+    raise errors.Mistake(
+      "a picture needs matplotlib: pip install 'tf_compat_lossscale[plot]'"
+    ) from None
+  return figure
+
+
+def write(view: View, path: str) -> None:
+  """Writes a picture whose ending says the format.
+
+  Args:
+    view: The steps to draw.
+    path: The file, with the ending .png, .svg or .html. A file that is there
+      is replaced when the new one is whole.
+
+  Raises:
+    Mistake: matplotlib is not installed.
+    OSError: The file cannot be written.
+  """
+  ending = os.path.splitext(path)[1].lower()
+  if ending == ".html":
+    picture = _render(view, "svg", titled=False).decode("utf-8")
+    data = pages.make_page(view, picture).encode("utf-8")
+  else:
+    data = _render(view, ending[1:])
+  _write_whole(path, data)
+
+
+def _write_whole(path: str, data: bytes) -> None:
+  """Writes a file beside its place, and then moves it there."""
+  # A link stays, and the file that it names is replaced.
+  path = os.path.realpath(path)
+  folder, name = os.path.split(path)
+  try:
+    descriptor, temporary = tempfile.mkstemp(
+      prefix=f".{name[:50]}.", suffix=".tmp", dir=folder
+    )
+  except OSError as error:
+    error.filename = path  # Nobody knows the temporary file.
+    raise
+  try:
+    with open(descriptor, "wb") as file:
+      file.write(data)
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(temporary, 0o666 & ~mask)
+    os.replace(temporary, path)
+  except BaseException:
+    with contextlib.suppress(FileNotFoundError):
+      os.unlink(temporary)
+    raise
+
+
+def _render(view: View, kind: str, titled: bool = True) -> bytes:
+  """Returns a picture as bytes of a format, with or without a title."""
+  figures = import_matplotlib()
+  import matplotlib
+
+  with matplotlib.rc_context(_STYLE):
+    shown = view.culprits[:_MOST_ROWS]
+    heights = [3.6, 0.35, *([0.3 * len(shown) + 0.3] if shown else [])]
+    figure = figures.Figure(
+      figsize=(_WIDTH, sum(heights) + 0.9), layout="constrained"
+    )
+    panes = figure.subplots(
+      len(heights), 1, sharex=True, height_ratios=heights, squeeze=False
+    )[:, 0]
+    figure.get_layout_engine().set(hspace=0.02, h_pad=0.03)
+    _draw_scale(panes[0], view)
+    _draw_skips(panes[1], view)
+    if shown:
+      _draw_culprits(panes[2], view, shown)
+    _finish(panes, view)
+    if titled:
+      lines = [_shorten(views.make_title(view.log), 90), *views.summarize(view)]
+      figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10)
+    buffer = io.BytesIO()
+    # An SVG is to name no time and no page of the network.
+    names = ("Date", "Creator", "Format", "Type")
+    metadata = dict.fromkeys(names) if kind == "svg" else None
+    with warnings.catch_warnings():
+      # A name may have letters that the font has not: those are drawn as boxes.
+      warnings.filterwarnings("ignore", "Glyph .* missing")
+      figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+  return buffer.getvalue()
+
+
+def _draw_scale(axes: Any, view: View) -> None:
+  """Draws the scale over the steps, as powers of 2."""
+  steps, powers = [], []
+  for step, scale in view.changes:
+    steps.append(max(step, view.first))
+    powers.append(math.log2(scale) if facts.is_usable(scale) else math.nan)
+  steps.append(view.last)
+  powers.append(powers[-1])
+  width = 1.6 if len(steps) < _MANY else 0.8
+  axes.step(steps, powers, where="post", color=_BLUE, linewidth=width)
+  drawn = [power for power in powers if not math.isnan(power)]
+  if drawn:
+    low, high = math.floor(min(drawn)) - 1, math.ceil(max(drawn)) + 1
+    axes.set_ylim(low, high)
+    stride = max(1, math.ceil((high - low) / 10))
+    ticks = range(-(-low // stride) * stride, high + 1, stride)
+    axes.set_yticks(ticks, [_superscript(power) for power in ticks])
+  else:
+    axes.set_yticks([])
+  axes.set_ylabel("loss scale")
+  axes.grid(axis="y", color=_GRID, linewidth=0.8)
+  axes.set_axisbelow(True)
+  _mark_stuck(axes, view)
+
+
+def _mark_stuck(axes: Any, view: View) -> None:
+  """Shades the steps from which on the run was stuck."""
+  count = facts.count_final_skips(view.log.rows)
+  if count < verdicts.FEW:
+    return
+  first = view.last - count + 1
+  axes.axvspan(first, view.last, color=_RED, alpha=0.08, linewidth=0)
+  # The text stands in the area, or left of an area that is too narrow.
+  is_wide = count > 0.4 * (view.last - view.first + 1)
+  axes.annotate(
+    f"all {count} steps from step {first} on were skipped",
+    (first, 1 if is_wide else 0.5),
+    xycoords=("data", "axes fraction"),
+    xytext=(8, -6) if is_wide else (-6, 0),
+    textcoords="offset points",
+    ha="left" if is_wide else "right",
+    va="top",
+    color=_RED,
+    bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 2},
+  )
+
+
+def _draw_skips(axes: Any, view: View) -> None:
+  """Draws a tick for each skipped step."""
+  _draw_ticks(axes, view.lost, 0, _RED, view)
+  axes.set_yticks([0], ["skipped"])
+  axes.set_ylim(-0.5, 0.5)
+
+
+def _draw_culprits(axes: Any, view: View, shown: Sequence[Any]) -> None:
+  """Draws a row of ticks for each gradient at fault."""
+  nan = _find_nan(view)
+  for place, culprit in enumerate(shown):
+    bad = nan.get(culprit.name, set())
+    plain = [step for step in culprit.steps if step not in bad]
+    _draw_ticks(axes, plain, place, _RED, view)
+    _draw_ticks(axes, sorted(bad), place, _PURPLE, view)
+  axes.set_yticks(
+    range(len(shown)),
+    [f"{_shorten(c.name)}  {len(c.steps)}" for c in shown],
+    fontsize=8,
+  )
+  axes.set_ylim(len(shown) - 0.5, -0.5)
+  for place in range(1, len(shown)):
+    axes.axhline(place - 0.5, color=_GRID, linewidth=0.6)
+  more = len(view.culprits) - len(shown)
+  axes.set_title(
+    "gradients at fault, with the number of steps"
+    + (f" ({more} more are not shown)" if more else ""),
+    fontsize=9,
+    loc="left",
+    pad=4,
+  )
+  if nan:
+    # A row of ticks at no step is the key to a color.
+    for color, label in ((_RED, "inf"), (_PURPLE, "NaN")):
+      axes.broken_barh([], (0, 0), color=color, label=label)
+    axes.legend(
+      loc="lower right",
+      bbox_to_anchor=(1, 1),
+      ncols=2,
+      frameon=False,
+      borderpad=0,
+      borderaxespad=0.3,
+      handlelength=0.8,
+      fontsize=9,
+    )
+
+
+def _draw_ticks(
+  axes: Any, steps: Sequence[int], place: int, color: str, view: View
+) -> None:
+  """Draws upright strokes at steps, those of neighbors as one area."""
+  # A stroke is wide enough to be seen.
+  width = max(1.0, (view.last - view.first + 1) / 600)
+  bars: list[tuple[float, float]] = []
+  for step in steps:
+    if bars and step <= bars[-1][0] + bars[-1][1]:
+      bars[-1] = (bars[-1][0], step + width - bars[-1][0])
+    else:
+      bars.append((float(step), width))
+  bars = [(start - width / 2, size) for start, size in bars]
+  axes.broken_barh(bars, (place - 0.38, 0.76), color=color, linewidth=0)
+
+
+def _find_nan(view: View) -> dict[str, set[int]]:
+  """Returns the steps in which a gradient had NaN, by its name."""
+  found: dict[str, set[int]] = {}
+  for row in view.log.rows:
+    for blame in row.blame or ():
+      if blame.nan:
+        found.setdefault(blame.name, set()).add(row.step)
+  return found
+
+
+def _finish(panes: Sequence[Any], view: View) -> None:
+  """Draws what all panes share."""
+  margin = max(0.5, (view.last - view.first) * 0.005)
+  for axes in panes:
+    for side in ("top", "right"):
+      axes.spines[side].set_visible(False)
+    for step in view.restarts:
+      axes.axvline(step, color=_GRAY, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.tick_params(length=3)
+  for axes in panes[1:]:
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+  for axes in panes[:-1]:
+    axes.tick_params(axis="x", length=0)
+    axes.spines["bottom"].set_visible(axes is panes[0])
+  for step in view.restarts[:1]:
+    panes[0].annotate(
+      "restart",
+      (step, 0),
+      xycoords=("data", "axes fraction"),
+      xytext=(3, 3),
+      textcoords="offset points",
+      color=_GRAY,
+      fontsize=8,
+    )
+  panes[-1].set_xlim(view.first - margin, view.last + margin)
+  panes[-1].xaxis.get_major_locator().set_params(
+    integer=True, steps=[1, 2, 5, 10]
+  )
+  panes[-1].xaxis.set_major_formatter(
+    lambda step, _: f"{step:,.0f}".replace(",", "\u2009")
+  )
+  panes[-1].set_xlabel("attempted step")
+
+
+def _superscript(power: int) -> str:
+  """Returns a power of 2 as text."""
+  digits = dict(
+    zip(
+      "-0123456789",
+      "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079",
+    )
+  )
+  return "2" + "".join(digits[digit] for digit in str(power))
+
+
+def _shorten(name: str, width: int = _LONGEST_NAME) -> str:
+  """Returns a text without its middle if the text is too long."""
+  name = views.clean(name)
+  if len(name) <= width:
+    return name
+  tail = width * 2 // 3
+  return f"{name[: width - tail - 1]}\u2026{name[-tail:]}"

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a page of a monitored run, which loads nothing from the network."""
+
+from __future__ import annotations
+
+import html
+import itertools
+
+from tf_compat_lossscale.cli import views
+from tf_compat_lossscale.cli.views import View
+from tf_compat_lossscale.monitoring import verdicts
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; color: #111827; margin: 2rem auto;
+  max-width: 62rem; padding: 0 1rem; }}
+h1 {{ font-size: 1.3rem; overflow-wrap: anywhere; }}
+svg {{ width: 100%; height: auto; }}
+table {{ border-collapse: collapse; margin: 1rem 0; width: 100%; }}
+th, td {{ padding: 0.25rem 0.6rem; text-align: right;
+  border-bottom: 1px solid #e5e7eb; }}
+th:first-child, td:first-child {{ text-align: left; overflow-wrap: anywhere; }}
+.sick {{ color: #c8322b; font-weight: 600; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{text}
+{picture}
+{table}
+</body>
+</html>
+"""
+
+
+def make_page(view: View, picture: str) -> str:
+  """Returns a page that holds all it needs.
+
+  Args:
+    view: The steps to show.
+    picture: Their picture, an SVG.
+  """
+  picture = picture[picture.index("<svg") :]
+  lines = []
+  if view.is_whole:
+    verdict = verdicts.judge(view.log)
+    kind = "well" if verdict.is_healthy else "sick"
+    lines.append(f'<p class="{kind}">{_escape(verdict.sentence)}</p>')
+  summary = "<br>\n".join(map(_escape, views.summarize(view)))
+  lines.append(f"<p>{summary}</p>")
+  stuck = (row for row in view.log.rows if row.stuck)
+  lines += [
+    f'<p class="sick">step {row.step}: {_escape(row.stuck or "")}</p>'
+    for row in stuck
+  ]
+  return _PAGE.format(
+    title=_escape(views.make_title(view.log)),
+    text="\n".join(lines),
+    picture=picture,
+    table=_make_table(view) if view.culprits else "",
+  )
+
+
+def _make_table(view: View) -> str:
+  """Returns the gradients at fault as a table."""
+  header = (
+    *("gradient at fault", "steps", "share of skipped steps"),
+    *("first", "last", "inf", "NaN", "elements"),
+  )
+  rows = [
+    (
+      _escape(c.name),
+      *(str(len(c.steps)), f"{len(c.steps) / len(view.lost):.1%}"),
+      *map(str, (c.steps[0], c.steps[-1], c.inf, c.nan, c.size)),
+    )
+    for c in view.culprits
+  ]
+  head = "".join(f"<th>{cell}</th>" for cell in header)
+  body = itertools.chain.from_iterable(
+    ["<tr>", *(f"<td>{cell}</td>" for cell in row), "</tr>\n"] for row in rows
+  )
+  return f"<table>\n<tr>{head}</tr>\n{''.join(body)}</table>"
+
+
+def _escape(text: str) -> str:
+  """Returns a text as HTML."""
+  return html.escape(views.clean(text))
