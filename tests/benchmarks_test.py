@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("rich", reason="the extra [bench] is not installed")
 
 from benchmarks import growth
+from benchmarks import monitoring
 from benchmarks import pictures
 from benchmarks import policy_steps
 from benchmarks import rivals
@@ -142,6 +143,17 @@ def test_policies_are_timed(mode, frozen):
     assert min(nodes.values()) > 0
 
 
+@pytest.mark.parametrize("mode", steps.MODES[:2])
+def test_hooks_are_timed(mode):
+  with helpers.control_flow(False):
+    found = monitoring.measure([(2,)], steps.filled, mode, 0, 8, builds=2)
+  assert found["mode"] == mode and found["seconds"] > 0
+  over = found["over no hook"]
+  assert list(over) == ["again", "hook", "without blame"]
+  for middle, low, high in over.values():
+    assert 0 < low <= middle * 1.5 and middle / 1.5 <= high
+
+
 def test_pictures(tmp_path):
   pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
   over = dict.fromkeys(rivals.RIVALS, (1.1, 1.0, 1.2))
@@ -174,6 +186,7 @@ _NONSENSE = {
   "--growth=10,x": "10,100,1000",
   "--shape=ResNet": "ResNet-50",
   "--policies=ResNet-50,x": "100 small",
+  "--monitoring=x": "100 small",
   "--jsn=a": "jsn",
   "--json=no/such/folder/a.json": "no/such/folder",
   "--json=tests": "folder",

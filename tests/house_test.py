@@ -18,6 +18,7 @@ from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale import monitoring
 from tf_compat_lossscale import policies
 
 _PACKAGE = helpers.ROOT / "tf_compat_lossscale"
@@ -36,6 +37,8 @@ _WINGS = (
   ("environment",),
   ("keras",),
   ("checkpoint.files",),
+  ("monitoring",),
+  ("monitoring",),
   ("checkpoint.layouts",),
   ("checkpoint",),
   ("__init__",),
@@ -139,7 +142,15 @@ def test_modules_are_short_and_say_what_they_are(path):
 
 
 def public_functions():
-  owners = (tfl, checkpoint, contrib, gradients, graph_rewrite, policies)
+  owners = (
+    tfl,
+    checkpoint,
+    contrib,
+    gradients,
+    graph_rewrite,
+    monitoring,
+    policies,
+  )
   for owner in owners:
     for name in dir(owner):
       value = getattr(owner, name)

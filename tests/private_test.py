@@ -22,6 +22,7 @@ _USES = {
   "_core.tf.control_flow": {
     "_external_values": "CondContext's table of tensors that have a Switch",
     "_get_control_flow_context": "the v1 cond or loop that is being built",
+    "_add_control_input": "a control input that leaves no mark on the other op",
     "_values": "CondContext's set of names of tensors in the branch",
   },
   "_core.tf.estimator_training": {
@@ -68,6 +69,7 @@ _USES = {
     "_track_trackable": "names a child that is no attribute of a tf.Module",
   },
   "keras._keras2": {
+    "_DynamicLossScaleState": "Keras's class of a dynamic loss scale",
     "_GLOBAL_CUSTOM_NAMES": "Keras's table of registered names",
     "_create_all_weights": "creates an optimizer's weights before training",
     "_dtype_policy": "a layer's policy",

@@ -10,7 +10,16 @@ import pytest
 _README = helpers.ROOT / "README.md"
 _PAGES = sorted((helpers.ROOT / "docs").glob("*.md"))
 _LANGUAGES = {"python", "sh", "starlark", "text", "toml", "yaml"}
-_COMMANDS = {"run", "scan", "migrate", "inspect", "convert", "simulate"}
+_COMMANDS = {
+  "run",
+  "scan",
+  "migrate",
+  "inspect",
+  "convert",
+  "simulate",
+  "plot",
+  "doctor",
+}
 
 
 def blocks_of(path, language=None):

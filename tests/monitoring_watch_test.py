@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the parts of monitoring that know no TensorFlow, by tables of cases."""
+
+import json
+import logging
+import math
+import random
+import re
+
+import helpers
+import pytest
+
+from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring import resuming
+from tf_compat_lossscale.monitoring import stuck
+from tf_compat_lossscale.monitoring import watch
+
+pytestmark = pytest.mark.any_release
+
+_INF = math.inf
+
+
+@pytest.fixture(autouse=True)
+def logged(caplog):
+  """Gives each test the logged lines."""
+  caplog.set_level(logging.INFO, "absl")
+  return caplog
+
+
+def contents(name="w", infinities=1, nans=0):
+  return observations.Contents(name, infinities, nans, 0, 8, 0.5)
+
+
+def watch_run(every=100, patience=200, minimum=1.0):
+  return watch.Watch(
+    watch.Setup(every, patience, minimum, {"class_name": "DynamicLossScale"})
+  )
+
+
+# Where a restarted run goes on ----
+
+
+def line(step, scale, good, global_step, skipped, **more):
+  entries = {
+    "step": step,
+    "applied": True,
+    "loss_scale/value": scale,
+    "loss_scale/good_steps": good,
+    "loss_scale/skipped_total": skipped,
+    "global_step": global_step,
+    **more,
+  }
+  known = {k: v for k, v in entries.items() if v is not None}
+  return json.dumps(known).encode() + b"\n"
+
+
+# Steps 1 to 5 applied, 6 and 7 skipped, 8 to 12 applied, 12 grows, 20 written.
+_LINES = [
+  line(1, 8.0, 1, 1, 0),
+  line(6, 4.0, 0, 5, 1),
+  line(7, 2.0, 0, 5, 2),
+  line(12, 4.0, 0, 10, 2),
+  line(20, 4.0, 8, 18, 2),
+]
+# Scale, good steps, global step; then: after how many lines, step, skipped.
+_PLACES = {
+  "the last line": ((4.0, 8, 18), (5, 20, 2)),
+  "beyond the last line": ((4.0, 11, 21), (5, 23, 2)),
+  "before the last line": ((4.0, 7, 17), (4, 19, 2)),
+  "a change of the scale": ((4.0, 0, 10), (4, 12, 2)),
+  "before that change": ((2.0, 4, 9), (3, 11, 2)),
+  "the second skipped step": ((2.0, 0, 5), (3, 7, 2)),
+  "the first skipped step": ((4.0, 0, 5), (2, 6, 1)),
+  "before the skipped steps": ((8.0, 5, 5), (1, 5, 0)),
+  "after the first line": ((8.0, 2, 2), (1, 2, 0)),
+  "no state of the loss scale": ((64.0, 0, 12), (4, 14, 2)),
+  "a checkpoint without loss scale amid skips": ((64.0, 0, 5), (3, 7, 2)),
+  "the very beginning": ((8.0, 0, 0), None),
+  "another run": ((64.0, 0, 0), None),
+  "no good steps": ((4.0, None, 18), (5, 20, 2)),
+  "no global step": ((4.0, 7, None), (4, 19, 2)),
+  "no global step, amid skips": ((2.0, 3, None), (3, 10, 2)),
+  "no global step, another scale": ((64.0, 3, None), (5, 20, 2)),
+  "no numbers at all": ((4.0, None, None), (5, 20, 2)),
+  "not a number": ((math.nan, 8, 18), (5, 20, 2)),
+}
+
+
+@pytest.mark.parametrize("name", _PLACES)
+def test_places(name):
+  state, expected = _PLACES[name]
+  if expected is not None:
+    count, step, skipped = expected
+    expected = (len(b"".join(_LINES[:count])), step, skipped)
+  for tail in (
+    b"",
+    b'{"step": 2',
+    b"[1]\n",
+    b"\xff\n",
+    b"\n\n",
+    b'{"step": 9}\n',
+  ):
+    assert resuming.find_place(b"".join(_LINES) + tail, *state) == expected
+
+
+@pytest.mark.parametrize(
+  "bad",
+  [
+    b"[" * 100_000 + b"\n",
+    b'"text"\n',
+    line(True, "x", 1, 1, 0),
+    line(1, None, 1, 1, 0),
+    line("1", 8.0, 1, 1, 0),
+    line(1, 8.0, "1", 1, 0),
+    line(1, 8.0, 1, [], 0),
+    line(1, 8.0, 1, 1, -1),
+    line(1.5, 8.0, 1, 1, 0),
+  ],
+)
+def test_lines_of_no_log(bad):
+  assert resuming.find_place(bad, 8.0, 1, 1) is None
+  good = line(3, 8.0, 2, 2, 1)
+  expected = (len(good), 3, 1)
+  assert resuming.find_place(good + bad, 8.0, 2, 2) == expected
+
+
+def test_places_by_skipped_steps():
+  # In a plateau, steps are skipped and neither scale nor good steps change.
+  lines = [line(i, 4.0, 0, 5, i - 5) for i in range(6, 12)]
+  data = b"".join(lines)
+  for i in range(6):
+    place = resuming.find_place(data, 4.0, 0, 5, i + 1)
+    assert place == (len(b"".join(lines[: i + 1])), i + 6, i + 1)
+  # A loss scale that counts took the place of one that did not.
+  assert resuming.find_place(data, 4.0, 0, 5, 0) == (len(data), 11, 6)
+  assert resuming.find_place(data, 4.0, 0, 5) == (len(data), 11, 6)
+
+
+def test_infinite_scales():
+  data = line(4, "inf", 2, 3, 1)
+  assert resuming.find_place(data, _INF, 3, 4) == (len(data), 5, 1)
+
+
+def simulate(rng, count, period):
+  """Yields (applied, scale, good steps, global step) for random steps."""
+  scale, good, global_step = 64.0, 0, 0
+  for _ in range(count):
+    applied = rng.random() < 0.8
+    if applied:
+      global_step += 1
+      good += 1
+      if good >= period:
+        scale, good = scale * 2, 0
+    else:
+      scale, good = max(scale / 2, 1.0), 0
+    yield applied, scale, good, global_step
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("with_global_step", [True, False])
+def test_random_runs_find_their_place(seed, with_global_step):
+  rng = random.Random(seed)
+  watched = watch_run(every=rng.choice([1, 3, 100]))
+  watched.start(0, 0, 64.0)
+  lines, states, data = [], [], b""
+  for step in simulate(rng, 120, rng.choice([2, 5, 30])):
+    applied, scale, good, global_step = step
+    seen = observations.Observation(
+      applied, scale, good, global_step if with_global_step else None
+    )
+    report = watched.observe(seen)
+    states.append((seen, watched.skipped))
+    if report.line:
+      lines.append((watched.step, len(data)))
+      data += json.dumps(report.line).encode() + b"\n"
+  last = states[lines[-1][0] - 1][0]
+  for i, (seen, skipped) in enumerate(states):
+    later = [x for x, _ in states[i + 1 :]]
+    if any(x[1:4] == seen[1:4] for x in later):
+      continue  # The last step of equal states is as good as any other.
+    if not with_global_step and (
+      last.scale == seen.scale and last.good_steps < seen.good_steps
+    ):
+      continue  # For all that is known, the run was killed later.
+    place = resuming.find_place(data, *seen[1:4])
+    assert place is not None
+    assert place[1:] == (i + 1, skipped), seen
+    # The lines that stay are those up to this step.
+    ends = [begin for step, begin in lines if step > i + 1]
+    assert place.end == min(ends, default=len(data))
+
+
+# When a run is stuck ----
+
+
+def find_stuck(steps, patience, minimum=1.0, start=8.0):
+  """Returns the steps at which a run was found stuck, and the messages."""
+  rule = stuck.Rule(patience, minimum)
+  rule.start(0, start)
+  found = {}
+  for i, (applied, scale) in enumerate(steps):
+    seen = observations.Observation(applied, scale, 0, 7)
+    message = rule.count(i + 1, seen)
+    if message is not None:
+      found[i + 1] = message
+  return found
+
+
+_GOOD, _BAD = True, False
+
+
+@pytest.mark.parametrize(
+  "steps, patience, expected",
+  [
+    ([(_BAD, 8.0)] * 40, 5, [5, 10, 20, 40]),  # The distance doubles.
+    ([(_BAD, 8.0)] * 4, 5, []),
+    ([(_BAD, 8.0)] * 4 + [(_GOOD, 8.0)] + [(_BAD, 8.0)] * 4, 5, []),
+    ([(_BAD, 8.0)] * 5 + [(_GOOD, 8.0)] + [(_BAD, 8.0)] * 5, 5, [5, 11]),
+    ([(_BAD, 1.0), (_GOOD, 1.0)] * 20, 5, [7, 13, 23]),
+    ([(_GOOD, 1.0)] * 100, 5, []),
+    # The first skipped step brings the scale to its minimum.
+    ([(_BAD, 1.0), *[(_BAD, 1.0), *[(_GOOD, 1.0)] * 9] * 2], 5, [12]),
+    ([(_GOOD, 1.0)] * 99 + [(_BAD, 1.0)], 5, []),
+    ([(_BAD, 1.0), (_GOOD, 2.0)] * 20, 5, []),
+    ([(_BAD, 8.0)], 1, [1]),
+    ([(_GOOD, 8.0), (_BAD, 4.0)] * 20, 3, []),
+  ],
+)
+def test_stuck_runs(steps, patience, expected):
+  assert list(find_stuck(steps, patience)) == expected
+
+
+def test_a_healthy_run_at_the_minimum_is_not_stuck():
+  assert find_stuck([(_GOOD, 1.0)] * 1000, 5, start=1.0) == {}
+  single = [(_GOOD, 1.0)] * 9 + [(_BAD, 1.0)] + [(_GOOD, 1.0)] * 9
+  assert list(find_stuck(single, 5, start=1.0)) == []
+  bad = [*single, (_BAD, 1.0)]
+  assert list(find_stuck(bad, 5, start=1.0)) == [20]
+  assert list(find_stuck(bad, 5, minimum=None, start=1.0)) == []
+  assert list(find_stuck(bad, 5, minimum=0.5, start=1.0)) == []
+  assert list(find_stuck([*bad[:10], (_GOOD, 2.0), *bad], 12, start=1.0)) == []
+
+
+def test_messages_of_stuck_runs():
+  scales = [8.0, 8.0, 4.0, 2.0, 1.0, *[1.0] * 6]
+  steps = [(i < 2, scale) for i, scale in enumerate(scales)]
+  found = find_stuck(steps, 4)
+  assert list(found) == [6, 10]
+  assert found[6] == (
+    "The loss scale is stuck: the last 4 steps were skipped, from step 3 to "
+    "step 6; the global step is 7. The first bad step was step 3, with "
+    "the loss scale 8; it is 1 since step 5."
+  )
+  alternating = find_stuck([(_BAD, 1.0), (_GOOD, 1.0)] * 5, 5)
+  assert (
+    "steps are skipped at its minimum since step 3, the last one is step 7"
+    in alternating[7]
+  )
+
+
+def test_advice():
+  nan, infinite = contents(nans=1), contents()
+  hopeless = "What to try: The model itself makes"
+  for blame, scale, expected in (
+    ([nan], 8.0, True),
+    ([nan, infinite], 8.0, False),
+    ([infinite], 8.0, False),
+    ([infinite], 1.0, True),
+    ([], 1.0, True),
+    ([], 8.0, False),
+  ):
+    assert stuck.advise(blame, scale).startswith(hopeless) == expected
+
+
+def test_a_stuck_run_names_gradients():
+  rule = stuck.Rule(1, None)
+  rule.start(4, 8.0)
+  blame = [contents(f"w{i}", nans=i) for i in range(7)]
+  good = [contents(f"v{i}", infinities=0) for i in range(5)]
+  seen = observations.Observation(False, 8.0, gradients=[*blame, *good])
+  message = rule.count(5, seen)
+  assert "Not finite at step 5: 7 of 12 gradients: w0: 1 inf, 0 NaN" in message
+  assert "w4: 1 inf, 4 NaN of 8, largest finite 0.5; and 2 more" in message
+  assert "global step" not in message
+
+
+# What is logged and written ----
+
+
+def observe(watched, applied, scale, gradients=(), **more):
+  seen = observations.Observation(applied, scale, gradients=gradients, **more)
+  return watched.observe(seen)
+
+
+def test_which_steps_have_a_line():
+  watched = watch_run(every=10, patience=6)
+  watched.start(0, 0, 8.0)
+  steps = [(True, 8.0)] * 12 + [(False, 8.0), (True, 8.0), (True, 16.0)]
+  steps += [(True, 16.0)] * 3
+  found = [
+    x.line["step"] for x in (observe(watched, *s) for s in steps) if x.line
+  ]
+  assert found == [1, 10, 13, 15]
+  assert watched.finish()["step"] == 18
+  assert watched.finish() is None
+
+
+def test_a_run_that_goes_on():
+  watched = watch_run(every=10)
+  watched.start(38, 3, 8.0)
+  first = observe(watched, True, 8.0).line
+  assert (first["step"], first["loss_scale/skipped_total"]) == (39, 3)
+  assert first["loss_scale/skipped_rate"] == 3 / 39
+  assert first["config"] == {"class_name": "DynamicLossScale"}
+  second = observe(watched, True, 8.0).line
+  assert second["step"] == 40 and "config" not in second
+  watched.start(5, 0, 8.0)
+  assert observe(watched, True, 8.0).line["step"] == 6
+
+
+def test_blame_is_written_when_it_changes():
+  watched = watch_run()
+  watched.start(0, 0, 8.0)
+  a, b = contents("a"), contents("b", 2)
+  steps = [[a], [a], [a, b], [a, b], [b._replace(nans=1)], [b], [], [a]]
+  lines = [observe(watched, not x, 8.0, x).line or {} for x in steps]
+  assert [
+    [x["name"] for x in y["blame"]] if "blame" in y else None for y in lines
+  ] == [["a"], None, ["a", "b"], None, ["b"], ["b"], None, ["a"]]
+
+
+def test_logged_lines(logged):
+  watched = watch_run()
+  watched.start(4, 1, 8.0)
+  a, b = contents("a"), contents("b")
+  for applied, scale, blame in (
+    (True, 8.0, []),
+    (False, 4.0, [a]),
+    (False, 4.0, [a]),  # Nothing new.
+    (False, 4.0, [b]),
+    (True, 4.0, []),
+    (True, 4.0, []),
+    (True, 8.0, []),
+    (False, 8.0, []),
+  ):
+    observe(watched, applied, scale, blame)
+  found = [
+    re.sub(r"gradients: (\w):.*", r"\1", x.getMessage()) for x in logged.records
+  ]
+  assert found == [
+    "DynamicLossScale: the loss scale is 8 after 4 steps, of which 1 were "
+    "skipped.",
+    "Step 6 was skipped; loss scale 8 -> 4; 1 of 1 a",
+    "Step 8 was skipped; loss scale 4; 1 of 1 b",
+    "Step 9 was applied, after 3 skipped; loss scale 4.",
+    "Step 11: loss scale 4 -> 8.",
+    "Step 12 was skipped; loss scale 8; the gradients are not finite.",
+  ]
+
+
+def test_numbers_that_json_lacks():
+  watched = watch_run()
+  watched.start(0, 0, 1e38)
+  large = contents(infinities=0)._replace(largest=1e300)
+  line = observe(watched, True, _INF, [large]).line
+  assert line["loss_scale/value"] == "inf"
+  assert line["underflow"]["largest"] == "inf"
+  json.dumps(line, allow_nan=False)
+
+
+if __name__ == "__main__":
+  helpers.main()
