@@ -42,6 +42,7 @@ from benchmarks import checkpoints
 from benchmarks import growth
 from benchmarks import machine
 from benchmarks import memory
+from benchmarks import monitoring
 from benchmarks import network
 from benchmarks import pictures
 from benchmarks import policy_steps
@@ -84,6 +85,11 @@ flags.DEFINE_list(
   "What to time with each policy, in every mode; empty for nothing.",
 )
 flags.DEFINE_list(
+  "monitoring",
+  [_NETWORK, "100 small"],
+  "What to time with hooks that watch the loss scale; empty for nothing.",
+)
+flags.DEFINE_list(
   "growth", ["10", "100", "1000"], "Numbers of variables; empty for none."
 )
 flags.DEFINE_integer(
@@ -97,11 +103,12 @@ flags.DEFINE_string("json", None, "A file to write all figures to.")
 flags.DEFINE_string("plot", None, "A folder to draw pictures into.")
 
 
-flags.register_validator(
-  "policies",
-  lambda names: set(names) <= {*_ALL},
-  f"must be some of {', '.join(_ALL)}",
-)
+for _name in ("policies", "monitoring"):
+  flags.register_validator(
+    _name,
+    lambda names: set(names) <= {*_ALL},
+    f"must be some of {', '.join(_ALL)}",
+  )
 
 
 def _sizes(words: list[str]) -> bool:
@@ -232,6 +239,18 @@ def time_policies(name: str) -> list[dict[str, Any]]:
   ]
 
 
+def add_ratios(
+  table: Table, row: dict[str, Any], over: dict[str, tuple[float, ...]]
+) -> None:
+  """Adds a row with a step's time, and the ratios of other steps over it."""
+  table.add_row(
+    row["shape"],
+    row["mode"],
+    f"{1e3 * row['seconds']:.2f} ms",
+    *["{:.3f}\n{:.3f}-{:.3f}".format(*ratio) for ratio in over.values()],
+  )
+
+
 def print_policies(console: Console, rows: list[dict[str, Any]]) -> None:
   names = list(rows[0]["over DynamicLossScale"])
   table = Table(
@@ -244,16 +263,38 @@ def print_policies(console: Console, rows: list[dict[str, Any]]) -> None:
     box=box.SIMPLE,
   )
   for row in rows:
-    over, nodes = row["over DynamicLossScale"], row["nodes"]
-    table.add_row(
-      row["shape"],
-      row["mode"],
-      f"{1e3 * row['seconds']:.2f} ms",
-      *["{:.3f}\n{:.3f}-{:.3f}".format(*over[name]) for name in names],
-    )
+    add_ratios(table, row, row["over DynamicLossScale"])
+    nodes = row["nodes"]
     if nodes[rivals.RULE]:
       counts = [str(nodes[name]) for name in (rivals.RULE, *names)]
       table.add_row("", "nodes", *counts)
+  console.print(table)
+
+
+def time_monitoring(name: str) -> list[dict[str, Any]]:
+  """Times a step with hooks in both graph modes; returns the figures."""
+  return [
+    {"shape": name}
+    | monitoring.measure(
+      *find_shape(name, steps.FILLED), mode, FLAGS.seconds, FLAGS.rounds
+    )
+    for mode in steps.MODES[:2]
+  ]
+
+
+def print_monitoring(console: Console, rows: list[dict[str, Any]]) -> None:
+  names = list(rows[0]["over no hook"])
+  table = Table(
+    "variables",
+    "mode",
+    "no hook",
+    *names,
+    title=f"TensorFlow {tf.__version__}, momentum: a step with LossScaleHook, "
+    "over that with a hook that does nothing",
+    box=box.SIMPLE,
+  )
+  for row in rows:
+    add_ratios(table, row, row["over no hook"])
   console.print(table)
 
 
@@ -323,6 +364,11 @@ def main(argv: list[str]) -> None:
       row for name in FLAGS.policies for row in time_policies(name)
     ]
     print_policies(console, results["policies"])
+  if FLAGS.monitoring:
+    results["monitoring"] = [
+      row for name in FLAGS.monitoring for row in time_monitoring(name)
+    ]
+    print_monitoring(console, results["monitoring"])
   if FLAGS.growth:
     sizes = [int(word) for word in FLAGS.growth]
     found = growth.measure(sizes, FLAGS.seconds)

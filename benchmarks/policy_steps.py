@@ -15,8 +15,6 @@ from benchmarks import shapes
 from benchmarks import steps
 from benchmarks import timing
 
-# Two graphs of the same step differ by a few percent, and so do two functions.
-# So each step is built several times.
 BUILDS = 5
 
 
@@ -45,23 +43,14 @@ def measure(
     shows how far the others are exact.
   """
   named = {**rivals.POLICIES, "again": rivals.POLICIES[rivals.RULE]}
-  times: dict[str, list[list[float]]] = {name: [] for name in named}
   nodes: dict[str, int | None] = {}
-  random = np.random.default_rng(0)
-  for i in range(builds):
-    built = {}
-    # The order is random, because memory is laid out in that order.
-    for name in map(str, random.permutation(list(named))):
-      built[name] = steps.Step(
-        named[name], variable_shapes, mode=mode, loss=loss
-      )
-      nodes[name] = built[name].nodes
-    timed = timing.take_turns(
-      built, seconds / builds, -(-rounds // builds), f"{mode}, build {i + 1}"
-    )
-    for name, step in built.items():
-      times[name].append(timed[name])
-      step.close()
+
+  def build(name: str) -> steps.Step:
+    step = steps.Step(named[name], variable_shapes, mode=mode, loss=loss)
+    nodes[name] = step.nodes
+    return step
+
+  times = timing.time_builds(named, build, builds, seconds, rounds, mode)
   base = times[rivals.RULE]
   return {
     "mode": mode,
