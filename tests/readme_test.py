@@ -72,13 +72,16 @@ def makefile_targets():
 def test_shell_blocks_name_what_there_is(path):
   for block in blocks_of(path, "sh"):
     for line in block.splitlines():
-      program, what, *_ = line.split("#")[0].split()
+      program, what, *rest = line.split("#")[0].split()
       known = {
         "make": makefile_targets(),
         "pip": {"install"},
         "tf-lossscale": _COMMANDS,
+        "python": {"-m"},
       }
       assert what in known[program], line
+      if what == "-m":
+        assert (helpers.ROOT / f"{rest[0].replace('.', '/')}.py").exists(), line
 
 
 def test_the_command_has_the_commands():
