@@ -17,6 +17,7 @@ from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import optimizers
@@ -61,7 +62,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
     Raises:
       ValueError: `opt` is no such optimizer, or `get` refuses `loss_scale`, or
-        `loss_scale` is None.
+        `loss_scale` is None, or `opt` is a `SyncReplicasOptimizer`, which must
+        be outside (a loss scale that never changes may be on both sides).
     """
     if not isinstance(opt, tf.compat.v1.train.Optimizer):
       raise ValueError(
@@ -74,6 +76,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         "loss_scale cannot be None: pass 'dynamic', a number of at least 1 or "
         "a LossScale, or use the optimizer without this wrapper."
       )
+    if not _is_inert(scale):
+      sync_replicas.check_order(opt)
     super().__init__(optimizers.uses_locking(opt), opt.get_name())
     self._optimizer = opt
     self._loss_scale = scale
@@ -289,10 +293,14 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       )
 
     if isinstance(should_apply, (bool, np.bool_)):
-      return apply_on_each_replica() if should_apply else None
-    variables = [*(var for _, var in grads_and_vars), global_step]
-    v1 = any(map(_is_ref_variable, variables))
-    return control_flow.cond(should_apply, apply_on_each_replica, tf.no_op, v1)
+      step = apply_on_each_replica() if should_apply else None
+    else:
+      variables = [*(var for _, var in grads_and_vars), global_step]
+      v1 = any(map(_is_ref_variable, variables))
+      step = control_flow.cond(
+        should_apply, apply_on_each_replica, tf.no_op, v1
+      )
+    return sync_replicas.set_back(step, grads_and_vars, global_step)
 
   def _group(self, ops: list[Any], name: str | None) -> tf.Operation | None:
     """Returns an op that runs all ops that are not None; None when eager."""
