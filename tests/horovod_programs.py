@@ -273,8 +273,10 @@ def compute_states(case: Case, ranks: int) -> np.ndarray:
     grads = [
       tf.constant(dense),
       tf.IndexedSlices(
-        np.concatenate([feeds.sparse for feeds in fed]) / np.float32(ranks),
-        np.concatenate([feeds.rows for feeds in fed]),
+        tf.constant(
+          np.concatenate([feeds.sparse for feeds in fed]) / np.float32(ranks)
+        ),
+        tf.constant(np.concatenate([feeds.rows for feeds in fed])),
         tf.constant([_ROWS, 3]),
       ),
       tf.constant(summed),

@@ -15,6 +15,8 @@ from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale.monitoring import targets
 
+_SCALES = ("current_loss_scale", "loss_scale")  # Names of the scale itself.
+
 AllGather: TypeAlias = str | Callable[[tf.Tensor], Any]
 
 
@@ -84,7 +86,9 @@ def gather_state(
   weights = {
     name: weight
     for name, weight in graph_weights.list_weights(loss_scale).items()
-    if weight.shape.rank == 0 and _is_number(weight.dtype)
+    if name not in _SCALES
+    and not weight.shape.rank
+    and _is_number(weight.dtype)
   }
   with tf.name_scope(control_flow.NAME_SCOPE):
     values = [loss_scale(), *weights.values()]
