@@ -4,13 +4,16 @@ PYTHON ?= python3
 VENV ?= .venv
 export PYTHON
 
-.PHONY: demo test coverage mutants matrix lint bazel bench package docs venv clean
+.PHONY: demo test machines coverage mutants matrix lint bazel bench package docs venv clean
 
 demo: venv
 	$(VENV)/bin/python examples/resume_digits.py
 
 test: venv
-	tools/test.sh $(VENV) -m "not slow"
+	tools/test.sh $(VENV) -m "not slow and not machines"
+
+machines:
+	tools/machines.sh .venv-machines
 
 coverage: venv
 	tools/coverage.sh $(VENV)

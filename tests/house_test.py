@@ -16,6 +16,7 @@ import pytest
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import contrib
+from tf_compat_lossscale import distributed
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import monitoring
@@ -38,7 +39,7 @@ _WINGS = (
   ("keras",),
   ("checkpoint.files",),
   ("monitoring",),
-  ("monitoring",),
+  ("distributed",),
   ("checkpoint.layouts",),
   ("checkpoint",),
   ("__init__",),
@@ -146,6 +147,7 @@ def public_functions():
     tfl,
     checkpoint,
     contrib,
+    distributed,
     gradients,
     graph_rewrite,
     monitoring,

@@ -68,6 +68,7 @@ __getattr__, __dir__ = load_lazily(
     "contrib": None,
     "disable_mixed_precision_graph_rewrite": "graph_rewrite",
     "enable_mixed_precision_graph_rewrite": "graph_rewrite",
+    "distributed": None,
     "environment": None,
     "get": "loss_scale",
     "gradients": None,

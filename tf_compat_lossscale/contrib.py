@@ -379,7 +379,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     variables of the wrapped optimizer are named by the cond in which they are
     created: here the first, `cond`.
     """
-    finite = gradients.all_replicas_finite([grad for grad, _ in grads_and_vars])
+    finite = gradients.all_replicas_finite(self._name_gradients(grads_and_vars))
     step = self._apply_if(finite, strategy, grads_and_vars, global_step, name)
     update = self._loss_scale_manager.update_loss_scale(finite)
     return finite, self._group([step, update], name)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core.tf import control_flow
 
@@ -25,17 +26,43 @@ class NamedGradients(list[Any]):
 
   Attributes:
     names: The names, in the order of the gradients.
+    agreement: How workers agree whether the gradients are finite; None if each
+      worker has the same gradients, or is alone.
+    was_checked: Whether `all_replicas_finite` got this list.
   """
 
-  def __init__(self, grads: Iterable[Any], names: Iterable[str] = ()) -> None:
+  def __init__(
+    self,
+    grads: Iterable[Any],
+    names: Iterable[str] = (),
+    agreement: agreements.Agreement | None = None,
+  ) -> None:
     """Creates a list.
 
     Args:
       grads: Gradients, or per-replica values of gradients.
       names: A name for each gradient. TensorFlow makes copies without names.
+      agreement: How workers agree, or None.
     """
     super().__init__(grads)
     self.names = tuple(names)
+    self.agreement = agreement
+    self.was_checked = False
+
+  def check_agreed(self, loss_scale: Any) -> None:
+    """Checks that the update of a loss scale kept to the agreement.
+
+    Args:
+      loss_scale: The loss scale whose `update` got this list.
+
+    Raises:
+      RuntimeError: `update` did not pass this list to `all_replicas_finite`.
+    """
+    if self.agreement is not None and not self.was_checked:
+      raise RuntimeError(
+        f"{loss_scale!r} cannot agree with other workers: its update() must "
+        "pass the very list that it gets to gradients.all_replicas_finite()."
+      )
 
 
 def scale(
@@ -129,6 +156,9 @@ def name_gradients(grads: Any) -> dict[str, Any]:
 def find_largest(grads: Any) -> tf.Tensor:
   """Returns the largest absolute value among the gradients of all replicas.
 
+  If `grads` is a `NamedGradients` with an agreement, the value is that of all
+  workers.
+
   Args:
     grads: A nest of gradients without infinities and NaNs; under a
       `tf.distribute` strategy, a nest of per-replica gradients. Of complex
@@ -141,6 +171,13 @@ def find_largest(grads: Any) -> tf.Tensor:
   Raises:
     ValueError: In a replica context.
   """
+  largest = _find_largest_of_replicas(grads)
+  agreement = getattr(grads, "agreement", None)
+  return largest if agreement is None else agreement.largest(largest)
+
+
+def _find_largest_of_replicas(grads: Any) -> tf.Tensor:
+  """Returns the largest absolute value of this worker's replicas."""
   if not tf.distribute.has_strategy():
     return _find_largest(grads)
   _check_cross_replica()
@@ -213,6 +250,9 @@ def _list_values(grads: Any) -> list[tf.Tensor]:
 def all_replicas_finite(grads: Any) -> tf.Tensor:
   """Returns whether no gradient of any replica holds an infinity or a NaN.
 
+  If `grads` is a `NamedGradients` with an agreement, the answer is that of all
+  workers.
+
   Args:
     grads: A nest of gradients; under a `tf.distribute` strategy, a nest of
       per-replica gradients.
@@ -223,6 +263,15 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   Raises:
     ValueError: In a replica context.
   """
+  own = _are_replicas_finite(grads)
+  if not isinstance(grads, NamedGradients):
+    return own
+  grads.was_checked = True
+  return own if grads.agreement is None else grads.agreement.all_finite(own)
+
+
+def _are_replicas_finite(grads: Any) -> tf.Tensor:
+  """Returns whether the gradients of this worker's replicas are finite."""
   if not tf.distribute.has_strategy():
     return all_finite(grads)
   _check_cross_replica()

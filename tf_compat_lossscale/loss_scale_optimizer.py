@@ -13,9 +13,12 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import agreements
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import train_ops
@@ -61,7 +64,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         config that `get` accepts.
 
     Raises:
-      ValueError: `opt` is no such optimizer, or `get` refuses `loss_scale`, or
+      ValueError: `opt` is no such optimizer, or an optimizer of Horovod with
+        `backward_passes_per_step` above 1, or `get` refuses `loss_scale`, or
         `loss_scale` is None, or `opt` is a `SyncReplicasOptimizer`, which must
         be outside (a loss scale that never changes may be on both sides).
     """
@@ -78,6 +82,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       )
     if not _is_inert(scale):
       sync_replicas.check_order(opt)
+    horovod.check_passes(opt)
     super().__init__(optimizers.uses_locking(opt), opt.get_name())
     self._optimizer = opt
     self._loss_scale = scale
@@ -181,7 +186,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         "in a cross-replica context: call it in the function that you pass to "
         "Strategy.run()."
       )
-    grads_and_vars = tuple(grads_and_vars)
+    grads_and_vars = arguments.list_pairs(grads_and_vars)
     computed = step_records.find_computed(self, grads_and_vars)
     with train_ops.leave_out():
       if _is_inert(self._loss_scale):
@@ -251,15 +256,28 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       A pair: whether the step is applied, and an op that does the step; eagerly
       None for the op.
     """
-    grads = gradients.NamedGradients(
-      [grad for grad, _ in grads_and_vars],
-      step_records.name_variables(grads_and_vars),
-    )
+    grads = self._name_gradients(grads_and_vars)
     update, should_apply = self._loss_scale.update(grads)
+    grads.check_agreed(self._loss_scale)
     step = self._apply_if(
       should_apply, strategy, grads_and_vars, global_step, name
     )
     return should_apply, self._group([step, update], name)
+
+  def _name_gradients(
+    self, grads_and_vars: tuple[Any, ...]
+  ) -> gradients.NamedGradients:
+    """Returns the gradients, with their names and with the agreement on them.
+
+    Args:
+      grads_and_vars: (gradient, variable) pairs, per replica if there are any.
+    """
+    owner = getattr(self._loss_scale, "manager", self._loss_scale)
+    return gradients.NamedGradients(
+      [grad for grad, _ in grads_and_vars],
+      step_records.name_variables(grads_and_vars),
+      agreements.find(owner) or horovod.find_agreement(self),
+    )
 
   def _apply_if(
     self,

@@ -8,12 +8,16 @@ stands there for the time of a call, and takes note of the answer.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 import weakref
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import gradients
+from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import eager_steps
+from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _keras2
 
@@ -99,7 +103,7 @@ class Call:
     if self._is_observed:
       iterations = self._optimizer.iterations
       begun = step_records.begin(self._optimizer, self._view, iterations)
-    op, applied = state.update(grads)
+    op, applied = state.update(self._agree(grads))
     grads = list(grads)
     pairs = list(zip(grads, (var for _, var in self._pairs)))
     computed = self._computed
@@ -113,6 +117,16 @@ class Call:
       count = self._count(iterations, applied)
     attempt = step_records.Attempt(self._view, pairs, computed, count)
     return self._add(attempt, begun, applied, op), applied
+
+  def _agree(self, grads: Any) -> Any:
+    """Returns gradients that are finite if those of all workers are."""
+    agreement = agreements.find(self._optimizer) or horovod.find_agreement(
+      self._optimizer
+    )
+    if agreement is None:
+      return grads
+    finite = agreement.all_finite(gradients.all_replicas_finite(grads))
+    return [tf.where(finite, 0.0, math.nan)]
 
   def end(self) -> None:
     """Ends a call, after the step."""

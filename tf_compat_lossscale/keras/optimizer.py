@@ -11,6 +11,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import eager_steps
+from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
@@ -51,8 +52,10 @@ class LossScaleOptimizer(_kinds.OfAKind):
     Raises:
       TypeError: `optimizer` is no optimizer of Keras 2, or `loss_scale` is a
         LossScale of another class.
-      ValueError: `loss_scale` is no loss scale, or its multiplier is not 2.
+      ValueError: `loss_scale` is no loss scale, or its multiplier is not 2, or
+        `optimizer` is Horovod's with `backward_passes_per_step` above 1.
     """
+    horovod.check_passes(optimizer)
     super().__init__(optimizer, **_find_arguments(loss_scale))
     self._follow_checkpoints()
 

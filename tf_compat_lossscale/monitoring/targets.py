@@ -36,7 +36,7 @@ def find_optimizer(optimizer: Any, keras: bool = False) -> Any:
   """
   found, seen = optimizer, []
   while not isinstance(found, _Scaled):
-    if keras and _is_keras(found):
+    if keras and is_keras(found):
       return found
     seen.append(found)
     steps = environment.find_steps(found)
@@ -53,7 +53,7 @@ def find_optimizer(optimizer: Any, keras: bool = False) -> Any:
   return found
 
 
-def _is_keras(optimizer: Any) -> bool:
+def is_keras(optimizer: Any) -> bool:
   """Returns whether an optimizer is a `keras.LossScaleOptimizer`.
 
   The class is not asked for, since Keras 2 may be missing.
@@ -63,7 +63,7 @@ def _is_keras(optimizer: Any) -> bool:
 
 def find_loss_scale(optimizer: Any) -> Any:
   """Returns the loss scale of an optimizer that `find_optimizer` returned."""
-  if _is_keras(optimizer):
+  if is_keras(optimizer):
     return optimizer.monitored_loss_scale
   return optimizer.loss_scale
 

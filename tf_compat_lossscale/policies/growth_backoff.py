@@ -244,7 +244,13 @@ def like(name: str, /, **changes: Any) -> GrowthBackoff:
 def _fail(scale: tf.Tensor, skipped: tf.Tensor, grads: Any) -> Any:
   """Makes the step fail with an error that names the gradients at fault."""
   names = gradients.name_gradients(grads)
-  flags = [gradients.all_replicas_finite(grad) for grad in names.values()]
+  agreement = getattr(grads, "agreement", None)
+  flags = [
+    gradients.all_replicas_finite(
+      gradients.NamedGradients([grad], agreement=agreement)
+    )
+    for grad in names.values()
+  ]
   at_fault = tf.boolean_mask(list(names), ~tf.stack(flags))
   message = tf.strings.join(
     [

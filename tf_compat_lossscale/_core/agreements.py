@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agreements: workers that answer alike whether gradients are finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core.tf import control_flow
+
+_KEY = "_agreement"  # The attribute of a loss scale or of a manager.
+
+
+class Agreement:
+  """A way in which workers find one answer from their own ones.
+
+  Attributes:
+    all_reduce: A function of a tensor and 'sum' or 'max', which returns the sum
+      or the maximum over all workers.
+  """
+
+  def __init__(self, all_reduce: Callable[[tf.Tensor, str], Any]) -> None:
+    """Creates an agreement by an all-reduce."""
+    self.all_reduce = all_reduce
+
+  def all_finite(self, finite: tf.Tensor) -> tf.Tensor:
+    """Returns whether `finite` is True on all workers, a bool scalar.
+
+    Args:
+      finite: This worker's answer, a bool scalar.
+    """
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      found = tf.cast(tf.logical_not(finite), tf.float32)
+      return tf.equal(self._reduce(found, "sum"), 0)
+
+  def largest(self, number: tf.Tensor) -> tf.Tensor:
+    """Returns the largest `number` of all workers, a float64 scalar.
+
+    Args:
+      number: This worker's float64 scalar.
+    """
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      return self._reduce(number, "max")
+
+  def _reduce(self, value: tf.Tensor, op: str) -> tf.Tensor:
+    """Returns the sum or the maximum of a scalar over all workers."""
+    reduced = tf.convert_to_tensor(self.all_reduce(value, op))
+    if reduced.dtype != value.dtype or reduced.shape.rank not in (0, None):
+      raise ValueError(
+        f"all_reduce must return a scalar of {value.dtype.name}, as it got, "
+        f"but returned {reduced!r}."
+      )
+    return tf.ensure_shape(reduced, [])
+
+
+def put(owner: Any, agreement: Agreement | None) -> None:
+  """Makes an agreement that of a loss scale or of a manager."""
+  # An attribute of a trackable object would be looked at.
+  vars(owner)[_KEY] = agreement
+
+
+def find(owner: Any) -> Agreement | None:
+  """Returns the agreement of a loss scale or of a manager, or None."""
+  agreement: Agreement | None = getattr(owner, "__dict__", {}).get(_KEY)
+  return agreement

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Horovod's optimizers: how to know them, and the exchange of numbers.
+
+This module does not import Horovod. An optimizer of Horovod is known by its
+class's module. What is read off such an optimizer has no public name; in a
+release without the attribute, the optimizer is taken for a plain one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import importlib
+import sys
+from typing import Any
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import agreements
+
+# The attributes in which optimizers hold the optimizer that they wrap.
+_WRAPPED = ("_optimizer", "_opt")
+# The number of frames to look at for an optimizer that calls another one. With
+# AutoGraph there are about ten for each call.
+_MOST_FRAMES = 128
+
+
+def check_passes(optimizer: Any) -> None:
+  """Checks that no optimizer of Horovod within accumulates gradients.
+
+  Between its exchanges, Horovod returns the gradients of the rank alone. So
+  each rank would check and apply its own gradients.
+
+  Args:
+    optimizer: The optimizer that a loss scale is to wrap.
+
+  Raises:
+    ValueError: An optimizer of Horovod has backward_passes_per_step above 1.
+  """
+  for found in _list_wrapped(optimizer):
+    passes = _find_passes(found)
+    if passes > 1:
+      raise ValueError(
+        f"A loss scale cannot wrap {type(found).__name__} of Horovod with "
+        f"backward_passes_per_step={passes}: its gradients are those of one "
+        "rank in all but every last pass, so the loss scales of the ranks "
+        "would differ. Leave backward_passes_per_step at 1 and accumulate "
+        "outside: tf_compat_lossscale.accumulate("
+        "tf_compat_lossscale.MixedPrecisionLossScaleOptimizer("
+        f"hvd.DistributedOptimizer(opt), loss_scale), {passes}). Or wrap the "
+        "loss scale in Horovod's optimizer: hvd.DistributedOptimizer("
+        "tf_compat_lossscale.MixedPrecisionLossScaleOptimizer(opt, "
+        f"loss_scale), backward_passes_per_step={passes})."
+      )
+
+
+def find_agreement(optimizer: Any) -> agreements.Agreement | None:
+  """Returns the agreement that Horovod's optimizers need, or None.
+
+  Most need none: all ranks get the same gradients. With Adasum and for
+  variables that `register_local_var` got, each rank has gradients of its own.
+
+  Args:
+    optimizer: The optimizer with a loss scale. Horovod's optimizer is within,
+      or calls the method that calls this function.
+  """
+  if "horovod" not in sys.modules:
+    return None
+  for found in (*_list_wrapped(optimizer), *_list_callers(optimizer)):
+    if _is_horovods(found) and _has_local_gradients(found):
+      return make_agreement(getattr(found, "process_set", None))
+  return None
+
+
+def _list_wrapped(optimizer: Any) -> Iterator[Any]:
+  """Yields an optimizer, and the optimizers that it wraps."""
+  seen: list[Any] = []
+  # An optimizer may refer to itself.
+  while optimizer is not None and not any(optimizer is x for x in seen):
+    yield optimizer
+    seen.append(optimizer)
+    inner = (getattr(optimizer, name, None) for name in _WRAPPED)
+    optimizer = next((x for x in inner if x is not None), None)
+
+
+def _list_callers(optimizer: Any) -> Iterator[Any]:
+  """Yields the optimizers of Horovod that wrap an optimizer and now call it.
+
+  The wrapped optimizer does not know those around it, but the stack does.
+  """
+  frame: Any = sys._getframe(1)
+  for _ in range(_MOST_FRAMES):
+    if frame is None:
+      return
+    if "self" in frame.f_code.co_varnames + frame.f_code.co_freevars:
+      caller = frame.f_locals.get("self")
+      if _is_horovods(caller) and any(
+        x is optimizer for x in _list_wrapped(caller)
+      ):
+        yield caller
+    frame = frame.f_back
+
+
+def _is_horovods(optimizer: Any) -> bool:
+  """Returns whether an object's class or a base of it is Horovod's."""
+  return any(
+    cls.__module__.partition(".")[0] == "horovod"
+    for cls in type(optimizer).__mro__
+  )
+
+
+def _find_passes(optimizer: Any) -> int:
+  """Returns the passes of each exchange; 1 if an optimizer is not Horovod's."""
+  if not _is_horovods(optimizer):
+    return 1
+  passes = getattr(optimizer, "_backward_passes_per_step", 1)  # Adasum.
+  helper = getattr(optimizer, "_agg_helper", None)
+  return int(getattr(helper, "backward_passes_per_step", passes))
+
+
+def _has_local_gradients(optimizer: Any) -> bool:
+  """Returns whether an optimizer of Horovod leaves gradients to each rank."""
+  helper = getattr(optimizer, "_agg_helper", None)
+  return (
+    "Adasum" in type(optimizer).__name__
+    or bool(getattr(optimizer, "_local_vars", None))
+    or bool(getattr(helper, "_local_vars", None))
+  )
+
+
+def load() -> Any:
+  """Returns the module `horovod.tensorflow`, initialized.
+
+  Raises:
+    ImportError: Horovod is not installed, or without TensorFlow.
+    RuntimeError: The program has not called `hvd.init()`.
+  """
+  try:
+    hvd = importlib.import_module("horovod.tensorflow")
+  except ImportError as error:
+    raise ImportError(
+      "'horovod' needs Horovod with TensorFlow, which cannot be imported: "
+      f"{error}. Install Horovod with HOROVOD_WITH_TENSORFLOW=1, or pass a "
+      "function.",
+      name="horovod",
+    ) from error
+  if not hvd.is_initialized():
+    raise RuntimeError(
+      "Horovod is not initialized: call horovod.tensorflow.init() first."
+    )
+  return hvd
+
+
+def make_agreement(process_set: Any = None) -> agreements.Agreement:
+  """Returns an agreement of all ranks, or of those of a process set."""
+  hvd = load()
+  more = {} if process_set is None else {"process_set": process_set}
+
+  def all_reduce(value: tf.Tensor, op: str) -> tf.Tensor:
+    if op == "sum":
+      return hvd.allreduce(value, op=hvd.Sum, name="found_inf", **more)
+    rows = hvd.allgather(tf.reshape(value, [1]), name="largest", **more)
+    return tf.reduce_max(rows)
+
+  return agreements.Agreement(all_reduce)
+
+
+def gather(row: tf.Tensor) -> tf.Tensor:
+  """Returns a row of each rank.
+
+  Args:
+    row: A vector of this rank.
+
+  Returns:
+    A matrix, in the order of the ranks.
+  """
+  return load().allgather(tf.expand_dims(row, 0), name="drift")

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss scales of several workers, such as the ranks of Horovod.
+
+Workers that average their gradients have the same gradients, so they need
+nothing of this module to keep the same loss scale. `agree` is for workers that
+check gradients of their own: each then skips a step if any does. `DriftHook`
+and `check_drift` compare the loss scales of all workers, and raise a
+`DriftError` if these differ:
+
+```
+from tf_compat_lossscale import distributed
+
+distributed.agree(opt)                              # All ranks of Horovod.
+hook = distributed.DriftHook(opt, every_n_steps=100)
+```
+"""
+
+from typing import TYPE_CHECKING
+
+from tf_compat_lossscale._lazy import load_lazily
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.distributed.agreeing import agree
+  from tf_compat_lossscale.distributed.drift import check_drift
+  from tf_compat_lossscale.distributed.drift import DriftError
+  from tf_compat_lossscale.distributed.hook import DriftHook
+
+__all__ = ["DriftError", "DriftHook", "agree", "check_drift"]
+
+__getattr__, __dir__ = load_lazily(
+  __name__,
+  {
+    "DriftError": "drift",
+    "DriftHook": "hook",
+    "agree": "agreeing",
+    "check_drift": "drift",
+  },
+)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes workers agree whether a step's gradients are finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from typing import TypeVar
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import contrib
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import agreements
+from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale.monitoring import targets
+
+_T = TypeVar("_T")
+
+
+def agree(
+  target: _T, all_reduce: str | Callable[[tf.Tensor, str], Any] = "horovod"
+) -> _T:
+  """Makes all workers skip a step if the gradients of any are not finite.
+
+  In each step, the workers exchange one number, before the loss scale changes
+  and before the step is applied or skipped. So all workers must take the same
+  steps. A call that follows replaces the agreement.
+
+  There is no need to call this if the workers have the same gradients, as with
+  `hvd.DistributedOptimizer`. With `op=hvd.Adasum`, and for variables that
+  `register_local_var` got, the ranks of Horovod agree without this call.
+
+  Args:
+    target: A loss scale, a manager of a loss scale, or an optimizer that has or
+      wraps one. The agreement belongs to the loss scale: all optimizers that
+      use the loss scale keep to it. A fixed loss scale skips no step.
+    all_reduce: "horovod" for all ranks of Horovod; or a function that gets a
+      scalar and "sum" or "max", and returns the sum or the maximum over all
+      workers, a scalar of the same dtype. The function gets tensors of graphs
+      and of `tf.function`, too. Only `policies.LogNormal` asks for "max".
+
+  Returns:
+    `target`.
+
+  Raises:
+    ImportError: `all_reduce` is "horovod" and Horovod is not installed.
+    RuntimeError: `all_reduce` is "horovod" and Horovod is not initialized.
+    ValueError: `target` has no loss scale, or `all_reduce` is something else.
+  """
+  owner = _find_owner(target)
+  if callable(all_reduce):
+    agreement = agreements.Agreement(all_reduce)
+  elif all_reduce == "horovod":
+    agreement = horovod.make_agreement()
+  else:
+    raise ValueError(
+      "all_reduce must be 'horovod' or a function of a tensor and 'sum' or "
+      f"'max', but got {all_reduce!r}."
+    )
+  agreements.put(owner, agreement)
+  return target
+
+
+def _find_owner(target: Any) -> Any:
+  """Returns the object that has the agreement of a target."""
+  if isinstance(target, (loss_scale_lib.LossScale, contrib.LossScaleManager)):
+    return target
+  found = targets.find_optimizer(target, keras=True)
+  if targets.is_keras(found):
+    return found  # Its loss scale is an object of Keras.
+  return getattr(found.loss_scale, "manager", found.loss_scale)
