@@ -83,6 +83,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     if not _is_inert(scale):
       sync_replicas.check_order(opt)
     horovod.check_passes(opt)
+    optimizers.restore_slots_in_strategy(opt)
     super().__init__(optimizers.uses_locking(opt), opt.get_name())
     self._optimizer = opt
     self._loss_scale = scale

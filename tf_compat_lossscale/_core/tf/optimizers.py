@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
+import weakref
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
+
+# The method that a checkpoint calls to restore a slot.
+_RESTORE_SLOT = "_create_or_restore_slot_variable"
 
 
 def uses_locking(optimizer: tf.compat.v1.train.Optimizer) -> bool:
@@ -18,6 +23,48 @@ def uses_locking(optimizer: tf.compat.v1.train.Optimizer) -> bool:
   to use no locks, which is the default.
   """
   return bool(getattr(optimizer, "_use_locking", False))
+
+
+class _SlotRestorer:
+  """Restores slots of an optimizer in the strategy of their variables.
+
+  A slot that a checkpoint creates, because it is restored before the first
+  step, belongs to the strategy in whose scope the checkpoint is restored. If
+  that is none, the slot of a mirrored variable is on one device alone, and the
+  first step fails.
+  """
+
+  def __init__(self, optimizer: tf.compat.v1.train.Optimizer) -> None:
+    self._refer = weakref.ref(optimizer)
+
+  def __deepcopy__(self, memo: dict[int, Any]) -> _SlotRestorer:
+    """Returns the restorer of a copy of the optimizer."""
+    optimizer = self._refer()
+    return _SlotRestorer(memo.get(id(optimizer), optimizer))
+
+  def __call__(self, **arguments: Any) -> Any:
+    """Restores a slot as the optimizer's method does, which takes names."""
+    optimizer = self._refer()
+    restore = getattr(type(optimizer), _RESTORE_SLOT)
+    strategy = getattr(arguments.get("variable"), "distribute_strategy", None)
+    scope: Any = contextlib.nullcontext()
+    if strategy is not None and not tf.distribute.has_strategy():
+      scope = strategy.scope()
+    with scope:
+      return restore(optimizer, **arguments)
+
+
+def restore_slots_in_strategy(optimizer: tf.compat.v1.train.Optimizer) -> None:
+  """Makes checkpoints create an optimizer's slots in the right strategy.
+
+  TensorFlow has no public hook for the slots that a checkpoint creates. In a
+  release without the method, nothing changes.
+
+  Args:
+    optimizer: The optimizer that has the slots.
+  """
+  if hasattr(type(optimizer), _RESTORE_SLOT):
+    setattr(optimizer, _RESTORE_SLOT, _SlotRestorer(optimizer))
 
 
 def compute_initial_state(
