@@ -3,10 +3,11 @@
 
 import re
 import shlex
+import subprocess
+import sys
 
 import helpers
 import horovod_runs
-import pytest
 
 pytestmark = horovod_runs.MARKS
 
@@ -31,8 +32,27 @@ def run(folder, code, *args):
 
 def test_command():
   command = shlex.split(blocks_of("sh")[0])
-  assert command[:6] == "horovodrun -np 2 --gloo -H localhost:2".split()
+  assert " ".join(command[:6]) == "horovodrun -np 2 --gloo -H localhost:2"
   assert command[6:] == ["python", "train.py", "checkpoints"]
+
+
+def test_without_horovodrun_each_process_is_alone(tmp_path):
+  """The variables are those that `mpirun` and `srun` set."""
+  code = _OTHERS[-1]
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    env=horovod_runs.make_environment(
+      OMPI_COMM_WORLD_RANK="1",
+      OMPI_COMM_WORLD_SIZE="2",
+      SLURM_PROCID="1",
+      SLURM_NTASKS="2",
+    ),
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    timeout=120,
+  )
+  assert "one rank alone" in done.stderr
 
 
 def test_session_and_restart(tmp_path):
