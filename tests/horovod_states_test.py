@@ -8,6 +8,7 @@ import json
 import helpers
 import horovod_programs as programs
 import horovod_runs
+import numpy as np
 import pytest
 
 pytestmark = horovod_runs.MARKS
@@ -70,7 +71,12 @@ def test_states_are_those_of_one_process(results, ranks, case):
   for rank in range(ranks):
     found = results[ranks][rank][case.name]
     assert found.shape == expected.shape
-    assert found.tobytes() == expected.tobytes(), rank
+    assert found.tobytes() == results[ranks][0][case.name].tobytes(), rank
+    if case.scale == "log_normal":
+      # A graph may round averages otherwise than eager code does.
+      np.testing.assert_allclose(found, expected, rtol=1e-9)
+    else:
+      assert found.tobytes() == expected.tobytes(), rank
   # The schedule skips steps, and the scale goes up and down.
   applied = expected[-1, 5 + 18 + 3]
   assert 0.4 < applied / case.steps < 0.9

@@ -19,6 +19,12 @@ _OWN = "an attribute of this package's own class, without a public name yet"
 # Uses of Keras 2's names belong in `keras._keras2` and uses of TensorFlow's in
 # `_core.tf`: move a use there rather than add a row for another wing.
 _USES = {
+  "_core.horovod": {
+    "_agg_helper": "what adds up the gradients of Horovod's passes",
+    "_backward_passes_per_step": "the passes of Horovod's Adasum",
+    "_getframe": "finds an optimizer of Horovod that calls ours",
+    "_local_vars": "the variables that Horovod leaves to each rank",
+  },
   "_core.tf.control_flow": {
     "_external_values": "CondContext's table of tensors that have a Switch",
     "_get_control_flow_context": "the v1 cond or loop that is being built",
