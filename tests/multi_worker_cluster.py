@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import sys
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -120,12 +121,24 @@ def main():
     manager = make_manager(trainer, pathlib.Path(given["folder"]), index)
   begin = int(trainer.attempts.numpy())
   write({"begin": begin})
+  try:
+    train(trainer, manager, factors[:, index], given)
+  except tf.errors.OpError as error:
+    write({"error": [type(error).__name__, str(error)[:500]]})
+    os._exit(3)
+  os._exit(0)
+
+
+def train(trainer, manager, factors, given):
+  """Trains to the end, and saves now and then."""
+  begin = int(trainer.attempts.numpy())
   for i in range(begin, given["steps"]):
-    trainer.run(tf.constant(factors[i, index]))
+    trainer.run(tf.constant(factors[i]))
     write({"state": [i + 1, trainer.state()]})
     if manager and (i + 1) % given["save_every"] == 0:
       manager.save()
-  write({"end": given["steps"]})
+    time.sleep(given.get("pause", 0))
+  write({"end": [given["steps"], trainer.state()]})
 
 
 def make_manager(trainer, folder, index):
