@@ -35,6 +35,7 @@ _WINGS = (
   ("loss_scale_optimizer", "policies"),
   ("contrib", "graph_rewrite"),
   ("environment",),
+  ("distributed",),
   ("keras",),
   ("checkpoint.files",),
   ("monitoring",),

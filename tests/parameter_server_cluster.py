@@ -113,7 +113,9 @@ def main():
           time.sleep(given.get("pause", 0))
         write({"end": values})
         if workers:
-          time.sleep(5)  # The chief's queue serves the other workers' last step.
+          time.sleep(
+            5
+          )  # The chief's queue serves the other workers' last step.
     except tf.errors.OpError as error:
       write({"error": [type(error).__name__, error.message]})
       os._exit(3)

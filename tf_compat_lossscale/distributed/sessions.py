@@ -105,9 +105,7 @@ def open_session(
     inner = _train.WorkerSessionCreator(
       scaffold, server.target, config, max_wait_secs=limit
     )
-  creator = _LimitedCreator(
-    inner, scaffold, server.server_def, is_chief, limit
-  )
+  creator = _LimitedCreator(inner, scaffold, server.server_def, is_chief, limit)
   with _explain_late_steps(creator, limit):
     session = _train.MonitoredSession(
       creator, hooks, stop_grace_period_secs=min(limit, 10)
@@ -145,7 +143,7 @@ def _name_task(server_def: Any) -> str:
   return f"/job:{server_def.job_name}/task:{server_def.task_index}"
 
 
-class _LimitedCreator(_train.SessionCreator):  # type: ignore[misc]
+class _LimitedCreator(_train.SessionCreator):
   """Creates sessions, and gives up after a time.
 
   `MonitoredSession` asks again for ever if the error is one of `_LOST`.
@@ -210,7 +208,7 @@ class _LimitedCreator(_train.SessionCreator):  # type: ignore[misc]
       None,
       f"{self.task} got no session within {self._limit:g} seconds: it waited "
       f"for {self._waits_for}. Start the tasks that are gone, then this task; "
-      f"it resumes from the newest checkpoint. The last error: {error.message}"
+      f"it resumes from the newest checkpoint. The last error: {error.message}",
     )
 
 
@@ -246,7 +244,9 @@ def _call_in_thread(function: Callable[[], Any], seconds: float) -> Any:
 
 
 @contextlib.contextmanager
-def _explain_late_steps(creator: _LimitedCreator, limit: float) -> Iterator[Any]:
+def _explain_late_steps(
+  creator: _LimitedCreator, limit: float
+) -> Iterator[Any]:
   """Makes the error of a step that takes too long say so."""
   try:
     yield
@@ -259,5 +259,5 @@ def _explain_late_steps(creator: _LimitedCreator, limit: float) -> Iterator[Any]
       f"A step of {creator.task} took more than {limit:g} seconds: it waited "
       f"for {creator.servers}, or, with a SyncReplicasOptimizer, for gradients "
       "of the other workers. If all tasks run, pass a higher limit. The error: "
-      f"{error.message}"
+      f"{error.message}",
     ) from error
