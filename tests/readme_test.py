@@ -37,6 +37,8 @@ def python_blocks():
   for path in (_README, *_PAGES):
     # The README uses the parts of the API that depend on the release.
     marks = [] if path == _README else [pytest.mark.any_release]
+    if path.stem == "distributed":
+      continue  # These programs need several processes: distributed_page_test.
     for i, code in enumerate(blocks_of(path, "python")):
       yield pytest.param(code, id=f"{path.stem}-{i}", marks=marks)
 

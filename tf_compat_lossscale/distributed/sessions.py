@@ -102,9 +102,7 @@ def open_session(
         )
       )
   else:
-    inner = _train.WorkerSessionCreator(
-      scaffold, server.target, config, max_wait_secs=limit
-    )
+    inner = _WorkerCreator(scaffold, server.target, config, limit)
   creator = _LimitedCreator(inner, scaffold, server.server_def, is_chief, limit)
   with _explain_late_steps(creator, limit):
     session = _train.MonitoredSession(
@@ -141,6 +139,36 @@ def _name_servers(server_def: Any) -> list[str]:
 def _name_task(server_def: Any) -> str:
   """Returns the devices of a server's own task."""
   return f"/job:{server_def.job_name}/task:{server_def.task_index}"
+
+
+class _WorkerCreator(_train.SessionCreator):
+  """Creates sessions when the chief has initialized the variables.
+
+  `tf.compat.v1.train.WorkerSessionCreator` looks every 30 seconds only.
+  """
+
+  def __init__(
+    self,
+    scaffold: Any,
+    target: str,
+    config: tf.compat.v1.ConfigProto,
+    limit: float,
+  ) -> None:
+    self._scaffold, self._target = scaffold, target
+    self._config, self._limit = config, limit
+
+  def create_session(self) -> Any:
+    """Returns a new session."""
+    manager = _train.SessionManager(
+      local_init_op=self._scaffold.local_init_op,
+      ready_op=self._scaffold.ready_op,
+      ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
+      graph=tf.compat.v1.get_default_graph(),
+      recovery_wait_secs=min(1.0, self._limit / 10),
+    )
+    return manager.wait_for_session(
+      self._target, config=self._config, max_wait_secs=self._limit
+    )
 
 
 class _LimitedCreator(_train.SessionCreator):
