@@ -36,6 +36,7 @@ _WINGS = (
   ("loss_scale_optimizer", "policies"),
   ("contrib", "graph_rewrite"),
   ("environment",),
+  ("distributed",),
   ("keras",),
   ("checkpoint.files",),
   ("monitoring",),

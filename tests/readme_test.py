@@ -8,7 +8,9 @@ import helpers
 import pytest
 
 _README = helpers.ROOT / "README.md"
-_HOROVOD = "horovod.md"  # Ranks run its programs: horovod_page_test.py.
+# Several processes run their programs: distributed_page_test.py and
+# horovod_page_test.py.
+_TESTED_APART = ("distributed", "horovod")
 _PAGES = sorted((helpers.ROOT / "docs").glob("*.md"))
 _LANGUAGES = {"python", "sh", "starlark", "text", "toml", "yaml"}
 _COMMANDS = {
@@ -38,7 +40,7 @@ def python_blocks():
   for path in (_README, *_PAGES):
     # The README uses the parts of the API that depend on the release.
     marks = [] if path == _README else [pytest.mark.any_release]
-    if path.name == _HOROVOD:
+    if path.stem in _TESTED_APART:
       continue
     for i, code in enumerate(blocks_of(path, "python")):
       yield pytest.param(code, id=f"{path.stem}-{i}", marks=marks)
@@ -73,7 +75,7 @@ def makefile_targets():
 @pytest.mark.any_release
 @pytest.mark.parametrize(
   "path",
-  [_README, *(path for path in _PAGES if path.name != _HOROVOD)],
+  [_README, *(path for path in _PAGES if path.stem not in _TESTED_APART)],
   ids=lambda path: path.stem,
 )
 def test_shell_blocks_name_what_there_is(path):

@@ -5,7 +5,8 @@ Workers that average their gradients have the same gradients, so they need
 nothing of this module to keep the same loss scale. `agree` is for workers that
 check gradients of their own: each then skips a step if any does. `DriftHook`
 and `check_drift` compare the loss scales of all workers, and raise a
-`DriftError` if these differ:
+`DriftError` if these differ. `open_session` opens a session with parameter
+servers that waits for nothing without a limit:
 
 ```
 from tf_compat_lossscale import distributed
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.distributed.drift import check_drift
   from tf_compat_lossscale.distributed.drift import DriftError
   from tf_compat_lossscale.distributed.hook import DriftHook
+  from tf_compat_lossscale.distributed.sessions import open_session
 
-__all__ = ["DriftError", "DriftHook", "agree", "check_drift"]
+__all__ = ["DriftError", "DriftHook", "agree", "check_drift", "open_session"]
 
 __getattr__, __dir__ = load_lazily(
   __name__,
@@ -34,5 +36,6 @@ __getattr__, __dir__ = load_lazily(
     "DriftHook": "hook",
     "agree": "agreeing",
     "check_drift": "drift",
+    "open_session": "sessions",
   },
 )

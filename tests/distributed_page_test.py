@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that the programs of docs/distributed.md train, on 127.0.0.1."""
+
+import json
+import re
+
+import clusters
+import helpers
+import pytest
+
+_PAGE = (helpers.ROOT / "docs" / "distributed.md").read_text("utf-8")
+_BLOCKS = dict(
+  re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", _PAGE, re.S | re.M)
+)
+# Sets variables, and runs a program in the same process.
+_RUN = (
+  "import json, os, sys; os.environ.update(json.loads(sys.argv[1]));"
+  "exec(compile(open(sys.argv[2]).read(), sys.argv[2], 'exec'),"
+  "{'__name__': '__main__'})"
+)
+
+
+def test_every_program_has_a_name():
+  assert sorted(_BLOCKS) == [
+    "coordinator.py",
+    "multi_worker.py",
+    "sessions.py",
+    "slurm_config.py",
+  ]
+  assert _PAGE.count("```python") == len(_BLOCKS)
+
+
+def start(cluster, name, source, env):
+  """Starts a program of the page as a task."""
+  path = cluster.folder / f"{name}.py"
+  path.write_text(source, "utf-8")
+  env = {"TRAIN_FOLDER": str(cluster.folder / "train"), **env}
+  return cluster.start(name, "-c", _RUN, json.dumps(env), str(path))
+
+
+def wait(cluster, task):
+  """Returns what a task has printed when it has ended well."""
+  assert cluster.wait_for_end(task, 120) == 0, cluster.describe()
+  (line,) = [row for row in task.read().splitlines() if row[:4] == "done"]
+  return line
+
+
+@pytest.mark.machines
+@pytest.mark.parametrize(
+  ("program", "jobs", "trainers", "done"),
+  [
+    ("multi_worker.py", {"worker": 2}, 2, "done 20 32768.0"),
+    ("sessions.py", {"ps": 1, "worker": 2}, 2, "done"),
+    ("coordinator.py", {"ps": 1, "worker": 1, "chief": 1}, 1, "done 20 32768"),
+  ],
+)
+def test_program(tmp_path, program, jobs, trainers, done):
+  ports = iter(clusters.find_ports(sum(jobs.values())))
+  spec = {
+    job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
+    for job, count in jobs.items()
+  }
+  with clusters.Cluster(tmp_path) as cluster:
+    tasks = [
+      start(
+        cluster,
+        f"{job}{index}",
+        _BLOCKS[program],
+        {
+          "TF_CONFIG": json.dumps(
+            {"cluster": spec, "task": {"type": job, "index": index}}
+          )
+        },
+      )
+      for job in jobs
+      for index in range(jobs[job])
+    ]
+    lines = [wait(cluster, task) for task in tasks[-trainers:]]
+  assert all(line.startswith(done) for line in lines), lines
+  assert len(set(lines)) == 1
+
+
+@pytest.mark.machines
+def test_slurm(tmp_path):
+  base = clusters.find_ports(1)[0]
+  source = _BLOCKS["slurm_config.py"] + _BLOCKS["multi_worker.py"]
+  env = {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
+  env |= {"SLURM_STEP_NODELIST": "localhost", "PORT_BASE": str(base)}
+  env |= {"SLURM_STEP_TASKS_PER_NODE": "2"}
+  with clusters.Cluster(tmp_path) as cluster:
+    tasks = [
+      start(cluster, f"task{i}", source, {**env, "SLURM_PROCID": str(i)})
+      for i in range(2)
+    ]
+    lines = {wait(cluster, task) for task in tasks}
+  assert len(lines) == 1
+
+
+if __name__ == "__main__":
+  helpers.main()
