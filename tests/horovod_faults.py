@@ -166,7 +166,10 @@ def _wait_for_end(
     if process.poll() is None and frozen is None:
       alive.append("the launcher")
     if alive and time.monotonic() > deadline:
-      raise TimeoutError(f"{', '.join(alive)} hangs after {fault}: {folder}")
+      steps = [path.read_text("utf-8") for path in folder.glob("*.step")]
+      raise TimeoutError(
+        f"{', '.join(alive)} hangs after {fault}, at steps {steps}: {folder}"
+      )
     time.sleep(0.05)
 
 
