@@ -154,7 +154,8 @@ def _wait_for_end(
 ) -> None:
   """Waits until the ranks have ended; a frozen rank never does."""
   frozen = fault.rank if fault and fault.kind == "freeze a rank" else None
-  deadline = time.monotonic() + (2 * _MINUTE if fault is None else _MINUTE)
+  # Without a fault, the limit is for the start and all steps.
+  deadline = time.monotonic() + (4 * _MINUTE if fault is None else _MINUTE)
   alive = ["the launcher"]
   while alive:
     alive = [
