@@ -154,7 +154,8 @@ def _wait_for_end(
 ) -> None:
   """Waits until the ranks have ended; a frozen rank never does."""
   frozen = fault.rank if fault and fault.kind == "freeze a rank" else None
-  deadline = time.monotonic() + (2 * _MINUTE if fault is None else _MINUTE)
+  # Without a fault, the limit is for the start and all steps.
+  deadline = time.monotonic() + (4 * _MINUTE if fault is None else _MINUTE)
   alive = ["the launcher"]
   while alive:
     alive = [
@@ -166,7 +167,10 @@ def _wait_for_end(
     if process.poll() is None and frozen is None:
       alive.append("the launcher")
     if alive and time.monotonic() > deadline:
-      raise TimeoutError(f"{', '.join(alive)} hangs after {fault}: {folder}")
+      steps = [path.read_text("utf-8") for path in folder.glob("*.step")]
+      raise TimeoutError(
+        f"{', '.join(alive)} hangs after {fault}, at steps {steps}: {folder}"
+      )
     time.sleep(0.05)
 
 
