@@ -36,7 +36,6 @@ _WINGS = (
   ("loss_scale_optimizer", "policies"),
   ("contrib", "graph_rewrite"),
   ("environment",),
-  ("distributed",),
   ("keras",),
   ("checkpoint.files",),
   ("monitoring",),
