@@ -16,6 +16,7 @@ from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import missing_gradients
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import control_flow
@@ -171,13 +172,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         variable, and the loss scale is not a `FixedLossScale`.
       ValueError: In a cross-replica context of a `tf.distribute` strategy.
     """
-    if tf.distribute.in_cross_replica_context():
-      raise ValueError(
-        "apply_gradients() must be called in a replica context, but was called "
-        "in a cross-replica context: call it in the function that you pass to "
-        "Strategy.run()."
-      )
-    grads_and_vars = tuple(grads_and_vars)
+    check_in_replica()
+    grads_and_vars = missing_gradients.fill(grads_and_vars)
     computed = step_records.find_computed(self, grads_and_vars)
     with train_ops.leave_out():
       if _is_inert(self._loss_scale):
@@ -191,7 +187,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         )
         step = step_records.add_from_replica(self, attempt, None, True, step)
       else:
-        _check_dtypes(grads_and_vars)
+        check_dtypes(grads_and_vars)
         step = tf.distribute.get_replica_context().merge_call(
           self._apply_and_record,
           args=(grads_and_vars, global_step, name, computed),
@@ -283,16 +279,21 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     def apply_on_each_replica() -> Any:
       return strategy.group(
         strategy.extended.call_for_each_replica(
-          self._optimizer.apply_gradients,
+          self._apply_in_replica,
           args=(grads_and_vars, global_step, f"{name}-wrapped"),
         )
       )
 
     if isinstance(should_apply, (bool, np.bool_)):
       return apply_on_each_replica() if should_apply else None
-    variables = [*(var for _, var in grads_and_vars), global_step]
-    v1 = any(map(_is_ref_variable, variables))
+    v1 = has_ref_variable([*(var for _, var in grads_and_vars), global_step])
     return control_flow.cond(should_apply, apply_on_each_replica, tf.no_op, v1)
+
+  @property
+  def _apply_in_replica(self) -> Callable[..., Any]:
+    """The function that applies gradients on a replica."""
+    apply: Callable[..., Any] = self._optimizer.apply_gradients
+    return apply
 
   def _group(self, ops: list[Any], name: str | None) -> tf.Operation | None:
     """Returns an op that runs all ops that are not None; None when eager."""
@@ -351,7 +352,7 @@ def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
   return type(loss_scale).update is loss_scale_lib.FixedLossScale.update
 
 
-def _check_dtypes(grads_and_vars: GradsAndVars) -> None:
+def check_dtypes(grads_and_vars: GradsAndVars) -> None:
   """Raises a TypeError if a gradient has a dtype that no gradient can have."""
   for grad, var in grads_and_vars:
     dtype = getattr(grad, "dtype", None)
@@ -372,10 +373,23 @@ def _is_complex(var: Any) -> bool:
   return tf.as_dtype(getattr(var, "dtype", tf.float32)).is_complex
 
 
-def _is_ref_variable(variable: Any) -> bool:
+def check_in_replica() -> None:
+  """Raises a ValueError in a cross-replica context."""
+  if tf.distribute.in_cross_replica_context():
+    raise ValueError(
+      "apply_gradients() must be called in a replica context, but was called "
+      "in a cross-replica context: call it in the function that you pass to "
+      "Strategy.run()."
+    )
+
+
+def has_ref_variable(variables: Iterable[Any]) -> bool:
   """Returns whether a variable is a TensorFlow 1 reference variable.
 
   The dtype of a reference variable differs from its base dtype.
   """
-  dtype = getattr(variable, "dtype", None)
-  return isinstance(dtype, tf.DType) and dtype.base_dtype != dtype
+  dtypes = [getattr(variable, "dtype", None) for variable in variables]
+  return any(
+    isinstance(dtype, tf.DType) and dtype.base_dtype != dtype
+    for dtype in dtypes
+  )
