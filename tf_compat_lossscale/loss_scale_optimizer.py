@@ -78,6 +78,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     super().__init__(optimizers.uses_locking(opt), opt.get_name())
     self._optimizer = opt
     self._loss_scale = scale
+    self._saved_optimizer = tracking.Variables(opt)
     tracking.track(self, opt, "base_optimizer")
     tracking.track(self, scale, "loss_scale")
 
@@ -337,7 +338,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     self, save_type: str = "checkpoint", **kwargs: Any
   ) -> dict[str, Any]:
     """Returns the children to save; more of them for a SavedModel."""
-    children = super()._trackable_children(save_type, **kwargs)
+    children = dict(super()._trackable_children(save_type, **kwargs))
+    if save_type == "savedmodel":
+      children["base_optimizer"] = self._saved_optimizer
     return {**children, **eager_steps.list_children(self, save_type)}
 
   def __repr__(self) -> str:
