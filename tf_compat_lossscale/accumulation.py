@@ -22,6 +22,7 @@ from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
+from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
@@ -236,6 +237,7 @@ class AccumulatingOptimizer(
     """
     loss_scale_optimizer.check_in_replica()
     pairs = missing_gradients.fill(grads_and_vars)
+    optimizers.mirror_slots(self._optimizer, [var for _, var in pairs])
     loss_scale_optimizer.check_dtypes(pairs)
     with train_ops.leave_out():
       step = tf.distribute.get_replica_context().merge_call(

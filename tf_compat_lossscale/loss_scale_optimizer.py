@@ -175,6 +175,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     """
     check_in_replica()
     grads_and_vars = missing_gradients.fill(grads_and_vars)
+    optimizers.mirror_slots(self._optimizer, [var for _, var in grads_and_vars])
     computed = step_records.find_computed(self, grads_and_vars)
     with train_ops.leave_out():
       if _is_inert(self._loss_scale):

@@ -76,3 +76,61 @@ def read_adam(
   powers = [tf.cast(p, dtype) for p in optimizer._get_beta_accumulators()]
   rate *= tf.sqrt(1 - powers[1]) / (1 - powers[0])
   return beta1, beta2, epsilon, rate
+
+
+def mirror_slots(optimizer: Any, variables: list[Any]) -> None:
+  """Gives each replica slots of its own, in a replica context.
+
+  A checkpoint that is restored outside of `Strategy.scope()` creates the slots
+  that are missing, as plain variables. All replicas would update them, and a
+  `tf.function` could not place them. A TensorFlow that creates them in the
+  scope of the variable's strategy would make this function unneeded. `_slots`
+  is as old as the class. In a release without it, nothing is changed.
+
+  Args:
+    optimizer: A `compat.v1` optimizer.
+    variables: The variables that it trains.
+  """
+  if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+    return
+  # An optimizer that wraps another has no slots of its own.
+  slots = getattr(optimizer, "_slots", {})
+  # Looked up here, for a cross-replica context has other keys.
+  found = _list_plain(slots, optimizer, variables)
+  if not found:
+    return
+
+  @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+  def mirror(strategy: tf.distribute.Strategy) -> None:
+    for table, key, variable in found:
+      with tf.init_scope(), strategy.extended.colocate_vars_with(variable):
+        plain = table[key]
+        table[key] = tf.compat.v1.Variable(
+          plain.read_value(),
+          name=plain.name.split(":")[0],
+          dtype=plain.dtype,
+          trainable=False,
+          use_resource=True,
+        )
+
+  # All replicas come here, for none goes on before all have looked.
+  tf.distribute.get_replica_context().merge_call(mirror)
+
+
+def _list_plain(
+  slots: dict[str, dict[Any, Any]], optimizer: Any, variables: list[Any]
+) -> list[tuple[dict[Any, Any], Any, Any]]:
+  """Returns the slots that the replicas share, though the variable is each's.
+
+  Returns:
+    For each of them, the table that has it, its key there and the variable.
+  """
+  count_parts = tf.distribute.get_strategy().experimental_local_results
+  found = []
+  for name, table in slots.items():
+    for variable in variables:
+      slot = optimizer.get_slot(variable, name)
+      if slot is None or len(count_parts(variable)) == len(count_parts(slot)):
+        continue
+      found += [(table, key, variable) for key in table if table[key] is slot]
+  return found
