@@ -83,7 +83,9 @@ def check(mode, drop, op):
       scale, good = scale * 2, 0
     if kept.size == grads.size or (drop == "micro_batch" and kept.size):
       share = kept.sum() / np.float32(kept.size)
-      value = value - np.float32(0.5) * share * (1 if op == hvd.Average else size)
+      value = value - np.float32(0.5) * share * (
+        1 if op == hvd.Average else size
+      )
     seen, seen_scale = read()
     np.testing.assert_allclose(seen, value, rtol=1e-5)
     assert seen_scale == scale, (seen_scale, scale)

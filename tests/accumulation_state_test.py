@@ -106,7 +106,9 @@ def test_replicas(mode, drop):
         scale, good = scale * 2, 0
       if kept.size == 8 or (drop == "micro_batch" and kept.size):
         # Replicas add up: each has half of the micro-batches.
-        value = value - np.float32(0.5) * (kept.sum() / np.float32(kept.size / 2))
+        value = value - np.float32(0.5) * (
+          kept.sum() / np.float32(kept.size / 2)
+        )
         step += 1
       seen = program.values()
       np.testing.assert_allclose(seen[0], value, rtol=1e-6)
@@ -213,7 +215,7 @@ def test_last_step_applied_in_graphs(mode):
       for grad in (1.0, math.inf, 1.0, 1.0)
     ]
     assert seen == [True, False, True, True]
-    with pytest.raises(ValueError, match="LossScaleHook.*accumulat"):
+    with pytest.raises(ValueError, match=r"LossScaleHook.*accumulat"):
       monitoring.LossScaleHook(trainer.opt)
 
 

@@ -94,9 +94,7 @@ def is_finite(grads):
 )
 def test_as_one_step_with_the_mean(mode, drop, steps, use_resource):
   rng = np.random.default_rng(steps)
-  windows = [
-    random_micro_batches(rng, steps, _SPECS) for _ in range(_WINDOWS)
-  ]
+  windows = [random_micro_batches(rng, steps, _SPECS) for _ in range(_WINDOWS)]
   inner = helpers.INNER["adam"]
   make = lambda: tfl.accumulate(dynamic(inner()), steps, drop)  # noqa: E731
   plain = lambda: tfl.MixedPrecisionLossScaleOptimizer(inner(), 1)  # noqa: E731
@@ -256,7 +254,11 @@ def test_gradients_that_are_sometimes_none(mode):
 
   def step(both):
     opt.apply_gradients(
-      [(tf.constant(2.0), a), (tf.constant(4.0) if both else None, b), (None, c)]
+      [
+        (tf.constant(2.0), a),
+        (tf.constant(4.0) if both else None, b),
+        (None, c),
+      ]
     )
 
   step = tf.function(step) if mode == "function" else step
@@ -307,10 +309,13 @@ def test_loop_in_a_function(jit):
   v = tf.Variable([1.0])
   opt = tfl.accumulate(dynamic(tf1.train.AdamOptimizer(0.5)), 2)
 
+  def step(grad):
+    opt.minimize(lambda: v * grad, var_list=[v])
+
   @tf.function(jit_compile=jit)
   def train(grads):
     for i in tf.range(5):
-      opt.minimize(lambda: v * grads[i], var_list=[v])
+      step(grads[i])
 
   train(tf.constant([1.0, 3.0, math.inf, 1.0, 2.0]))
   assert int(opt.micro_batches) == 1

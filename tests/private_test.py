@@ -19,6 +19,17 @@ _OWN = "an attribute of this package's own class, without a public name yet"
 # Uses of Keras 2's names belong in `keras._keras2` and uses of TensorFlow's in
 # `_core.tf`: move a use there rather than add a row for another wing.
 _USES = {
+  "_core.accumulating": {
+    "_optimizer": "the optimizer that one with a loss scale wraps",
+  },
+  "accumulation": {
+    "_loss_scale": _OWN,
+    "_optimizer": _OWN,
+  },
+  "_core.reducing": {
+    "_agg_helper": "what accumulates in Horovod's DistributedOptimizer",
+    "_optimizer": "the optimizer that Horovod's DistributedOptimizer wraps",
+  },
   "_core.tf.control_flow": {
     "_external_values": "CondContext's table of tensors that have a Switch",
     "_get_control_flow_context": "the v1 cond or loop that is being built",

@@ -13,6 +13,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import accumulating
 from tf_compat_lossscale._core import accumulators
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
@@ -21,7 +22,6 @@ from tf_compat_lossscale._core import reducing
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import control_flow
-from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
@@ -30,7 +30,6 @@ _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
 _Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]
 Transform: TypeAlias = Callable[[_Pairs], Any]
 
-_HALF = (tf.float16, tf.bfloat16)
 _WINDOW, _MICRO_BATCH = "window", "micro_batch"
 
 
@@ -121,23 +120,15 @@ class AccumulatingOptimizer(
     Raises:
       ValueError: An argument is none of these; the message names it.
     """
-    _check_optimizer(optimizer)
-    if drop not in (_WINDOW, _MICRO_BATCH):
-      raise ValueError(
-        f"drop must be {_WINDOW!r} or {_MICRO_BATCH!r}, but got {drop!r}."
-      )
-    if transform is not None and not callable(transform):
-      raise ValueError(
-        "transform must be a function of (gradient, variable) pairs or None, "
-        f"but got {transform!r}."
-      )
+    accumulating.check(optimizer, _Scaled, AccumulatingOptimizer)
+    accumulating.check_options((_WINDOW, _MICRO_BATCH), drop, transform)
     super().__init__(optimizer._optimizer, optimizer._loss_scale)
     self._steps = arguments.check_steps("steps", steps)
     self._drop = drop
     self._mean = bool(mean)
     self._transform = transform
     self._window = accumulators.Window()
-    self._answers = _Key()
+    self._answers = accumulating.Answers()
     child = tracking.list_children(optimizer)["loss_scale"]
     tracking.track(self, child, "loss_scale", replace=True)
     tracking.track(self, self._window, "window")
@@ -171,12 +162,9 @@ class AccumulatingOptimizer(
     """
     if tf.executing_eagerly():
       return step_records.read_last_applied(self)
-    graph: Any = tf.compat.v1.get_default_graph()
-    while graph is not None:
-      answers = graphs.keep_on_graph(graph, self._answers, list)
-      if answers:
-        return answers[-1]
-      graph = getattr(graph, "outer_graph", None)
+    answer = self._answers.find()
+    if answer is not None:
+      return answer
     return step_records.read_last_applied(self)  # Raises.
 
   def compute_gradients(
@@ -190,13 +178,7 @@ class AccumulatingOptimizer(
   ) -> list[tuple[gradients.Gradient, tf.Variable]]:
     """Computes the gradients of a micro-batch, without communication.
 
-    Args:
-      loss: As for the base class.
-      var_list: As for the base class.
-      gate_gradients: As for the base class.
-      aggregation_method: As for the base class.
-      colocate_gradients_with_ops: As for the base class.
-      grad_loss: As for the base class.
+    The arguments are those of the base class.
 
     Returns:
       (gradient, variable) pairs. The gradients are unscaled. Those of float16
@@ -211,7 +193,9 @@ class AccumulatingOptimizer(
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-    return self._unscale([(_widen(x), var) for x, var in scaled], loss_scale)
+    return self._unscale(
+      [(accumulating.widen(x), var) for x, var in scaled], loss_scale
+    )
 
   def apply_gradients(
     self,
@@ -279,8 +263,7 @@ class AccumulatingOptimizer(
     )
     if tf.executing_eagerly():
       return None
-    graph = tf.compat.v1.get_default_graph()
-    graphs.keep_on_graph(graph, self._answers, list).append(applied)
+    self._answers.keep(applied)
     return self._group([applied], name)
 
   def _end_window(
@@ -312,13 +295,13 @@ class AccumulatingOptimizer(
       self._loss_scale, pairs, computed, global_step
     )
     begun = step_records.begin(self, self._loss_scale, global_step)
-    applied, step = self._apply_window(
-      strategy, pairs, kept, global_step, name
-    )
+    applied, step = self._apply_window(strategy, pairs, kept, global_step, name)
     step = step_records.add(self, attempt, begun, applied, step)
     with tf.name_scope(control_flow.NAME_SCOPE):
       done = [] if step is None else [step]
-      with tf.control_dependencies([*done, *_list_tensors(strategy, pairs)]):
+      with tf.control_dependencies(
+        [*done, *accumulating.list_tensors(strategy, pairs)]
+      ):
         reset = self._window.reset()
       with tf.control_dependencies([] if reset is None else [reset]):
         return tf.identity(applied)
@@ -344,17 +327,9 @@ class AccumulatingOptimizer(
       )
     divisor = self._steps if kept is None else tf.where(kept > 0, kept, 1.0)
 
-    def read() -> list[Any]:
-      pairs = []
-      for each in sums:
-        value = accumulators.choose_part(each.parts).read_value()
-        if self._mean:
-          value /= tf.cast(divisor, value.dtype)
-        pairs.append((value, each.variable))
-      pairs = reducing.reduce(self._optimizer, pairs)
-      return [tf.cast(grad, var.dtype.base_dtype) for grad, var in pairs]
-
-    grads = strategy.extended.call_for_each_replica(read)
+    grads = accumulating.read_gradients(
+      self._optimizer, sums, divisor if self._mean else 1
+    )
     return [(grad, each.variable) for grad, each in zip(grads, sums)], kept
 
   def _apply_window(
@@ -426,62 +401,3 @@ class AccumulatingOptimizer(
       f"AccumulatingOptimizer({self._optimizer!r}, {self._loss_scale!r}, "
       f"steps={self._steps}, drop={self._drop!r}, mean={self._mean})"
     )
-
-
-class _Key:
-  """The key by which graphs keep the answers of one optimizer."""
-
-
-def _check_optimizer(optimizer: Any) -> None:
-  """Raises a ValueError if an optimizer cannot accumulate."""
-  if isinstance(optimizer, AccumulatingOptimizer):
-    raise ValueError(
-      f"accumulate: optimizer accumulates already: {optimizer!r}. Multiply "
-      "steps instead."
-    )
-  if not isinstance(optimizer, _Scaled):
-    raise ValueError(
-      "accumulate: optimizer must be a MixedPrecisionLossScaleOptimizer or a "
-      f"contrib.LossScaleOptimizer, but got {optimizer!r}. The order that "
-      "works is accumulate(MixedPrecisionLossScaleOptimizer(opt, scale), "
-      "steps), with any wrapper of another kind inside, as opt."
-    )
-  for method in ("compute_gradients", "apply_gradients"):
-    if getattr(type(optimizer), method) is not getattr(_Scaled, method):
-      raise ValueError(
-        f"accumulate: {type(optimizer).__name__} has a {method}() of its own, "
-        "which would not be called: wrap the optimizer in a plain "
-        "MixedPrecisionLossScaleOptimizer."
-      )
-  base = optimizer._optimizer
-  if isinstance(base, tf.compat.v1.train.SyncReplicasOptimizer):
-    raise ValueError(
-      "accumulate: a SyncReplicasOptimizer cannot be applied every few "
-      "micro-batches: raise its replicas_to_aggregate instead."
-    )
-  if reducing.is_accumulating(base):
-    raise ValueError(
-      "accumulate: the DistributedOptimizer accumulates by itself, which does "
-      "not go with loss scaling: leave out its backward_passes_per_step."
-    )
-
-
-def _widen(grad: gradients.Gradient) -> gradients.Gradient:
-  """Returns a half-precision gradient as float32, another one as it is."""
-  if grad is None or grad.dtype not in _HALF:
-    return grad
-  if isinstance(grad, tf.IndexedSlices):
-    values = tf.cast(grad.values, tf.float32)
-    return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
-  return tf.cast(grad, tf.float32)
-
-
-def _list_tensors(
-  strategy: tf.distribute.Strategy, pairs: Sequence[tuple[Any, Any]]
-) -> list[tf.Tensor]:
-  """Returns the gradients of all replicas that are not None."""
-  found: list[tf.Tensor] = []
-  for grad, _ in pairs:
-    if grad is not None:
-      found += strategy.experimental_local_results(grad)
-  return found
