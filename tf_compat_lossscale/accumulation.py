@@ -337,8 +337,7 @@ class AccumulatingOptimizer(
     strategy: tf.distribute.Strategy,
     pairs: list[tuple[Any, Any]],
     kept: Any,
-    global_step: Any,
-    name: str | None,
+    *others: Any,
   ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
     """Updates the loss scale, then applies the gradients of a window.
 
@@ -346,17 +345,14 @@ class AccumulatingOptimizer(
       strategy: The strategy.
       pairs: (gradient, variable) pairs, per replica if there are any.
       kept: What `_read_window` returned.
-      global_step: A variable or None.
-      name: The step's name, or None.
+      *others: The global step and the step's name, or None.
 
     Returns:
       A pair: whether the gradients are applied, and an op that does so; eagerly
       None for the op.
     """
     if kept is None:
-      return self._apply_across_replicas(
-        strategy, tuple(pairs), global_step, name
-      )
+      return self._apply_across_replicas(strategy, tuple(pairs), *others)
     grads = [grad for grad, _ in pairs]
     names = step_records.name_variables(pairs)
     with tf.name_scope(control_flow.NAME_SCOPE):
@@ -369,12 +365,12 @@ class AccumulatingOptimizer(
     )
     update, answer = self._loss_scale.update(marked)
     if isinstance(answer, (bool, np.bool_)) and not answer:
-      return False, self._group([update], name)
+      return False, self._group([update], others[-1])
     with tf.name_scope(control_flow.NAME_SCOPE):
       partly = tf.logical_and(finite, kept > 0)
       applied = tf.where(complete, tf.convert_to_tensor(answer), partly)
-    step = self._apply_if(applied, strategy, tuple(pairs), global_step, name)
-    return applied, self._group([step, update], name)
+    step = self._apply_if(applied, strategy, tuple(pairs), *others)
+    return applied, self._group([step, update], others[-1])
 
   @property
   def _apply_in_replica(self) -> Callable[..., Any]:
