@@ -34,6 +34,7 @@ _WINGS = (
   ("gradients",),
   ("loss_scale",),
   ("loss_scale_optimizer", "policies"),
+  ("accumulation",),
   ("contrib", "graph_rewrite"),
   ("environment",),
   ("keras",),

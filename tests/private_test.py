@@ -25,6 +25,17 @@ _USES = {
     "_getframe": "finds an optimizer of Horovod that calls ours",
     "_local_vars": "the variables that Horovod leaves to each rank",
   },
+  "_core.accumulating": {
+    "_optimizer": "the optimizer that one with a loss scale wraps",
+  },
+  "accumulation": {
+    "_loss_scale": _OWN,
+    "_optimizer": _OWN,
+  },
+  "_core.reducing": {
+    "_agg_helper": "what accumulates in Horovod's DistributedOptimizer",
+    "_optimizer": "the optimizer that Horovod's DistributedOptimizer wraps",
+  },
   "_core.tf.control_flow": {
     "_external_values": "CondContext's table of tensors that have a Switch",
     "_get_control_flow_context": "the v1 cond or loop that is being built",

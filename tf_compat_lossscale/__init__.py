@@ -19,6 +19,7 @@ from tf_compat_lossscale._lazy import load_lazily
 from tf_compat_lossscale._version import __version__
 
 if TYPE_CHECKING:
+  from tf_compat_lossscale.accumulation import accumulate
   from tf_compat_lossscale.environment import honor_environment
   from tf_compat_lossscale.environment import ignore_environment
   from tf_compat_lossscale.graph_rewrite import (
@@ -45,6 +46,7 @@ __all__ = [
   "LossScale",
   "MixedPrecisionLossScaleOptimizer",
   "__version__",
+  "accumulate",
   "disable_mixed_precision_graph_rewrite",
   "enable_mixed_precision_graph_rewrite",
   "get",
@@ -64,6 +66,8 @@ __getattr__, __dir__ = load_lazily(
     "FixedLossScale": "loss_scale",
     "LossScale": "loss_scale",
     "MixedPrecisionLossScaleOptimizer": "loss_scale_optimizer",
+    "accumulate": "accumulation",
+    "accumulation": None,
     "checkpoint": None,
     "contrib": None,
     "disable_mixed_precision_graph_rewrite": "graph_rewrite",

@@ -14,11 +14,11 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import agreements
-from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import train_ops
@@ -87,6 +87,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     super().__init__(optimizers.uses_locking(opt), opt.get_name())
     self._optimizer = opt
     self._loss_scale = scale
+    self._saved_optimizer = tracking.Variables(opt)
     tracking.track(self, opt, "base_optimizer")
     tracking.track(self, scale, "loss_scale")
 
@@ -181,13 +182,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         variable, and the loss scale is not a `FixedLossScale`.
       ValueError: In a cross-replica context of a `tf.distribute` strategy.
     """
-    if tf.distribute.in_cross_replica_context():
-      raise ValueError(
-        "apply_gradients() must be called in a replica context, but was called "
-        "in a cross-replica context: call it in the function that you pass to "
-        "Strategy.run()."
-      )
-    grads_and_vars = arguments.list_pairs(grads_and_vars)
+    grads_and_vars = pair_checks.read(grads_and_vars)
     computed = step_records.find_computed(self, grads_and_vars)
     with train_ops.leave_out():
       if _is_inert(self._loss_scale):
@@ -201,7 +196,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         )
         step = step_records.add_from_replica(self, attempt, None, True, step)
       else:
-        _check_dtypes(grads_and_vars)
+        pair_checks.check_dtypes(grads_and_vars)
         step = tf.distribute.get_replica_context().merge_call(
           self._apply_and_record,
           args=(grads_and_vars, global_step, name, computed),
@@ -306,7 +301,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     def apply_on_each_replica() -> Any:
       return strategy.group(
         strategy.extended.call_for_each_replica(
-          self._optimizer.apply_gradients,
+          self._apply_in_replica,
           args=(grads_and_vars, global_step, f"{name}-wrapped"),
         )
       )
@@ -314,12 +309,19 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     if isinstance(should_apply, (bool, np.bool_)):
       step = apply_on_each_replica() if should_apply else None
     else:
-      variables = [*(var for _, var in grads_and_vars), global_step]
-      v1 = any(map(_is_ref_variable, variables))
+      v1 = pair_checks.has_ref_variable(
+        [*(var for _, var in grads_and_vars), global_step]
+      )
       step = control_flow.cond(
         should_apply, apply_on_each_replica, tf.no_op, v1
       )
     return sync_replicas.set_back(step, grads_and_vars, global_step)
+
+  @property
+  def _apply_in_replica(self) -> Callable[..., Any]:
+    """The function that applies gradients on a replica."""
+    apply: Callable[..., Any] = self._optimizer.apply_gradients
+    return apply
 
   def _group(self, ops: list[Any], name: str | None) -> tf.Operation | None:
     """Returns an op that runs all ops that are not None; None when eager."""
@@ -363,7 +365,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     self, save_type: str = "checkpoint", **kwargs: Any
   ) -> dict[str, Any]:
     """Returns the children to save; more of them for a SavedModel."""
-    children = super()._trackable_children(save_type, **kwargs)
+    children = dict(super()._trackable_children(save_type, **kwargs))
+    if save_type == "savedmodel":
+      children["base_optimizer"] = self._saved_optimizer
     return {**children, **eager_steps.list_children(self, save_type)}
 
   def __repr__(self) -> str:
@@ -376,33 +380,3 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
   """Returns whether `update` does nothing: a subclass may redefine it."""
   return type(loss_scale).update is loss_scale_lib.FixedLossScale.update
-
-
-def _check_dtypes(grads_and_vars: GradsAndVars) -> None:
-  """Raises a TypeError if a gradient has a dtype that no gradient can have."""
-  for grad, var in grads_and_vars:
-    dtype = getattr(grad, "dtype", None)
-    if dtype is None:
-      continue
-    dtype = tf.as_dtype(dtype).base_dtype
-    if not dtype.is_floating and not (dtype.is_complex and _is_complex(var)):
-      raise TypeError(
-        f"The gradient of {getattr(var, 'name', var)} must be of the "
-        f"variable's dtype or another floating-point one, but is of "
-        f"{dtype.name}: {grad!r}. Cast it by tf.cast(gradient, "
-        "variable.dtype), or leave the variable out."
-      )
-
-
-def _is_complex(var: Any) -> bool:
-  """Returns whether a variable holds complex numbers."""
-  return tf.as_dtype(getattr(var, "dtype", tf.float32)).is_complex
-
-
-def _is_ref_variable(variable: Any) -> bool:
-  """Returns whether a variable is a TensorFlow 1 reference variable.
-
-  The dtype of a reference variable differs from its base dtype.
-  """
-  dtype = getattr(variable, "dtype", None)
-  return isinstance(dtype, tf.DType) and dtype.base_dtype != dtype

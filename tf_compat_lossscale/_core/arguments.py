@@ -9,8 +9,6 @@ eager tensors: these pass. Strings and bools are mistakes, and do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Iterator
 import math
 import numbers
 from typing import Any
@@ -169,23 +167,3 @@ def _is_finite(number: float) -> bool:
   """Returns whether a number is finite once it is rounded to float32."""
   with np.errstate(over="ignore"):
     return bool(np.isfinite(np.float32(number)))
-
-
-def list_pairs(grads_and_vars: Iterable[Any]) -> tuple[Any, ...]:
-  """Returns (gradient, variable) pairs, and checks that none were lost.
-
-  Args:
-    grads_and_vars: The pairs that `apply_gradients` got.
-
-  Raises:
-    ValueError: `grads_and_vars` is an iterator that was read before.
-  """
-  pairs = tuple(grads_and_vars)
-  if not pairs and isinstance(grads_and_vars, Iterator):
-    raise ValueError(
-      f"apply_gradients() got {grads_and_vars!r} without any pairs. If another "
-      "optimizer has read the pairs before, such as hvd.DistributedOptimizer "
-      "with backward_passes_per_step, then pass it a list: "
-      "apply_gradients(list(zip(gradients, variables)))."
-    )
-  return pairs

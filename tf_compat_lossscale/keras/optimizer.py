@@ -12,6 +12,7 @@ from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale._core import missing_gradients
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
@@ -132,6 +133,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
     pairs = list(grads_and_vars)
     if tf.distribute.in_cross_replica_context():
       return super().apply_gradients(pairs, *args, **kwargs)  # Which raises.
+    pairs = list(missing_gradients.fill(pairs))
     call = _watched_steps.Call(self, pairs, self._skipped_steps)
     # Each call has a copy of its own: other threads may call this, too.
     copy = object.__new__(type(self))

@@ -85,6 +85,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       ValueError: An argument is none of these; the message names it.
     """
     self._optimizer = targets.find_optimizer(optimizer)
+    targets.refuse_accumulation("LossScaleHook", self._optimizer)
     self._recorder = recorder.Recorder(
       self._optimizer.loss_scale,
       output_dir,

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import accumulation
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
@@ -59,6 +60,21 @@ def is_keras(optimizer: Any) -> bool:
   The class is not asked for, since Keras 2 may be missing.
   """
   return hasattr(type(optimizer), "monitored_loss_scale")
+
+
+def refuse_accumulation(name: str, optimizer: Any) -> None:
+  """Raises a ValueError if an optimizer accumulates gradients.
+
+  Args:
+    name: What cannot watch such an optimizer.
+    optimizer: What `find_optimizer` returned.
+  """
+  if isinstance(optimizer, accumulation.AccumulatingOptimizer):
+    raise ValueError(
+      f"{name} cannot watch an optimizer that accumulates, whose steps are in "
+      f"a cond: {optimizer!r}. Fetch its loss_scale() and last_step_applied "
+      "instead; eagerly and in a tf.function, use Monitor."
+    )
 
 
 def find_loss_scale(optimizer: Any) -> Any:

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `accumulate` against one step with the mean, and against NumPy."""
+
+import contextlib
+import dataclasses
+import math
+import os
+
+import helpers
+from helpers import GRAPH_MODES
+from helpers import MODES
+from helpers import Spec
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import contrib
+
+tf1 = tf.compat.v1
+_WINDOWS = int(os.environ.get("ACCUMULATION_WINDOWS", "25"))
+_SPECS = (
+  Spec(),
+  Spec((3, 2), kind="sparse"),
+  Spec(kind="float16"),
+  Spec(dtype="float16"),
+  Spec(dtype="float64"),
+  Spec(kind="none"),
+)
+# Sums are dense, and no sum is of float16.
+_DENSE = tuple(
+  dataclasses.replace(spec, kind="none" if spec.kind == "none" else "dense")
+  for spec in _SPECS
+)
+_BAD = (math.inf, -math.inf, math.nan)
+
+
+class Scale:
+  """The rule of DynamicLossScale in plain Python."""
+
+  def __init__(self, scale=8.0, period=2):
+    self.scale, self.good_steps, self._period = scale, 0, period
+
+  def update(self, finite):
+    self.good_steps += 1
+    if not finite:
+      self.scale, self.good_steps = max(self.scale / 2, 1), 0
+    elif self.good_steps >= self._period:
+      self.scale, self.good_steps = self.scale * 2, 0
+
+
+def dynamic(inner, **kwargs):
+  """Returns an optimizer with a dynamic loss scale."""
+  scale = tfl.DynamicLossScale(8, 2)
+  return tfl.MixedPrecisionLossScaleOptimizer(inner, scale, **kwargs)
+
+
+def random_micro_batches(rng, steps, specs):
+  """Returns gradients, whose sums are exact, for each micro-batch."""
+  bad_share = rng.choice([0.0, 0.3, 0.9], p=[0.6, 0.3, 0.1])
+  batches = []
+  for _ in range(steps):
+    grads = [rng.integers(-8, 9, spec.fed) / 8.0 for spec in specs]
+    if rng.random() < bad_share:
+      grad = grads[rng.integers(len([x for x in specs if x.kind != "none"]))]
+      grad.flat[rng.integers(grad.size)] = rng.choice(_BAD)
+    batches.append(grads)
+  return batches
+
+
+def comparable(trainer):
+  """Returns the state of training without loss scale and window."""
+  return {
+    name.split("/")[-1] if "power" in name else name: value
+    for name, value in trainer.state().items()
+    if "accumul" not in name
+    and name not in ("current_loss_scale", "good_steps")
+  }
+
+
+def is_finite(grads):
+  return all(np.isfinite(grad).all() for grad in grads)
+
+
+@pytest.mark.parametrize(
+  ("mode", "drop", "steps", "use_resource"),
+  helpers.pairs(
+    MODES,
+    ["window", "micro_batch"],
+    [1, 3, 4],
+    [True, False],
+    allowed=lambda row: row[3] or row[0] in GRAPH_MODES,
+  ),
+)
+def test_as_one_step_with_the_mean(mode, drop, steps, use_resource):
+  rng = np.random.default_rng(steps)
+  windows = [random_micro_batches(rng, steps, _SPECS) for _ in range(_WINDOWS)]
+  inner = helpers.INNER["adam"]
+  make = lambda: tfl.accumulate(dynamic(inner()), steps, drop)  # noqa: E731
+  plain = lambda: tfl.MixedPrecisionLossScaleOptimizer(inner(), 1)  # noqa: E731
+  states, scale = [], Scale()
+  with helpers.Trainer(mode, make, _SPECS, use_resource=use_resource) as ours:
+    for batches in windows:
+      before = ours.state()
+      for grads in batches:
+        assert ours.state()["v0"].tobytes() == before["v0"].tobytes()
+        assert ours.loss_scale == scale.scale
+        ours.step(*grads)
+      scale.update(all(map(is_finite, batches)))
+      assert ours.loss_scale == scale.scale
+      assert ours.good_steps == scale.good_steps
+      states.append(comparable(ours))
+  applied = 0
+  with helpers.Trainer(mode, plain, _DENSE, use_resource=use_resource) as other:
+    for batches, state in zip(windows, states):
+      good = [grads for grads in batches if is_finite(grads)]
+      if good and (drop == "micro_batch" or len(good) == steps):
+        applied += 1
+        other.step(*mean(good))
+      if applied:
+        expected = comparable(other)
+        if steps == 3:  # TensorFlow may multiply by the reciprocal.
+          assert sorted(state) == sorted(expected)
+          for name in state:
+            np.testing.assert_allclose(state[name], expected[name], rtol=1e-3)
+        else:
+          helpers.assert_same_state(state, expected)
+    assert 0 < applied < _WINDOWS or drop == "micro_batch"
+    assert state["global_step"] == applied
+
+
+def mean(batches):
+  """Returns the mean of gradients, divided as the optimizer does."""
+  means = []
+  for spec, grads in zip(_SPECS, zip(*batches)):
+    dtype = np.float64 if spec.dtype == "float64" else np.float32
+    total = np.sum(grads, axis=0, dtype=dtype)
+    if spec.kind == "sparse":
+      rows = np.zeros(spec.shape, dtype)
+      rows[0] = total.sum(axis=0)
+      total = rows
+    means.append((total / dtype(len(batches))).astype(spec.dtype))
+  return means
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("drop", ["window", "micro_batch"])
+def test_a_fixed_scale_and_a_sum(mode, drop):
+  make = lambda: tfl.accumulate(  # noqa: E731
+    tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.5), 8
+    ),
+    2,
+    drop,
+    mean=False,
+  )
+  with helpers.Trainer(mode, make) as trainer:
+    for grad in (1.0, 2.0):
+      trainer.step(grad)
+    np.testing.assert_array_equal(trainer.state()["v0"], [-0.5, -0.5])
+    for grad in (1.0, math.inf):
+      trainer.step(grad)
+    # A fixed loss scale does not look at gradients.
+    expected = -math.inf if drop == "window" else -1.0
+    np.testing.assert_array_equal(trainer.state()["v0"], [expected] * 2)
+    assert trainer.state()["global_step"] == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_contrib(mode):
+  def make():
+    manager = contrib.ExponentialUpdateLossScaleManager(8, 2, 1, 2, 0.5)
+    inner = contrib.LossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.5), manager
+    )
+    return tfl.accumulate(inner, 2)
+
+  with helpers.Trainer(mode, make) as trainer:
+    for grad in (1.0, 3.0, 1.0, math.nan):
+      trainer.step(grad)
+    np.testing.assert_array_equal(trainer.state()["v0"], [0.0, 0.0])
+    assert trainer.loss_scale == 4
+    assert trainer.state()["global_step"] == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_small_half_gradients_add_up(mode):
+  # The half of float16's smallest number, and its sum over a window.
+  tiny, steps = 2.0**-25, 64
+  make = lambda: tfl.accumulate(  # noqa: E731
+    tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(2.0**13), 2.0**10
+    ),
+    steps,
+    mean=False,
+  )
+  specs = (Spec(dtype="float16"),)
+  with contextlib.ExitStack() as stack:
+    graph = stack.enter_context(helpers.mode_scope(mode))
+    v = tf1.Variable(tf.ones([2], tf.float16), use_resource=True)
+    opt = make()
+
+    def step():
+      half = lambda: tf.reduce_sum(  # noqa: E731
+        tf.cast(v, tf.float32) * tiny
+      )
+      op = opt.minimize(half if graph is None else half(), var_list=[v])
+      return op if graph is not None else None
+
+    if graph is None:
+      step = tf.function(step) if mode == "function" else step
+      for _ in range(steps):
+        step()
+      value = v.numpy()
+    else:
+      op = step()
+      with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        for _ in range(steps):
+          session.run(op)
+        value = session.run(v)
+  assert specs and value.tolist() == [1 - tiny * steps * 2**13] * 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_transform(mode):
+  seen = []
+
+  def clip(pairs):
+    grads, variables = zip(*pairs)
+    seen.append([v.name for v in variables])
+    grads, _ = tf.clip_by_global_norm(grads, 1.0)
+    return list(zip(grads, variables))
+
+  make = lambda: tfl.accumulate(  # noqa: E731
+    dynamic(tf1.train.GradientDescentOptimizer(1.0)), 2, transform=clip
+  )
+  with helpers.Trainer(mode, make, (Spec(), Spec((1,)))) as trainer:
+    trainer.step([3.0, 0.0], [1.0])
+    trainer.step([3.0, 0.0], [7.0])
+    state = trainer.state()
+    np.testing.assert_allclose(state["v0"], [0.4, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(state["v1"], [0.2], rtol=1e-6)
+    trainer.step([3.0, 0.0], [1.0])
+    trainer.step([math.inf, 0.0], [1.0])
+    assert trainer.state()["v0"].tobytes() == state["v0"].tobytes()
+  assert seen[0] == ["v0:0", "v1:0"]
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_gradients_that_are_sometimes_none(mode):
+  a, b, c = (tf.Variable(1.0, name=name) for name in "abc")
+  opt = tfl.accumulate(dynamic(tf1.train.GradientDescentOptimizer(1.0)), 2)
+
+  def step(both):
+    opt.apply_gradients(
+      [
+        (tf.constant(2.0), a),
+        (tf.constant(4.0) if both else None, b),
+        (None, c),
+      ]
+    )
+
+  step = tf.function(step) if mode == "function" else step
+  for both in (True, False, False, False):
+    step(both)
+  assert (float(a), float(b), float(c)) == (-3.0, -1.0, 1.0)
+
+
+def test_a_variable_that_comes_late_is_an_error_in_functions():
+  a, b = (tf.Variable(1.0, name=name) for name in "ab")
+  opt = tfl.accumulate(dynamic(tf1.train.GradientDescentOptimizer(1.0)), 2)
+
+  @tf.function
+  def step(both):
+    grad = tf.constant(1.0)
+    opt.apply_gradients([(grad, a), (grad if both else None, b)])
+
+  step(False)
+  with pytest.raises(ValueError, match="b:0 has a gradient for the first time"):
+    step(True)
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_in_a_cond_of_the_program(mode, use_resource):
+  with helpers.mode_scope(mode):
+    if mode == "graph_v2" and not use_resource:
+      pytest.skip("a branch of a v2 cond cannot use reference variables")
+    v = tf1.Variable([1.0], use_resource=use_resource, name="v")
+    wanted = tf1.placeholder(tf.bool, [])
+    grad = tf1.placeholder(tf.float32, [1])
+    opt = tfl.accumulate(dynamic(tf1.train.MomentumOptimizer(1.0, 0.5)), 2)
+
+    def step():
+      return tf.group(opt.apply_gradients([(grad, v)]))
+
+    op = tf.cond(wanted, step, tf.no_op)
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      for answer, fed in [(1, 1), (0, 9), (1, 2), (1, math.inf), (1, 4)]:
+        session.run(op, {wanted: bool(answer), grad: [float(fed)]})
+      assert session.run(v).tolist() == [-0.5]
+      assert session.run(opt.loss_scale()) == 4
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_loop_in_a_function(jit):
+  v = tf.Variable([1.0])
+  opt = tfl.accumulate(dynamic(tf1.train.AdamOptimizer(0.5)), 2)
+
+  def step(grad):
+    opt.minimize(lambda: v * grad, var_list=[v])
+
+  @tf.function(jit_compile=jit)
+  def train(grads):
+    for i in tf.range(5):
+      step(grads[i])
+
+  train(tf.constant([1.0, 3.0, math.inf, 1.0, 2.0]))
+  assert int(opt.micro_batches) == 1
+  assert float(opt.loss_scale()) == 4
+  np.testing.assert_allclose(v, [0.5], rtol=1e-5)
+  assert not opt.last_step_applied
+
+
+if __name__ == "__main__":
+  helpers.main()

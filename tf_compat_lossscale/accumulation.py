@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient accumulation that goes with loss scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import TypeAlias
+
+import numpy as np
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import gradients
+from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import accumulating
+from tf_compat_lossscale._core import accumulators
+from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale._core import attributes
+from tf_compat_lossscale._core import pair_checks
+from tf_compat_lossscale._core import reducing
+from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core import train_ops
+from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import tracking
+
+_Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
+_Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
+_Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]
+Transform: TypeAlias = Callable[[_Pairs], Any]
+
+_WINDOW, _MICRO_BATCH = "window", "micro_batch"
+
+
+def accumulate(
+  optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
+  steps: int,
+  drop: str = _WINDOW,
+  mean: bool = True,
+  transform: Transform | None = None,
+) -> AccumulatingOptimizer:
+  """Returns an optimizer that applies the gradients of several micro-batches.
+
+  ```
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf.compat.v1.train.AdamOptimizer(1e-3), "dynamic"
+  )
+  train_op = tfl.accumulate(opt, steps=8).minimize(loss)
+  ```
+
+  Args:
+    optimizer: A `MixedPrecisionLossScaleOptimizer` or a
+      `contrib.LossScaleOptimizer`. The result uses its loss scale and the
+      optimizer that it wraps.
+    steps: The number of micro-batches in a window; whole, at least 1.
+    drop: What a micro-batch with an infinity or a NaN makes void: "window"
+      skips the whole window; "micro_batch" leaves that micro-batch out. In both
+      cases the loss scale falls, once, at the end of the window.
+    mean: Whether the mean of the gradients is applied, or their sum.
+    transform: A function that takes the (gradient, variable) pairs of a window
+      that is applied, and returns the pairs to apply: to clip by the global
+      norm, for instance. The gradients are those of one replica.
+
+  Raises:
+    ValueError: An argument is none of these; the message names it.
+  """
+  return AccumulatingOptimizer(optimizer, steps, drop, mean, transform)
+
+
+class AccumulatingOptimizer(
+  loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
+):
+  """An optimizer that adds up gradients before it applies them.
+
+  `accumulate` makes such an optimizer. Each call of `apply_gradients` is one
+  micro-batch:
+
+  ```
+  sums += grads                          # In float32 or wider.
+  micro_batches += 1
+  if micro_batches == steps:             # The window ends.
+    grads = sums / steps
+    should_apply = loss_scale.update(grads)
+    if should_apply:
+      opt.apply_gradients(transform(grads), global_step)
+    sums = micro_batches = 0
+  ```
+
+  With `drop="micro_batch"`, gradients that are not finite are not added, and
+  the sums are divided by the number of micro-batches that were added. Each
+  replica and each process decides for itself, and the number is that of all. If
+  there is none, the window is a skipped step.
+
+  The sums are dense, also for sparse gradients. A variable has a sum if it has
+  had a gradient; if its gradients of a window are all None, they count as 0.
+
+  In object-based checkpoints the variables of the window are children of
+  `window`; in name-based ones they are `VARIABLE/accumulated_gradient`,
+  `accumulation/micro_batches` and `accumulation/kept`.
+  """
+
+  def __init__(
+    self,
+    optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
+    steps: int,
+    drop: str = _WINDOW,
+    mean: bool = True,
+    transform: Transform | None = None,
+  ) -> None:
+    """Creates an optimizer with an empty window: see `accumulate`.
+
+    Args:
+      optimizer: The optimizer with a loss scale.
+      steps: The number of micro-batches in a window.
+      drop: "window" or "micro_batch".
+      mean: Whether the mean of the gradients is applied, or their sum.
+      transform: A function of the window's (gradient, variable) pairs, or None.
+
+    Raises:
+      ValueError: An argument is none of these; the message names it.
+    """
+    accumulating.check(optimizer, _Scaled, AccumulatingOptimizer)
+    accumulating.check_options((_WINDOW, _MICRO_BATCH), drop, transform)
+    super().__init__(optimizer._optimizer, optimizer._loss_scale)
+    self._steps = arguments.check_steps("steps", steps)
+    self._drop = drop
+    self._mean = bool(mean)
+    self._transform = transform
+    self._window = accumulators.Window()
+    self._answers = accumulating.Answers()
+    child = tracking.list_children(optimizer)["loss_scale"]
+    tracking.track(self, child, "loss_scale", replace=True)
+    tracking.track(self, self._window, "window")
+
+  @property
+  def steps(self) -> int:
+    """The number of micro-batches in a window."""
+    return self._steps
+
+  @property
+  def micro_batches(self) -> tf.Tensor:
+    """The number of micro-batches in the window so far, an int64 scalar.
+
+    After the last micro-batch of a window, the number is 0.
+    """
+    variable = self._window.micro_batches
+    if variable is None:
+      return tf.constant(0, tf.int64)
+    return tf.convert_to_tensor(variable)
+
+  @attributes.DefaultProperty
+  def last_step_applied(self) -> tf.Tensor:
+    """Whether the last window was applied, a bool scalar.
+
+    Eagerly, a micro-batch within a window changes nothing. In a graph, also in
+    that of a `tf.function`, the tensor is False if this micro-batch ended a
+    window that was skipped, and True otherwise.
+
+    Raises:
+      RuntimeError: No window has ended yet.
+    """
+    if tf.executing_eagerly():
+      return step_records.read_last_applied(self)
+    answer = self._answers.find()
+    if answer is not None:
+      return answer
+    return step_records.read_last_applied(self)  # Raises.
+
+  def compute_gradients(
+    self,
+    loss: tf.Tensor | Callable[[], tf.Tensor],
+    var_list: Any = None,
+    gate_gradients: int = _Optimizer.GATE_OP,
+    aggregation_method: int | None = None,
+    colocate_gradients_with_ops: bool = False,
+    grad_loss: tf.Tensor | None = None,
+  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
+    """Computes the gradients of a micro-batch, without communication.
+
+    The arguments are those of the base class.
+
+    Returns:
+      (gradient, variable) pairs. The gradients are unscaled. Those of float16
+      and bfloat16 variables are float32, so that none becomes 0.
+    """
+    loss_scale = tf.cast(self._loss_scale(), tf.float32)
+    scaled = reducing.find_local(self._optimizer).compute_gradients(
+      gradients.scale(loss, loss_scale),
+      var_list=var_list,
+      gate_gradients=gate_gradients,
+      aggregation_method=aggregation_method,
+      colocate_gradients_with_ops=colocate_gradients_with_ops,
+      grad_loss=grad_loss,
+    )
+    return self._unscale(
+      [(accumulating.widen(x), var) for x, var in scaled], loss_scale
+    )
+
+  def apply_gradients(
+    self,
+    grads_and_vars: loss_scale_optimizer.GradsAndVars,
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+  ) -> tf.Operation | None:
+    """Adds a micro-batch, and applies the gradients if the window ends.
+
+    Args:
+      grads_and_vars: (gradient, variable) pairs, with unscaled gradients.
+      global_step: A variable to add 1 to if the window is applied.
+      name: The returned op's name; by default that of the wrapped optimizer.
+
+    Returns:
+      An op that does so; None when eager: it has happened.
+
+    Raises:
+      TypeError: A gradient is neither floating-point nor complex like its
+        variable.
+      ValueError: In a cross-replica context of a `tf.distribute` strategy; or a
+        variable cannot be accumulated for.
+    """
+    grads_and_vars = pair_checks.read(grads_and_vars)
+    pair_checks.check_dtypes(grads_and_vars)
+    with train_ops.leave_out():
+      step = tf.distribute.get_replica_context().merge_call(
+        self._add_micro_batch, args=(grads_and_vars, global_step, name)
+      )
+    train_ops.add(step)
+    return step
+
+  def _add_micro_batch(
+    self,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str | None,
+  ) -> tf.Operation | None:
+    """Adds a micro-batch for all replicas.
+
+    Args:
+      strategy: The strategy whose replicas call `apply_gradients`.
+      grads_and_vars: (gradient, variable) pairs, per replica if there are any.
+      global_step: A variable or None.
+      name: The returned op's name, or None.
+
+    Returns:
+      An op that does so; None when eager.
+    """
+    sums = self._window.prepare(grads_and_vars)
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      only_finite = self._drop == _MICRO_BATCH
+      count = self._window.add(grads_and_vars, only_finite)
+      ends = count >= self._steps
+    none = [(None, var) for grad, var in grads_and_vars if grad is None]
+    variables = [*(var for _, var in grads_and_vars), global_step]
+    applied = control_flow.cond(
+      ends,
+      lambda: self._end_window(strategy, sums, none, global_step, name),
+      lambda: tf.constant(True),
+      pair_checks.has_ref_variable(variables),
+    )
+    if tf.executing_eagerly():
+      return None
+    self._answers.keep(applied)
+    return self._group([applied], name)
+
+  def _end_window(
+    self,
+    strategy: tf.distribute.Strategy,
+    sums: Sequence[accumulators.Sum],
+    none: Sequence[tuple[None, Any]],
+    global_step: Any,
+    name: str | None,
+  ) -> tf.Tensor:
+    """Applies the gradients of a window, or skips the step.
+
+    Args:
+      strategy: The strategy.
+      sums: The sums of gradients.
+      none: Pairs of None and a variable without a gradient.
+      global_step: A variable or None.
+      name: The step's name, or None.
+
+    Returns:
+      A bool scalar, whether the gradients are applied.
+    """
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      pairs, kept = self._read_window(strategy, sums)
+    known = {id(each.variable) for each in sums}
+    pairs += [pair for pair in none if id(pair[1]) not in known]
+    computed = tuple((None, None) for _ in pairs)
+    attempt = step_records.Attempt(
+      self._loss_scale, pairs, computed, global_step
+    )
+    begun = step_records.begin(self, self._loss_scale, global_step)
+    applied, step = self._apply_window(strategy, pairs, kept, global_step, name)
+    step = step_records.add(self, attempt, begun, applied, step)
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      done = [] if step is None else [step]
+      with tf.control_dependencies(
+        [*done, *accumulating.list_tensors(strategy, pairs)]
+      ):
+        reset = self._window.reset()
+      with tf.control_dependencies([] if reset is None else [reset]):
+        return tf.identity(applied)
+
+  def _read_window(
+    self, strategy: tf.distribute.Strategy, sums: Sequence[accumulators.Sum]
+  ) -> tuple[list[tuple[Any, Any]], Any]:
+    """Returns the gradients of the window.
+
+    Args:
+      strategy: The strategy.
+      sums: The sums of gradients.
+
+    Returns:
+      A pair: (gradient, variable) pairs, per replica if there are any; and how
+      many micro-batches a replica kept on average, a float32 scalar, or None if
+      it keeps all.
+    """
+    kept: Any = None
+    if self._drop == _MICRO_BATCH:
+      kept = self._window.read_kept(
+        lambda pairs: reducing.reduce(self._optimizer, pairs)
+      )
+    divisor = self._steps if kept is None else tf.where(kept > 0, kept, 1.0)
+
+    grads = accumulating.read_gradients(
+      self._optimizer, sums, divisor if self._mean else 1
+    )
+    return [(grad, each.variable) for grad, each in zip(grads, sums)], kept
+
+  def _apply_window(
+    self,
+    strategy: tf.distribute.Strategy,
+    pairs: list[tuple[Any, Any]],
+    kept: Any,
+    *others: Any,
+  ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
+    """Updates the loss scale, then applies the gradients of a window.
+
+    Args:
+      strategy: The strategy.
+      pairs: (gradient, variable) pairs, per replica if there are any.
+      kept: What `_read_window` returned.
+      *others: The global step and the step's name, or None.
+
+    Returns:
+      A pair: whether the gradients are applied, and an op that does so; eagerly
+      None for the op.
+    """
+    if kept is None:
+      return self._apply_across_replicas(strategy, tuple(pairs), *others)
+    grads = [grad for grad, _ in pairs]
+    names = step_records.name_variables(pairs)
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      complete = kept >= self._steps
+      # The loss scale falls although the gradients that are left are finite.
+      mark = tf.where(complete, 0.0, float("inf"))
+      finite = gradients.all_replicas_finite(grads)
+    marked = gradients.NamedGradients(
+      [*grads, mark], [*names, "micro-batches that were left out"]
+    )
+    update, answer = self._loss_scale.update(marked)
+    if isinstance(answer, (bool, np.bool_)) and not answer:
+      return False, self._group([update], others[-1])
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      partly = tf.logical_and(finite, kept > 0)
+      applied = tf.where(complete, tf.convert_to_tensor(answer), partly)
+    step = self._apply_if(applied, strategy, tuple(pairs), *others)
+    return applied, self._group([step, update], others[-1])
+
+  @property
+  def _apply_in_replica(self) -> Callable[..., Any]:
+    """The function that applies gradients on a replica."""
+    apply = super()._apply_in_replica
+    transform = self._transform
+    if transform is None:
+      return apply
+
+    def transform_and_apply(pairs: Any, *args: Any) -> Any:
+      return apply(list(transform(list(pairs))), *args)
+
+    return transform_and_apply
+
+  def variables(self) -> list[tf.Variable]:
+    """Returns the variables of the base class, then those of the window.
+
+    The variables are those of the current graph.
+    """
+    return [*super().variables(), *self._window.list_variables()]
+
+  def __repr__(self) -> str:
+    return (
+      f"AccumulatingOptimizer({self._optimizer!r}, {self._loss_scale!r}, "
+      f"steps={self._steps}, drop={self._drop!r}, mean={self._mean})"
+    )
