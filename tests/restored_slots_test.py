@@ -2,6 +2,7 @@
 """Tests slots that a restore creates before the first step of replicas."""
 
 import contextlib
+import copy
 
 import helpers
 import pytest
@@ -48,16 +49,17 @@ def test_trains_on_bit_for_bit(wrapper, inner, mode, in_scope, tmp_path):
   v, opt, step = make(strategy, wrapper, inner, mode)
   for factor in (0.1, 0.2, 0.3):
     step(tf.constant(factor))
-  path = tf.train.Checkpoint(opt=opt, v=v).write(str(tmp_path / "ckpt"))
+  path = tf.train.Checkpoint(opt=opt, v=v).save(str(tmp_path / "ckpt"))
   again, opt_again, step_again = make(strategy, wrapper, inner, mode)
   with strategy.scope() if in_scope else contextlib.nullcontext():
     checkpoint = tf.train.Checkpoint(opt=opt_again, v=again)
-    checkpoint.restore(path)
+    status = checkpoint.restore(path)
   for factor in (0.4, 0.1, 0.3):
     step(tf.constant(factor))
     step_again(tf.constant(factor))
     for value, expected in zip(again.values, v.values):
       assert value.numpy().tolist() == expected.numpy().tolist()
+  status.assert_consumed()
   # Later checkpoints have the slots, too.
   path = tf.train.Checkpoint(opt=opt_again, v=again).write(
     str(tmp_path / "later")
@@ -69,6 +71,18 @@ def test_trains_on_bit_for_bit(wrapper, inner, mode, in_scope, tmp_path):
     step(tf.constant(factor))
     step_again(tf.constant(factor))
   assert again.values[1].numpy().tolist() == v.values[1].numpy().tolist()
+
+
+def test_copies_have_slots_of_their_own():
+  v = tf.Variable([1.0, 2.0])
+  opt = helpers.INNER["momentum"]()
+  scaled(opt)
+  twin = copy.deepcopy(opt)
+  twin.minimize(lambda: v * v, var_list=[v])
+  assert twin.get_slot_names() == ["momentum"]
+  assert opt.get_slot_names() == []
+  assert len(twin._trackable_children("savedmodel")) == 1
+  assert not opt._trackable_children("savedmodel")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,29 @@ def test_trains_on_bit_for_bit(wrapper, inner, tmp_path):
     np.testing.assert_array_equal(loaded.v, module.v)
 
 
+def test_module_that_tracks_both_optimizers(tmp_path):
+  module = tf.Module()
+  module.v = tf.Variable([1.0, 2.0])
+  module.adam = helpers.INNER["adam"]()
+  module.opt = scaled(module.adam)
+
+  @tf.function(input_signature=[tf.TensorSpec([])])
+  def step(factor):
+    module.opt.minimize(
+      lambda: tf.reduce_sum(module.v * module.v * factor), var_list=[module.v]
+    )
+
+  module.step = step
+  module.step(tf.constant(0.1))
+  tf.saved_model.save(module, tmp_path)
+  loaded = tf.saved_model.load(tmp_path)
+  for factor in (0.5, 0.1):
+    module.step(tf.constant(factor))
+    loaded.step(tf.constant(factor))
+  np.testing.assert_array_equal(loaded.v, module.v)
+  assert module.adam.get_slot_names() == ["m", "v"]
+
+
 def test_checkpoints_keep_the_optimizer(tmp_path):
   module = make_module("dynamic", "adam")
   module.step(tf.constant(0.1))

@@ -83,11 +83,10 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     if not _is_inert(scale):
       sync_replicas.check_order(opt)
     horovod.check_passes(opt)
-    optimizers.restore_slots_in_strategy(opt)
+    optimizers.adopt(opt)
     super().__init__(optimizers.uses_locking(opt), opt.get_name())
     self._optimizer = opt
     self._loss_scale = scale
-    self._saved_optimizer = tracking.Variables(opt)
     tracking.track(self, opt, "base_optimizer")
     tracking.track(self, scale, "loss_scale")
 
@@ -365,9 +364,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     self, save_type: str = "checkpoint", **kwargs: Any
   ) -> dict[str, Any]:
     """Returns the children to save; more of them for a SavedModel."""
-    children = dict(super()._trackable_children(save_type, **kwargs))
-    if save_type == "savedmodel":
-      children["base_optimizer"] = self._saved_optimizer
+    children = super()._trackable_children(save_type, **kwargs)
     return {**children, **eager_steps.list_children(self, save_type)}
 
   def __repr__(self) -> str:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import contextlib
 import copy
+import sys
 from typing import Any
 import weakref
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
-
-# The method that a checkpoint calls to restore a slot.
-_RESTORE_SLOT = "_create_or_restore_slot_variable"
 
 
 def uses_locking(optimizer: tf.compat.v1.train.Optimizer) -> bool:
@@ -25,46 +24,103 @@ def uses_locking(optimizer: tf.compat.v1.train.Optimizer) -> bool:
   return bool(getattr(optimizer, "_use_locking", False))
 
 
-class _SlotRestorer:
-  """Restores slots of an optimizer in the strategy of their variables.
+class _Method:
+  """A method of one optimizer, in place of that of its class.
 
-  A slot that a checkpoint creates, because it is restored before the first
-  step, belongs to the strategy in whose scope the checkpoint is restored. If
-  that is none, the slot of a mirrored variable is on one device alone, and the
-  first step fails.
+  TensorFlow asks the optimizer itself, so there is no other place for it.
   """
 
-  def __init__(self, optimizer: tf.compat.v1.train.Optimizer) -> None:
+  def __init__(
+    self,
+    optimizer: tf.compat.v1.train.Optimizer,
+    function: Callable[..., Any],
+  ) -> None:
     self._refer = weakref.ref(optimizer)
+    self._function = function
 
-  def __deepcopy__(self, memo: dict[int, Any]) -> _SlotRestorer:
-    """Returns the restorer of a copy of the optimizer."""
+  def __deepcopy__(self, memo: dict[int, Any]) -> _Method:
+    """Returns the method of a copy of the optimizer."""
     optimizer = self._refer()
-    return _SlotRestorer(memo.get(id(optimizer), optimizer))
+    return _Method(memo.get(id(optimizer), optimizer), self._function)
 
-  def __call__(self, **arguments: Any) -> Any:
-    """Restores a slot as the optimizer's method does, which takes names."""
-    optimizer = self._refer()
-    restore = getattr(type(optimizer), _RESTORE_SLOT)
-    strategy = getattr(arguments.get("variable"), "distribute_strategy", None)
-    scope: Any = contextlib.nullcontext()
-    if strategy is not None and not tf.distribute.has_strategy():
-      scope = strategy.scope()
-    with scope:
-      return restore(optimizer, **arguments)
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    """Calls the function with the optimizer and the arguments."""
+    return self._function(self._refer(), *args, **kwargs)
 
 
-def restore_slots_in_strategy(optimizer: tf.compat.v1.train.Optimizer) -> None:
-  """Makes checkpoints create an optimizer's slots in the right strategy.
+def adopt(optimizer: tf.compat.v1.train.Optimizer) -> None:
+  """Mends how TensorFlow restores and exports an optimizer's slots.
 
-  TensorFlow has no public hook for the slots that a checkpoint creates. In a
-  release without the method, nothing changes.
+  - A slot that a checkpoint creates, because it is restored before the first
+    step, belongs to the strategy in whose scope the checkpoint is restored. If
+    that is none, the slot of a mirrored variable is on one device alone, and
+    the first step fails. It is to belong to the strategy of its variable.
+  - A SavedModel has slots by reference to the optimizer, and TensorFlow makes
+    them anew by `add_slot` when it loads. A `compat.v1` optimizer is loaded as
+    an object without that method, and loading fails. So a SavedModel is to have
+    slots as plain children of the optimizer.
+
+  TensorFlow has no public hook for either. In a release without one of these
+  methods, the class's own way stays.
 
   Args:
     optimizer: The optimizer that has the slots.
   """
-  if hasattr(type(optimizer), _RESTORE_SLOT):
-    setattr(optimizer, _RESTORE_SLOT, _SlotRestorer(optimizer))
+  for name, function in _METHODS.items():
+    if hasattr(type(optimizer), name):
+      setattr(optimizer, name, _Method(optimizer, function))
+
+
+def _restore_slot(optimizer: Any, **kwargs: Any) -> Any:
+  """Restores a slot in the strategy of its variable."""
+  strategy = getattr(kwargs.get("variable"), "distribute_strategy", None)
+  scope: Any = contextlib.nullcontext()
+  if strategy is not None and not tf.distribute.has_strategy():
+    scope = strategy.scope()
+  with scope:
+    return type(optimizer)._create_or_restore_slot_variable(optimizer, **kwargs)
+
+
+def _list_children(
+  optimizer: Any, save_type: str = "checkpoint", **kwargs: Any
+) -> dict[str, Any]:
+  """Returns the children to save; for a SavedModel, also the slots."""
+  cls = type(optimizer)
+  children = dict(cls._trackable_children(optimizer, save_type, **kwargs))
+  if save_type == "savedmodel":
+    known = {id(child) for child in children.values()}
+    for i, variable in enumerate(optimizer.variables()):
+      if id(variable) not in known:
+        children[f"variable_{i}"] = variable
+  return children
+
+
+def _list_slot_names(optimizer: Any) -> Any:
+  """Returns the names of the slots; none for the writer of a SavedModel."""
+  if _is_writing_saved_model():
+    return []
+  return type(optimizer).get_slot_names(optimizer)
+
+
+def _is_writing_saved_model() -> bool:
+  """Returns whether the writer of a SavedModel asks for slots."""
+  frame: Any = sys._getframe(3)  # Below are this module's functions.
+  name = str(frame.f_globals.get("__name__", ""))
+  if not name.startswith("tensorflow.python.checkpoint."):
+    return False
+  while frame is not None:
+    if frame.f_globals.get("__name__") == "tensorflow.python.saved_model.save":
+      return True
+    frame = frame.f_back
+  return False
+
+
+# What `adopt` replaces.
+_METHODS = {
+  "_create_or_restore_slot_variable": _restore_slot,
+  "_trackable_children": _list_children,
+  "get_slot_names": _list_slot_names,
+}
 
 
 def compute_initial_state(

@@ -125,27 +125,3 @@ def list_children(trackable: Any) -> dict[str, Any]:
   """
   get = getattr(trackable, "_trackable_children", None)
   return dict(get("checkpoint")) if get else {}
-
-
-class Variables(Trackable):
-  """The variables of a `compat.v1` optimizer, as a SavedModel has them.
-
-  TensorFlow saves the slots of an optimizer by reference to the optimizer, and
-  makes them anew by `add_slot` when it loads. A `compat.v1` optimizer is loaded
-  as an object without that method, and loading fails. So a SavedModel gets
-  this object in place of the optimizer, with slots as plain children.
-  """
-
-  def __init__(self, optimizer: Any) -> None:
-    """Stands for an optimizer."""
-    super().__init__()
-    self._optimizer = optimizer
-
-  def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Returns the variables; those that are no slots by their usual names."""
-    children = dict(self._optimizer._trackable_children(*args, **kwargs))
-    known = {id(child) for child in children.values()}
-    for i, variable in enumerate(self._optimizer.variables()):
-      if id(variable) not in known:
-        children[f"variable_{i}"] = variable
-    return children
