@@ -65,6 +65,8 @@ _USES = {
     "_train_distribute": "RunConfig's strategy of training",
   },
   "_core.tf.optimizers": {
+    "_create_or_restore_slot_variable": "what a checkpoint calls for a slot",
+    "_getframe": "tells the writer of SavedModels",
     "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
     "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
     "_create_slots": "creates the slots of a copy of an optimizer",
