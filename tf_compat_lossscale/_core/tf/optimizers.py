@@ -49,7 +49,7 @@ class _Method:
 
 
 def adopt(optimizer: tf.compat.v1.train.Optimizer) -> None:
-  """Mends how TensorFlow restores and exports an optimizer's slots.
+  """Mends how TensorFlow saves and restores an optimizer's variables.
 
   - A slot that a checkpoint creates, because it is restored before the first
     step, belongs to the strategy in whose scope the checkpoint is restored. If
@@ -59,8 +59,10 @@ def adopt(optimizer: tf.compat.v1.train.Optimizer) -> None:
     them anew by `add_slot` when it loads. A `compat.v1` optimizer is loaded as
     an object without that method, and loading fails. So a SavedModel is to have
     slots as plain children of the optimizer.
+  - TensorFlow 2.12 saves a variable such as `beta1_power` only from the thread
+    that has created it, and replicas are threads.
 
-  TensorFlow has no public hook for either. In a release without one of these
+  TensorFlow has no public hook for any of these. In a release without one of these
   methods, the class's own way stays.
 
   Args:
@@ -87,6 +89,13 @@ def _list_children(
   """Returns the children to save; for a SavedModel, also the slots."""
   cls = type(optimizer)
   children = dict(cls._trackable_children(optimizer, save_type, **kwargs))
+  if tf.executing_eagerly():
+    # TensorFlow 2.12 leaves out what the thread of a replica has created.
+    for (name, graph), variable in getattr(
+      optimizer, "_non_slot_dict", {}
+    ).items():
+      if graph is None:
+        children.setdefault(name, variable)
   if save_type == "savedmodel":
     known = {id(child) for child in children.values()}
     for i, variable in enumerate(optimizer.variables()):
