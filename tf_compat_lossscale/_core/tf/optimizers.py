@@ -62,8 +62,8 @@ def adopt(optimizer: tf.compat.v1.train.Optimizer) -> None:
   - TensorFlow 2.12 saves a variable such as `beta1_power` only from the thread
     that has created it, and replicas are threads.
 
-  TensorFlow has no public hook for any of these. In a release without one of these
-  methods, the class's own way stays.
+  TensorFlow has no public hook for any of these. In a release without one of
+  these methods, the class's own way stays.
 
   Args:
     optimizer: The optimizer that has the slots.
@@ -91,9 +91,8 @@ def _list_children(
   children = dict(cls._trackable_children(optimizer, save_type, **kwargs))
   if tf.executing_eagerly():
     # TensorFlow 2.12 leaves out what the thread of a replica has created.
-    for (name, graph), variable in getattr(
-      optimizer, "_non_slot_dict", {}
-    ).items():
+    table = getattr(optimizer, "_non_slot_dict", {})
+    for (name, graph), variable in table.items():
       if graph is None:
         children.setdefault(name, variable)
   if save_type == "savedmodel":
