@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 import os
 import sys
-import time
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import horovod.tensorflow as hvd
-import numpy as np
 import tensorflow as tf
 
 from benchmarks import network
+from benchmarks import rank_steps
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import distributed
 
@@ -51,7 +50,7 @@ def _wrap_own() -> Any:
 
 RIVALS: dict[str, Callable[[], Any]] = {
   "bare": lambda: hvd.DistributedOptimizer(_momentum()),
-  "own": _wrap_own,
+  rank_steps.OWN: _wrap_own,
   "ours": lambda: _wrap(False),
   "ours agree": lambda: _wrap(True),
 }
@@ -60,13 +59,7 @@ RIVALS: dict[str, Callable[[], Any]] = {
 def build(make: Callable[[], Any]) -> Callable[[], None]:
   """Returns a step of the small network with an optimizer."""
   with tf.Graph().as_default():
-    random = np.random.default_rng(0)
-    variables = [
-      tf1.Variable(
-        random.normal(0, 0.01, shape).astype(np.float32), use_resource=True
-      )
-      for shape in network.SHAPES
-    ]
+    variables = rank_steps.make_variables()
     op = make().minimize(network.loss(variables), var_list=variables)
     # Ranks share the cores.
     config = tf1.ConfigProto(
@@ -82,23 +75,9 @@ def main() -> None:
   rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 100
   hvd.init()
   steps = {name: build(make) for name, make in RIVALS.items()}
-  times: dict[str, list[float]] = {name: [] for name in steps}
-  random = np.random.default_rng(0)  # The same order on all ranks.
-  for i in range(rounds + 5):
-    for name in random.permutation(list(steps)):
-      begin = time.perf_counter()
-      steps[name]()
-      if i >= 5:  # The first rounds warm up.
-        times[name].append(time.perf_counter() - begin)
+  times = rank_steps.take_turns(steps, rounds)
   if hvd.rank() == 0:
-    for name, own in times.items():
-      ratios = np.asarray(own) / np.asarray(times["own"])
-      low, ratio, high = np.percentile(ratios, [25, 50, 75])
-      print(
-        f"{hvd.size()} ranks, {name}: {1e3 * np.median(own):.2f} ms, "
-        f"{ratio:.3f} of TensorFlow's own ({low:.3f} to {high:.3f})",
-        flush=True,
-      )
+    rank_steps.print_ratios(times, f"{hvd.size()} ranks")
   hvd.shutdown()
 
 

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that the programs of docs/distributed.md train, on 127.0.0.1."""
 
+import contextlib
 import json
+import os
 import re
+import shutil
+import socket
+import subprocess
+import sys
 
 import clusters
 import helpers
@@ -23,6 +29,7 @@ _RUN = (
 def test_every_program_has_a_name():
   assert sorted(_BLOCKS) == [
     "coordinator.py",
+    "mpi_config.py",
     "multi_worker.py",
     "sessions.py",
     "slurm_config.py",
@@ -80,9 +87,19 @@ def test_program(tmp_path, program, jobs, trainers, done):
   assert len(set(lines)) == 1
 
 
+def find_port_base():
+  """Returns a free port with a free one after it."""
+  for _ in range(100):
+    (base,) = clusters.find_ports(1)
+    with contextlib.suppress(OSError), socket.socket() as following:
+      following.bind(("127.0.0.1", base + 1))
+      return base
+  raise AssertionError("no two free ports in a row")
+
+
 @pytest.mark.machines
 def test_slurm(tmp_path):
-  base = clusters.find_ports(1)[0]
+  base = find_port_base()
   source = _BLOCKS["slurm_config.py"] + _BLOCKS["multi_worker.py"]
   env = {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
   env |= {"SLURM_STEP_NODELIST": "localhost", "PORT_BASE": str(base)}
@@ -94,6 +111,43 @@ def test_slurm(tmp_path):
     ]
     lines = {wait(cluster, task) for task in tasks}
   assert len(lines) == 1
+
+
+@pytest.mark.machines
+def test_variables_of_mpi(tmp_path):
+  source = _BLOCKS["mpi_config.py"] + _BLOCKS["multi_worker.py"]
+  env = {"TRAIN_HOSTS": "127.0.0.1,127.0.0.1"}
+  env |= {"PORT_BASE": str(find_port_base())}
+  with clusters.Cluster(tmp_path) as cluster:
+    tasks = [
+      start(
+        cluster, f"rank{i}", source, {**env, "OMPI_COMM_WORLD_RANK": str(i)}
+      )
+      for i in range(2)
+    ]
+    lines = {wait(cluster, task) for task in tasks}
+  assert len(lines) == 1
+
+
+@pytest.mark.machines
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="Open MPI is missing")
+def test_mpirun(tmp_path):
+  source = _BLOCKS["mpi_config.py"] + _BLOCKS["multi_worker.py"]
+  (tmp_path / "multi_worker.py").write_text(source, "utf-8")
+  env = {**os.environ, "PYTHONPATH": str(helpers.ROOT)}
+  env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+  env |= {"TRAIN_HOSTS": "127.0.0.1,127.0.0.1", "TRAIN_FOLDER": "train"}
+  env |= {"PORT_BASE": str(find_port_base())}
+  done = subprocess.run(
+    f"mpirun -np 2 -H localhost:2 {sys.executable} multi_worker.py".split(),
+    cwd=tmp_path,
+    env=env,
+    capture_output=True,
+    text=True,
+    timeout=200,
+  )
+  lines = [x for x in done.stdout.splitlines() if x.startswith("done 20")]
+  assert len(lines) == 2 and len(set(lines)) == 1, done.stdout + done.stderr
 
 
 if __name__ == "__main__":

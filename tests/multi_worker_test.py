@@ -56,5 +56,16 @@ def test_all_workers_have_the_same_state_as_with_tensorflows_own(
   assert 0.5 * steps < applied < 0.9 * steps
 
 
+@pytest.mark.machines
+def test_timed_steps():
+  printed = helpers.run_python("-m", "benchmarks.multi_worker_steps", "2", "1")
+  lines = [x for x in printed.splitlines() if x.startswith("2 workers, ")]
+  assert [line.split(": ")[0][11:] for line in lines] == [
+    "bare",
+    "TensorFlow",
+    "ours",
+  ]
+
+
 if __name__ == "__main__":
   helpers.main()
