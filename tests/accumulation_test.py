@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import threading
 
 import helpers
 from helpers import GRAPH_MODES
@@ -322,6 +323,28 @@ def test_loop_in_a_function(jit):
   assert float(opt.loss_scale()) == 4
   np.testing.assert_allclose(v, [0.5], rtol=1e-5)
   assert not opt.last_step_applied
+
+
+def test_threads():
+  weight = tf.Variable(0.0)
+  scaled = tfl.MixedPrecisionLossScaleOptimizer(
+    tf1.train.GradientDescentOptimizer(1.0), tfl.DynamicLossScale(8, 1000)
+  )
+  opt = tfl.accumulate(scaled, 4)
+  step = tf.Variable(0, dtype=tf.int64)
+
+  def train():
+    for _ in range(60):
+      opt.apply_gradients([(tf.constant(1.0), weight)], step)
+
+  threads = [threading.Thread(target=train) for _ in range(6)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert (step.numpy(), weight.numpy()) == (90, -90)
+  assert int(opt.micro_batches) == 0
+  assert int(scaled.loss_scale.good_steps) == 90
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ class AccumulatingOptimizer(
     """
     grads_and_vars = pair_checks.read(grads_and_vars)
     pair_checks.check_dtypes(grads_and_vars)
-    with train_ops.leave_out():
+    with train_ops.leave_out(), accumulators.lock_if_eager():
       step = tf.distribute.get_replica_context().merge_call(
         self._add_micro_batch, args=(grads_and_vars, global_step, name)
       )

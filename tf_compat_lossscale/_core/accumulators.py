@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import contextlib
 import threading
 from typing import Any
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
 
 _HALF = (tf.float16, tf.bfloat16)
-_LOCK = threading.RLock()  # Several threads may trace one optimizer's step.
+_LOCK = threading.RLock()  # Several threads may use one optimizer.
 
 
 class Sum(NamedTuple):
@@ -255,6 +256,18 @@ class Window(tracking.WeightsByGraph):
           zeros = tf.zeros(part.shape, part.dtype)
           done.append(part.assign(zeros, read_value=False))
     return tf.group(done)
+
+
+def lock_if_eager() -> contextlib.AbstractContextManager[Any]:
+  """Returns a context that one thread at a time may enter eagerly.
+
+  Between adding and counting, another thread could end the window. Graphs do
+  that when they run, and replicas are threads that wait for each other, so the
+  context does nothing there.
+  """
+  if not tf.executing_eagerly() or tf.distribute.has_strategy():
+    return contextlib.nullcontext()
+  return _LOCK
 
 
 def choose_part(parts: Sequence[tf.Variable]) -> tf.Variable:
