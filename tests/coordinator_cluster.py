@@ -14,6 +14,8 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+import strategy_trainer
+from strategy_trainer import write
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -29,57 +31,13 @@ def draw_factors(seed, steps, rate):
   return np.where(bad, np.inf, factors).astype(np.float32)
 
 
-class Trainer:
-  """A program with a dense and a sparse gradient, under a strategy."""
-
-  def __init__(self, strategy, module):
-    self.strategy = strategy
-    with strategy.scope():
-      self.dense = tf.Variable([1.0, 2.0, 3.0], name="dense")
-      self.sparse = tf.Variable(np.ones([4, 2], np.float32), name="sparse")
-      self.step, self.attempts = (
-        tf.Variable(
-          0,
-          dtype=tf.int64,
-          trainable=False,
-          aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
-        for _ in range(2)
-      )
-      self.scale = module.DynamicLossScale(8, 4)
-      self.inner = tf1.train.MomentumOptimizer(0.01, 0.9)
-      self.opt = module.MixedPrecisionLossScaleOptimizer(self.inner, self.scale)
-
-  @tf.function
-  def run(self, factor):
-    """Does a step on a worker."""
-    self.strategy.run(self.replica_step, args=(factor,))
-
-  def replica_step(self, factor):
-    """Does a step in a replica."""
-
-    def loss():
-      rows = tf.gather(self.sparse, [0, 0, 2])
-      squares = tf.reduce_sum(self.dense**2) + tf.reduce_sum(rows**2)
-      return squares * factor
-
-    both = [self.dense, self.sparse]
-    self.opt.minimize(loss, var_list=both, global_step=self.step)
-    self.attempts.assign_add(1)
+class Trainer(strategy_trainer.Trainer):
+  """A program that shows the variables of the parameter servers."""
 
   def state(self):
-    """Returns the values of all variables as lists."""
-    found = [self.attempts, self.step, self.dense, self.sparse]
-    found += [self.scale._current_loss_scale, self.scale._num_good_steps]
-    for slot in self.inner.get_slot_names():
-      both = (self.dense, self.sparse)
-      found += [self.inner.get_slot(v, slot) for v in both]
+    """Returns the number of attempts, and the values of all variables."""
+    found = [self.attempts, *self.variables().values()]
     return [x.numpy().tolist() for x in found]
-
-
-def write(row):
-  """Prints a row of JSON."""
-  print(json.dumps(row), flush=True)
 
 
 def main():
@@ -101,17 +59,10 @@ def main():
   trainer = Trainer(strategy, module)
   steps, save_every = given["steps"], given["save_every"]
   factors = draw_factors(given["seed"], steps, given["rate"])
-  checkpoint = tf.train.Checkpoint(
-    dense=trainer.dense,
-    sparse=trainer.sparse,
-    step=trainer.step,
-    attempts=trainer.attempts,
-    optimizer=trainer.opt,
-  )
   folder = str(pathlib.Path(given["folder"]))
-  manager = tf.train.CheckpointManager(checkpoint, folder, 3)
+  manager = tf.train.CheckpointManager(trainer.checkpoint, folder, 3)
   if manager.latest_checkpoint:
-    checkpoint.restore(manager.latest_checkpoint)
+    trainer.checkpoint.restore(manager.latest_checkpoint)
   done = int(trainer.attempts.numpy())
   write({"begin": done})
   try:

@@ -178,11 +178,6 @@ def is_exact(engine_name, schedule):
   )
 
 
-def count_steps(state):
-  """Returns the number that the state begins with: steps or attempts."""
-  return state[0]
-
-
 def main():
   """Prints a line for each schedule."""
   name, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -14,6 +14,8 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+import strategy_trainer
+from strategy_trainer import write
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -31,53 +33,8 @@ def draw_factors(seed, workers, steps, rate):
   return np.where(bad, kinds, factors).astype(np.float32)
 
 
-class Trainer:
-  """A program with a dense and a sparse gradient, under a strategy."""
-
-  def __init__(self, strategy, module, inner="momentum"):
-    self.strategy = strategy
-    with strategy.scope():
-      self.dense = tf.Variable([1.0, 2.0, 3.0], name="dense")
-      self.sparse = tf.Variable(np.ones([4, 2], np.float32), name="sparse")
-      self.step = tf1.train.get_or_create_global_step()
-      self.attempts = tf.Variable(
-        0,
-        dtype=tf.int64,
-        trainable=False,
-        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-      )
-      self.scale = module.DynamicLossScale(8, 4)
-      self.inner = tf1.train.MomentumOptimizer(0.01, 0.9)
-      if inner == "adam":
-        self.inner = tf1.train.AdamOptimizer(0.01)
-      self.opt = module.MixedPrecisionLossScaleOptimizer(self.inner, self.scale)
-
-  def replica_step(self, factor):
-    """Does a step in a replica."""
-
-    def loss():
-      rows = tf.gather(self.sparse, [0, 0, 2])
-      squares = tf.reduce_sum(self.dense**2) + tf.reduce_sum(rows**2)
-      return squares * factor
-
-    both = [self.dense, self.sparse]
-    self.opt.minimize(loss, var_list=both, global_step=self.step)
-    self.attempts.assign_add(1)
-
-  @tf.function
-  def run(self, factor):
-    """Does a step in all replicas of this worker."""
-    self.strategy.run(self.replica_step, args=(factor,))
-
-  def variables(self):
-    """Returns all variables of the state, by name."""
-    found = {"dense": self.dense, "sparse": self.sparse, "step": self.step}
-    found["scale"] = self.scale._current_loss_scale
-    found["good"] = self.scale._num_good_steps
-    for slot in self.inner.get_slot_names():
-      found[f"{slot}0"] = self.inner.get_slot(self.dense, slot)
-      found[f"{slot}1"] = self.inner.get_slot(self.sparse, slot)
-    return found
+class Trainer(strategy_trainer.Trainer):
+  """A program that shows what this worker has."""
 
   def state(self):
     """Returns the bytes of all variables in hexadecimal digits, by name."""
@@ -89,11 +46,6 @@ class Trainer:
   def local(self, variable):
     """Returns a variable's value on this worker."""
     return self.strategy.experimental_local_results(variable)[0]
-
-
-def write(row):
-  """Prints a row of JSON."""
-  print(json.dumps(row), flush=True)
 
 
 def main():
@@ -143,20 +95,13 @@ def train(trainer, manager, factors, given):
 
 def make_manager(trainer, folder, index):
   """Restores the newest checkpoint, and returns the manager of the next."""
-  checkpoint = tf.train.Checkpoint(
-    dense=trainer.dense,
-    sparse=trainer.sparse,
-    step=trainer.step,
-    attempts=trainer.attempts,
-    optimizer=trainer.opt,
-  )
   path = tf.train.latest_checkpoint(str(folder / "chief"))
   if path:
-    checkpoint.restore(path)
+    trainer.checkpoint.restore(path)
   # All workers save, because reading a variable may need all of them. The chief
   # alone writes what is restored.
   own = "chief" if index == 0 else f"worker{index}"
-  return tf.train.CheckpointManager(checkpoint, str(folder / own), 3)
+  return tf.train.CheckpointManager(trainer.checkpoint, str(folder / own), 3)
 
 
 if __name__ == "__main__":
