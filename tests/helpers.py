@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,11 @@ tf.config.set_logical_device_configuration(
   tf.config.list_physical_devices("CPU")[0],
   [tf.config.LogicalDeviceConfiguration()] * 2,
 )
+
+# A shell that starts the tests in the background makes all processes ignore
+# Ctrl-C. Tests that send one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> None:
