@@ -83,7 +83,7 @@ def test_another_accumulation_is_an_error():
 @pytest.mark.skipif(
   importlib.util.find_spec("horovod") is None, reason="needs Horovod"
 )
-@pytest.mark.slow
+@pytest.mark.machines
 @pytest.mark.parametrize("mode", MODES)
 def test_horovod(mode):
   folder = pathlib.Path(sys.executable).parent
