@@ -137,10 +137,8 @@ def test_one_door(path):
 
 
 @pytest.mark.parametrize("path", _MODULES, ids=name_of)
-def test_modules_are_short_and_say_what_they_are(path):
-  source = path.read_text("utf-8")
-  assert len(source.splitlines()) <= 400
-  assert ast.get_docstring(ast.parse(source))
+def test_modules_say_what_they_are(path):
+  assert ast.get_docstring(ast.parse(path.read_text("utf-8")))
 
 
 def public_functions():
