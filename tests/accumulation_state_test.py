@@ -248,11 +248,16 @@ def test_wrappers_that_do_not_accumulate():
     def apply_gradients(self, *args, **kwargs):
       return super().apply_gradients(*args, **kwargs)
 
+  class Scales(tfl.MixedPrecisionLossScaleOptimizer):
+    def _scale_loss(self, loss):
+      return loss
+
   sgd = tf1.train.GradientDescentOptimizer(0.5)
   once = tfl.accumulate(tfl.MixedPrecisionLossScaleOptimizer(sgd, 8), 2)
   for opt, message in [
     (once, "accumulates already"),
     (Own(sgd, 8), r"Own has a apply_gradients\(\) of its own"),
+    (Scales(sgd, 8), r"Scales has a _scale_loss\(\) of its own"),
   ]:
     with pytest.raises(ValueError, match=message):
       tfl.accumulate(opt, 2)

@@ -335,5 +335,66 @@ def test_the_state_is_public(mode):
     assert contrib.FixedLossScaleManager(16).loss_scale == 16.0
 
 
+class _Replaced(contrib.ExponentialUpdateLossScaleManager):
+  """A manager with variables of its own, in place of the constructor's."""
+
+  def __init__(self, use_resource):
+    self._loss_scale = self._num_good_steps = None
+    super().__init__(1024.0, 2, 2, 4, 0.25)
+    self.resets = 0
+
+    def make(name, value):
+      return tf1.Variable(value, name=name, use_resource=use_resource)
+
+    self._loss_scale = make("mine", 64.0)
+    self._num_good_steps = make("good", 1)
+    self._num_bad_steps = make("bad", 1)
+
+  def _reset_stats(self):
+    self.resets += 1
+    return super()._reset_stats()
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("mode", helpers.MODES)
+def test_a_subclass_sets_the_variables(mode, use_resource):
+  use_resource = use_resource or mode not in helpers.GRAPH_MODES
+  with Trainer(mode, lambda: _Replaced(use_resource)) as trainer:
+    scales = []
+    for grad in (1.0, _INF, 1.0, 1.0, _INF):
+      trainer.step(grad)
+      scales.append(trainer.scale)
+    assert scales == [256, 256, 256, 1024, 1024]
+    manager = trainer.opt.loss_scale_manager
+    assert trainer.value(manager._num_bad_steps) == 1
+    assert manager.loss_scale is manager._loss_scale
+    assert manager.resets >= 1
+
+
+def test_what_a_program_sets_is_what_is_saved(tmp_path):
+  def make():
+    opt = contrib.LossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.5), exponential(8.0, 1)()
+    )
+    opt._opt = tf1.train.MomentumOptimizer(0.5, 0.9)
+    opt._loss_scale_manager = exponential(16.0, 1)()
+    w = tf.Variable(1.0)
+    return opt, w, tf.train.Checkpoint(opt=opt, w=w)
+
+  opt, w, checkpoint = make()
+  opt.minimize(lambda: w * 1.0, var_list=[w])
+  path = checkpoint.save(str(tmp_path / "ckpt"))
+  opt, w, checkpoint = make()
+  opt.minimize(lambda: w * 0.0, var_list=[w])
+  checkpoint.restore(path).assert_consumed()
+  assert opt._loss_scale_manager.loss_scale.numpy() == 32.0
+  assert opt.get_slot(w, "momentum").numpy() == 1.0
+  newer = tfl.MixedPrecisionLossScaleOptimizer(opt._opt, "dynamic")
+  newer._loss_scale = tfl.DynamicLossScale(64.0)
+  saved = tf.train.Checkpoint(opt=newer).save(str(tmp_path / "newer"))
+  key = "opt/loss_scale/current_loss_scale/.ATTRIBUTES/VARIABLE_VALUE"
+  assert tf.train.load_variable(saved, key) == 64.0
+
+
 if __name__ == "__main__":
   helpers.main()

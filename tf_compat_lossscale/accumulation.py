@@ -121,15 +121,13 @@ class AccumulatingOptimizer(
     """
     accumulating.check(optimizer, _Scaled, AccumulatingOptimizer)
     accumulating.check_options((_WINDOW, _MICRO_BATCH), drop, transform)
-    super().__init__(optimizer._optimizer, optimizer._loss_scale)
+    super().__init__(optimizer._active_optimizer, optimizer._active_loss_scale)
     self._steps = arguments.check_steps("steps", steps)
     self._drop = drop
     self._mean = bool(mean)
     self._transform = transform
     self._window = accumulators.Window()
     self._answers = accumulating.Answers()
-    child = tracking.list_children(optimizer)["loss_scale"]
-    tracking.track(self, child, "loss_scale", replace=True)
     tracking.track(self, self._window, "window")
 
   @property
@@ -192,7 +190,7 @@ class AccumulatingOptimizer(
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-    return self._unscale(
+    return self._unscale_once(
       [(accumulating.widen(x), var) for x, var in scaled], loss_scale
     )
 

@@ -22,9 +22,10 @@ from tf_compat_lossscale import policies
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core.tf import control_flow
-from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale._core.tf import graphs
 
 __all__ = [
   "ExponentialUpdateLossScaleManager",
@@ -69,16 +70,24 @@ class FixedLossScaleManager(LossScaleManager):
     Raises:
       ValueError: `loss_scale` is no such number.
     """
-    self._value = arguments.check_scale("loss_scale", loss_scale)
+    attributes.forget(self, "_loss_scale")
+    self._fixed_constant = _Constant(
+      arguments.check_scale("loss_scale", loss_scale)
+    )
 
   @attributes.DefaultProperty
   def loss_scale(self) -> float:
-    """The loss scale, a Python number."""
-    return self._value
+    """The loss scale, a Python number; what a program has set, if it has."""
+    own: float | None = vars(self).get("_loss_scale")
+    return self._fixed_constant.value if own is None else own
+
+  @attributes.DefaultProperty
+  def _loss_scale(self) -> tf.Tensor:
+    return self._fixed_constant.find()
 
   def get_loss_scale(self) -> tf.Tensor:
     """Returns the loss scale, a float32 scalar constant."""
-    return tf.constant(self._value, tf.float32)
+    return self._loss_scale
 
   def update_loss_scale(self, finite_grads: bool | tf.Tensor) -> Any:
     """Changes nothing."""
@@ -91,7 +100,25 @@ class FixedLossScaleManager(LossScaleManager):
     A `MixedPrecisionLossScaleOptimizer` with that loss scale does not look at
     gradients: it also applies gradients that are not finite.
     """
-    return loss_scale_lib.FixedLossScale(self._value)
+    return loss_scale_lib.FixedLossScale(self.loss_scale)
+
+
+class _Constant:
+  """A number, of which each graph has one tensor: a session may feed it."""
+
+  def __init__(self, value: float) -> None:
+    self.value = value
+
+  def find(self) -> tf.Tensor:
+    """Returns the tensor of the current graph, a float32 scalar."""
+    graph = graphs.find_graph()
+    if graph is None:
+      return self._make()
+    return graphs.keep_on_graph(graph, self, self._make)
+
+  def _make(self) -> tf.Tensor:
+    with tf.init_scope():
+      return tf.constant(self.value, tf.float32)
 
 
 class ExponentialUpdateLossScaleManager(LossScaleManager):
@@ -151,6 +178,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     )
     self._incr_ratio = arguments.check_growth("incr_ratio", incr_ratio)
     self._decr_ratio = arguments.check_backoff("decr_ratio", decr_ratio)
+    attributes.forget(self, "_loss_scale", "_num_good_steps", "_num_bad_steps")
     self._add_weight("loss_scale", self._init_loss_scale, tf.float32)
     self._add_weight("good_steps", 0, tf.int32)
     self._add_weight("bad_steps", 0, tf.int32)
@@ -170,18 +198,23 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     """The current graph's count of bad steps, an int32 scalar variable."""
     return self._num_bad_steps
 
-  # Programs read the next three by tf.contrib's own names for them.
-  @property
+  # Programs read and set the next three by tf.contrib's own names for them.
+  @attributes.DefaultProperty
   def _loss_scale(self) -> tf.Variable:
     return self._get_weight("loss_scale")
 
-  @property
+  @attributes.DefaultProperty
   def _num_good_steps(self) -> tf.Variable:
     return self._get_weight("good_steps")
 
-  @property
+  @attributes.DefaultProperty
   def _num_bad_steps(self) -> tf.Variable:
     return self._get_weight("bad_steps")
+
+  def _reset_stats(self) -> tf.Operation | None:
+    """Sets both counts to 0, whenever the scale changes."""
+    counts = (self._num_good_steps, self._num_bad_steps)
+    return tf.group([count.assign(0) for count in counts])
 
   def get_loss_scale(self) -> tf.Variable:
     """Returns the current graph's loss scale, a float32 scalar variable."""
@@ -216,6 +249,9 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
       tf.logical_or(finite, bad_steps >= self._decr_every_n_nan_or_inf),
       lambda: self._change(finite, scale),
       self._count_bad,
+      pair_checks.has_ref_variable(
+        [self._loss_scale, self._num_good_steps, self._num_bad_steps]
+      ),
     )
 
   def _count_bad(self) -> tf.Operation | None:
@@ -229,11 +265,11 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     """Sets both counts to 0, then makes the scale grow or shrink."""
     new_scale = stepping.choose(
       finite,
-      lambda: stepping.grow(scale, self._incr_ratio),
+      lambda: tf.cast(stepping.grow(scale, self._incr_ratio), scale.dtype),
       lambda: tf.maximum(scale * self._decr_ratio, 1.0),
     )
-    counts = (self._num_good_steps, self._num_bad_steps)
-    with tf.control_dependencies([tf.group([x.assign(0) for x in counts])]):
+    reset = self._reset_stats()
+    with tf.control_dependencies([] if reset is None else [reset]):
       return tf.group(self._loss_scale.assign(new_scale))
 
   def to_loss_scale(self) -> loss_scale_lib.LossScale:
@@ -269,8 +305,8 @@ class _Managed(loss_scale_lib.LossScale):
     self.manager = manager
 
   @property
-  def _weights(self) -> dict[str, tf.Variable]:
-    return getattr(self.manager, "_weights", {})
+  def _tracked_weights(self) -> dict[str, tf.Variable]:
+    return getattr(self.manager, "_tracked_weights", {})
 
   def __call__(self) -> tf.Tensor:
     return self.manager.get_loss_scale()
@@ -326,34 +362,65 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     """
     if sparse not in ("dense", "keep"):
       raise ValueError(f"sparse must be 'dense' or 'keep', but got {sparse!r}.")
-    self._sparse = sparse
+    self._sparse_gradients = sparse
     for method in ("get_loss_scale", "update_loss_scale"):
       if not callable(getattr(loss_scale_manager, method, None)):
         raise ValueError(
           "loss_scale_manager must be a LossScaleManager, but got "
           f"{loss_scale_manager!r}, which has no method {method}()."
         )
-    self._managed = _Managed(loss_scale_manager)
-    super().__init__(opt, self._managed)
-    if isinstance(loss_scale_manager, graph_weights.GraphWeights):
-      tracking.track(self, loss_scale_manager, "loss_scale", replace=True)
+    super().__init__(opt, _Managed(loss_scale_manager))
+
+  # Programs read and set tf.contrib's own names for what is wrapped. A subclass
+  # may leave out `super().__init__()`, and use the base class's names for
+  # something else.
+  _OVERRIDABLE = ("_down_scale",)
+  _sparse_gradients = "dense"
+
+  def _take(
+    self,
+    opt: tf.compat.v1.train.Optimizer,
+    scale: loss_scale_lib.LossScale,
+  ) -> None:
+    assert isinstance(scale, _Managed)
+    self._opt = opt
+    self._loss_scale_manager = scale.manager
+
+  @attributes.DefaultProperty
+  def _optimizer(self) -> tf.compat.v1.train.Optimizer:
+    return self._opt
+
+  @attributes.DefaultProperty
+  def _loss_scale(self) -> loss_scale_lib.LossScale:
+    return self._active_loss_scale
+
+  @property
+  def _active_optimizer(self) -> tf.compat.v1.train.Optimizer:
+    return self._opt
+
+  @property
+  def _active_loss_scale(self) -> loss_scale_lib.LossScale:
+    managed = vars(self).get("_managed_scale")
+    if managed is None or managed.manager is not self._loss_scale_manager:
+      managed = self._managed_scale = _Managed(self._loss_scale_manager)
+    return managed
 
   @attributes.DefaultProperty
   def loss_scale_manager(self) -> Any:
     """The manager of the loss scale, as the constructor got it."""
     return self._loss_scale_manager
 
-  # Programs read the next two by tf.contrib's own names for them.
-  @property
-  def _opt(self) -> tf.compat.v1.train.Optimizer:
-    return self._optimizer
-
-  @property
-  def _loss_scale_manager(self) -> Any:
-    return self._managed.manager
-
-  def _unscale(
+  def _unscale_once(
     self, grads_and_vars: loss_scale_optimizer.GradsAndVars, loss_scale: Any
+  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
+    """Returns (gradient, variable) pairs with unscaled gradients."""
+    pairs: list[tuple[gradients.Gradient, tf.Variable]] = self._down_scale(
+      list(grads_and_vars), loss_scale
+    )
+    return pairs
+
+  def _down_scale(
+    self, grads_vars: loss_scale_optimizer.GradsAndVars, loss_scale: Any
   ) -> list[tuple[gradients.Gradient, tf.Variable]]:
     """Returns (gradient, variable) pairs with unscaled gradients.
 
@@ -361,10 +428,10 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     overflow where a sum of unscaled rows does not, and in TensorFlow 1.15 it
     did.
     """
-    pairs = grads_and_vars
-    if self._sparse == "dense":
-      pairs = [(_make_dense(grad, var), var) for grad, var in grads_and_vars]
-    return super()._unscale(pairs, loss_scale)
+    pairs = list(grads_vars)
+    if self._sparse_gradients == "dense":
+      pairs = [(_make_dense(grad, var), var) for grad, var in pairs]
+    return super()._unscale_once(pairs, tf.cast(loss_scale, tf.float32))
 
   def _apply_across_replicas(
     self,

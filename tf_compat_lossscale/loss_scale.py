@@ -170,6 +170,7 @@ class DynamicLossScale(LossScale):
       "increment_period", increment_period
     )
     self._multiplier = arguments.check_growth("multiplier", multiplier)
+    attributes.forget(self, "_current_loss_scale", "_num_good_steps")
     self._add_weight("current_loss_scale", self._initial_loss_scale, tf.float32)
     self._add_weight("good_steps", 0, tf.int64)
 
@@ -207,18 +208,18 @@ class DynamicLossScale(LossScale):
     """
     return self._num_good_steps
 
-  # Programs read the next two by TensorFlow's own names for them.
-  @property
+  # Programs read and set the next two by TensorFlow's own names for them.
+  @attributes.DefaultProperty
   def _current_loss_scale(self) -> tf.Variable:
     return self._get_weight("current_loss_scale")
 
-  @property
+  @attributes.DefaultProperty
   def _num_good_steps(self) -> tf.Variable:
     return self._get_weight("good_steps")
 
   def __call__(self) -> tf.Tensor:
     """Returns the current loss scale, a float32 scalar tensor."""
-    return tf.convert_to_tensor(self._get_weight("current_loss_scale"))
+    return tf.convert_to_tensor(self._current_loss_scale)
 
   def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
     """Applies the rule above, once for all replicas.
@@ -261,7 +262,7 @@ class DynamicLossScale(LossScale):
 
   def __repr__(self) -> str:
     now = ""
-    if tf.executing_eagerly() and self._weights:
+    if tf.executing_eagerly() and self._tracked_weights:
       now = (
         f"current_loss_scale={self._current_loss_scale.numpy()}, "
         f"num_good_steps={self._num_good_steps.numpy()}, "

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import functools
+import threading
 from typing import Any
+from typing import cast
 from typing import TypeAlias
 
 import numpy as np
@@ -30,6 +35,39 @@ _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
 
 
+class _Call(threading.local):
+  """What a call of an optimizer's method holds for methods that it calls.
+
+  The parameters of those methods are TensorFlow 1.15's, which has no other way
+  to hand a value on. Each thread has its own: replicas are threads.
+  """
+
+  def __init__(self) -> None:
+    self._held: tuple[Any, Any, Any] = (None, None, None)
+
+  @contextlib.contextmanager
+  def holding(
+    self, owner: Any, scale: Any = None, computed: Any = None
+  ) -> Iterator[None]:
+    """Holds values for the methods of an optimizer."""
+    before, self._held = self._held, (owner, scale, computed)
+    try:
+      yield
+    finally:
+      self._held = before
+
+  def find_scale(self, owner: Any) -> Any:
+    """Returns the loss scale that an optimizer has read, or None."""
+    return self._held[1] if self._held[0] is owner else None
+
+  def find_computed(self, owner: Any) -> Any:
+    """Returns what `find_computed` of `step_records` returned, or None."""
+    return self._held[2] if self._held[0] is owner else None
+
+
+_call = _Call()
+
+
 class MixedPrecisionLossScaleOptimizer(_Optimizer):
   """An optimizer that wraps another and applies a loss scale to it.
 
@@ -50,6 +88,16 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   loss scale is `loss_scale`, as in every release of TensorFlow that had this
   class.
   """
+
+  # The private methods of TensorFlow 1.15's class, which subclasses override.
+  _OVERRIDABLE: tuple[str, ...] = (
+    "_apply_gradients",
+    "_distributed_apply",
+    "_doing_dynamic_loss_scaling",
+    "_scale_grad",
+    "_scale_loss",
+    "_unscale_grads",
+  )
 
   def __init__(
     self,
@@ -85,15 +133,42 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     horovod.check_passes(opt)
     optimizers.adopt(opt)
     super().__init__(optimizers.uses_locking(opt), opt.get_name())
+    self._take(opt, scale)
+    tracking.track(self, opt, "base_optimizer")
+    tracking.track(
+      self, self._list_active_children()["loss_scale"], "loss_scale"
+    )
+
+  def _take(self, opt: _Optimizer, scale: loss_scale_lib.LossScale) -> None:
+    """Sets the attributes by which programs read and set what is wrapped."""
     self._optimizer = opt
     self._loss_scale = scale
-    tracking.track(self, opt, "base_optimizer")
-    tracking.track(self, scale, "loss_scale")
+
+  @property
+  def _active_optimizer(self) -> _Optimizer:
+    """The wrapped optimizer; a program may have set another."""
+    return self._optimizer
+
+  @property
+  def _active_loss_scale(self) -> loss_scale_lib.LossScale:
+    """The loss scale; a program may have set another."""
+    return self._loss_scale
+
+  def _find_method(self, name: str) -> Callable[..., Any]:
+    """Returns a method that a subclass may have overridden.
+
+    If TensorFlow's class had no such method, a subclass that has a method of
+    that name means something else.
+    """
+    if name in self._OVERRIDABLE:
+      return cast("Callable[..., Any]", getattr(self, name))
+    own = getattr(MixedPrecisionLossScaleOptimizer, name)
+    return functools.partial(own, self)
 
   @attributes.DefaultProperty
   def loss_scale(self) -> loss_scale_lib.LossScale:
     """The loss scale: call it for the current scale, a float32 scalar."""
-    return self._loss_scale
+    return self._active_loss_scale
 
   @attributes.DefaultProperty
   def last_step_applied(self) -> tf.Tensor:
@@ -137,26 +212,91 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       variable's shape and dtype, or None.
     """
     # One read, for another worker may change the scale between two reads.
-    loss_scale = tf.cast(self._loss_scale(), tf.float32)
-    scaled = self._optimizer.compute_gradients(
-      gradients.scale(loss, loss_scale),
+    loss_scale = self._read_scale()
+    scaled = self._active_optimizer.compute_gradients(
+      self._scale_once(loss, loss_scale),
       var_list=var_list,
       gate_gradients=gate_gradients,
       aggregation_method=aggregation_method,
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-    unscaled = self._unscale(scaled, loss_scale)
+    unscaled = self._unscale_once(scaled, loss_scale)
     step_records.keep_computed(self, [grad for grad, _ in scaled], unscaled)
     return unscaled
 
-  def _unscale(
+  def _read_scale(self) -> tf.Tensor:
+    """Returns the loss scale, read once for each `compute_gradients`."""
+    held = _call.find_scale(self)
+    if held is None:
+      held = tf.cast(self._active_loss_scale(), tf.float32)
+    return held
+
+  def _scale_once(self, loss: Any, loss_scale: tf.Tensor) -> Any:
+    """Returns the scaled loss, or a function that returns it."""
+    with _call.holding(self, scale=loss_scale):
+      return self._find_method("_scale_loss")(loss)
+
+  def _unscale_once(
     self, grads_and_vars: GradsAndVars, loss_scale: tf.Tensor
   ) -> list[tuple[gradients.Gradient, tf.Variable]]:
     """Returns (gradient, variable) pairs with unscaled gradients."""
     pairs = list(grads_and_vars)
-    grads = gradients.unscale([grad for grad, _ in pairs], loss_scale)
+    with _call.holding(self, scale=loss_scale):
+      grads = self._find_method("_unscale_grads")([grad for grad, _ in pairs])
     return [(grad, var) for grad, (_, var) in zip(grads, pairs)]
+
+  # The parameters of the next six are those of TensorFlow 1.15.
+  def _doing_dynamic_loss_scaling(self) -> bool:
+    """Returns whether the loss scale decides if a step is applied."""
+    return not _is_inert(self._active_loss_scale)
+
+  def _scale_loss(self, loss: Any) -> Any:
+    """Returns the scaled loss, or a function that returns it."""
+    return gradients.scale(loss, self._read_scale())
+
+  def _unscale_grads(self, grads: Any) -> list[gradients.Gradient]:
+    """Returns the gradients of the loss itself."""
+    scale = self._read_scale()
+    method = self._find_method("_scale_grad")
+    own = MixedPrecisionLossScaleOptimizer._scale_grad
+    if own in (getattr(method, "__func__", None), getattr(method, "func", 0)):
+      return gradients.unscale(grads, scale)
+    return [None if x is None else method(x, 1.0 / scale) for x in grads]
+
+  def _scale_grad(
+    self, grad: gradients.Gradient, loss_scale_reciprocal: tf.Tensor
+  ) -> gradients.Gradient:
+    """Returns a gradient multiplied by a number, in the gradient's dtype."""
+    return _multiply(grad, loss_scale_reciprocal)
+
+  def _distributed_apply(
+    self,
+    distribution: tf.distribute.Strategy,
+    grads_and_vars: GradsAndVars,
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+  ) -> tf.Operation | None:
+    """Does the step for all replicas, in a cross-replica context."""
+    pairs = tuple(grads_and_vars)
+    computed = _call.find_computed(self) or tuple((None, None) for _ in pairs)
+    return self._apply_and_record(
+      distribution, pairs, global_step, name, computed
+    )
+
+  def _apply_gradients(
+    self,
+    distribution: tf.distribute.Strategy,
+    grads_and_vars: GradsAndVars,
+    global_step: tf.Variable | None,
+    name: str | None,
+  ) -> Any:
+    """Applies the gradients on each replica, whatever they are."""
+    return distribution.group(
+      distribution.extended.call_for_each_replica(
+        self._apply_in_replica, args=(grads_and_vars, global_step, name)
+      )
+    )
 
   def apply_gradients(
     self,
@@ -184,24 +324,39 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     grads_and_vars = pair_checks.read(grads_and_vars)
     computed = step_records.find_computed(self, grads_and_vars)
     with train_ops.leave_out():
-      if _is_inert(self._loss_scale):
+      if not self._find_method("_doing_dynamic_loss_scaling")():
         # The same call as without the wrapper, so that the variables get the
         # same names.
-        step = self._optimizer.apply_gradients(
+        step = self._active_optimizer.apply_gradients(
           grads_and_vars, global_step, name
         )
         attempt = step_records.Attempt(
-          self._loss_scale, grads_and_vars, computed, global_step
+          self._active_loss_scale, grads_and_vars, computed, global_step
         )
         step = step_records.add_from_replica(self, attempt, None, True, step)
       else:
         pair_checks.check_dtypes(grads_and_vars)
         step = tf.distribute.get_replica_context().merge_call(
-          self._apply_and_record,
+          self._apply_everywhere,
           args=(grads_and_vars, global_step, name, computed),
         )
     train_ops.add(step)
     return step
+
+  def _apply_everywhere(
+    self,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str | None,
+    computed: tuple[tuple[Any, Any], ...],
+  ) -> tf.Operation | None:
+    """Does the step by the method that a subclass may override."""
+    with _call.holding(self, computed=computed):
+      step: tf.Operation | None = self._find_method("_distributed_apply")(
+        strategy, grads_and_vars, global_step, name
+      )
+      return step
 
   def _apply_and_record(
     self,
@@ -223,12 +378,12 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     Returns:
       An op that does the step; None when eager.
     """
-    begun = step_records.begin(self, self._loss_scale, global_step)
+    begun = step_records.begin(self, self._active_loss_scale, global_step)
     applied, step = self._apply_across_replicas(
       strategy, grads_and_vars, global_step, name
     )
     attempt = step_records.Attempt(
-      self._loss_scale, grads_and_vars, computed, global_step
+      self._active_loss_scale, grads_and_vars, computed, global_step
     )
     return step_records.add(self, attempt, begun, applied, step)
 
@@ -252,8 +407,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       None for the op.
     """
     grads = self._name_gradients(grads_and_vars)
-    update, should_apply = self._loss_scale.update(grads)
-    grads.check_agreed(self._loss_scale)
+    update, should_apply = self._active_loss_scale.update(grads)
+    grads.check_agreed(self._active_loss_scale)
     step = self._apply_if(
       should_apply, strategy, grads_and_vars, global_step, name
     )
@@ -267,11 +422,10 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     Args:
       grads_and_vars: (gradient, variable) pairs, per replica if there are any.
     """
-    owner = getattr(self._loss_scale, "manager", self._loss_scale)
     return gradients.NamedGradients(
       [grad for grad, _ in grads_and_vars],
       step_records.name_variables(grads_and_vars),
-      agreements.find(owner) or horovod.find_agreement(self),
+      agreements.find(self._find_scale_owner()) or horovod.find_agreement(self),
     )
 
   def _apply_if(
@@ -298,11 +452,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     name = self.get_name() if name is None else name
 
     def apply_on_each_replica() -> Any:
-      return strategy.group(
-        strategy.extended.call_for_each_replica(
-          self._apply_in_replica,
-          args=(grads_and_vars, global_step, f"{name}-wrapped"),
-        )
+      return self._find_method("_apply_gradients")(
+        strategy, grads_and_vars, global_step, f"{name}-wrapped"
       )
 
     if isinstance(should_apply, (bool, np.bool_)):
@@ -319,7 +470,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   @property
   def _apply_in_replica(self) -> Callable[..., Any]:
     """The function that applies gradients on a replica."""
-    apply: Callable[..., Any] = self._optimizer.apply_gradients
+    apply: Callable[..., Any] = self._active_optimizer.apply_gradients
     return apply
 
   def _group(self, ops: list[Any], name: str | None) -> tf.Operation | None:
@@ -331,18 +482,18 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
   def get_name(self) -> str:
     """Returns the name of the wrapped optimizer."""
-    return self._optimizer.get_name()
+    return self._active_optimizer.get_name()
 
   def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
     """Returns the wrapped optimizer's slot `name` for `var`, or None."""
-    return self._optimizer.get_slot(var, name)
+    return self._active_optimizer.get_slot(var, name)
 
   def get_slot_names(self) -> list[str]:
     """Returns the names of the wrapped optimizer's slots."""
     # The wrapped optimizer is tracked, and answers the writer itself.
     if tracking.is_asked_by_writer():
       return []
-    names: list[str] = self._optimizer.get_slot_names()
+    names: list[str] = self._active_optimizer.get_slot_names()
     return names
 
   def __dir__(self) -> list[str]:
@@ -357,15 +508,42 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
     The variables are those of the current graph.
     """
-    weights = graph_weights.list_weights(self._loss_scale)
-    return [*self._optimizer.variables(), *weights.values()]
+    weights = graph_weights.list_weights(self._active_loss_scale)
+    return [*self._active_optimizer.variables(), *weights.values()]
 
   def _trackable_children(
     self, save_type: str = "checkpoint", **kwargs: Any
   ) -> dict[str, Any]:
     """Returns the children to save; more of them for a SavedModel."""
     children = super()._trackable_children(save_type, **kwargs)
+    children.update(self._list_active_children())
     return {**children, **eager_steps.list_children(self, save_type)}
+
+  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Returns the child to restore by that name, or None."""
+    found = self._list_active_children().get(name)
+    if found is None:
+      found = super()._lookup_dependency(name, *args, **kwargs)
+    return found
+
+  def _list_active_children(self) -> dict[str, Any]:
+    """Returns the children that are in use; a program may have set others."""
+    scale, owner = self._active_loss_scale, self._find_scale_owner()
+    is_tracked = isinstance(owner, tracking.Trackable)
+    children = {
+      "base_optimizer": self._active_optimizer,
+      "loss_scale": owner if is_tracked else scale,
+    }
+    return {
+      name: child
+      for name, child in children.items()
+      if isinstance(child, tracking.Trackable)
+    }
+
+  def _find_scale_owner(self) -> Any:
+    """Returns the loss scale, or the manager for which it stands."""
+    scale = self._active_loss_scale
+    return getattr(scale, "manager", scale)
 
   def __repr__(self) -> str:
     return (
@@ -377,3 +555,22 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
   """Returns whether `update` does nothing: a subclass may redefine it."""
   return type(loss_scale).update is loss_scale_lib.FixedLossScale.update
+
+
+def _multiply(grad: Any, factor: tf.Tensor) -> gradients.Gradient:
+  """Multiplies a gradient by a number, in the gradient's dtype.
+
+  Args:
+    grad: A gradient.
+    factor: A float32 scalar. A float16 or bfloat16 gradient is multiplied in
+      float32.
+
+  Returns:
+    The product, of the shape and dtype of `grad`.
+  """
+  if isinstance(grad, tf.IndexedSlices):
+    return tf.IndexedSlices(
+      _multiply(grad.values, factor), grad.indices, grad.dense_shape
+    )
+  wide = tf.float32 if grad.dtype in (tf.float16, tf.bfloat16) else grad.dtype
+  return tf.cast(tf.cast(grad, wide) * tf.cast(factor, wide), grad.dtype)

@@ -13,6 +13,7 @@ from tf_compat_lossscale._core import reducing
 from tf_compat_lossscale._core.tf import graphs
 
 _HALF = (tf.float16, tf.bfloat16)
+_PACKAGE = __name__.partition(".")[0]
 
 
 class Answers:
@@ -107,14 +108,19 @@ def check(optimizer: Any, scaled: Any, accumulating: Any) -> None:
       "works is accumulate(MixedPrecisionLossScaleOptimizer(opt, scale), "
       "steps), with any wrapper of another kind inside, as opt."
     )
-  for method in ("compute_gradients", "apply_gradients"):
-    if getattr(type(optimizer), method) is not getattr(scaled, method):
+  for method in (
+    "compute_gradients",
+    "apply_gradients",
+    *optimizer._OVERRIDABLE,
+  ):
+    ours = getattr(type(optimizer), method).__module__
+    if ours.partition(".")[0] != _PACKAGE:
       raise ValueError(
         f"accumulate: {type(optimizer).__name__} has a {method}() of its own, "
         "which would not be called: wrap the optimizer in a plain "
         "MixedPrecisionLossScaleOptimizer."
       )
-  base = optimizer._optimizer
+  base = optimizer._active_optimizer
   if isinstance(base, tf.compat.v1.train.SyncReplicasOptimizer):
     raise ValueError(
       "accumulate: a SyncReplicasOptimizer cannot be applied every few "

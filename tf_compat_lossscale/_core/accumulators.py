@@ -85,12 +85,12 @@ class Window(tracking.WeightsByGraph):
     return graphs.keep_on_graph(graph, self._key, _State)
 
   @property
-  def _weights(self) -> dict[str, Any]:
+  def _tracked_weights(self) -> dict[str, Any]:
     """The variables of the current graph, by their keys in checkpoints."""
     return self._state.weights
 
   @property
-  def _waiting(self) -> dict[str, list[Any]]:
+  def _waiting_restores(self) -> dict[str, list[Any]]:
     """The restores that wait for variables of the current graph."""
     return self._state.deferred
 

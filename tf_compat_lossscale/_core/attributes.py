@@ -37,3 +37,15 @@ class DefaultProperty(Generic[_T]):
   def __get__(self, owner: Any, cls: type) -> Any:
     """Returns the value; on a class, the property itself."""
     return self if owner is None else self._read(owner)
+
+
+def forget(owner: Any, *names: str) -> None:
+  """Takes away attributes that a subclass set before the constructor did.
+
+  Args:
+    owner: An object whose constructor runs.
+    *names: Names of its `DefaultProperty`s that the constructor of the old
+      release set.
+  """
+  for name in names:
+    vars(owner).pop(name, None)

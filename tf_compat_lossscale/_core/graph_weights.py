@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
@@ -63,31 +64,37 @@ class GraphWeights(tracking.WeightsByGraph):
   """A trackable that has its variables anew in each graph that uses it.
 
   Each graph keeps its variables itself. So a graph can be collected although
-  this object lives on.
+  this object lives on. A program's subclass may have attributes of its own, so
+  names here say `graph` or `tracked`.
   """
 
   @property
-  def _recipes(self) -> _Recipes:
+  def _graph_recipes(self) -> _Recipes:
     # Created on first use: a subclass may leave out `super().__init__()`.
     recipes: _Recipes = self.__dict__.setdefault("_weight_recipes", _Recipes())
     return recipes
 
   @property
-  def _state(self) -> _State:
+  def _graph_state(self) -> _State:
     graph = graphs.find_graph()
     if graph is None:
-      return self._recipes.eager_state
-    return graphs.keep_on_graph(graph, self._recipes, _State)
+      return self._graph_recipes.eager_state
+    return graphs.keep_on_graph(graph, self._graph_recipes, _State)
 
   @property
-  def _weights(self) -> dict[str, tf.Variable]:
+  def _tracked_weights(self) -> dict[str, tf.Variable]:
     """The weights that exist in the current graph (eagerly: outside of any)."""
-    return self._state.weights
+    return self._graph_state.weights
+
+  @attributes.DefaultProperty
+  def _weights(self) -> dict[str, tf.Variable]:
+    """The same, by TensorFlow's own name, which a program may set."""
+    return self._tracked_weights
 
   @property
-  def _waiting(self) -> dict[str, list[Any]]:
+  def _waiting_restores(self) -> dict[str, list[Any]]:
     """The restores that wait for weights of the current graph."""
-    return self._state.deferred
+    return self._graph_state.deferred
 
   def _add_weight(
     self, name: str, initial_value: Any, dtype: tf.DType | None = None
@@ -110,7 +117,7 @@ class GraphWeights(tracking.WeightsByGraph):
     Raises:
       RuntimeError: This object has a weight of that name in this graph.
     """
-    if name in self._weights:
+    if name in self._tracked_weights:
       raise RuntimeError(
         f"Duplicate weight {name!r}: {type(self).__name__} has one of that "
         "name in this graph already; names must differ within a graph."
@@ -119,7 +126,7 @@ class GraphWeights(tracking.WeightsByGraph):
     with tf.init_scope():
       weight = self._create_weight(name, name, initial_value, dtype)
     full_name = weight.name.split(":")[0]
-    self._recipes.by_name[name] = (full_name, initial_value, dtype)
+    self._graph_recipes.by_name[name] = (full_name, initial_value, dtype)
     return weight
 
   def _get_weight(self, name: str) -> tf.Variable:
@@ -138,16 +145,18 @@ class GraphWeights(tracking.WeightsByGraph):
     Raises:
       KeyError: `_add_weight` was never given that name.
     """
-    recipes = self._recipes.by_name
+    recipes = self._graph_recipes.by_name
     with _LOCK:
-      if name in recipes and name not in self._weights:
+      if name in recipes and name not in self._tracked_weights:
         # All weights, so that a checkpoint does not depend on the weights that
         # were read; without a name scope, so that their names do not depend on
         # the reader.
         with tf.init_scope(), tf.compat.v1.name_scope(None):
-          for key in [key for key in recipes if key not in self._weights]:
+          for key in [
+            key for key in recipes if key not in self._tracked_weights
+          ]:
             self._create_weight(key, *recipes[key])
-      return self._weights[name]
+      return self._tracked_weights[name]
 
   def _lock_if_eager(self) -> contextlib.AbstractContextManager[Any]:
     """Returns a context that one thread at a time may enter eagerly.
@@ -169,14 +178,14 @@ class GraphWeights(tracking.WeightsByGraph):
       synchronization=tf.VariableSynchronization.AUTO,
       aggregation=tf.VariableAggregation.NONE,
     )
-    self._state.weights[key] = weight
+    self._graph_state.weights[key] = weight
     self._restore_waiting(key, weight)
     return weight
 
 
 def list_weights(owner: tracking.WeightsByGraph) -> dict[str, tf.Variable]:
   """Returns the weights that an object has in the current graph, by name."""
-  return owner._weights
+  return owner._tracked_weights
 
 
 def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
@@ -189,7 +198,7 @@ def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
   Raises:
     KeyError: `_add_weight` was never given that name.
   """
-  _, value, dtype = owner._recipes.by_name[name]
+  _, value, dtype = owner._graph_recipes.by_name[name]
   value = value() if callable(value) else value
   return tf.convert_to_tensor(value, dtype)
 
@@ -271,7 +280,7 @@ def _find_weights(
 ) -> dict[str, tf.Variable]:
   """Returns the weights in a session's graph, by name."""
   with session.graph.as_default():
-    weights = owner._weights
+    weights = owner._tracked_weights
   if not weights:
     raise ValueError(
       f"{owner!r} has no variables in the graph of {session!r}: pass the "

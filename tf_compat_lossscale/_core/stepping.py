@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core.tf import control_flow
 
 # The smallest float64 number that is an infinity once it is rounded to float32.
@@ -73,6 +74,8 @@ def count_step(
     A tensor that depends on the update; eagerly, nothing of use.
   """
 
+  v1 = pair_checks.has_ref_variable([good_steps, scale])  # A program's own.
+
   def goes_on() -> tf.Tensor:
     return tf.logical_and(finite, tf.convert_to_tensor(good_steps) + 1 < period)
 
@@ -85,13 +88,13 @@ def count_step(
     seen = tf.identity(tf.convert_to_tensor(scale))
     with tf.control_dependencies([seen]):
       still = goes_on()
-    return control_flow.cond(still, count, lambda: end_run(seen))
+    return control_flow.cond(still, count, lambda: end_run(seen), v1)
 
   # With several workers, the step may take long. So the count is read after the
   # gradients are known.
   with tf.control_dependencies([finite]):
     first = goes_on()
-  return control_flow.cond(first, count, look_again)
+  return control_flow.cond(first, count, look_again, v1)
 
 
 def finish(update: Any, finite: tf.Tensor) -> tuple[Any, tf.Tensor]:
@@ -112,7 +115,7 @@ def finish(update: Any, finite: tf.Tensor) -> tuple[Any, tf.Tensor]:
 
 
 def grow(
-  scale: tf.Tensor, factor: float, dtype: tf.DType = tf.float32
+  scale: tf.Tensor, factor: Any, dtype: tf.DType = tf.float32
 ) -> tf.Tensor:
   """Multiplies a loss scale by a factor, unless the product is not finite.
 
@@ -121,7 +124,8 @@ def grow(
 
   Args:
     scale: A float32 scalar.
-    factor: A number above 1, finite in float32.
+    factor: A number above 1, finite in float32; a program may have set a
+      tensor instead.
     dtype: The dtype that the factor is rounded to: float32, or float64 for a
       factor that float32 does not have.
 
@@ -129,6 +133,8 @@ def grow(
     The product or, if float32 has no such number, `scale`: a float32 scalar.
   """
   wide = tf.cast(scale, tf.float64)  # The product is exact in float64.
-  product = wide * tf.cast(tf.constant(factor, dtype), tf.float64)
+  is_number = isinstance(factor, (int, float))
+  factor = tf.constant(factor, dtype) if is_number else tf.cast(factor, dtype)
+  product = wide * tf.cast(factor, tf.float64)
   fits = product < _FLOAT32_OVERFLOWS
   return tf.cast(tf.where(fits, product, wide), tf.float32)

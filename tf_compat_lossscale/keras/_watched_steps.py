@@ -42,7 +42,7 @@ class LossScaleView:
     self.minimum = 1.0 if is_dynamic else None
 
   @property
-  def _weights(self) -> dict[str, tf.Variable]:
+  def _tracked_weights(self) -> dict[str, tf.Variable]:
     optimizer = self._optimizer
     return (
       {"good_steps": optimizer.dynamic_counter} if optimizer.dynamic else {}

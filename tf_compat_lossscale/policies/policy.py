@@ -112,7 +112,7 @@ class Policy(loss_scale_lib.LossScale):
 
   def __repr__(self) -> str:
     now = ""
-    if tf.executing_eagerly() and self._weights:
+    if tf.executing_eagerly() and self._tracked_weights:
       now = f"current_loss_scale={self.current_loss_scale.numpy()}, "
     arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
     return f"{type(self).__name__}({now}{arguments})"

@@ -35,16 +35,17 @@ _ASKS_BY_TYPE = finding.find_private("checkpoint.util", "optimizer_v1")
 class WeightsByGraph(Trackable):
   """A trackable whose children depend on the current graph.
 
-  A subclass defines `_weights` and `_waiting`, for the current graph.
+  A subclass defines `_tracked_weights` and `_waiting_restores`, for the
+  current graph.
   """
 
   @property
-  def _weights(self) -> dict[str, tf.Variable]:
+  def _tracked_weights(self) -> dict[str, tf.Variable]:
     """The variables to save and restore, by their keys in checkpoints."""
     raise NotImplementedError
 
   @property
-  def _waiting(self) -> dict[str, list[Any]]:
+  def _waiting_restores(self) -> dict[str, list[Any]]:
     """Restores that wait for variables yet to be created, by their keys."""
     raise NotImplementedError
 
@@ -54,7 +55,7 @@ class WeightsByGraph(Trackable):
 
   def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Returns the children to save: the weights and all tracked objects."""
-    children: dict[str, Any] = dict(sorted(self._weights.items()))
+    children: dict[str, Any] = dict(sorted(self._tracked_weights.items()))
     children.update(super()._trackable_children(*args, **kwargs))
     return children
 
@@ -64,12 +65,12 @@ class WeightsByGraph(Trackable):
     The parameters after `name` differ between releases.
     """
     found = super()._lookup_dependency(name, *args, **kwargs)
-    return self._weights.get(name) if found is None else found
+    return self._tracked_weights.get(name) if found is None else found
 
   @property
   def _deferred_dependencies(self) -> dict[str, list[Any]]:
     """The restores that wait, in the place where TensorFlow looks."""
-    return self._waiting
+    return self._waiting_restores
 
 
 def track(owner: Any, child: Any, name: str, replace: bool = False) -> None:
