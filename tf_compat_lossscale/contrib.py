@@ -382,6 +382,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     opt: tf.compat.v1.train.Optimizer,
     scale: loss_scale_lib.LossScale,
   ) -> None:
+    """Sets tf.contrib's own names for what is wrapped."""
     assert isinstance(scale, _Managed)
     self._opt = opt
     self._loss_scale_manager = scale.manager
