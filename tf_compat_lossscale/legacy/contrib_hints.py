@@ -22,11 +22,15 @@ _HINTS = {
   "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
   "distributions": "Use tensorflow_probability.distributions.",
   "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
+  "autograph.set_loop_options": (
+    "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
+  ),
   "estimator": "Use tf.estimator.",
   "feature_column": "Use tf.feature_column.",
   "image": "Use tf.image and tf.raw_ops.ImageProjectiveTransformV2.",
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
   "learn": "Use tf.estimator, or tf.keras.",
+  "learn.Head": "Use tf.estimator.Head, whose methods differ.",
   "learn.datasets": "Use tf.keras.datasets.",
   "opt": "Use an optimizer of tf.compat.v1.train.",
   "predictor": "Use tf.compat.v1.saved_model.load in a session.",

@@ -14,6 +14,7 @@ from typing import Any
 from tf_compat_lossscale.legacy import contrib_hints
 from tf_compat_lossscale.legacy import contrib_names
 from tf_compat_lossscale.legacy import contrib_paths
+from tf_compat_lossscale.legacy import contrib_signatures
 from tf_compat_lossscale.legacy import targets
 
 _PREFIX = "tensorflow.contrib."
@@ -109,9 +110,11 @@ def _load_member(path: str, name: str) -> Any:
   reason = ""
   for target in contrib_names.find_targets(top, name):
     try:
-      return targets.load(target)
+      value = targets.load(target)
     except targets.TargetError as error:
       reason = str(error)
+    else:
+      return contrib_signatures.adapt(f"{top}.{name}", value)
   child = f"{path}.{name}"
   if child in contrib_paths.MODULES or contrib_paths.is_module(child):
     try:

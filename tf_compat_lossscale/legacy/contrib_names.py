@@ -16,7 +16,7 @@ _ROWS = (
   targets.Row(
     "autograph",
     "tf.autograph.experimental",
-    "Feature do_not_convert set_loop_options",
+    "Feature do_not_convert",
   ),
   targets.Row(
     "cluster_resolver",
@@ -64,7 +64,7 @@ _ROWS = (
     "framework",
     "tf",
     "TensorSpec argsort assert_same_float_dtype assert_scalar "
-    "convert_to_tensor_or_sparse_tensor is_tensor py_func sort",
+    "convert_to_tensor_or_sparse_tensor is_tensor sort",
   ),
   targets.Row(
     "framework",
@@ -107,12 +107,11 @@ _ROWS = (
     "List Mapping NoDependency",
   ),
   targets.Row("checkpoint", "tf.train", "CheckpointManager"),
-  targets.Row("distribute", "tf.distribute", "OneDeviceStrategy"),
   targets.Row(
     "distribute",
     "tensorflow.python.distribute.distribute_lib or "
     "tensorflow.python.distribute.distribution_strategy_context",
-    "UpdateContext get_cross_replica_context get_distribution_strategy "
+    "get_cross_replica_context get_distribution_strategy "
     "has_distribution_strategy require_replica_context",
   ),
   targets.Row(
@@ -163,14 +162,13 @@ _ROWS = (
     "sequence_categorical_column_with_vocabulary_file "
     "sequence_categorical_column_with_vocabulary_list sequence_numeric_column",
   ),
-  targets.Row("learn", "tf.estimator", "Head RunConfig"),
   targets.Row("learn", "tf.train", "NanLossDuringTrainingError"),
   targets.Row(
     "lookup",
     "tensorflow.python.ops.lookup_ops",
     "FastHashSpec HashTable HasherSpec IdTableWithHashBuckets "
     "InitializableLookupTableBase KeyValueTensorInitializer LookupInterface "
-    "MutableDenseHashTable MutableHashTable StrongHashSpec "
+    "MutableHashTable StrongHashSpec "
     "TableInitializerBase TextFileIdTableInitializer TextFileIndex "
     "TextFileInitializer TextFileStringTableInitializer index_table_from_file "
     "index_to_string_table_from_file",
@@ -186,7 +184,7 @@ _ROWS = (
     "summary",
     "tensorflow.python.ops.summary_ops_v2",
     "SummaryWriter always_record_summaries audio create_file_writer "
-    "create_summary_file_writer eval_dir flush generic graph histogram image "
+    "create_summary_file_writer eval_dir flush generic histogram image "
     "import_event initialize never_record_summaries "
     "record_summaries_every_n_global_steps scalar should_record_summaries "
     "summary_writer_initializer_op",
@@ -244,6 +242,8 @@ _RENAMED = {
   "eager.py_func": "tf.py_function",
   "eager.value_and_gradients_function": "tensorflow.python.eager.backprop"
   ".val_and_grad_function",
+  "lookup.MutableDenseHashTable": "tf.lookup.experimental.DenseHashTable",
+  "summary.graph": "tensorflow.python.ops.summary_ops_v2.graph_v1",
   "summary.all_summary_ops": "tf.summary.all_v2_summary_ops",
   "framework.BoundedTensorSpec": "tensorflow.python.framework.tensor_spec"
   ".BoundedTensorSpec",

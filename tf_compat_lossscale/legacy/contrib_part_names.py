@@ -15,14 +15,14 @@ ROWS = (
   (
     "distribute",
     "parts.distribute",
-    "CollectiveAllReduceStrategy MirroredStrategy ParameterServerStrategy "
-    "TPUStrategy",
+    "CollectiveAllReduceStrategy MirroredStrategy OneDeviceStrategy "
+    "ParameterServerStrategy TPUStrategy",
   ),
   (
     "framework",
     "parts.framework",
     "assert_scalar_int get_graph_from_inputs get_name_scope get_placeholders "
-    "reduce_sum_n remove_squeezable_dimensions smart_case smart_cond "
+    "py_func reduce_sum_n remove_squeezable_dimensions smart_case smart_cond "
     "smart_constant_value with_same_shape with_shape zero_initializer",
   ),
   (
@@ -85,7 +85,7 @@ ROWS = (
     "seq2seq",
     "parts.attention",
     "AttentionMechanism AttentionWrapper AttentionWrapperState "
-    "BahdanauAttention LuongAttention",
+    "BahdanauAttention LuongAttention _BaseAttentionMechanism",
   ),
   (
     "seq2seq",
@@ -108,6 +108,7 @@ ROWS = (
   ("seq2seq", "parts.seq2seq", "hardmax safe_cumprod sequence_loss"),
   ("cudnn_rnn", "parts.rnn_blocks", "CudnnCompatibleLSTMCell"),
   ("learn", "parts.learn", "ModeKeys"),
+  ("learn", "parts.run_config", "RunConfig"),
   ("nn", "parts.nn", "alpha_dropout scaled_softplus"),
   ("training", "parts.training", "HParams parse_values"),
   ("sparsemax", "parts.sparsemax", "sparsemax sparsemax_loss"),

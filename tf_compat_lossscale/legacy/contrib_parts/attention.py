@@ -18,14 +18,21 @@ from tf_compat_lossscale.legacy.contrib_parts.rnn_blocks import RNNCell
 
 
 class AttentionMechanism:
-  """A base class for attention over a memory.
+  """A base class for all that attends to a memory."""
 
-  Attributes:
-    memory_layer: The layer that makes keys of the memory.
-    query_layer: The layer for queries; None for none.
-    values: The memory, with zeros after the lengths.
-    keys: The keys.
-  """
+  @property
+  def alignments_size(self) -> Any:
+    """The number of steps in the memory."""
+    raise NotImplementedError
+
+  @property
+  def state_size(self) -> Any:
+    """The size of the state."""
+    raise NotImplementedError
+
+
+class _BaseAttentionMechanism(AttentionMechanism):
+  """Attention over a memory; subclasses of programs read its attributes."""
 
   def __init__(
     self,
@@ -39,23 +46,53 @@ class AttentionMechanism:
     custom_key_value_fn: Any = None,
     name: str | None = None,
   ):
-    self.query_layer, self.memory_layer = query_layer, memory_layer
+    self._query_layer, self._memory_layer = query_layer, memory_layer
     self.dtype = getattr(memory_layer, "dtype", None)
     self._probability = probability_fn
     self._lengths = memory_sequence_length
     self._masked = -math.inf if score_mask_value is None else score_mask_value
     with tf.name_scope(name, "BaseAttentionMechanismInit"):
-      self.values = _mask_memory(
+      self._values = _mask_memory(
         tf.convert_to_tensor(memory, name="memory"),
         memory_sequence_length,
         check_inner_dims_defined,
       )
-      self.keys = memory_layer(self.values) if memory_layer else self.values
+      values = self._values
+      self._keys = memory_layer(values) if memory_layer else values
       if custom_key_value_fn is not None:
-        self.keys, self.values = custom_key_value_fn(self.keys, self.values)
-      shape = tf.shape(self.keys)
-      self.batch_size = self.keys.shape[0] or shape[0]
-      self.alignments_size = self.keys.shape[1] or shape[1]
+        self._keys, self._values = custom_key_value_fn(self._keys, values)
+      shape = tf.shape(self._keys)
+      self._batch_size = self._keys.shape[0] or shape[0]
+      self._alignments_size = self._keys.shape[1] or shape[1]
+
+  @property
+  def memory_layer(self) -> Any:
+    """The layer that makes keys of the memory."""
+    return self._memory_layer
+
+  @property
+  def query_layer(self) -> Any:
+    """The layer for queries; None for none."""
+    return self._query_layer
+
+  @property
+  def values(self) -> Any:
+    """The memory, with zeros after the lengths."""
+    return self._values
+
+  @property
+  def keys(self) -> Any:
+    """The keys."""
+    return self._keys
+
+  @property
+  def batch_size(self) -> Any:
+    """The batch size of the memory."""
+    return self._batch_size
+
+  @property
+  def alignments_size(self) -> Any:
+    return self._alignments_size
 
   @property
   def state_size(self) -> Any:
@@ -76,15 +113,18 @@ class AttentionMechanism:
 
   def __call__(self, query: Any, state: Any) -> tuple[Any, Any]:
     """Returns the alignments for a query, and the next state."""
-    score = self._compute_score(query)
+    alignments = self._probability_fn(self._compute_score(query), state)
+    return alignments, alignments
+
+  def _probability_fn(self, score: Any, previous: Any) -> Any:
+    """Returns the alignments of a score; 0 after the lengths."""
     if self._lengths is not None:
       message = "All values in memory_sequence_length must be positive."
       check = tf.assert_positive(self._lengths, message=message)
       with tf.control_dependencies([check]):
         mask = tf.sequence_mask(self._lengths, tf.shape(score)[1])
       score = tf.where(mask, score, self._masked * tf.ones_like(score))
-    alignments = self._probability(score, state)
-    return alignments, alignments
+    return self._probability(score, previous)
 
 
 def _mask_memory(memory: Any, lengths: Any, check: bool) -> Any:
@@ -112,7 +152,7 @@ def _ignore_state(function: Any) -> Callable[[Any, Any], Any]:
   return lambda score, state: function(score)
 
 
-class LuongAttention(AttentionMechanism):
+class LuongAttention(_BaseAttentionMechanism):
   """Attention by the products of queries and keys."""
 
   def __init__(
@@ -137,7 +177,7 @@ class LuongAttention(AttentionMechanism):
       custom_key_value_fn=custom_key_value_fn,
       name=name,
     )
-    self._scale = scale
+    self._num_units, self._scale, self._name = num_units, scale, name
 
   def _compute_score(self, query: Any) -> Any:
     with tf.variable_scope(None, "luong_attention", [query]):
@@ -153,7 +193,7 @@ class LuongAttention(AttentionMechanism):
       return score
 
 
-class BahdanauAttention(AttentionMechanism):
+class BahdanauAttention(_BaseAttentionMechanism):
   """Attention by a layer of the sums of queries and keys."""
 
   def __init__(
@@ -178,23 +218,24 @@ class BahdanauAttention(AttentionMechanism):
       custom_key_value_fn=custom_key_value_fn,
       name=name,
     )
-    self._units, self._normalize = num_units, normalize
+    self._num_units, self._normalize = num_units, normalize
+    self._name = name
 
   def _compute_score(self, query: Any) -> Any:
     with tf.variable_scope(None, "bahdanau_attention", [query]):
       dtype = query.dtype
       total = self.keys + tf.expand_dims(self.query_layer(query), 1)
-      vector = tf.get_variable("attention_v", [self._units], dtype)
+      vector = tf.get_variable("attention_v", [self._num_units], dtype)
       if self._normalize:
         scale = tf.get_variable(
           "attention_g",
           dtype=dtype,
-          initializer=tf.constant_initializer(math.sqrt(1 / self._units)),
+          initializer=tf.constant_initializer(math.sqrt(1 / self._num_units)),
           shape=(),
         )
         total += tf.get_variable(
           "attention_b",
-          [self._units],
+          [self._num_units],
           dtype,
           initializer=tf.zeros_initializer(),
         )

@@ -168,6 +168,7 @@ def dynamic_decode(
   parallel_iterations: int = 32,
   swap_memory: bool = False,
   scope: Any = None,
+  **kwargs: Any,
 ) -> tuple[Any, Any, Any]:
   """Runs a decoder until all sequences are finished.
 
@@ -180,6 +181,7 @@ def dynamic_decode(
     parallel_iterations: An argument of `tf.while_loop`.
     swap_memory: An argument of `tf.while_loop`.
     scope: The variable scope; "decoder" by default.
+    **kwargs: Ignored; TensorFlow 1.15 gave them to decoders of Keras.
 
   Returns:
     The outputs, the last state, and the lengths of the sequences.

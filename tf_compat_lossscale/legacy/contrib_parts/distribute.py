@@ -8,64 +8,90 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 
-def MirroredStrategy(
-  devices: Any = None,
-  num_gpus: int | None = None,
-  num_gpus_per_worker: int | None = None,
-  cross_device_ops: Any = None,
-  auto_shard_dataset: bool = False,
-  cross_tower_ops: Any = None,
-) -> Any:
-  """Returns `tf.distribute.MirroredStrategy`.
+class _RunsAsOnce(tf.distribute.Strategy):
+  """A strategy with the name that `run` had in TensorFlow 1.15."""
 
-  Args:
-    devices: The devices; by default the GPUs, or the CPU if there are none.
-    num_gpus: The number of GPUs to use, if `devices` is None.
-    num_gpus_per_worker: Another name of `num_gpus`.
-    cross_device_ops: How values are reduced.
-    auto_shard_dataset: Must be False.
-    cross_tower_ops: An older name of `cross_device_ops`.
-  """
-  if auto_shard_dataset:
-    raise ValueError(
-      "auto_shard_dataset=True went with tf.contrib: shard the dataset by "
-      "tf.data.Dataset.shard"
-    )
-  count = num_gpus if num_gpus is not None else num_gpus_per_worker
-  if devices is None and count is not None:
-    devices = [f"/device:GPU:{i}" for i in range(count)] or ["/device:CPU:0"]
-  return tf.distribute.MirroredStrategy(
-    devices, cross_device_ops or cross_tower_ops
-  )
+  def experimental_run_v2(
+    self, fn: Any, args: Any = (), kwargs: Any = None
+  ) -> Any:
+    """Runs a function on each replica."""
+    return self.run(fn, args, kwargs)
 
 
-def CollectiveAllReduceStrategy(
-  num_gpus_per_worker: int = 0, communication: Any = None
-) -> Any:
-  """Returns `tf.distribute.experimental.MultiWorkerMirroredStrategy`.
+class MirroredStrategy(_RunsAsOnce, tf.distribute.MirroredStrategy):
+  """`tf.distribute.MirroredStrategy`, which may be given a number of GPUs."""
+
+  def __init__(
+    self,
+    devices: Any = None,
+    num_gpus: int | None = None,
+    num_gpus_per_worker: int | None = None,
+    cross_device_ops: Any = None,
+    auto_shard_dataset: bool = False,
+    cross_tower_ops: Any = None,
+  ):
+    """Creates the strategy.
+
+    Args:
+      devices: The devices; by default the GPUs, or the CPU if there are none.
+      num_gpus: The number of GPUs to use, if `devices` is None.
+      num_gpus_per_worker: Another name of `num_gpus`.
+      cross_device_ops: How values are reduced.
+      auto_shard_dataset: Must be False.
+      cross_tower_ops: An older name of `cross_device_ops`.
+    """
+    if auto_shard_dataset:
+      raise ValueError(
+        "auto_shard_dataset=True went with tf.contrib: shard the dataset by "
+        "tf.data.Dataset.shard"
+      )
+    count = num_gpus if num_gpus is not None else num_gpus_per_worker
+    if devices is None and count is not None:
+      devices = [f"/device:GPU:{i}" for i in range(count)] or ["/device:CPU:0"]
+    super().__init__(devices, cross_device_ops or cross_tower_ops)
+
+
+class OneDeviceStrategy(_RunsAsOnce, tf.distribute.OneDeviceStrategy):
+  """`tf.distribute.OneDeviceStrategy`."""
+
+  def __init__(self, device: Any):
+    super().__init__(device)
+
+
+class CollectiveAllReduceStrategy(
+  _RunsAsOnce, tf.distribute.experimental.MultiWorkerMirroredStrategy
+):
+  """`tf.distribute.experimental.MultiWorkerMirroredStrategy`.
 
   The strategy finds a worker's GPUs itself.
   """
-  del num_gpus_per_worker
-  strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy
-  return strategy(communication) if communication is not None else strategy()
+
+  def __init__(self, num_gpus_per_worker: int = 0, communication: Any = None):
+    del num_gpus_per_worker
+    given = () if communication is None else (communication,)
+    super().__init__(*given)
 
 
-def ParameterServerStrategy(num_gpus_per_worker: int = 0) -> Any:
-  """Returns `tf.distribute.experimental.ParameterServerStrategy`.
+class ParameterServerStrategy(
+  _RunsAsOnce, tf.distribute.experimental.ParameterServerStrategy
+):
+  """`tf.distribute.experimental.ParameterServerStrategy`.
 
   The strategy finds a worker's GPUs itself.
   """
-  del num_gpus_per_worker
-  return tf.distribute.experimental.ParameterServerStrategy()
+
+  def __init__(self, num_gpus_per_worker: int = 0):
+    del num_gpus_per_worker
+    super().__init__()
 
 
-def TPUStrategy(
-  tpu_cluster_resolver: Any = None,
-  steps_per_run: int | None = None,
-  device_assignment: Any = None,
-) -> Any:
-  """Returns `tf.distribute.experimental.TPUStrategy`."""
-  return tf.distribute.experimental.TPUStrategy(
-    tpu_cluster_resolver, steps_per_run, device_assignment
-  )
+class TPUStrategy(_RunsAsOnce, tf.distribute.experimental.TPUStrategy):
+  """`tf.distribute.experimental.TPUStrategy`."""
+
+  def __init__(
+    self,
+    tpu_cluster_resolver: Any = None,
+    steps_per_run: int | None = None,
+    device_assignment: Any = None,
+  ):
+    super().__init__(tpu_cluster_resolver, steps_per_run, device_assignment)

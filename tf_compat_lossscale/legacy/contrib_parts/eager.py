@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow.compat.v1 as tf
+
 
 class Iterator:
   """An iterator over a dataset, for eager execution."""
 
   def __init__(self, dataset: Any):
-    self._iterator = iter(dataset)
+    self._dataset, self._iterator = dataset, iter(dataset)
 
   def __iter__(self) -> Iterator:
     return self
@@ -26,3 +28,23 @@ class Iterator:
     """Returns the next element; raises `OutOfRangeError` at the end."""
     del name
     return self._iterator.get_next()
+
+  @property
+  def element_spec(self) -> Any:
+    """The specification of an element."""
+    return self._dataset.element_spec
+
+  @property
+  def output_classes(self) -> Any:
+    """The classes of an element's components."""
+    return tf.data.get_output_classes(self._dataset)
+
+  @property
+  def output_shapes(self) -> Any:
+    """The shapes of an element's components."""
+    return tf.data.get_output_shapes(self._dataset)
+
+  @property
+  def output_types(self) -> Any:
+    """The dtypes of an element's components."""
+    return tf.data.get_output_types(self._dataset)

@@ -149,18 +149,18 @@ class TrainingHelper(Helper):
     with tf.name_scope(name, "TrainingHelperInitialize"):
       return tf.equal(0, self._lengths), self._read(0)
 
-  def sample(
-    self, time: Any, outputs: Any, state: Any = None, name: str | None = None
+  def sample(  # type: ignore[override]
+    self, time: Any, outputs: Any, name: str | None = None, **unused_kwargs: Any
   ) -> Any:
     return tf.argmax(outputs, axis=-1, output_type=tf.int32)
 
-  def next_inputs(
+  def next_inputs(  # type: ignore[override]
     self,
     time: Any,
     outputs: Any,
     state: Any,
-    sample_ids: Any = None,
     name: str | None = None,
+    **unused_kwargs: Any,
   ) -> tuple[Any, Any, Any]:
     with tf.name_scope(name, "TrainingHelperNextInputs"):
       time += 1
@@ -186,8 +186,8 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     self._probability = tf.convert_to_tensor(sampling_probability)
     self._seeds = seed, scheduling_seed
 
-  def sample(
-    self, time: Any, outputs: Any, state: Any = None, name: str | None = None
+  def sample(  # type: ignore[override]
+    self, time: Any, outputs: Any, state: Any, name: str | None = None
   ) -> Any:
     """Returns samples, and -1 where the given inputs are used."""
     chosen = tf.random_uniform([self._batch], seed=self._seeds[1])
@@ -198,12 +198,12 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
       chosen < self._probability, samples, tf.fill([self._batch], -1)
     )
 
-  def next_inputs(
+  def next_inputs(  # type: ignore[override]
     self,
     time: Any,
     outputs: Any,
     state: Any,
-    sample_ids: Any = None,
+    sample_ids: Any,
     name: str | None = None,
   ) -> tuple[Any, Any, Any]:
     finished, inputs, state = super().next_inputs(time, outputs, state)

@@ -10,3 +10,12 @@ class ModeKeys:
   TRAIN = "train"
   EVAL = "eval"
   INFER = "infer"
+
+  @classmethod
+  def validate(cls, key: str) -> None:
+    """Raises a ValueError if `key` is no mode."""
+    if key not in (cls.TRAIN, cls.EVAL, cls.INFER):
+      raise ValueError(
+        f"the mode must be one of {cls.TRAIN!r}, {cls.EVAL!r} and "
+        f"{cls.INFER!r}, but is {key!r}"
+      )

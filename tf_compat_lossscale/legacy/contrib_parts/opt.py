@@ -30,7 +30,16 @@ class DecoupledWeightDecayExtension:
     super().__init__(**kwargs)
 
   def minimize(
-    self, *args: Any, decay_var_list: Any = None, **kwargs: Any
+    self,
+    loss: Any,
+    global_step: Any = None,
+    var_list: Any = None,
+    gate_gradients: int = tf.train.Optimizer.GATE_OP,
+    aggregation_method: Any = None,
+    colocate_gradients_with_ops: bool = False,
+    name: str | None = None,
+    grad_loss: Any = None,
+    decay_var_list: Any = None,
   ) -> Any:
     """Minimizes a loss.
 
@@ -38,7 +47,16 @@ class DecoupledWeightDecayExtension:
     given: call `compute_gradients` and `apply_gradients` to choose variables.
     """
     del decay_var_list
-    return super().minimize(*args, **kwargs)  # type: ignore[misc]
+    return super().minimize(  # type: ignore[misc]
+      loss,
+      global_step=global_step,
+      var_list=var_list,
+      gate_gradients=gate_gradients,
+      aggregation_method=aggregation_method,
+      colocate_gradients_with_ops=colocate_gradients_with_ops,
+      name=name,
+      grad_loss=grad_loss,
+    )
 
   def apply_gradients(
     self,

@@ -247,7 +247,7 @@ class GRUBlockCell(RNNCell):
     """The size of the output."""
     return self._units
 
-  def call(self, inputs: Any, state: Any) -> Any:
+  def call(self, inputs: Any, h_prev: Any) -> Any:
     """Runs a step."""
     depth = inputs.shape[-1] + self._units
     arguments = {}
@@ -262,7 +262,7 @@ class GRUBlockCell(RNNCell):
         inputs.dtype,
         initializer=tf.constant_initializer(float(i == 0)),
       )
-    outputs = tf.raw_ops.GRUBlockCell(x=inputs, h_prev=state, **arguments)
+    outputs = tf.raw_ops.GRUBlockCell(x=inputs, h_prev=h_prev, **arguments)
     return outputs.h, outputs.h
 
 

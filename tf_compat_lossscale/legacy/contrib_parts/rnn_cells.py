@@ -295,7 +295,7 @@ class ConvLSTMCell(RNNCell):
     channels = self._channels + (self._shape[-1] if self._skip else 0)
     return tf.TensorShape([*self._shape[:-1], channels])
 
-  def call(self, inputs: Any, state: Any) -> Any:
+  def call(self, inputs: Any, state: Any, scope: Any = None) -> Any:
     """Runs a step."""
     cell, output = state
     joined = tf.concat([inputs, output], -1)

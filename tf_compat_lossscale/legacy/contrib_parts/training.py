@@ -100,6 +100,18 @@ class HParams:
     if self._hparam_types.pop(name, None) is not None:
       delattr(self, name)
 
+  @staticmethod
+  def from_proto(hparam_def: Any, import_scope: Any = None) -> HParams:
+    """Raises a ValueError: see the constructor."""
+    return HParams(hparam_def or import_scope or "HParams.from_proto")
+
+  def to_proto(self, export_scope: Any = None) -> Any:
+    """Raises a ValueError: the protocol buffer went with tf.contrib."""
+    raise ValueError(
+      "HParams.to_proto: the protocol buffer of hyperparameters went with "
+      "tf.contrib: use to_json() and parse_json()"
+    )
+
   def parse(self, values: str) -> HParams:
     """Sets hyperparameters from a text such as `a=1,b=[2,3]`."""
     types = {name: kind.type for name, kind in self._hparam_types.items()}
