@@ -7,40 +7,40 @@ export PYTHON
 .PHONY: demo test machines coverage mutants matrix lint bazel bench package docs venv clean
 
 demo: venv
-	$(VENV)/bin/python examples/resume_digits.py
+	"$(VENV)/bin/python" examples/resume_digits.py
 
 test: venv
-	tools/test.sh $(VENV) -m "not slow and not machines"
+	tools/test.sh "$(VENV)" -m "not slow and not machines"
 
 machines:
 	tools/machines.sh .venv-machines
 
 coverage: venv
-	tools/coverage.sh $(VENV)
+	tools/coverage.sh "$(VENV)"
 
 mutants: venv
-	tools/mutants.sh $(VENV)
+	tools/mutants.sh "$(VENV)"
 
 matrix:
 	tools/matrix.sh $(RELEASES)
 
 lint: venv
-	tools/lint.sh $(VENV)
+	tools/lint.sh "$(VENV)"
 
 package: venv
-	tools/package.sh $(VENV)
+	tools/package.sh "$(VENV)"
 
 docs:
 	tools/docs.sh .venv-docs
 
 bazel: venv
-	tools/bazel.sh $(VENV)
+	tools/bazel.sh "$(VENV)"
 
 bench: venv
-	$(VENV)/bin/python -m benchmarks
+	"$(VENV)/bin/python" -m benchmarks
 
 venv:
-	tools/venv.sh $(VENV)
+	tools/venv.sh "$(VENV)"
 
 clean:
 	rm -rf .venv .venv-* bazel-* .offline.bazelrc site build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage .coverage.* mutants

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -217,7 +218,9 @@ def test_mistakes_are_one_line(command, tree):
   ],
 )
 def test_closed_streams(command, closed, status, err, tree):
-  line = f"{sys.executable} -m tf_compat_lossscale {command} {closed}"
+  line = (
+    f"{shlex.quote(sys.executable)} -m tf_compat_lossscale {command} {closed}"
+  )
   done = subprocess.run(
     ["bash", "-c", line],
     capture_output=True,

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -554,7 +555,9 @@ def test_no_tensorflow():
 
 
 def test_a_reader_that_leaves_early():
-  command = f"{sys.executable} -m tf_compat_lossscale simulate --every=2"
+  command = (
+    f"{shlex.quote(sys.executable)} -m tf_compat_lossscale simulate --every=2"
+  )
   for options in ("--steps=200000 --format=json", "--steps=100"):
     done = subprocess.run(
       ["bash", "-c", f"set -o pipefail; {command} {options} | head -c 5"],
@@ -567,7 +570,9 @@ def test_a_reader_that_leaves_early():
 
 
 def test_closed_streams():
-  command = f"{sys.executable} -m tf_compat_lossscale simulate --every=2"
+  command = (
+    f"{shlex.quote(sys.executable)} -m tf_compat_lossscale simulate --every=2"
+  )
   done = subprocess.run(
     ["bash", "-c", f"{command} >&-"],
     capture_output=True,

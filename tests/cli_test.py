@@ -3,6 +3,7 @@
 
 import importlib.metadata
 import os
+import shlex
 import subprocess
 import sys
 
@@ -135,7 +136,9 @@ def test_as_a_module():
 
 
 def test_a_reader_that_leaves_early():
-  command = f"{sys.executable} -m tf_compat_lossscale version | true"
+  command = (
+    f"{shlex.quote(sys.executable)} -m tf_compat_lossscale version | true"
+  )
   done = subprocess.run(
     ["bash", "-c", command],
     capture_output=True,

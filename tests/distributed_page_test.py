@@ -139,7 +139,10 @@ def test_mpirun(tmp_path):
   env |= {"TRAIN_HOSTS": "127.0.0.1,127.0.0.1", "TRAIN_FOLDER": "train"}
   env |= {"PORT_BASE": str(find_port_base())}
   done = subprocess.run(
-    f"mpirun -np 2 -H localhost:2 {sys.executable} multi_worker.py".split(),
+    [
+      *["mpirun", "-np", "2", "-H", "localhost:2"],
+      *(sys.executable, "multi_worker.py"),
+    ],
     cwd=tmp_path,
     env=env,
     capture_output=True,

@@ -241,7 +241,7 @@ _LAUNCHER = """
 import os, subprocess, sys
 for words in (["one.py"], ["-m", "one"], ["tw" + "o.py"]):
   subprocess.check_call([sys.executable] + words)
-os.system(sys.executable + " nest" + "ed.py")
+os.system(f'"{sys.executable}" nest' + 'ed.py')
 """
 # It shows how it would run, and does without TensorFlow.
 _CHILD = """
@@ -256,7 +256,7 @@ def test_children_of_a_program_without_tensorflow_decide_themselves(tmp_path):
   program(tmp_path, _LAUNCHER)
   program(tmp_path, _CHILD + "  tf.Session()\n", "one.py")
   program(tmp_path, _CHILD + "  tf.function(print)\n", "two.py")
-  nested = 'import os, sys\nos.system(sys.executable + " on" + "e.py")\n'
+  nested = "import os, sys\nos.system(f'\"{sys.executable}\" on' + 'e.py')\n"
   program(tmp_path, nested, "nested.py")
   code, out, err = run("program.py", cwd=tmp_path)
   assert (code, out.split()) == (0, ["tf1", "tf1", "tf2", "tf1"]), err
@@ -321,15 +321,19 @@ def test_needs_no_installation(tmp_path):
   """Checks a package that is on no path but that of its folder `_site`."""
   (tmp_path / "tensorflow.py").write_text("name = 'stub'")
   code = """if True:
+    import os
     import sys
     hook = sys.meta_path[0]
     assert type(hook).__module__ == "tf_compat_lossscale.legacy.import_hooks"
-    assert not [p for p in sys.path if p.endswith(("_site", sys.argv[1]))]
+    assert not {*sys.argv[1:]} & {*map(os.path.realpath, sys.path)}, sys.path
     hook._then = lambda module: print(module.name)
     import tensorflow
   """
+  folders = [
+    os.path.realpath(path) for path in (legacy_run._SITE, helpers.ROOT)
+  ]
   done = subprocess.run(
-    [sys._base_executable, "-c", code, helpers.ROOT.name],
+    [sys._base_executable, "-c", code, *folders],
     capture_output=True,
     cwd=tmp_path,
     env={
