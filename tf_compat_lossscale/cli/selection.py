@@ -73,6 +73,12 @@ def add_arguments(parser: errors.Parser) -> None:
       help=f"the programs mean TensorFlow {release}, whatever they say",
     )
   parser.add_argument(
+    "--nvidia-switch",
+    action="store_true",
+    help="the programs start with TF_ENABLE_AUTO_MIXED_PRECISION=1, whatever "
+    "sets it: each must call tfl.honor_environment()",
+  )
+  parser.add_argument(
     "--target",
     type=_parse_target,
     metavar="RELEASE",
@@ -128,6 +134,7 @@ def select(arguments: argparse.Namespace) -> Selection:
     tensorflow=arguments.tf,
     target=arguments.target or settings.target,
     jobs=arguments.jobs,
+    nvidia_switch=arguments.nvidia_switch,
   )
   return Selection(() if is_piped else paths, name, options)
 

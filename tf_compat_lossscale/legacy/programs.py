@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 from typing import Any
@@ -43,6 +44,7 @@ class Program:
     read: Callable[[str], sources.Source] = sources.read_source,
     is_file: Callable[[str], bool] = os.path.isfile,
     memory: Memory | None = None,
+    packages: Mapping[str, str] | None = None,
   ):
     """Reads a program.
 
@@ -53,7 +55,9 @@ class Program:
       read: The function that reads a file.
       is_file: A function that tells which paths are files.
       memory: What other programs with the same folders have found.
+      packages: Package -> its folder, if that has another name.
     """
+    self._packages = packages or {}
     self._is_file = is_file
     self.memory = memory or Memory()
     self._read = read
@@ -128,6 +132,8 @@ class Program:
     for folder in self._search if base is None else [base]:
       paths = list_candidates(folder, parts, base is not None)
       yield from filter(self._is_file, paths)
+    for package, folder in self._packages.items() if base is None else ():
+      yield from filter(self._is_file, list_named(package, folder, module))
 
 
 def list_candidates(
@@ -147,6 +153,27 @@ def list_candidates(
     start = os.path.join(folder, *parts[:i])
     yield f"{start}.py"
     yield os.path.join(start, "__init__.py")
+
+
+def list_named(package: str, folder: str, module: str) -> Iterator[str]:
+  """Yields the paths of a module's import in a package with another folder.
+
+  Args:
+    package: The package's dotted name.
+    folder: Its folder, whatever its name.
+    module: The module's dotted name.
+  """
+  if module != package and not module.startswith(f"{package}."):
+    return
+  rest = module[len(package) + 1 :]
+  yield from list_candidates(folder, rest.split(".") if rest else [], True)
+
+
+def is_file_of(path: str, parts: Sequence[str]) -> bool:
+  """Returns whether a file is that of a module, not of a package around it."""
+  last = next((part for part in reversed(parts) if part), None)
+  stem = path.removesuffix(".py").replace("\\", "/").removesuffix("/__init__")
+  return last is None or stem.rpartition("/")[2] == last
 
 
 def find_python_path() -> list[str]:

@@ -174,15 +174,8 @@ class _Search:
         for path in self._program.find_files(name, module.path)
         if path in self._sources
         and path != module.path
-        and _is_file_of(path, parts[:i])
+        and programs.is_file_of(path, parts[:i])
       ]
       if files:
         yield self._read(files[-1]), ".".join(parts[i:])
         return
-
-
-def _is_file_of(path: str, parts: list[str]) -> bool:
-  """Returns whether a file is that of a module, not of a package around it."""
-  last = next((part for part in reversed(parts) if part), None)
-  stem = path.removesuffix(".py").replace("\\", "/").removesuffix("/__init__")
-  return last is None or stem.rpartition("/")[2] == last

@@ -48,6 +48,13 @@ class _UnknownError(Exception):
   """An error for an expression whose value the source does not tell."""
 
 
+# What the evaluation of an expression raises.
+_UNKNOWN = (
+  *(_UnknownError, TypeError, ValueError, AttributeError, LookupError),
+  *(ArithmeticError, OSError, RecursionError),
+)
+
+
 @functools.lru_cache(4096)
 def find_folders(path: str, tree: ast.Module) -> list[str]:
   """Returns the folders that a module adds to Python's path.
@@ -62,15 +69,12 @@ def find_folders(path: str, tree: ast.Module) -> list[str]:
   edits = list(_find_edits(tree))
   if not edits:
     return []
-  values = _Values(path, tree)
+  values = Values(path, tree)
   folders: list[str] = []
   for edit in edits:
     try:
       found = values.evaluate_each(edit)
-    except (
-      *(_UnknownError, TypeError, ValueError, AttributeError, LookupError),
-      *(ArithmeticError, OSError),
-    ):
+    except _UNKNOWN:
       continue  # The folder depends on what happens when the program runs.
     for folder in found:
       if isinstance(folder, (str, pathlib.PurePath)):
@@ -96,7 +100,7 @@ def _find_edits(tree: ast.Module) -> Iterator[ast.expr]:
         yield node.value
 
 
-class _Values:
+class Values:
   """Computes expressions of a module whose values its source tells."""
 
   def __init__(self, path: str, tree: ast.Module):
@@ -109,6 +113,13 @@ class _Values:
       elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):
         self._loops[node.target.id] = node.iter
     self._open: set[str] = set()
+
+  def find(self, node: ast.expr) -> Any:
+    """Returns the value of an expression; None if the source does not tell."""
+    try:
+      return self.evaluate(node)
+    except _UNKNOWN:
+      return None
 
   def evaluate_each(self, node: ast.expr) -> list[Any]:
     """Returns the values of an expression, one for each turn of a loop.
@@ -207,6 +218,13 @@ class _Values:
     return [self.evaluate(part) for part in node.elts]
 
   _evaluate_Tuple = _evaluate_List
+
+  def _evaluate_Dict(self, node: ast.Dict) -> Any:
+    return {
+      self.evaluate(key): self.evaluate(value)
+      for key, value in zip(node.keys, node.values)
+      if key is not None
+    }
 
   def _evaluate_Call(self, node: ast.Call) -> Any:
     name = ast.unparse(node.func)

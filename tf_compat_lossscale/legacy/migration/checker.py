@@ -18,6 +18,7 @@ from tf_compat_lossscale.legacy.migration import document_base
 from tf_compat_lossscale.legacy.migration import documents
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings as findings_lib
+from tf_compat_lossscale.legacy.migration import launch_switch
 from tf_compat_lossscale.legacy.migration import notebooks
 from tf_compat_lossscale.legacy.migration import reading
 from tf_compat_lossscale.legacy.migration import roles
@@ -41,6 +42,7 @@ class Options(NamedTuple):
     target: The TensorFlow (major, minor) that they will run on; None for the
       one that is installed.
     jobs: The number of processes; None for one for each core.
+    nvidia_switch: Whether NVIDIA's variables are on when the programs start.
   """
 
   select: tuple[str, ...] = ()
@@ -49,6 +51,7 @@ class Options(NamedTuple):
   tensorflow: int | None = None
   target: tuple[int, int] | None = None
   jobs: int | None = None
+  nvidia_switch: bool = False
 
 
 class Checked(NamedTuple):
@@ -74,6 +77,7 @@ def make_project(
     group: Its files.
     shown: As of `check`.
   """
+  sources = [path for path in shown if path not in group.starters]
   written = next(iter(shown.values()))
   if len(shown) == 1:
     folder = written
@@ -81,7 +85,7 @@ def make_project(
     folder = group.folder
   else:
     folder = os.path.relpath(group.folder)
-  return findings_lib.Project(folder, len(shown), None, "", False, ())
+  return findings_lib.Project(folder, len(sources), None, "", False, ())
 
 
 def check(
@@ -133,6 +137,7 @@ class _Check:
   ):
     self._group, self._shown = group, shown
     self._options, self._reader = options, reader
+    self._sources = [path for path in shown if path not in group.starters]
     self._release = options.target or which_keras.find_release()
     self._errors: list[str] = []
     self._warnings: list[str] = []
@@ -144,21 +149,26 @@ class _Check:
     project = make_project(self._group, self._shown)
     # All of them are read, also if the first one matters: for their errors.
     matter = [o.path for o in self._group.files if o.matters]
-    if not list(filter(self._matters, matter)):
+    if not list(filter(self._matters, matter)) and not (
+      self._group.switches or self._options.nvidia_switch
+    ):
       return Checked(project, tuple(self._errors))
-    for path in self._shown:
+    for path in self._sources:
       self._can_read(path)
     found = roles.Roles(
       self._group,
       self._reader,
       self._options.tensorflow,
       self._release,
-      self._shown,
+      self._sources,
+      self._options.nvidia_switch,
     )
     findings = [
       finding
-      for path in sorted(self._shown)
-      for finding in self._find(path, found)
+      for finding in (
+        *(f for path in sorted(self._sources) for f in self._find(path, found)),
+        *launch_switch.find(self._group, found, self._shown, self._reader),
+      )
       if codes.is_selected(
         finding.code, self._options.select, self._options.ignore
       )
@@ -176,6 +186,7 @@ class _Check:
       digests=tuple(
         (path, self._reader.make_digest(path))
         for path in dict.fromkeys(finding.path for finding in findings)
+        if path in self._sources
       ),
       group=self._group,
     )
@@ -201,12 +212,12 @@ class _Check:
     try:
       document = self._reader.read(path).document
     except sources.SourceError as error:
-      if path in self._shown and path not in self._unparsed:
+      if path in self._sources and path not in self._unparsed:
         self._unparsed[path] = self._read_unparsed(path, str(error))
       return False
     if (
       isinstance(document, notebooks.Notebook)
-      and path in self._shown
+      and path in self._sources
       and path not in self._unparsed
     ):
       self._unparsed[path] = list(self._read_cells(document))

@@ -71,6 +71,12 @@ def read_comments(text: str, known: Iterable[str] = ()) -> Comments:
   return Comments(ignored, tuple(mistakes))
 
 
+def read_line(line: str) -> dict[int, frozenset[str] | None]:
+  """Returns what the comment of a line of another language ignores."""
+  match = _COMMENT.search(line)
+  return {1: _split(match["codes"])} if match else {}
+
+
 def is_ignored(
   code: str, line: int, ignored: dict[int, frozenset[str] | None]
 ) -> bool:

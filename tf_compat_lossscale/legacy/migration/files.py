@@ -13,6 +13,7 @@ import os
 import re
 
 from tf_compat_lossscale.legacy import scopes
+from tf_compat_lossscale.legacy import switches as switches_lib
 from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import absences as absences_lib
 from tf_compat_lossscale.legacy.migration import edits as edits_lib
@@ -84,6 +85,16 @@ class File:
     """The uses of names that today's TensorFlow lacks."""
     return self._project.list_absences(self.source, self.tensorflow)
 
+  @property
+  def switches(self) -> list[switches_lib.Switch]:
+    """The strings that name NVIDIA's variables."""
+    return self._project.list_switches(self.source)
+
+  @property
+  def honors(self) -> bool:
+    """Whether the programs that start with this file obey these variables."""
+    return bool(self.role.entries) and self.role.honors
+
   @functools.cached_property
   def nodes(self) -> list[ast.AST]:
     """All nodes of the syntax tree."""
@@ -123,6 +134,16 @@ class File:
     if self.source.imports:
       return self.source.imports[0].node
     return next(iter(self.source.tree.body), (0, 0))
+
+  def find_opening(self) -> ast.AST | tuple[int, int]:
+    """Returns the first import of TensorFlow or of the program's own modules.
+
+    If only functions import them, it is the first statement.
+    """
+    body = self.source.tree.body
+    if self._first_import < len(body):
+      return body[self._first_import]
+    return next(iter(body), (0, 0))
 
   @property
   def package_import(self) -> str:

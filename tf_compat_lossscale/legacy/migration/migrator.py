@@ -54,9 +54,13 @@ def plan(
     options: What the user asks for.
     offered: Whether to make the edits that are offered, too.
   """
-  shown = {os.path.abspath(f.path): f.path for f in project.findings}
   group = project.group
-  if group is None or not shown:
+  if group is None:
+    return
+  shown = {os.path.abspath(f.path): f.path for f in project.findings}
+  for path in group.starters:  # These files are not edited.
+    shown.pop(path, None)
+  if not shown:
     return
   reader = reading.Reader()
   if any(reader.make_digest(path) != old for path, old in project.digests):
@@ -100,7 +104,9 @@ def _plan(
     states.add(findings_lib.OFFERED)
   hidden = {written: path for path, written in shown.items()}
   before: dict[str, bytes] = {}
-  first = [f for f in project.findings if f.state in states]
+  first = [
+    f for f in project.findings if f.state in states and f.path in hidden
+  ]
   findings = first
   for _ in range(_MANY_ROUNDS):
     after: dict[str, bytes] = {}
@@ -116,7 +122,11 @@ def _plan(
       break
     reader = reader.copy(after)
     checked = checker.check(group, shown, options, reader)
-    findings = [f for f in checked.project.findings if f.state in states]
+    findings = [
+      f
+      for f in checked.project.findings
+      if f.state in states and f.path in hidden
+    ]
     if not findings:
       break
   all_wanted, all_left = _group_by_path(first), _group_by_path(findings)

@@ -7,11 +7,13 @@ tell which project they belong to.
 
 from __future__ import annotations
 
+import ast
 import codecs
 import os
 import re
 from typing import NamedTuple
 
+from tf_compat_lossscale.legacy import search_paths
 from tf_compat_lossscale.legacy.migration import documents
 
 _IMPORT = re.compile(
@@ -24,7 +26,7 @@ _IMPORT = re.compile(
 _STRING = re.compile(rb"[\"'](\w+(?:\.\w+)+)[\"']")
 _MAIN = re.compile(
   rb"^[ \t]*if\b[^\n]*__name__[^\n]*__main__|^[ \t]*if\b[^\n]*__main__[^\n]*"
-  rb"__name__|^#![^\n]*python",
+  rb"__name__|^#![^\n]*python|^(?:\w+\.)*app\.run\(",
   re.MULTILINE,
 )
 # Every use of a legacy name, of NVIDIA's switches or of this package has one.
@@ -32,6 +34,7 @@ _WORDS = re.compile(
   rb"LossScale|loss_scale|mixed_precision|lossscale|TF_ENABLE_AUTO"
   rb"|train(?:\.|\s+import\s+)experimental"
 )
+_PATHS = re.compile(rb"\bsys\.path\b|\baddsitedir\b|\bimport path\b")
 _TEST = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
 # What `migrate` writes says nothing about the file.
 _OPENING = re.compile(
@@ -59,6 +62,7 @@ class Outline(NamedTuple):
     acts: Whether its statements do more than to define something.
     matters: Whether it may use a legacy name, a switch of NVIDIA's or this
       package.
+    folders: The folders that it adds to Python's path.
   """
 
   path: str
@@ -66,6 +70,7 @@ class Outline(NamedTuple):
   starts: bool
   acts: bool
   matters: bool
+  folders: tuple[str, ...] = ()
 
 
 def read(path: str) -> Outline:
@@ -89,7 +94,7 @@ def read_data(path: str, data: bytes) -> Outline:
   starts = (
     name.endswith(".ipynb")
     or name == "__main__.py"
-    or _TEST.fullmatch(name) is not None
+    or is_test(path)
     or _MAIN.search(data) is not None
   )
   return Outline(
@@ -98,7 +103,22 @@ def read_data(path: str, data: bytes) -> Outline:
     starts,
     starts or _ACTS.search(_OPENING.sub(b"", data)) is not None,
     b"\0" in data or _WORDS.search(data) is not None,
+    _find_folders(path, data) if _PATHS.search(data) else (),
   )
+
+
+def is_test(path: str) -> bool:
+  """Returns whether a name is that of a file of tests."""
+  return _TEST.fullmatch(os.path.basename(path)) is not None
+
+
+def _find_folders(path: str, data: bytes) -> tuple[str, ...]:
+  """Returns the folders that a file adds to Python's path."""
+  try:
+    tree = ast.parse(data)
+  except (SyntaxError, ValueError, RecursionError, MemoryError):
+    return ()  # Such as a notebook, or Python 2.
+  return tuple(search_paths.find_folders(path, tree))
 
 
 def _list_imports(data: bytes) -> list[str]:

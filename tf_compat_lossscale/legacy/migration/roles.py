@@ -14,6 +14,7 @@ from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy import run
 from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import sources
+from tf_compat_lossscale.legacy import switches
 from tf_compat_lossscale.legacy import uses
 from tf_compat_lossscale.legacy.migration import absences
 from tf_compat_lossscale.legacy.migration import entries
@@ -23,6 +24,8 @@ from tf_compat_lossscale.legacy.migration import trees
 # What a program may call already.
 _CALLS = {
   "disable": re.compile(r"\bdisable_(v2_behavior|eager_execution)\b"),
+  "enable": re.compile(r"\benable_(v2_behavior|eager_execution)\b"),
+  "honor": re.compile(r"\bhonor_environment\b"),
   "keras": re.compile(
     r"\b(tfl|tf_compat_lossscale)\.keras\.(LossScaleOptimizer|Policy|"
     r"global_policy|set_policy|get_layer_policy)\b"
@@ -53,6 +56,15 @@ class Role:
     is_whole: Whether the files that start the programs are all looked at.
     installs: Whether all the programs call `tfl.install()`.
     disables: Whether the file must turn TensorFlow 2's behavior off.
+    exposes: Whether no program here reaches the file, but a module that the
+      file imports: one that leaves TensorFlow 2's behavior to its programs.
+    as_main: Whether it must do so only if it is `__main__`: the programs that
+      import the file decide for themselves.
+    opposes: A program that imports the file and wants TensorFlow 2's behavior;
+      "" if there is none.
+    switches: Places elsewhere that turn NVIDIA's variables on for the programs
+      that the file starts, if these do not obey them.
+    honors: Whether all the programs call `tfl.honor_environment()`.
     own_modules: The modules of the project that the file imports.
   """
 
@@ -68,6 +80,11 @@ class Role:
   is_whole: bool = True
   installs: bool = True
   disables: bool = False
+  exposes: bool = False
+  as_main: bool = False
+  opposes: str = ""
+  switches: list[str] = dataclasses.field(default_factory=list)
+  honors: bool = True
   own_modules: set[str] = dataclasses.field(default_factory=set)
 
 
@@ -88,6 +105,7 @@ class Roles:
     tensorflow: int | None,
     release: tuple[int, int] | None,
     wanted: Container[str],
+    nvidia_switch: bool = False,
   ):
     """Finds the roles.
 
@@ -97,8 +115,12 @@ class Roles:
       tensorflow: 1 or 2 if the user decided which TensorFlow it means.
       release: The TensorFlow (major, minor) that it will run on.
       wanted: The paths of the files that are looked at.
+      nvidia_switch: Whether NVIDIA's variables are on in all programs.
     """
     self._wanted = wanted
+    self._nvidia_switch = nvidia_switch
+    # Path -> the programs that import it and want TensorFlow 2's behavior.
+    self._opposing: dict[str, list[str]] = {}
     self._memories: dict[tuple[str, ...], programs.Memory] = {}
     self._is_file = functools.lru_cache(None)(os.path.isfile)
     # What was found so far: (path, TensorFlow) -> missing names; path ->
@@ -107,7 +129,8 @@ class Roles:
       tuple[str, int | None], list[tuple[uses.Use, absences.Absence]]
     ] = {}
     self._optimizers: dict[str, bool] = {}
-    self._calls: dict[str, set[str]] = {}
+    self._switches: dict[str, list[switches.Switch]] = {}
+    self._calls: dict[tuple[str, bool], set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self.release = tensorflow, release
     self.turns_2_off: list[bool] = []
@@ -120,6 +143,15 @@ class Roles:
     for outline in group.files:
       if not self.of[outline.path].tensorflow:
         self._add_program(outline.path, starts=False)
+    for path, role in self.of.items():
+      if role.starts and role.disables and role.is_imported:
+        self._decide_when(path, role)
+
+  @property
+  def all_honor(self) -> bool:
+    """Whether all programs that import TensorFlow obey NVIDIA's variables."""
+    started = [role for role in self.of.values() if role.starts]
+    return bool(started) and all(role.honors for role in started)
 
   def _add_program(self, path: str, starts: bool) -> None:
     """Adds the program that a file starts, or a module that none reaches."""
@@ -139,11 +171,78 @@ class Roles:
         if not role.reason or source.path == path:
           role.reason = choice.found
         role.installs &= needs.installs
+        role.honors &= needs.honors
+        if (
+          starts
+          and source.path != path
+          and (choice.tensorflow == 2 or self._enables(program))
+        ):
+          self._opposing.setdefault(source.path, []).append(path)
         if starts:
           role.entries.add(path)
           role.is_whole &= path in self._wanted
+    if starts and not needs.honors:
+      needs.switches += self._find_switches(program)
+    if not starts and path in self.of:
+      self.of[path].exposes = any(
+        source.imports and self.of[source.path].entries
+        for source in program.sources[1:]
+        if source.path in self.of
+      )
     for file in [path, *self._find_earlier(path)] if starts else [path]:
       self._give(file, needs, starts)
+      needs.switches = []
+
+  def _enables(self, program: programs.Program) -> bool:
+    """Returns whether a program turns TensorFlow 2's behavior on itself."""
+    return any(
+      "enable" in self._find_calls(source.path, i == 0)
+      for i, source in enumerate(program.sources)
+    )
+
+  def _find_switches(self, program: programs.Program) -> list[str]:
+    """Returns the places elsewhere that turn NVIDIA's variables on.
+
+    A file that imports TensorFlow obeys its own.
+    """
+    path = program.sources[0].path
+    folder = os.path.dirname(path)
+    found = [
+      f"{os.path.relpath(switch.path, folder)}:{switch.setting.line}"
+      for switch in self._group.switches
+      if path in switch.started
+    ]
+    for source in program.sources:
+      for switch in () if source.imports else self.list_switches(source):
+        found.append(f"{os.path.relpath(source.path, folder)}:{switch.line}")
+    if self._nvidia_switch:
+      found.append("--nvidia-switch")
+    return found
+
+  def list_switches(self, source: sources.Source) -> list[switches.Switch]:
+    """Returns `switches.find_switches` of a file; computes it once."""
+    if source.path not in self._switches:
+      self._switches[source.path] = switches.find_switches(source.tree)
+    return self._switches[source.path]
+
+  def _decide_when(self, path: str, role: Role) -> None:
+    """Decides when an imported file turns TensorFlow 2's behavior off.
+
+    If other programs import the file, they turn it off themselves.
+    """
+    importers = self._group.imported[path]
+    if not entries.is_imported_at_start(path, self._group) and all(
+      self.of[each].entries for each in importers if each in self.of
+    ):
+      role.as_main = True
+    for each in self._opposing.get(path, ())[:1]:
+      role.opposes = os.path.relpath(each, os.path.dirname(path))
+    if role.opposes and os.path.basename(path) == "__init__.py":
+      # The programs in the package make the call, after this import.
+      acts = {outline.path for outline in self._group.files if outline.acts}
+      role.disables = any(
+        source.path in acts for source in self._read_program(path).sources
+      )
 
   def _read_program(self, path: str) -> programs.Program:
     """Reads the program that a file starts."""
@@ -155,6 +254,7 @@ class Roles:
         os.path.dirname(path),
         entries.find_import_folder(path),
         *filter(os.path.isdir, trees.list_roots(folder)),
+        *self._group.roots.get(os.path.dirname(path), ()),
       ]
     )
     return programs.Program(
@@ -163,6 +263,7 @@ class Roles:
       self._reader.read_source,
       self._is_file,
       self._memories.setdefault(tuple(search), programs.Memory()),
+      self._group.packages,
     )
 
   def _find_earlier(self, path: str) -> list[str]:
@@ -187,7 +288,12 @@ class Roles:
     built_on_keras = choice.uses_keras or any(
       name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks
     )
-    calls = set().union(*(self._find_calls(s.path) for s in program.sources))
+    calls = set().union(
+      *(
+        self._find_calls(source.path, i == 0)
+        for i, source in enumerate(program.sources)
+      )
+    )
     installs = "install" in calls
     self.turns_2_off.append("disable" in calls)
     # Keras 3 has nothing below `compat.v1`.
@@ -208,6 +314,7 @@ class Roles:
       and any(map(self._uses_optimizers, program.sources)),
       installs=installs,
       disables=choice.tensorflow == 1 and "disable" not in calls,
+      honors="honor" in calls,
     )
 
   def _uses_optimizers(self, source: sources.Source) -> bool:
@@ -227,16 +334,29 @@ class Roles:
       )
     return self._absences[key]
 
-  def _find_calls(self, path: str) -> set[str]:
-    """Returns what a file calls already of what a program may need."""
-    if path not in self._calls:
-      text = self._reader.read(path).document.text
-      self._calls[path] = {
+  def _find_calls(self, path: str, is_main: bool) -> set[str]:
+    """Returns what a file calls already of what a program may need.
+
+    Args:
+      path: The file.
+      is_main: Whether the program starts with the file. Otherwise, what it does
+        as `__main__` does not count.
+    """
+    key = path, is_main
+    if key not in self._calls:
+      read = self._reader.read(path)
+      text = read.document.text
+      if not is_main:
+        for statement in reversed(read.source.tree.body):
+          if isinstance(statement, ast.If) and _asks_for_main(statement):
+            start, end = read.document.lines.find_span(statement)
+            text = text[:start] + text[end:]
+      self._calls[key] = {
         name
         for name, pattern in _CALLS.items()
         if (name != "install" or _PACKAGE in text) and pattern.search(text)
       }
-    return self._calls[path]
+    return self._calls[key]
 
   def _give(self, path: str, needs: Role, starts: bool) -> None:
     """Adds a program's needs to a file's role."""
@@ -249,7 +369,14 @@ class Roles:
     role.restored += needs.restored
     role.optimizers |= needs.optimizers
     role.disables |= needs.disables
+    role.switches += needs.switches
     role.own_modules |= needs.own_modules
+
+
+def _asks_for_main(statement: ast.If) -> bool:
+  """Returns whether a statement is `if __name__ == "__main__":`."""
+  test = scopes.unparse(statement.test)
+  return "__name__" in test and "__main__" in test
 
 
 def uses_optimizers(source: sources.Source) -> bool:

@@ -12,6 +12,7 @@ from tf_compat_lossscale.legacy.migration import checker
 from tf_compat_lossscale.legacy.migration import documents
 from tf_compat_lossscale.legacy.migration import excludes
 from tf_compat_lossscale.legacy.migration import findings as findings_lib
+from tf_compat_lossscale.legacy.migration import launchers
 from tf_compat_lossscale.legacy.migration import outlines
 from tf_compat_lossscale.legacy.migration import reading
 from tf_compat_lossscale.legacy.migration import trees
@@ -41,22 +42,30 @@ def scan(
     FileNotFoundError: A path does not exist.
     findings.ScanError: There is no Python file in the paths.
   """
-  shown = _list_files(paths, options)
-  groups = trees.group(_read_outlines(paths, shown))
+  listed = _list_files(paths, options)
+  shown = {p: w for p, w in listed.items() if not trees.is_launcher(p)}
+  groups = trees.group(*_read_files(paths, listed))
   total, done = len(shown), 0
   checked: list[checker.Checked] = []
   waiting: list[tuple[trees.Group, dict[str, str], checker.Options]] = []
   for group in groups:
     own = {o.path: shown[o.path] for o in group.files if o.path in shown}
-    if not own:
+    started_by = {
+      path: listed[path] for path in group.starters if path in listed
+    }
+    if not own and not started_by:
       continue
-    if any(outline.matters for outline in group.files):
-      waiting.append((group, own, options))
+    if (
+      group.switches
+      or options.nvidia_switch
+      or any(outline.matters for outline in group.files)
+    ):
+      waiting.append((group, {**own, **started_by}, options))
     else:
       checked.append(checker.Checked(checker.make_project(group, own)))
       done += len(own)
-  for (_, own, _), result in workers.run(checker.check, waiting, options.jobs):
-    done += len(own)
+  for _, result in workers.run(checker.check, waiting, options.jobs):
+    done += result.project.files
     checked.append(result)
     if progress is not None:
       progress(done, total)
@@ -95,7 +104,13 @@ def read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   folder = (
     os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else ""
   )
-  return trees.Group(folder, (outline,), frozenset()), reader
+  switches = [
+    trees.Switch(name, setting, (name,))
+    for setting in launchers.read_notebook(name, data).settings
+    if setting.is_own
+  ]
+  group = trees.Group(folder, (outline,), {}, switches=tuple(switches))
+  return group, reader
 
 
 def _make_report(checked: Sequence[checker.Checked]) -> findings_lib.Report:
@@ -116,10 +131,12 @@ def _list_files(
   for path in paths:
     if not os.path.lexists(path):
       raise FileNotFoundError(f"{path!r} is not there")
-    count = len(shown)
+    is_empty = True
     for file in trees.list_files(path, is_excluded):
-      shown.setdefault(os.path.abspath(file), file)
-    if len(shown) == count and os.path.isdir(path):
+      full = os.path.abspath(file)
+      is_empty &= full in shown or trees.is_launcher(full)
+      shown.setdefault(full, file)
+    if is_empty and os.path.isdir(path):
       but = " that is not excluded" if options.exclude else ""
       raise findings_lib.ScanError(
         f"no Python file (.py) or notebook (.ipynb){but} in {path!r}"
@@ -127,10 +144,14 @@ def _list_files(
   return shown
 
 
-def _read_outlines(
+def _read_files(
   paths: Sequence[str], shown: Collection[str]
-) -> list[outlines.Outline]:
-  """Returns the outlines of files, and of the projects around single files."""
+) -> tuple[list[outlines.Outline], list[launchers.Launcher]]:
+  """Reads files, and those of the projects around single files.
+
+  Returns:
+    The outlines of Python files, and what others tell that may start them.
+  """
   all_paths = dict.fromkeys(shown)
   roots = {
     trees.find_root(os.path.abspath(path))
@@ -141,7 +162,16 @@ def _read_outlines(
     all_paths.update(dict.fromkeys(trees.list_files(root)))
   # A file that the user names is read in any case, for its errors.
   named = {os.path.abspath(path) for path in paths if not os.path.isdir(path)}
-  return [
+  others = [path for path in all_paths if trees.is_launcher(path)]
+  for path in others:
+    del all_paths[path]
+  read = [
     outline._replace(matters=outline.matters or outline.path in named)
     for outline in map(outlines.read, all_paths)
   ]
+  magics = [
+    launchers.read_notebook(path)
+    for path in all_paths
+    if documents.is_notebook(path)
+  ]
+  return read, [*map(launchers.read, others), *magics]

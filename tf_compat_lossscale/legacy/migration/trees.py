@@ -12,12 +12,17 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import os
+import sys
 from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import programs
+from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy.migration import documents
+from tf_compat_lossscale.legacy.migration import launchers as launchers_lib
 from tf_compat_lossscale.legacy.migration import outlines
+from tf_compat_lossscale.legacy.migration import settings
 
 _SKIPPED = ("__pycache__", "node_modules", "site-packages")
 _SUFFIXES = (".py", ".pyw", ".ipynb")
@@ -25,6 +30,22 @@ _SUFFIXES = (".py", ".pyw", ".ipynb")
 _MARKERS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg")
 # Folders from which programs import by other means than their place.
 _ROOTS = ("src", "lib", "python")
+# Folders of programs that import packages beside the folder.
+_BESIDE = ("bin", "examples", "notebooks", "scripts", "test", "tests", "tools")
+
+
+class Switch(NamedTuple):
+  """A place outside of Python that turns one of NVIDIA's variables on.
+
+  Attributes:
+    path: The file.
+    setting: The place in it.
+    started: The files of the project that start with the variable.
+  """
+
+  path: str
+  setting: launchers_lib.Setting
+  started: tuple[str, ...]
 
 
 class Group(NamedTuple):
@@ -33,18 +54,38 @@ class Group(NamedTuple):
   Attributes:
     folder: The project's folder.
     files: The outlines of its files.
-    imported: The paths of the files that other files of the tree import.
+    imported: Path -> the files of the tree that import the file.
+    started: The files that shell scripts and the like start.
+    called: The files that console scripts import.
+    roots: Folder -> the folders from which files in it import, besides those
+      around it.
+    packages: Package -> its folder, if that has another name.
+    switches: The places outside of Python that turn NVIDIA's variables on.
   """
 
   folder: str
   files: tuple[outlines.Outline, ...]
-  imported: frozenset[str]
+  imported: Mapping[str, frozenset[str]]
+  started: frozenset[str] = frozenset()
+  called: frozenset[str] = frozenset()
+  roots: Mapping[str, tuple[str, ...]] = {}
+  packages: Mapping[str, str] = {}
+  switches: tuple[Switch, ...] = ()
+
+  @property
+  def starters(self) -> frozenset[str]:
+    """The paths of the switches that are in no file of the project."""
+    return frozenset(switch.path for switch in self.switches) - {
+      outline.path for outline in self.files
+    }
 
 
 def list_files(
   path: str, is_excluded: Callable[[str], bool] = lambda path: False
 ) -> Iterator[str]:
-  """Yields a file itself, or the Python files and notebooks in a folder.
+  """Yields a file itself, or the files in a folder that tell of programs.
+
+  These are Python files, notebooks, shell scripts and the like.
 
   Args:
     path: A file or a folder. Hidden folders in it, virtual environments and
@@ -65,22 +106,40 @@ def list_files(
     )
     for name in sorted(files):
       file = os.path.join(folder, name)
-      is_python = name.endswith(_SUFFIXES) or (
-        "." not in name and _is_script(file)
+      tells = (
+        name.endswith(_SUFFIXES)
+        or launchers_lib.has_name(name)
+        or ("." not in name and _is_script(file))
       )
-      if is_python and not is_excluded(file):
+      if tells and not is_excluded(file):
         yield file
 
 
+def is_launcher(path: str) -> bool:
+  """Returns whether a file may start programs, and is no Python itself."""
+  if path.endswith(_SUFFIXES):
+    return False
+  return launchers_lib.has_name(path) or (
+    "." not in os.path.basename(path)
+    and launchers_lib.is_script(_read_head(path))
+  )
+
+
 def _is_script(path: str) -> bool:
-  """Returns whether a file without a suffix is a script for Python."""
+  """Returns whether a file without a suffix is a script."""
+  head = _read_head(path)
+  return documents.is_script(head) or launchers_lib.is_script(head)
+
+
+def _read_head(path: str) -> bytes:
+  """Returns the first bytes of a regular file; of others none."""
   try:
     if not os.path.isfile(path):
-      return False
+      return b""
     with open(path, "rb") as file:
-      return documents.is_script(file.read(80))
+      return file.read(80)
   except OSError:
-    return False
+    return b""
 
 
 def find_root(path: str) -> str:
@@ -105,45 +164,182 @@ def list_roots(folder: str) -> list[str]:
   return [folder, *(os.path.join(folder, root) for root in _ROOTS)]
 
 
-def group(files: Iterable[outlines.Outline]) -> list[Group]:
+def group(
+  files: Iterable[outlines.Outline],
+  launchers: Iterable[launchers_lib.Launcher] = (),
+) -> list[Group]:
   """Groups files into projects.
+
+  Args:
+    files: The outlines of the files.
+    launchers: Shell scripts and the like that may start them.
 
   Returns:
     The projects, by folder.
   """
   known = {outline.path: outline for outline in files}
   modules = _Modules(known)
-  imports = {
-    path: set(modules.find_imported(outline)) for path, outline in known.items()
-  }
-  imported = frozenset(path for paths in imports.values() for path in paths)
+  tree = launchers_lib.Tree(
+    launchers, known, find_root, modules.find_from, modules.find_scripts
+  )
+  for launcher in launchers:
+    modules.add_launcher(launcher, tree.list_bases(launcher))
+  imports = modules.find_all_imported()
+  imported: dict[str, set[str]] = {}
+  for path, others in imports.items():
+    for other in others:
+      imported.setdefault(other, set()).add(path)
+  started = {each.path: tree.list_started(each) for each in launchers}
+  called = modules.list_called()
   parts = _join(_find_components(imports), known)
-  return [
-    Group(folder, tuple(known[path] for path in sorted(paths)), imported)
+  groups = [
+    Group(
+      folder,
+      tuple(known[path] for path in sorted(paths)),
+      {path: frozenset(imported[path]) for path in paths & imported.keys()},
+      frozenset(p for found in started.values() for p in found) & paths,
+      called & paths,
+      modules.list_roots(paths),
+      modules.list_packages(paths),
+    )
     for folder, paths in sorted(parts.items())
   ]
+  for launcher in launchers:
+    for setting in launcher.settings:
+      files_of_line = list(tree.find_files(launcher, setting.words))
+      found = files_of_line or started[launcher.path]
+      if setting.is_own:
+        found = [launcher.path, *found]
+      groups = _add_switch(groups, launcher, setting, found)
+  return groups
+
+
+def _add_switch(
+  groups: list[Group],
+  launcher: launchers_lib.Launcher,
+  setting: launchers_lib.Setting,
+  started: Sequence[str],
+) -> list[Group]:
+  """Returns projects with a switch in those that start with the switch on.
+
+  If nothing tells what it starts, it belongs to the project around it, or to
+  the only one below.
+  """
+  own = [
+    i
+    for i, each in enumerate(groups)
+    if any(outline.path in started for outline in each.files)
+  ]
+  if not own:
+    folder = os.path.dirname(launcher.path)
+    around = [
+      i
+      for i, each in enumerate(groups)
+      if _is_below(folder, each.folder) or folder == each.folder
+    ]
+    below = [
+      i for i, each in enumerate(groups) if _is_below(each.folder, folder)
+    ]
+    own = around[-1:] or (below if len(below) == 1 else [])
+    if not own:
+      switch = Switch(launcher.path, setting, ())
+      return [*groups, Group(folder, (), {}, switches=(switch,))]
+  for i in own:
+    paths = {outline.path for outline in groups[i].files}
+    switch = Switch(
+      launcher.path,
+      setting,
+      tuple(path for path in started if path in paths),
+    )
+    groups[i] = groups[i]._replace(switches=(*groups[i].switches, switch))
+  return groups
+
+
+def _is_below(path: str, folder: str) -> bool:
+  """Returns whether a path is in a folder, at any depth."""
+  return path.startswith(os.path.join(folder, ""))
 
 
 class _Modules:
   """The modules that known files are, by the folders that imports start from.
 
-  A program may import from its own folder and from the folders around it.
+  A program may import from its own folder, from the folders around it, and from
+  those that its project's settings, PYTHONPATH or `sys.path` name.
   """
 
-  def __init__(self, known: Iterable[str]):
-    self._known = frozenset(known)
+  def __init__(self, known: Mapping[str, outlines.Outline]):
+    self._known = known
     # Folder -> the first parts of the names that an import finds in it.
     self._names: dict[str, set[str]] = {}
     self._places: dict[str, list[str]] = {}
-    for path in self._known:
+    # Folder -> the folders from which files in it import besides.
+    self._roots: dict[str, dict[str, None]] = {}
+    # Folder -> what its project's settings tell.
+    self._settings: dict[str, settings.Settings] = {}
+    self._has_packages = False  # Whether settings name packages.
+    # Folder of a file -> the folders found by the name alone.
+    self._guessed: dict[str, dict[str, None]] = {}
+    for path, outline in known.items():
       folder, name = os.path.split(path)
       self._names.setdefault(folder, set()).add(os.path.splitext(name)[0])
+      if outline.folders:
+        self._roots.setdefault(folder, {}).update(
+          dict.fromkeys(outline.folders)
+        )
       while name := os.path.basename(folder):
         folder = os.path.dirname(folder)
         names = self._names.setdefault(folder, set())
         if name in names:
           break
         names.add(name)
+    self._find_root = functools.lru_cache(None)(
+      lambda folder: find_root(os.path.join(folder, "x"))
+    )
+    for folder in {os.path.dirname(path) for path in known}:
+      root = self._find_root(folder)
+      for around in _list_around(folder):
+        self._read_settings(around)
+        if around == root:
+          break
+
+  def _read_settings(self, folder: str) -> None:
+    """Reads the settings of a folder, once."""
+    if folder in self._settings:
+      return
+    self._settings[folder] = found = settings.read(folder)
+    self._has_packages |= any(package for package, _ in found.packages)
+    if found.packages:
+      roots = {place: None for package, place in found.packages if not package}
+      self._roots.setdefault(folder, {}).update(roots)
+
+  def add_launcher(
+    self, launcher: launchers_lib.Launcher, bases: Sequence[str]
+  ) -> None:
+    """Adds the folders that a launcher puts into PYTHONPATH."""
+    for base in bases if launcher.folders else ():
+      for written in launcher.folders:
+        for end in launchers_lib.list_ends(written):
+          folder = os.path.normpath(os.path.join(base, end))
+          if folder in self._names:
+            self._roots.setdefault(base, {})[folder] = None
+            break
+    self._places.clear()
+
+  def find_all_imported(self) -> dict[str, set[str]]:
+    """Returns path -> the known files that the file imports."""
+    found: dict[str, set[str]] = {}
+    count = -1
+    # What one file guesses is where its neighbors import from, too.
+    while count != (count := sum(map(len, self._guessed.values()))):
+      for folder, places in self._guessed.items():
+        below = {p: None for p in places if _is_below(p, folder)}
+        self._roots.setdefault(folder, {}).update(below)
+      self._places.clear()
+      found = {
+        path: set(self.find_imported(outline))
+        for path, outline in self._known.items()
+      }
+    return found
 
   def find_imported(self, outline: outlines.Outline) -> Iterator[str]:
     """Yields the known files that a file imports."""
@@ -158,6 +354,54 @@ class _Modules:
         found = self._find_absolute(folder, parts)
       yield from (path for path in found if path != outline.path)
 
+  def find_from(self, folder: str, module: str) -> list[str]:
+    """Returns the files that Python runs for a module in a folder."""
+    return self._find_absolute(folder, module.split("."))
+
+  def find_scripts(self, folder: str) -> dict[str, list[str]]:
+    """Returns console script -> its module's files, by a folder's settings."""
+    found = self._settings.get(folder)
+    scripts = found.scripts.items() if found is not None else ()
+    return {
+      name: self._find_absolute(folder, module.split("."))
+      for name, module in scripts
+    }
+
+  def list_called(self) -> frozenset[str]:
+    """Returns the files of the modules that console scripts call."""
+    return frozenset(
+      path
+      for folder in self._settings
+      for files in self.find_scripts(folder).values()
+      for path in files[-1:]
+    )
+
+  def list_roots(self, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Returns folder of a file -> the folders that it imports from besides."""
+    found = {}
+    for folder in {os.path.dirname(path) for path in paths}:
+      roots = dict.fromkeys(
+        root
+        for around in _list_around(folder)
+        for root in self._roots.get(around, ())
+      )
+      roots |= self._guessed.get(folder, {})
+      if roots:
+        found[folder] = tuple(roots)
+    return found
+
+  def list_packages(self, paths: Iterable[str]) -> dict[str, str]:
+    """Returns package -> its folder, of the packages that settings name."""
+    if not self._has_packages:
+      return {}
+    around = {f for p in paths for f in _list_around(os.path.dirname(p))}
+    return {
+      package: place
+      for folder in sorted(self._settings.keys() & around)
+      for package, place in self._settings[folder].packages
+      if package
+    }
+
   def _find_absolute(self, folder: str, parts: Sequence[str]) -> list[str]:
     """Returns the files that an absolute import runs."""
     for place in self._list_places(folder):
@@ -165,19 +409,70 @@ class _Modules:
         found = self._list_files(place, parts, is_relative=False)
         if found:
           return found
-    return []
+    module = ".".join(parts)
+    for package, place in self.list_packages(
+      [os.path.join(folder, "x")]
+    ).items():
+      found = [
+        path
+        for path in programs.list_named(package, place, module)
+        if path in self._known
+      ]
+      if found:
+        return found
+    return self._guess(folder, parts)
+
+  def _guess(self, folder: str, parts: Sequence[str]) -> list[str]:
+    """Returns the files of a module that lies elsewhere in the project.
+
+    Whoever starts the program may have set PYTHONPATH, or installed the
+    package. There must be one such module alone.
+    """
+    first = parts[0]
+    if first in sys.stdlib_module_names or scopes.if_tensorflow(first):
+      return []
+    found = []
+    for place in self._holders.get(first, ()):
+      files = self._list_files(place, parts, is_relative=False)
+      if not files or os.path.join(place, "__init__.py") in self._known:
+        continue  # A module of a package has a longer name.
+      is_whole = len(parts) > 1 and any(
+        programs.is_file_of(path, parts[:i])
+        for path in files
+        for i in range(2, len(parts) + 1)
+      )
+      if _is_below(place, folder) or (
+        is_whole
+        and (
+          self._find_root(place) == self._find_root(folder)
+          or (
+            os.path.basename(folder) in _BESIDE
+            and _is_below(place, os.path.dirname(folder))
+          )
+        )
+      ):
+        found.append((place, files))
+    if len(found) != 1:
+      return []
+    self._guessed.setdefault(folder, {})[found[0][0]] = None
+    return found[0][1]
+
+  @functools.cached_property
+  def _holders(self) -> dict[str, list[str]]:
+    """First part of a name -> the folders in which an import finds it."""
+    holders: dict[str, list[str]] = {}
+    for folder, names in self._names.items():
+      for name in names:
+        holders.setdefault(name, []).append(folder)
+    return holders
 
   def _list_places(self, folder: str) -> list[str]:
     """Returns the folders from which a file in a folder may import."""
     if folder not in self._places:
-      places = []
-      around = folder
-      while True:
-        places += list_roots(around)
-        parent = os.path.dirname(around)
-        if parent == around:
-          break
-        around = parent
+      places: dict[str, None] = {}
+      for around in _list_around(folder):
+        places |= dict.fromkeys(list_roots(around))
+        places |= self._roots.get(around, {})
       self._places[folder] = [place for place in places if place in self._names]
     return self._places[folder]
 
@@ -187,6 +482,14 @@ class _Modules:
     """Returns the files that the import of a module from a folder runs."""
     paths = programs.list_candidates(place, parts, is_relative)
     return [path for path in paths if path in self._known]
+
+
+def _list_around(folder: str) -> Iterator[str]:
+  """Yields a folder and the folders around it."""
+  yield folder
+  while (parent := os.path.dirname(folder)) != folder:
+    folder = parent
+    yield folder
 
 
 def _find_components(imports: Mapping[str, set[str]]) -> list[set[str]]:

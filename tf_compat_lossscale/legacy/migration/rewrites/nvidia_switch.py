@@ -5,7 +5,13 @@
 dynamic loss scale, and turned the graph rewrite on. TensorFlow itself ignores
 them: without a word, the program then trains in float32.
 `tfl.honor_environment()` gives them their old effect, and so does
-`tf-lossscale run`. A file that does not import TensorFlow is left to you.
+`tf-lossscale run`.
+
+Sources are read, shell scripts, Dockerfiles and other files that start
+programs, and the magics of notebooks. `migrate` adds the call to the file that
+sets a variable if that file imports TensorFlow, and otherwise to the files that
+start with the variable on. If nothing tells which these are, the place is left
+to you; with `--nvidia-switch`, all files that start programs get the call.
 """
 
 from __future__ import annotations
@@ -14,9 +20,9 @@ import ast
 from collections.abc import Iterator
 
 from tf_compat_lossscale.legacy import scopes
-from tf_compat_lossscale.legacy import switches
 from tf_compat_lossscale.legacy.migration import files
 from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.legacy.migration import launch_switch
 from tf_compat_lossscale.legacy.migration import rules
 
 _BY_HAND = """\
@@ -24,10 +30,6 @@ import os
 
 os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
 """
-_NOTE = (
-  "NVIDIA's TensorFlow 1 obeyed this environment variable; tf-lossscale run "
-  "obeys it, too"
-)
 
 
 @rules.rule(
@@ -56,27 +58,61 @@ opt = tf.train.AdamOptimizer()
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name one of the variables."""
-  found = switches.find_switches(file.source.tree)
-  place = _find_place(file) if found else None
-  for i, switch in enumerate(found):
+  place = _find_place(file)
+  call = f"{file.short}.honor_environment()"
+  edits = [file.insert_after(place, [call])] if place is not None else []
+  opening = [file.package_import, *([] if place is not None else [call])]
+  message = f"{call} after TensorFlow is imported"
+  # Whether this file gets the call already.
+  is_made = False
+  if file.role.starts and file.role.switches and not file.honors:
+    is_made = True
+    yield file.make(
+      "LS205",
+      place or file.find_opening(),
+      "the environment",
+      message,
+      note=f"{_join(file.role.switches)} turns NVIDIA's switch on",
+      edits=edits,
+      opening=opening,
+    )
+  for switch in file.switches:
     start = file.text.find_offset(switch.line, switch.column)
     span = start, start + len(switch.name) + 2
-    call = f"{file.short}.honor_environment()"
-    if place is None:
-      message = f"where TensorFlow is imported: {call}"
-      yield file.make(
-        "LS205", span, switch.name, message, findings.BY_HAND, _NOTE
-      )
-      continue
+    state = findings.APPLIED
+    if place is None and not is_made:
+      if file.role.entries and file.role.honors:
+        continue
+      message, state = _describe_elsewhere(file)
+    is_first = place is not None and not is_made
+    is_made |= is_first
     yield file.make(
       "LS205",
       span,
       switch.name,
-      f"{call} after TensorFlow is imported",
-      note=_NOTE,
-      edits=[] if i else [file.insert_after(place, [call])],
-      opening=[] if i else [file.package_import],
+      message,
+      state,
+      launch_switch.NOTE,
+      edits if is_first else [],
+      opening if is_first else [],
     )
+
+
+def _describe_elsewhere(file: files.File) -> tuple[str, str]:
+  """Returns what to do in another file, and the state of the finding."""
+  call = "tfl.honor_environment()"
+  if not file.role.entries:
+    return f"where TensorFlow is imported: {call}", findings.BY_HAND
+  message = f"{call} in {' and '.join(file.starts)}"
+  if not file.role.is_whole:
+    return f"{message}, which you do not give", findings.BY_HAND
+  return message, findings.APPLIED
+
+
+def _join(places: list[str]) -> str:
+  """Returns places in words: the first, and how many more there are."""
+  first, *rest = dict.fromkeys(places)
+  return first + (f" (and {len(rest)} more)" if rest else "")
 
 
 def _find_place(file: files.File) -> ast.stmt | None:
@@ -90,11 +126,24 @@ def _find_place(file: files.File) -> ast.stmt | None:
   for i, statement in enumerate(body):
     text = file.text.get_segment(statement)
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Try, ast.If)):
-      if any(_imports_tensorflow(node) for node in ast.walk(statement)):
+      # The rest of the program may be in such a block.
+      if _defines_alone(statement) and any(
+        _imports_tensorflow(node) for node in ast.walk(statement)
+      ):
         place = statement
     elif place is body[i - 1] and "disable_v2_behavior()" in text:
       place = statement
   return place
+
+
+def _defines_alone(statement: ast.stmt) -> bool:
+  """Returns whether a statement imports modules, and runs no other code."""
+  return not any(
+    isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    for node in ast.walk(statement)
+  ) and not (
+    isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)
+  )
 
 
 def _imports_tensorflow(node: ast.AST) -> bool:

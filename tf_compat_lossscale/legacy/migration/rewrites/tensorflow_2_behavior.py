@@ -6,6 +6,12 @@ variables work as they did only after `disable_v2_behavior()`. TensorFlow 1.15
 needed no such call, so that programs of its time do not make it. `migrate` adds
 the call to the file that starts the program, right after TensorFlow's import
 and before a module of the program's own builds a graph.
+
+A file may be the program, and others may import it. Then the call runs if the
+file is `__main__`, since the others make the call themselves. A console script,
+a test, or a program that is not here imports the file: then the call runs at
+the import. If there is also a program that wants TensorFlow 2's behavior, the
+call is left to you.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from tf_compat_lossscale.legacy.migration import rules
 
 _V1 = "tensorflow.compat.v1"
 _CALL = "disable_v2_behavior()"
+_START = "the start of the program"
 
 
 @rules.rule(
@@ -54,9 +61,12 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     if bound is not None:
       call = f"{bound}.{_CALL}"
       lines = [call]
-      if role.is_imported and file.is_alone(statement):
+      if role.as_main and file.is_alone(statement):
         # The program that imports this file may have turned eager mode on.
         lines = ['if __name__ == "__main__":', f"  {call}"]
+      elif role.opposes:
+        yield _leave(file, statement, file.text.get_segment(statement))
+        return
       yield file.make(
         "LS204",
         statement,
@@ -66,23 +76,42 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         edits=[file.insert_after(statement, lines)],
       )
       return
-    if not role.own_modules.isdisjoint(scopes.list_modules(statement)):
+    if (role.starts or role.exposes) and not role.own_modules.isdisjoint(
+      scopes.list_modules(statement)
+    ):
       break
-  if not role.starts:
+  if not (role.starts or role.exposes):
+    return
+  place = file.find_opening()
+  if role.opposes:
+    yield _leave(file, place, _START)
     return
   taken = re.search(r"\btf\b", file.document.text) and not re.search(
     r"import tensorflow(\.compat\.v1)? as tf\b", file.document.text
   )
   name = "tensorflow_v1" if taken else "tf"
   lines = [f"import {_V1} as {name}", f"{name}.{_CALL}"]
-  first = next(iter(file.source.tree.body), None)
   yield file.make(
     "LS204",
-    first or (0, 0),
-    "the start of the program",
+    place,
+    _START,
     "; ".join(lines),
     note=role.reason,
     opening=lines,
+  )
+
+
+def _leave(
+  file: files.File, place: ast.AST | tuple[int, int], name: str
+) -> findings.Finding:
+  """Returns the finding for a file that cannot decide for all its programs."""
+  return file.make(
+    "LS204",
+    place,
+    name,
+    f"tf.{_CALL} in the programs that import this file, and need it",
+    findings.BY_HAND,
+    f"{file.role.opposes} imports it, too, and wants TensorFlow 2's behavior",
   )
 
 
