@@ -86,15 +86,107 @@ def test_overwriting(tmp_path, capsys):
 
 
 @pytest.mark.any_release
-def test_what_was_left_is_no_hindrance(tmp_path):
-  """Checks that files of a killed process do not matter."""
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_was_left_is_no_hindrance(moved, tmp_path):
+  """Checks that files of a killed conversion do not matter.
+
+  Args:
+    moved: Whether the process had renamed the data file, but not the index.
+    tmp_path: The folder.
+  """
   new = tmp_path / "new"
-  (tmp_path / "new.data-00000-of-00001").write_bytes(b"half")
-  (tmp_path / ".new.unfinished").mkdir()
-  (tmp_path / ".new.unfinished" / "data").write_bytes(b"half")
+  folder = tmp_path / ".new.unfinished"
+  folder.mkdir()
+  (folder / "data").write_bytes(b"half")
+  (folder / "index").write_bytes(b"half")
+  if moved:
+    checkpoint.convert(_SESSION, tmp_path / "other", "saver")
+    (folder / "data").unlink()
+    data = ".data-00000-of-00001"
+    (tmp_path / f"other{data}").rename(f"{new}{data}")
+    (tmp_path / "other.index").rename(folder / "index")
+    (folder / "meta").write_bytes(b"of the old checkpoint")
+  if moved:  # The old checkpoint gets its MetaGraph back.
+    with pytest.raises(checkpoint.CheckpointError, match="meta: there is"):
+      checkpoint.convert(_SESSION, new, "fp32")
+    meta = tmp_path / "new.meta"
+    assert meta.read_bytes() == b"of the old checkpoint"
+    meta.unlink()
   checkpoint.convert(_SESSION, new, "fp32")
   assert len(list(tmp_path.iterdir())) == 2
   contents(new)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("suffix", [".data-00000-of-00001", ".meta", ".index"])
+def test_what_others_left_is_not_removed(suffix, tmp_path):
+  new = tmp_path / "new"
+  (tmp_path / f"new{suffix}").write_bytes(b"precious")
+  before = checksums(tmp_path)
+  with pytest.raises(checkpoint.CheckpointError, match="--overwrite replaces"):
+    checkpoint.convert(_SESSION, new, "fp32")
+  assert checksums(tmp_path) == before
+  # What a killed conversion left beside it does not make it ours.
+  checkpoint.convert(_SESSION, tmp_path / "other", "fp32")
+  (tmp_path / ".new.unfinished").mkdir()
+  (tmp_path / "other.index").rename(tmp_path / ".new.unfinished" / "index")
+  os.utime(tmp_path / ".new.unfinished" / "index", (1, 1))
+  with pytest.raises(checkpoint.CheckpointError, match="--overwrite replaces"):
+    checkpoint.convert(_SESSION, new, "fp32")
+  assert (tmp_path / f"new{suffix}").read_bytes() == b"precious"
+  checkpoint.convert(_SESSION, new, "fp32", overwrite=True)
+  assert len(list(tmp_path.glob("*new*"))) == 2
+  contents(new)
+
+
+def _plant_file_in(folder, name):
+  folder.mkdir()
+  (folder / name).write_bytes(b"precious")
+
+
+def _plant_link_in(folder, link):
+  folder.mkdir()
+  link(folder.parent / "elsewhere" / "file", folder / "data")
+
+
+_PLANTED = {
+  "a link": lambda p: p.symlink_to(p.parent / "elsewhere"),
+  "a dangling link": lambda p: p.symlink_to(p.parent / "missing"),
+  "a pipe": os.mkfifo,
+  "a file": lambda p: p.write_bytes(b"precious"),
+  "a folder": lambda p: _plant_file_in(p, "notes.txt"),
+  "a folder in a folder": lambda p: (p / "data").mkdir(parents=True),
+  "a link in a folder": lambda p: _plant_link_in(p, os.symlink),
+  "a hard link in a folder": lambda p: _plant_link_in(p, os.link),
+  "a folder of another user": lambda p: _plant_file_in(p, "data"),
+}
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("what", _PLANTED)
+def test_what_others_put_in_the_place_of_the_folder(
+  what, tmp_path, monkeypatch
+):
+  """Checks that a planted link, say, is neither followed nor removed."""
+  (tmp_path / "elsewhere").mkdir()
+  (tmp_path / "elsewhere" / "file").write_bytes(b"precious")
+  (tmp_path / "elsewhere" / "data").write_bytes(b"precious")
+  _PLANTED[what](tmp_path / ".new.unfinished")
+  if "user" in what:
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+
+  def walk():
+    return [
+      (str(path), path.is_file() and path.read_bytes())
+      for path in sorted(tmp_path.rglob("*"))
+    ]
+
+  before = walk()
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+  assert "new.unfinished is in the way" in str(error.value)
+  assert "rename or remove it" in str(error.value)
+  assert walk() == before
 
 
 @pytest.mark.any_release
@@ -109,6 +201,125 @@ def test_two_at_once(tmp_path):
     checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
   os.close(lock)
   checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("third", [False, True])
+def test_a_folder_that_is_removed_before_it_is_locked(
+  third, tmp_path, monkeypatch
+):
+  """Checks the lock of a folder that is not at its path any more.
+
+  Args:
+    third: Whether a third process makes and locks a folder at that path.
+    tmp_path: The folder of the checkpoint.
+    monkeypatch: Puts the other processes' steps before the lock.
+  """
+  import fcntl
+
+  folder = tmp_path / ".new.unfinished"
+  flock, locks = fcntl.flock, []
+
+  def interrupted(number, flags):
+    if not locks:
+      folder.rmdir()
+      locks.append(None)
+      if third:
+        folder.mkdir()
+        locks.append(os.open(folder, os.O_RDONLY))
+        flock(locks[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return flock(number, flags)
+
+  monkeypatch.setattr(fcntl, "flock", interrupted)
+  if third:
+    with pytest.raises(checkpoint.CheckpointError, match="another process"):
+      checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+    assert list(tmp_path.iterdir()) == [folder]
+    os.close(locks[1])
+  checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+  assert len(list(tmp_path.iterdir())) == 2
+
+
+_RIVAL = """
+import os, random, sys, time
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.checkpoint.files import writer
+source, folder = sys.argv[1:]
+copy = writer._copy_bytes
+
+def alone(*args):
+  os.mkdir(folder + "/inside")  # Raises if another process is inside.
+  copy(*args)
+  os.rmdir(folder + "/inside")
+
+writer._copy_bytes = alone
+done, end = 0, time.monotonic() + 60
+while done < 25:
+  try:
+    checkpoint.convert(source, folder + "/new", "contrib", overwrite=True)
+    done += 1
+  except checkpoint.CheckpointError as error:
+    assert "another process is writing it now" in str(error), error
+    assert time.monotonic() < end, f"had the lock {done} times"
+  time.sleep(random.uniform(0, 0.01))
+"""
+
+
+@pytest.mark.any_release
+def test_two_processes_never_have_the_lock_both(tmp_path):
+  rivals = [
+    subprocess.Popen(
+      [sys.executable, "-c", _RIVAL, str(_SESSION), str(tmp_path)],
+      cwd=helpers.ROOT,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for _ in range(2)
+  ]
+  for rival in rivals:
+    _, err = rival.communicate(timeout=120)
+    assert not rival.returncode, err
+  assert len(list(tmp_path.iterdir())) == 2
+  contents(tmp_path / "new")
+
+
+@pytest.mark.any_release
+def test_a_copy_that_differs_from_its_source(tmp_path, monkeypatch):
+  """Checks damage that only one of two reads of a file would show."""
+  copy = writer._copy_chunk
+
+  def damaged(shard, at, size, file):
+    copied = copy(shard, at, size, file)
+    os.pwrite(file.fileno(), b"?", os.lseek(file.fileno(), 0, 1) - 1)
+    return copied
+
+  monkeypatch.setattr(writer, "_copy_chunk", damaged)
+  with pytest.raises(checkpoint.CheckpointError, match="not those of the sou"):
+    checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.any_release
+def test_old_data_that_cannot_be_removed(tmp_path, monkeypatch, capsys):
+  new = tmp_path / "new"
+  checkpoint.convert(_SESSION, new, "fp32")
+  remove = os.remove
+
+  def refuse(path, **kwargs):
+    if ".data-" in path:
+      raise PermissionError(13, "Permission denied", path)
+    remove(path, **kwargs)
+
+  monkeypatch.setattr(os, "remove", refuse)
+  command = ["convert", str(_SESSION), str(new), "--to=contrib", "--overwrite"]
+  assert cli.main(command) == 0
+  captured = capsys.readouterr()
+  assert f"{new}: written" in captured.out
+  assert "new.data-00000-of-00001, which was replaced, could" in captured.err
+  assert checkpoint.describe(new).api == "contrib"
+  monkeypatch.undo()
+  checkpoint.convert(_SESSION, new, "contrib", overwrite=True)
+  assert len(list(tmp_path.iterdir())) == 2
 
 
 _ON_WINDOWS = """
@@ -150,15 +361,17 @@ def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch):
 
 
 @pytest.mark.any_release
-def test_an_index_that_cannot_be_replaced(tmp_path, monkeypatch):
+@pytest.mark.parametrize("refused", [".index", "-of-00002", "/meta"])
+def test_an_index_that_cannot_be_replaced(refused, tmp_path, monkeypatch):
   """Checks a refusal, as of Windows while another process reads the index."""
   new = tmp_path / "new"
   checkpoint.convert(_SESSION, new, "fp32")
+  (tmp_path / "new.meta").write_bytes(b"its MetaGraph")
   before = checksums(tmp_path)
   replace = os.replace
 
   def refuse(source, target):
-    if target.endswith(".index"):
+    if target.endswith(refused):
       raise PermissionError(13, "Permission denied", target)
     replace(source, target)
 
@@ -166,7 +379,7 @@ def test_an_index_that_cannot_be_replaced(tmp_path, monkeypatch):
   with pytest.raises(checkpoint.CheckpointError, match="Permission denied"):
     checkpoint.convert(_SESSION, new, "contrib", overwrite=True)
   assert checksums(tmp_path) == before
-  assert len(list(tmp_path.iterdir())) == 2
+  assert len(list(tmp_path.iterdir())) == 3
 
 
 def large(folder, megabytes=48):

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests checksums, tables and bundles, in comparison with TensorFlow."""
 
+import contextlib
 import dataclasses
+import io
+import math
 import os
 import pathlib
+import time
+import tracemalloc
 
 import helpers
 import hypothesis
@@ -12,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
 from tf_compat_lossscale.checkpoint.files import entries
@@ -20,7 +26,9 @@ from tf_compat_lossscale.checkpoint.files import sources
 from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files import wire as _wire
 from tf_compat_lossscale.checkpoint.files import writer as writing
+from tf_compat_lossscale.cli import printing
 
+tf1 = tf.compat.v1
 _INDEXES = sorted(
   str(path)[: -len(".index")] for path in helpers.GOLDENS.rglob("*.index")
 )
@@ -29,6 +37,13 @@ _DTYPES = (
   *("int64", "uint8", "uint16", "uint32", "uint64", "bool", "complex64"),
   *("complex128", "string"),
 )
+
+
+def write(prefix, tensors):
+  """Writes a checkpoint of tensors by name."""
+  with writing.reserve(prefix) as new:
+    new.write(tensors)
+    assert new.publish() == ()
 
 
 def slowly(data, value=0):
@@ -157,8 +172,7 @@ def test_every_dtype(tmp_path):
   new = str(tmp_path / "new")
   tensors = {f"x/{name}": sources.Stored(opened, name) for name in opened.names}
   tensors["made"] = sources.Literal("int64", -5)
-  with writing.write_whole(new, tensors):
-    pass
+  write(new, tensors)
   reader = tf.train.load_checkpoint(new)
   for name, value in values.items():
     assert opened.get_spec(name).dtype == value.dtype.name
@@ -185,11 +199,10 @@ def test_several_shards(tmp_path):
   opened = bundle.Bundle(prefix)
   assert opened.shards == 3
   opened.check()
-  with writing.write_whole(
+  write(
     str(tmp_path / "one"),
     {name: sources.Stored(opened, name) for name in opened.names},
-  ):
-    pass
+  )
   reader = tf.train.load_checkpoint(str(tmp_path / "one"))
   for i in range(3):
     assert reader.get_tensor(f"v{i}").tolist() == [i] * 5
@@ -354,6 +367,268 @@ def test_an_index_over_linked_files(refused, tmp_path, monkeypatch):
   assert over.names == sorted([*opened.names, "made"])
   for key, entry in opened.entries.items():
     assert over.read(over.entries[key]) == opened.read(entry)
+
+
+_NAMES = {
+  "line ends": b"a\nb/c\r\n",
+  "NULs": b"\0a\0\1b\0",
+  "no text": b"\xff\xfe\0\xff",
+  "beyond ASCII": "\u00e4/\u65e5\u672c_\u0663".encode(),
+  "digits": b"good_steps_" + b"1" * 5000,
+  "cond": b"cond_" + b"9" * 5000 + b"/beta1_power_" + b"7" * 4301,
+  "long": b"w/" * 40_000 + b"w",
+  "spaces": b" a  b ",
+}
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("name", _NAMES.values(), ids=_NAMES)
+def test_any_name_that_tensorflow_saves(name, partitioned, tmp_path):
+  """Checks every way from the file to the screen; only b"" is no name."""
+  prefix, new = str(tmp_path / "old"), str(tmp_path / "new")
+  value = np.arange(12, dtype=np.float32).reshape(4, 3)
+  slices = ["4 3 0,1:-", "4 3 1,3:0,2", "4 3 1,3:2,1"]
+  parts = [value[:1], value[1:, :2], value[1:, 2:]]
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=[name] * (3 if partitioned else 1),
+    shape_and_slices=slices if partitioned else [""],
+    tensors=parts if partitioned else [value],
+  )
+  text = entries.decode_name(name)
+  description = checkpoint.describe(prefix, verify=True)
+  assert description.keys == {text: entries.TensorSpec("float32", (4, 3))}
+  out = io.StringIO()
+  with contextlib.redirect_stdout(out):
+    printing.show(description, keys=True)
+  assert len(out.getvalue().splitlines()) == 10
+  conversion = checkpoint.convert(prefix, new, "saver")
+  assert not conversion.renamed and not conversion.dropped
+  (read,) = tf.raw_ops.RestoreV2(
+    prefix=new,
+    tensor_names=[name],
+    shape_and_slices=[""],
+    dtypes=[tf.float32],
+  )
+  np.testing.assert_array_equal(read, value)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=tf.zeros([4, 3]))
+    report = checkpoint.restore(session, prefix, variables={text: v})
+    np.testing.assert_array_equal(session.run(v), value)
+    assert len(str(report).splitlines()) == 1
+    # Errors and proofs name the variable, each in its line.
+    other = {"other": v}
+    with pytest.raises(checkpoint.CheckpointError, match="other") as error:
+      checkpoint.restore(session, prefix, variables=other)
+    assert len(str(error.value).splitlines()) == 1
+    report = checkpoint.restore(
+      session, prefix, variables=other, mapping={"other": text}
+    )
+    assert len(str(report).splitlines()) == 2
+    assert len(report.summary.splitlines()) == 1
+
+
+def write_index(prefix, made):
+  """Writes an index of entries, and zeros for their bytes."""
+  size = max(entry.offset + entry.size for entry in made.values())
+  pathlib.Path(bundle.make_shard_path(prefix, 0, 1)).write_bytes(bytes(size))
+  pathlib.Path(f"{prefix}.index").write_bytes(bundle.encode_index(made, 1))
+
+
+def make_slices(boxes, shape=(4, 3), name=b"v"):
+  """Returns the entries of a partitioned variable with slices of zeros."""
+  slices = [
+    b"".join(
+      _wire.encode_field(
+        1, _wire.encode_field(1, begin) + _wire.encode_field(2, end - begin)
+      )
+      for begin, end in box
+    )
+    for box in boxes
+  ]
+  made = {name: entries.Entry(1, shape, slices=tuple(slices))}
+  for data, box in zip(slices, boxes):
+    size = 4 * math.prod(end - begin for begin, end in box)
+    crc = _crc32c.mask(_crc32c.crc32c(bytes(size)))
+    dims = tuple(end - begin for begin, end in box)
+    key = entries.Slice.parse(data).make_key(name)
+    offset = sum(entry.size for entry in made.values())
+    made[key] = entries.Entry(1, dims, offset=offset, size=size, crc=crc)
+  return made
+
+
+_COVER = [((0, 1), (0, 3)), ((1, 4), (0, 2)), ((1, 4), (2, 3))]
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("boxes", "lost", "what"),
+  [
+    (_COVER, 0, None),
+    (_COVER, 1, "a slice .* is missing"),
+    (_COVER[:2], 0, "each of its elements once"),
+    ([*_COVER, _COVER[0]], 0, "each of its elements once"),
+    ([_COVER[0], ((1, 4), (0, 3)), _COVER[2]], 0, "each of its elements once"),
+    ([((0, 4), (0, 2)), ((0, 4), (1, 3))], 0, "each of its elements once"),
+    ([((0, 5), (0, 3))], 0, "does not fit"),
+    ([((0, 4),)], 0, "does not fit"),
+  ],
+)
+def test_slices_of_a_partitioned_variable(boxes, lost, what, tmp_path):
+  prefix, made = str(tmp_path / "x"), make_slices(boxes)
+  if lost:
+    made.pop(list(made)[lost])
+  write_index(prefix, made)
+  if what is None:
+    bundle.Bundle(prefix).check()
+    read = tf.train.load_checkpoint(prefix).get_tensor("v")
+    assert not read.any() and read.shape == (4, 3)
+  else:
+    with pytest.raises(bundle.CheckpointError, match=what):
+      checkpoint.describe(prefix)
+
+
+@hypothesis.settings(deadline=None, max_examples=200, derandomize=True)
+@hypothesis.given(st.integers(-(2**63), 2**63 - 1), st.integers(-70, 2**40))
+def test_keys_of_slices_sort_as_their_numbers(a, b):
+  def key(*numbers):
+    return entries.Slice(numbers, (1,) * len(numbers)).make_key(b"v")
+
+  assert (key(a) < key(b)) == (a < b)
+  assert (key(a, b) < key(b, a)) == (a < b)
+
+
+def make_strings(folder):
+  """Writes a checkpoint of 300,000 strings."""
+  tf.raw_ops.SaveV2(
+    prefix=str(folder / "x"),
+    tensor_names=["strings"],
+    shape_and_slices=[""],
+    tensors=[tf.constant([b"abc"] * 300_000)],
+  )
+
+
+def write_graph(folder, graph):
+  """Writes a checkpoint of an object graph."""
+  literal = sources.Literal("string", graph)
+  write(str(folder / "x"), {bundle.OBJECT_GRAPH: literal})
+
+
+def make_unknown_fields(folder):
+  """Writes a checkpoint whose object graph has 200,000 unknown fields."""
+  fields = _wire.encode_field(9, 1) * 200_000
+  write_graph(folder, _wire.encode_field(1, fields))
+
+
+@pytest.mark.parametrize("make", [make_strings, make_unknown_fields])
+def test_time_grows_with_the_file_alone(make, tmp_path):
+  make(tmp_path)
+  begin = time.process_time()
+  checkpoint.describe(tmp_path / "x", verify=True)
+  checkpoint.convert(tmp_path / "x", tmp_path / "new", "fp32")
+  assert time.process_time() - begin < 6
+
+
+def test_memory_grows_with_the_file_alone(tmp_path):
+  """Checks a chain of objects, whose paths would have 80 MB together."""
+  count, name = 2000, "n" * 40
+  child = _wire.encode_field(2, name)
+  nodes = [
+    _wire.encode_field(1, _wire.encode_field(1, i + 1) + child)
+    for i in range(count)
+  ]
+  # The last one is an optimizer with a loss scale.
+  scale = _wire.encode_field(2, "loss_scale") + _wire.encode_field(1, count + 1)
+  nodes += [_wire.encode_field(1, scale), b""]
+  write_graph(tmp_path, b"".join(_wire.encode_field(1, node) for node in nodes))
+  tracemalloc.start()
+  try:
+    checkpoint.describe(tmp_path / "x")
+    peak = tracemalloc.get_traced_memory()[1]
+    graph = object_graph.ObjectGraph.read(bundle.Bundle(str(tmp_path / "x")))
+  finally:
+    tracemalloc.stop()
+  assert peak < 20 << 20
+  paths = graph.find_paths()
+  whole = "/".join([name] * count)
+  assert paths[count] == whole and paths.find(whole) == {count}
+  assert paths.abbreviate(count, 50) == f"…/{name}/{name}"
+  assert list(paths.find_short(100)) == ["", name, f"{name}/{name}"]
+
+
+@pytest.mark.any_release
+def test_an_index_that_unfolds():
+  """Checks small tables that would have many large keys, or blocks."""
+  key = b"k" * 20_000
+  whole = _wire.encode_varint(0) + _wire.encode_varint(len(key)) + b"\0" + key
+  block = whole + b"".join(
+    _wire.encode_varint(len(key) + i) + b"\1\0k" for i in range(2000)
+  )
+  with pytest.raises(ValueError, match="longer than those of any writer"):
+    _table.read(table_of(with_checksum(block + bytes(4) + b"\1\0\0\0\0")))
+  block = b"\0\1\1bv\0\1\1av" + bytes(4) + b"\1\0\0\0\0"
+  with pytest.raises(ValueError, match="not in order"):
+    _table.read(table_of(with_checksum(block)))
+  block = with_checksum(_BLOCK + b"\0")
+  handle = _wire.encode_varint(0) + _wire.encode_varint(len(block) - 5)
+  twice = b"".join(
+    b"\0\1" + bytes([len(handle)]) + name + handle for name in (b"a", b"b")
+  )
+  index = with_checksum(twice + bytes(4) + b"\1\0\0\0" + b"\0")
+  handles = _wire.encode_varint(0) * 2 + b"".join(
+    map(_wire.encode_varint, (len(block), len(index) - 5))
+  )
+  with pytest.raises(ValueError, match="there twice"):
+    _table.read(
+      block + index + handles.ljust(40, b"\0") + _table.write([])[-8:]
+    )
+
+
+@pytest.mark.any_release
+def test_tensors_that_share_bytes(tmp_path):
+  """Checks that names may share a tensor, which is read and written once."""
+  crc = _crc32c.mask(_crc32c.crc32c(bytes(4000)))
+  entry = entries.Entry(1, (1000,), size=4000, crc=crc)
+  prefix, new = str(tmp_path / "x"), str(tmp_path / "new")
+  write_index(prefix, {b"%03d" % i: entry for i in range(500)})
+  read = []
+  bundle.Bundle(prefix).check(read.append)
+  assert sum(read) == 4000
+  assert len(checkpoint.describe(prefix).keys) == 500
+  checkpoint.convert(prefix, new, "saver")
+  assert os.path.getsize(f"{new}.data-00000-of-00001") == 4000
+  assert tf.train.load_checkpoint(new).get_tensor("499").shape == (1000,)
+  for change, what in (
+    ({"offset": 400}, "share a part"),
+    ({"crc": 5}, "not the checksum"),
+  ):
+    other = dataclasses.replace(entry, **change)
+    write_index(prefix, {b"a": entry, b"b": other})
+    with pytest.raises(bundle.CheckpointError, match=what):
+      bundle.Bundle(prefix)
+
+
+@pytest.mark.any_release
+def test_variants_are_compared_with_their_checksums(tmp_path):
+  prefix = str(tmp_path / "x")
+  handle = tf.raw_ops.TensorListFromTensor(
+    tensor=tf.range(6.0), element_shape=tf.constant([], tf.int32)
+  )
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=["list"],
+    shape_and_slices=[""],
+    tensors=[handle],
+  )
+  bundle.Bundle(prefix).check()
+  data = pathlib.Path(bundle.make_shard_path(prefix, 0, 1))
+  content = bytearray(data.read_bytes())
+  for at in range(0, len(content), 3):
+    changed = bytearray(content)
+    changed[at] ^= 1
+    data.write_bytes(changed)
+    with pytest.raises(bundle.CheckpointError):
+      bundle.Bundle(prefix).check()
 
 
 def test_of_a_big_endian_machine(tmp_path):

@@ -14,6 +14,8 @@ import pickle
 import random
 import shutil
 import tempfile
+import time
+import tracemalloc
 import zipfile
 
 import helpers
@@ -160,6 +162,8 @@ def mutated(case, folder):
   target = rng.choice(files_of(copy) if source.is_dir() else [copy])
   mutation = _MUTATIONS[case // len(_SOURCES) % len(_MUTATIONS)]
   mutation(rng, target, copy if copy.is_dir() else copy.parent)
+  for path in copy.rglob("*"):
+    os.utime(path, (1, 1))  # Files that are just written are read again.
   return source, copy, mutation
 
 
@@ -371,6 +375,98 @@ def test_nothing_in_a_file_is_run(tmp_path):
     ":".join(map(str, hostile)),
   )
   assert not marker.exists()
+
+
+def write_keras(path, weights, config="{}", compression=zipfile.ZIP_STORED):
+  """Writes a Keras file."""
+  with zipfile.ZipFile(path, "w", compression) as archive:
+    archive.writestr("metadata.json", "{}")
+    archive.writestr("config.json", config)
+    with archive.open("model.weights.h5", "w", force_zip64=True) as member:
+      for piece in weights:
+        member.write(piece)
+
+
+def find_peak(path, message):
+  """Returns the memory that it takes to refuse a file; checks the message."""
+  tracemalloc.start()
+  try:
+    with pytest.raises(checkpoint.CheckpointError, match=message):
+      checkpoint.describe(path)
+    return tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+
+
+def test_keras_files_that_unpack_to_very_much(tmp_path):
+  path = tmp_path / "model.keras"
+  zeros = (bytes(1 << 20) for _ in range(300))
+  write_keras(path, zeros, compression=zipfile.ZIP_DEFLATED)
+  assert path.stat().st_size < 1 << 20
+  assert find_peak(path, "pack it again without compression") < 8 << 20
+  config = json.dumps([[]] * (5 << 20))
+  write_keras(path, [], config, zipfile.ZIP_DEFLATED)
+  assert find_peak(path, "config.json is longer") < 8 << 20
+
+
+@pytest.mark.parametrize(
+  "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]
+)
+def test_weights_in_keras_files(compression, tmp_path):
+  """Checks that stored weights are not read into memory, but are compared."""
+  import h5py
+
+  weights, path = tmp_path / "weights.h5", tmp_path / "model.keras"
+  with h5py.File(weights, "w") as file:
+    file["layer/w"] = np.zeros(4 << 20, np.float32)
+    file["optimizer/vars/0"] = np.int64(7)
+  write_keras(path, [weights.read_bytes()], compression=compression)
+  tracemalloc.start()
+  description = checkpoint.describe(path)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert description.step == 7 and len(description.keys) == 2
+  assert peak < (4 << 20) or compression != zipfile.ZIP_STORED
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 1
+  path.write_bytes(data)
+  with pytest.raises(checkpoint.CheckpointError, match="damaged"):
+    checkpoint.describe(path)
+
+
+@pytest.mark.parametrize(
+  ("name", "members", "what"),
+  [
+    ("x.npz", ["w.npy", "b.npy"], "NumPy arrays"),
+    ("x.pt", ["archive/data.pkl", "archive/data/0"], "PyTorch"),
+    ("x.zip", ["a/saved_model.pb"], "SavedModel that was packed"),
+    ("x.docx", ["word/document.xml"], "that Keras did not write"),
+    ("x.keras", ["config.json", "metadata.json"], "no model.weights.h5"),
+  ],
+)
+def test_zip_files_are_named_for_what_they_are(name, members, what, tmp_path):
+  with zipfile.ZipFile(tmp_path / name, "w") as archive:
+    for member in members:
+      archive.writestr(member, b"?")
+  with pytest.raises(checkpoint.CheckpointError, match=what) as error:
+    checkpoint.describe(tmp_path / name)
+  assert ("damaged" in str(error.value)) == (name == "x.keras")
+
+
+@pytest.mark.parametrize(
+  "text", [b"{}", b"[", b"#\n", b"'", b"model_checkpoint_path: '\\x41'\n"]
+)
+def test_very_long_states(text, tmp_path):
+  """Checks that reading a state takes time that grows with its size alone."""
+  state = tmp_path / "checkpoint"
+  state.write_bytes(text * (90_000_000 // len(text)))
+  begin = time.process_time()
+  with pytest.raises(checkpoint.CheckpointError, match="more than 16 MiB"):
+    checkpoint.describe(tmp_path)
+  state.write_bytes(text * (1_000_000 // len(text)))
+  with pytest.raises(checkpoint.CheckpointError, match="checkpoint: "):
+    checkpoint.describe(tmp_path)
+  assert time.process_time() - begin < 6
 
 
 if __name__ == "__main__":

@@ -16,7 +16,12 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.checkpoint import paths
+from tf_compat_lossscale.checkpoint.files import bundle as bundles
 from tf_compat_lossscale.checkpoint.files import consistency as _consistency
+from tf_compat_lossscale.checkpoint.files import meta_graph
+from tf_compat_lossscale.checkpoint.files import opening
+from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 
 tf1 = tf.compat.v1
@@ -182,7 +187,7 @@ def test_tries_are_bounded(tmp_path):
     save(prefix, float(len(calls)))
 
   with pytest.raises(checkpoint.CheckpointError, match="each of 5 tries"):
-    _consistency.read_consistently(prefix, attempt)
+    _consistency.read_consistently(lambda: prefix, attempt)
   assert len(calls) == 5
 
 
@@ -199,11 +204,11 @@ def test_errors_while_it_changes(changes, tmp_path):
     return bundle
 
   if changes < 5:
-    assert _consistency.read_consistently(prefix, attempt).is_current()
+    assert _consistency.read_consistently(lambda: prefix, attempt).is_current()
     assert len(calls) == changes + 1
   else:
     with pytest.raises(checkpoint.CheckpointError, match=r"\(at last: torn\)"):
-      _consistency.read_consistently(prefix, attempt)
+      _consistency.read_consistently(lambda: prefix, attempt)
 
 
 def test_errors_of_a_checkpoint_that_stays(tmp_path):
@@ -220,11 +225,11 @@ def test_errors_of_a_checkpoint_that_stays(tmp_path):
 
   begin = time.monotonic()
   with pytest.raises(KeyError, match="otherwise"):
-    _consistency.read_consistently(prefix, attempt)
+    _consistency.read_consistently(lambda: prefix, attempt)
   assert len(calls) == 1
   assert time.monotonic() - begin < _consistency._PATIENCE
   with pytest.raises(checkpoint.CheckpointError, match="No such file"):
-    _consistency.read_consistently(str(tmp_path / "missing"), attempt)
+    _consistency.read_consistently(lambda: str(tmp_path / "missing"), attempt)
 
 
 def test_data_that_is_there_before_its_index(tmp_path):
@@ -251,6 +256,177 @@ def test_data_that_is_there_before_its_index(tmp_path):
     v = tf1.get_variable("v", initializer=[0.0] * 3)
     with pytest.raises(tf.errors.DataLossError):
       checkpoint.Saver().restore(session, prefix)
+
+
+def save_scaled(prefix, scale):
+  """Saves a weight and a loss scale of one value."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    tf1.get_variable("v", initializer=[scale] * 50)
+    tfl.DynamicLossScale(scale)()
+    session.run(tf1.global_variables_initializer())
+    tf1.train.Saver().save(session, prefix, write_state=False)
+
+
+def list_states(tmp_path):
+  """Returns two checkpoints, and what reading each of them gives."""
+  states = {}
+  for scale in (2.0, 4.0):
+    path = str(tmp_path / f"scale{scale:g}")
+    save_scaled(path, scale)
+    states[path] = scale
+  return states
+
+
+def put(source, prefix, *suffixes):
+  """Renames copies of a checkpoint's files to a prefix."""
+  for suffix in suffixes:
+    shutil.copy(source + suffix, f"{prefix}.part")
+    os.replace(f"{prefix}.part", prefix + suffix)
+
+
+class Interleaving:
+  """Another process's steps, between two accesses to files.
+
+  Attributes:
+    count: The number of accesses so far.
+  """
+
+  def __init__(self, monkeypatch, at, steps):
+    self.count = 0
+    for module in (bundles, writer, paths, meta_graph):
+      monkeypatch.setattr(module, "open_file", self._wrap(opening.open_file))
+    monkeypatch.setattr(bundles, "read_stamp", self._wrap(_READ_STAMP))
+    self._at, self._steps = at, steps
+
+  def _wrap(self, function):
+    def call(path):
+      self.count += 1
+      if self.count == self._at:
+        self._steps()
+      return function(path)
+
+    return call
+
+
+_READ_STAMP = bundles.read_stamp
+_DATA = ".data-00000-of-00001"
+
+
+def describe_state(path, target):
+  del target
+  (state,) = checkpoint.describe(path, verify=True).loss_scales
+  return state.value
+
+
+def convert_state(path, target):
+  checkpoint.convert(path, target, "saver-v2")
+  opened = Bundle(target)
+  opened.check()
+  (value,) = set(np.frombuffer(opened.read(opened.entries[b"v"]), "<f4"))
+  assert opened.read_scalar("current_loss_scale") == value
+  return value
+
+
+def restore_state(path, target):
+  del target
+  with tf.Graph().as_default(), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[0.0] * 50)
+    checkpoint.restore(session, path)
+    (value,) = set(session.run(v).tolist())
+  return value
+
+
+@pytest.mark.parametrize("read", [describe_state, convert_state, restore_state])
+@pytest.mark.parametrize("way", ["at once", "index later", "next in a folder"])
+def test_a_saver_between_any_two_accesses(read, way, tmp_path, monkeypatch):
+  """Checks that a sound checkpoint is never called damaged or missing."""
+  (old, scale), (new, new_scale) = list_states(tmp_path).items()
+  folder, target = tmp_path / "folder", str(tmp_path / "target" / "new")
+  folder.mkdir()
+  prefix = str(folder / "model")
+  path = str(folder) if way == "next in a folder" else prefix
+  later = []
+
+  def replace():
+    if way == "next in a folder":
+      put(new, f"{prefix}-2", _DATA, ".index")
+      tf1.train.update_checkpoint_state(str(folder), f"{prefix}-2")
+      for file in folder.glob("model-1.*"):
+        file.unlink()
+    elif way == "at once":
+      put(new, prefix, _DATA, ".index")
+    else:
+      put(new, prefix, _DATA)
+      later.append(threading.Timer(0.1, put, (new, prefix, ".index", ".meta")))
+      later[0].start()
+
+  found, at = set(), 1
+  while True:
+    for file in folder.iterdir():
+      file.unlink()
+    start = f"{prefix}-1" if way == "next in a folder" else prefix
+    put(old, start, _DATA, ".index", ".meta")
+    tf1.train.update_checkpoint_state(str(folder), start)
+    shutil.rmtree(tmp_path / "target", ignore_errors=True)
+    with monkeypatch.context() as patches:
+      seen = Interleaving(patches, at, replace)
+      found.add(read(path, target))
+    for timer in later:
+      timer.join()
+    later.clear()
+    if seen.count < at:
+      break
+    at += 1
+  assert found == {scale, new_scale}
+  assert at > 5
+
+
+@pytest.mark.parametrize("of_template", [False, True])
+def test_converting_what_changes_all_the_time(
+  of_template, tmp_path, monkeypatch
+):
+  """Checks a source, or a template, that is overwritten in each try."""
+  source, _ = list_states(tmp_path)
+  objects = helpers.GOLDENS / "tf-2.8.4" / "session_dynamic_adam" / "object"
+  if of_template:
+    source, to = str(tmp_path / "adam"), "object"
+    copied = shutil.copytree(objects, tmp_path / "template")
+    changed = checkpoint.describe(copied).path
+    checkpoint.convert(changed, source, "saver")
+  else:
+    changed, to, copied = source, "saver-v2", None
+  copy, tries = writer._copy_bytes, []
+
+  def overwritten(*args):
+    tries.append(None)
+    for suffix in (_DATA, ".index"):
+      shutil.copy(changed + suffix, f"{tmp_path}/same")
+      os.replace(f"{tmp_path}/same", changed + suffix)
+    copy(*args)
+
+  monkeypatch.setattr(writer, "_copy_bytes", overwritten)
+  with pytest.raises(checkpoint.CheckpointError, match="each of 5 tries"):
+    checkpoint.convert(source, tmp_path / "new", to, template=copied)
+  assert len(tries) >= 5
+  assert not list(tmp_path.glob("*new*"))
+
+
+@pytest.mark.slow
+@pytest.mark.any_release
+def test_a_saver_that_saves_often(tmp_path):
+  """Checks 80 descriptions and conversions while a process saves."""
+  prefix = str(tmp_path / "model")
+  (tmp_path / "model.pause").write_text("0.4")
+  with start_writer(prefix):
+    for _ in range(80):
+      assert len(checkpoint.describe(prefix, verify=True).keys) == _COUNT
+      checkpoint.convert(prefix, tmp_path / "new", "fp32", overwrite=True)
+      opened = Bundle(str(tmp_path / "new"))
+      values = {
+        bytes(opened.read(entry)[:4]) for entry in opened.entries.values()
+      }
+      assert len(values) == 1
+      time.sleep(random.uniform(0, 0.1))
 
 
 if __name__ == "__main__":

@@ -56,8 +56,9 @@ def write_state(folder, scale, good_steps):
     "global_step": sources.Literal("int64", 100),
     "good_steps": sources.Literal("int64", good_steps),
   }
-  with writer.write_whole(str(folder / "model.ckpt"), tensors):
-    pass
+  with writer.reserve(str(folder / "model.ckpt")) as new:
+    new.write(tensors)
+    new.publish()
 
 
 @pytest.mark.parametrize("kind", logs.KINDS)

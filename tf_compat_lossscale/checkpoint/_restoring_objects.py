@@ -203,9 +203,10 @@ class _Restorer:
     elif self._initializes:
       self._report.kept[found.path] = _KEPT
     else:
-      paths = self._graph.find_paths().values()
-      what = found.what or found.path
-      hint = "" if found.what else problems.suggest_names(found.path, paths)
+      what, hint = found.what or found.path, ""
+      if not found.what and len(self._problems) < problems.MOST:
+        paths = self._graph.find_paths().find_short(2 * len(found.path))
+        hint = problems.suggest_names(found.path, paths)
       self._problems.append(
         f"{what} ({found.variable.name}){hint} is not in it; "
         "missing='initialize' initializes the variable"

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping
-import concurrent.futures
 import dataclasses
 import os
-import threading
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
+from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -43,6 +42,7 @@ class Conversion:
     dropped: The tensors of the source that the layout does not have.
     added: The tensors that the source does not have, with initial values.
     changed: The loss scales and counters that were set.
+    left: The files of the replaced checkpoint that could not be removed.
   """
 
   path: str
@@ -50,6 +50,7 @@ class Conversion:
   dropped: tuple[str, ...]
   added: tuple[str, ...]
   changed: tuple[str, ...]
+  left: tuple[str, ...] = ()
 
 
 def convert(
@@ -66,8 +67,10 @@ def convert(
 ) -> Conversion:
   """Writes a new checkpoint from another one, in another layout.
 
-  Tensors are copied byte by byte, and compared with their checksums. The
-  source is never changed. The destination appears whole or not at all.
+  Tensors are copied byte by byte, and the copies are compared with their
+  checksums. The source is never changed; if another process overwrites it
+  meanwhile, the conversion starts again. The destination appears whole or not
+  at all.
 
   Args:
     source: A checkpoint, as `describe` takes it.
@@ -101,6 +104,8 @@ def convert(
   scale = _check_scale(set_loss_scale, reset)
   if scale is not None and to == "fp32":
     raise CheckpointError("fp32 has no loss scale that could be set")
+  if template is not None and to not in ("object", "keras2"):
+    raise CheckpointError(f"{to} names variables, so it needs no template")
   found = paths.find(os.fspath(source))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     raise CheckpointError(
@@ -108,37 +113,34 @@ def convert(
       "tf_compat_lossscale.keras.load_model(), then "
       "tf.train.Checkpoint(model=…, optimizer=…).save()"
     )
-  bundle = Bundle(found.path)
-  try:
-    sources, changed = _plan(bundle, to, scale, template, mapping or {})
-  except CheckpointError:
-    raise
-  except ValueError as error:
-    raise CheckpointError(f"{bundle.prefix}: {error}") from None
-  destination = os.fspath(destination)
-  advance = progress(2 * bundle.size) if progress else lambda size: None
-  stop = threading.Event()
+  advance: list[_Progress] = []
 
-  def checked(size: int) -> None:
-    if stop.is_set():
-      raise CheckpointError(f"{bundle.prefix}: the conversion was stopped")
-    advance(size)
-
-  # Another thread compares the checksums while this one copies.
-  with concurrent.futures.ThreadPoolExecutor(1) as pool:
-    check = pool.submit(bundle.check, checked)
-
-    def copied(size: int) -> None:
-      if check.done():
-        check.result()  # Raises if the source is damaged.
-      advance(size)
-
+  def attempt(bundle: Bundle, model: Bundle | None = None) -> Conversion:
     try:
-      with writer.write_whole(destination, sources, overwrite, copied):
-        check.result()
-    finally:
-      stop.set()
-  return _summarize(destination, bundle, sources, changed)
+      sources, changed = _plan(bundle, to, scale, model, mapping or {})
+    except CheckpointError:
+      raise
+    except ValueError as error:
+      raise CheckpointError(f"{bundle.prefix}: {error}") from None
+    if not advance:  # This is the first try.
+      size = 2 * bundle.size
+      advance.append(progress(size) if progress else lambda size: None)
+    new.write(sources, advance[0])
+    return _summarize(new.prefix, bundle, sources, changed)
+
+  def attempt_with_template(bundle: Bundle) -> Conversion:
+    return consistency.read_consistently(
+      lambda: paths.find(os.fspath(template or "")).path,
+      lambda model: attempt(bundle, model),
+    )
+
+  with writer.reserve(os.fspath(destination), overwrite) as new:
+    result = consistency.read_consistently(
+      lambda: paths.find(os.fspath(source)).path,
+      attempt if template is None else attempt_with_template,
+    )
+    left = new.publish()
+  return dataclasses.replace(result, left=left)
 
 
 def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
@@ -157,13 +159,11 @@ def _plan(
   bundle: Bundle,
   to: str,
   scale: float | None,
-  template: str | os.PathLike[str] | None,
+  template: Bundle | None,
   mapping: Mapping[str, str],
 ) -> tuple[Sources, list[str]]:
   """Returns the new checkpoint's tensors, and the names of those set."""
   objects = OBJECT_GRAPH in bundle
-  if template is not None and to not in ("object", "keras2"):
-    raise CheckpointError(f"{to} names variables, so it needs no template")
   if to in ("object", "keras2") and not objects and template is None:
     raise CheckpointError(
       f"{bundle.prefix}: it names variables, not objects, and nothing tells "
@@ -189,9 +189,8 @@ def _plan(
   )
   changed = _set_scales(variables, inventory, scale, bundle.prefix)
   if template is not None:
-    model = Bundle(paths.find(os.fspath(template)).path)
     return by_object.fill_template(
-      variables, model, to == "keras2", mapping, inventory
+      variables, template, to == "keras2", mapping, inventory
     ), changed
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"

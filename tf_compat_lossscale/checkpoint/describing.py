@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import os
 import re
 from typing import Any
@@ -14,6 +16,7 @@ from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
+from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -24,6 +27,9 @@ from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import optimizer_names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+
+_Path = Callable[[], str]
+_LONG = 1000  # Characters of a path from which on it is abbreviated.
 
 
 def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
@@ -44,10 +50,18 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   Raises:
     CheckpointError: The checkpoint is missing or damaged.
   """
-  found = paths.find(os.fspath(path))
+  path = os.fspath(path)
+  found = paths.find(path)
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     return _describing_keras.describe(found.path, found.kind)
-  bundle = Bundle(found.path)
+  return consistency.read_consistently(
+    lambda: paths.find(path).path, lambda bundle: _describe(bundle, verify)
+  )
+
+
+def _describe(bundle: Bundle, verify: bool) -> Description:
+  """Describes an open checkpoint."""
+  found = paths.find_at_prefix(bundle.prefix)
   checked = verify or bundle.is_small
   if checked:
     bundle.check()
@@ -68,7 +82,7 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
 
 def _find_step_in_path(path: str) -> int | None:
   """Returns the number at the end of a prefix, such as model.ckpt-10."""
-  match = re.search(r"-(\d+)$", path)
+  match = re.search(r"-([0-9]+)\Z", path)
   return int(match[1]) if match else None
 
 
@@ -156,8 +170,10 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
   """Describes a checkpoint by its object graph."""
   states, inner, flows, steps = [], set(), set(), []
   api = None
-  for number, path in graph.find_paths().items():
+  paths_of = graph.find_paths()
+  for number in paths_of:
     node = graph.nodes[number]
+    path = functools.partial(paths_of.abbreviate, number, _LONG)
     if node.slots or "iter" in node.children or "_iterations" in node.children:
       inner.add(optimizer_names.guess_by_object(graph, node))
       count = _ScalarReader(bundle, graph, path)
@@ -171,7 +187,7 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
       scale_api, state = _read_scale(bundle, graph, node, path)
       api = names.CONTRIB if scale_api == names.CONTRIB else generation
       states += [state] if state else []
-  global_step = _ScalarReader(bundle, graph, "")(graph.nodes[0], "global_step")
+  global_step = _ScalarReader(bundle, graph, str)(graph.nodes[0], "global_step")
   if global_step is None:
     global_step = max((s for s in steps if s is not None), default=None)
   dynamic = states and api == names.COMPAT and len(flows) == 1
@@ -186,7 +202,7 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
 
 
 def _read_scale(
-  bundle: Bundle, graph: ObjectGraph, node: Node, path: str
+  bundle: Bundle, graph: ObjectGraph, node: Node, path: _Path
 ) -> tuple[str, LossScaleState | None]:
   """Reads an optimizer's loss scale.
 
@@ -194,14 +210,14 @@ def _read_scale(
     The API, '' for Keras 3; and the state, None if there is none.
   """
   if names.KERAS_3_SCALE in node.children:
-    api, wanted = "", [names.KERAS_3_SCALE, "step_counter"]
+    api, wanted, prefix = "", [names.KERAS_3_SCALE, "step_counter"], ""
   else:
     node = graph.nodes[node.children.get(names.LOSS_SCALE, 0)]
-    path = f"{path}/loss_scale"
+    prefix = "/loss_scale"
     contrib = "loss_scale" in node.children  # The variable in tf.contrib.
     api = names.CONTRIB if contrib else names.COMPAT
     wanted = list(names.SCALE_TENSORS[api])
-  read = _ScalarReader(bundle, graph, path)
+  read = _ScalarReader(bundle, graph, lambda: path() + prefix)
   values = [read(node, name) for name in wanted]
   if values[0] is None:
     return api, None
@@ -210,19 +226,19 @@ def _read_scale(
     for name in sorted(node.children)
     if policy_weights.is_further(name)
   }
-  return api, _make_state(values, read.names, further)
+  return api, _make_state(values, read.find_paths(), further)
 
 
 class _ScalarReader:
   """A reader of an object's scalar variables, which collects their paths.
 
   Attributes:
-    names: The paths of the variables that were read.
+    read: The names of the variables that were read.
   """
 
-  def __init__(self, bundle: Bundle, graph: ObjectGraph, path: str) -> None:
+  def __init__(self, bundle: Bundle, graph: ObjectGraph, path: _Path) -> None:
     self._bundle, self._graph, self._path = bundle, graph, path
-    self.names: tuple[str, ...] = ()
+    self.read: list[str] = []
 
   def __call__(self, node: Node, name: str) -> Any:
     attribute = (
@@ -234,8 +250,13 @@ class _ScalarReader:
       return None
     if self._bundle.get_spec(attribute.key).shape:
       return None
-    self.names += (f"{self._path}/{name}".lstrip("/"),)
+    self.read.append(name)
     return self._bundle.read_scalar(attribute.key)
+
+  def find_paths(self) -> tuple[str, ...]:
+    """Returns the paths of the variables that were read."""
+    path = self._path()
+    return tuple(f"{path}/{name}".lstrip("/") for name in self.read)
 
 
 def _find_generation(graph: ObjectGraph, number: int) -> str | None:

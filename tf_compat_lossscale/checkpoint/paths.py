@@ -12,19 +12,24 @@ from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.opening import open_file
 
-_PARTS = re.compile(r"(.+)\.(?:index|meta|data-\d{5}-of-\d{5})")
+_PARTS = re.compile(
+  r"(.+)\.(?:index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL
+)
 # The tokens of protobuf's text format. They are bytes, since escapes stand for
 # bytes and not for characters.
 _TOKEN = re.compile(
-  rb"""\s+|\#[^\n]*|[:,;\[\]]|(?P<begin>[{<])|(?P<end>[}>])"""
+  rb"""[\s:,;\[\]]+|\#[^\n]*|(?P<begin>[{<]+)"""
+  rb"""|(?P<end>[}>]+)"""
   rb"""|(?P<word>[\w.+-]+)"""
-  rb"""|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+  # No path is as long as 65,535 characters, and matching takes memory for each.
+  rb"""|(?P<string>"(?:[^"\\\n]|\\.){,65535}"|'(?:[^'\\\n]|\\.){,65535}')"""
 )
 _ESCAPE = re.compile(
   rb"\\(?:([0-7]{1,3})|[xX]([\da-fA-F]{1,2})|u([\da-fA-F]{4})"
   rb"|U([\da-fA-F]{8})|(.))"
 )
 _ESCAPED = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v")) | {c: c for c in b"\\'\"?"}
+_LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
 _VARIABLES = os.path.join("variables", "variables")
 _H5 = b"\x89HDF\r\n\x1a\n"
 _ZIP = b"PK\x03\x04"
@@ -72,10 +77,10 @@ def _find(path: str) -> Found:
   if os.path.isdir(path) and not os.path.isfile(path + ".index"):
     return _find_in_folder(path)
   if os.path.exists(path + ".index"):
-    return _find_at_prefix(path)
+    return find_at_prefix(path)
   match = _PARTS.fullmatch(path)
   if match and os.path.exists(match[1] + ".index"):
-    return _find_at_prefix(match[1])
+    return find_at_prefix(match[1])
   if not os.path.exists(path):
     if match:
       raise CheckpointError(f"{match[1]}.index: No such file")
@@ -101,7 +106,7 @@ def _find(path: str) -> Found:
   )
 
 
-def _find_at_prefix(prefix: str) -> Found:
+def find_at_prefix(prefix: str) -> Found:
   """Returns the checkpoint with a prefix, whose index exists."""
   folder = os.path.dirname(os.path.dirname(prefix))
   if prefix.endswith(_VARIABLES) and os.path.exists(
@@ -127,7 +132,7 @@ def _find_in_folder(folder: str) -> Found:
       os.path.join(folder, os.path.basename(latest)),
     ):
       if os.path.exists(candidate + ".index"):
-        return _find_at_prefix(candidate)
+        return find_at_prefix(candidate)
       if os.path.isfile(candidate):
         return _find(candidate)
     raise CheckpointError(
@@ -136,7 +141,7 @@ def _find_in_folder(folder: str) -> Found:
   entries = sorted(os.listdir(folder))
   prefixes = [name[:-6] for name in entries if name.endswith(".index")]
   if prefixes:
-    return _find_at_prefix(
+    return find_at_prefix(
       os.path.join(folder, max(prefixes, key=_get_step_and_name))
     )
   files = [name for name in entries if name.endswith((".h5", ".keras"))]
@@ -158,7 +163,13 @@ def _read_latest(state: str) -> str:
     CheckpointError: The file is no CheckpointState, or has no such path.
   """
   with open_file(state) as file:
-    data = file.read()
+    data = file.read(_LARGEST_STATE + 1)
+  if len(data) > _LARGEST_STATE:
+    raise CheckpointError(
+      f"{state}: it has more than {_LARGEST_STATE >> 20} MiB, which the list "
+      "of a folder's checkpoints does not need; name a prefix such as "
+      "model.ckpt-1000 instead of the folder"
+    )
   at, depth, field = 0, 0, b""
   latest: list[bytes] = []
   while at < len(data):
@@ -172,7 +183,9 @@ def _read_latest(state: str) -> str:
         "folder"
       )
     at, kind = token.end(), token.lastgroup
-    depth += (kind == "begin") - (kind == "end")
+    if kind in ("begin", "end"):
+      size = token.end() - token.start()
+      depth += size if kind == "begin" else -size
     if kind == "word":
       field = token[0]
       if field == b"model_checkpoint_path" and not depth:
@@ -202,5 +215,5 @@ def _unescape(escape: re.Match[bytes]) -> bytes:
 
 def _get_step_and_name(prefix: str) -> tuple[int, str]:
   """Returns a key that sorts prefixes by their steps."""
-  match = re.search(r"(\d+)$", prefix)
-  return (int(match[1]) if match else -1, prefix)
+  match = re.search(r"[0-9]+\Z", prefix)
+  return (int(match[0]) if match else -1, prefix)

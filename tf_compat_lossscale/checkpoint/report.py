@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tf_compat_lossscale.checkpoint.files.errors import escape
 from tf_compat_lossscale.checkpoint.layouts import problems
 
 
@@ -45,7 +46,7 @@ class Report:
         f"  {name} {what}: {why}" for name, why in getattr(self, what).items()
       ]
     lines += [f"  {key} unused" for key in self.unused]
-    return "\n".join(lines)
+    return "\n".join(map(escape, lines))
 
   @property
   def summary(self) -> str:
@@ -55,7 +56,8 @@ class Report:
     details += [f"{name} kept" for name in self.kept]
     more = len(details) - problems.MOST
     details = details[: problems.MOST] + [f"and {more} more"] * (more > 0)
-    return self._describe_counts() + f": {', '.join(details)}" * bool(details)
+    listed = f": {', '.join(details)}" * bool(details)
+    return escape(self._describe_counts() + listed)
 
   def _describe_counts(self) -> str:
     """Returns the path, and the number of variables of each kind."""

@@ -107,7 +107,8 @@ def restore(
   """
   _check_choice("missing", missing, MISSING)
   _check_choice("what", what, WHAT)
-  found = paths.find(os.fspath(path))
+  path = os.fspath(path)
+  found = paths.find(path)
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     description = describing.describe(found.path)
     return _restoring_models.restore_model(description, objects, missing)
@@ -128,7 +129,7 @@ def restore(
     initial = {} if session else _restoring_objects.find_initial_values(objects)
     return assign_by_name(session, bundle, targets, plan, initial)
 
-  return consistency.read_consistently(found.path, attempt)
+  return consistency.read_consistently(lambda: paths.find(path).path, attempt)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -66,7 +66,8 @@ class Saver(tf.compat.v1.train.Saver):
       # Only TensorFlow can read files that are not local: by exact names.
       super().restore(sess, save_path)
       return
-    prefix = paths.find(os.fspath(save_path)).path
+    path = os.fspath(save_path)
+    paths.find(path)  # A missing checkpoint is the first error to report.
     saved = self._find_saved(sess.graph)
     targets = Targets(saved.variables)
 
@@ -83,7 +84,9 @@ class Saver(tf.compat.v1.train.Saver):
         )
       return restoring.assign_by_name(sess, bundle, targets, plan, {})
 
-    self.last_report = consistency.read_consistently(prefix, attempt)
+    self.last_report = consistency.read_consistently(
+      lambda: paths.find(path).path, attempt
+    )
     if self.last_report is not None:
       logging.info("%s", self.last_report.summary)
 

@@ -63,6 +63,7 @@ def add_arguments(parser: errors.Parser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
   from tf_compat_lossscale import checkpoint
+  from tf_compat_lossscale.checkpoint.files.errors import escape
   from tf_compat_lossscale.cli import printing
 
   try:
@@ -81,14 +82,16 @@ def execute(arguments: argparse.Namespace) -> int:
   except checkpoint.CheckpointError as error:
     raise errors.Mistake(str(error)) from error
   renamed = len(conversion.renamed)
-  print(f"{conversion.path}: written, {renamed} tensors renamed")
+  print(f"{escape(conversion.path)}: written, {renamed} tensors renamed")
   for action, names in (
     ("dropped", conversion.dropped),
     ("added", conversion.added),
     ("set", conversion.changed),
   ):
     if names:
-      print(f"{action}: {', '.join(names)}")
+      print(f"{action}: {', '.join(map(escape, names))}")
+  for path in conversion.left:
+    errors.warn(f"{path}, which was replaced, could not be removed", "convert")
   return 0
 
 

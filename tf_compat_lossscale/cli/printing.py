@@ -15,6 +15,7 @@ from typing import Any
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.files.errors import escape
 
 _KINDS = {
   "saver": "variables by name (tf.compat.v1.train.Saver)",
@@ -68,6 +69,7 @@ def show(description: Description, keys: bool = False) -> None:
     rows += [
       (f"  {name}", str(tensor)) for name, tensor in description.keys.items()
     ]
+  rows = [(escape(name), escape(value)) for name, value in rows]
   if sys.stdout.isatty():
     try:
       from rich import box

@@ -15,11 +15,15 @@ import contextlib
 import glob
 import hashlib
 import os
+from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale.checkpoint.files.entries import decode_name
+from tf_compat_lossscale.checkpoint.files.entries import encode_name
 from tf_compat_lossscale.checkpoint.files.entries import Entry
+from tf_compat_lossscale.checkpoint.files.entries import Place
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.opening import open_file
@@ -48,6 +52,7 @@ class Bundle:
     prefix: The path, without '.index'.
     entries: Key -> Entry, slices of partitioned variables included.
     shards: The number of data files.
+    names: The names of tensors, sorted.
   """
 
   def __init__(self, prefix: str) -> None:
@@ -68,22 +73,15 @@ class Bundle:
         data = file.read()
       self._digest = hashlib.sha256(data).digest()
       items = _table.read(data)
-      header = {
-        tag: value
-        for tag, value in _wire.read_fields(items.pop(b"", b""))
-        if tag < 3
-      }
-      if header.get(2):
-        raise ValueError("a big-endian machine wrote it")
-      self.shards = _wire.get_number(header.get(1, 0))
+      self.shards = _read_header(items.pop(b"", b""))
       for key, value in items.items():
         self.entries[key] = Entry.parse(value)
-        if not key.startswith(b"\0"):
-          key.decode("utf-8")  # Raises ValueError here, not at the first use.
-    ends: dict[int, int] = {}
-    for entry in self.entries.values():
-      end = entry.offset + entry.size
-      ends[entry.shard] = max(end, ends.get(entry.shard, 0))
+      self._parts = self._find_parts()
+      ends = self._find_ends()
+    slices = set().union(*self._parts.values())
+    self.names = sorted(
+      decode_name(key) for key in self.entries if key not in slices
+    )
     self._stamps: dict[str, Stamp] = {}
     for shard, end in ends.items():
       path = self.make_shard_path(shard)
@@ -95,16 +93,53 @@ class Bundle:
             "off or belongs to another checkpoint"
           )
 
-  @property
-  def names(self) -> list[str]:
-    """The names of tensors, sorted."""
-    keys = (key for key in self.entries if not key.startswith(b"\0"))
-    return sorted(key.decode("utf-8") for key in keys)
+  def _find_parts(self) -> dict[bytes, dict[bytes, Any]]:
+    """Returns the key of each partitioned variable -> those of its slices.
+
+    Raises:
+      ValueError: A slice is missing, or does not fit.
+    """
+    found = {}
+    for key, entry in self.entries.items():
+      if entry.slices:
+        found[key] = parts = entry.find_parts(key)
+        for part, spec in parts.items():
+          there = self.entries.get(part)
+          if there is None or there.slices or there.spec != spec:
+            has = "it is missing" if there is None else f"it has {there.spec}"
+            raise ValueError(
+              f"a slice {spec} of the variable {decode_name(key)!r}: {has}"
+            )
+    return found
+
+  def _find_ends(self) -> dict[int, int]:
+    """Returns shard -> the end of the last tensor in it.
+
+    Several names may have the same bytes, but no tensor has a part of another.
+    So to read all tensors takes no more time than to read the files.
+
+    Raises:
+      ValueError: A part of a tensor belongs to another.
+    """
+    found = {entry.place: entry for entry in self.entries.values()}
+    for entry in self.entries.values():
+      other = found[entry.place]
+      if entry.size and not entry.has_same_bytes(other):
+        raise ValueError("two tensors share their bytes, but not the checksum")
+    ends: dict[int, int] = {}
+    for place in sorted(found):
+      if place.size:
+        if place.offset < ends.get(place.shard, 0):
+          raise ValueError("two tensors share a part of their bytes")
+        ends[place.shard] = place.offset + place.size
+      else:
+        ends.setdefault(place.shard, place.offset)
+    return ends
 
   @property
   def size(self) -> int:
     """The number of bytes of all tensors."""
-    return sum(entry.size for entry in self.entries.values())
+    return sum(place.size for place in {e.place for e in self.entries.values()})
 
   @property
   def is_small(self) -> bool:
@@ -126,13 +161,15 @@ class Bundle:
     return digest == self._digest and stamps == self._stamps
 
   def __contains__(self, name: str) -> bool:
-    return name.encode("utf-8") in self.entries
+    return encode_name(name) in self.entries
 
   def get_spec(self, name: str) -> TensorSpec:
     """Returns a tensor's dtype and shape."""
-    return self.entries[name.encode("utf-8")].spec
+    return self.entries[encode_name(name)].spec
 
-  def list_parts(self, name: str, new: str) -> Iterator[tuple[bytes, Entry]]:
+  def list_parts(
+    self, name: str, new: str
+  ) -> Iterator[tuple[bytes, bytes, Entry]]:
     """Yields a tensor's entry and, if it was partitioned, those of its slices.
 
     Args:
@@ -140,15 +177,14 @@ class Bundle:
       new: The tensor's name in another checkpoint.
 
     Yields:
-      (the key in that other checkpoint, the entry).
+      (the key, the key in that other checkpoint, the entry).
     """
-    old_key, new_key = name.encode("utf-8"), new.encode("utf-8")
-    entry = self.entries[old_key]
-    yield new_key, entry
-    if entry.slices:
-      for key, part in self.entries.items():
-        if key.startswith(b"\0" + old_key + b"\0\1"):
-          yield b"\0" + new_key + key[1 + len(old_key) :], part
+    key = encode_name(name)
+    entry = self.entries[key]
+    yield key, encode_name(new), entry
+    new_keys = entry.find_parts(encode_name(new))
+    for part, new_part in zip(self._parts.get(key, ()), new_keys):
+      yield part, new_part, self.entries[part]
 
   def make_shard_path(self, shard: int) -> str:
     """Returns the path of a data file."""
@@ -170,7 +206,7 @@ class Bundle:
 
   def read_scalar(self, name: str) -> float | int:
     """Returns the value of a scalar number."""
-    entry = self.entries[name.encode("utf-8")]
+    entry = self.entries[encode_name(name)]
     data = self.read(entry)
     try:
       return entry.decode_number(data)
@@ -179,7 +215,7 @@ class Bundle:
 
   def read_string(self, name: str) -> bytes:
     """Returns the value of a scalar string."""
-    entry = self.entries[name.encode("utf-8")]
+    entry = self.entries[encode_name(name)]
     data = self.read(entry)
     try:
       return entry.decode_string(data)
@@ -195,20 +231,63 @@ class Bundle:
     Raises:
       CheckpointError: A tensor fails its checksum.
     """
-    small, large = self.is_small, None
+    checker = Checker(self)
     for key, entry in self.entries.items():
-      if entry.slices:  # The slices have entries of their own.
-        continue
-      if not small and entry.size > _LARGE and not key.startswith(b"\0"):
-        if large is None:
-          # Importing TensorFlow takes seconds; only large tensors are worth it.
-          from tf_compat_lossscale.checkpoint.files import tensorflow_reader
+      progress(checker.check(key, entry))
 
-          large = tensorflow_reader.TensorReader(self.prefix)
-        large.check(key.decode("utf-8"), entry.spec.dtype)
-      else:
-        self.read(entry)
-      progress(entry.size)
+
+class Checker:
+  """Compares the tensors of a checkpoint with their checksums, each once."""
+
+  def __init__(self, bundle: Bundle) -> None:
+    self._bundle = bundle
+    self._small = bundle.is_small
+    self._slices = set().union(*bundle._parts.values())
+    self._large: Any = None
+    self._seen: set[Place] = set()
+
+  def check(self, key: bytes, entry: Entry) -> int:
+    """Compares a tensor with its checksum.
+
+    Returns:
+      The number of bytes that were compared.
+
+    Raises:
+      CheckpointError: The tensor fails its checksum.
+    """
+    if entry.slices:  # The slices have entries of their own.
+      return 0
+    if entry.size and entry.place in self._seen:
+      return 0
+    self._seen.add(entry.place)
+    if self._small or entry.size <= _LARGE or key in self._slices:
+      self._bundle.read(entry)
+    else:
+      if self._large is None:
+        # Importing TensorFlow takes seconds; only large tensors are worth it.
+        from tf_compat_lossscale.checkpoint.files import tensorflow_reader
+
+        self._large = tensorflow_reader.TensorReader(self._bundle.prefix)
+      self._large.check(decode_name(key), entry.spec.dtype)
+    return entry.size
+
+
+def read_shard_count(index: str) -> int:
+  """Reads the number of data files from an index.
+
+  Raises:
+    CheckpointError: The index cannot be read.
+  """
+  with _name_file_in_errors(index), open_file(index) as file:
+    return _read_header(_table.read(file.read())[b""])
+
+
+def _read_header(data: bytes) -> int:
+  """Returns the number of data files in an encoded header."""
+  header = {tag: value for tag, value in _wire.read_fields(data) if tag < 3}
+  if header.get(2):
+    raise ValueError("a big-endian machine wrote it")
+  return _wire.get_number(header.get(1, 0))
 
 
 def make_shard_path(prefix: str, shard: int, shards: int) -> str:
@@ -246,7 +325,9 @@ def _name_file_in_errors(path: str) -> Iterator[None]:
   except OSError as error:
     reason = error.strerror or str(error)
     raise CheckpointError(f"{path}: {reason}") from None
-  except (ValueError, IndexError, OverflowError, MemoryError) as error:
+  except (
+    *(ValueError, IndexError, KeyError, OverflowError, MemoryError),
+  ) as error:
     raise CheckpointError(
       f"{path}: no checkpoint that can be read: {error}"
     ) from None

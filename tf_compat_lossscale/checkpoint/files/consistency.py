@@ -18,10 +18,14 @@ _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
 # `_PATIENCE` seconds if a file is younger than `_RECENT` seconds.
 _PATIENCE = 0.25
 _RECENT = 2.0
+# The same if the data files are younger than the index, and not only recent.
+_PATIENCE_FOR_INDEX = 1.0
 
 
 def read_consistently(
-  prefix: str, attempt: Callable[[bundles.Bundle], _T], tries: int = TRIES
+  find: Callable[[], str],
+  attempt: Callable[[bundles.Bundle], _T],
+  tries: int = TRIES,
 ) -> _T:
   """Reads a checkpoint, again if its files change meanwhile.
 
@@ -29,7 +33,8 @@ def read_consistently(
   A reader may then get tensors of both checkpoints, or an error.
 
   Args:
-    prefix: The checkpoint, without '.index'.
+    find: Returns the checkpoint, without '.index'. It is called for each try,
+      since the latest checkpoint of a folder may change, too.
     attempt: Called with the open checkpoint, possibly several times.
     tries: The number of calls after which reading fails.
 
@@ -45,12 +50,14 @@ def read_consistently(
   for number in range(tries):
     if number:
       time.sleep(_PAUSE * 2 ** (number - 1))
-    stamps = _read_stamps(prefix)
+    prefix, stamps = "", {}
     try:
+      prefix = find()
+      stamps = _read_stamps(prefix)
       bundle = bundles.Bundle(prefix)
       result = attempt(bundle)
     except Exception as error:
-      if not _will_differ(prefix, stamps):
+      if not _will_differ(find, prefix, stamps):
         raise
       last = error
     else:
@@ -60,8 +67,8 @@ def read_consistently(
   detail = f" (at last: {str(last).splitlines()[0]})" if str(last or "") else ""
   raise CheckpointError(
     f"{prefix}: another process overwrote it during each of {tries} tries to "
-    f"read it{detail}; restore a checkpoint that no process writes any more, "
-    "or a copy"
+    f"read it{detail}; take a checkpoint that no process writes any more, or a "
+    "copy"
   ) from last
 
 
@@ -76,20 +83,32 @@ def _read_stamps(prefix: str) -> _Stamps:
   return stamps
 
 
-def _will_differ(prefix: str, stamps: _Stamps) -> bool:
-  """Returns whether files have changed, or will if they look unfinished."""
-  end = time.monotonic() + _PATIENCE
+def _will_differ(find: Callable[[], str], prefix: str, stamps: _Stamps) -> bool:
+  """Returns whether files have changed, or will if they look unfinished.
+
+  Args:
+    find: Returns the checkpoint.
+    prefix: What `find` returned for the try that failed; '' if it failed.
+    stamps: The stamps of the files then.
+  """
+  begin = time.monotonic()
   while True:
-    if _read_stamps(prefix) != stamps:
+    try:
+      now = find()
+    except CheckpointError:
+      now = ""
+    if now != prefix or _read_stamps(prefix) != stamps:
       return True
-    if not _looks_unfinished(prefix, stamps) or time.monotonic() > end:
+    if not prefix or time.monotonic() > begin + _get_patience(prefix, stamps):
       return False
     time.sleep(_PAUSE)
 
 
-def _looks_unfinished(prefix: str, stamps: _Stamps) -> bool:
-  """Returns whether a process may be about to write the index."""
+def _get_patience(prefix: str, stamps: _Stamps) -> float:
+  """Returns for how many seconds a process may be about to write the index."""
   times = {path: stamp.time_ns for path, stamp in stamps.items()}
   newest = max(times.values(), default=0)
-  index = times.get(prefix + ".index", 0)
-  return newest > index or time.time() - newest / 1e9 < _RECENT
+  is_recent = time.time() - newest / 1e9 < _RECENT
+  if newest > times.get(prefix + ".index", 0):
+    return _PATIENCE_FOR_INDEX if is_recent else _PATIENCE
+  return _PATIENCE if is_recent else 0.0

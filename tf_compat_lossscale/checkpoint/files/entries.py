@@ -6,7 +6,9 @@ An entry is a `BundleEntryProto` of TensorFlow (tensor_bundle.proto).
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
 import math
 import struct
 from typing import NamedTuple
@@ -16,6 +18,8 @@ from tf_compat_lossscale.checkpoint.files import wire as _wire
 
 _STRING = 7
 _VARIANT = 21
+_MOST_DIMENSIONS = 254  # As in TensorFlow.
+_MOST_SLICED = 8  # TensorFlow restores slices of no more dimensions.
 # `DataType` of TensorFlow (types.proto): number -> (name, bytes, struct code).
 _DTYPES: dict[int, tuple[str, int, str]] = {
   1: ("float32", 4, "f"),
@@ -42,6 +46,7 @@ _DTYPES: dict[int, tuple[str, int, str]] = {
   22: ("uint32", 4, "I"),
   23: ("uint64", 8, "Q"),
 }
+_Box = tuple[tuple[int, int], ...]  # The begin and end in each dimension.
 _NUMBERS = {name: number for number, (name, _, _) in _DTYPES.items()}
 
 
@@ -60,7 +65,134 @@ class TensorSpec(NamedTuple):
     return f"{self.dtype} {list(self.shape)}"
 
 
-@dataclasses.dataclass(frozen=True)
+class Slice(NamedTuple):
+  """A part of a partitioned variable.
+
+  Attributes:
+    starts: The first index in each dimension.
+    lengths: The number of indices in each dimension; -1 for all.
+  """
+
+  starts: tuple[int, ...]
+  lengths: tuple[int, ...]
+
+  @classmethod
+  def parse(cls, data: bytes) -> Slice:
+    """Parses a TensorSliceProto.
+
+    Raises:
+      ValueError: The bytes are no such message.
+    """
+    starts, lengths = [], []
+    for tag, extent in _wire.read_fields(data):
+      if tag == 1:
+        numbers = {
+          inner: _wire.decode_signed(_wire.get_number(value))
+          for inner, value in _wire.read_fields(_wire.get_bytes(extent))
+        }
+        starts.append(numbers.get(1, 0))
+        lengths.append(numbers.get(2, -1))
+    return cls(tuple(starts), tuple(lengths))
+
+  def find_box(self, shape: tuple[int, ...]) -> _Box:
+    """Returns the begin and the end in each dimension of a variable.
+
+    Raises:
+      ValueError: The slice does not fit the variable's shape.
+    """
+    box = tuple(
+      (0, size) if length == -1 else (start, start + length)
+      for start, length, size in zip(self.starts, self.lengths, shape)
+    )
+    if len(self.starts) != len(shape) or any(
+      not 0 <= at <= end <= size for (at, end), size in zip(box, shape)
+    ):
+      raise ValueError(
+        f"a slice of a partitioned variable does not fit {list(shape)}"
+      )
+    return box
+
+  def make_key(self, name: bytes) -> bytes:
+    """Returns the key of the slice's entry.
+
+    The parts of the key sort as their values do, as in TensorFlow's
+    ordered_code.h: numbers with their lengths first, and a name with its end.
+
+    Args:
+      name: The encoded name of the variable.
+    """
+    parts = (part.replace(b"\xff", b"\xff\0") for part in name.split(b"\0"))
+    key = bytearray(b"\0" + b"\0\xff".join(parts) + b"\0\1")
+    key += _encode_unsigned(len(self.starts))
+    for pair in zip(self.starts, self.lengths):
+      for number in pair:
+        key += _encode_signed(number)
+    return bytes(key)
+
+
+def _check_cover(boxes: list[_Box], shape: tuple[int, ...]) -> None:
+  """Checks that boxes cover a tensor's elements, each once.
+
+  Each corner of a box counts as 1 or, with an odd number of lower bounds, as
+  -1. These counts determine how often the boxes cover each element. So they
+  must be those of the whole tensor.
+
+  Raises:
+    ValueError: An element is not covered, or covered twice.
+  """
+  whole = tuple((0, size) for size in shape)
+  axes = [
+    axis
+    for axis in range(len(shape))
+    if any(box[axis] != whole[axis] for box in boxes)
+  ]
+  if len(axes) > _MOST_SLICED:
+    raise ValueError(f"a variable is sliced in {len(axes)} dimensions")
+  counts: collections.Counter[tuple[int, ...]] = collections.Counter()
+  for box, sign in ((whole, -1), *((box, 1) for box in boxes)):
+    for ends in itertools.product((0, 1), repeat=len(axes)):
+      corner = tuple(box[axis][end] for axis, end in zip(axes, ends))
+      counts[corner] += sign * (-1) ** (len(axes) - sum(ends))
+  if any(counts.values()):
+    raise ValueError(
+      f"the slices of a partitioned variable of shape {list(shape)} do not "
+      "cover each of its elements once"
+    )
+
+
+def _encode_unsigned(value: int) -> bytes:
+  """Encodes an unsigned number so that encoded numbers sort by their values."""
+  size = (value.bit_length() + 7) // 8
+  return bytes([size]) + value.to_bytes(size, "big")
+
+
+def _encode_signed(value: int) -> bytes:
+  """Encodes a signed number so that encoded numbers sort by their values.
+
+  The first bits tell the size, in bytes, and the sign: for numbers that are
+  not negative, as many ones as there are bytes, and a zero.
+  """
+  size = (value if value >= 0 else ~value).bit_length() // 7 + 1
+  head = (1 << size) - 1 << 7 * size  # Ones, then room for the number.
+  mask = (1 << 8 * size) - 1
+  return ((value & mask) ^ head & mask).to_bytes(size, "big")
+
+
+class Place(NamedTuple):
+  """The place of a tensor's bytes.
+
+  Attributes:
+    shard: The number of the data file.
+    offset: The position of the bytes in that file.
+    size: The number of bytes.
+  """
+
+  shard: int
+  offset: int
+  size: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
   """An entry of the index: a tensor or a slice of one, and its bytes' place.
 
@@ -72,7 +204,7 @@ class Entry:
     size: The number of bytes.
     crc: The masked checksum of the bytes.
     slices: The encoded slices of a partitioned variable, whose own entry has no
-      bytes.
+      bytes. Each slice has an entry of its own.
   """
 
   dtype: int
@@ -88,6 +220,17 @@ class Entry:
     """The dtype and the shape."""
     name = _DTYPES.get(self.dtype, (f"dtype {self.dtype}", 0, ""))[0]
     return TensorSpec(name, self.shape)
+
+  @property
+  def place(self) -> Place:
+    """The place of the bytes."""
+    return Place(self.shard, self.offset, self.size)
+
+  def has_same_bytes(self, other: Entry) -> bool:
+    """Returns whether bytes that are right for `other` are right here."""
+    same = (self.dtype, self.crc) == (other.dtype, other.crc)
+    fixed = self.dtype not in (_STRING, _VARIANT)
+    return same and (fixed or self.shape == other.shape)
 
   @classmethod
   def parse(cls, data: bytes) -> Entry:
@@ -116,6 +259,8 @@ class Entry:
     dtype, shard, offset, size, crc = (
       values.get(tag, 0) for tag in (1, 3, 4, 5, 6)
     )
+    if len(shape) > _MOST_DIMENSIONS:
+      raise ValueError(f"a tensor has {len(shape)} dimensions")
     entry = cls(dtype, tuple(shape), shard, offset, size, crc, tuple(slices))
     item = _DTYPES.get(entry.dtype, ("", 0, ""))[1]
     if min(shape, default=0) < 0 or (
@@ -141,6 +286,31 @@ class Entry:
       ]
     )
 
+  def find_parts(self, name: bytes) -> dict[bytes, TensorSpec]:
+    """Finds the slices of a partitioned variable.
+
+    Args:
+      name: The encoded name of the variable.
+
+    Returns:
+      The key of each slice's entry -> its dtype and shape; {} if the variable
+      is not partitioned.
+
+    Raises:
+      ValueError: The slices do not cover each element once.
+    """
+    slices = [Slice.parse(data) for data in self.slices]
+    if self.size and slices:
+      raise ValueError(f"a partitioned variable has {self.size} bytes itself")
+    boxes = [part.find_box(self.shape) for part in slices]
+    if slices:
+      _check_cover(boxes, self.shape)
+    dtype = self.spec.dtype
+    return {
+      part.make_key(name): TensorSpec(dtype, tuple(end - at for at, end in box))
+      for part, box in zip(slices, boxes)
+    }
+
   def check(self, data: bytes) -> None:
     """Checks the bytes of the tensor.
 
@@ -150,13 +320,12 @@ class Entry:
     Raises:
       ValueError: The bytes do not have the entry's checksum.
     """
-    if self.dtype == _VARIANT:  # TensorFlow's checksum is of decoded objects.
-      return
-    crc = (
-      _compute_string_checksum(data, math.prod(self.shape))
-      if self.dtype == _STRING
-      else _crc32c.crc32c(data)
-    )
+    if self.dtype == _STRING:
+      crc = _compute_string_checksum(data, math.prod(self.shape))
+    elif self.dtype == _VARIANT:
+      crc = _compute_variant_checksum(data, math.prod(self.shape))
+    else:
+      crc = _crc32c.crc32c(data)
     if _crc32c.mask(crc) != self.crc:
       raise ValueError(
         f"the bytes from {self.offset} to {self.offset + self.size} fail their "
@@ -191,6 +360,16 @@ class Entry:
       raise ValueError(f"{self.spec} is no scalar string")
     _, at = _wire.read_varint(data, 0)
     return data[at + 4 :]  # A checksum of the length comes first.
+
+
+def encode_name(name: str) -> bytes:
+  """Returns a tensor's name as the index has it: any bytes but none."""
+  return name.encode("utf-8", "surrogateescape")
+
+
+def decode_name(key: bytes) -> str:
+  """Returns the name that `encode_name` would encode so."""
+  return key.decode("utf-8", "surrogateescape")
 
 
 def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
@@ -240,14 +419,39 @@ def _compute_string_checksum(data: bytes, count: int) -> int:
   Raises:
     ValueError: The lengths fail their checksum.
   """
-  at, lengths = 0, b""
+  at, lengths = 0, bytearray()
   for _ in range(count):
     length, at = _wire.read_varint(data, at)
     lengths += _encode_length(length)
-  crc = _crc32c.crc32c(lengths)
+  crc = _crc32c.crc32c(memoryview(lengths))
   if _crc32c.mask(crc).to_bytes(4, "little") != data[at : at + 4]:
     raise ValueError("the lengths of strings fail their checksum")
   return _crc32c.crc32c(memoryview(data)[at:], crc)
+
+
+def _compute_variant_checksum(data: bytes, count: int) -> int:
+  """Returns the checksum of a tensor of variants.
+
+  Args:
+    data: The bytes of the tensor: for each element its length as a varint, its
+      bytes, and the masked checksum of all before.
+    count: The number of elements.
+
+  Raises:
+    ValueError: The bytes are cut off.
+  """
+  view, at, crc = memoryview(data), 0, 0
+  for _ in range(count):
+    length, at = _wire.read_varint(data, at)
+    end = at + length + 4
+    if end > len(data):
+      raise ValueError("a variant is cut off")
+    crc = _crc32c.crc32c(length.to_bytes(8, "little"), crc)
+    crc = _crc32c.crc32c(view[at:end], crc)
+    at = end
+  if at != len(data):
+    raise ValueError("a tensor of variants has more bytes than its elements")
+  return crc
 
 
 def _encode_length(length: int) -> bytes:

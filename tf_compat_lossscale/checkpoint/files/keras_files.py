@@ -6,17 +6,36 @@ The model's config is parsed as JSON. Nothing in it is deserialized or run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
 import dataclasses
 import io
 import json
+import os
+import struct
 from typing import Any
+from typing import IO
 import zipfile
+import zlib
 
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 _WEIGHTS = "model.weights.h5"
-_LARGEST = 16 << 20  # Bytes of JSON; configs are far shorter.
+# Bytes of JSON; configs are far shorter.
+_SMALL, _LARGEST = 1 << 20, 16 << 20
+# Keras does not compress its files. If others did, the weights must not have
+# more bytes than this, or than so many times the bytes of the file.
+_LARGEST_UNPACKED = 64 << 20
+_LARGEST_RATIO = 16
+_CHUNK = 1 << 20
+_LOCAL_HEADER = 30  # Bytes before a file's name in a zip file.
+# The ends of names in other programs' zip files -> what they are.
+_OTHERS = {
+  ".npy": "a file of NumPy arrays (.npz)",
+  "/data.pkl": "a checkpoint of PyTorch",
+  "saved_model.pb": "a SavedModel that was packed: unpack it",
+}
 
 
 @dataclasses.dataclass
@@ -63,28 +82,124 @@ def read(path: str, is_zip: bool) -> KerasFile:
       with h5py.File(path, "r") as file:
         return _read_h5(file)
     with zipfile.ZipFile(path) as archive:
+      _check_names(path, archive.namelist())
       config = _read_json(archive, "config.json")
       metadata = _read_json(archive, "metadata.json")
-      weights = archive.read(_WEIGHTS)
-    with h5py.File(io.BytesIO(weights), "r") as file:
-      found = _read_h5(file)
+      with _open_weights(archive) as weights, h5py.File(weights, "r") as file:
+        found = _read_h5(file)
     found.version = metadata.get("keras_version") or found.version
     if found.optimizer is None:
       found.optimizer = (config.get("compile_config") or {}).get("optimizer")
     return found
+  except CheckpointError:
+    raise
   except (
     *(AttributeError, EOFError, KeyError, NotImplementedError, OSError),
     *(RuntimeError, TypeError, ValueError, zipfile.BadZipFile),
     *(MemoryError, OverflowError, RecursionError, SystemError),
+    *(struct.error, zlib.error),
   ) as error:  # h5py and zipfile raise all of these for damaged files.
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     raise CheckpointError(f"{path}: it is damaged: {reason}") from None
 
 
+def _check_names(path: str, names: list[str]) -> None:
+  """Checks that a zip file is one of Keras.
+
+  Raises:
+    CheckpointError: The zip file is another program's.
+  """
+  needed = {"config.json", "metadata.json", _WEIGHTS}
+  if needed.isdisjoint(names):
+    kind = next(
+      (
+        kind
+        for end, kind in _OTHERS.items()
+        if any(name.endswith(end) for name in names)
+      ),
+      "a zip file that Keras did not write",
+    )
+    raise CheckpointError(
+      f"{path}: {kind}, and neither a checkpoint of TensorFlow nor a Keras file"
+    )
+  missing = sorted(needed.difference(names))
+  if missing:
+    raise CheckpointError(f"{path}: it is damaged: it has no {missing[0]}")
+
+
+@contextlib.contextmanager
+def _open_weights(archive: zipfile.ZipFile) -> Iterator[IO[bytes]]:
+  """Opens the weights, an HDF5 file, once their checksum is compared.
+
+  HDF5 seeks, which is slow in a compressed file. So such weights are unpacked
+  into memory. Others are read where they are.
+
+  Raises:
+    ValueError: The unpacked weights are far larger than the file.
+  """
+  info = archive.getinfo(_WEIGHTS)
+  assert archive.filename and archive.fp
+  size = os.path.getsize(archive.filename)
+  if info.file_size > max(_LARGEST_UNPACKED, _LARGEST_RATIO * size):
+    raise ValueError(
+      f"{_WEIGHTS} in it would have {info.file_size} bytes, but the file has "
+      f"{size}; if that is right, unpack it and pack it again without "
+      "compression"
+    )
+  stored = info.compress_type == zipfile.ZIP_STORED
+  unpacked = io.BytesIO()
+  with archive.open(info) as member:
+    while chunk := member.read(_CHUNK):
+      if not stored:
+        unpacked.write(chunk)
+  if not stored:
+    yield unpacked
+    return
+  with open(archive.filename, "rb") as file:
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL_HEADER)
+    name, extra = struct.unpack("<HH", header[-4:])
+    begin = info.header_offset + _LOCAL_HEADER + name + extra
+    yield io.BufferedReader(_Part(file, begin, info.file_size))
+
+
+class _Part(io.RawIOBase):
+  """A part of a file, as a file of its own."""
+
+  def __init__(self, file: IO[bytes], begin: int, size: int) -> None:
+    self._file, self._begin, self._size, self._at = file, begin, size, 0
+
+  def readable(self) -> bool:
+    """Returns True."""
+    return True
+
+  def seekable(self) -> bool:
+    """Returns True."""
+    return True
+
+  def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+    """Sets the position."""
+    base = {os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence, 0)
+    self._at = max(0, base + offset)
+    return self._at
+
+  def readinto(self, buffer: Any) -> int:
+    """Reads bytes from the position on into a buffer."""
+    self._file.seek(self._begin + self._at)
+    left = max(0, min(len(buffer), self._size - self._at))
+    data = self._file.read(left)
+    buffer[: len(data)] = data
+    self._at += len(data)
+    return len(data)
+
+
 def _read_json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
   """Reads a JSON object of a zip file."""
-  if archive.getinfo(name).file_size > _LARGEST:
-    raise ValueError(f"{name} is longer than {_LARGEST} bytes")
+  assert archive.filename
+  size = _LARGEST_RATIO * os.path.getsize(archive.filename)
+  most = min(_LARGEST, max(_SMALL, size))
+  if archive.getinfo(name).file_size > most:
+    raise ValueError(f"{name} is longer than {most} bytes")
   value = json.loads(archive.read(name))
   if not isinstance(value, dict):
     raise ValueError(f"{name} is no JSON object")

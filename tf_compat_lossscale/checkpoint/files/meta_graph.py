@@ -139,6 +139,7 @@ def find_saved_keys(
     other ops whose values the saver saves. None if the graph does not tell.
   """
   known = {node.name: node for node in nodes}
+  saved: dict[str, str] = {}  # Op -> the op whose value it passes on.
   keys: dict[str, set[str]] = {}
   found = False
   for node in known.values():
@@ -162,7 +163,9 @@ def find_saved_keys(
         if op.name in passed:
           return None  # The graph is damaged: it has a cycle.
         passed.add(op.name)
-        op = known[op.inputs[0].partition(":")[0]]
+        before = op.inputs[0].partition(":")[0]
+        op = known[saved.get(before, before)]
+      saved.update(dict.fromkeys(passed, op.name))
       keys.setdefault(op.name, set()).add(key)
   return keys if found else None
 

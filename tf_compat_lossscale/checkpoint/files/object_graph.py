@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 _CHILDREN, _ATTRIBUTES, _SLOTS = 1, 2, 3
+_VALUE = "VARIABLE_VALUE"
 
 
 @dataclasses.dataclass
@@ -25,7 +27,7 @@ class Attribute:
   """A tensor of an object.
 
   Attributes:
-    name: The tensor's name in the object. A variable has VARIABLE_VALUE.
+    name: The tensor's name in the object. A variable has `_VALUE`.
     full_name: The variable's name, by which a Saver would save it.
     key: The tensor's name in the checkpoint.
     other: All other fields, encoded.
@@ -68,6 +70,66 @@ class Node:
   other: bytes = b""
 
 
+class Paths(Mapping[int, str]):
+  """Number of a node -> the shortest path from the root.
+
+  A path is put together when it is asked for: the paths of a long chain of
+  objects would need memory that grows with the square of its length.
+  """
+
+  def __init__(self, nodes: list[Node]) -> None:
+    # Number -> its parent, its name there, and the length of its path.
+    self._edges: dict[int, tuple[int, str, int]] = {0: (0, "", 0)}
+    queue = [0]
+    for number in queue:
+      size = self._edges[number][2]
+      for name, child in nodes[number].children.items():
+        if child not in self._edges:
+          length = size + bool(size) + len(name)
+          self._edges[child] = number, name, length
+          queue.append(child)
+
+  def __iter__(self) -> Iterator[int]:
+    return iter(self._edges)
+
+  def __len__(self) -> int:
+    return len(self._edges)
+
+  def __getitem__(self, number: int) -> str:
+    return self.abbreviate(number, self._edges[number][2])
+
+  def abbreviate(self, number: int, most: int) -> str:
+    """Returns a node's path, or '…' and its end if it is too long.
+
+    Args:
+      number: The node.
+      most: The number of characters from which on the path is too long.
+    """
+    parts, size = [], 0
+    while self._edges[number][2]:
+      if size > most:
+        parts.append("…")
+        break
+      number, name, _ = self._edges[number]
+      parts.append(name)
+      size += len(name)
+    return "/".join(reversed(parts))
+
+  def find_short(self, most: int) -> Iterator[str]:
+    """Yields the paths of at most `most` characters."""
+    for number, (_, _, length) in self._edges.items():
+      if length <= most:
+        yield self[number]
+
+  def find(self, path: str) -> set[int]:
+    """Returns the nodes with a path."""
+    return {
+      number
+      for number, (_, _, length) in self._edges.items()
+      if length == len(path) and self[number] == path
+    }
+
+
 class ObjectGraph:
   """An object graph.
 
@@ -89,6 +151,7 @@ class ObjectGraph:
       for tag, value in _wire.read_fields(data)
       if tag == 1
     ]
+    self._values: dict[int, Attribute | None] = {}
     count = len(self.nodes)
     for node in self.nodes:
       numbers = [*node.children.values()]
@@ -125,17 +188,9 @@ class ObjectGraph:
     """Returns the message's bytes."""
     return b"".join(_wire.encode_field(1, _encode_node(n)) for n in self.nodes)
 
-  def find_paths(self) -> dict[int, str]:
+  def find_paths(self) -> Paths:
     """Returns number -> the shortest path from the root; slots have none."""
-    paths = {0: ""}
-    queue = [0]
-    for number in queue:
-      for name, child in self.nodes[number].children.items():
-        if child not in paths:
-          prefix = paths[number]
-          paths[child] = f"{prefix}/{name}" if prefix else name
-          queue.append(child)
-    return paths
+    return Paths(self.nodes)
 
   def list_attributes(self) -> Iterator[tuple[Node, Attribute]]:
     """Yields (node, attribute) for every tensor."""
@@ -145,10 +200,11 @@ class ObjectGraph:
 
   def find_value(self, number: int) -> Attribute | None:
     """Returns the tensor of a variable; None if the node is no variable."""
-    for attribute in self.nodes[number].attributes:
-      if attribute.name == "VARIABLE_VALUE":
-        return attribute
-    return None
+    if number not in self._values:
+      self._values[number] = next(
+        (a for a in self.nodes[number].attributes if a.name == _VALUE), None
+      )
+    return self._values[number]
 
   def replace_children(self, change: Callable[[int], int]) -> None:
     """Replaces the number n of every child by `change(n)`."""
@@ -172,6 +228,7 @@ class ObjectGraph:
     order = sorted(kept)
     new = {old: number for number, old in enumerate(order)}
     self.nodes = [self.nodes[old] for old in order]
+    self._values.clear()
     for node in self.nodes:
       node.children = {
         name: new[child] for name, child in node.children.items()
@@ -184,7 +241,7 @@ class ObjectGraph:
 
 
 def _parse_node(data: memoryview) -> Node:
-  node = Node()
+  node, other = Node(), []
   for tag, value in _wire.read_fields(data):
     if tag == _CHILDREN:
       numbers, name = _parse_reference(_wire.get_bytes(value))
@@ -195,18 +252,20 @@ def _parse_node(data: memoryview) -> Node:
       numbers, name = _parse_reference(_wire.get_bytes(value))
       node.slots.append(Slot(numbers.get(1, 0), name, numbers.get(3, 0)))
     else:
-      node.other += _encode_field(tag, value)
+      other.append(_encode_field(tag, value))
+  node.other = b"".join(other)
   return node
 
 
 def _parse_attribute(data: memoryview) -> Attribute:
-  attribute = Attribute()
+  attribute, other = Attribute(), []
   names = {1: "name", 2: "full_name", 3: "key"}
   for tag, value in _wire.read_fields(data):
     if tag in names:
       setattr(attribute, names[tag], _wire.get_text(value))
     else:
-      attribute.other += _encode_field(tag, value)
+      other.append(_encode_field(tag, value))
+  attribute.other = b"".join(other)
   return attribute
 
 

@@ -17,7 +17,7 @@ from tf_compat_lossscale.checkpoint.files import wire as _wire
 _MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _FOOTER = 48
 _TRAILER = 5  # Bytes: a block's kind of compression, and its checksum.
-_RESTARTS = 16  # One entry in so many has its whole key.
+_RESTARTS = 16  # One entry in so many has its whole key, as in TensorFlow.
 _BLOCK = 1 << 18  # Bytes of a block, as in TensorFlow.
 
 
@@ -46,8 +46,17 @@ def read(data: bytes) -> dict[bytes, bytes]:
     _, at = _wire.read_varint(footer, at)
   handle = _parse_handle(footer[at:])
   items: dict[bytes, bytes] = {}
+  end, last = 0, None
   for _, value in _read_entries(_read_block(data, handle)):
-    items.update(_read_entries(_read_block(data, _parse_handle(value))))
+    offset, size = _parse_handle(value)
+    if offset < end:
+      raise ValueError("a block of it is there twice")
+    end = offset + size
+    for key, item in _read_entries(_read_block(data, (offset, size))):
+      if last is not None and key <= last:
+        raise ValueError("its keys are not in order")
+      items[key] = item
+      last = key
   return items
 
 
@@ -107,7 +116,7 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     raise ValueError("a block is too short")
   restarts = int.from_bytes(block[-4:], "little")
   end = len(block) - 4 - 4 * restarts
-  at, key = 0, b""
+  at, key, total = 0, b"", 0
   while at < end:
     shared, at = _wire.read_varint(block, at)
     rest, at = _wire.read_varint(block, at)
@@ -115,6 +124,10 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     if shared > len(key) or at + rest + size > end:
       raise ValueError("an entry is cut off")
     key = key[:shared] + block[at : at + rest]
+    # Keys share prefixes, so a small block could have keys without bound.
+    total += len(key)
+    if total > _RESTARTS * len(block):
+      raise ValueError("its keys are longer than those of any writer")
     at += rest
     yield key, block[at : at + size]
     at += size

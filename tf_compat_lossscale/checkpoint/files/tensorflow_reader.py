@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale.checkpoint.files.entries import encode_name
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 
@@ -57,7 +58,7 @@ class TensorReader:
     try:
       op = self._ops[dtype]
       fetch = op.outputs[0] if fetches_value else op
-      return self._session.run(fetch, {self._name: [name]})
+      return self._session.run(fetch, {self._name: [encode_name(name)]})
     except tf.errors.OpError as error:
       message = error.message.splitlines()[0]
       raise CheckpointError(f"{self._prefix}: {name}: {message}") from None

@@ -6,17 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import concurrent.futures
 import contextlib
 import dataclasses
 import os
 import shutil
+import stat
 import sys
+import threading
 from typing import IO
+from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint.files import bundle as _bundle
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.entries import encode_name
 from tf_compat_lossscale.checkpoint.files.entries import encode_scalar
 from tf_compat_lossscale.checkpoint.files.entries import Entry
+from tf_compat_lossscale.checkpoint.files.entries import Place
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.opening import open_file
 from tf_compat_lossscale.checkpoint.files.sources import Literal
@@ -29,16 +35,163 @@ except ImportError:  # Windows does not have it.
   fcntl = None  # type: ignore[assignment]
 
 _CHUNK = 8 << 20  # Bytes.
+_TRIES = 100  # To lock a folder that other processes remove meanwhile.
+# The files of a temporary folder. The copy has names with which it can be read
+# before it appears. `_INDEX` is the index that appears, `_META` the MetaGraph
+# of the replaced checkpoint, and `data` the data file of earlier releases.
+_COPY, _INDEX, _META = "new", "index", "meta"
+_COPY_INDEX = f"{_COPY}.index"
+_COPY_DATA = _bundle.make_shard_path(_COPY, 0, 1)
+_FILES = {_COPY_INDEX, _COPY_DATA, _INDEX, _META, "data"}
+_Progress = Callable[[int], None]
+
+
+class _Piece(NamedTuple):
+  """A part of the new data file.
+
+  Attributes:
+    key: The key of the tensor in the new index.
+    offset: The position in the new data file.
+    bundle: The checkpoint that has the bytes; None for `data`.
+    old_key: The key of the tensor there.
+    entry: The tensor's entry there.
+    data: The bytes of a tensor that no checkpoint has.
+  """
+
+  key: bytes
+  offset: int
+  bundle: Bundle | None
+  old_key: bytes
+  entry: Entry
+  data: bytes = b""
+
+
+class NewCheckpoint:
+  """A checkpoint with one shard that is written, but does not appear yet.
+
+  Attributes:
+    prefix: Its path.
+  """
+
+  def __init__(self, prefix: str, folder: str, overwrite: bool) -> None:
+    self.prefix = prefix
+    self._folder = folder
+    self._overwrite = overwrite
+    self._entries: dict[bytes, Entry] = {}
+
+  def write(
+    self,
+    sources: Mapping[str, Source],
+    progress: _Progress = lambda size: None,
+  ) -> None:
+    """Writes tensors, and compares what was written with the checksums.
+
+    Each byte of the sources is read once. What was written is read again, so a
+    source that changes between two reads cannot pass. A second call replaces
+    the tensors of the first.
+
+    Args:
+      sources: Name -> the tensor.
+      progress: Called with each number of bytes that were written or compared.
+
+    Raises:
+      CheckpointError: A source is damaged, or is this checkpoint.
+      OSError: The folder cannot be written.
+    """
+    read = {s.bundle.prefix for s in sources.values() if isinstance(s, Stored)}
+    if os.path.realpath(self.prefix) in map(os.path.realpath, read):
+      raise CheckpointError(
+        f"{self.prefix}: the source, which is never changed, has that path; "
+        "name another path"
+      )
+    entries, pieces = _lay_out(sources)
+    self._entries = entries
+    with self._create(_COPY_INDEX) as file:
+      file.write(_bundle.encode_index(entries, 1))
+    with self._create(_COPY_DATA) as file:
+      file.truncate(max((p.offset + p.entry.size for p in pieces), default=0))
+      copy = Bundle(os.path.join(self._folder, _COPY))
+      mark = _Mark()
+      # Another thread compares the checksums while this one copies.
+      with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        check = pool.submit(_check_copy, copy, pieces, mark, progress)
+
+        def copied(size: int) -> None:
+          if check.done():
+            check.result()  # Raises if the source is damaged.
+          progress(size)
+
+        try:
+          for piece in pieces:
+            _copy_piece(piece, file, copied)
+            mark.advance(piece.offset + piece.entry.size, file)
+          mark.end(file)
+          _flush(file)
+          check.result()
+        finally:
+          mark.stop()
+
+  def publish(self) -> tuple[str, ...]:
+    """Renames the data file and then the index, with which it appears.
+
+    Returns:
+      The files of the replaced checkpoint that could not be removed.
+
+    Raises:
+      CheckpointError: There is another checkpoint meanwhile.
+      OSError: A file cannot be renamed. The old checkpoint is unchanged.
+    """
+    check_absence(self.prefix, self._overwrite)
+    # The data file gets a name that the old index does not refer to. Readers
+    # of the old checkpoint keep its bytes until the new index replaces it.
+    old = _bundle.list_data_files(self.prefix)
+    shards = 1
+    while _bundle.make_shard_path(self.prefix, shards - 1, shards) in old:
+      shards += 1
+    new = _bundle.make_shard_path(self.prefix, shards - 1, shards)
+    entries = {
+      key: dataclasses.replace(entry, shard=shards - 1)
+      for key, entry in self._entries.items()
+    }
+    with self._create(_INDEX) as file:
+      file.write(_bundle.encode_index(entries, shards))
+      _flush(file)
+    index, meta = self.prefix + ".index", self.prefix + ".meta"
+    # The old MetaGraph would seem to describe the new checkpoint.
+    kept_meta = os.path.join(self._folder, _META)
+    if os.path.lexists(meta):
+      os.replace(meta, kept_meta)
+    try:
+      os.replace(os.path.join(self._folder, _COPY_DATA), new)
+      try:
+        os.replace(os.path.join(self._folder, _INDEX), index)
+      except BaseException:
+        os.remove(new)
+        raise
+    except BaseException:
+      if os.path.lexists(kept_meta):
+        os.replace(kept_meta, meta)
+      raise
+    _flush_folder(os.path.dirname(self.prefix))
+    left = []
+    for path in old:  # No index refers to them any more.
+      try:
+        os.remove(path)
+      except OSError:
+        left.append(path)
+    return tuple(left)
+
+  def _create(self, name: str) -> IO[bytes]:
+    """Creates a file of the temporary folder, and never follows a link."""
+    path = os.path.join(self._folder, name)
+    with contextlib.suppress(FileNotFoundError):
+      os.unlink(path)
+    return open(path, "xb")
 
 
 @contextlib.contextmanager
-def write_whole(
-  prefix: str,
-  sources: Mapping[str, Source],
-  overwrite: bool = False,
-  progress: Callable[[int], None] = lambda size: None,
-) -> Iterator[None]:
-  """Writes a checkpoint with one shard, which appears when the context ends.
+def reserve(prefix: str, overwrite: bool = False) -> Iterator[NewCheckpoint]:
+  """Reserves a path for a checkpoint, which appears when it is published.
 
   The files are written into a temporary folder beside the checkpoint, flushed
   to the disk and renamed, the index last: until then, the old checkpoint can be
@@ -46,45 +199,53 @@ def write_whole(
 
   Args:
     prefix: The new checkpoint's path.
-    sources: Name -> the tensor.
     overwrite: Whether a checkpoint at that path may be replaced.
-    progress: Called with the number of bytes that were written.
 
   Yields:
-    None, after the data is written and before the checkpoint appears. If the
-    context raises an error, the checkpoint does not appear.
+    The checkpoint to write and publish. If the context raises an error before
+    the checkpoint is published, it does not appear.
 
   Raises:
     CheckpointError: There is a checkpoint already, the folder cannot be
       written, or a source is damaged.
   """
-  if not overwrite and os.path.exists(prefix + ".index"):
-    raise CheckpointError(
-      f"{prefix}: there is a checkpoint already; --overwrite replaces it"
-    )
   if os.path.isdir(prefix) or not os.path.basename(prefix):
     raise CheckpointError(
       f"{prefix}: a folder; name a checkpoint in it, such as "
       f"{os.path.join(prefix, 'model.ckpt')}"
     )
-  stored = (s for s in sources.values() if isinstance(s, Stored))
-  read = {source.bundle.prefix for source in stored}
-  if os.path.realpath(prefix) in map(os.path.realpath, read):
-    raise CheckpointError(
-      f"{prefix}: the source, which is never changed, has that path; name "
-      "another path"
-    )
   try:
     with _make_parent(prefix), _lock_folder(prefix) as folder:
-      data = os.path.join(folder, "data")
-      with open(data, "wb") as file:
-        entries = _copy(file, sources, progress)
-        _flush(file)
-      yield
-      _publish(prefix, folder, data, entries)
+      check_absence(prefix, overwrite)
+      yield NewCheckpoint(prefix, folder, overwrite)
   except OSError as error:
     where = error.filename or prefix
     raise CheckpointError(f"{where}: {error.strerror or error}") from None
+
+
+def check_absence(prefix: str, overwrite: bool) -> None:
+  """Checks that no files are there which a new checkpoint would replace.
+
+  Args:
+    prefix: The new checkpoint's path.
+    overwrite: Whether the files may be replaced.
+
+  Raises:
+    CheckpointError: There are such files.
+  """
+  if overwrite:
+    return
+  if os.path.lexists(prefix + ".index"):
+    raise CheckpointError(
+      f"{prefix}: there is a checkpoint already; --overwrite replaces it"
+    )
+  parts = [*_bundle.list_data_files(prefix), prefix + ".meta"]
+  for path in filter(os.path.lexists, parts):
+    raise CheckpointError(
+      f"{path}: there is a part of a checkpoint without an index: another "
+      "process may be writing it, or its index was lost; --overwrite replaces "
+      "it"
+    )
 
 
 def write_overlay(
@@ -114,10 +275,13 @@ def write_overlay(
     if isinstance(source, Literal):
       literals[name] = source
     else:
-      entries.update(source.bundle.list_parts(source.name, name))
+      for _, key, entry in source.bundle.list_parts(source.name, name):
+        entries[key] = entry
+  own, pieces = _lay_out(literals)
   with open(_bundle.make_shard_path(prefix, shards - 1, shards), "wb") as file:
-    for key, entry in _copy(file, literals, lambda size: None).items():
-      entries[key] = dataclasses.replace(entry, shard=shards - 1)
+    file.write(b"".join(piece.data for piece in pieces))
+  for key, entry in own.items():
+    entries[key] = dataclasses.replace(entry, shard=shards - 1)
   with open(prefix + ".index", "wb") as file:
     file.write(_bundle.encode_index(entries, shards))
   return prefix
@@ -133,81 +297,109 @@ def _link(target: str, path: str) -> None:
   shutil.copyfile(target, path)
 
 
-def _publish(
-  prefix: str, folder: str, data: str, entries: dict[bytes, Entry]
-) -> None:
-  """Renames the data file and then the index.
-
-  Args:
-    prefix: The checkpoint's path.
-    folder: The temporary folder.
-    data: The path of the data file in it.
-    entries: Key -> the tensor's place in the data file.
-  """
-  # The data file gets a name that the old index does not refer to. Readers of
-  # the old checkpoint keep its bytes until the new index replaces the old one.
-  old = _bundle.list_data_files(prefix)
-  shards = 1
-  while (new := _bundle.make_shard_path(prefix, shards - 1, shards)) in old:
-    shards += 1
-  entries = {
-    key: dataclasses.replace(entry, shard=shards - 1)
-    for key, entry in entries.items()
-  }
-  index = os.path.join(folder, "index")
-  with open(index, "wb") as file:
-    file.write(_bundle.encode_index(entries, shards))
-    _flush(file)
-  if not os.path.exists(prefix + ".index"):
-    # A killed process left these files: no index refers to them.
-    for path in old:
-      os.remove(path)
-    old = []
-  os.replace(data, new)
-  try:
-    # The old MetaGraph would seem to describe the new checkpoint.
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(prefix + ".meta")
-    os.replace(index, prefix + ".index")
-  except OSError:
-    os.remove(new)
-    raise
-  _flush_folder(os.path.dirname(prefix))
-  for path in old:
-    os.remove(path)
-
-
-def _copy(
-  file: IO[bytes],
+def _lay_out(
   sources: Mapping[str, Source],
-  progress: Callable[[int], None],
-) -> dict[bytes, Entry]:
-  """Writes the bytes of every source to an empty file; returns the entries."""
+) -> tuple[dict[bytes, Entry], list[_Piece]]:
+  """Places tensors in a data file, one after the other.
+
+  Tensors that share their bytes in a source share them in the new file.
+
+  Returns:
+    The entries of the new index, and the parts of the data file in order.
+  """
   entries: dict[bytes, Entry] = {}
-  offset = 0
+  pieces: list[_Piece] = []
+  places: dict[tuple[int, Place], int] = {}  # A bundle's `id`, place -> offset.
+  end = 0
   for name in sorted(sources):
     source = sources[name]
     if isinstance(source, Literal):
       entry, data = encode_scalar(source.dtype, source.value)
-      file.write(data)
-      entries[name.encode("utf-8")] = dataclasses.replace(entry, offset=offset)
-      offset += len(data)
-      progress(len(data))
+      key = encode_name(name)
+      pieces.append(_Piece(key, end, None, b"", entry, data))
+      entries[key] = dataclasses.replace(entry, offset=end)
+      end += entry.size
       continue
-    for key, entry in source.bundle.list_parts(source.name, name):
-      entries[key] = entry
-      if entry.size:
-        entries[key] = dataclasses.replace(entry, offset=offset)
-        _copy_bytes(source.bundle, entry, file, progress)
-        offset += entry.size
-  return entries
+    for old_key, key, entry in source.bundle.list_parts(source.name, name):
+      offset = places.setdefault((id(source.bundle), entry.place), end)
+      entries[key] = dataclasses.replace(entry, offset=offset, shard=0)
+      if offset == end:
+        pieces.append(_Piece(key, end, source.bundle, old_key, entry))
+        end += entry.size
+  return entries, pieces
+
+
+class _Mark:
+  """The end of the bytes that one thread wrote and another one may read."""
+
+  def __init__(self) -> None:
+    self._condition = threading.Condition()
+    self._end = 0
+    self._stopped = False
+
+  def advance(self, end: int, file: IO[bytes]) -> None:
+    """Lets the other thread read up to `end`, if that is far enough."""
+    if end - self._end >= _CHUNK:
+      file.flush()
+      with self._condition:
+        self._end = end
+        self._condition.notify_all()
+
+  def end(self, file: IO[bytes]) -> None:
+    """Lets the other thread read all."""
+    file.flush()
+    with self._condition:
+      self._end = sys.maxsize
+      self._condition.notify_all()
+
+  def stop(self) -> None:
+    """Lets the other thread know that no further bytes follow."""
+    with self._condition:
+      self._stopped = True
+      self._condition.notify_all()
+
+  def wait(self, end: int) -> bool:
+    """Waits for the bytes up to `end`; returns whether they were written."""
+    with self._condition:
+      self._condition.wait_for(lambda: self._end >= end or self._stopped)
+      return self._end >= end and not self._stopped
+
+
+def _check_copy(
+  copy: Bundle, pieces: list[_Piece], mark: _Mark, progress: _Progress
+) -> None:
+  """Compares the tensors of a copy with their checksums as they are written.
+
+  Raises:
+    CheckpointError: A tensor fails its checksum. The message names the source.
+  """
+  checker = _bundle.Checker(copy)
+  for piece in pieces:
+    entry = copy.entries[piece.key]
+    if not mark.wait(entry.offset + entry.size):
+      return  # Copying failed, with an error of its own.
+    try:
+      progress(checker.check(piece.key, entry))
+    except CheckpointError as error:
+      if piece.bundle is not None:
+        _bundle.Checker(piece.bundle).check(piece.old_key, piece.entry)
+      raise CheckpointError(
+        f"{error} (the bytes in the new file are not those of the source: "
+        "another process changed the source meanwhile, or the disk is damaged)"
+      ) from None
+
+
+def _copy_piece(piece: _Piece, file: IO[bytes], progress: _Progress) -> None:
+  """Writes a part of the data file, which ends where the part begins."""
+  if piece.bundle is None:
+    file.write(piece.data)
+    progress(len(piece.data))
+  elif piece.entry.size:
+    _copy_bytes(piece.bundle, piece.entry, file, progress)
 
 
 def _copy_bytes(
-  bundle: Bundle,
-  entry: Entry,
-  file: IO[bytes],
-  progress: Callable[[int], None],
+  bundle: Bundle, entry: Entry, file: IO[bytes], progress: _Progress
 ) -> None:
   """Appends the bytes of a checkpoint's entry to a file."""
   path = bundle.make_shard_path(entry.shard)
@@ -277,11 +469,15 @@ def _lock_folder(prefix: str) -> Iterator[str]:
     The folder's path.
 
   Raises:
-    CheckpointError: Another process has the folder.
+    CheckpointError: Another process has the folder, or something is in its
+      place that no conversion made.
   """
   parent, base = os.path.split(prefix)
   folder = os.path.join(parent, f".{base}.unfinished")
-  if fcntl is None:
+  lock = None
+  if fcntl is not None:
+    lock = _lock(prefix, folder)
+  else:
     try:
       os.mkdir(folder)
     except FileExistsError:
@@ -289,26 +485,127 @@ def _lock_folder(prefix: str) -> Iterator[str]:
         f"{prefix}: another process is writing it now; if that process was "
         f"killed, remove {folder}"
       ) from None
+  try:
+    _clear(prefix, folder)
     try:
       yield folder
     finally:
-      shutil.rmtree(folder, ignore_errors=True)
-    return
-  os.makedirs(folder, exist_ok=True)
-  lock = os.open(folder, os.O_RDONLY)
-  try:
+      # The folder stays if it cannot be removed: the next conversion does so.
+      with contextlib.suppress(OSError):
+        _remove_folder(folder)
+  finally:
+    if lock is not None:
+      os.close(lock)
+
+
+def _lock(prefix: str, folder: str) -> int:
+  """Creates a folder, or takes that of a killed process; locks it.
+
+  Returns:
+    The number of the open folder. To close it unlocks the folder.
+
+  Raises:
+    CheckpointError: Another process has the folder, or it is not ours.
+  """
+  for _ in range(_TRIES):
+    # It may exist: of a process that was killed, or that runs.
+    with contextlib.suppress(FileExistsError):
+      os.mkdir(folder, 0o700)
+    try:
+      status = os.lstat(folder)
+      if not stat.S_ISDIR(status.st_mode):
+        kind = "a link" if stat.S_ISLNK(status.st_mode) else "no folder"
+        raise _make_foreign_error(prefix, folder, f"it is {kind}")
+      if status.st_uid != os.geteuid():
+        raise _make_foreign_error(
+          prefix, folder, f"it belongs to the user {status.st_uid}"
+        )
+      lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+      continue  # The other process just ended.
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      # The process that had the lock may have removed the folder meanwhile, and
+      # a third one may have made and locked a new folder.
+      if _is_same(lock, folder):
+        return lock
     except BlockingIOError:
-      raise CheckpointError(
-        f"{prefix}: another process is writing it now"
-      ) from None
-    try:
-      yield folder
-    finally:
-      shutil.rmtree(folder, ignore_errors=True)
-  finally:
+      os.close(lock)
+      break
+    except BaseException:
+      os.close(lock)
+      raise
     os.close(lock)
+  raise CheckpointError(f"{prefix}: another process is writing it now")
+
+
+def _is_same(number: int, path: str) -> bool:
+  """Returns whether an open file still is the one at a path."""
+  try:
+    return os.path.samestat(os.fstat(number), os.lstat(path))
+  except FileNotFoundError:
+    return False
+
+
+def _make_foreign_error(prefix: str, folder: str, what: str) -> CheckpointError:
+  return CheckpointError(
+    f"{prefix}: {folder} is in the way, in which the new checkpoint is written "
+    f"first: {what}. No conversion left it: rename or remove it, or name "
+    "another destination"
+  )
+
+
+def _clear(prefix: str, folder: str) -> None:
+  """Undoes what a killed process left: its files, and a part of a checkpoint.
+
+  Raises:
+    CheckpointError: The folder has a file that no conversion wrote.
+  """
+  files = {}
+  for name in sorted(os.listdir(folder)):
+    status = files[name] = os.lstat(os.path.join(folder, name))
+    regular = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    if name not in _FILES or not regular:
+      raise _make_foreign_error(prefix, folder, f"it has {name!r}")
+  if _INDEX in files:  # The process was killed before it renamed the index.
+    if _META in files and not os.path.lexists(prefix + ".meta"):
+      os.replace(os.path.join(folder, _META), prefix + ".meta")
+    if not files.keys() & {_COPY_DATA, "data"}:
+      _remove_orphan(prefix, os.path.join(folder, _INDEX))
+  _remove_files(folder)
+
+
+def _remove_orphan(prefix: str, index: str) -> None:
+  """Removes the data file that a killed process had renamed.
+
+  Args:
+    prefix: The checkpoint's path.
+    index: The process's index, which it did not rename.
+  """
+  if os.path.lexists(prefix + ".index"):
+    return  # To overwrite that checkpoint removes all of its data files.
+  try:
+    shards = _bundle.read_shard_count(index)
+  except CheckpointError:
+    return  # The process was killed before it had renamed anything.
+  data = _bundle.make_shard_path(prefix, shards - 1, shards)
+  with contextlib.suppress(FileNotFoundError):
+    # The data file was written before the index. A later one is another's.
+    if os.lstat(data).st_mtime_ns <= os.lstat(index).st_mtime_ns:
+      os.remove(data)
+
+
+def _remove_files(folder: str) -> None:
+  """Removes the files of a temporary folder."""
+  for name in _FILES.intersection(os.listdir(folder)):
+    os.unlink(os.path.join(folder, name))
+
+
+def _remove_folder(folder: str) -> None:
+  """Removes a temporary folder, unless a replaced MetaGraph is left in it."""
+  if not {_INDEX, _META} <= set(os.listdir(folder)):
+    _remove_files(folder)
+    os.rmdir(folder)
 
 
 def _flush(file: IO[bytes]) -> None:

@@ -160,18 +160,17 @@ def _find_scales(
   the only variable with the counter's name whose updates depend on the scale,
   and on which the scale's updates depend.
   """
+  by_base: dict[str, list[str]] = {}
+  for name in serves:
+    by_base.setdefault(names.get_base(name), []).append(name)
   for api, tensors in names.SCALE_TENSORS.items():
     first, *counters = tensors
-    for name in serves:
-      if names.get_base(name) != first:
-        continue
+    for name in by_base.get(first, ()):
       members = [
         [
           other
-          for other in serves
-          if names.get_base(other) == counter
-          and name in serves[other]
-          and other in serves[name]
+          for other in by_base.get(counter, ())
+          if name in serves[other] and other in serves[name]
         ]
         for counter in counters
       ]
@@ -200,6 +199,7 @@ class ObjectEvidence:
 
   def find_usage(self, asked: Collection[str]) -> Usage:
     """Finds the uses of some variables."""
+    asked = set(asked)
     serves: dict[str, frozenset[str]] = {}
     scales: list[names.ScaleNames] = []
     trained: set[str] = set()

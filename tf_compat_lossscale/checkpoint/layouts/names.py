@@ -49,9 +49,10 @@ KERAS_3_SCALE = "dynamic_scale"  # The same in Keras 3's LossScaleOptimizer.
 INTEGERS = {
   f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 } | {"bool", "string"}
-_COND = re.compile(r"cond(?:_(\d+))?")
-_NUMBERED = re.compile(r"(.*?)(?:_(\d+))?")
-_POWER = re.compile(r"beta\d_power(?:_\d+)?")
+_POWER = re.compile(r"beta[0-9]_power")
+# TensorFlow numbers equal names. No program has so many names that a number
+# has more digits; such digits belong to the name.
+_MOST_DIGITS = 18
 _NOT_SLOTS = {"ExponentialMovingAverage"}
 
 
@@ -77,9 +78,15 @@ def split_scope(name: str) -> tuple[str, str]:
 
 def split_number(name: str) -> tuple[str, int]:
   """Splits `good_steps_1` into `good_steps` and 1; the number may be 0."""
-  match = _NUMBERED.fullmatch(name)
-  assert match
-  return match[1], int(match[2] or 0)
+  base, underscore, digits = name.rpartition("_")
+  if (
+    underscore
+    and len(digits) <= _MOST_DIGITS
+    and digits.isascii()
+    and digits.isdigit()
+  ):
+    return base, int(digits)
+  return name, 0
 
 
 def add_number(name: str, number: int) -> str:
@@ -178,14 +185,19 @@ def find_scales(
 
 def remove_conds(name: str) -> str:
   """Returns a name without the scopes of conds: `a/cond_1/b` -> `a/b`."""
-  return "/".join(p for p in name.split("/") if not _COND.fullmatch(p))
+  return "/".join(p for p in name.split("/") if not _is_cond(p))
+
+
+def _is_cond(part: str) -> bool:
+  """Returns whether a part of a name is called like the scope of a cond."""
+  return split_number(part)[0] == "cond"
 
 
 def remove_innermost_cond(name: str) -> str:
   """Returns a name without the last scope of a cond."""
   parts = name.split("/")
   for i in range(len(parts) - 2, -1, -1):
-    if _COND.fullmatch(parts[i]):
+    if _is_cond(parts[i]):
       return "/".join(parts[:i] + parts[i + 1 :])
   return name
 
@@ -196,12 +208,11 @@ def get_cond_number(name: str) -> int | None:
   Returns:
     The number, 0 for `cond`; None if the name has no scope of a cond.
   """
-  numbers = [
-    int(match[1] or 0)
-    for match in map(_COND.fullmatch, name.split("/")[:-1])
-    if match
-  ]
-  return numbers[-1] if numbers else None
+  for part in reversed(name.split("/")[:-1]):
+    base, number = split_number(part)
+    if base == "cond":
+      return number
+  return None
 
 
 def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
@@ -214,7 +225,7 @@ def is_power(name: str, tensor: TensorSpec | None = None) -> bool:
   """
   if tensor is not None and (tensor.shape or tensor.dtype in INTEGERS):
     return False
-  return bool(_POWER.fullmatch(split_scope(name)[1]))
+  return bool(_POWER.fullmatch(get_base(name)))
 
 
 def get_other_power(power: str) -> str:
@@ -268,10 +279,12 @@ def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
   `s/w` is called `s/s/w/Adam`.
   """
   known = set(names)
+  lengths = set(map(len, known))
   for name in known:
     head, _, last = name.rpartition("/")
-    while head and last not in _NOT_SLOTS:
-      if head in known:
-        yield name, head
+    begin = 0  # Of the variable's name, which is tried after each slash.
+    while begin < len(head) and last not in _NOT_SLOTS:
+      if len(head) - begin in lengths and head[begin:] in known:
+        yield name, head[begin:]
         break
-      head = head.partition("/")[2]
+      begin = head.find("/", begin) + 1 or len(head)

@@ -12,6 +12,7 @@ import difflib
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 MOST = 20  # The number of problems that a message lists at most.
+_LONG = 500  # Characters of a name for which no similar names are listed.
 # Reasons why a variable does not get a value of the checkpoint, for reports.
 NO_SCALE = "the checkpoint has no loss scale for it"
 NOT_THERE = "it is not in the checkpoint"
@@ -116,5 +117,9 @@ def make_unnamed_error(
 
 def suggest_names(name: str, known: Iterable[str]) -> str:
   """Returns a hint at similar names, to be put behind a name."""
-  close = difflib.get_close_matches(name, list(known), 3, 0.5)
+  if len(name) > _LONG:
+    return ""  # The time to compare two names grows with both lengths.
+  # Names whose lengths differ by more are not similar.
+  near = [n for n in known if len(n) <= 3 * len(name)]
+  close = difflib.get_close_matches(name, near, 3, 0.5)
   return f" (nearest: {', '.join(close)})" if close else ""

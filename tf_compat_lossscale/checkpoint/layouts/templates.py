@@ -93,7 +93,7 @@ class TemplateFiller:
       if (attribute := graph.find_value(number)) and attribute.key in tensors
     ]
     self._by_number = {v.number: v for v in self._variables}
-    self._paths = {n: path for n, path in graph.find_paths().items() if path}
+    self._paths = graph.find_paths()
     self._here = Inventory(
       {v.name: v.tensor for v in self._variables if v.name},
       lambda: ObjectEvidence(graph),
@@ -170,10 +170,11 @@ class TemplateFiller:
 
   def _find_variable(self, here: str) -> ObjectVariable:
     """Returns the variable of the template with a path, key or name."""
+    numbers = self._paths.find(here)
     found = [
       variable
       for variable in self._variables
-      if here in (variable.path, variable.key, self._paths.get(variable.number))
+      if here in (variable.path, variable.key) or variable.number in numbers
     ] or [variable for variable in self._variables if variable.name == here]
     if len(found) == 1:
       return found[0]
