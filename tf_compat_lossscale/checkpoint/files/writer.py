@@ -95,9 +95,11 @@ class NewCheckpoint:
       progress: Called with each number of bytes that were written or compared.
 
     Raises:
-      CheckpointError: A source is damaged, or is this checkpoint.
+      CheckpointError: A source is damaged, or is this checkpoint; or there is
+        a checkpoint already that may not be overwritten.
       OSError: The folder cannot be written.
     """
+    _check_absence(self.prefix, self._overwrite)
     read = {s.bundle.prefix for s in sources.values() if isinstance(s, Stored)}
     if os.path.realpath(self.prefix) in map(os.path.realpath, read):
       raise CheckpointError(
@@ -141,7 +143,7 @@ class NewCheckpoint:
       CheckpointError: There is another checkpoint meanwhile.
       OSError: A file cannot be renamed. The old checkpoint is unchanged.
     """
-    check_absence(self.prefix, self._overwrite)
+    _check_absence(self.prefix, self._overwrite)
     # The data file gets a name that the old index does not refer to. Readers
     # of the old checkpoint keep its bytes until the new index replaces it.
     old = _bundle.list_data_files(self.prefix)
@@ -206,8 +208,8 @@ def reserve(prefix: str, overwrite: bool = False) -> Iterator[NewCheckpoint]:
     the checkpoint is published, it does not appear.
 
   Raises:
-    CheckpointError: There is a checkpoint already, the folder cannot be
-      written, or a source is damaged.
+    CheckpointError: The folder cannot be written, or another process writes
+      the checkpoint.
   """
   if os.path.isdir(prefix) or not os.path.basename(prefix):
     raise CheckpointError(
@@ -216,14 +218,13 @@ def reserve(prefix: str, overwrite: bool = False) -> Iterator[NewCheckpoint]:
     )
   try:
     with _make_parent(prefix), _lock_folder(prefix) as folder:
-      check_absence(prefix, overwrite)
       yield NewCheckpoint(prefix, folder, overwrite)
   except OSError as error:
     where = error.filename or prefix
     raise CheckpointError(f"{where}: {error.strerror or error}") from None
 
 
-def check_absence(prefix: str, overwrite: bool) -> None:
+def _check_absence(prefix: str, overwrite: bool) -> None:
   """Checks that no files are there which a new checkpoint would replace.
 
   Args:
