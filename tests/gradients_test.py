@@ -343,5 +343,21 @@ def test_ops_leave_the_names_that_users_give_alone():
   assert names == {"Const", "LossScaling"}
 
 
+@pytest.mark.parametrize(
+  "names, expected",
+  [
+    (["a", "b"], ["a", "b"]),
+    (["a", "b", "a"], ["a 0", "b", "a 2"]),
+    # A name may look as if it were numbered.
+    (["a", "a", "a 1"], ["a 0", "a 1 1", "a 1"]),
+    (["a 1", "a", "a", "a 1"], ["a 1 0", "a 1", "a 2", "a 1 3"]),
+    (["a"] * 3, ["a 0", "a 1", "a 2"]),
+  ],
+)
+def test_names_of_gradients_are_unique(names, expected):
+  grads = gradients.NamedGradients(range(len(names)), names)
+  assert list(gradients.name_gradients(grads)) == expected
+
+
 if __name__ == "__main__":
   helpers.main()

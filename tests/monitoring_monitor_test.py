@@ -14,8 +14,11 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
+from tf_compat_lossscale import gradients
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale import policies
+from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.monitoring import device_state
 
 tf1 = tf.compat.v1
@@ -196,6 +199,48 @@ def test_blame_and_underflow(kind, tmp_path):
   assert lines[4]["underflow"]["zeros"] == pytest.approx(1 / 5)
   assert lines[4]["underflow"]["gradients"]["b"][0] == pytest.approx(1 / 3)
   assert lines[4]["underflow"]["gradients"]["a"] == [0.0, 8.0]
+
+
+@pytest.mark.parametrize("kind", ["eager", "function", "jit"])
+def test_variables_that_share_a_name(kind, tmp_path, capsys, caplog):
+  variables = [tf.Variable(tf.ones([6]), name="kernel") for _ in range(5)]
+  variables += [tf.Variable(1.0, name="bias"), tf.Variable(1.0, name="bias_1")]
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    momentum(), policies.GrowthBackoff(2.0, growth_interval=100)
+  )
+
+  def step(x):
+    def loss():
+      factors = [x if i == 3 else 1.0 for i in range(len(variables))]
+      return tf.add_n(
+        [tf.reduce_sum(v * f) for v, f in zip(variables, factors)]
+      )
+
+    opt.minimize(loss, var_list=variables)
+
+  run = step
+  if kind != "eager":
+    run = tf.function(step, jit_compile=kind == "jit", autograph=False)
+  with monitoring.Monitor(opt, tmp_path, every_n_steps=2) as monitor:
+    for value in (1.0, 1.0, *[_INF] * 30):
+      run(tf.constant(value))
+      monitor.step()
+  assert "; 1 of 7 gradients: kernel 3: 6 inf, 0 NaN of 6" in caplog.text
+  rows = monitoring.read_run(tmp_path).rows
+  assert [(b.name, b.inf, b.size) for b in rows[2].blame] == [
+    ("kernel 3", 6, 6)
+  ]
+  names = {*(f"kernel {i}" for i in range(5)), "bias", "bias_1"}
+  assert rows[1].underflow.gradients.keys() == names
+  assert main.main(["doctor", str(tmp_path)]) == 1
+  printed = capsys.readouterr().out
+  assert "At fault: kernel 3 (in 29 of 29 steps, up to 6 inf of 6" in printed
+  # The error of a policy has the same names.
+  grads = [tf.constant(_INF if i == 3 else 1.0) for i in range(7)]
+  named = step_records.name_variables(zip(grads, variables))
+  policy = policies.GrowthBackoff(1.0, at_minimum="raise")
+  with pytest.raises(tf.errors.InvalidArgumentError, match="fault: kernel 3"):
+    policy.update(gradients.NamedGradients(grads, named))
 
 
 @pytest.mark.parametrize("kind", ["eager", "function", "loop"])

@@ -16,6 +16,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import finite
+from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import control_flow
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
@@ -146,10 +147,9 @@ def name_gradients(grads: Any) -> dict[str, Any]:
   names = getattr(grads, "names", ())
   if len(names) != len(leaves):
     names = ["gradient"] * len(leaves)
+  numbered = step_records.number_names(names)
   return {
-    name if names.count(name) == 1 else f"{name} {i}": grad
-    for i, (name, grad) in enumerate(zip(names, leaves))
-    if grad is not None
+    name: grad for name, grad in zip(numbered, leaves) if grad is not None
   }
 
 

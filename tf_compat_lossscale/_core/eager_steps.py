@@ -146,6 +146,11 @@ class EagerSteps:
     return bool(number)
 
   @property
+  def is_known(self) -> bool:
+    """Whether a step was taken, or a function that takes steps was traced."""
+    return self._value is not None or self._variable is not None
+
+  @property
   def has_variable(self) -> bool:
     """Whether a function takes note of its steps."""
     return self._variable is not None
@@ -167,6 +172,12 @@ def find(optimizer: Any) -> EagerSteps:
     # An attribute of a Keras optimizer would be tracked.
     steps = attributes.setdefault(_KEY, EagerSteps())
   return steps
+
+
+def has_stepped(optimizer: Any) -> bool:
+  """Returns whether an optimizer took a step that no graph did."""
+  steps: EagerSteps | None = vars(optimizer).get(_KEY)
+  return steps is not None and steps.is_known
 
 
 def find_observer(optimizer: Any) -> Observer | None:

@@ -8,6 +8,7 @@ for an observer alone, which keeps no gradient: see `eager_steps`.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ class Record(NamedTuple):
     applied: Whether the step is applied: a bool scalar, or a Python bool if the
       answer does not depend on the gradients.
     op: The op that does the step; None when eager.
-    names: The names of the gradients' variables.
+    names: The names of the gradients' variables, each unique.
     variables: The variables, as weak references.
     gradients: For each variable and each replica, the gradient that
       `apply_gradients` got, or None.
@@ -304,8 +305,34 @@ def _find_none() -> None:
 def name_variables(
   grads_and_vars: Iterable[tuple[Any, Any]],
 ) -> tuple[str, ...]:
-  """Returns the names of variables, for messages."""
-  return tuple(str(getattr(var, "name", var)) for _, var in grads_and_vars)
+  """Returns a name for each variable, for messages; see `number_names`."""
+  names = (str(getattr(var, "name", var)) for _, var in grads_and_vars)
+  return number_names(name.removesuffix(":0") for name in names)
+
+
+def number_names(names: Iterable[str]) -> tuple[str, ...]:
+  """Returns names that are unique: eager variables may share a name.
+
+  Args:
+    names: Names of which several may be equal.
+
+  Returns:
+    The names in the same order. One that is not unique ends in its position,
+    counted from 0.
+  """
+  names = list(names)
+  counts = collections.Counter(names)
+  if len(counts) == len(names):
+    return tuple(names)
+  taken = {name for name in names if counts[name] == 1}
+  found = []
+  for i, name in enumerate(names):
+    unique = name
+    while counts[name] > 1 and (unique == name or unique in taken):
+      unique = f"{unique} {i}"
+    taken.add(unique)
+    found.append(unique)
+  return tuple(found)
 
 
 def _wrap(value: Any) -> tuple[Any]:
@@ -315,6 +342,13 @@ def _wrap(value: Any) -> tuple[Any]:
 def list_records(optimizer: Any, graph: tf.Graph) -> list[Record]:
   """Returns the records of an optimizer in a graph, in their order."""
   return list(_find_steps(optimizer, graph).records)
+
+
+def has_stepped(optimizer: Any) -> bool:
+  """Returns whether an optimizer took a step in this graph, or eagerly."""
+  if tf.executing_eagerly():
+    return eager_steps.has_stepped(optimizer)
+  return find_last(optimizer) is not None
 
 
 def find_last(optimizer: Any) -> Record | None:

@@ -29,7 +29,7 @@ class Gradient(NamedTuple):
   Attributes:
     role: Whether the program gave the gradient to `apply_gradients`, or
       `compute_gradients` computed it, or it is not unscaled yet.
-    name: The name of the gradient's variable.
+    name: The name of the gradient's variable; unique in its step.
     value: The tensor.
   """
 
@@ -64,7 +64,7 @@ def list_gradients(
           grad = grad.values
         value = None if grad is None else find_value(grad)
         if value is not None:
-          found.append(Gradient(role, name.split(":")[0], value))
+          found.append(Gradient(role, name, value))
   return found
 
 
