@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that NVIDIA's environment variables give optimizers loss scales."""
 
+import copy
 import itertools
+import json
+import pickle
 
 import helpers
 import numpy as np
@@ -12,8 +15,10 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import environment
+from tf_compat_lossscale import monitoring
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale.legacy import names
+from tf_compat_lossscale.legacy.contrib_parts import opt_wrappers
 
 tf1 = tf.compat.v1
 _SCHEDULE = [1.0, 2.0, float("inf"), 0.5, float("nan"), 1.0, -3.0]
@@ -354,6 +359,283 @@ def test_names_of_variables_and_the_checkpoint(monkeypatch, tmp_path):
   (state,) = description.loss_scales
   assert state.value == 2.0**15
   assert state.names[0] == "opt/loss_scale/current_loss_scale"
+
+
+class Passes(tf1.train.Optimizer):
+  """A wrapper that passes both halves of a step on, as Horovod's does."""
+
+  def __init__(self, opt, attribute="_optimizer"):
+    super().__init__(False, "Passes")
+    self.attribute = attribute
+    setattr(self, attribute, opt)
+
+  def compute_gradients(self, *args, **kwargs):
+    inner = getattr(self, self.attribute)
+    return inner.compute_gradients(*args, **kwargs)
+
+  def apply_gradients(self, *args, **kwargs):
+    inner = getattr(self, self.attribute)
+    return inner.apply_gradients(*args, **kwargs)
+
+
+class PassesApply(Passes):
+  """A wrapper whose first half is TensorFlow's, so that its scale is read."""
+
+  compute_gradients = tf1.train.Optimizer.compute_gradients
+
+
+class CallsSuper(tf1.train.MomentumOptimizer):
+  """A wrapper that uses its own loss scale, and no other."""
+
+  def __init__(self, opt):
+    super().__init__(0.1, 0.9)
+    self._opt = opt
+
+  def apply_gradients(self, *args, **kwargs):
+    return super().apply_gradients(*args, **kwargs)
+
+
+class Proxy:
+  """A proxy that is no optimizer, and passes on all names."""
+
+  def __init__(self, opt):
+    self.inner = opt
+
+  def __getattr__(self, name):
+    return getattr(self.__dict__["inner"], name)
+
+
+def make_contrib():
+  manager = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 100)
+  return tfl.contrib.LossScaleOptimizer(helpers.INNER["momentum"](), manager)
+
+
+def make_wrapped():
+  with pytest.MonkeyPatch.context() as context:
+    context.delenv(names.LOSS_SCALING)
+    return tfl.MixedPrecisionLossScaleOptimizer(
+      helpers.INNER["momentum"](), tfl.DynamicLossScale(8.0)
+    )
+
+
+# Name -> (makes a wrapper; returns the optimizer that takes its steps; what its
+# loss scale is at first).
+_WRAPPERS = {
+  "horovod": (lambda x: Passes(x()), lambda x: x._optimizer, 2.0**15),
+  "two levels": (
+    lambda x: Passes(Passes(x(), "_opt")),
+    lambda x: x._optimizer._opt,
+    2.0**15,
+  ),
+  "own name": (lambda x: Passes(x(), "below"), lambda x: x.below, 2.0**15),
+  "apply alone": (
+    lambda x: PassesApply(x()),
+    lambda x: x._optimizer,
+    2.0**15,
+  ),
+  "super": (lambda x: CallsSuper(x()), lambda x: x, 2.0**15),
+  "passes, super": (
+    lambda x: Passes(CallsSuper(x())),
+    lambda x: x._optimizer,
+    2.0**15,
+  ),
+  "proxy": (
+    lambda x: Proxy(Passes(x())),
+    lambda x: x.inner._optimizer,
+    2.0**15,
+  ),
+  "contrib": (
+    lambda x: Passes(make_contrib()),
+    lambda x: x._optimizer,
+    8.0,
+  ),
+  "wrapped": (
+    lambda x: Passes(make_wrapped()),
+    lambda x: x._optimizer,
+    8.0,
+  ),
+  "average": (
+    lambda x: opt_wrappers.MovingAverageOptimizer(x()),
+    lambda x: x._optimizer,
+    2.0**15,
+  ),
+  "copy": (lambda x: copy.copy(x()), lambda x: x, 2.0**15),
+}
+
+
+def list_scales(folder):
+  lines = (folder / "loss_scale.jsonl").read_text().splitlines()
+  return [json.loads(line)["loss_scale/value"] for line in lines]
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("kind", _WRAPPERS)
+def test_hooks_watch_the_scale_that_is_used(kind, early, monkeypatch, tmp_path):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  make, _, scale = _WRAPPERS[kind]
+  with helpers.mode_scope("graph_v1"):
+    x = tf1.placeholder(tf.float32, [])
+    w = tf1.get_variable("w", initializer=1.0)
+    opt = make(helpers.INNER["momentum"])
+
+    def make_hook():
+      return monitoring.LossScaleHook(
+        opt, tmp_path, on_stuck="stop", patience=3
+      )
+
+    hook = make_hook() if early else None
+    step = opt.minimize(w * x, tf1.train.get_or_create_global_step())
+    hook = hook or make_hook()
+    hook.begin()
+    attempted = 0
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      while not hook.stop_requested and attempted < 20:
+        feeds = {x: 1.0 if attempted < 2 else np.inf}
+        hook.run(session, step, feeds)
+        attempted += 1
+      hook.end(session)
+  assert attempted == 5
+  scales = list_scales(tmp_path)
+  assert scales[0] == scale and scales[-1] < scale
+
+
+@pytest.mark.parametrize("how", ["eager", "function", "late"])
+@pytest.mark.parametrize("kind", sorted(_WRAPPERS.keys() - {"average"}))
+def test_monitors_watch_the_scale_that_is_used(
+  kind, how, monkeypatch, tmp_path
+):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  make, _, scale = _WRAPPERS[kind]
+  w = tf.Variable(1.0)
+  opt = make(helpers.INNER["momentum"])
+
+  def step(x):
+    opt.minimize(lambda: w * x, var_list=[w])
+
+  if how != "eager":
+    step = tf.function(step, autograph=False)
+  if how == "late":  # The function is traced before there is a monitor.
+    step(tf.constant(1.0))
+  monitor = monitoring.Monitor(opt, tmp_path, on_stuck="stop", patience=3)
+  attempted = 0
+  while not monitor.should_stop and attempted < 20:
+    step(tf.constant(1.0 if attempted < 2 else np.inf))
+    monitor.step()
+    attempted += 1
+  monitor.close()
+  assert attempted == 5
+  scales = list_scales(tmp_path)
+  assert scales[0] == scale and scales[-1] < scale
+
+
+def test_a_hook_says_that_it_cannot_watch_sync_replicas(monkeypatch, caplog):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  with helpers.mode_scope("graph_v1"):
+    w = tf1.get_variable("w", initializer=1.0)
+    inner = helpers.INNER["sgd"]()
+    opt = tf1.train.SyncReplicasOptimizer(inner, 1, 1)
+    opt.minimize(w * w, tf1.train.get_or_create_global_step())
+    hook = monitoring.LossScaleHook(opt)
+    hook.begin()
+  assert hook._optimizer is environment.find_steps(inner)
+  (line,) = [x for x in caplog.messages if "queue runner" in x]
+  assert "GradientDescent" in line
+
+
+def test_a_monitor_says_that_it_sees_no_step(monkeypatch, caplog):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  opt = OwnApply()
+  w = tf.Variable(1.0)
+  monitor = monitoring.Monitor(opt)
+  for _ in range(250):
+    opt.minimize(lambda: w * 0.25, var_list=[w])
+    assert monitor.step() is None
+  (line,) = [x for x in caplog.messages if "took no step" in x]
+  assert "100 times" in line and "OwnApply" in line
+
+
+@pytest.mark.parametrize("kind", _WRAPPERS)
+def test_workers_agree_on_the_scale_that_is_used(kind, monkeypatch):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  make, find, _ = _WRAPPERS[kind]
+  w = tf.Variable(1.0)
+  opt = make(helpers.INNER["momentum"])
+  asked = []
+
+  def all_reduce(value, op):
+    asked.append(op)
+    return value + 1.0  # Another worker met an infinity.
+
+  tfl.distributed.agree(opt, all_reduce)
+  if kind == "average":
+    opt = find(opt)
+  opt.minimize(lambda: w * 0.5, var_list=[w])
+  assert asked == ["sum"] and float(w) == 1.0
+
+
+# How an optimizer is copied -> whether the copy shares the loss scale.
+_COPIES = {
+  "copy": (copy.copy, True),
+  "deepcopy": (copy.deepcopy, False),
+  "pickle": (lambda opt: pickle.loads(pickle.dumps(opt)), False),
+  "copy of a copy": (lambda opt: copy.copy(copy.copy(opt)), True),
+}
+
+
+class OwnRate(tf1.train.GradientDescentOptimizer):
+  """An optimizer of the program's own."""
+
+  def compute_gradients(self, *args, **kwargs):
+    pairs = super().compute_gradients(*args, **kwargs)
+    return [(grad * self.factor, var) for grad, var in pairs]
+
+  factor = 1.0
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("way", _COPIES)
+def test_copies_do_as_their_own_attributes_say(way, used, monkeypatch):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  make_copy, shares = _COPIES[way]
+  opt = OwnRate(0.25)
+  w = tf.Variable(0.0)
+  if used:
+    opt.minimize(lambda: w * 1.0, var_list=[w])
+    w.assign(0.0)
+  other = make_copy(opt)
+  other._learning_rate = 1.0
+  other.factor = 3.0
+  # Each of them, in turns.
+  for each, expected in ((other, -3.0), (opt, -0.25), (other, -3.0)):
+    each.minimize(lambda: w * 1.0, var_list=[w])
+    assert float(w) == expected
+    w.assign(0.0)
+  other.minimize(lambda: w * np.inf, var_list=[w])
+  assert float(w) == 0.0
+  found = [float(own_scale(each)()) for each in (opt, other)]
+  assert found == ([2.0**14] * 2 if shares else [2.0**15, 2.0**14])
+  assert environment.find_steps(other).owner is other
+  assert environment.find_steps(opt).owner is opt
+
+
+@pytest.mark.parametrize("mode", ["graph_v1", "graph_v2"])
+def test_copies_in_a_graph(mode, monkeypatch):
+  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  with helpers.mode_scope(mode):
+    x = tf1.placeholder(tf.float32, [])
+    w = tf1.get_variable("w", initializer=0.0, use_resource=True)
+    opt = OwnRate(0.25)
+    other = copy.copy(opt)
+    other._learning_rate = 1.0
+    steps = [each.minimize(w * x, var_list=[w]) for each in (opt, other)]
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      for step, expected in zip(steps, (-0.25, -1.25)):
+        session.run(step, {x: 1.0})
+        session.run(step, {x: np.inf})
+        assert session.run(w) == expected
+      assert session.run(own_scale(opt)()) == 2.0**13
 
 
 if __name__ == "__main__":

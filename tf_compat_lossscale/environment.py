@@ -19,6 +19,7 @@ from collections.abc import Callable
 import functools
 import os
 import sys
+import threading
 from typing import Any
 from typing import Final
 
@@ -39,6 +40,7 @@ _Method = Callable[..., Any]
 # (class, name of a method) -> the method before `honor_environment`.
 _without: dict[tuple[type, str], _Method] = {}
 _is_honored = False
+_LOCK = threading.Lock()  # Several threads may use one optimizer.
 _printed: set[str] = set()  # The lines that this process has printed.
 _quiet = False
 
@@ -71,7 +73,8 @@ def honor_environment(quiet: bool = False) -> None:
   `MixedPrecisionLossScaleOptimizer` do, with the same names of variables. In
   object-based checkpoints the loss scale is the optimizer's child `loss_scale`.
   An optimizer whose class overrides one of the two methods without a call of
-  `super()` goes without that half, as in NVIDIA's builds.
+  `super()` goes without that half, as in NVIDIA's builds. A copy by `copy.copy`
+  has its own attributes and shares the loss scale; `copy.deepcopy` copies both.
 
   The graph rewrite is turned on now, or when an optimizer or a session is
   created while the environment asks for the rewrite. So a program may set the
@@ -115,7 +118,32 @@ def find_steps(optimizer: Any) -> Any:
     A `MixedPrecisionLossScaleOptimizer`; None if `honor_environment` gave
     `optimizer` no loss scale.
   """
-  return getattr(optimizer, _STEPS, None)
+  steps = getattr(optimizer, _STEPS, None)
+  if steps is None or not isinstance(optimizer, _Optimizer):
+    return steps
+  if steps.owner is not optimizer:
+    # A copy of an optimizer has the object of the original.
+    with _LOCK:
+      steps = getattr(optimizer, _STEPS)
+      if steps.owner is not optimizer:
+        steps = vars(optimizer)[_STEPS] = _Steps(optimizer, steps.loss_scale)
+  return steps
+
+
+def overrides_steps(steps: Any) -> bool:
+  """Returns whether an optimizer may take its steps without its loss scale.
+
+  Args:
+    steps: A `MixedPrecisionLossScaleOptimizer`.
+
+  Returns:
+    Whether `find_steps` returned `steps`, and the method `apply_gradients` of
+    their optimizer is not that of `tf.compat.v1.train.Optimizer`.
+  """
+  if not isinstance(steps, _Steps):
+    return False
+  apply = getattr(steps.owner, "apply_gradients", None)
+  return getattr(apply, "__func__", None) is not _Optimizer.apply_gradients
 
 
 def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -124,7 +152,8 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   if not _is_honored:
     return
   _rewrite_if_asked()
-  if not asks_for_loss_scale() or hasattr(self, _STEPS):
+  # An attribute that is not the optimizer's own is that of one it wraps.
+  if not asks_for_loss_scale() or _STEPS in vars(self):
     return
   if isinstance(self, contrib.LossScaleOptimizer):
     return  # In NVIDIA's builds, too, this class left its base uninitialized.
@@ -138,12 +167,12 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
     )
   loss_scale = loss_scale_lib.DynamicLossScale()
   tracking.track(self, loss_scale, "loss_scale")
-  setattr(self, _STEPS, _Steps(self, loss_scale))
+  vars(self)[_STEPS] = _Steps(self, loss_scale)
 
 
 def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   """Computes gradients by the scaled loss, if there is a loss scale."""
-  steps = getattr(self, _STEPS, None)
+  steps = find_steps(self)
   if steps is None or not _is_honored:
     return _without[_Optimizer, "compute_gradients"](self, *args, **kwargs)
   return steps.compute_gradients(*args, **kwargs)
@@ -151,7 +180,7 @@ def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   """Applies gradients if they are finite, and if there is a loss scale."""
-  steps = getattr(self, _STEPS, None)
+  steps = find_steps(self)
   if steps is None or not _is_honored:
     return _without[_Optimizer, "apply_gradients"](self, *args, **kwargs)
   return steps.apply_gradients(*args, **kwargs)
@@ -184,11 +213,15 @@ class _Unscaled:
   """An optimizer with the methods that know no loss scale."""
 
   def __init__(self, optimizer: Any) -> None:
-    self._optimizer = optimizer
+    self.optimizer = optimizer
     self.get_name = optimizer.get_name
+    self.variables = optimizer.variables
     self.compute_gradients = functools.partial(
       _without[_Optimizer, "compute_gradients"], optimizer
     )
+
+  def __repr__(self) -> str:
+    return repr(self.optimizer)
 
   def apply_gradients(
     self, grads_and_vars: Any, global_step: Any, name: str | None
@@ -198,7 +231,7 @@ class _Unscaled:
     # All replicas must pass the same object: TensorFlow compares identities.
     name = name and sys.intern(name.removesuffix("-wrapped"))
     apply = _without[_Optimizer, "apply_gradients"]
-    return apply(self._optimizer, grads_and_vars, global_step, name)
+    return apply(self.optimizer, grads_and_vars, global_step, name)
 
 
 class _Steps(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
@@ -209,8 +242,17 @@ class _Steps(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   """
 
   def __init__(self, optimizer: Any, loss_scale: Any) -> None:
-    self._optimizer = _Unscaled(optimizer)
+    self._optimizer = None if optimizer is None else _Unscaled(optimizer)
     self._loss_scale = loss_scale
+
+  @property
+  def owner(self) -> Any:
+    """The optimizer whose steps these are; None if a copy has no owner yet."""
+    return getattr(self._optimizer, "optimizer", None)
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    """Returns what copies are made of: the first use gives them their owner."""
+    return _Steps, (None, self._loss_scale)
 
 
 def _rewrite_if_asked() -> None:

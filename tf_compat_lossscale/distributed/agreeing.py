@@ -48,7 +48,7 @@ def agree(
     RuntimeError: `all_reduce` is "horovod" and Horovod is not initialized.
     ValueError: `target` has no loss scale, or `all_reduce` is something else.
   """
-  owner = _find_owner(target)
+  owners = _find_owners(target)
   if callable(all_reduce):
     agreement = agreements.Agreement(all_reduce)
   elif all_reduce == "horovod":
@@ -58,15 +58,23 @@ def agree(
       "all_reduce must be 'horovod' or a function of a tensor and 'sum' or "
       f"'max', but got {all_reduce!r}."
     )
-  agreements.put(owner, agreement)
+  for owner in owners:
+    agreements.put(owner, agreement)
   return target
 
 
-def _find_owner(target: Any) -> Any:
-  """Returns the object that has the agreement of a target."""
+def _find_owners(target: Any) -> list[Any]:
+  """Returns the objects that have the agreement of a target.
+
+  There are several if NVIDIA's environment variables give a loss scale to an
+  optimizer and to one that wraps it: only a step shows which one is used.
+  """
   if isinstance(target, (loss_scale_lib.LossScale, contrib.LossScaleManager)):
-    return target
-  found = targets.find_optimizer(target, keras=True)
-  if targets.is_keras(found):
-    return found  # Its loss scale is an object of Keras.
-  return getattr(found.loss_scale, "manager", found.loss_scale)
+    return [target]
+  owners = []
+  for found in targets.list_optimizers(target, keras=True):
+    if targets.is_keras(found):
+      owners.append(found)  # Its loss scale is an object of Keras.
+    else:
+      owners.append(getattr(found.loss_scale, "manager", found.loss_scale))
+  return owners

@@ -48,7 +48,8 @@ class DriftHook(tf.compat.v1.train.SessionRunHook):
       RuntimeError: `all_gather` is "horovod" and Horovod is not initialized.
       ValueError: An argument is none of these.
     """
-    self._optimizer = targets.find_optimizer(optimizer)
+    targets.find_optimizer(optimizer)  # Refuses what has no loss scale.
+    self._optimizer = optimizer
     self._every = arguments.check_steps("every_n_steps", every_n_steps)
     self._all_gather = drift.find_gather(all_gather)
     self._steps = 0
@@ -64,7 +65,8 @@ class DriftHook(tf.compat.v1.train.SessionRunHook):
     graph = tf.compat.v1.get_default_graph()
     if self._rows is not None and self._rows.graph is graph:
       return  # A second session of a graph, which may be finalized.
-    records = step_records.list_records(self._optimizer, graph)
+    optimizer = targets.find_optimizer(self._optimizer)
+    records = step_records.list_records(optimizer, graph)
     self._ops = [x.op for x in records if graph.is_fetchable(x.op)]
     self._known = {}
     # The op must not wait for ops of the code that calls this method.

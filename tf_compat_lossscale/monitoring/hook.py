@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from typing import Any
 from typing import TypeAlias
 
+from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import probe
 from tf_compat_lossscale.monitoring import recorder
@@ -78,22 +81,23 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       on_stuck: What happens if the run is stuck: "warn" logs a warning, "stop"
         also asks the session to stop, "raise" raises a `StuckError`.
       patience: The number of skipped steps in a row after which the run is
-        stuck; also the number of steps after which it is stuck if steps are
-        still skipped at the minimum of the loss scale.
+        stuck; also the number of steps after which it is stuck if more than
+        5 % of them, and at least 3, were skipped at the minimum of the loss
+        scale.
 
     Raises:
       ValueError: An argument is none of these; the message names it.
     """
-    self._optimizer = targets.find_optimizer(optimizer)
-    targets.refuse_accumulation("LossScaleHook", self._optimizer)
-    self._recorder = recorder.Recorder(
-      self._optimizer.loss_scale,
-      output_dir,
-      every_n_steps,
-      blame,
-      on_stuck,
-      patience,
+    self._given = optimizer
+    self._make_recorder = functools.partial(
+      recorder.Recorder,
+      output_dir=output_dir,
+      every_n_steps=every_n_steps,
+      blame=blame,
+      on_stuck=on_stuck,
+      patience=patience,
     )
+    self._watch(targets.find_optimizer(optimizer))
     self._probes: list[probe.Probe] = []
     self._state: tf.Tensor | None = None
     self._version = 0  # Of the graph, when the next choices were made.
@@ -104,6 +108,12 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     self._lock = threading.Lock()
     self.stop_requested = False
 
+  def _watch(self, optimizer: Any) -> None:
+    """Makes the hook watch what `targets.find_optimizer` returned."""
+    targets.refuse_accumulation("LossScaleHook", optimizer)
+    self._optimizer = optimizer
+    self._recorder = self._make_recorder(optimizer.loss_scale)
+
   def begin(self) -> None:
     """Adds the ops that tell what a step did to the current graph.
 
@@ -112,6 +122,10 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         can run.
     """
     graph = tf.compat.v1.get_default_graph()
+    # Only now is it known which optimizer takes the steps.
+    optimizer = targets.find_optimizer(self._given)
+    if optimizer is not self._optimizer:
+      self._watch(optimizer)
     loss_scale = self._optimizer.loss_scale
     records = [
       record
@@ -130,6 +144,14 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       raise RuntimeError(
         "LossScaleHook: the graph is finalized: call begin() before the graph "
         "is finalized, such as before a tf.train.Supervisor is made."
+      )
+    grads = (x for record in records for own in record.gradients for x in own)
+    if sync_replicas.is_synchronized(grads):
+      logging.warning(
+        "LossScaleHook: %r is inside a SyncReplicasOptimizer, whose queue "
+        "runner takes the steps in runs that no hook sees: the hook logs "
+        "nothing. Fetch loss_scale() and the global step with the train op.",
+        self._optimizer,
       )
     every = self._recorder.measure_every
     # The ops must not wait for ops of the code that calls this method.

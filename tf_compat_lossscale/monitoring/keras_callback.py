@@ -116,7 +116,7 @@ class LossScaleCallback(callbacks.Callback):
     """
     optimizer = getattr(self.model, "optimizer", None)
     try:
-      return targets.find_optimizer(optimizer, keras=True)
+      targets.find_optimizer(optimizer, keras=True)
     except ValueError as error:
       raise ValueError(
         "LossScaleCallback watches a model that is compiled with one "
@@ -124,3 +124,4 @@ class LossScaleCallback(callbacks.Callback):
         "tf_compat_lossscale.keras.LossScaleOptimizer(optimizer, 'dynamic'), "
         f"…). {error}"
       ) from None
+    return optimizer

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from typing import Any
+from typing import NamedTuple
 
 from absl import logging
 import tensorflow.compat.v2 as tf
@@ -16,6 +18,27 @@ from tf_compat_lossscale.monitoring import recorder
 from tf_compat_lossscale.monitoring import step_gradients
 from tf_compat_lossscale.monitoring import tap
 from tf_compat_lossscale.monitoring import targets
+
+# After so many calls of `step`, an optimizer that took no step is suspect.
+_MANY_CALLS = 100
+
+
+class _Watched(NamedTuple):
+  """An optimizer that may take the steps.
+
+  Attributes:
+    optimizer: The optimizer, which has a loss scale.
+    loss_scale: Its loss scale.
+    steps: What looks on at its steps.
+    attempted: How many steps it had taken before the monitor was made.
+    skipped: Of these, how many were skipped.
+  """
+
+  optimizer: Any
+  loss_scale: Any
+  steps: tap.Tap
+  attempted: int
+  skipped: int
 
 
 class Monitor:
@@ -68,8 +91,9 @@ class Monitor:
       on_stuck: What `step` does if the run is stuck: "warn" logs a warning,
         "stop" also sets `should_stop`, "raise" raises a `StuckError`.
       patience: The number of skipped steps in a row after which the run is
-        stuck; also the number of steps after which it is stuck if steps are
-        still skipped at the minimum of the loss scale.
+        stuck; also the number of steps after which it is stuck if more than
+        5 % of them, and at least 3, were skipped at the minimum of the loss
+        scale.
       global_step: The variable that counts the applied steps. The monitor knows
         it by itself if `apply_gradients` gets it.
 
@@ -83,22 +107,44 @@ class Monitor:
         "use LossScaleHook for training in a session, or make the monitor "
         "outside of the tf.function."
       )
-    self._target = targets.find_optimizer(optimizer, keras=True)
-    self._loss_scale = targets.find_loss_scale(self._target)
-    self._recorder = recorder.Recorder(
-      self._loss_scale, output_dir, every_n_steps, blame, on_stuck, patience
+    self._make_recorder = functools.partial(
+      recorder.Recorder,
+      output_dir=output_dir,
+      every_n_steps=every_n_steps,
+      blame=blame,
+      on_stuck=on_stuck,
+      patience=patience,
     )
     self._global_step = global_step
     self._inputs: Any = None
     self._lock = threading.Lock()
     self._has_warned = False
+    self._calls = 0  # Of `step`, as long as there was no step.
     self.should_stop = False
-    self._tap = tap.find(self._target)
-    self._tap.add_monitor(self, self._recorder.measure_every)
+    likely = targets.find_optimizer(optimizer, keras=True)
+    found = targets.list_optimizers(optimizer, keras=True)
+    # The first that takes a step from now on is the one to watch.
+    self._candidates = [self._look_on(x) for x in found]
+    self._watch(next(x for x in self._candidates if x.optimizer is likely))
+
+  def _look_on(self, optimizer: Any) -> _Watched:
+    """Begins to look on at the steps of an optimizer."""
+    loss_scale = targets.find_loss_scale(optimizer)
+    # This checks the arguments, too.
+    every = self._make_recorder(loss_scale).measure_every
+    steps = tap.find(optimizer)
+    steps.add_monitor(self, every)
     # Steps before are no steps of this monitor.
-    self._tap.take(0, self._loss_scale, global_step)
-    self._seen = self._tap.attempted
-    self._skipped = self._tap.skipped
+    steps.take(0, loss_scale, self._global_step)
+    return _Watched(
+      optimizer, loss_scale, steps, steps.attempted, steps.skipped
+    )
+
+  def _watch(self, watched: _Watched) -> None:
+    """Makes the monitor watch one of the optimizers."""
+    self._target, self._loss_scale, self._tap = watched[:3]
+    self._seen, self._skipped = watched.attempted, watched.skipped
+    self._recorder = self._make_recorder(watched.loss_scale)
 
   def step(self, inputs: Any = None) -> bool | None:
     """Takes note of the training steps since the last call.
@@ -167,7 +213,29 @@ class Monitor:
         "Monitor.step() was called in a graph: call it after the tf.function "
         "that takes the training step, not inside."
       )
+    for each in self._candidates:
+      _, loss_scale, steps, attempted, _ = each
+      if steps.take(attempted, loss_scale, self._global_step):
+        if steps is not self._tap:
+          self._watch(each)
+        self._candidates = []
+        break
+    if self._candidates:
+      self._warn_of_silence()
+      return []
     return self._tap.take(self._seen, self._loss_scale, self._global_step)
+
+  def _warn_of_silence(self) -> None:
+    """Warns if the optimizer has taken no step in many calls of `step`."""
+    self._calls += 1
+    if self._calls == _MANY_CALLS:
+      logging.warning(
+        "Monitor: step() was called %d times, but %r took no step. Pass the "
+        "optimizer whose minimize() or apply_gradients() is called. If its "
+        "class overrides apply_gradients(), that method must call super().",
+        self._calls,
+        self._target,
+      )
 
   def _pass_over(self, step: device_state.Step) -> int:
     """Counts the steps before a step that are not known.

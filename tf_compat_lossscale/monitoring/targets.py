@@ -15,17 +15,74 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.monitoring import observations
 
 _Scaled = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
 
-# The attributes in which optimizers of TensorFlow and Horovod hold the one that
-# they wrap.
+_Optimizer = tf.compat.v1.train.Optimizer
+
+# The attributes in which objects that are no `tf.train.Optimizer` hold the
+# optimizer that they wrap; those of TensorFlow and Horovod may be properties.
 _WRAPPED = ("_optimizer", "_opt", "optimizer")
+# An object that makes a new one whenever it is asked would be asked for ever.
+_MOST_WRAPPED = 64
+
+
+def list_optimizers(optimizer: Any, keras: bool = False) -> list[Any]:
+  """Returns the optimizers with a loss scale that an optimizer is or wraps.
+
+  There may be several if they have their loss scales by NVIDIA's environment
+  variables, which give one to a wrapper, too. The wrapper uses its own only if
+  its methods call those of `tf.compat.v1.train.Optimizer`.
+
+  Args:
+    optimizer: As `find_optimizer` takes it.
+    keras: As `find_optimizer` takes it.
+
+  Returns:
+    The optimizers, the outermost first, at least one.
+
+  Raises:
+    ValueError: There is no loss scale.
+  """
+  found: list[Any] = []
+  waiting: list[Any] = [optimizer]
+  for each in waiting:  # The list grows meanwhile.
+    if isinstance(each, _Scaled) or (keras and is_keras(each)):
+      own, inner = each, []
+    else:
+      own, inner = environment.find_steps(each), _list_wrapped(each)
+    if own is not None and all(own is not x for x in found):
+      found.append(own)
+    for x in inner:
+      is_new = all(x is not y for y in waiting)  # It may refer to itself.
+      if is_new and len(waiting) < _MOST_WRAPPED:
+        waiting.append(x)
+  if not found:
+    also = "tf_compat_lossscale.keras.LossScaleOptimizer, a " if keras else ""
+    raise ValueError(
+      f"optimizer must be a {also}MixedPrecisionLossScaleOptimizer, a "
+      "contrib.LossScaleOptimizer or an optimizer that wraps one, but got "
+      f"{optimizer!r}. For models of Keras, use LossScaleCallback."
+    )
+  return found
+
+
+def _list_wrapped(optimizer: Any) -> list[Any]:
+  """Returns the optimizers that an optimizer holds in its attributes."""
+  found = [getattr(optimizer, name, None) for name in _WRAPPED]
+  own = getattr(optimizer, "__dict__", {})
+  found += [x for x in list(own.values()) if isinstance(x, _Optimizer)]
+  return [x for x in found if x is not None]
 
 
 def find_optimizer(optimizer: Any, keras: bool = False) -> Any:
   """Returns the optimizer with a loss scale that an optimizer is or wraps.
+
+  If there are several (see `list_optimizers`), it is the outermost that took a
+  step in the current graph, or eagerly. If none did yet, it is the outermost
+  whose method `apply_gradients` is not overridden.
 
   Args:
     optimizer: An optimizer, also one that has a loss scale by NVIDIA's
@@ -35,23 +92,10 @@ def find_optimizer(optimizer: Any, keras: bool = False) -> Any:
   Raises:
     ValueError: There is no loss scale.
   """
-  found, seen = optimizer, []
-  while not isinstance(found, _Scaled):
-    if keras and is_keras(found):
-      return found
-    seen.append(found)
-    steps = environment.find_steps(found)
-    inner = [steps, *(getattr(found, name, None) for name in _WRAPPED)]
-    found = next((x for x in inner if x is not None), None)
-    # An optimizer may refer to itself.
-    if found is None or any(found is x for x in seen):
-      also = "tf_compat_lossscale.keras.LossScaleOptimizer, a " if keras else ""
-      raise ValueError(
-        f"optimizer must be a {also}MixedPrecisionLossScaleOptimizer, a "
-        "contrib.LossScaleOptimizer or an optimizer that wraps one, but got "
-        f"{optimizer!r}. For models of Keras, use LossScaleCallback."
-      )
-  return found
+  found = list_optimizers(optimizer, keras)
+  stepped = (x for x in found if step_records.has_stepped(x))
+  likely = (x for x in found if not environment.overrides_steps(x))
+  return next(stepped, None) or next(likely, found[-1])
 
 
 def is_keras(optimizer: Any) -> bool:
