@@ -9,6 +9,7 @@ import re
 import helpers
 from helpers import GRAPH_MODES
 from helpers import MODES
+import numpy as np
 import policy_runs
 from policy_runs import INF
 from policy_runs import Training
@@ -17,6 +18,7 @@ import random_optimizers
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import monitoring
 from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
@@ -115,6 +117,101 @@ def test_failing_at_the_minimum(mode, replicas):
     assert re.search(r"at fault: v(:0)?\.", message)
     assert (training.read_state(), training.read_variables()) == before
     assert training.step(1.0) == 2.0  # The run can go on.
+
+
+def make_compiled(kind, step):
+  """Returns a function that XLA compiles, and that takes steps."""
+  inner = tf.function(step, autograph=False) if kind == "nested" else step
+
+  def run(x):
+    if kind == "loop":
+      tf.while_loop(lambda i: i < 1, lambda i: take(i, x), [0])
+    else:
+      inner(x)
+
+  def take(i, x):
+    step(x)
+    return [i + 1]
+
+  return tf.function(run, jit_compile=True, autograph=False)
+
+
+@pytest.mark.parametrize("kind", ["direct", "nested", "loop"])
+@pytest.mark.parametrize("system", [None, "deepspeed", "fairseq"])
+def test_xla_does_not_fail_at_the_minimum(kind, system, caplog):
+  if system is None:
+    policy = policies.GrowthBackoff(4.0, min_loss_scale=2.0, at_minimum="raise")
+  else:
+    policy = policies.like(system, growth_interval=100)
+    policy.current_loss_scale.assign(policy.rule.lowest)
+  w = tf.Variable([1.0, 2.0])
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf.compat.v1.train.MomentumOptimizer(0.5, 0.9), policy
+  )
+
+  def step(x):
+    opt.minimize(lambda: tf.reduce_sum(w * x), var_list=[w])
+
+  run = make_compiled(kind, step)
+  with monitoring.Monitor(opt, on_stuck="stop", patience=5) as monitor:
+    run(tf.constant(1.0))
+    np.testing.assert_array_equal(w, [0.5, 1.5])
+    for i in range(9):
+      assert not monitor.should_stop or i > 4
+      run(tf.constant(INF))
+      monitor.step()
+    assert monitor.should_stop
+  np.testing.assert_array_equal(w, [0.5, 1.5])
+  assert float(policy()) == policy.rule.lowest
+  assert int(policy.skipped_steps) == 9
+  run(tf.constant([1.0, 1.0]))  # Another trace of the function.
+  (line,) = [x for x in caplog.messages if "XLA" in x]
+  assert 'at_minimum="raise" is "stay"' in line and "on_stuck" in line
+  # Outside of what XLA compiles, the step fails as ever.
+  policy.current_loss_scale.assign(policy.rule.lowest)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="at its minimum"):
+    for _ in range(3):
+      step(tf.constant(INF))
+
+
+def test_xla_in_a_session():
+  with tf.Graph().as_default():
+    x = tf.compat.v1.placeholder(tf.float32, [])
+    w = tf.compat.v1.get_variable("w", initializer=1.0, use_resource=True)
+    policy = policies.GrowthBackoff(1.0, at_minimum="raise")
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf.compat.v1.train.GradientDescentOptimizer(0.5), policy
+    )
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(x):
+      opt.minimize(lambda: w * x, var_list=[w])
+      return tf.identity(x)
+
+    done = step(x)
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      for value in (1.0, INF, INF):
+        session.run(done, {x: value})
+      assert session.run([w, policy.skipped_steps]) == [0.5, 2]
+
+
+def test_a_function_that_xla_compiles_later():
+  policy = policies.GrowthBackoff(1.0, at_minimum="raise")
+
+  @tf.function(autograph=False)
+  def inner(x):
+    return policy.update([x])[1]
+
+  inner(tf.constant(1.0))
+  outer = tf.function(inner.python_function, jit_compile=True, autograph=False)
+  assert not outer(tf.constant(INF))
+  # TensorFlow takes the graph that it has of `inner`: the error says so.
+  outer = tf.function(lambda x: inner(x), jit_compile=True, autograph=False)
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match="traced_outside_of_jit_compile"
+  ):
+    outer(tf.constant(1.0))
 
 
 @pytest.mark.any_release

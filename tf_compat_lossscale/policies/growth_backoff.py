@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
@@ -15,6 +16,8 @@ from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies import policy
 from tf_compat_lossscale.policies import systems
+
+_NOT_FOR_XLA = "at_minimum_raise_was_traced_outside_of_jit_compile"
 
 
 class GrowthBackoff(policy.Policy):
@@ -68,8 +71,9 @@ class GrowthBackoff(policy.Policy):
         its minimum. "raise" makes the step fail with an `InvalidArgumentError`
         that names the scale, the number of skipped steps and the gradients
         that are not finite. The state stays as it was. Grappler's
-        `debug_stripper` removes the check, as all checks of a graph. XLA cannot
-        compile the check: "raise" does not go with `jit_compile=True`.
+        `debug_stripper` removes the check, as all checks of a graph. Code that
+        XLA compiles cannot raise errors: there, "raise" is "stay", and a
+        warning says so when the function is traced.
       overflow_reset: What sets the number of steps that are not finite back to
         0, for `overflow_tolerance`: "growth", "backoff".
       good_steps_after_growth: The number of good steps that are counted already
@@ -79,6 +83,7 @@ class GrowthBackoff(policy.Policy):
     Raises:
       ValueError: An argument is none of these; the message names it.
     """
+    self._has_warned = False
     super().__init__(
       rules.GrowthBackoffRule(
         initial_loss_scale,
@@ -134,7 +139,7 @@ class GrowthBackoff(policy.Policy):
     fallen = lower if due is None else tf.where(due, lower, scale)
     new_scale = tf.where(finite, self._grow(clipped), fallen)
     before = [new_scale, *counts.values()]
-    if rule.at_minimum == rules.RAISE:
+    if rule.at_minimum == rules.RAISE and not self._is_for_xla():
       fails = ~finite & is_lowest
       fails = fails if due is None else fails & due
       before.append(
@@ -153,6 +158,22 @@ class GrowthBackoff(policy.Policy):
         assigned.append(self._get_weight(name).assign(value))
     with tf.control_dependencies([tf.group(assigned)]):
       return tf.group(self.current_loss_scale.assign(new_scale))
+
+  def _is_for_xla(self) -> bool:
+    """Returns whether XLA compiles this update, and warns once if it does."""
+    is_for_xla = control_flow.is_for_xla()
+    if is_for_xla and not self._has_warned:
+      self._has_warned = True
+      logging.warning(
+        '%s: at_minimum="raise" is "stay" in this function, because XLA '
+        "compiles it (jit_compile=True), and code of XLA cannot raise errors. "
+        "At its minimum, the loss scale stays there, and steps whose gradients "
+        "are not finite are skipped. Let monitoring.Monitor(optimizer, "
+        'on_stuck="raise") watch the run: it raises an error if the run is '
+        "stuck.",
+        self,
+      )
+    return is_for_xla
 
   def _count(
     self, finite: tf.Tensor
@@ -242,7 +263,17 @@ def like(name: str, /, **changes: Any) -> GrowthBackoff:
 
 
 def _fail(scale: tf.Tensor, skipped: tf.Tensor, grads: Any) -> Any:
-  """Makes the step fail with an error that names the gradients at fault."""
+  """Makes the step fail with an error that names the gradients at fault.
+
+  XLA cannot compile the message. The function may be called by another one that
+  XLA compiles, and then XLA's error has the name of this scope.
+  """
+  with tf.name_scope(f"{control_flow.NAME_SCOPE}/{_NOT_FOR_XLA}"):
+    return _fail_with_names(scale, skipped, grads)
+
+
+def _fail_with_names(scale: tf.Tensor, skipped: tf.Tensor, grads: Any) -> Any:
+  """Adds the ops of `_fail`."""
   names = gradients.name_gradients(grads)
   agreement = getattr(grads, "agreement", None)
   flags = [

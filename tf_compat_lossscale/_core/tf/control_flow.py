@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conds: `tf.cond`, and the v1 conds that TensorFlow has no public name for.
 
+`GraphOrParentsInXlaContext` says whether XLA compiles what is built;
+a public getter would replace it. Without it, XLA refuses ops that it cannot
+compile, and names them.
+
 `CondContext` is the class of v1 conds. `tf.cond(..., v1=True)` would replace
 it. In a release without it, reference variables under control flow v2 get an
 error that says what to do, and a predicate that is made of constants gets no
@@ -25,6 +29,9 @@ NAME_SCOPE = "LossScaling"
 _CondContext = finding.find_private("ops.control_flow_ops", "CondContext")
 _has_callbacks = finding.find_private(
   "framework.op_callbacks", "should_invoke_op_callbacks"
+)
+_is_in_xla_context = finding.find_private(
+  "ops.control_flow_util", "GraphOrParentsInXlaContext"
 )
 # The private function finds more constants than the public one does, for the
 # runtime evaluates the tensor. TensorFlow's own conds ask it. Without it, a few
@@ -96,6 +103,17 @@ def cond(
 def is_known(tensor: tf.Tensor) -> bool:
   """Returns whether a graph's tensor is made of constants alone."""
   return not tf.executing_eagerly() and _constant_value(tensor) is not None
+
+
+def is_for_xla() -> bool:
+  """Returns whether XLA compiles the ops created now.
+
+  XLA does so in a `tf.function(jit_compile=True)`, in functions that are traced
+  within one, and in `tf.xla.experimental.compile`.
+  """
+  if tf.executing_eagerly() or _is_in_xla_context is None:
+    return False
+  return bool(_is_in_xla_context(tf.compat.v1.get_default_graph()))
 
 
 def are_values_checked() -> bool:
