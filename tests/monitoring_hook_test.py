@@ -290,6 +290,8 @@ def test_underflow(tmp_path, mode):
   assert second["underflow"] == {
     "zeros": 4 / 8,
     "largest": 4096.0,
+    "lost": 0.0,
+    "unscaling": 1 / 4,
     "gradients": {"l": [0.75, 4096.0], "s": [0.25, 2.0**-9]},
   }
 

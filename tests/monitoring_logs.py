@@ -55,11 +55,14 @@ def find_blame(name: str, inf: int = 1, nan: int = 0) -> dict[str, Any]:
   return blame | {"size": size, "largest": 6.1e4}
 
 
-def make_underflow(zeros: float, largest: float) -> dict[str, Any]:
-  """Returns the shares of zeros of a step."""
+def make_underflow(
+  zeros: float, largest: float, lost: float | None = 0.0
+) -> dict[str, Any]:
+  """Returns the shares of zeros of a step; older logs have no share lost."""
   pair = [min(1.0, 1.2 * zeros), number(largest)]
   named = dict.fromkeys(NAMES[:3], pair)
-  return {"zeros": zeros, "largest": number(largest), "gradients": named}
+  found = {"zeros": zeros, "largest": number(largest), "gradients": named}
+  return found if lost is None else {**found, "lost": lost, "unscaling": 0.0}
 
 
 def make_records(
@@ -216,7 +219,9 @@ def make_underflowing(count: int = 3000) -> list[dict[str, Any]]:
   """Returns a run whose scale is too low."""
   return make_records(
     make_flags(count),
-    underflow=lambda step, scale: make_underflow(0.83, scale * 2.0**-20),
+    underflow=lambda step, scale: make_underflow(
+      0.83, scale * 2.0**-20, lost=0.83
+    ),
   )
 
 

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the verdicts on simulated runs."""
 
+import itertools
+import json
 import math
 import random
 
 import helpers
 import monitoring_logs as logs
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale import policies
 from tf_compat_lossscale.monitoring import facts
+from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import rows
 from tf_compat_lossscale.monitoring import state_verdicts
+from tf_compat_lossscale.monitoring import statistics
+from tf_compat_lossscale.monitoring import stuck
 
 pytestmark = pytest.mark.any_release
 
@@ -24,8 +31,11 @@ _SHORT = policies.GrowthBackoffRule(growth_interval=200)
 def judge(tmp_path):
   """Returns a function that writes a log, reads it and judges it."""
 
+  folders = map(str, itertools.count())
+
   def judge_records(records):
-    return monitoring.judge(monitoring.read_run(logs.write(tmp_path, records)))
+    folder = logs.write(tmp_path / next(folders), records)
+    return monitoring.judge(monitoring.read_run(folder))
 
   return judge_records
 
@@ -45,11 +55,11 @@ def flags(count, *skipped, rule=None, **kwargs):
   return logs.make_records(logs.make_flags(count, *skipped), rule, **kwargs)
 
 
-def underflow(zeros, scaled, count=1000, *skipped):
+def underflow(zeros, scaled, count=1000, *skipped, lost=0.0):
   return flags(
     count,
     *skipped,
-    underflow=lambda step, scale: logs.make_underflow(zeros, scaled),
+    underflow=lambda step, scale: logs.make_underflow(zeros, scaled, lost),
   )
 
 
@@ -109,8 +119,20 @@ _CASES = {
     ),
   ),
   "few zeros": ("healthy", lambda: underflow(0.3, 1.0)),
-  "zeros near the limit": ("healthy", lambda: underflow(0.9, 4000.0)),
-  "zeros and overflows": ("healthy", lambda: underflow(0.9, 1.0, 1000, 700)),
+  "many zeros": ("healthy", lambda: underflow(0.9, 1.0)),
+  "zeros and a log without what is lost": (
+    "healthy",
+    lambda: underflow(0.9, 1.0, lost=None),
+  ),
+  "zeros near the limit": ("healthy", lambda: underflow(0.9, 4e3, lost=0.9)),
+  "zeros and overflows": (
+    "healthy",
+    lambda: underflow(0.9, 1.0, 1000, 700, lost=0.9),
+  ),
+  "2 of 350 at the minimum": (
+    "healthy",
+    lambda: flags(365, range(1, 18), 365),
+  ),
   # Too short.
   "one step": ("too_short", lambda: flags(1)),
   "99 steps": ("too_short", lambda: flags(99, 3, 50)),
@@ -176,7 +198,11 @@ _CASES = {
     ),
   ),
   "underflow": ("underflow", logs.make_underflowing),
-  "only zeros": ("underflow", lambda: underflow(1.0, 0.0)),
+  "only zeros": ("underflow", lambda: underflow(1.0, 0.0, lost=1.0)),
+  "tiny numbers, and a log without what is lost": (
+    "underflow",
+    lambda: underflow(0.6, 2.0**-15, lost=None),
+  ),
   "climbing": ("grows_slowly", logs.make_climbing),
   "climbing after a fall": (
     "grows_slowly",
@@ -235,6 +261,151 @@ def test_numbers_of_the_advice(judge):
   verdict = judge(logs.make_underflowing())
   assert "could be 2^19 times as high" in verdict.sentence
   assert "initial_loss_scale=2^35" in verdict.advice[0]
+
+
+def test_what_a_log_of_an_older_release_cannot_tell(judge):
+  (*_, said) = judge(underflow(0.9, 1.0, lost=None)).evidence
+  assert said.startswith("90% of the gradients' elements are 0. This log, of")
+  assert "older" not in " ".join(judge(underflow(0.9, 1.0)).evidence)
+  assert "older" not in " ".join(judge(underflow(0.2, 1, lost=None)).evidence)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_hooks_and_the_doctor_agree_on_stuck_runs(judge, seed):
+  generator = random.Random(seed)
+  patience = generator.choice([12, 40, 200])
+  rule = policies.GrowthBackoffRule(
+    generator.choice([1.0, 8.0, 2.0**15]),
+    growth_interval=generator.choice([20, 200, 2000]),
+  )
+  # Stretches with rates of steps that are lost.
+  rates = generator.choices([0, 0.002, 0.02, 0.04, 0.1, 0.5, 1], k=6)
+  finite = [
+    generator.random() >= rate
+    for rate in rates
+    for _ in range(generator.randint(20, 600))
+  ]
+  records = logs.make_records(finite, rule)
+  watched = stuck.Rule(patience, 1.0)
+  watched.start(0, rule.initial_loss_scale)
+  state = rule.start()
+  for step, flag in enumerate(finite, 1):
+    state = rule.step(state, flag)
+    seen = observations.Observation(flag, state.current_loss_scale)
+    message = watched.count(step, seen)
+    if message is not None:
+      told = [dict(r) for r in records if r["step"] <= step]
+      in_a_row = not any(finite[step - patience : step])
+      if in_a_row:  # Only the run knows its patience.
+        told[-1]["stuck"] = message
+      verdict = judge(told)
+      assert verdict.kind == "stuck" or (
+        in_a_row and verdict.kind == "all_skipped"
+      ), (step, verdict)
+  # The other direction: an end that the doctor calls stuck goes on.
+  if judge(records).kind == "stuck":
+    told = False
+    for step in range(len(finite) + 1, len(finite) + 1 + 2 * patience):
+      seen = observations.Observation(False, 1.0)
+      told |= watched.count(step, seen) is not None
+    assert told or watched._due > patience
+
+
+def test_a_run_that_said_it_is_stuck_is_not_healthy(judge):
+  records = flags(300, range(298, 301))
+  assert judge(records).is_healthy
+  records[-1]["stuck"] = "The loss scale is stuck: the last 3 steps"
+  assert judge(records).kind == "all_skipped"
+
+
+def measure_run(judge, make, scale, wide=False):
+  """Returns the verdict on a run with gradients as a hook measures them.
+
+  Args:
+    judge: The fixture.
+    make: Returns the gradients of a step, unscaled, by name.
+    scale: The loss scale.
+    wide: Whether the gradients are computed in float32.
+  """
+  dtype = np.float32 if wide else np.float16
+  records = logs.make_records([True] * 1000, policies.GrowthBackoffRule(scale))
+  for record in records:
+    if record["step"] % 100:
+      continue
+    grads = {
+      name: (grad * scale).astype(dtype).astype(np.float32) / np.float32(scale)
+      for name, grad in make().items()
+    }
+    rows = statistics.measure([tf.constant(x) for x in grads.values()]).numpy()
+    contents = statistics.decode(list(grads), rows)
+    seen = observations.Observation(True, scale, gradients=contents)
+    line = observations.summarize_underflow(seen, scale)
+    record["underflow"] = json.loads(json.dumps(line))
+  return judge(records)
+
+
+def make_gradients(seed, size):
+  """Returns a function that returns gradients of a network with many zeros.
+
+  Args:
+    seed: The seed.
+    size: The magnitude of the gradients' elements, before scaling.
+  """
+  generator = np.random.default_rng(seed)
+  share = generator.uniform(0.55, 0.9)
+  shapes = {"embedding": (500, 16), "dense": (64, 128), "bias": (128,)}
+  spread = generator.uniform(0.5, 2.0)
+  sizes = {name: generator.lognormal(0, 1) for name in shapes}
+
+  def make():
+    found = {}
+    for name, shape in shapes.items():
+      grad = generator.normal(0, 1, shape)
+      grad *= generator.lognormal(0, spread, shape) * size * sizes[name]
+      # Rows of absent words, and columns of units that are off.
+      is_off = generator.random(shape[0] if name == "embedding" else shape[-1])
+      is_off = is_off < (share if name != "bias" else share / 2)
+      grad[is_off if name == "embedding" else (..., is_off)] = 0
+      found[name] = grad.astype(np.float32)
+    return found
+
+  return make
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("seed", range(15))
+def test_structural_zeros_are_no_underflow(judge, seed, wide):
+  generator = random.Random(seed)
+  size, scale = 10 ** generator.uniform(-6, -3), 2.0 ** generator.randint(6, 15)
+  verdict = measure_run(judge, make_gradients(seed, size), scale, wide)
+  assert verdict.kind == "healthy", (size, scale, verdict)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_true_underflow_is_found(judge, seed):
+  generator = random.Random(seed)
+  scale = 2.0 ** generator.randint(0, 8)
+  size = 2.0 ** generator.uniform(-30, -25.5) / scale
+  verdict = measure_run(judge, make_gradients(seed, size), scale)
+  assert verdict.kind == "underflow", (size, scale, verdict)
+  # In float32, the same numbers are not lost.
+  wide = measure_run(judge, make_gradients(seed, size), scale, wide=True)
+  assert wide.kind == "healthy", (size, scale, wide)
+
+
+def test_unscaling_that_loses_gradients(judge):
+  records = flags(1000)
+  for record in records:
+    record["underflow"] = {
+      **logs.make_underflow(0.1, 100.0),
+      "unscaling": 0.8,
+    }
+  verdict = judge(records)
+  assert verdict.kind == "underflow"
+  assert "Unscaling turns 80% of the gradients' elements to 0" in (
+    verdict.sentence
+  )
+  assert "float32" in verdict.advice[0]
 
 
 def test_an_interval_that_fits(judge):

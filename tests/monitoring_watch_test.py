@@ -219,7 +219,11 @@ _GOOD, _BAD = True, False
     ([(_BAD, 1.0), (_GOOD, 1.0)] * 20, 5, [7, 13, 23]),
     ([(_GOOD, 1.0)] * 100, 5, []),
     # The first skipped step brings the scale to its minimum.
-    ([(_BAD, 1.0), *[(_BAD, 1.0), *[(_GOOD, 1.0)] * 9] * 2], 5, [12]),
+    ([(_BAD, 1.0), *[(_BAD, 1.0), *[(_GOOD, 1.0)] * 9] * 3], 5, [22]),
+    # Few steps are lost there: 2 of 350, and 1 in 25.
+    ([(_BAD, 1.0)] * 3 + [(_GOOD, 1.0)] * 346 + [(_BAD, 1.0)], 200, []),
+    ([*[(_GOOD, 1.0)] * 24, (_BAD, 1.0)] * 40, 200, []),
+    ([*[(_GOOD, 1.0)] * 14, (_BAD, 1.0)] * 40, 200, [225, 420]),
     ([(_GOOD, 1.0)] * 99 + [(_BAD, 1.0)], 5, []),
     ([(_BAD, 1.0), (_GOOD, 2.0)] * 20, 5, []),
     ([(_BAD, 8.0)], 1, [1]),
@@ -234,11 +238,24 @@ def test_a_healthy_run_at_the_minimum_is_not_stuck():
   assert find_stuck([(_GOOD, 1.0)] * 1000, 5, start=1.0) == {}
   single = [(_GOOD, 1.0)] * 9 + [(_BAD, 1.0)] + [(_GOOD, 1.0)] * 9
   assert list(find_stuck(single, 5, start=1.0)) == []
-  bad = [*single, (_BAD, 1.0)]
-  assert list(find_stuck(bad, 5, start=1.0)) == [20]
-  assert list(find_stuck(bad, 5, minimum=None, start=1.0)) == []
+  assert list(find_stuck([*single, (_BAD, 1.0)], 5, start=1.0)) == []
+  bad = [*single, (_BAD, 1.0), (_BAD, 1.0)]
+  assert list(find_stuck(bad, 5, start=1.0)) == [21]
+  # The doctor, too, takes an unknown minimum for that of most rules.
+  assert list(find_stuck(bad, 5, minimum=None, start=1.0)) == [21]
   assert list(find_stuck(bad, 5, minimum=0.5, start=1.0)) == []
-  assert list(find_stuck([*bad[:10], (_GOOD, 2.0), *bad], 12, start=1.0)) == []
+  assert list(find_stuck([*bad[:10], (_GOOD, 2.0), *bad], 13, start=1.0)) == []
+
+
+def test_losses_long_ago_hide_no_later_ones():
+  rare = [*[(_GOOD, 1.0)] * 999, (_BAD, 1.0)] * 20
+  assert list(find_stuck(rare, 200)) == []
+  ill = [(_GOOD, 1.0), (_BAD, 1.0)] * 200
+  found = list(find_stuck([*rare, *ill], 200))
+  assert found and 20000 < found[0] <= 20000 + 200
+  # After a recovery, the patience is that of the begin.
+  again = [*rare, *ill, *rare, *ill]
+  assert len([step for step in find_stuck(again, 200) if step > 40400]) >= 1
 
 
 def test_messages_of_stuck_runs():

@@ -21,7 +21,7 @@ _INTERVALS = (
 _INITIALS = ("initial_loss_scale", "init_loss_scale")
 _MAXIMA = ("max_loss_scale", "maximum")
 _MINIMA = ("minimum", "min_loss_scale")
-_MINIMUM = 1.0  # That of most rules.
+MINIMUM = 1.0  # That of most rules.
 
 
 class Culprit(NamedTuple):
@@ -63,7 +63,7 @@ def is_usable(scale: float) -> bool:
 def find_minimum(log: RunLog) -> float:
   """Returns the least loss scale that the rule of a run allows."""
   found = _get_number(log.config, _MINIMA)
-  return _MINIMUM if found is None else found
+  return MINIMUM if found is None else found
 
 
 def find_maximum(log: RunLog) -> float:

@@ -266,6 +266,8 @@ def _read_underflow(value: Any) -> Underflow:
       name: (_read_number("zeros", zeros), _read_number("largest", largest))
       for name, (zeros, largest) in gradients.items()
     },
+    None if "lost" not in value else _read_number("lost", value["lost"]),
+    _read_number("unscaling", value.get("unscaling", 0.0)),
   )
 
 

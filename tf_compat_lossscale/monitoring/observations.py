@@ -11,6 +11,12 @@ from typing import NamedTuple
 
 # The most gradients that a line of a log lists for underflow.
 _MOST_GRADIENTS = 20
+# The smallest number that float16 holds with all its bits.
+SMALLEST_NORMAL = 2.0**-14
+# Within this distance of its end, float16 has at most five bits.
+_FADING = 2.0**-19
+# An average of gradients of float16 may be below 2**-24, but not so far.
+_WIDER = 2.0**-30
 
 
 class Contents(NamedTuple):
@@ -23,6 +29,9 @@ class Contents(NamedTuple):
     zeros: The number of elements that are 0.
     size: The number of elements. Of a `tf.IndexedSlices`, its values count.
     largest: The largest finite magnitude; 0 if there is no finite element.
+    typical: The geometric mean of the finite magnitudes that are not 0; 0 if
+      there is none.
+    smallest: The smallest of these magnitudes; 0 if there is none.
   """
 
   name: str
@@ -31,6 +40,8 @@ class Contents(NamedTuple):
   zeros: int
   size: int
   largest: float
+  typical: float = 0.0
+  smallest: float = 0.0
 
   @property
   def is_finite(self) -> bool:
@@ -86,6 +97,23 @@ class Observation(NamedTuple):
     given = [x for x in self.gradients if not x.is_finite]
     return computed or given
 
+  def measure_unscaling(self) -> float:
+    """Returns which share of the elements unscaling turns to 0.
+
+    Only gradients in half precision were measured before they were unscaled.
+
+    Returns:
+      A share of the elements that are not 0 before.
+    """
+    after = {x.name: x for x in (*self.gradients, *self.computed)}
+    left = sum(x.size - x.zeros for x in after.values())
+    turned = sum(
+      max(0, after[x.name].zeros - x.zeros)
+      for x in self.scaled
+      if x.name in after
+    )
+    return turned / max(left + turned, 1)
+
   def find_scaled(self, scale: float) -> list[Contents]:
     """Returns the contents of the gradients of the scaled loss.
 
@@ -98,7 +126,12 @@ class Observation(NamedTuple):
     found = {x.name: x for x in self.gradients}
     found.update((x.name, x) for x in self.computed)
     scaled = {
-      name: x._replace(largest=x.largest * scale) for name, x in found.items()
+      name: x._replace(
+        largest=x.largest * scale,
+        typical=x.typical * scale,
+        smallest=x.smallest * scale,
+      )
+      for name, x in found.items()
     }
     scaled.update((x.name, x) for x in self.scaled)
     return list(scaled.values())
@@ -117,9 +150,20 @@ def add_replicas(contents: Iterable[Contents]) -> list[Contents]:
         old.zeros + new.zeros,
         old.size + new.size,
         max(old.largest, new.largest),
+        _mix(old, new),
+        min(filter(None, (old.smallest, new.smallest)), default=0.0),
       )
     found[new.name] = new
   return list(found.values())
+
+
+def _mix(old: Contents, new: Contents) -> float:
+  """Returns the geometric mean of the magnitudes of two gradients."""
+  pairs = [(x.typical, x.size - x.zeros) for x in (old, new) if x.typical]
+  if not pairs:
+    return 0.0
+  logs = sum(math.log2(typical) * count for typical, count in pairs)
+  return 2.0 ** (logs / max(sum(count for _, count in pairs), 1))
 
 
 def describe_blame(at_fault: Sequence[Contents], count: int, most: int) -> str:
@@ -139,13 +183,41 @@ def describe_blame(at_fault: Sequence[Contents], count: int, most: int) -> str:
   return f"{len(at_fault)} of {count} gradients: {named}{more}"
 
 
-def summarize_underflow(scaled: Sequence[Contents]) -> dict[str, Any]:
-  """Returns the share of zeros and the largest magnitudes, for a log's line."""
+def find_lost(scaled: Sequence[Contents]) -> float:
+  """Returns the share of elements that became 0 by a scale that is too low.
+
+  float16 ends at 2**-24. Where the scale is too low, the elements that are not
+  0 are near that end. Other zeros are none of it: those of units that are off,
+  and of words that are absent. A gradient of zeros alone tells nothing, but if
+  all others end there, too, it is lost.
+
+  Args:
+    scaled: The contents of the gradients of the scaled loss.
+  """
+  others = [x for x in scaled if x.largest]
+  # Numbers of a wider format go on below the end of float16.
+  fading = [x for x in others if x.typical < _FADING and x.smallest >= _WIDER]
+  lost = sum(x.zeros for x in fading)
+  if all(x in fading and x.largest < SMALLEST_NORMAL for x in others):
+    lost += sum(x.zeros for x in scaled if not x.largest)
+  return lost / max(sum(x.size for x in scaled), 1)
+
+
+def summarize_underflow(seen: Observation, scale: float) -> dict[str, Any]:
+  """Returns the zeros, and the largest magnitudes, for a log's line.
+
+  Args:
+    seen: The step, whose gradients were measured.
+    scale: The loss scale of the step.
+  """
+  scaled = seen.find_scaled(scale)
   size = sum(x.size for x in scaled)
   ordered = sorted(scaled, key=lambda x: -x.zeros / max(x.size, 1))
   return {
     "zeros": sum(x.zeros for x in scaled) / max(size, 1),
     "largest": to_json(max((x.largest for x in scaled), default=0.0)),
+    "lost": find_lost(scaled),
+    "unscaling": seen.measure_unscaling(),
     "gradients": {
       x.name: [x.zeros / max(x.size, 1), to_json(x.largest)]
       for x in ordered[:_MOST_GRADIENTS]

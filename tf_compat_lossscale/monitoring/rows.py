@@ -54,11 +54,17 @@ class Underflow(NamedTuple):
     largest: The largest magnitude among the scaled gradients.
     gradients: Name -> (share of zeros, largest scaled magnitude), for the
       gradients with most zeros.
+    lost: The share of elements that became 0 because the scale is too low; None
+      if the log, of an older release, does not tell.
+    unscaling: Of the elements that are not 0 before they are unscaled, the
+      share that is 0 afterwards.
   """
 
   zeros: float
   largest: float
   gradients: Mapping[str, tuple[float, float]]
+  lost: float | None = None
+  unscaling: float = 0.0
 
 
 class Row(NamedTuple):

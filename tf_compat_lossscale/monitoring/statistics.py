@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import math
 
 import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.monitoring import observations
 
-# The numbers of a gradient: infinities, NaNs, zeros, size, largest magnitude.
-COLUMNS = 5
+# The numbers of a gradient: infinities, NaNs, zeros, size, largest magnitude,
+# and of the finite magnitudes that are not 0: the sum of log2, the smallest.
+COLUMNS = 7
 
 
 def measure(values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -40,8 +42,12 @@ def decode(
   contents = []
   for name, row in zip(names, rows.tolist()):
     infinities, nans, zeros, size = map(int, row[:4])
+    count = size - zeros - infinities - nans
+    typical = 2.0 ** (row[5] / count) if count > 0 else 0.0
     contents.append(
-      observations.Contents(name, infinities, nans, zeros, size, row[4])
+      observations.Contents(
+        *(name, infinities, nans, zeros, size, row[4], typical, row[6])
+      )
     )
   return observations.add_replicas(contents)
 
@@ -61,14 +67,21 @@ def _measure_one(value: tf.Tensor) -> tf.Tensor:
   # A cast to float64 is exact. Some dtypes, such as bfloat16, lack other ops.
   magnitude = tf.cast(magnitude, tf.float64)
   finite = tf.where(infinite | nan, tf.zeros_like(magnitude), magnitude)
+  is_some = finite > 0
+  ones = tf.ones_like(finite)
+  some = tf.where(is_some, finite, ones)
+  # The maximum of no elements is an infinity below 0.
+  largest = tf.maximum(tf.reduce_max(finite), 0.0)
+  smallest = tf.reduce_min(tf.where(is_some, finite, ones * tf.float64.max))
   numbers = [
     _count(infinite),
     # A complex number with an infinite and a NaN part counts as infinite.
     _count(nan & ~infinite),
     _count(tf.equal(magnitude, 0)),
     tf.cast(tf.size(magnitude, tf.int64), tf.float64),
-    # The maximum of no elements is an infinity below 0.
-    tf.maximum(tf.reduce_max(finite), 0.0),
+    largest,
+    tf.reduce_sum(tf.math.log(some)) / math.log(2),
+    tf.where(largest > 0, smallest, 0.0),
   ]
   return tf.stack(numbers)
 

@@ -14,9 +14,12 @@ import math
 import statistics
 
 from tf_compat_lossscale.monitoring import facts
+from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import phrases
+from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.monitoring.rows import Row
 from tf_compat_lossscale.monitoring.rows import RunLog
+from tf_compat_lossscale.monitoring.rows import Underflow
 
 HEALTHY = "healthy"
 TOO_SHORT = "too_short"
@@ -29,25 +32,19 @@ UNDERFLOW = "underflow"
 GROWS_SLOWLY = "grows_slowly"
 APPLIED = "applied_not_finite"
 
-# A share of lost steps that costs training more than a higher scale brings. The
-# default rule, whose scale grows after 2000 steps, loses 0.05 %.
-MOST_SKIPPED = 0.05
+MOST_SKIPPED = stuck.MOST_SKIPPED
 # So many skipped steps are no chance.
 FEW = 10
-# At the minimum, no lower scale can mend them.
-_FEW_AT_MINIMUM = 3
 # float16 has 40 powers of 2: more falls in a row search for no scale that fits.
 _POWERS = 40
 # With fewer steps, 5 % is less than a handful.
 _LEAST_STEPS = 100
-# What was before may have had other data and another learning rate.
-_STRETCH = 1000
 # By so many powers of 2 the largest gradient differs from step to step. If all
 # stay further below the limit, then the scale could be higher.
 FAR = 8
 _LARGEST_FLOAT16 = 65504.0
-# Some zeros are no underflow: of units that are off, or words that are absent.
-_MOST_ZEROS = 0.5
+# If fewer elements are lost, training still learns.
+_MOST_LOST = 0.5
 _show = facts.show_scale
 
 
@@ -96,7 +93,11 @@ def judge(log: RunLog) -> Verdict:
     HEALTHY,
     f"The loss scale is healthy: it is {_show(log.rows[-1].loss_scale)} after "
     f"step {log.rows[-1].step}.",
-    (phrases.describe_skips(log), *phrases.describe_range(log)),
+    (
+      phrases.describe_skips(log),
+      *phrases.describe_range(log),
+      *_describe_zeros(log),
+    ),
   )
 
 
@@ -155,13 +156,17 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
   lost = [row for row in stay if row.applied is False]
   if before > minimum and lost and lost[0] is stay[0]:
     del lost[0]
-  if len(lost) < _FEW_AT_MINIMUM:
+  losses = stuck.Losses()
+  for row in lost:
+    losses.add(row.step)
+  begin = losses.find_begin(stay[-1].step)
+  if begin is not None:
+    lost = [row for row in lost if row.step >= begin]
+  elif not (_said_stuck(stay) or facts.count_final_skips(stay) >= FEW):
+    return None
+  if not lost:
     return None
   steps = stay[-1].step - lost[0].step + 1
-  if facts.count_final_skips(stay) < FEW and (
-    len(lost) <= MOST_SKIPPED * steps
-  ):
-    return None
   evidence = (
     f"Of the {steps} steps since then, {len(lost)} were skipped "
     f"({len(lost) / steps:.0%}).",
@@ -199,18 +204,22 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
 def _judge_end(log: RunLog) -> Verdict | None:
   """Finds a run that skips all of its last steps."""
   count = facts.count_final_skips(log.rows)
-  if count < FEW:
+  if not count:
     return None
   last = log.rows[-count:]
   scale = last[-1].loss_scale
   stands = sum(row.loss_scale == scale for row in last) > FEW
-  if not stands and (count < _POWERS or scale >= 2.0**_POWERS):
+  falls = count >= _POWERS and scale < 2.0**_POWERS
+  if not (stands or falls or _said_stuck(last)):
     return None
   name = log.config.get("class_name")
   return Verdict(
     ALL_SKIPPED,
     f"All of the last {count} steps were skipped, from step {last[0].step} on, "
-    f"though the loss scale, {_show(scale)}, is not at its minimum.",
+    f"though the loss scale, {_show(scale)}, is not at its minimum."
+    if scale > facts.find_minimum(log)
+    else f"All of the last {count} steps were skipped, from step "
+    f"{last[0].step} on; the loss scale is {_show(scale)}.",
     (
       f"The scale was {_show(last[0].loss_scale)} after step {last[0].step}, "
       f"and {_show(scale)} after step {last[-1].step}.",
@@ -245,7 +254,7 @@ def _judge_length(log: RunLog) -> Verdict | None:
 def _judge_rate(log: RunLog) -> Verdict | None:
   """Finds a run that loses too many steps."""
   # The search for the first scale that fits loses steps at the begin.
-  stretch = max(_LEAST_STEPS, min(_STRETCH, log.steps // 2))
+  stretch = max(_LEAST_STEPS, min(stuck.STRETCH, log.steps // 2))
   first = log.rows[-1].step - stretch + 1
   lost = [r for r in log.rows if r.step >= first and r.applied is False]
   if len(lost) < FEW or len(lost) <= MOST_SKIPPED * stretch:
@@ -267,15 +276,27 @@ def _judge_rate(log: RunLog) -> Verdict | None:
 
 def _judge_underflow(log: RunLog) -> Verdict | None:
   """Finds gradients that become 0 though the scale could be higher."""
-  middle = log.rows[-1].step - log.steps // 2
-  later = [row for row in log.rows if row.step >= middle]
-  seen = [row.underflow for row in later if row.underflow]
-  # A scale that met overflows cannot be higher.
-  if not seen or any(row.applied is False for row in later):
+  later, seen = _list_later(log)
+  if not seen:
     return None
-  zeros = statistics.median(u.zeros for u in seen)
+  turned = statistics.median(u.unscaling for u in seen)
+  if turned >= _MOST_LOST:
+    return Verdict(
+      UNDERFLOW,
+      f"Unscaling turns {turned:.0%} of the gradients' elements to 0: float16 "
+      "has no numbers so small, whatever the loss scale is.",
+      ("Before they are unscaled, these elements are not 0.",),
+      (
+        "Keep the variables in float32, and cast them to float16 where they "
+        "are used: then their gradients are float32, too.",
+      ),
+    )
+  # A scale that met overflows cannot be higher.
+  if any(row.applied is False for row in later):
+    return None
+  lost = statistics.median(_find_lost(u) for u in seen)
   largest = max(u.largest for u in seen)
-  if not (zeros >= _MOST_ZEROS and largest <= _LARGEST_FLOAT16 / 2**FAR):
+  if not (lost >= _MOST_LOST and largest <= _LARGEST_FLOAT16 / 2**FAR):
     return None
   scale = log.rows[-1].loss_scale
   if largest > 0:
@@ -287,8 +308,8 @@ def _judge_underflow(log: RunLog) -> Verdict | None:
   start = facts.show_scale(min(scale * 2.0**room, 2.0**_POWERS))
   return Verdict(
     UNDERFLOW,
-    f"The loss scale, {_show(scale)}, is too low: {zeros:.0%} of the "
-    f"gradients' elements are 0, and {could}.",
+    f"The loss scale, {_show(scale)}, is too low: {lost:.0%} of the "
+    f"gradients' elements became 0, and {could}.",
     (
       f"The largest scaled gradient was {largest:.4g}, and float16 ends at "
       f"{_LARGEST_FLOAT16:g}.",
@@ -297,10 +318,39 @@ def _judge_underflow(log: RunLog) -> Verdict | None:
     (
       f"Start with a higher scale: initial_loss_scale={start}.",
       *phrases.advise_interval(log, room),
-      "Zeros remain if units are off or words are absent: compare with "
-      "float32.",
     ),
   )
+
+
+def _list_later(log: RunLog) -> tuple[list[Row], list[Underflow]]:
+  """Returns the rows of the second half, and what they say of underflow."""
+  middle = log.rows[-1].step - log.steps // 2
+  later = [row for row in log.rows if row.step >= middle]
+  return later, [row.underflow for row in later if row.underflow]
+
+
+def _find_lost(seen: Underflow) -> float:
+  """Returns the share of elements that the scale is too low for.
+
+  Older logs have zeros alone. Units that are off and words that are absent make
+  zeros, too. So there it counts only if even the largest gradient is tiny.
+  """
+  if seen.lost is not None:
+    return seen.lost
+  return seen.zeros if seen.largest < observations.SMALLEST_NORMAL else 0.0
+
+
+def _describe_zeros(log: RunLog) -> list[str]:
+  """Says what a log cannot tell about many zeros."""
+  _, seen = _list_later(log)
+  unknown = [u.zeros for u in seen if u.lost is None]
+  if not unknown or statistics.median(unknown) < _MOST_LOST:
+    return []
+  return [
+    f"{statistics.median(unknown):.0%} of the gradients' elements are 0. This "
+    "log, of an older release, does not tell whether units are off, words are "
+    "absent, or the scale is too low."
+  ]
 
 
 def _judge_growth(log: RunLog) -> Verdict | None:
@@ -355,6 +405,15 @@ def _find_stay(rows: Sequence[Row], minimum: float) -> int | None:
       break
     start = i
   return start
+
+
+def _said_stuck(rows: Sequence[Row]) -> bool:
+  """Returns whether the run itself said that it is stuck where it ends.
+
+  The run knows the patience of its user.
+  """
+  count = facts.count_final_skips(rows)
+  return any(row.stuck for row in rows[len(rows) - count :])
 
 
 def _have_nan(rows: Sequence[Row]) -> bool:

@@ -214,9 +214,7 @@ class Watch:
         for x in blame[:_MOST_LISTED]
       ]
     if seen.applied and seen.gradients:
-      self._underflow = observations.summarize_underflow(
-        seen.find_scaled(before)
-      )
+      self._underflow = observations.summarize_underflow(seen, before)
     if self._underflow is not None:
       line["underflow"] = self._underflow
     if self._is_first:
