@@ -2,12 +2,16 @@
 """A task of a cluster with parameter servers, in TensorFlow 1's way.
 
 Usage: parameter_server_cluster.py JSON, with the keys that `main` reads. A
-worker prints its state after each attempt of a step.
+worker prints its state after each attempt of a step. A worker with the key
+`halt`, a point of its program and a number, stops when it comes to that point
+for the so-manieth time, and prints the key `at`. It goes on when the file
+`POINT.go` is in its folder.
 """
 
 import faulthandler
 import json
 import os
+import pathlib
 import signal
 import sys
 import time
@@ -73,6 +77,53 @@ def write(row):
   print(json.dumps(row), flush=True)
 
 
+class Halt:
+  """The point where a program stops until a file is written."""
+
+  def __init__(self, folder, point, count):
+    self._folder, self._point, self._count = folder, point, count
+
+  def reach(self, point):
+    """Stops if `point` is reached for the last time."""
+    self._count -= point == self._point
+    if point == self._point and self._count == 0:
+      write({"at": point})
+      while not (pathlib.Path(self._folder) / f"{point}.go").exists():
+        time.sleep(0.02)
+
+
+class HaltSaver(tf1.train.Saver):
+  """A Saver that stops before it writes, and after it has restored."""
+
+  def __init__(self, halt):
+    super().__init__(sharded=True)
+    self._halt = halt
+
+  def restore(self, *args):
+    super().restore(*args)
+    self._halt.reach("restore")
+
+  def save(self, *args, **kwargs):
+    self._halt.reach("save")
+    return super().save(*args, **kwargs)
+
+
+class HaltHook(tf1.train.SessionRunHook):
+  """A hook that stops when it is called."""
+
+  def __init__(self, halt):
+    self._halt = halt
+
+  def after_create_session(self, session, coord):
+    self._halt.reach("ready")
+
+  def before_run(self, run_context):
+    self._halt.reach("step")
+
+  def end(self, session):
+    self._halt.reach("end")
+
+
 def main():
   """Runs a task; a worker trains until `steps` attempts are made."""
   faulthandler.register(signal.SIGUSR1)  # Shows where a task waits.
@@ -94,7 +145,12 @@ def main():
   with tf.Graph().as_default(), tf1.device(setter):
     state, opt = build(factors, workers, module)
     is_chief = index == 0
-    hooks = []
+    halt = Halt(given["folder"], *given.get("halt", ["nowhere", 0]))
+    scaffold = tf1.train.Scaffold(
+      init_fn=lambda scaffold, session: halt.reach("init"),
+      saver=HaltSaver(halt),
+    )
+    hooks = [HaltHook(halt)]
     if workers:
       hooks.append(opt.make_session_run_hook(is_chief, num_tokens=0))
     try:
@@ -104,6 +160,7 @@ def main():
         given["folder"] if is_chief else None,
         save_steps=given["save_every"],
         hooks=hooks,
+        scaffold=scaffold,
         limit=given["limit"],
       ) as session:
         values = [0]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions of a cluster with parameter servers, with a limit to each wait.
 
-`tf.compat.v1.train.MonitoredTrainingSession` waits without a limit in four
-places if a task of the cluster is gone: a new session waits for all tasks of
-the cluster, also for other workers; a step waits for a reply of a parameter
-server; a session that cannot be created is tried again for ever; and a worker
-waits for the chief for half an hour.
+`tf.compat.v1.train.MonitoredTrainingSession` waits without a limit if a task of
+the cluster is gone: a new session waits for all tasks of the cluster, also for
+other workers; a step waits for a reply of a parameter server; `close` waits
+until each parameter server has deleted its part of the session; a session that
+cannot be created is tried again for ever; and a worker waits for the chief for
+half an hour.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from collections.abc import Iterator
 import contextlib
 import os
 import queue
+import re
+import socket
 import threading
 import time
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 __all__ = ["open_session"]
@@ -29,6 +33,11 @@ _train: Any = tf.compat.v1.train
 # The jobs whose tasks run sessions. All other jobs serve them.
 _JOBS_WITH_SESSIONS = ("chief", "evaluator", "master", "worker")
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+# TensorFlow raises the first error of a step. If a server has restarted, that
+# may be the cancellation of another part of the step.
+_CANCELLED_BY_LOSS = re.compile(
+  r"\b(ABORTED|UNAVAILABLE): |RecvFromRemoteAsync is cancelled"
+)
 
 
 @contextlib.contextmanager
@@ -65,8 +74,8 @@ def open_session(
     scaffold: A `tf.compat.v1.train.Scaffold`, or None for a new one.
     config: Further settings of the session, or None. Settings of device filters
       and of the timeout stay as they are.
-    limit: The most seconds that a step may take, and that the session may take
-      to be ready again.
+    limit: The most seconds that a step, a checkpoint or a hook's call of the
+      session may take, and that the session may take to train again.
 
   Yields:
     A `tf.compat.v1.train.MonitoredSession`.
@@ -74,6 +83,9 @@ def open_session(
   Raises:
     tf.errors.DeadlineExceededError: A wait was longer than `limit`. The message
       says what the session waited for.
+    tf.errors.AbortedError, tf.errors.UnavailableError: A parameter server was
+      lost after training, when the hooks ended. The message names the server.
+    RuntimeError: The chief's scaffold leaves variables uninitialized.
     ValueError: `limit` is not above 0, or both `save_steps` and `save_seconds`
       are given.
   """
@@ -88,28 +100,25 @@ def open_session(
   folder = None if checkpoint_dir is None else os.fspath(checkpoint_dir)
   scaffold = scaffold or _train.Scaffold()
   hooks = list(hooks)
-  inner: Any
-  if is_chief:
-    inner = _train.ChiefSessionCreator(
-      scaffold, server.target, config, checkpoint_dir=folder
-    )
-    if folder is not None:
-      if save_steps is None and save_seconds is None:
-        save_seconds = 600
-      hooks.append(
-        _train.CheckpointSaverHook(
-          folder, save_seconds, save_steps, scaffold=scaffold
-        )
+  if is_chief and folder is not None:
+    if save_steps is None and save_seconds is None:
+      save_seconds = 600
+    hooks.append(
+      _train.CheckpointSaverHook(
+        folder, save_seconds, save_steps, scaffold=scaffold
       )
-  else:
-    inner = _WorkerCreator(scaffold, server.target, config, limit)
-  creator = _LimitedCreator(inner, scaffold, server.server_def, is_chief, limit)
-  with _explain_late_steps(creator, limit):
+    )
+  make: Callable[..., _Creator] = _Chief if is_chief else _Worker
+  creator = make(scaffold, server, config, folder, limit)
+  hooks.append(_StepHook(creator))
+  with contextlib.closing(creator), _explain(creator):
     session = _train.MonitoredSession(
       creator, hooks, stop_grace_period_secs=min(limit, 10)
     )
+    creator.note_step()
     with session:
       yield session
+      creator.is_at_end = True
 
 
 def _complete(
@@ -141,66 +150,101 @@ def _name_task(server_def: Any) -> str:
   return f"/job:{server_def.job_name}/task:{server_def.task_index}"
 
 
-class _WorkerCreator(_train.SessionCreator):
-  """Creates sessions when the chief has initialized the variables.
+class _Session(tf.compat.v1.Session):
+  """A session whose calls return in time, also if a server is gone.
 
-  `tf.compat.v1.train.WorkerSessionCreator` looks every 30 seconds only.
+  After `operation_timeout_in_ms`, TensorFlow cancels a call, and then waits
+  until the call has ended. If a server does not reply, three calls never end:
+  the first one of a session, the first one of other fetches, and `close`. They
+  wait in C++, where no signal ends them, either. So each call runs in a thread,
+  which is given up.
   """
 
   def __init__(
-    self,
-    scaffold: Any,
-    target: str,
-    config: tf.compat.v1.ConfigProto,
-    limit: float,
+    self, target: str, graph: tf.Graph, config: tf.compat.v1.ConfigProto
   ) -> None:
-    self._scaffold, self._target = scaffold, target
-    self._config, self._limit = config, limit
+    self._is_over = self._is_stuck = False
+    self.lost: tf.errors.OpError | None = None
+    self._seconds = config.operation_timeout_in_ms / 1000
+    self.until: float | None = None  # When the creation must be complete.
+    super().__init__(target, graph, config)
 
-  def create_session(self) -> Any:
-    """Returns a new session."""
-    manager = _train.SessionManager(
-      local_init_op=self._scaffold.local_init_op,
-      ready_op=self._scaffold.ready_op,
-      ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
-      graph=tf.compat.v1.get_default_graph(),
-      recovery_wait_secs=min(1.0, self._limit / 10),
-    )
-    return manager.wait_for_session(
-      self._target, config=self._config, max_wait_secs=self._limit
-    )
+  def run(
+    self,
+    fetches: Any,
+    feed_dict: Any = None,
+    options: Any = None,
+    run_metadata: Any = None,
+  ) -> Any:
+    """Runs ops as `tf.compat.v1.Session` does, with a limit."""
+    seconds = self._seconds
+    if options is not None and options.timeout_in_ms:
+      seconds = options.timeout_in_ms / 1000
+    if self.until is not None:
+      seconds = min(seconds, max(self.until - time.monotonic(), 0.1))
+    run = super().run
+    try:
+      with _raise_lost():
+        return _call_in_thread(
+          lambda: run(fetches, feed_dict, options, run_metadata), seconds
+        )
+    except (tf.errors.DeadlineExceededError, *_LOST) as error:
+      self._is_stuck = True
+      # An error holds frames, and these hold this session.
+      self.lost = type(error)(None, None, error.message)
+      raise
+    except (KeyboardInterrupt, SystemExit):
+      self._is_stuck = True
+      raise
+
+  def close(self) -> None:
+    """Closes the session; does not wait for servers that are gone."""
+    if self._is_over:
+      return
+    self._is_over = True
+    seconds = 0.0 if self._is_stuck else min(self._seconds, 5.0)
+    with contextlib.suppress(tf.errors.DeadlineExceededError):
+      _call_in_thread(super().close, seconds)
+
+  def __del__(self) -> None:
+    # `Session` would close here, and delete what a thread still closes. A
+    # thread that was given up keeps this object until the thread's end.
+    if self._is_over:
+      super().__del__()
 
 
-class _LimitedCreator(_train.SessionCreator):
+class _Creator(_train.SessionCreator):
   """Creates sessions, and gives up after a time.
 
   `MonitoredSession` asks again for ever if the error is one of `_LOST`.
+
+  Attributes:
+    is_at_end: Whether the program has left the `with` statement.
   """
 
   def __init__(
     self,
-    inner: Any,
     scaffold: Any,
-    server_def: Any,
-    is_chief: bool,
+    server: Any,
+    config: tf.compat.v1.ConfigProto,
+    folder: str | None,
     limit: float,
   ) -> None:
-    self._inner, self._limit = inner, limit
-    self._since: float | None = None
-    self.has_given_up = False
-    self._scaffold = scaffold
-    servers = ", ".join(_name_servers(server_def)) or "the other tasks"
-    addresses = [
+    self._scaffold, self._target, self._config = scaffold, server.target, config
+    self._folder, self._limit = folder, limit
+    self._session: _Session | None = None
+    self._until: float | None = None
+    self._lost: tf.errors.OpError | None = None
+    self._begun = 0  # Sessions since the last step.
+    self._has_given_up = self.is_at_end = False
+    self._task = _name_task(server.server_def)
+    self._jobs = ", ".join(_name_servers(server.server_def))
+    self._addresses = [
       address
-      for job in server_def.cluster.job
+      for job in server.server_def.cluster.job
       if job.name not in _JOBS_WITH_SESSIONS
       for _, address in sorted(job.tasks.items())
     ]
-    self.task = _name_task(server_def)
-    self.servers = f"{servers} ({', '.join(addresses)})"
-    self._waits_for = self.servers
-    if not is_chief:
-      self._waits_for += ", and for the chief to initialize the variables"
 
   def create_session(self) -> Any:
     """Returns a new session.
@@ -208,43 +252,210 @@ class _LimitedCreator(_train.SessionCreator):
     Raises:
       tf.errors.DeadlineExceededError: The time is over.
     """
-    if self._since is None:
-      self._since = time.monotonic()
-    self._graph = tf.compat.v1.get_default_graph()
-    self._scaffold.finalize()  # Here, because device scopes belong to a thread.
+    self.close()
+    if self._until is None:
+      self._until = time.monotonic() + self._limit
+    elif time.monotonic() < self._until:
+      time.sleep(min(0.5, self._limit / 10))
+    else:
+      raise self._give_up("The time is over.")
+    self._waits_for = self._name_servers()
+    self._scaffold.finalize()
+    session = self._session = _Session(
+      self._target, tf.compat.v1.get_default_graph(), self._config
+    )
+    session.until = self._until
     try:
-      left = self._since + self._limit - time.monotonic()
-      session = _call_in_thread(self._create, max(left, 0.1))
-    except _LOST as error:
-      if time.monotonic() - self._since < self._limit:
-        time.sleep(min(0.5, self._limit / 10))
-        raise
-      raise self._give_up(error) from error
+      self._find_missing(session, self._scaffold.ready_for_local_init_op)
+      self._prepare(session, self._until)
     except tf.errors.DeadlineExceededError as error:
-      raise self._give_up(error) from error
-    self._since = None
+      raise self._give_up(error.message) from error
+    session.until = None
+    self._begun += 1
     return session
 
-  def _create(self) -> Any:
-    with self._graph.as_default():
-      return self._inner.create_session()
+  def note_step(self) -> None:
+    """Begins a new limit, because training goes on."""
+    self._until, self._lost, self._begun = None, None, 0
 
-  def _give_up(self, error: tf.errors.OpError) -> tf.errors.OpError:
-    self.has_given_up = True
+  def close(self) -> None:
+    """Closes the last session, also one that no `MonitoredSession` got."""
+    if self._session is not None:
+      self._lost = self._session.lost or self._lost
+      self._session.close()
+
+  def _prepare(self, session: _Session, until: float) -> None:
+    """Returns when a new session may train."""
+    raise NotImplementedError
+
+  def _make_ready(self, session: _Session) -> str:
+    """Initializes local variables; returns what is still not initialized."""
+    scaffold = self._scaffold
+    missing = self._find_missing(session, scaffold.ready_for_local_init_op)
+    if not missing:
+      if scaffold.local_init_op is not None:
+        session.run(scaffold.local_init_op, scaffold.local_init_feed_dict)
+      missing = self._find_missing(session, scaffold.ready_op)
+    return missing
+
+  def _find_missing(self, session: _Session, op: Any) -> str:
+    """Returns the names of variables that an op reports as missing."""
+    if op is None:
+      return ""
+    try:
+      names = session.run(op)
+    except tf.errors.FailedPreconditionError as error:
+      if "uninitialized" not in error.message:
+        raise
+      return error.message
+    # An op may also be any other than that of Scaffold: then it need only run.
+    if names is None or np.asarray(names).dtype.kind not in "OSU":
+      return ""
+    return ", ".join(tf.compat.as_text(name) for name in np.ravel(names))
+
+  def _name_servers(self) -> str:
+    addresses = ", ".join(self._addresses)
+    return f"{self._jobs or 'the other tasks'} ({addresses})"
+
+  def _give_up(self, reason: str) -> tf.errors.OpError:
+    self._has_given_up = True
+    if self._begun:
+      reason += f" Sessions that were lost before a step ended: {self._begun}."
+    if self._lost is not None:
+      reason += f" The last error: {self._lost.message}"
+    silent = _name_silent(self._addresses)
     return tf.errors.DeadlineExceededError(
       None,
       None,
-      f"{self.task} got no session within {self._limit:g} seconds: it waited "
-      f"for {self._waits_for}. Start the tasks that are gone, then this task; "
-      f"it resumes from the newest checkpoint. The last error: {error.message}",
+      f"{self._task} got no session that trains within {self._limit:g} "
+      f"seconds: it waited for {self._waits_for}.{silent} Start the tasks that "
+      "are gone, then this task; it resumes from the newest checkpoint. "
+      f"{reason}",
     )
+
+  def explain(self, error: tf.errors.OpError) -> tf.errors.OpError:
+    """Returns an error that says what a session waited for."""
+    if self._has_given_up:
+      return error
+    silent = _name_silent(self._addresses)
+    if isinstance(error, tf.errors.DeadlineExceededError):
+      what = "The end" if self.is_at_end else "A step"
+      return tf.errors.DeadlineExceededError(
+        None,
+        None,
+        f"{what} of {self._task} took more than {self._limit:g} seconds: it "
+        f"waited for {self._name_servers()}, or, with a SyncReplicasOptimizer, "
+        f"for gradients of the other workers.{silent} If all tasks run, pass a "
+        f"higher limit. The error: {error.message}",
+      )
+    return type(error)(
+      None,
+      None,
+      f"{self._task} lost {self._name_servers()} at its end: steps since the "
+      f"newest checkpoint may not be saved.{silent} Start the tasks that are "
+      f"gone, then this task. The error: {error.message}",
+    )
+
+
+class _Chief(_Creator):
+  """Creates sessions, and restores or initializes the variables."""
+
+  def _prepare(self, session: _Session, until: float) -> None:
+    scaffold, state = self._scaffold, None
+    if self._folder is not None:
+      state = tf.train.get_checkpoint_state(self._folder)
+    if state is not None and state.model_checkpoint_path:
+      path = state.model_checkpoint_path
+      self._waits_for = f"{self._name_servers()} to restore {path}"
+      # TensorFlow does so in this order: a Saver does not restore what a
+      # SavedModel has initialized.
+      of_models = session.graph.get_collection("saved_model_initializers")
+      if of_models:
+        session.run(of_models)
+      scaffold.saver.restore(session, path)
+      scaffold.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+    else:
+      self._waits_for = f"{self._name_servers()} to initialize the variables"
+      if scaffold.init_op is not None:
+        session.run(scaffold.init_op, scaffold.init_feed_dict)
+      if scaffold.init_fn is not None:
+        scaffold.init_fn(session)
+    missing = self._make_ready(session)
+    if missing:
+      raise RuntimeError(
+        "The chief must initialize or restore all variables, but these are not "
+        f"initialized: {missing}. Pass a scaffold whose init_op, init_fn or "
+        "saver has them."
+      )
+
+
+class _Worker(_Creator):
+  """Creates sessions when the chief has initialized the variables.
+
+  `tf.compat.v1.train.WorkerSessionCreator` looks every 30 seconds only.
+  """
+
+  def _prepare(self, session: _Session, until: float) -> None:
+    while missing := self._make_ready(session):
+      self._waits_for = (
+        f"the chief to initialize the variables {_shorten(missing)} in "
+        f"{self._name_servers()}"
+      )
+      pause = min(1.0, self._limit / 10)
+      if time.monotonic() + pause > until:
+        raise tf.errors.DeadlineExceededError(
+          None, None, "Variables are not initialized."
+        )
+      time.sleep(pause)
+      self._waits_for = self._name_servers()
+
+
+@contextlib.contextmanager
+def _raise_lost() -> Iterator[None]:
+  """Makes the error of a step that a lost server cancelled one of `_LOST`."""
+  try:
+    yield
+  except tf.errors.CancelledError as error:
+    if not _CANCELLED_BY_LOSS.search(error.message):
+      raise
+    raise tf.errors.AbortedError(
+      error.node_def, error.op, error.message
+    ) from error
+
+
+class _StepHook(_train.SessionRunHook):
+  """Tells a creator of sessions that a step was done."""
+
+  def __init__(self, creator: _Creator) -> None:
+    self._creator = creator
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    """Begins a new limit."""
+    self._creator.note_step()
+
+
+def _shorten(text: str) -> str:
+  """Returns the beginning of a text."""
+  return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _name_silent(addresses: list[str]) -> str:
+  """Returns a sentence about addresses where no process listens."""
+  silent, until = [], time.monotonic() + 2
+  for address in addresses:
+    host, _, port = address.rpartition(":")
+    left = until - time.monotonic()
+    if not port.isdecimal() or not int(port) or left <= 0:
+      continue
+    try:
+      socket.create_connection((host.strip("[]"), int(port)), left).close()
+    except OSError:
+      silent.append(address)
+  return f" No process listens at {', '.join(silent)}." if silent else ""
 
 
 def _call_in_thread(function: Callable[[], Any], seconds: float) -> Any:
   """Calls a function in a thread, and gives up the thread after some seconds.
-
-  TensorFlow waits for a parameter server in C++ when it creates a session, and
-  neither a timeout nor a signal ends that wait.
 
   Raises:
     tf.errors.DeadlineExceededError: The function has not returned.
@@ -264,7 +475,7 @@ def _call_in_thread(function: Callable[[], Any], seconds: float) -> Any:
     result, error = results.get(timeout=seconds)
   except queue.Empty:
     raise tf.errors.DeadlineExceededError(
-      None, None, "TensorFlow still creates the session."
+      None, None, "TensorFlow still waits for a reply."
     ) from None
   if error is not None:
     raise error
@@ -272,20 +483,13 @@ def _call_in_thread(function: Callable[[], Any], seconds: float) -> Any:
 
 
 @contextlib.contextmanager
-def _explain_late_steps(
-  creator: _LimitedCreator, limit: float
-) -> Iterator[Any]:
-  """Makes the error of a step that takes too long say so."""
+def _explain(creator: _Creator) -> Iterator[None]:
+  """Makes errors of waits and of the end say what a session waited for."""
   try:
     yield
   except tf.errors.DeadlineExceededError as error:
-    if creator.has_given_up:
+    raise creator.explain(error) from error
+  except _LOST as error:
+    if not creator.is_at_end:
       raise
-    raise tf.errors.DeadlineExceededError(
-      None,
-      None,
-      f"A step of {creator.task} took more than {limit:g} seconds: it waited "
-      f"for {creator.servers}, or, with a SyncReplicasOptimizer, for gradients "
-      "of the other workers. If all tasks run, pass a higher limit. The error: "
-      f"{error.message}",
-    ) from error
+    raise creator.explain(error) from error
