@@ -356,7 +356,9 @@ def test_hostile_files(tmp_path):
     "line.sh": b"x=" + b"$(" * 200_000,
     "words.sh": f"{_NAME} " * 20_000,
     "colons.yml": "name: " * 50_000,
-    "paths.sh": "PYTHONPATH=" + "$(a" * 20_000,
+    "paths.sh": "PYTHONPATH=" + "$(a" * 300_000,
+    "many.sh": f"# {_NAME}=1\n" * 20_000 + f"{_NAME}=0 " * 20_000,
+    "modules.sh": "python -m a " * 80_000,
   }
   write(tmp_path, files)
   os.mkfifo(tmp_path / "pipe.sh")

@@ -13,6 +13,7 @@ from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import functools
 import os
 import re
 import stat
@@ -21,6 +22,7 @@ from typing import NamedTuple
 from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy.migration import comments
 from tf_compat_lossscale.legacy.migration import documents
+from tf_compat_lossscale.legacy.migration import edits
 
 _SUFFIXES = (
   *(".sh", ".bash", ".zsh", ".ksh", ".csh", ".tcsh", ".fish", ".env", ".envrc"),
@@ -36,6 +38,7 @@ _SHEBANG = re.compile(
 )
 # A longer file is no script; the rest of it is not looked at.
 _LONGEST = 1 << 20
+_LONGEST_PATH = 1 << 12  # Of PYTHONPATH.
 
 _SWITCH = rf"(?P<name>{names.MIXED_PRECISION}(?:_LOSS_SCALING|_GRAPH_REWRITE)?)"
 _VALUE = r"[\"'\\]*(?P<value>(?:\$\{[^}\n]*\}|[^\s\"'\\,;&|)\]}])*)"
@@ -60,11 +63,12 @@ _SET = (
 _ON = re.compile(r"1|true|.*[$%{`].*", re.IGNORECASE)
 _PATH = re.compile(
   r"(?<![\w$%{])PYTHONPATH[\"']?[ \t]*(?:[?:+]?=|:(?!=)|[ \t])[ \t]*"
-  r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|(?:\$\([^)\n]*\)|`[^`\n]*`|[^\s;&|\"'])*)"
+  r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|(?:\$\([^)\n]{0,200}\)|`[^`\n]{0,200}`|[^\s;&|\"'])*)"
 )
 # What the shell computes at the start of a path: the folder of something.
 _COMPUTED = re.compile(
-  r"\$\((?:[^()\n]|\([^()\n]*\))*\)|`[^`\n]*`|\$\{[^}\n]*\}|\$\w+|%~?\w+%?"
+  r"\$\((?:[^()\n]|\([^()\n]{0,200}\)){0,200}\)|`[^`\n]{0,200}`"
+  r"|\$\{[^}\n]{0,200}\}|\$\w+|%~?\w+%?"
 )
 _WORD = re.compile(r"[^\s\"'`;|&()<>=,\[\]:#]+")
 _MODULE = re.compile(r"(?<=\s)-m[\"', \t]*([A-Za-z_][\w.]*)")
@@ -242,28 +246,34 @@ def _blank(path: str, text: str) -> str:
 def _list_settings(text: str, code: str) -> Iterator[Setting]:
   """Yields the places that turn a variable on, in order."""
   found: dict[int, Setting] = {}
+  lines = edits.Text(text)
+  commands = edits.Text(code)  # Continued lines are one line there.
+
+  @functools.cache
+  def read_command(line: int) -> tuple[bool, tuple[str, ...], bool]:
+    """Returns whether a command only talks, its words, and if it is %env."""
+    command = commands.get_line(line)
+    return (
+      _TALK.fullmatch(command) is not None,
+      tuple(dict.fromkeys(_list_words(command))),
+      _MAGIC.match(command) is not None,
+    )
+
+  @functools.cache
+  def is_ignored(line: int) -> bool:
+    """Returns whether a comment ignores the findings of a line."""
+    said = comments.read_line(lines.get_line(line))
+    return comments.is_ignored("LS205", 1, said)
+
   for match in (m for pattern in _SET for m in pattern.finditer(code)):
     start = match.start("name")
-    first = code.rfind("\n", 0, start) + 1
-    end = code.find("\n", start)
-    command = code[first : end if end >= 0 else len(code)]
-    if not _ON.fullmatch(match["value"]) or _TALK.fullmatch(command):
-      continue
-    line_start = text.rfind("\n", 0, start) + 1
-    line_end = text.find("\n", start)
-    line = text[line_start : line_end if line_end >= 0 else len(text)]
-    said = comments.read_line(line)
-    if comments.is_ignored("LS205", 1, said):
-      continue
-    found[start] = Setting(
-      text.count("\n", 0, start) + 1,
-      start,
-      start + len(match["name"]),
-      start - line_start + 1,
-      match["name"],
-      tuple(dict.fromkeys(_list_words(command))),
-      _MAGIC.search(command) is not None,
-    )
+    line, column = lines.find_position(start)
+    talks, words, is_own = read_command(commands.find_position(start)[0])
+    if not talks and _ON.fullmatch(match["value"]) and not is_ignored(line):
+      end = start + len(match["name"])
+      found[start] = Setting(
+        line, start, end, column, match["name"], words, is_own
+      )
   yield from (found[start] for start in sorted(found))
 
 
