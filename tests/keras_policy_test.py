@@ -314,5 +314,45 @@ def test_several_optimizers_without_graphs(scale):
   assert wrapped == [scale is not None] * 2
 
 
+@pytest.mark.parametrize(
+  ("name", "compute", "variable"),
+  [
+    # As TensorFlow 1.15.5 has them.
+    ("infer", None, None),
+    ("float16_with_float32_vars", "float16", "float32"),
+    ("bfloat16_with_float32_vars", "bfloat16", "float32"),
+    ("float32_with_float32_vars", "float32", "float32"),
+  ],
+)
+def test_policies_of_1_14_to_2_0(name, compute, variable):
+  policy = keras.Policy(name)
+  assert (policy.compute_dtype, policy.variable_dtype) == (compute, variable)
+  assert policy.loss_scale is None
+  again = keras.Policy.from_config(policy.get_config())
+  assert (again.compute_dtype, again.loss_scale) == (compute, None)
+
+
+def test_infer_takes_the_dtype_of_the_first_input():
+  before = keras.global_policy()
+  try:
+    for policy in ("infer", keras.Policy("infer")):
+      keras.set_policy(policy)
+      for dtype in (tf.float16, tf.float64):
+        layer = _keras2.keras.layers.Dense(2)
+        assert layer(tf.ones([1, 3], dtype)).dtype == dtype
+        assert layer.kernel.dtype == dtype
+  finally:
+    keras.set_policy(before)
+
+
+@pytest.mark.parametrize(
+  "name", ["infer_float32_vars", "infer_with_float32_vars"]
+)
+def test_policies_that_no_keras_has_say_what_to_write(name):
+  for call in (keras.Policy, keras.set_policy):
+    with pytest.raises(ValueError, match=f"{name}.*first input.*mixed_float16"):
+      call(name)
+
+
 if __name__ == "__main__":
   helpers.main()

@@ -2,6 +2,7 @@
 """Tests which names of `tf.contrib` there are, and what is said of others."""
 
 import importlib
+import importlib.util
 import json
 import sys
 
@@ -24,7 +25,11 @@ from tf_compat_lossscale.legacy import contrib_paths
 tfl.install()
 wrong = {}
 for module, names in contrib_names.NAMES.items():
-  served = importlib.import_module(f"tensorflow.contrib.{module}")
+  try:
+    served = importlib.import_module(f"tensorflow.contrib.{module}")
+  except ImportError as error:
+    wrong.update(dict.fromkeys((f"{module}.{x}" for x in names), str(error)))
+    continue
   for name in names:
     try:
       assert getattr(served, name) is not NotImplemented
@@ -39,13 +44,17 @@ print(json.dumps(wrong))
 """
 # TensorFlow removed the name with tf.estimator, in 2.16.
 _GONE_SINCE_2_16 = {"data.CheckpointInputPipelineHook"}
+# Rows that need a package which is no requirement.
+_TENSORBOARD = {
+  f"tensorboard.{name}" for name in contrib_names.NAMES["tensorboard"]
+}
 
 
 def test_each_row_can_be_used():
   printed = helpers.run_forked("-c", _USE_EACH_ROW, **KERAS_2)
   wrong = json.loads(printed.splitlines()[-1])
   missing = _GONE_SINCE_2_16 if helpers.RELEASE >= (2, 16) else set()
-  assert set(wrong) <= missing, wrong
+  assert set(wrong) - _TENSORBOARD <= missing, wrong
 
 
 def test_all_ways_to_a_name():
@@ -157,6 +166,74 @@ def test_a_missing_package_is_named(monkeypatch):
         exec(f"from tensorflow.contrib import {module}")
     with pytest.raises(AttributeError, match="pip install tf_slim"):
       tf.contrib.framework.arg_scope  # noqa: B018
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "tensorflow.contrib.gan",
+    "tensorflow.contrib.gan.python.train",
+    "tensorflow.contrib.tensorboard.plugins.projector",
+    "tensorflow.tools.graph_transforms",
+  ],
+)
+def test_a_missing_module_is_a_module_not_found_error(name, monkeypatch):
+  monkeypatch.setitem(sys.modules, "tensorboard", None)
+  parent, _, last = name.rpartition(".")
+  says = "tensorflow_gan|tensorboard|tf.lite"
+  with tfl.installed():
+    for load in (
+      lambda: importlib.import_module(name),
+      lambda: exec(f"import {name}"),
+      lambda: exec(f"import {name} as mine"),
+      lambda: exec(f"from {name} import something"),
+    ):
+      with pytest.raises(ModuleNotFoundError, match=says) as error:
+        load()
+      assert name.startswith(error.value.name)
+      assert error.value.name.count(".") >= 2
+    # As in Python: no ModuleNotFoundError. The message says what to do, too.
+    with pytest.raises(ImportError, match=says) as error:
+      exec(f"from {parent} import {last}")
+    assert (type(error.value) is ImportError) == (parent in sys.modules)
+    if parent in sys.modules:
+      assert importlib.util.find_spec(name) is None
+      assert not hasattr(sys.modules[parent], last)
+    else:
+      with pytest.raises(ModuleNotFoundError, match=says):
+        importlib.util.find_spec(name)
+
+
+def test_the_projector_is_that_of_tensorboard(monkeypatch, tmp_path):
+  folder = tmp_path / "tensorboard" / "plugins"
+  folder.mkdir(parents=True)
+  for parent in (folder, folder.parent):
+    (parent / "__init__.py").write_text("", "utf-8")
+  (folder / "projector.py").write_text(
+    "class ProjectorConfig: pass\n"
+    "def visualize_embeddings(logdir, config): return logdir, config\n",
+    "utf-8",
+  )
+  for name in list(sys.modules):
+    if name.partition(".")[0] == "tensorboard":
+      monkeypatch.delitem(sys.modules, name)
+  monkeypatch.syspath_prepend(tmp_path)
+  with tfl.installed():
+    from tensorflow.contrib.tensorboard.plugins import projector
+    import tensorflow.contrib.tensorboard.plugins.projector as again
+
+    assert again is projector
+    config = projector.ProjectorConfig()
+    for call in (
+      lambda: projector.visualize_embeddings("writer", config),
+      lambda: tf.contrib.tensorboard.plugins.projector.visualize_embeddings(
+        summary_writer="writer", config=config
+      ),
+    ):
+      assert call() == ("writer", config)
+  for name in list(sys.modules):
+    if name.partition(".")[0] == "tensorboard":
+      monkeypatch.delitem(sys.modules, name)
 
 
 def test_the_table_is_sound():

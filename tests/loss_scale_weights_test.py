@@ -103,5 +103,15 @@ def test_deep_copies_are_apart():
     assert session.run([clone(), copied()]) == [16, 8]
 
 
+def test_the_private_function_that_lists_weights():
+  with tfl.installed():
+    from tensorflow.python.training.experimental import loss_scale as old
+
+    scale = old.DynamicLossScale(8.0)
+    weights = list(old.get_loss_scale_weights(scale))
+    assert [float(x) for x in weights] == [8.0, 0.0]
+    assert not old.get_loss_scale_weights(old.FixedLossScale(8.0))
+
+
 if __name__ == "__main__":
   helpers.main()

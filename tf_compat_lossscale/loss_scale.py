@@ -281,6 +281,14 @@ class DynamicLossScale(LossScale):
     }
 
 
+def get_loss_scale_weights(loss_scale: LossScale) -> Any:
+  """Returns the variables of a loss scale in the current graph.
+
+  TensorFlow 1.14 to 2.8 had this function in the private module of loss scales.
+  """
+  return graph_weights.list_weights(loss_scale).values()
+
+
 def get(identifier: Any) -> LossScale | None:
   """Returns the loss scale that an argument stands for.
 

@@ -58,9 +58,18 @@ class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defin
         class.
       ValueError: `name` is no policy, or Keras 3 cannot scale the loss so.
     """
-    super().__init__(_check_name(name))
+    found, automatic = scales.find_policy(_check_name(name))
+    if found == "_infer":
+      raise ValueError(
+        "The policy 'infer' of TensorFlow 1.14 to 2.0 took the dtype of a "
+        "layer's first input, which Keras 3 does not do: name the dtype, such "
+        f"as Policy('float32'). {_ON_KERAS_2}"
+      )
+    super().__init__(found)
     if isinstance(loss_scale, str) and loss_scale == "auto":
-      loss_scale = "dynamic" if name == "mixed_float16" else None
+      # Keras 3 scales the loss of every mixed_float16 model.
+      loss_scale = automatic
+    name = found
     scale = scales.find_loss_scale(loss_scale)
     numbers = None if scale is None else scales.find_numbers(scale)
     if numbers != (_DYNAMIC if name == "mixed_float16" else None):

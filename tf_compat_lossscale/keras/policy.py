@@ -33,7 +33,10 @@ class Policy(_keras2.keras.mixed_precision.Policy):
     """Makes a policy.
 
     Args:
-      name: 'mixed_float16', 'mixed_bfloat16' or a dtype.
+      name: 'mixed_float16', 'mixed_bfloat16' or a dtype. Of the names of
+        TensorFlow 1.14 to 2.0, also 'infer', for the dtype of a layer's first
+        input, and 'float16_with_float32_vars', for 'mixed_float16' without a
+        loss scale.
       loss_scale: 'auto', which is 'dynamic' for 'mixed_float16' and None for
         others; None, for none; or a loss scale that `LossScaleOptimizer` takes.
 
@@ -41,10 +44,11 @@ class Policy(_keras2.keras.mixed_precision.Policy):
       ValueError: `name` is no policy, or `loss_scale` is no loss scale.
     """
     _patch_compile()
+    name, automatic = scales.find_policy(name)
     super().__init__(name)
     self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
     if self._is_automatic:
-      loss_scale = "dynamic" if name == "mixed_float16" else None
+      loss_scale = automatic
     self._loss_scale = scales.find_loss_scale(loss_scale)
     if self._loss_scale is not None and self.compute_dtype not in (
       None,
@@ -67,7 +71,8 @@ class Policy(_keras2.keras.mixed_precision.Policy):
   def get_config(self) -> dict[str, Any]:
     """Returns the arguments, without a loss scale that is automatic."""
     config = {"name": self.name}
-    if not self._is_automatic:
+    _, automatic = scales.find_policy(self.name)
+    if not self._is_automatic or (automatic and self._loss_scale is None):
       scale = self._loss_scale
       config["loss_scale"] = scale and {
         "class_name": type(scale).__name__,
@@ -108,7 +113,8 @@ def set_policy(policy: Any) -> None:
   _patch_compile()
   own = _keras2.keras.mixed_precision
   if policy is not None and not isinstance(policy, own.Policy):
-    policy = own.Policy(policy)
+    is_old = scales.find_policy(policy)[0] != policy
+    policy = (Policy if is_old else own.Policy)(policy)
   if policy is not None:
     scales.check_floating(policy)
   own.set_global_policy(policy)

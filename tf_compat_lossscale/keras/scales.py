@@ -33,6 +33,37 @@ class Numbers(NamedTuple):
   growth_steps: int | None
 
 
+def find_policy(name: Any) -> tuple[Any, str | None]:
+  """Returns the policy that a name of TensorFlow 1.14 to 2.0 stands for.
+
+  Args:
+    name: The argument of a `Policy`.
+
+  Returns:
+    A pair: the name in Keras 2, and the loss scale that 'auto' means.
+
+  Raises:
+    ValueError: No Keras of today has that policy.
+  """
+  if name in ("infer_float32_vars", "infer_with_float32_vars"):
+    raise ValueError(
+      f"The policy {name!r} of TensorFlow 1.14 to 2.0 computed in the dtype of "
+      "a layer's first input, with float32 variables, and no Keras of today "
+      "has it. Name the policy for the dtype of your inputs: "
+      "Policy('mixed_float16', loss_scale=None), Policy('mixed_bfloat16') or "
+      "Policy('float32')."
+    )
+  if name == "infer":
+    return "_infer", None  # Keras 2 still has it by that name.
+  if isinstance(name, str) and name.endswith("_with_float32_vars"):
+    compute = name.removesuffix("_with_float32_vars")
+    if compute in ("float16", "bfloat16"):
+      return f"mixed_{compute}", None
+    if compute == "float32":
+      return compute, None
+  return name, "dynamic" if name == "mixed_float16" else None
+
+
 def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
   """Returns the loss scale that an argument stands for.
 

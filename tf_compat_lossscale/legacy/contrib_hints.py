@@ -12,6 +12,7 @@ _PACKAGES = {
   "layers": "tf_slim",
   "losses": "tf_slim",
   "slim": "tf_slim",
+  "tensorboard": "tensorboard",
 }
 
 # tensorflow_addons 0.23 is its last release, and needs Keras 2 as `keras`.
@@ -19,6 +20,10 @@ _LAST_WITH_ADDONS = (2, 15)
 
 # Module of `tf.contrib`, or a name in it -> what to do.
 _HINTS = {
+  "bayesflow": "Use tensorflow_probability.",
+  "boosted_trees": "Use tensorflow_decision_forests.",
+  "cloud": "Use tensorflow_io.",
+  "constrained_optimization": "Use tensorflow_constrained_optimization.",
   "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
   "distributions": "Use tensorflow_probability.distributions.",
   "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
@@ -26,6 +31,17 @@ _HINTS = {
     "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
   ),
   "estimator": "Use tf.estimator.",
+  "ffmpeg": "Use tensorflow_io.audio.",
+  "gan": "Use tensorflow_gan.",
+  "hadoop": "Use tensorflow_io.",
+  "ignite": "Use tensorflow_io.",
+  "integrate": "Use tensorflow_probability.math.ode.",
+  "kafka": "Use tensorflow_io.",
+  "kfac": "Use the package kfac.",
+  "kinesis": "Use tensorflow_io.",
+  "lite": "Use tf.lite.",
+  "mixed_precision": "Use tf_compat_lossscale.contrib.",
+  "model_pruning": "Use tensorflow_model_optimization.sparsity.",
   "feature_column": "Use tf.feature_column.",
   "image": "Use tf.image and tf.raw_ops.ImageProjectiveTransformV2.",
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
@@ -38,6 +54,10 @@ _HINTS = {
     "Its rewriter of graphs is gone. Train without it, and quantize the "
     "trained model by tf.lite.TFLiteConverter."
   ),
+  "saved_model": "Use tf.compat.v1.saved_model.",
+  "session_bundle": "Use tf.compat.v1.saved_model.",
+  "tensor_forest": "Use tensorflow_decision_forests.",
+  "tensorboard": "Use the package tensorboard.",
   "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
   "training": "Use tf.data to read, and tf.compat.v1.train to train.",
 }
@@ -47,6 +67,7 @@ _ADDONS_HINTS = {
   "crf": "tensorflow_addons.text",
   "image": "tensorflow_addons.image",
   "seq2seq": "tensorflow_addons.seq2seq",
+  "text": "tensorflow_addons.text",
 }
 
 

@@ -65,7 +65,7 @@ def get_module(path: str) -> types.ModuleType:
     path: Such as "layers" or "layers.python.layers.utils".
 
   Raises:
-    ImportError: There is no such module; the message says what to do.
+    ModuleNotFoundError: There is no such module; the message says what to do.
   """
   if path not in _modules:
     _modules[path] = _find_module(path)
@@ -81,12 +81,12 @@ def _find_module(path: str) -> types.ModuleType:
   """Returns an existing module that serves as a module of contrib, or makes it.
 
   Raises:
-    ImportError: There is no such module; the message says what to do.
+    ModuleNotFoundError: There is no such module; the message says what to do.
   """
   top = path.partition(".")[0]
   reason = contrib_hints.explain_missing_package(top)
   if reason:
-    raise ImportError(reason, name=_PREFIX + path)
+    raise ModuleNotFoundError(reason, name=_PREFIX + path)
   target = targets.find_longest(contrib_paths.MODULES, path)
   if target:
     try:
@@ -133,8 +133,8 @@ def _is_loadable(path: str, name: str) -> bool:
   return True
 
 
-def _make_error(path: str, reason: str = "") -> ImportError:
+def _make_error(path: str, reason: str = "") -> ModuleNotFoundError:
   """Returns the error for a name below `tf.contrib` that cannot be served."""
-  return ImportError(
+  return ModuleNotFoundError(
     contrib_hints.explain_absence(path, reason), name=_PREFIX + path
   )

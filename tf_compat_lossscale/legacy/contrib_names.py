@@ -190,6 +190,11 @@ _ROWS = (
     "summary_writer_initializer_op",
   ),
   targets.Row(
+    "tensorboard",
+    "tensorboard.plugins.projector",
+    "EmbeddingInfo ProjectorConfig SpriteMetadata visualize_embeddings",
+  ),
+  targets.Row(
     "tpu",
     "tf.tpu",
     "CrossShardOptimizer batch_parallel bfloat16_scope core cross_replica_sum "

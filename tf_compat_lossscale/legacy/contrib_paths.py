@@ -173,6 +173,9 @@ _MODULES = {
   "staging": "",
   "stateless": "",
   "summary": ": summary",
+  "tensorboard": (
+    ": plugins; plugins: projector; plugins.projector: projector_config_pb2"
+  ),
   "tfprof": ": model_analyzer tfprof_logger",
   "tpu": (
     ": python; python: ops profiler tpu; python.ops: tpu_ops; "

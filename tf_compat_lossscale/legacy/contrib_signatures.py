@@ -115,6 +115,9 @@ def _dense_hash_table(
 def _lookup(keys: Any, name: Any = None) -> None: ...
 
 
+def _visualize_embeddings(summary_writer: Any, config: Any) -> None: ...
+
+
 def _infeed_queue(
   number_of_tuple_elements: Any = None,
   tuple_types: Any = None,
@@ -158,6 +161,9 @@ CHANGES = {
     _dense_hash_table, {"checkpoint": None}
   ),
   "lookup.MutableHashTable": Change(_lookup, {}, "lookup"),
+  "tensorboard.visualize_embeddings": Change(
+    _visualize_embeddings, {"summary_writer": "logdir"}
+  ),
   "tpu.InfeedQueue": Change(_infeed_queue, {}),
 }
 

@@ -199,10 +199,11 @@ def _import_home(home: str) -> types.ModuleType:
   """Imports a module.
 
   Raises:
-    ImportError: The module is one of tensorflow_estimator, which is missing.
+    ModuleNotFoundError: The module is one of tensorflow_estimator, which is
+      missing.
   """
   if home.startswith(_PACKAGE):
     message = explain_absence()
     if message:
-      raise ImportError(message, name=_PACKAGE)
+      raise ModuleNotFoundError(message, name=_PACKAGE)
   return importlib.import_module(home)

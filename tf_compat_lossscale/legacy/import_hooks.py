@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _Spec = importlib.machinery.ModuleSpec
 _OURS = "tf_compat_lossscale."
+# The functions of the import system that ask finders in another way.
+_FIND_SPEC, _FROM_IMPORT = "find_spec", "_handle_fromlist"
 
 
 class ImportWatcher:
@@ -65,6 +67,28 @@ class ImportWatcher:
     """Finds a module's spec; the import system calls this."""
     if not self.watches(fullname):
       return None
+    try:
+      return self._find_watched(fullname, path, target)
+    except ModuleNotFoundError as error:
+      asker = _find_asker()
+      if asker == _FIND_SPEC:
+        return None
+      if asker == _FROM_IMPORT:
+        # Python would hide a ModuleNotFoundError, and what it says.
+        raise ImportError(str(error), name=error.name) from None
+      raise
+
+  def _find_watched(
+    self,
+    fullname: str,
+    path: Sequence[str] | None,
+    target: types.ModuleType | None,
+  ) -> _Spec | None:
+    """Finds the spec of a module that is watched.
+
+    Raises:
+      ModuleNotFoundError: There is no such module; the message says what to do.
+    """
     module = self.replace_module(fullname)
     if module is not None:
       return _Spec(fullname, cast("Loader", _ExistingModuleLoader(module)))
@@ -86,6 +110,29 @@ class ImportWatcher:
       if spec is not None:
         return spec
     return None
+
+
+def _find_asker() -> str:
+  """Returns which function asks the import system for a module, if it matters.
+
+  `importlib.util.find_spec` returns None for a missing module. `from a import
+  b` hides a ModuleNotFoundError for `a.b`, and raises an ImportError.
+  The import system tells finders nothing of either, so frames tell it.
+  """
+  frame: Any = sys._getframe(2)
+  is_import = False
+  while frame is not None:
+    name, function = frame.f_globals.get("__name__"), frame.f_code.co_name
+    if name == "importlib.util" and function == _FIND_SPEC:
+      # It imports the parents of the module.
+      return "" if is_import else _FIND_SPEC
+    if name not in (__name__, "importlib._bootstrap", "_frozen_importlib"):
+      return ""
+    if function == _FROM_IMPORT:
+      return _FROM_IMPORT
+    is_import = is_import or function == "_find_and_load"
+    frame = frame.f_back
+  return ""
 
 
 class _FirstImport(ImportWatcher):

@@ -69,7 +69,7 @@ TABLE = (
       LOSS_SCALE_MODULE,
     ),
   ),
-  Names(("get",), "loss_scale", (LOSS_SCALE_MODULE,)),
+  Names(("get", "get_loss_scale_weights"), "loss_scale", (LOSS_SCALE_MODULE,)),
   Names(
     ("MixedPrecisionLossScaleOptimizer",),
     "loss_scale_optimizer",

@@ -65,7 +65,8 @@ class PrivateModules(import_hooks.ImportWatcher):
 
   def supply_module(self, name: str) -> types.ModuleType | None:
     if name in table.GONE:
-      raise ImportError(f"{name} is gone: {table.GONE[name]}", name=name)
+      message = f"{name} is gone: {table.GONE[name]}"
+      raise ModuleNotFoundError(message, name=name)
     target = table.find_module(name)
     if target is None:
       return None

@@ -20,7 +20,10 @@ _TENSORFLOW = "tensorflow.compat.v1"
 _PARTS = "tf_compat_lossscale.legacy.contrib_parts"
 
 # Packages of others that serve old names -> what installs them.
-_EXTRAS = {"tf_slim": "pip install tf_slim"}
+_EXTRAS = {
+  "tensorboard": "pip install tensorboard",
+  "tf_slim": "pip install tf_slim",
+}
 _KERAS_2 = (
   "it is built on Keras 2: install tf_keras in TensorFlow's minor version, and "
   "run the program by `tf-lossscale run --keras2` or call "

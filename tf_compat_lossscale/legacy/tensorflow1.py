@@ -98,7 +98,7 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
   def supply_module(self, name: str) -> None:
     message = _explain_absence(name.partition(".")[2])
     if message:
-      raise ImportError(message, name=name)
+      raise ModuleNotFoundError(message, name=name)
 
 
 def prepare(
