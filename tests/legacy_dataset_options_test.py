@@ -2,6 +2,9 @@
 """Tests that options of a `tf.data.Dataset` may be changed, as once."""
 
 import legacy_processes
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
 
 _PROGRAM = """
 import tensorflow as tf
@@ -28,6 +31,65 @@ print(shown(d))
 with tf.Session() as session:
   print(session.run(d.make_one_shot_iterator().get_next()))
 """
+
+
+_OLD = """
+import sys
+import tensorflow as tf
+
+sys.stderr = sys.stdout
+o = tf.data.Options()
+old = o.experimental_optimization
+old.map_vectorization.enabled = True
+old.map_vectorization.use_choose_fastest = True
+old.hoist_random_uniform = True
+old.autotune_buffers = False
+o.experimental_stats.latency_all_edges = True
+o.experimental_stateful_whitelist = None
+old.autotune = False
+old.autotune_cpu_budget = 3
+o.experimental_distribute.auto_shard = False
+old.map_fusion = True
+print(o.autotune.enabled, o.autotune.cpu_budget, old.autotune, old.map_fusion)
+print(o.experimental_distribute.auto_shard_policy.name)
+part = tf.data.experimental.OptimizationOptions()
+part.autotune = True
+o.experimental_optimization = part
+print(o.autotune.enabled)
+for owner, name in ((old, 'map_vectorisation'), (o, 'experimental_stat'),
+                    (old.map_vectorization, 'enable'), (o, 'no_such'),
+                    (o.experimental_distribute, 'auto_shards')):
+  try:
+    setattr(owner, name, True)
+  except AttributeError:
+    print('typo')
+d = tf.data.Dataset.range(3).with_options(o)
+changed = d.options()
+changed.experimental_optimization.map_vectorization.enabled = False
+with tf.Session() as session:
+  print(session.run(tf.data.make_one_shot_iterator(
+    d.with_options(changed).batch(3)).get_next()))
+"""
+
+
+def test_dropped_options_do_nothing_and_moved_ones_move(tmp_path):
+  program = legacy_processes.program(tmp_path, _OLD)
+  printed = legacy_processes.run_forked("--tf1", program, cwd=tmp_path)
+  said, *lines = printed.splitlines()
+  assert "experimental_optimization.map_vectorization.enabled" in said
+  assert "does nothing" in said
+  expected = ["False 3 False True", "OFF", "True", *["typo"] * 5]
+  assert lines[:8] == expected and lines[-1] == "[0 1 2]"
+  assert "does nothing" not in "".join(lines)
+
+
+def test_uninstall_takes_the_options_back():
+  options = tf.data.Options
+  before = vars(options)["experimental_optimization"]
+  with tfl.installed():
+    options().experimental_stats.prefix = "mine"
+  assert not hasattr(options(), "experimental_stats")
+  assert vars(options)["experimental_optimization"] is before
 
 
 def test_a_program_changes_the_options_of_a_dataset(tmp_path):

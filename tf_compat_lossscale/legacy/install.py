@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale.legacy import contrib_modules
+from tf_compat_lossscale.legacy import dataset_options
 from tf_compat_lossscale.legacy import estimator
 from tf_compat_lossscale.legacy import import_hooks
 from tf_compat_lossscale.legacy import keras_optimizers as optimizers_lib
@@ -61,9 +62,9 @@ class InstallReport(NamedTuple):
 
 
 class _SetAttribute(NamedTuple):
-  """An attribute that was set in a module, with its values before and after."""
+  """An attribute that was set, with its values before and after."""
 
-  module: types.ModuleType
+  module: types.ModuleType | type
   name: str
   before: Any
   after: Any
@@ -115,6 +116,12 @@ class _Installer(import_hooks.ImportWatcher):
       if name.startswith(("tensorflow", "keras.", "tf_keras.")):
         self._fill(name, module)
     self._private.fill_loaded()
+    for cls, name, option in dataset_options.list_old_options(
+      importlib.import_module("tensorflow.compat.v2").compat.v1
+    ):
+      before = vars(cls).get(name, _ABSENT)
+      setattr(cls, name, option)
+      self._attributes.append(_SetAttribute(cls, name, before, option))
 
   def start(self) -> None:
     super().start()
