@@ -66,8 +66,8 @@ def test_reduced_once_in_a_window(mode, drop):
     expected = -1.0 if drop == "window" else -2.0
     assert trainer.state()["v0"].tolist() == [expected] * 2
     assert trainer.loss_scale == 4
-  # A window reduces the gradient, and with "micro_batch" also the count.
-  once = [1] if drop == "window" else [2, 1]
+  # A window reduces the counts, then the gradient.
+  once = [2, 1]
   # A function may be traced twice.
   times = {"eager": [2], "function": [1, 2]}.get(mode, [1])
   assert reducing[0].reductions in [once * n for n in times]

@@ -143,6 +143,329 @@ def test_a_checkpoint_within_a_window(mode, early, tmp_path):
     assert program.whole() == expected
 
 
+class Heads:
+  """Training of variables that may share a name, in one process.
+
+  Args:
+    names: The name of each variable.
+    mode: "eager", "function" or "graph_v1".
+    drop: What an infinity makes void.
+    steps: The number of micro-batches in a window.
+    mean: Whether the mean of the gradients is applied.
+    inner: The optimizer.
+  """
+
+  def __init__(
+    self, names, mode="eager", drop="window", steps=4, mean=True, inner=None
+  ):
+    self.graph = tf.Graph() if mode == "graph_v1" else None
+    self.mode = mode
+    with contextlib.ExitStack() as stack:
+      if self.graph:
+        stack.enter_context(helpers.control_flow(v2=False))
+        stack.enter_context(self.graph.as_default())
+      self.heads = [
+        tf1.Variable(0.0, name=name, use_resource=True) for name in names
+      ]
+      self.opt = tfl.accumulate(
+        tfl.MixedPrecisionLossScaleOptimizer(
+          inner or tf1.train.GradientDescentOptimizer(1.0),
+          tfl.DynamicLossScale(8, 1000),
+        ),
+        steps,
+        drop,
+        mean,
+      )
+      self.checkpoint = tf1.train.Checkpoint(opt=self.opt, heads=self.heads)
+      self.status = None
+      if self.graph:
+        self.feeds = [tf1.placeholder(tf.float32, []) for _ in names]
+        self.op = self.apply(range(len(names)), self.feeds)
+        self.session = tf1.Session(graph=self.graph)
+        self.session.run(tf1.global_variables_initializer())
+      self.functions = {}
+
+  def apply(self, order, grads):
+    """Applies gradients in an order; None stands for no gradient."""
+    return self.opt.apply_gradients([(grads[i], self.heads[i]) for i in order])
+
+  def run(self, grads, order=None):
+    """Runs a micro-batch."""
+    order = tuple(range(len(self.heads)) if order is None else order)
+    if self.graph:
+      self.session.run(self.op, dict(zip(self.feeds, grads)))
+      return
+    tensors = [None if x is None else tf.constant(float(x)) for x in grads]
+    if self.mode == "eager":
+      self.apply(order, tensors)
+      return
+    if order not in self.functions:
+
+      def apply(tensors):
+        self.apply(order, tensors)
+
+      self.functions[order] = tf.function(apply, autograph=False)
+    self.functions[order](tensors)
+
+  def save(self, path):
+    if not self.graph:
+      return self.checkpoint.save(str(path))
+    with self.graph.as_default():
+      return self.checkpoint.save(str(path), session=self.session)
+
+  def restore(self, path):
+    if not self.graph:
+      self.status = self.checkpoint.restore(path)
+      self.status.assert_existing_objects_matched()
+      return
+    with self.graph.as_default():
+      self.status = self.checkpoint.restore(path)
+      self.status.assert_consumed().initialize_or_restore(self.session)
+
+  def values(self):
+    """Returns the values of the heads, and the loss scale."""
+    if not self.graph:
+      return [float(x) for x in (*self.heads, self.opt.loss_scale())]
+    with self.graph.as_default():
+      values = [*self.heads, self.opt.loss_scale()]
+    return [x.tolist() for x in self.session.run(values)]
+
+
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("mode", ["eager", "function", "graph_v1"])
+def test_sums_of_variables_that_share_a_name(mode, existing, tmp_path):
+  """Checks that an object gets its sum, whatever the order of gradients."""
+  batches = [(1.0, 100.0), (3.0, 320.0), (0.0, 0.0), (0.0, 0.0)]
+  run = Heads(["kernel", "kernel"], mode)
+  for grads in batches[:2]:
+    run.run(grads)
+  path = run.save(tmp_path / "ckpt")
+  for grads in batches[2:]:
+    run.run(grads)
+  assert run.values() == [-1.0, -105.0, 8.0]
+  resumed = Heads(["kernel", "kernel"], mode)
+  if existing:
+    resumed.run((5.0, 7.0), order=(1, 0))
+  resumed.restore(path)
+  for grads in batches[2:]:
+    resumed.run(grads, order=(1, 0))
+  resumed.status.assert_consumed()
+  assert resumed.values() == [-1.0, -105.0, 8.0]
+
+
+def test_a_sum_is_found_by_the_object_and_not_by_the_name(tmp_path):
+  run = Heads(["a", "b", "c"])
+  run.run((4.0, 8.0, 16.0))
+  path = run.save(tmp_path / "ckpt")
+  resumed = Heads(["c", "a", "kernel"])
+  resumed.restore(path)
+  for _ in range(3):
+    # In the window to be resumed, some gradients are None or left out.
+    resumed.run((0.0, None, 0.0), order=(0, 1))
+  assert resumed.values()[:3] == [-1.0, -2.0, -4.0]
+  resumed.status.assert_consumed()
+
+
+def test_a_window_is_restored_again_and_again(tmp_path):
+  run, paths = Heads(["v", "v"]), []
+  for i in range(3):
+    run.run((4.0, 8.0 * i))
+    paths.append(run.save(tmp_path / str(i)))
+  for chosen in (2, 0, 1, 1):
+    run.restore(paths[0])
+    run.restore(paths[chosen])
+    for _ in range(3 - chosen):
+      run.run((0.0, 0.0))
+    assert run.values() == [
+      -(chosen + 1.0),
+      -2.0 * sum(range(chosen + 1)),
+      8.0,
+    ]
+    resumed = Heads(["v", "v"])
+    resumed.restore(paths[0])
+    resumed.restore(paths[chosen])  # Both restores wait.
+    for _ in range(3 - chosen):
+      resumed.run((0.0, 0.0), order=(1, 0))
+    assert resumed.values() == run.values()
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph_v1"])
+def test_a_window_without_its_variables_is_not_saved(mode, tmp_path):
+  run = Heads(["v", "w"], mode)
+  run.run((1.0, 2.0))
+  run.checkpoint = tf1.train.Checkpoint(opt=run.opt, v=run.heads[0])
+  with pytest.raises(ValueError, match=r"but w:0 cannot be found .* track the"):
+    run.save(tmp_path / "ckpt")
+  if mode == "eager":
+    for _ in range(3):
+      run.run((1.0, 2.0))
+    run.save(tmp_path / "ckpt")  # The window is empty.
+
+
+class Old(tf.Module):
+  """The window of the first form of checkpoints.
+
+  Args:
+    opt: The optimizer that accumulates.
+    keys: The keys of the sums.
+  """
+
+  def __init__(self, opt, keys):
+    super().__init__()
+    window = opt._window
+    self.window = tf1.train.Checkpoint(**dict(window._state.weights))
+    for key, each in zip(keys, window._state.sums):
+      for i, part in enumerate(each.parts):
+        name = f"{key}/replica_{i}" if i else key
+        setattr(self.window, name, part)
+    self.base_optimizer, self.loss_scale = opt._optimizer, opt.loss_scale
+
+
+def save_old(run, keys, path, **objects):
+  """Saves a checkpoint of the first form."""
+  if run.graph is None:
+    old = Old(run.opt, keys)
+    return tf1.train.Checkpoint(opt=old, **objects).save(str(path))
+  with run.graph.as_default():
+    old = Old(run.opt, keys)
+    checkpoint = tf1.train.Checkpoint(opt=old, **objects)
+    return checkpoint.save(str(path), session=run.session)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("mode", ["eager", "function", "graph_v1"])
+def test_checkpoints_of_the_first_form(mode, existing, tmp_path):
+  run = Heads(["v", "w"], mode)
+  run.run((4.0, 8.0))
+  keys = ["v/accumulated_gradient", "w/accumulated_gradient"]
+  path = save_old(run, keys, tmp_path / "ckpt", heads=run.heads)
+  resumed = Heads(["v", "w"], mode)
+  if existing:
+    resumed.run((1.0, 1.0))
+  resumed.restore(path)
+  for _ in range(3):
+    resumed.run((0.0, 0.0), order=(1, 0))
+  assert resumed.values() == [-1.0, -2.0, 8.0]
+
+
+@pytest.mark.parametrize(
+  ("names", "keys", "message"),
+  [
+    (["v", "v"], ["v/accumulated_gradient", "v/accumulated_gradient_1"], "v, "),
+    (["v", "v"], ["v/accumulated_gradient"], "several are named v, "),
+    (["a", "b"], ["v/accumulated_gradient"], "no variable of that name"),
+  ],
+)
+@pytest.mark.parametrize("existing", [False, True])
+def test_the_first_form_of_unknown_sums(
+  names, keys, message, existing, tmp_path
+):
+  run = Heads(names)
+  run.run((4.0, 8.0))
+  path = save_old(run, keys, tmp_path / "ckpt", heads=run.heads)
+  resumed = Heads(names)
+  if existing:
+    resumed.run((1.0, 1.0))
+  with pytest.raises(ValueError, match=message):
+    resumed.checkpoint.restore(path)
+    resumed.run((4.0, 8.0))
+  # What the error recommends.
+  opt = resumed.opt
+  tf1.train.Checkpoint(
+    opt=tf1.train.Checkpoint(
+      base_optimizer=opt._optimizer, loss_scale=opt.loss_scale
+    ),
+    heads=resumed.heads,
+  ).restore(path).assert_existing_objects_matched()
+
+
+def test_the_first_form_of_replicas(tmp_path):
+  with contextlib.ExitStack() as stack:
+    program = Program("eager", stack)
+    program.run([1.0, 2.0])
+    program.run([1.0, 2.0])
+    objects = {"v": program.v, "s": program.step}
+    path = save_old(
+      program, ["v/accumulated_gradient"], tmp_path / "ckpt", **objects
+    )
+    expected = program.whole()
+  with contextlib.ExitStack() as stack:
+    program = Program("eager", stack)
+    program.checkpoint.restore(path)
+    program.run([0.0, 0.0])
+    seen = program.whole()
+    assert seen[:3] == expected[:3]
+    assert seen[-2:] == expected[-2:]
+
+
+_WINDOW, _MICRO = "window", "micro_batch"
+
+
+@pytest.mark.parametrize("mode", ["eager", "function", "graph_v1"])
+@pytest.mark.parametrize(
+  ("saved", "before", "after", "mean"),
+  [
+    (7, (8, _WINDOW), (2, _WINDOW), True),
+    (7, (8, _WINDOW), (2, _WINDOW), False),
+    (7, (8, _MICRO), (2, _MICRO), True),
+    (3, (4, _WINDOW), (8, _WINDOW), True),
+    (3, (4, _MICRO), (4, _WINDOW), True),
+    (3, (4, _MICRO), (4, _WINDOW), False),
+    (3, (4, _WINDOW), (4, _MICRO), True),
+    (5, (8, _MICRO), (3, _WINDOW), True),
+  ],
+)
+def test_other_arguments_in_a_resumed_window(
+  mode, saved, before, after, mean, tmp_path
+):
+  """Checks that the divisor is what was added, in this window and the next."""
+  rng = np.random.default_rng(saved)
+  grads = rng.integers(-8, 8, [saved + 16, 1]).astype(float)
+  if before[1] == _MICRO:
+    grads[1] = math.inf
+  run = Heads(["v"], mode, before[1], before[0], mean)
+  for grad in grads[:saved]:
+    run.run(grad)
+  path = run.save(tmp_path / "ckpt")
+  resumed = Heads(["v"], mode, after[1], after[0], mean)
+  resumed.restore(path)
+  first = max(saved + 1, after[0])
+  value, scale, begin = 0.0, 8.0, 0
+  for end in (first, first + after[0]):
+    window = grads[begin:end]
+    kept = window[np.isfinite(window)]
+    value -= kept.mean() if mean else kept.sum()
+    scale /= 1 if kept.size == window.size else 2
+    for grad in grads[max(begin, saved) : end]:
+      resumed.run(grad)
+    begin = end
+    np.testing.assert_allclose(resumed.values(), [value, scale], rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_other_steps_in_a_resumed_window_of_replicas(mode, tmp_path):
+  schedule = np.random.default_rng(4).integers(-8, 8, [5, 2]).astype("float32")
+  schedule[1, 0] = math.nan  # Left out by the first replica.
+  with contextlib.ExitStack() as stack:
+    program = Program(mode, stack, 8, "micro_batch")
+    for row in schedule[:4]:
+      program.run(row)
+    path = program.save(str(tmp_path / "ckpt"))
+  with contextlib.ExitStack() as stack:
+    program = Program(mode, stack, 2, "window")
+    status = program.checkpoint.restore(path)
+    if program.graph is not None:
+      status.initialize_or_restore(program.session)
+    program.run(schedule[4])
+    kept = schedule[np.isfinite(schedule)]
+    expected = np.float32([1, 2]) - np.float32(0.5) * kept.sum() / (
+      np.float32(kept.size / 2)
+    )
+    seen = program.values()
+    np.testing.assert_allclose(seen[0], expected, rtol=1e-6)
+    assert seen[1:] == [seen[0], 1, 4.0]
+
+
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 def test_a_saver_within_a_window(mode, tmp_path):
   make = lambda: tfl.accumulate(  # noqa: E731

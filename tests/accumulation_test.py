@@ -144,12 +144,44 @@ def mean(batches):
   return means
 
 
+class Careless(tfl.LossScale):
+  """A user's loss scale that always says that gradients are good.
+
+  The answer is a tensor, or a Python bool.
+  """
+
+  def __init__(self, is_tensor):
+    super().__init__()
+    self._is_tensor = is_tensor
+
+  def __call__(self):
+    return tf.constant(8.0)
+
+  def update(self, grads):
+    tf.nest.flatten(grads)
+    answer = tf.constant(True) if self._is_tensor else True
+    return None if tf.executing_eagerly() else tf.no_op(), answer
+
+  def get_config(self):
+    return {"is_tensor": self._is_tensor}
+
+
+# Loss scales that do not look at gradients.
+_BLIND = {
+  "one": lambda: 1,
+  "fixed": lambda: tfl.FixedLossScale(8),
+  "python": lambda: Careless(is_tensor=False),
+  "tensor": lambda: Careless(is_tensor=True),
+}
+
+
+@pytest.mark.parametrize("scale", _BLIND)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("drop", ["window", "micro_batch"])
-def test_a_fixed_scale_and_a_sum(mode, drop):
+def test_a_scale_that_does_not_look_at_gradients(mode, drop, scale):
   make = lambda: tfl.accumulate(  # noqa: E731
     tfl.MixedPrecisionLossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.5), 8
+      tf1.train.MomentumOptimizer(0.5, 0.5), _BLIND[scale]()
     ),
     2,
     drop,
@@ -158,13 +190,35 @@ def test_a_fixed_scale_and_a_sum(mode, drop):
   with helpers.Trainer(mode, make) as trainer:
     for grad in (1.0, 2.0):
       trainer.step(grad)
-    np.testing.assert_array_equal(trainer.state()["v0"], [-0.5, -0.5])
+    state = trainer.state()
+    np.testing.assert_array_equal(state["v0"], [-0.5, -0.5])
+    # An infinity, and finite gradients whose sum is none.
+    for grads in ((math.inf, math.nan), (3e38, 3e38), (-math.inf, 1e38)):
+      for grad in grads[:1] if drop == "micro_batch" else grads:
+        trainer.step(grad)
+      if drop == "micro_batch":
+        trainer.step(math.nan if grads[0] != 3e38 else 3e38)
+      helpers.assert_same_state(trainer.state(), state)
     for grad in (1.0, math.inf):
       trainer.step(grad)
-    # A fixed loss scale does not look at gradients.
-    expected = -math.inf if drop == "window" else -1.0
-    np.testing.assert_array_equal(trainer.state()["v0"], [expected] * 2)
-    assert trainer.state()["global_step"] == 2
+    if drop == "window":
+      helpers.assert_same_state(trainer.state(), state)
+    else:
+      assert trainer.state()["v0"].tolist() == [-1.75] * 2
+    assert trainer.state()["global_step"] == 1 + (drop == "micro_batch")
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_names_with_a_fixed_scale_and_a_window(mode, use_resource):
+  """Checks that the cond of the window names no variable."""
+  make = lambda: tfl.accumulate(  # noqa: E731
+    tfl.MixedPrecisionLossScaleOptimizer(tf1.train.AdamOptimizer(0.1), 8), 2
+  )
+  with helpers.Trainer(mode, make, use_resource=use_resource) as trainer:
+    names = [v.op.name for v in trainer.opt.variables() if "power" in v.name]
+  scope = "" if mode == "graph_v2" and use_resource else "cond/"
+  assert names == [f"{scope}beta1_power", f"{scope}beta2_power"]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -3,9 +3,15 @@
 
 import contextlib
 import copy
+import json
+import math
+import pathlib
 
+import agree_cluster
+import clusters
 import helpers
 from helpers import tf1
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -265,6 +271,86 @@ def test_replicas_agree_by_themselves():
   assert run(False) == (first[0], 1)
   other.assign(0.0)
   assert run(False)[0] != first[0]
+
+
+@pytest.mark.machines
+@pytest.mark.parametrize(
+  ("mode", "drop", "fixed"),
+  helpers.pairs(helpers.MODES, ["window", "micro_batch"], [False, True]),
+)
+def test_two_workers_accumulate_and_agree(tmp_path, mode, drop, fixed):
+  """Checks workers that leave out micro-batches of their own."""
+  task = str(pathlib.Path(__file__).with_name("agree_cluster.py"))
+  given = {"mode": mode, "drop": drop, "fixed": fixed, "seed": 1}
+  given |= {"windows": 30, "port": clusters.find_ports(1)[0]}
+  with clusters.Cluster(tmp_path) as cluster:
+    for index in range(2):
+      arguments = json.dumps({**given, "index": index})
+      cluster.start(f"worker{index}", task, arguments)
+    states = [
+      cluster.wait(worker, "state", 150, 30)
+      for worker in cluster.tasks.values()
+    ]
+  assert states[0] == states[1]
+  want = [
+    [*row[:2], 8.0] if fixed else row
+    for row in agree_cluster.model(1, 30, drop)
+  ]
+  np.testing.assert_allclose(states[0], want, rtol=1e-5, atol=1e-6)
+  assert 5 < want[-1][1] < 30
+
+
+@pytest.mark.parametrize("drop", ["window", "micro_batch"])
+@pytest.mark.parametrize(
+  ("grads", "other", "finite", "mean"),
+  [
+    ((1.0, 2.0), (2, 0), True, 1.5),
+    ((1.0, 2.0), (0, 2), True, 3.0),
+    ((math.inf, math.inf), (1, 1), True, 0.0),
+    ((math.inf, math.nan), (0, 2), True, None),
+    ((1.0, 2.0), (2, 0), False, None),
+    ((1.0, math.inf), (2, 0), True, 2 / 3),
+  ],
+)
+def test_kept_micro_batches_are_those_of_all_workers(
+  drop, grads, other, finite, mean
+):
+  """Plays a worker that keeps and leaves out some of its micro-batches.
+
+  Args:
+    drop: What an infinity makes void.
+    grads: The gradients of this worker.
+    other: How many micro-batches the other worker keeps and leaves out.
+    finite: Whether the sums of the other worker are finite.
+    mean: What is applied, or None.
+  """
+  if drop == "window" and (other[1] or not all(map(math.isfinite, grads))):
+    other, finite, mean = (2, 0), False, None
+  numbers = [*other, not finite]
+  seen = []
+
+  def all_reduce(value, op):
+    assert op == "sum"
+    seen.append(float(value))
+    return value + float(numbers[len(seen) - 1])
+
+  v = tf.Variable(0.0)
+  scale = tfl.DynamicLossScale(8, 1000)
+  opt = tfl.accumulate(
+    tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(1.0), scale
+    ),
+    2,
+    drop,
+  )
+  distributed.agree(opt, all_reduce)
+  for grad in grads:
+    opt.apply_gradients([(tf.constant(grad), v)])
+  assert len(seen) == 3
+  assert bool(opt.last_step_applied) == (mean is not None)
+  np.testing.assert_allclose(v.numpy(), -(mean or 0.0), rtol=1e-6)
+  is_good = other[1] == 0 and finite and all(map(math.isfinite, grads))
+  assert float(scale()) == (8 if is_good else 4)
 
 
 def test_checkpoints_and_copies_stay_the_same():

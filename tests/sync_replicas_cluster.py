@@ -38,12 +38,13 @@ class Clipping(tf1.train.Optimizer):
     return self.opt.apply_gradients(pairs, *args, **kwargs)
 
 
-def scale_by_name(kind, opt):
+def scale_by_name(kind, opt, window):
   """Returns an optimizer with a loss scale, and its state's tensors."""
+  accumulate = lambda opt: tfl.accumulate(opt, *window) if window else opt  # noqa: E731
   if kind == "contrib":
     manager = contrib.ExponentialUpdateLossScaleManager(8, 3, 1, 2.0, 0.5)
     wrapped = contrib.LossScaleOptimizer(opt, manager)
-    return wrapped, [manager.get_loss_scale(), manager.good_steps]
+    return accumulate(wrapped), [manager.get_loss_scale(), manager.good_steps]
   if kind == "policy":
     scale = policies.GrowthBackoff(
       8, growth_interval=3, growth_factor=2.0, backoff_factor=0.5
@@ -51,12 +52,20 @@ def scale_by_name(kind, opt):
   else:
     scale = tfl.DynamicLossScale(8, 3)
   wrapped = tfl.MixedPrecisionLossScaleOptimizer(opt, scale)
+  wrapped = accumulate(wrapped)
   state = [scale(), *list(scale._weights.values())[1:2]]
   return Clipping(wrapped) if kind == "clip" else wrapped, state
 
 
-def build(kind, aggregated, total, use_resource=True):
+def build(kind, aggregated, total, use_resource=True, window=None):
   """Builds a program with a dense and a sparse gradient.
+
+  Args:
+    kind: The kind of the optimizer.
+    aggregated: The number of gradients to aggregate.
+    total: The number of workers.
+    use_resource: Whether the variables are resource variables.
+    window: The arguments of `accumulate` after the first, or None.
 
   Returns:
     The factor of the gradients to feed, the op of a step, the state's tensors
@@ -68,7 +77,7 @@ def build(kind, aggregated, total, use_resource=True):
     sparse = tf1.get_variable("sparse", [3, 2], initializer=ones)
   step = tf1.train.get_or_create_global_step()
   opt = tf1.train.GradientDescentOptimizer(0.125)
-  opt, state = scale_by_name(kind, opt)
+  opt, state = scale_by_name(kind, opt, window)
   opt = tf1.train.SyncReplicasOptimizer(opt, aggregated, total)
   factor = tf1.placeholder(tf.float32, [])
   loss = tf.reduce_sum(dense * factor)
@@ -104,6 +113,26 @@ def model(applied):
   return [step, dense.tolist(), sparse.tolist(), scale, good]
 
 
+def model_windows(bad, steps, drop):
+  """Returns what `model` does, for windows of micro-batches.
+
+  Args:
+    bad: For each micro-batch, whether its gradients are infinite.
+    steps: The number of micro-batches in a window.
+    drop: What an infinity makes void.
+  """
+  step, *_, scale, good = model([])
+  windows = np.reshape(bad[: len(bad) // steps * steps], [-1, steps])
+  for window in windows:
+    step += bool(not window.any() or (drop != "window" and not window.all()))
+    scale, good = (
+      (max(scale / 2, 1.0), 0) if window.any() else (scale, good + 1)
+    )
+    if good == 3:
+      scale, good = scale * 2, 0
+  return [*model([True] * step)[:3], scale, good]
+
+
 def main():
   """Runs a task; a worker prints the state at its end as JSON."""
   given = json.loads(sys.argv[1])
@@ -119,7 +148,11 @@ def main():
   )
   with tf.Graph().as_default(), tf1.device(setter):
     factor, op, state, opt = build(
-      given["kind"], given["aggregated"], total, given["use_resource"]
+      given["kind"],
+      given["aggregated"],
+      total,
+      given["use_resource"],
+      given.get("window"),
     )
     hook = opt.make_session_run_hook(index == 0, num_tokens=given["tokens"])
     config = tf1.ConfigProto(operation_timeout_in_ms=60_000)

@@ -40,6 +40,28 @@ def test_skipped_steps_of_one_worker(mode, kind, use_resource):
         assert got == sync_replicas_cluster.model(~bad[: i + 1]), i
 
 
+@pytest.mark.parametrize(
+  ("mode", "kind", "drop", "use_resource"),
+  helpers.pairs(
+    helpers.GRAPH_MODES, _KINDS, ["window", "micro_batch"], [True, False]
+  ),
+)
+def test_windows_of_one_worker(mode, kind, drop, use_resource):
+  """Checks the state after each micro-batch, also after skipped windows."""
+  bad = sync_replicas_cluster.draw_bad(1, 0, 40, 0.3)
+  with helpers.mode_scope(mode):
+    factor, op, state, opt = sync_replicas_cluster.build(
+      kind, 1, 1, use_resource, (3, drop)
+    )
+    with start_session(opt) as session:
+      both = [op, *opt.get_chief_queue_runner().enqueue_ops]
+      for i, value in enumerate(bad):
+        session.run(both, {factor: np.inf if value else 1.0})
+        got = [x.tolist() for x in session.run(state)]
+        want = sync_replicas_cluster.model_windows(bad[: i + 1], 3, drop)
+        assert got == want, i
+
+
 def start_session(sync):
   """Returns a session that runs the chief's queue only if a test does so."""
   config = tf1.ConfigProto(operation_timeout_in_ms=20_000)
@@ -87,6 +109,31 @@ def test_two_workers_in_lockstep(tmp_path, kind, v2, use_resource):
 
 
 @pytest.mark.machines
+@pytest.mark.parametrize(
+  ("kind", "v2", "use_resource", "drop"),
+  [
+    ("plain", False, False, "window"),
+    ("plain", True, True, "micro_batch"),
+    ("clip", False, True, "micro_batch"),
+    ("contrib", True, True, "window"),
+  ],
+)
+def test_two_workers_accumulate(tmp_path, kind, v2, use_resource, drop):
+  """Checks that a micro-batch is that of both workers."""
+  given = {"kind": kind, "v2": v2, "use_resource": use_resource, "seed": 3}
+  given |= {"steps": 121, "bad": 0.1, "aggregated": 2, "tokens": 0}
+  given["window"] = [4, drop]
+  with start(tmp_path, **given) as cluster:
+    states = [
+      cluster.wait(cluster.tasks[f"worker{i}"], "state", 120) for i in range(2)
+    ]
+  bad = [sync_replicas_cluster.draw_bad(3, i, 121, 0.1) for i in range(2)]
+  want = sync_replicas_cluster.model_windows(bad[0] | bad[1], 4, drop)
+  assert states == [[want], [want]]
+  assert want[0] > 10
+
+
+@pytest.mark.machines
 @pytest.mark.parametrize(("aggregated", "tokens"), [(1, -1), (2, -1), (3, -1)])
 def test_workers_that_do_not_wait_for_each_other(tmp_path, aggregated, tokens):
   """Checks fewer and more gradients in a step than there are workers."""
@@ -121,6 +168,23 @@ def test_the_wrong_order_is_an_error(between, kind):
       else:
         scale = "dynamic" if kind == "dynamic" else policies.LogNormal()
         tfl.MixedPrecisionLossScaleOptimizer(opt, scale)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("kind", ["outermost", "fixed"])
+def test_accumulation_outside_is_an_error(between, kind):
+  with tf.Graph().as_default():
+    opt = tf1.train.GradientDescentOptimizer(0.5)
+    if kind == "outermost":
+      opt = tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamic")
+    opt = tf1.train.SyncReplicasOptimizer(opt, 2, 2)
+    if between:
+      opt = sync_replicas_cluster.Clipping(opt)
+    if kind == "fixed":
+      opt = tfl.MixedPrecisionLossScaleOptimizer(opt, 8)
+    with pytest.raises(ValueError, match=r"SyncReplicasOptimizer\(accumulate"):
+      tfl.accumulate(opt, 2)
 
 
 @pytest.mark.any_release

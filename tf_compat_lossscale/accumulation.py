@@ -20,6 +20,7 @@ from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import reducing
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import tracking
@@ -78,8 +79,8 @@ class AccumulatingOptimizer(
   ```
   sums += grads                          # In float32 or wider.
   micro_batches += 1
-  if micro_batches == steps:             # The window ends.
-    grads = sums / steps
+  if micro_batches >= steps:             # The window ends.
+    grads = sums / micro_batches
     should_apply = loss_scale.update(grads)
     if should_apply:
       opt.apply_gradients(transform(grads), global_step)
@@ -91,11 +92,17 @@ class AccumulatingOptimizer(
   replica and each process decides for itself, and the number is that of all. If
   there is none, the window is a skipped step.
 
+  Sums that are not finite are never applied, whatever the loss scale answers.
+
+  Under `SyncReplicasOptimizer(accumulate(...))`, a micro-batch is the mean that
+  the chief takes of all workers' gradients.
+
   The sums are dense, also for sparse gradients. A variable has a sum if it has
   had a gradient; if its gradients of a window are all None, they count as 0.
 
-  In object-based checkpoints the variables of the window are children of
-  `window`; in name-based ones they are `VARIABLE/accumulated_gradient`,
+  In object-based checkpoints the counts are children of `window`, and the sums
+  are slots of `window`; in name-based ones they are
+  `VARIABLE/accumulated_gradient`,
   `accumulation/micro_batches` and `accumulation/kept`.
   """
 
@@ -243,7 +250,8 @@ class AccumulatingOptimizer(
     Returns:
       An op that does so; None when eager.
     """
-    sums = self._window.prepare(grads_and_vars)
+    aggregated = sync_replicas.are_aggregated(grads_and_vars)
+    sums = self._window.prepare(grads_and_vars, is_shared=aggregated)
     with tf.name_scope(control_flow.NAME_SCOPE):
       only_finite = self._drop == _MICRO_BATCH
       count = self._window.add(grads_and_vars, only_finite)
@@ -259,7 +267,8 @@ class AccumulatingOptimizer(
     if tf.executing_eagerly():
       return None
     self._answers.keep(applied)
-    return self._group([applied], name)
+    step = sync_replicas.set_back(applied, grads_and_vars, global_step)
+    return self._group([step], name)
 
   def _end_window(
     self,
@@ -282,7 +291,7 @@ class AccumulatingOptimizer(
       A bool scalar, whether the gradients are applied.
     """
     with tf.name_scope(control_flow.NAME_SCOPE):
-      pairs, kept = self._read_window(strategy, sums)
+      pairs, counts = self._read_window(sums)
     known = {id(each.variable) for each in sums}
     pairs += [pair for pair in none if id(pair[1]) not in known]
     computed = tuple((None, None) for _ in pairs)
@@ -290,7 +299,9 @@ class AccumulatingOptimizer(
       self._loss_scale, pairs, computed, global_step
     )
     begun = step_records.begin(self, self._loss_scale, global_step)
-    applied, step = self._apply_window(strategy, pairs, kept, global_step, name)
+    applied, step = self._apply_window(
+      strategy, pairs, counts, global_step, name
+    )
     step = step_records.add(self, attempt, begun, applied, step)
     with tf.name_scope(control_flow.NAME_SCOPE):
       done = [] if step is None else [step]
@@ -302,70 +313,82 @@ class AccumulatingOptimizer(
         return tf.identity(applied)
 
   def _read_window(
-    self, strategy: tf.distribute.Strategy, sums: Sequence[accumulators.Sum]
-  ) -> tuple[list[tuple[Any, Any]], Any]:
-    """Returns the gradients of the window.
+    self, sums: Sequence[accumulators.Sum]
+  ) -> tuple[list[tuple[Any, Any]], accumulators.Counts]:
+    """Returns the gradients of the window, and what it has counted.
 
     Args:
-      strategy: The strategy.
       sums: The sums of gradients.
 
     Returns:
-      A pair: (gradient, variable) pairs, per replica if there are any; and how
-      many micro-batches a replica kept on average, a float32 scalar, or None if
-      it keeps all.
+      A pair: (gradient, variable) pairs, per replica if there are any; and the
+      counts of all processes.
     """
-    kept: Any = None
-    if self._drop == _MICRO_BATCH:
-      kept = self._window.read_kept(
-        lambda pairs: reducing.reduce(self._optimizer, pairs)
-      )
-    divisor = self._steps if kept is None else tf.where(kept > 0, kept, 1.0)
+    agreement = self._find_agreement()
 
+    def total(pairs: list[Any]) -> list[Any]:
+      if agreement is None:
+        return reducing.reduce(self._optimizer, pairs)
+      return accumulating.total_in_order(agreement, pairs)
+
+    counts = self._window.read_counts(total)
     grads = accumulating.read_gradients(
-      self._optimizer, sums, divisor if self._mean else 1
+      self._optimizer, sums, counts.added if self._mean else 1
     )
-    return [(grad, each.variable) for grad, each in zip(grads, sums)], kept
+    return [(grad, each.variable) for grad, each in zip(grads, sums)], counts
 
   def _apply_window(
     self,
     strategy: tf.distribute.Strategy,
     pairs: list[tuple[Any, Any]],
-    kept: Any,
-    *others: Any,
+    counts: accumulators.Counts,
+    global_step: Any,
+    name: str | None,
   ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
     """Updates the loss scale, then applies the gradients of a window.
 
     Args:
       strategy: The strategy.
       pairs: (gradient, variable) pairs, per replica if there are any.
-      kept: What `_read_window` returned.
-      *others: The global step and the step's name, or None.
+      counts: What `_read_window` returned.
+      global_step: A variable or None.
+      name: The step's name, or None.
 
     Returns:
       A pair: whether the gradients are applied, and an op that does so; eagerly
       None for the op.
     """
-    if kept is None:
-      return self._apply_across_replicas(strategy, tuple(pairs), *others)
-    grads = [grad for grad, _ in pairs]
-    names = step_records.name_variables(pairs)
+    grads = self._name_gradients(tuple(pairs))
     with tf.name_scope(control_flow.NAME_SCOPE):
-      complete = kept >= self._steps
+      # All workers exchange their counts before they exchange this answer.
+      with tf.control_dependencies([counts.added]):
+        finite = gradients.all_replicas_finite(grads)
       # The loss scale falls although the gradients that are left are finite.
-      mark = tf.where(complete, 0.0, float("inf"))
-      finite = gradients.all_replicas_finite(grads)
+      mark = tf.where(counts.is_complete, 0.0, float("inf"))
+      good = tf.logical_and(finite, counts.is_complete)
     marked = gradients.NamedGradients(
-      [*grads, mark], [*names, "micro-batches that were left out"]
+      [*grads, mark],
+      [*grads.names, "micro-batches that were left out"],
+      grads.agreement,
+      good,
     )
     update, answer = self._loss_scale.update(marked)
-    if isinstance(answer, (bool, np.bool_)) and not answer:
-      return False, self._group([update], others[-1])
+    is_fixed = isinstance(answer, (bool, np.bool_))
+    if is_fixed and not answer:
+      return False, self._group([update], name)
+    if not is_fixed:
+      marked.check_agreed(self._loss_scale)
     with tf.name_scope(control_flow.NAME_SCOPE):
-      partly = tf.logical_and(finite, kept > 0)
-      applied = tf.where(complete, tf.convert_to_tensor(answer), partly)
-    step = self._apply_if(applied, strategy, tuple(pairs), *others)
-    return applied, self._group([step, update], others[-1])
+      answer = tf.convert_to_tensor(answer)
+      applied = tf.where(counts.is_complete, answer, counts.any_added)
+      applied = tf.logical_and(applied, finite)
+    # Without `named`, name-based checkpoints have the names that variables get
+    # without this cond.
+    named = not is_fixed or self._drop == _MICRO_BATCH
+    step = self._apply_if(
+      applied, strategy, tuple(pairs), global_step, name, named
+    )
+    return applied, self._group([step, update], name)
 
   @property
   def _apply_in_replica(self) -> Callable[..., Any]:

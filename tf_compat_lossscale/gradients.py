@@ -30,6 +30,8 @@ class NamedGradients(list[Any]):
     agreement: How workers agree whether the gradients are finite; None if each
       worker has the same gradients, or is alone.
     was_checked: Whether `all_replicas_finite` got this list.
+    finite: What `all_replicas_finite` returns for this list, if the caller of
+      `update` knows that already; a bool scalar or None.
   """
 
   def __init__(
@@ -37,6 +39,7 @@ class NamedGradients(list[Any]):
     grads: Iterable[Any],
     names: Iterable[str] = (),
     agreement: agreements.Agreement | None = None,
+    finite: tf.Tensor | None = None,
   ) -> None:
     """Creates a list.
 
@@ -44,10 +47,13 @@ class NamedGradients(list[Any]):
       grads: Gradients, or per-replica values of gradients.
       names: A name for each gradient. TensorFlow makes copies without names.
       agreement: How workers agree, or None.
+      finite: Whether the gradients of all replicas and workers are finite, or
+        None.
     """
     super().__init__(grads)
     self.names = tuple(names)
     self.agreement = agreement
+    self.finite = finite
     self.was_checked = False
 
   def check_agreed(self, loss_scale: Any) -> None:
@@ -263,10 +269,12 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   Raises:
     ValueError: In a replica context.
   """
-  own = _are_replicas_finite(grads)
   if not isinstance(grads, NamedGradients):
-    return own
+    return _are_replicas_finite(grads)
   grads.was_checked = True
+  if grads.finite is not None:
+    return grads.finite
+  own = _are_replicas_finite(grads)
   return own if grads.agreement is None else grads.agreement.all_finite(own)
 
 

@@ -425,8 +425,13 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     return gradients.NamedGradients(
       [grad for grad, _ in grads_and_vars],
       step_records.name_variables(grads_and_vars),
-      agreements.find(self._find_scale_owner()) or horovod.find_agreement(self),
+      self._find_agreement(),
     )
+
+  def _find_agreement(self) -> agreements.Agreement | None:
+    """Returns how workers agree, or None if they need not."""
+    owner = self._find_scale_owner()
+    return agreements.find(owner) or horovod.find_agreement(self)
 
   def _apply_if(
     self,
@@ -435,6 +440,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     grads_and_vars: tuple[Any, ...],
     global_step: Any,
     name: str | None,
+    named: bool = True,
   ) -> Any:
     """Applies gradients on each replica, if they should be applied.
 
@@ -444,6 +450,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       grads_and_vars: (gradient, variable) pairs, per replica.
       global_step: A variable or None.
       name: The step's name, or None.
+      named: Whether variables are named after the cond: see `control_flow`.
 
     Returns:
       An op or tensor that applies the gradients; None if that has happened or
@@ -463,7 +470,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         [*(var for _, var in grads_and_vars), global_step]
       )
       step = control_flow.cond(
-        should_apply, apply_on_each_replica, tf.no_op, v1
+        should_apply, apply_on_each_replica, tf.no_op, v1, named
       )
     return sync_replicas.set_back(step, grads_and_vars, global_step)
 

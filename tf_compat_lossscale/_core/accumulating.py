@@ -9,7 +9,9 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import accumulators
+from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import reducing
+from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core.tf import graphs
 
 _HALF = (tf.float16, tf.bfloat16)
@@ -101,6 +103,13 @@ def check(optimizer: Any, scaled: Any, accumulating: Any) -> None:
       f"accumulate: optimizer accumulates already: {optimizer!r}. Multiply "
       "steps instead."
     )
+  if sync_replicas.wraps_synchronizer(optimizer):
+    raise ValueError(
+      "accumulate: optimizer must not be or wrap a SyncReplicasOptimizer, but "
+      f"got {optimizer!r}: the accumulation must be inside. Write "
+      "SyncReplicasOptimizer(accumulate(MixedPrecisionLossScaleOptimizer(opt, "
+      "loss_scale), steps), replicas_to_aggregate, total_num_replicas)."
+    )
   if not isinstance(optimizer, scaled):
     raise ValueError(
       "accumulate: optimizer must be a MixedPrecisionLossScaleOptimizer or a "
@@ -121,16 +130,32 @@ def check(optimizer: Any, scaled: Any, accumulating: Any) -> None:
         "MixedPrecisionLossScaleOptimizer."
       )
   base = optimizer._active_optimizer
-  if isinstance(base, tf.compat.v1.train.SyncReplicasOptimizer):
-    raise ValueError(
-      "accumulate: a SyncReplicasOptimizer cannot be applied every few "
-      "micro-batches: raise its replicas_to_aggregate instead."
-    )
   if reducing.is_accumulating(base):
     raise ValueError(
       "accumulate: the DistributedOptimizer accumulates by itself, which does "
       "not go with loss scaling: leave out its backward_passes_per_step."
     )
+
+
+def total_in_order(
+  agreement: agreements.Agreement, pairs: Sequence[tuple[Any, Any]]
+) -> list[tuple[Any, Any]]:
+  """Adds numbers over workers, one after the other.
+
+  All workers must exchange their numbers in the same order.
+
+  Args:
+    agreement: How workers exchange numbers.
+    pairs: Float32 scalars, each with anything.
+
+  Returns:
+    The pairs, with the sums.
+  """
+  totals: list[tuple[Any, Any]] = []
+  for number, other in pairs:
+    with tf.control_dependencies([total for total, _ in totals]):
+      totals.append((agreement.total(tf.identity(number)), other))
+  return totals
 
 
 def widen(grad: Any) -> Any:

@@ -3,6 +3,11 @@
 
 Each replica has sums of its own, so that replicas need not communicate before
 the window ends.
+
+In object-based checkpoints a sum is a slot of the variable that is trained. So
+the object says whose sum it is: eager variables may share a name. The first
+form of these checkpoints had keys with the variables' names instead. Such a
+checkpoint is restored if no name is that of several variables.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import contextlib
+import re
 import threading
 from typing import Any
 from typing import NamedTuple
@@ -24,6 +30,12 @@ from tf_compat_lossscale._core.tf import tracking
 
 _HALF = (tf.float16, tf.bfloat16)
 _LOCK = threading.RLock()  # Several threads may use one optimizer.
+_SLOT = "accumulated_gradient"
+_COMPLETE = "complete"  # No slot: the writer asks for it after the slots.
+# The keys of sums in the first form of checkpoints.
+_OLD_KEY = re.compile(
+  rf"(?P<name>.+)/{_SLOT}(?P<number>_\d+)?(/replica_(?P<replica>\d+))?"
+)
 
 
 class Sum(NamedTuple):
@@ -38,12 +50,30 @@ class Sum(NamedTuple):
   parts: tuple[tf.Variable, ...]
 
 
+class Counts(NamedTuple):
+  """What the replicas of all processes have counted in a window.
+
+  Attributes:
+    added: How many micro-batches a replica has added on average, a float32
+      scalar; 1 if there are none.
+    any_added: Whether there are any, a bool scalar.
+    is_complete: Whether no replica left out a micro-batch, a bool scalar.
+  """
+
+  added: tf.Tensor
+  any_added: tf.Tensor
+  is_complete: tf.Tensor
+
+
 class _State:
   """The variables in one graph, and restores that wait for more.
 
   Attributes:
-    weights: The variables, by their keys in checkpoints.
-    deferred: Restores that wait, by the same keys.
+    weights: The counts, by their keys in checkpoints.
+    deferred: Restores that wait, by the same keys; and those of sums, by the
+      keys of the first form.
+    slots: Restores of sums that wait.
+    asked: By thread, the ids of the variables whose sums a writer has found.
     sums: The sums of gradients.
     micro_batches: How many micro-batches the window has; None at first.
     kept: For each replica, how many of them were added to the sums.
@@ -53,6 +83,8 @@ class _State:
   def __init__(self) -> None:
     self.weights: dict[str, Any] = {}
     self.deferred: dict[str, list[Any]] = {}
+    self.slots: list[tracking.WaitingSlot] = []
+    self.asked: dict[int, set[int]] = {}
     self.sums: list[Sum] = []
     self.micro_batches: Any = None
     self.kept: tuple[tf.Variable, ...] = ()
@@ -66,7 +98,7 @@ class _Key:
     self.eager_state = _State()
 
 
-class Window(tracking.WeightsByGraph):
+class Window(tracking.SlotsByGraph):
   """The micro-batches since gradients were last applied.
 
   Methods are called in a cross-replica context.
@@ -86,7 +118,7 @@ class Window(tracking.WeightsByGraph):
 
   @property
   def _tracked_weights(self) -> dict[str, Any]:
-    """The variables of the current graph, by their keys in checkpoints."""
+    """The counts of the current graph, by their keys in checkpoints."""
     return self._state.weights
 
   @property
@@ -95,19 +127,109 @@ class Window(tracking.WeightsByGraph):
     return self._state.deferred
 
   @property
+  def _waiting_slots(self) -> list[tracking.WaitingSlot]:
+    """The restores that wait for sums of the current graph."""
+    return self._state.slots
+
+  def _slots_by_key(self) -> dict[str, tf.Variable]:
+    """Returns the sums by unique keys, for a SavedModel."""
+    return {
+      f"sum_{i}_{_name_slot(j)}": part
+      for i, each in enumerate(self._state.sums)
+      for j, part in enumerate(each.parts)
+    }
+
+  def get_slot_names(self) -> list[str]:
+    """Returns the names of slots: one for each replica."""
+    if self._is_in_saved_model():
+      return []
+    state = self._state
+    state.asked[threading.get_ident()] = set()
+    most = max((len(each.parts) for each in state.sums), default=0)
+    return [*map(_name_slot, range(most)), _COMPLETE] if most else []
+
+  def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+    """Returns the sum of a variable's gradients on one replica, or None.
+
+    Args:
+      var: Any object of a checkpoint. A writer asks for each, then asks whether
+        that was all: what is not tracked would be lost.
+      name: A name that `get_slot_names` returned.
+
+    Raises:
+      ValueError: The window has a sum of a variable that the writer did not
+        ask for.
+    """
+    state = self._state
+    asked = state.asked.setdefault(threading.get_ident(), set())
+    if name == _COMPLETE:
+      self._check_tracked(state, asked)
+      return None
+    variable = _unwrap(var)
+    for each in state.sums:
+      if each.variable is variable:
+        asked.add(id(variable))
+        names = [_name_slot(i) for i in range(len(each.parts))]
+        return each.parts[names.index(name)] if name in names else None
+    return None
+
+  def _check_tracked(self, state: _State, tracked: set[int]) -> None:
+    """Raises a ValueError if a sum cannot be saved.
+
+    Args:
+      state: The variables in the current graph.
+      tracked: The ids of the variables that the checkpoint has.
+    """
+    lost = [x.variable for x in state.sums if id(x.variable) not in tracked]
+    if not lost or (
+      tf.executing_eagerly()
+      and int(tf.convert_to_tensor(state.micro_batches)) == 0
+    ):
+      return  # Within no window the sums are 0.
+    raise ValueError(
+      "accumulate: the window's sums are kept with the variables that they are "
+      f"for, but {_join_names(lost)} cannot be found from the objects of this "
+      "checkpoint, so that it could not be resumed: track the variables, too, "
+      "as in tf.train.Checkpoint(optimizer=optimizer, model=model)."
+    )
+
+  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Returns the child to restore by that name, or None.
+
+    Raises:
+      ValueError: The name is that of a sum in the first form of checkpoints,
+        and it is not known whose sum it is.
+    """
+    found = super()._lookup_dependency(name, *args, **kwargs)
+    key = _OLD_KEY.fullmatch(name)
+    if found is not None or key is None:
+      return found
+    named = [x for x in self._state.sums if _name_of(x.variable) == key["name"]]
+    if key["number"] or len(named) > 1:
+      _raise_ambiguous(key["name"])
+    parts = named[0].parts if named else ()
+    replica = int(key["replica"] or 0)
+    return parts[replica] if replica < len(parts) else None
+
+  @property
   def micro_batches(self) -> Any:
     """The variable that counts the micro-batches; None if there were none."""
     return self._state.micro_batches
 
   def list_variables(self) -> list[tf.Variable]:
     """Returns the variables in the current graph."""
-    return list(self._state.weights.values())
+    state = self._state
+    parts = (part for each in state.sums for part in each.parts)
+    return [*state.weights.values(), *parts]
 
-  def prepare(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> list[Sum]:
+  def prepare(
+    self, grads_and_vars: Iterable[tuple[Any, Any]], is_shared: bool = False
+  ) -> list[Sum]:
     """Creates the variables that are missing.
 
     Args:
       grads_and_vars: (gradient, variable) pairs of a micro-batch.
+      is_shared: Whether one worker adds on behalf of all workers.
 
     Returns:
       The sums: first those for `grads_and_vars`, in their order.
@@ -124,16 +246,38 @@ class Window(tracking.WeightsByGraph):
         if state.micro_batches is None:
           self._create_counts(state)
         known = {id(each.variable) for each in state.sums}
-        for grad, var in pairs:
-          if grad is not None and id(var) not in known:
-            _check(state, var)
-            state.sums.append(self._create_sum(state, var))
+        for var in self._list_needed(state, pairs):
+          if id(var) not in known:
+            _check(state, var, is_shared)
+            state.sums.append(self._create_sum(var))
             known.add(id(var))
+        self._restore_old(state, [var for _, var in pairs])
       if not tf.executing_eagerly():
         state.is_closed = True
       sums = {id(each.variable): each for each in state.sums}
       listed = [sums.pop(id(var)) for _, var in pairs if id(var) in sums]
       return [*listed, *sums.values()]
+
+  def _list_needed(
+    self, state: _State, pairs: list[tuple[Any, Any]]
+  ) -> list[Any]:
+    """Returns the variables that must have sums.
+
+    A checkpoint may have a sum of a variable that gets no gradient any more. It
+    counts if the window goes on.
+    """
+    waiting = [_unwrap(slot.variable) for slot in state.slots]
+    goes_on = (
+      tf.executing_eagerly()
+      and int(tf.convert_to_tensor(state.micro_batches)) > 0
+    )
+    given = {id(var) for _, var in pairs}
+    old = state.deferred.keys()
+    return [
+      *(var for grad, var in pairs if grad is not None),
+      *(var for var in waiting if goes_on or id(var) in given),
+      *(var for _, var in pairs if _make_old_key(var) in old),
+    ]
 
   def _create_counts(self, state: _State) -> None:
     """Creates the variables that count."""
@@ -144,53 +288,61 @@ class Window(tracking.WeightsByGraph):
       trainable=False,
       use_resource=True,
     )
+    kept = _create_parts("accumulation/kept", [], tf.int64)
+    state.kept = kept
     state.weights["micro_batches"] = state.micro_batches
-    self._restore_waiting("micro_batches", state.micro_batches)
-    state.kept = self._create_parts(
-      state, "kept_micro_batches", "accumulation/kept", [], tf.int64
-    )
+    for i, part in enumerate(kept):
+      state.weights[_add_replica("kept_micro_batches", i)] = part
+    for key, variable in state.weights.items():
+      self._restore_waiting(key, variable)
 
-  def _create_sum(self, state: _State, var: Any) -> Sum:
+  def _create_sum(self, var: Any) -> Sum:
     """Creates the variables for the sum of a variable's gradients."""
     dtype = tf.as_dtype(var.dtype).base_dtype
     dtype = tf.float32 if dtype in _HALF else dtype
-    name = key = f"{var.name.split(':')[0]}/accumulated_gradient"
-    number = 0
-    while key in state.weights:  # Eager variables may share a name.
-      number += 1
-      key = f"{name}_{number}"
     strategy = tf.distribute.get_strategy()
     with strategy.extended.colocate_vars_with(var):
       shape = var.shape.as_list()
-      return Sum(var, self._create_parts(state, key, name, shape, dtype))
+      parts = _create_parts(_make_old_key(var), shape, dtype)
+    names = {_name_slot(i): part for i, part in enumerate(parts)}
+    for slot in list(self._waiting_slots):
+      if _unwrap(slot.variable) is var and slot.name in names:
+        self._restore_waiting_slot(slot, names[slot.name])
+    return Sum(var, parts)
 
-  def _create_parts(
-    self, state: _State, key: str, name: str, shape: list[int], dtype: tf.DType
-  ) -> tuple[tf.Variable, ...]:
-    """Creates a variable of zeros for each replica of this process."""
-    variable = tf.compat.v1.Variable(
-      lambda: tf.zeros(shape, dtype),
-      name=name,
-      dtype=dtype,
-      trainable=False,
-      use_resource=True,
-      synchronization=tf.VariableSynchronization.ON_READ,
-      aggregation=tf.VariableAggregation.SUM,
-    )
-    strategy = tf.distribute.get_strategy()
-    parts = tuple(strategy.experimental_local_results(variable))
-    several = strategy.num_replicas_in_sync > 1
-    if several and len(parts) != len(strategy.extended.worker_devices):
+  def _restore_old(self, state: _State, variables: Sequence[Any]) -> None:
+    """Restores sums from the first form of checkpoints.
+
+    Args:
+      state: The variables in the current graph.
+      variables: The variables of the micro-batch.
+
+    Raises:
+      ValueError: The checkpoint does not say whose sums they are.
+    """
+    if not any(_OLD_KEY.fullmatch(key) for key in state.deferred):
+      return
+    everything = {
+      id(var): var for var in (*variables, *(x.variable for x in state.sums))
+    }
+    names = [_name_of(var) for var in everything.values()]
+    for each in state.sums:
+      key, name = _make_old_key(each.variable), _name_of(each.variable)
+      if key in state.deferred and names.count(name) > 1:
+        _raise_ambiguous(name)
+      for i, part in enumerate(each.parts):
+        self._restore_waiting(_add_replica(key, i), part)
+    left = [key for key in state.deferred if _OLD_KEY.fullmatch(key)]
+    if (
+      left
+      and tf.executing_eagerly()
+      and int(tf.convert_to_tensor(state.micro_batches)) > 0
+    ):
       raise ValueError(
-        "accumulate: each replica must have variables of its own, but "
-        f"{type(strategy).__name__} lets replicas share them: use "
-        "tf.distribute.MirroredStrategy, or no strategy."
+        f"accumulate: the checkpoint has {', '.join(left)}, but no variable of "
+        "that name has a gradient: give the variables the names that they had, "
+        f"or leave out the window. {_WITHOUT_WINDOW}"
       )
-    for i, part in enumerate(parts):
-      key_of_part = f"{key}/replica_{i}" if i else key
-      state.weights[key_of_part] = part
-      self._restore_waiting(key_of_part, part)
-    return parts
 
   def add(
     self, grads_and_vars: Sequence[tuple[Any, Any]], only_finite: bool
@@ -224,27 +376,33 @@ class Window(tracking.WeightsByGraph):
       with tf.control_dependencies([tf.group(counted)]):
         return tf.identity(tf.convert_to_tensor(state.micro_batches))
 
-  def read_kept(self, reduce: Callable[[list[Any]], list[Any]]) -> tf.Tensor:
-    """Returns how many micro-batches a replica added, on average.
+  def read_counts(self, total: Callable[[list[Any]], list[Any]]) -> Counts:
+    """Returns what the replicas of all processes have counted.
 
     Args:
-      reduce: Reduces (tensor, variable) pairs over processes. The reduced 1
-        tells whether it adds up or averages.
-
-    Returns:
-      A float32 scalar.
+      total: Adds or averages (tensor, variable) pairs over processes.
     """
     strategy = tf.distribute.get_strategy()
     state = self._state
+    window = tf.identity(tf.convert_to_tensor(state.micro_batches))
 
-    def read() -> tf.Tensor:
-      return tf.cast(choose_part(state.kept).read_value(), tf.float32)
+    def read() -> tuple[tf.Tensor, tf.Tensor]:
+      added = choose_part(state.kept).read_value()
+      left = tf.maximum(window - added, 0)
+      return tf.cast(added, tf.float32), tf.cast(left, tf.float32)
 
-    kept = strategy.extended.call_for_each_replica(read)
-    total = strategy.reduce(tf.distribute.ReduceOp.SUM, kept, axis=None)
-    pairs = [(total, state.kept[0]), (tf.ones([]), state.micro_batches)]
-    (total, _), (ones, _) = reduce(pairs)
-    return total / (ones * strategy.num_replicas_in_sync)
+    numbers = [
+      strategy.reduce(tf.distribute.ReduceOp.SUM, number, axis=None)
+      for number in strategy.extended.call_for_each_replica(read)
+    ]
+    (added, _), (left, _) = total(
+      list(zip(numbers, (state.kept[0], state.micro_batches)))
+    )
+    window = tf.cast(window, tf.float32)
+    any_added, is_complete = added > 0, tf.equal(left, 0)
+    # The share is the same for a sum and a mean over processes.
+    some = tf.where(any_added, window * added / (added + left), 1.0)
+    return Counts(tf.where(is_complete, window, some), any_added, is_complete)
 
   def reset(self) -> tf.Operation | None:
     """Starts a new window: assigns 0 to all variables."""
@@ -276,10 +434,82 @@ def choose_part(parts: Sequence[tf.Variable]) -> tf.Variable:
   return parts[int(tf.get_static_value(number)) % len(parts)]
 
 
-def _check(state: _State, var: Any) -> None:
+def _create_parts(
+  name: str, shape: list[int], dtype: tf.DType
+) -> tuple[tf.Variable, ...]:
+  """Creates a variable of zeros for each replica of this process."""
+  variable = tf.compat.v1.Variable(
+    lambda: tf.zeros(shape, dtype),
+    name=name,
+    dtype=dtype,
+    trainable=False,
+    use_resource=True,
+    synchronization=tf.VariableSynchronization.ON_READ,
+    aggregation=tf.VariableAggregation.SUM,
+  )
+  strategy = tf.distribute.get_strategy()
+  parts = tuple(strategy.experimental_local_results(variable))
+  several = strategy.num_replicas_in_sync > 1
+  if several and len(parts) != len(strategy.extended.worker_devices):
+    raise ValueError(
+      "accumulate: each replica must have variables of its own, but "
+      f"{type(strategy).__name__} lets replicas share them: use "
+      "tf.distribute.MirroredStrategy, or no strategy."
+    )
+  return parts
+
+
+def _name_slot(replica: int) -> str:
+  """Returns the name of the slots of one replica."""
+  return f"{_SLOT}_replica_{replica}" if replica else _SLOT
+
+
+def _add_replica(key: str, replica: int) -> str:
+  """Returns the key of one replica."""
+  return f"{key}/replica_{replica}" if replica else key
+
+
+def _unwrap(var: Any) -> Any:
+  """Returns the variable of TensorFlow that a variable of Keras 3 has."""
+  value = getattr(var, "value", None)
+  return value if isinstance(value, tf.Variable) else var
+
+
+def _name_of(var: Any) -> str:
+  """Returns the name of a variable, without the number of an output."""
+  return str(var.name).split(":")[0]
+
+
+def _join_names(variables: Iterable[Any]) -> str:
+  return ", ".join(str(var.name) for var in variables)
+
+
+def _make_old_key(var: Any) -> str:
+  """Returns the key of a sum in the first form of checkpoints."""
+  return f"{_name_of(var)}/{_SLOT}"
+
+
+# How to restore a checkpoint without its window.
+_WITHOUT_WINDOW = (
+  "To restore all but the window, put tf.train.Checkpoint(base_optimizer=opt, "
+  "loss_scale=loss_scale), of the optimizer and the loss scale that are "
+  "wrapped, in the place of the optimizer that accumulates."
+)
+
+
+def _raise_ambiguous(name: str) -> None:
+  """Raises a ValueError for a sum of one of several variables of a name."""
+  raise ValueError(
+    "accumulate: the checkpoint finds sums by the names of variables, as the "
+    f"first release with accumulate wrote them, but several are named {name}, "
+    f"so it is not known whose they are. {_WITHOUT_WINDOW}"
+  )
+
+
+def _check(state: _State, var: Any, is_shared: bool) -> None:
   """Raises a ValueError if a new variable cannot be accumulated for."""
   if state.is_closed:
-    known = ", ".join(str(each.variable.name) for each in state.sums)
+    known = _join_names(each.variable for each in state.sums)
     raise ValueError(
       f"accumulate: {var.name} has a gradient for the first time, but a step "
       f"that is in a graph already ends windows without it; it has {known}. "
@@ -290,11 +520,11 @@ def _check(state: _State, var: Any) -> None:
       f"accumulate: the shape of {var.name} must be known, but is {var.shape}."
     )
   device = tf.DeviceSpec.from_string(getattr(var, "device", "") or "")
-  if device.job == "ps":
+  if device.job == "ps" and not is_shared:
     raise ValueError(
       f"accumulate: {var.name} is on a parameter server, where all workers "
-      "would add to one sum. Accumulate over workers by "
-      "tf.compat.v1.train.SyncReplicasOptimizer."
+      "would add to one sum. Let one worker add for all: "
+      "tf.compat.v1.train.SyncReplicasOptimizer(accumulate(...), ...)."
     )
 
 

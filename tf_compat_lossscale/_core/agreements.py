@@ -35,6 +35,15 @@ class Agreement:
       found = tf.cast(tf.logical_not(finite), tf.float32)
       return tf.equal(self._reduce(found, "sum"), 0)
 
+  def total(self, number: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of a `number` over all workers, a float32 scalar.
+
+    Args:
+      number: This worker's float32 scalar.
+    """
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      return self._reduce(number, "sum")
+
   def largest(self, number: tf.Tensor) -> tf.Tensor:
     """Returns the largest `number` of all workers, a float64 scalar.
 

@@ -38,7 +38,8 @@ _LOCAL_STEP = "sync_rep_local_step"
 def set_back(step: Any, grads_and_vars: Iterable[Any], global_step: Any) -> Any:
   """Sets accumulators to the global step after a step, applied or skipped.
 
-  After a step that is applied, they have that time already.
+  After a step that is applied, they have that time already. A micro-batch that
+  does not end its window is no step: it leaves the global step as it is, too.
 
   Args:
     step: The op or tensor that does the step, or None.
@@ -48,9 +49,7 @@ def set_back(step: Any, grads_and_vars: Iterable[Any], global_step: Any) -> Any:
   Returns:
     `step`, or an op that does the step and then sets the accumulators.
   """
-  if tf.executing_eagerly() or global_step is None or not _synchronizes():
-    return step
-  takers = list(_find_takers(grad for grad, _ in grads_and_vars))
+  takers = [] if global_step is None else _list_takers(grads_and_vars)
   if not takers:
     return step
   before = [] if step is None else [step]
@@ -66,6 +65,17 @@ def set_back(step: Any, grads_and_vars: Iterable[Any], global_step: Any) -> Any:
     return tf.group(*before, *setters)
 
 
+def are_aggregated(grads_and_vars: Iterable[Any]) -> bool:
+  """Returns whether a `SyncReplicasOptimizer` has aggregated gradients.
+
+  Then the chief alone applies them, on behalf of all workers.
+
+  Args:
+    grads_and_vars: (gradient, variable) pairs.
+  """
+  return bool(_list_takers(grads_and_vars))
+
+
 def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
   """Checks that no `SyncReplicasOptimizer` is below an optimizer to wrap.
 
@@ -75,7 +85,7 @@ def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
   Raises:
     ValueError: `optimizer` is or wraps a `SyncReplicasOptimizer`.
   """
-  if _wraps_synchronizer(optimizer, set()):
+  if wraps_synchronizer(optimizer):
     raise ValueError(
       f'"opt" must not be or wrap a SyncReplicasOptimizer, but got '
       f"{optimizer!r}: an optimizer with a loss scale that changes must be "
@@ -84,8 +94,13 @@ def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
     )
 
 
-def _wraps_synchronizer(optimizer: Any, seen: set[int]) -> bool:
+def wraps_synchronizer(optimizer: Any) -> bool:
   """Returns whether an optimizer is or wraps a `SyncReplicasOptimizer`."""
+  return _wraps_synchronizer(optimizer, set())
+
+
+def _wraps_synchronizer(optimizer: Any, seen: set[int]) -> bool:
+  """Returns what `wraps_synchronizer` does, without those in `seen`."""
   if isinstance(optimizer, tf.compat.v1.train.SyncReplicasOptimizer):
     return True
   if id(optimizer) in seen:
@@ -115,6 +130,13 @@ def _synchronizes() -> bool:
   Only then it is worth the time to look where gradients come from.
   """
   return any(_LOCAL_STEP in v.name for v in tf.compat.v1.local_variables())
+
+
+def _list_takers(grads_and_vars: Iterable[Any]) -> list[tf.Operation]:
+  """Returns the ops that took the gradients of pairs from accumulators."""
+  if tf.executing_eagerly() or not _synchronizes():
+    return []
+  return list(_find_takers(grad for grad, _ in grads_and_vars))
 
 
 def _find_takers(grads: Iterable[Any]) -> Iterator[tf.Operation]:

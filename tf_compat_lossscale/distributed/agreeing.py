@@ -25,7 +25,8 @@ def agree(
 
   In each step, the workers exchange one number, before the loss scale changes
   and before the step is applied or skipped. So all workers must take the same
-  steps. A call that follows replaces the agreement.
+  steps. A call that follows replaces the agreement. An optimizer that
+  `accumulate` made exchanges three numbers, at the end of a window alone.
 
   There is no need to call this if the workers have the same gradients, as with
   `hvd.DistributedOptimizer`. With `op=hvd.Adasum`, and for variables that
@@ -34,7 +35,8 @@ def agree(
   Args:
     target: A loss scale, a manager of a loss scale, or an optimizer that has or
       wraps one. The agreement belongs to the loss scale: all optimizers that
-      use the loss scale keep to it. A fixed loss scale skips no step.
+      use the loss scale keep to it. A fixed loss scale skips no step, but it
+      skips windows of `accumulate`.
     all_reduce: "horovod" for all ranks of Horovod; or a function that gets a
       scalar and "sum" or "max", and returns the sum or the maximum over all
       workers, a scalar of the same dtype. The function gets tensors of graphs

@@ -53,6 +53,7 @@ def cond(
   true_fn: Callable[[], Any],
   false_fn: Callable[[], Any],
   v1: bool = False,
+  named: bool = True,
 ) -> Any:
   """Runs the ops of one of two functions, as `tf.cond` does.
 
@@ -71,6 +72,8 @@ def cond(
     v1: Whether a graph gets a v1 cond even if control flow v2 is enabled, as
       reference variables need: a branch of a v2 cond is a function, and a
       function cannot capture a reference. Both functions must return ops.
+    named: Whether the variables in a v1 cond are named after the cond. If not,
+      they are named as if there were no cond.
 
   Returns:
     The result of the function that ran; in graphs, a tensor for an op.
@@ -94,9 +97,13 @@ def cond(
   in_function = isinstance(graph, tf.__internal__.FuncGraph)
   if known and (in_function or _CondContext is None):
     return true_fn()  # No session can feed a constant of a function.
-  v1 = v1 and not in_function and tf.compat.v1.control_flow_v2_enabled()
+  if tf.compat.v1.control_flow_v2_enabled():
+    v1 = v1 and not in_function
+  else:
+    v1 = not (named or in_function or _CondContext is None)
   if v1 or known:
-    return _build_v1_cond(predicate, run_true_fn, false_fn, named=not known)
+    named = named and not known
+    return _build_v1_cond(predicate, run_true_fn, false_fn, named)
   return tf.cond(predicate, run_true_fn, false_fn)
 
 
