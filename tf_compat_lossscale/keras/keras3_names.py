@@ -256,6 +256,14 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
     )
 
   @property
+  def loss_scale(self) -> Any:
+    """Raises AttributeError: Keras 3 has no such property."""
+    raise AttributeError(
+      "Keras 3's LossScaleOptimizer has no loss_scale: its value is the "
+      f"variable optimizer.dynamic_scale. {_ON_KERAS_2}"
+    )
+
+  @property
   def get_scaled_loss(self) -> Any:
     """Raises AttributeError: Keras 3 has no such method."""
     raise _refuse_method("get_scaled_loss")

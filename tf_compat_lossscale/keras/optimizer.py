@@ -14,6 +14,7 @@ from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import missing_gradients
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
 from tf_compat_lossscale.keras import _reloading
@@ -87,6 +88,11 @@ class LossScaleOptimizer(_kinds.OfAKind):
       self._track_trackable(old_path, _skipped_steps.BASE, overwrite=True)
       if self.dynamic:
         self._skipped_steps = _skipped_steps.SkippedSteps(self)
+
+  @property
+  def loss_scale(self) -> Any:
+    """The loss scale: a tensor, which can be called as a `LossScale` can."""
+    return _callable_scale.CallableScale(self, super().loss_scale)
 
   @property
   def last_step_applied(self) -> tf.Tensor:
