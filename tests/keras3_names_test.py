@@ -225,7 +225,7 @@ def optimizers():
     seen.append(rows)
   assert seen[0] == seen[1] and seen[0][-1][1:] == (8.0, 1)
   with pytest.raises(AttributeError, match="dynamic_scale"):
-    opt.loss_scale  # noqa: B018
+    mine.loss_scale  # noqa: B018
   for name in ("get_scaled_loss", "get_unscaled_gradients"):
     assert not hasattr(mine, name)
     words = (name, "optimizer.scale_loss(loss)", *_ON_KERAS_2)
