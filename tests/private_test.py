@@ -26,11 +26,12 @@ _USES = {
     "_local_vars": "the variables that Horovod leaves to each rank",
   },
   "_core.accumulating": {
-    "_optimizer": "the optimizer that one with a loss scale wraps",
+    "_OVERRIDABLE": "what subclasses of an optimizer with a scale override",
+    "_active_optimizer": "the optimizer that one with a loss scale wraps",
   },
   "accumulation": {
-    "_loss_scale": _OWN,
-    "_optimizer": _OWN,
+    "_active_loss_scale": _OWN,
+    "_active_optimizer": _OWN,
   },
   "_core.reducing": {
     "_agg_helper": "what accumulates in Horovod's DistributedOptimizer",
