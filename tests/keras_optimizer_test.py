@@ -397,6 +397,7 @@ def test_the_loss_scale_is_a_tensor_that_can_be_called(scale):
     graph_opt = keras.LossScaleOptimizer(_LEGACY.SGD(1.0), 4)
     values = graph_opt.loss_scale(), graph_opt.loss_scale * 2
     assert session.run(values) == (4, 8)
+    assert session.run({"now": [graph_opt.loss_scale]}) == {"now": [4]}
 
 
 if __name__ == "__main__":

@@ -89,6 +89,10 @@ class CallableScale:
       raise AttributeError(name)
     return getattr(self._tensor, name)
 
+  def _as_graph_element(self) -> tf.Tensor:
+    """Returns the tensor; `Session.run` asks for it."""
+    return self._tensor
+
   def __float__(self) -> float:
     return float(self._tensor)
 
