@@ -28,8 +28,9 @@ class _Custom(tf1.train.Optimizer):
 
   _EXTRA = "schedule"
 
-  def __init__(self) -> None:
+  def __init__(self, rate) -> None:
     super().__init__(False, type(self).__name__.strip("_"))
+    self._rate = rate
 
   def _create_slots(self, var_list):
     first = min(var_list, key=lambda v: v.name)
@@ -47,7 +48,7 @@ class _Custom(tf1.train.Optimizer):
 
   def _apply(self, grad, var):
     m = self.get_slot(var, "m")
-    step = tf.cast(self.extra(), var.dtype.base_dtype) * grad
+    step = tf.cast(self.extra(), var.dtype.base_dtype) * grad * self._rate
     with tf.control_dependencies([m.assign_add(grad)]):
       return var.assign_sub(step).op
 
@@ -73,12 +74,13 @@ class _Maxed(_Custom):
   _EXTRA = "beta1_power"
 
 
+# Constructors that take a learning rate, which differs for each optimizer.
 _INNER = {
-  "adam": lambda: tf1.train.AdamOptimizer(0.125),
-  "momentum": lambda: tf1.train.MomentumOptimizer(0.125, 0.5),
-  "sgd": lambda: tf1.train.GradientDescentOptimizer(0.125),
-  "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.125),
-  "adagrad": lambda: tf1.train.AdagradOptimizer(0.125),
+  "adam": tf1.train.AdamOptimizer,
+  "momentum": lambda rate: tf1.train.MomentumOptimizer(rate, 0.75),
+  "sgd": tf1.train.GradientDescentOptimizer,
+  "rmsprop": tf1.train.RMSPropOptimizer,
+  "adagrad": tf1.train.AdagradOptimizer,
   "maxed": _Maxed,
   "custom": _Custom,
 }
@@ -129,11 +131,13 @@ class _Builder:
   Attributes:
     made: Identity -> variable.
     objects: The optimizers, by their keys in the program.
+    train: The ops that apply gradients.
   """
 
   def __init__(self, program: dict, variant: dict, api: Api) -> None:
     self.made = {}
     self.objects = {}
+    self.train = []
     self._program, self._variant, self._api = program, variant, api
     self._scales = {}
     self._kinds = {
@@ -141,7 +145,11 @@ class _Builder:
       for key, kind in variant["kinds"].items()
       if key not in variant["dropped"]
     }
+    # A variant may create the optimizers in another order.
+    order = iter(variant.get("order", ()))
     for what, key in program["steps"]:
+      if what == "optimizer":
+        key = next(order, key)
       getattr(self, f"_add_{what}")(key)
     for key, (kind, scale) in self._scales.items():
       self._note_scale(key, kind, scale)
@@ -219,7 +227,7 @@ class _Builder:
       for what, name in spec["scope"]:
         scope = tf1.name_scope if what == "name" else tf1.variable_scope
         stack.enter_context(scope(name))
-      inner = opt = _INNER[spec["kind"]]()
+      inner = opt = _INNER[spec["kind"]](2.0 ** -int(key[3:]) / 8)
       if kind != "plain":
         self._add_scale(spec["scale"])
         opt = self._api.wrap(kind, inner, self._scales[spec["scale"]][1])
@@ -233,11 +241,18 @@ class _Builder:
         self.made["weight" if ("weight", name) in self.made else "user", name]
         for name in spec["trains"]
       ]
-      opt.minimize(
-        tf.add_n(terms),
-        global_step=self.made["step",] if spec["step"] else None,
-        var_list=trained,
-      )
+      gradients = opt.compute_gradients(tf.add_n(terms), trained)
+      step = self.made["step",] if spec["step"] else None
+
+      def apply():
+        return opt.apply_gradients(gradients, step)
+
+      if spec.get("guarded") and kind == "plain":
+        # The program's own cond, which has nothing to do with a loss scale.
+        x = tf1.placeholder_with_default(1.0, [])
+        self.train.append(tf1.cond(x > 0.5, apply, tf.no_op))
+      else:
+        self.train.append(apply())
     self.objects[key] = opt
     for name, variable in zip(spec["trains"], trained):
       for slot in inner.get_slot_names():

@@ -49,9 +49,6 @@ class Finding:
 # Tags of cases in which a variable may have another variable's value: all names
 # are the same, so TensorFlow's own Saver would restore the same values.
 _EXCUSED = {"exact by letter"}
-# A slot with a value that was saved by the slot's name. That is right if an
-# optimizer was dropped, and slots of another optimizer have its names now.
-_SLOT = re.compile(r"slot/\S+: (\S+) has \S+ of '(\S+)', ")
 FAILURES = {
   "WRONG": "a variable has the value of another variable",
   "SILENT": "a variable did not get its value, and the report does not say so",
@@ -136,12 +133,8 @@ def _judged(differences, tags) -> Finding:
   differences = list(differences)
   told = [what for _, what in differences]
   outcomes = {outcome for outcome, _ in differences}
-  slots = [match for match in map(_SLOT.match, told) if match]
-  dropped = bool(slots) and all(match[1] == match[2] for match in slots)
-  if (tags & _EXCUSED or dropped) and "WRONG" in outcomes:
-    outcomes -= {"WRONG", "LOST"} if dropped else {"WRONG"}
-    if not outcomes:
-      return Finding("exact by letter", told, tags)
+  if tags & _EXCUSED and outcomes == {"WRONG"}:
+    return Finding("exact by letter", told, tags)
   for outcome in FAILURES:
     if outcome in outcomes:
       return Finding(outcome, told, tags)

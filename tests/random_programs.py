@@ -122,6 +122,8 @@ def program_of(seed: int) -> dict:
     }
   _draw_steps(rng, program, prefixes, with_step)
   _part_slots(program)
+  for spec in program["optimizers"].values():
+    spec["guarded"] = program["resource"] and rng.random() < 0.25
   return program
 
 
@@ -214,8 +216,10 @@ def changed(rng: random.Random, program: dict, variant: dict) -> dict:
   kinds = dict(variant["kinds"])
   result = {"kinds": kinds, "v2": variant["v2"], "dropped": []}
   what = rng.choice(
-    ["same", *["flow"] * 5, "wrap", "wrap", "wrap", "api", "api", "number"]
+    ["same", *["flow"] * 5, *["wrap"] * 3, "api", "api", "number", "order"]
   )
+  if rng.random() < (1 if what == "order" else 0.2):
+    result["order"] = rng.sample(sorted(kinds), len(kinds))
   if what == "same":
     return dict(variant)
   if what == "flow" or rng.random() < 0.3:

@@ -189,6 +189,9 @@ def _plan(
   )
   changed = _set_scales(variables, inventory, scale, bundle.prefix)
   if template is not None:
+    if inventory.scales.incomplete:
+      inventory.gather_evidence()
+      inventory.complete_scales(variables, are_known=True)
     return by_object.fill_template(
       variables, template, to == "keras2", mapping, inventory
     ), changed
@@ -208,9 +211,10 @@ def _set_scales(
   """Sets every loss scale, adds one if there is none, and returns the names."""
   if value is None:
     return []
-  if inventory.scales.unclear:
+  if inventory.scales.unclear or inventory.scales.incomplete:
     inventory.gather_evidence()
-  scales, unclear = inventory.scales
+  inventory.complete_scales(variables, are_known=True)
+  scales, unclear, *_ = inventory.scales
   if unclear:
     raise CheckpointError(
       f"{path}: nothing proves which of {', '.join(sorted(unclear))} are a "

@@ -70,7 +70,7 @@ def _describe(bundle: Bundle, verify: bool) -> Description:
   elif found.kind == kinds.SAVED_MODEL:
     facts = _describe_names(bundle, _meta_graph.Summary())
   else:
-    facts = _describe_names(bundle, _meta_graph.summarize(found.path + ".meta"))
+    facts = _describe_names(bundle, evidence.find_summary(bundle))
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
     facts["release"] = _meta_graph.read_saved_model_release(found.folder)
@@ -92,23 +92,19 @@ def _describe_names(
   """Describes a checkpoint by the names of its variables."""
   tensors = {name: bundle.get_spec(name) for name in bundle.names}
   inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle))
-  if inventory.scales.unclear:
-    inventory.gather_evidence()
+  if any(inventory.scales):
+    inventory.gather_evidence()  # The user may have variables of such names.
   scales = inventory.scales.known
+  incomplete = [
+    scale
+    for scale in inventory.scales.incomplete
+    if inventory.is_likely_scale(scale) or inventory.get_served(scale.names[0])
+  ]
   further = policy_weights.find_further(tensors, scales)
-  powers = [name for name in tensors if names.is_power(name, tensors[name])]
-  conds = {names.get_cond_number(name) for name in powers} - {None}
-  api: str | None = None
-  if scales:
-    apis = {scale.api for scale in scales}
-    api = names.CONTRIB if apis == {names.CONTRIB} else names.COMPAT
-  elif 0 in conds or 0 in map(names.get_cond_number, meta.apply_ops):
-    api = names.CONTRIB  # Only tf.contrib applied gradients in the first cond.
-  flow = meta.control_flow
-  if conds:
-    flow = "v1"
-  elif powers and scales:
-    flow = "v2"
+  proven = [s for s in incomplete if inventory.get_served(s.names[0])]
+  api = ", ".join(sorted({s.api for s in [*scales, *proven]})) or None
+  if not any((scales, incomplete)) and evidence.was_applied_by_contrib(meta):
+    api = names.CONTRIB
   steps = [
     name
     for name, tensor in tensors.items()
@@ -118,11 +114,11 @@ def _describe_names(
     "kind": kinds.SAVER,
     "api": api,
     "release": meta.release,
-    "control_flow": flow,
+    "control_flow": meta.control_flow,
     "inner_optimizer": optimizer_names.guess_by_names(tensors),
     "loss_scales": tuple(
       _read_state(bundle, scale, further.get(scale.names[0], {}))
-      for scale in scales
+      for scale in [*scales, *incomplete]
     ),
     "step": int(bundle.read_scalar(steps[0])) if steps else None,
   }
@@ -138,9 +134,12 @@ def _read_state(
     scale: The variables of the loss scale.
     further: The variables that only a policy has, by their base names.
   """
+  values = [
+    bundle.read_scalar(name) if name in bundle else None for name in scale.names
+  ]
   return _make_state(
-    [bundle.read_scalar(name) for name in scale.names],
-    (*scale.names, *further.values()),
+    values,
+    (*(name for name in scale.names if name in bundle), *further.values()),
     {base: bundle.read_scalar(name) for base, name in further.items()},
   )
 
@@ -168,7 +167,7 @@ def _make_state(
 
 def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
   """Describes a checkpoint by its object graph."""
-  states, inner, flows, steps = [], set(), set(), []
+  states, inner, steps = [], set(), []
   api = None
   paths_of = graph.find_paths()
   for number in paths_of:
@@ -178,10 +177,6 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
       inner.add(optimizer_names.guess_by_object(graph, node))
       count = _ScalarReader(bundle, graph, path)
       steps += [count(node, "iter"), count(node, "_iterations")]
-    if "beta1_power" in node.children:
-      inner.add("Adam")
-      power = graph.find_value(node.children["beta1_power"])
-      flows.add("v1" if power and "cond" in power.full_name else "v2")
     generation = _find_generation(graph, number)
     if generation:
       scale_api, state = _read_scale(bundle, graph, node, path)
@@ -190,11 +185,9 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
   global_step = _ScalarReader(bundle, graph, str)(graph.nodes[0], "global_step")
   if global_step is None:
     global_step = max((s for s in steps if s is not None), default=None)
-  dynamic = states and api == names.COMPAT and len(flows) == 1
   return {
     "kind": kinds.OBJECT,
     "api": api,
-    "control_flow": flows.pop() if dynamic else None,
     "inner_optimizer": ", ".join(sorted(filter(None, inner))) or None,
     "loss_scales": tuple(states),
     "step": global_step,
@@ -266,9 +259,10 @@ def _find_generation(graph: ObjectGraph, number: int) -> str | None:
     names.KERAS_3_SCALE in node.children and "inner_optimizer" in node.children
   ):
     return kinds.KERAS_3
-  if names.BASE_OPTIMIZER not in node.children and (
-    names.LOSS_SCALE not in node.children
-  ):
+  scale = node.children.get(names.LOSS_SCALE)
+  if scale is not None and graph.find_value(scale):
+    return None  # The user's variable.
+  if scale is None and not _shares_counter(graph, node):
     return None
   if "_iterations" in node.children:
     return kinds.KERAS_211
@@ -281,3 +275,13 @@ def _find_generation(graph: ObjectGraph, number: int) -> str | None:
     return kinds.ENVIRONMENT if own or node.slots else None
   base = graph.nodes[node.children[names.BASE_OPTIMIZER]]
   return kinds.KERAS_22 if "iter" in base.children else names.COMPAT
+
+
+def _shares_counter(graph: ObjectGraph, node: Node) -> bool:
+  """Returns whether an optimizer counts by the counter of its inner one.
+
+  So does Keras's LossScaleOptimizer, which has no child for a fixed loss scale.
+  """
+  inner = graph.nodes[node.children.get(names.BASE_OPTIMIZER, 0)].children
+  counters = {"iter", "_iterations"} & node.children.keys() & inner.keys()
+  return any(node.children[name] == inner[name] for name in counters)

@@ -57,12 +57,14 @@ class Description:
       "NVIDIA's TensorFlow 1" (an optimizer with a loss scale by environment
       variables; by name its checkpoints are those of 'compat.v1'),
       'Keras <=2.2' (that is, TensorFlow 1.14 to 2.2), 'Keras 2.3+' (and
-      `optimizers.legacy`), 'Keras 2.11+' (its newer optimizers), 'Keras 3'; or
-      None if the checkpoint does not show it.
+      `optimizers.legacy`), 'Keras 2.11+' (its newer optimizers), 'Keras 3';
+      'compat.v1, contrib' if it has loss scales of both; or None if the
+      checkpoint does not show it.
     step: The global step, or the optimizer's iterations; None if unknown.
     release: The TensorFlow or Keras that wrote the checkpoint, if the file or a
       MetaGraph beside it has the release.
-    control_flow: 'v1' or 'v2', if the names show it.
+    control_flow: 'v1' or 'v2', if the MetaGraph beside the checkpoint has conds
+      of one kind. Names prove nothing: a program may have scopes called `cond`.
     loss_scales: The dynamic loss scales. A fixed loss scale has no state.
     inner_optimizer: The wrapped optimizers, separated by commas; None if the
       checkpoint does not show them. SGD has no state.

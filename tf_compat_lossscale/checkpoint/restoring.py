@@ -10,6 +10,7 @@ import dataclasses
 import os
 from typing import Any
 
+from absl import logging
 import numpy as np
 import tensorflow.compat.v2 as tf
 
@@ -187,6 +188,16 @@ def match_by_name(
     mapping=mapping,
     missing=missing,
   )
+  if match.unproven:
+    first, *more = sorted(match.unproven)
+    logging.warning(
+      "%s: several optimizers of one name have slots of one variable, and "
+      "nothing proves which are whose: equal names decided about %s%s. The "
+      "MetaGraph (the '.meta' file) beside the checkpoint would be a proof.",
+      bundle.prefix,
+      first,
+      f" and {len(more)} more" if more else "",
+    )
   return Plan(match, sources)
 
 

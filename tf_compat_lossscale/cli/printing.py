@@ -93,7 +93,9 @@ def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   """Yields the rows of a description as (name, value)."""
   yield "checkpoint", d.path
   yield "kind", _KINDS[d.kind]
-  by = d.api or "unknown (it has no state of a loss scale)"
+  by = d.api or "unknown"
+  if not d.api and not d.loss_scales:
+    by += " (it has no state of a loss scale)"
   yield "written by", f"{by}, {d.release}" if d.release else by
   yield "step", "unknown" if d.step is None else str(d.step)
   if d.control_flow:
@@ -130,6 +132,8 @@ def _describe_state(state: LossScaleState) -> str:
     )
     if count is not None
   ]
+  if state.good_steps is None:
+    counts.append("its counter of good steps is missing")
   value = ", ".join([f"{state.value:.9g}", *counts])
   return f"{value} ({', '.join(state.names)})"
 

@@ -9,6 +9,7 @@ from tf_compat_lossscale.checkpoint.files import wire as _wire
 
 REFERENCES = {"Variable", "VariableV2"}  # TensorFlow 1's variables.
 VARIABLES = {"VarHandleOp", *REFERENCES}
+_FLOATS = {1, 2, 14, 19}  # float32, float64, bfloat16 and float16.
 
 
 class NodeDef(NamedTuple):
@@ -75,3 +76,14 @@ def find_functions(node: NodeDef) -> dict[str, list[str]]:
 def _get_function_name(value: int | memoryview) -> str:
   """Returns the name in an encoded NameAttrList."""
   return _wire.get_text(dict(_wire.read_fields(_wire.get_bytes(value)))[1])
+
+
+def find_scalar(node: NodeDef) -> bytes | None:
+  """Returns the encoded value of a constant that is a floating-point scalar."""
+  value = find_attribute(node, "value").get(8)
+  if not isinstance(value, memoryview):
+    return None
+  fields = dict(_wire.read_fields(value))
+  if fields.get(1) not in _FLOATS or fields.get(2):  # It has dimensions.
+    return None
+  return bytes(value)

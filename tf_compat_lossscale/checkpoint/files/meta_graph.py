@@ -24,12 +24,12 @@ class Summary(NamedTuple):
   Attributes:
     release: The release that exported the MetaGraph: 'TensorFlow X.Y.Z'.
     control_flow: 'v1' or 'v2', if the graph has conds of one kind.
-    apply_ops: The names of the ops that apply gradients.
+    nodes: The graph's ops, without those of its functions.
   """
 
   release: str | None = None
   control_flow: str | None = None
-  apply_ops: tuple[str, ...] = ()
+  nodes: tuple[_graph_def.NodeDef, ...] = ()
 
 
 def summarize(path: str) -> Summary:
@@ -188,7 +188,7 @@ def read_saved_model_release(folder: str) -> str | None:
 def _summarize(data: memoryview) -> Summary:
   """Summarizes an encoded MetaGraphDef."""
   flows = set()
-  apply_ops = []
+  nodes = []
   for tag, graph in _wire.read_fields(data):
     if tag != 2:
       continue
@@ -200,10 +200,9 @@ def _summarize(data: memoryview) -> Summary:
         flows.add("v1")
       elif node.op in ("If", "StatelessIf"):
         flows.add("v2")
-      elif "Apply" in node.op:
-        apply_ops.append(node.name)
+      nodes.append(node)
   flow = flows.pop() if len(flows) == 1 else None
-  return Summary(_find_release(data), flow, tuple(apply_ops))
+  return Summary(_find_release(data), flow, tuple(nodes))
 
 
 def _find_release(meta_graph: memoryview) -> str | None:

@@ -17,6 +17,7 @@ The steps, each for the variables that the steps before left:
 3. Variables that optimizers create get the names of the table. The row depends
    on whether the optimizer has a loss scale.
 4. All other variables keep their names.
+5. A loss scale that lacks counters gets them; they start from 0.
 
 If nothing proves a new name, the error lists the candidates and asks for a
 mapping.
@@ -29,6 +30,7 @@ from typing import NamedTuple
 from typing import NoReturn
 
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
@@ -71,12 +73,16 @@ def rename_variables(
   """
   if not inventory.has_evidence:
     inventory.gather_evidence()
+  sources = dict(sources)
+  inventory.complete_scales(sources)
   renaming = _Renaming(inventory, sources, path)
   renaming.apply_mapping(mapping or {}, api)
   renaming.rename_scales(api)
   renaming.rename_created(api, control_flow)
   for name in list(renaming.left):
     renaming.add(name, name)
+  if api is not None:
+    renaming.complete_scales(api, mapping or {})
   return renaming.result
 
 
@@ -88,11 +94,13 @@ class _Creation(NamedTuple):
     cond: The number of the cond around that step; None without a cond.
     is_wrapped: Whether the optimizer has a loss scale that may skip steps; None
       if unknown.
+    is_own: Whether the cond is the program's own.
   """
 
   scope: str
   cond: int | None
   is_wrapped: bool | None
+  is_own: bool = False
 
 
 class _Renaming:
@@ -104,6 +112,8 @@ class _Renaming:
     left: The variables that have no new name so far.
     scales: The loss scales that the mapping does not decide on.
     unclear: The variables that may belong to a loss scale.
+    counters: The variables that may be counters of loss scales that are not in
+      the checkpoint.
     was_scaled: Whether the checkpoint has a loss scale.
   """
 
@@ -113,7 +123,9 @@ class _Renaming:
     self.result: Sources = {}
     self.origins: dict[str, str] = {}
     self.left = dict.fromkeys(sources)
-    self.scales, self.unclear = inventory.scales
+    self.scales, self.unclear, incomplete, self.counters = inventory.scales
+    lone = {name for scale in incomplete for name in scale.names}
+    self.unclear |= lone & sources.keys()
     self.was_scaled = bool(self.scales or self.unclear)
 
   def add(self, new: str, old: str, source: Source | None = None) -> None:
@@ -143,13 +155,61 @@ class _Renaming:
       self.add(new, old, convert_counter(source, wanted))
     # A mapping of one variable of a loss scale decides on the loss scale.
     used = set(mapping.values())
+    self.unclear -= used
     for scale in self.scales:
       if used & set(scale.names):
+        self._add_rest_of_scale(scale, mapping, api)
         for name in scale.names:
           if api is None or names.get_base(name) == "bad_steps":
             self.left.pop(name, None)
     self.scales = [s for s in self.scales if not used & set(s.names)]
     self.was_scaled = self.was_scaled or bool(used)
+
+  def _add_rest_of_scale(
+    self, scale: ScaleNames, mapping: Mapping[str, str | None], api: str | None
+  ) -> None:
+    """Gives the rest of a loss scale names like that of its mapped variable."""
+    tensors = names.SCALE_TENSORS.get(api or "", {})
+    for new, old in mapping.items():
+      scope, last = names.split_scope(new)
+      base, number = names.split_number(last)
+      if old not in scale.names or base not in tensors:
+        continue
+      found = convert_scale(self.sources, scale, api or "")
+      for base, source in zip(tensors, found):
+        name = scope + names.add_number(base, number)
+        origin = source.origin or scale.names[0]
+        if name not in self.result and origin not in mapping.values():
+          self.add(name, origin, source)
+
+  def complete_scales(
+    self, api: str, mapping: Mapping[str, str | None]
+  ) -> None:
+    """Adds the counters that loss scales lack.
+
+    Args:
+      api: COMPAT or CONTRIB.
+      mapping: New name -> name. A variable that the caller gave the name of a
+        loss scale is one.
+    """
+    tensors = names.SCALE_TENSORS[api]
+    specs = {name: source.spec for name, source in self.result.items()}
+    found = [
+      scale.names
+      for scale in names.find_scales(specs).incomplete
+      if scale.api == api
+      and not self.inventory.belongs_to_user(self.origins[scale.names[0]])
+    ]
+    for name in mapping:
+      scope, last = names.split_scope(name)
+      base, number = names.split_number(last)
+      if base == next(iter(tensors)) and specs[name] == tensors[base]:
+        found.append(
+          tuple(scope + names.add_number(each, number) for each in tensors)
+        )
+    for members in found:
+      for name, spec in zip(members, tensors.values()):
+        self.result.setdefault(name, Literal(spec.dtype, 0))
 
   def _refuse_mapping(self, new: str, old: str | None) -> NoReturn:
     if old in self.sources:
@@ -163,6 +223,10 @@ class _Renaming:
   def rename_scales(self, api: str | None) -> None:
     """Gives loss scales their names in an API; None leaves out loss scales."""
     tensors = names.SCALE_TENSORS.get(api or "", {})
+    counters = sorted(name for name in self.counters if name in self.left)
+    if counters:
+      what = "whether they count for a loss scale, which is missing"
+      self._give_up(counters, counters, what)
     if api is None or any(
       names.get_base(name) not in tensors for name in self.unclear
     ):
@@ -282,7 +346,8 @@ class _Renaming:
     if in_cond:
       scope = names.split_scope(names.remove_innermost_cond(name))[0]
       number = names.get_cond_number(name)
-      return _Creation(scope, number, number is not None)
+      is_own = number is not None and self._is_unscaled(name)
+      return _Creation(scope, number, number is not None, is_own)
     cond = self.inventory.get_cond(name) if name in powers else None
     if cond is not None:  # TensorFlow 2's control flow.
       scope, last = names.split_scope(cond)
@@ -294,6 +359,18 @@ class _Renaming:
     if not wrapped and not scope and not self.inventory.has_evidence:
       wrapped = not scopes and self._is_wrapped(name, powers)
     return _Creation(scope, None, wrapped)
+
+  def _is_unscaled(self, name: str) -> bool:
+    """Returns whether no loss scale is proven to serve the optimizer."""
+    served = self.inventory.get_served(name)
+    by_scales = [self.inventory.get_served(s.names[0]) for s in self.scales]
+    if not self.was_scaled:
+      return True
+    return (
+      bool(served and self.scales and not self.unclear)
+      and None not in by_scales
+      and not any(served & each for each in by_scales if served and each)
+    )
 
   def _is_wrapped(self, name: str, powers: list[str]) -> bool | None:
     """Guesses by names whether the optimizer of a power has a loss scale.
@@ -316,6 +393,12 @@ class _Renaming:
       if api is None or control_flow == "v2":
         return names.split_scope(name)[0]  # Both rows have this name.
       self._give_up_on_wrapping(name, api)
+    if creation.is_own and (
+      api is None or (self.was_scaled and control_flow == "v1")
+    ):
+      return names.split_scope(name)[0]
+    if creation.is_own and self.was_scaled:
+      return ""
     if not creation.is_wrapped:
       return creation.scope
     if not self.was_scaled and api == names.CONTRIB and creation.cond == 0:

@@ -19,6 +19,10 @@ The method:
 4. An op that updates a variable has the bits of all variables on which the
    update depends. Inside of conds, the predicates count as inputs, since they
    decide whether the update happens: so a weight depends on its loss scale.
+5. An optimizer updates each weight in a name scope `update_WEIGHT`, within the
+   name scope of one application: `Adam/update_w/ResourceApplyAdam`. All updates
+   of one application have the bits of each of them. Otherwise nothing in a
+   sparse update of Adam's slots shows the powers.
 """
 
 from __future__ import annotations
@@ -47,6 +51,10 @@ _UPDATES = re.compile(
 _CONDS = {"If", "StatelessIf", "Case", "StatelessCase"}
 _LOOPS = {"While", "StatelessWhile"}
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
+# Ops that a program feeds; the types are their default names, too.
+PLACEHOLDERS = {"Placeholder", "PlaceholderWithDefault"}
+# The scope of an update if the optimizer does not name the weight: in replicas.
+_ANONYMOUS_UPDATE = re.compile(r"update(_\d+)?")
 
 
 class _Function(NamedTuple):
@@ -84,6 +92,9 @@ class DataFlow:
       ValueError: The bytes are no GraphDef, or the graph is too large.
     """
     self._types: list[str] = []
+    self._nodes: dict[int, graphs.NodeDef] = {}  # Without those of `_JOIN`.
+    self._bodies: list[int] = []  # The call that each op is in.
+    self._body = 0
     self._inputs: list[list[int]] = []
     self._where: list[str] = []  # The cond of TensorFlow 2 around each op.
     self._library: dict[str, _Function] = {}
@@ -97,7 +108,7 @@ class DataFlow:
             self._add_function(wire.get_bytes(function))
     self.nodes = nodes
     self.conds = frozenset(
-      node.name.rpartition("/")[0] for node in nodes if _is_pivot(node)
+      node.name.rpartition("/")[0] for node in nodes if is_pivot(node)
     )
     find = self._add_nodes(nodes, {}, (), "")
     self._ids = {
@@ -111,6 +122,7 @@ class DataFlow:
       for producer in inputs:
         self._consumers[producer].append(number)
     self._handles = self._find_handles()
+    self._applications = self._find_applications()
 
   def _add_function(self, data: memoryview) -> None:
     """Reads an encoded FunctionDef into the library."""
@@ -142,6 +154,7 @@ class DataFlow:
       raise ValueError("the graph has too many ops")
     self._types.append(op)
     self._where.append(where)
+    self._bodies.append(self._body)
     self._inputs.append(list(inputs))
     return len(self._types) - 1
 
@@ -178,6 +191,7 @@ class DataFlow:
           named[node.name] = self._library[node.op].result_names
       else:
         outputs[node.name] = [self._add(node.op, where)]
+        self._nodes[outputs[node.name][0]] = node
 
     def find(name: str) -> int:
       head, *rest = name.split(":")
@@ -264,10 +278,11 @@ class DataFlow:
   ) -> list[int]:
     # Even a call of an empty function counts, so that a graph of nested calls
     # cannot take forever.
-    self._add(_JOIN, where)
+    outer, self._body = self._body, self._add(_JOIN, where)
     function = self._library[name]
     arguments = dict(zip(function.arguments, entries))
     find = self._add_nodes(function.nodes, arguments, predicates, where)
+    self._body = outer
     return list(map(find, function.results))
 
   def _find_handles(self) -> dict[int, int]:
@@ -301,8 +316,15 @@ class DataFlow:
     updates: dict[int, int] = {}  # Variable -> the bits of all its updates.
     always: dict[int, int] = {}  # Variable -> the bits that every update has.
     where: dict[int, str] = {}
-    for number, variable, mask in self._find_updates(masks, read):
-      updates[variable] = updates.get(variable, 0) | mask
+    together: dict[tuple[int, str], int] = {}  # Application -> its bits.
+    found = list(self._find_updates(masks, read))
+    for number, _, mask in found:
+      if number in self._applications:
+        key = self._applications[number]
+        together[key] = together.get(key, 0) | mask
+    for number, variable, mask in found:
+      whole = together.get(self._applications.get(number, (-1, "")), 0)
+      updates[variable] = updates.get(variable, 0) | mask | whole
       if mask:  # Otherwise the update assigns a constant: an initialization.
         always[variable] = always.get(variable, -1) & mask
         where.setdefault(variable, self._where[number])
@@ -326,6 +348,97 @@ class DataFlow:
       frozenset(by_number[v] for v, mask in updates.items() if mask & read),
       {by_number[v]: cond for v, cond in where.items() if cond},
     )
+
+  def _list_updated(self, number: int) -> list[int]:
+    """Returns the numbers of the variables that an op updates."""
+    op = self._types[number]
+    if not _UPDATES.fullmatch(op):
+      return []
+    updated = [
+      self._handles[i] for i in self._inputs[number] if i in self._handles
+    ]
+    return updated if "Apply" in op else updated[:1]
+
+  def _find_applications(self) -> dict[int, tuple[int, str]]:
+    """Returns number of an update -> the call and scope of its application."""
+    known = set(self._ids)
+    found = {}
+    for number, node in self._nodes.items():
+      if not _UPDATES.fullmatch(node.op):
+        continue
+      scope = _find_application(node.name, known)
+      if scope is not None:
+        found[number] = (self._bodies[number], scope)
+    return found
+
+  def find_applications(self) -> list[Application]:
+    """Finds the applications of gradients by optimizers."""
+    by_number = {number: name for name, number in self._ids.items()}
+    updates: dict[tuple[int, str], list[int]] = {}
+    for number, key in self._applications.items():
+      updates.setdefault(key, []).append(number)
+    return [
+      Application(
+        # In a cond of TensorFlow 2, an op's name has no scope.
+        f"{self._where[numbers[0]].rpartition('/')[0]}/{scope}".lstrip("/"),
+        frozenset(by_number[v] for n in numbers for v in self._list_updated(n)),
+        tuple(numbers),
+      )
+      for (_, scope), numbers in updates.items()
+    ]
+
+  def find_origins(self, application: Application) -> Origins:
+    """Finds out what the updates of an application are computed from."""
+    by_number = {number: name for name, number in self._ids.items()}
+    variables, placeholders = set(), set()
+    constants: set[bytes] = set()
+    types: dict[str, int] = {}
+    queue, seen = list(application.updates), set(application.updates)
+    for number in queue:  # The queue grows meanwhile.
+      if number in self._handles:
+        variables.add(by_number[self._handles[number]])
+        continue
+      node = self._nodes.get(number)
+      if node is not None:
+        types[node.op] = types.get(node.op, 0) + 1
+        if node.op in PLACEHOLDERS:
+          placeholders.add(node.name)
+      for producer in self._inputs[number]:
+        if producer not in seen:
+          seen.add(producer)
+          queue.append(producer)
+    for number in application.updates:
+      constants.update(self._find_settings(number))
+    return Origins(
+      frozenset(variables),
+      frozenset(placeholders),
+      frozenset(constants),
+      frozenset(types.items()),
+    )
+
+  def _find_settings(self, update: int) -> Iterator[bytes]:
+    """Yields the floating-point scalars that an update is computed with.
+
+    These are constants in the scope of the application, or inputs of the update
+    itself.
+    """
+    body, scope = self._applications[update]
+    queue, seen = [update], {update}
+    for number in queue:  # The queue grows meanwhile.
+      for producer in self._inputs[number]:
+        if producer in seen or producer in self._handles:
+          continue
+        seen.add(producer)
+        node = self._nodes.get(producer)
+        is_own = self._bodies[producer] == body and (
+          node is not None and node.name.startswith(f"{scope}/")
+        )
+        if node is not None and node.op == "Const":
+          value = graphs.find_scalar(node)
+          if value is not None:
+            yield value
+        elif is_own or node is None or node.op in _PASS_RESOURCE:
+          queue.append(producer)
 
   def _spread_bits(self, bits: dict[int, int], read: int) -> list[int]:
     """Spreads bits from variables to all ops that depend on their values.
@@ -363,16 +476,45 @@ class DataFlow:
       op reads the variable itself.
     """
     for number, op in enumerate(self._types):
-      if not _UPDATES.fullmatch(op):
+      updated = self._list_updated(number)
+      if not updated:
         continue
-      inputs = self._inputs[number]
-      updated = [self._handles[i] for i in inputs if i in self._handles]
-      applies = "Apply" in op
-      mask = read if applies else 0
-      for producer in inputs:
+      mask = read if "Apply" in op else 0
+      for producer in self._inputs[number]:
         mask |= masks[producer]
-      for variable in updated if applies else updated[:1]:
+      for variable in updated:
         yield number, variable, mask
+
+
+class Application(NamedTuple):
+  """The ops by which an optimizer applies gradients once.
+
+  Attributes:
+    scope: The name scope of the ops, without a slash: `train/Adam_1`.
+    variables: The variables that the ops update: weights and slots.
+    updates: The numbers of the ops.
+  """
+
+  scope: str
+  variables: frozenset[str]
+  updates: tuple[int, ...]
+
+
+class Origins(NamedTuple):
+  """All that the updates of an application are computed from.
+
+  Attributes:
+    variables: The names of variables.
+    placeholders: The names of placeholders.
+    settings: The encoded scalars that the updates are computed with, such as a
+      learning rate.
+    types: Pairs of an op's type and how many such ops there are.
+  """
+
+  variables: frozenset[str]
+  placeholders: frozenset[str]
+  settings: frozenset[bytes]
+  types: frozenset[tuple[str, int]]
 
 
 class Dependents(NamedTuple):
@@ -394,6 +536,31 @@ class Dependents(NamedTuple):
   conds: dict[str, str]
 
 
-def _is_pivot(node: graphs.NodeDef) -> bool:
+def is_pivot(node: graphs.NodeDef) -> bool:
   """Returns whether an op is the predicate of a TensorFlow 1 cond."""
   return node.op == "Identity" and node.name.rpartition("/")[2] == "pred_id"
+
+
+def _find_application(name: str, variables: Collection[str]) -> str | None:
+  """Returns the scope in which an optimizer applies gradients; None if unknown.
+
+  Args:
+    name: An op that updates a variable: `train/Adam/update_a/w/Assign`.
+    variables: The names of all variables: `a/w`.
+
+  Returns:
+    For instance `train/Adam`.
+  """
+  parts = name.split("/")
+  for i in range(1, len(parts) - 1):
+    if not parts[i].startswith("update_"):
+      continue
+    for j in range(i + 1, len(parts)):
+      weight = "/".join(parts[i:j]).removeprefix("update_")
+      # The scope has a number if the optimizer applied gradients twice there.
+      if weight in variables or re.sub(r"_\d+$", "", weight) in variables:
+        return "/".join(parts[:i])
+  for i in range(1, len(parts) - 1):
+    if _ANONYMOUS_UPDATE.fullmatch(parts[i]):
+      return "/".join(parts[:i])
+  return None

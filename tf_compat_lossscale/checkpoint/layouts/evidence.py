@@ -28,9 +28,14 @@ from typing import Protocol
 from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.graph_def import NodeDef
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts.dataflow import Application
 from tf_compat_lossscale.checkpoint.layouts.dataflow import DataFlow
+from tf_compat_lossscale.checkpoint.layouts.dataflow import is_pivot
+from tf_compat_lossscale.checkpoint.layouts.dataflow import PLACEHOLDERS
+from tf_compat_lossscale.checkpoint.layouts.slots import Owner
 
 # The errors for a graph that is damaged, too large or of an unknown kind. Such
 # a graph proves nothing, so names must do.
@@ -78,6 +83,9 @@ class Evidence(Protocol):
 
   def find_usage(self, asked: Collection[str]) -> Usage:
     """Finds the uses of some variables."""
+
+  def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
+    """Finds the optimizer of each slot, for slots whose optimizer is known."""
 
 
 class GraphEvidence:
@@ -132,6 +140,9 @@ class GraphEvidence:
       for name in asked
       if name in self._variables
     }
+    for name in list(serves):
+      if not serves[name] and any(found.of[v] for v in self._variables[name]):
+        del serves[name]  # It serves variables that were not saved.
     weights = found.trained.intersection(self._trainable)
     return Usage(
       serves=serves,
@@ -146,9 +157,55 @@ class GraphEvidence:
       },
     )
 
+  def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
+    """Finds the optimizer of each slot."""
+    applications = self._flow.find_applications()
+    # An optimizer may apply gradients several times.
+    by_slot = {
+      slot: tuple(
+        i
+        for i, application in enumerate(applications)
+        if any(v in application.variables for v in self._variables[slot])
+      )
+      for slot in slots
+      if slot in self._variables
+    }
+    owners = {
+      found: self._make_owner(number, [applications[i] for i in found])
+      for number, found in enumerate(dict.fromkeys(by_slot.values()))
+      if found
+    }
+    return {slot: owners[found] for slot, found in by_slot.items() if found}
+
+  def _make_owner(self, number: int, applications: list[Application]) -> Owner:
+    """Returns the optimizer that applies gradients so often."""
+    origins = [self._flow.find_origins(each) for each in applications]
+    (first, *others) = {_simplify_scope(each.scope) for each in applications}
+    return Owner(
+      number,
+      self._get_keys(v for each in applications for v in each.variables),
+      None if others else first,
+      self._get_keys(v for each in origins for v in each.variables),
+      frozenset(
+        name
+        for each in origins
+        for name in each.placeholders
+        if not names.split_number(name)[1]
+        and names.split_scope(name)[1] not in PLACEHOLDERS
+      ),
+      frozenset().union(*(each.settings for each in origins)),
+      frozenset().union(*(each.types for each in origins)),
+    )
+
   def _get_keys(self, variables: Iterable[str]) -> frozenset[str]:
     """Returns the names in the checkpoint of variables of the graph."""
     return frozenset(key for v in variables for key in self._keys[v])
+
+
+def _simplify_scope(scope: str) -> str:
+  """Returns the scope around an application, without conds and numbers."""
+  outer = names.split_scope(names.remove_conds(scope))[0]
+  return "/".join(names.split_number(part)[0] for part in outer.split("/"))
 
 
 def _find_scales(
@@ -234,6 +291,16 @@ class ObjectEvidence:
       scales=tuple(scales),
     )
 
+  def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
+    """Finds the optimizer of each slot."""
+    owners = {}
+    for number, node in enumerate(self._graph.nodes):
+      found = self._get_names(slot.slot for slot in node.slots)
+      weights = self._get_names(slot.variable for slot in node.slots)
+      owner = Owner(number, frozenset([*weights, *found]))
+      owners.update({slot: owner for slot in found if slot in slots})
+    return owners
+
   def _get_names(self, numbers: Iterable[int]) -> list[str]:
     """Returns the names of the variables among nodes."""
     values = [self._graph.find_value(number) for number in numbers]
@@ -285,6 +352,66 @@ def find_evidence(bundle: Bundle) -> Evidence | None:
   if not known.issuperset(bundle.names):
     return None
   return GraphEvidence(flow, keys, meta.trainable)
+
+
+def find_summary(bundle: Bundle) -> meta_graph.Summary:
+  """Summarizes the MetaGraph beside a checkpoint, if it is not older."""
+  path = bundle.prefix + ".meta"
+  if _is_older(path, bundle.prefix + ".index"):
+    return meta_graph.Summary()
+  return meta_graph.summarize(path)
+
+
+def was_applied_by_contrib(meta: meta_graph.Summary) -> bool:
+  """Returns whether tf.contrib's optimizer applied gradients in a graph.
+
+  A fixed loss scale of tf.contrib leaves no variable, and a program may have
+  conds of its own around its optimizers. But only tf.contrib multiplied all
+  gradients by one op `Reciprocal`, checked each of them by itself, and applied
+  them in a cond of TensorFlow 1 on all of these checks:
+
+      g * Reciprocal(scale) -> IsFinite -> All -> Pack -> All -> pred_id
+  """
+  if not (meta.release or "").startswith("TensorFlow 1."):
+    return False
+  nodes = {node.name: node for node in meta.nodes}
+
+  def get_inputs(node: NodeDef, op: str) -> list[NodeDef]:
+    """Returns the inputs of an op if it has the type `op`."""
+    if node.op != op:
+      return []
+    found = [nodes.get(name.partition(":")[0]) for name in node.inputs]
+    return [each for each in found if each is not None]
+
+  def find_reciprocals(check: NodeDef) -> set[str]:
+    """Returns the reciprocals by which a checked gradient was multiplied."""
+    return {
+      source.name
+      for finite in get_inputs(check, "All")[:1]
+      for product in get_inputs(finite, "IsFinite")
+      for factor in get_inputs(product, "Mul")
+      for source in (factor, *get_inputs(factor, "Cast"))
+      if source.op == "Reciprocal"
+    }
+
+  for node in meta.nodes:
+    if not is_pivot(node):
+      continue
+    checks = [
+      check
+      for every in get_inputs(node, "Identity")
+      for pack in get_inputs(every, "All")[:1]
+      for check in get_inputs(pack, "Pack")
+    ]
+    found = [find_reciprocals(check) for check in checks]
+    scope = names.split_scope(node.name)[0]
+    if (
+      found
+      and set.intersection(*found)
+      and any("Apply" in n.op and n.name.startswith(scope) for n in meta.nodes)
+    ):
+      return True
+  return False
 
 
 def _is_older(path: str, other: str) -> bool:

@@ -14,8 +14,11 @@ from collections.abc import Collection
 from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import pairing
+from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.evidence import Evidence
 from tf_compat_lossscale.checkpoint.layouts.evidence import Usage
 from tf_compat_lossscale.checkpoint.layouts.pairing import Item
@@ -56,6 +59,8 @@ class Inventory:
     self._evidence: Evidence | None = None
     self._usage = Usage()
     self._slots: list[tuple[str, str]] = []
+    self._owners: dict[str, slots.Owner] | None = None
+    self._families: dict[slots.Family, list[str]] | None = None
     self.renamed: dict[str, str] = {}
     self.has_new_scale = False
     self.has_evidence = False
@@ -68,6 +73,7 @@ class Inventory:
         asked for as well.
     """
     self._evidence = self._find_evidence()
+    self._owners = self._families = None
     self.has_evidence = self._evidence is not None
     if self._evidence:
       known = dict.fromkeys([*self.tensors, *self._evidence.order])
@@ -96,9 +102,30 @@ class Inventory:
     return {name: i for i, name in enumerate(order)}
 
   @property
+  def families(self) -> dict[slots.Family, list[str]]:
+    """The slots of each variable, including those not to be restored."""
+    if self._families is None:
+      self._families = slots.find_families({*self.tensors, *self.order})
+    return self._families
+
+  def find_owners(self, asked: Collection[str]) -> dict[str, slots.Owner]:
+    """Returns the optimizers of slots, for slots whose optimizer is known."""
+    if self._owners is None:
+      every = [slot for members in self.families.values() for slot in members]
+      self._owners = self._evidence.find_owners(every) if self._evidence else {}
+    return {slot: self._owners[slot] for slot in asked if slot in self._owners}
+
+  @property
   def known(self) -> frozenset[str]:
     """The names of all variables, including variables not to be restored."""
     return self._translate({*self.tensors, *self.order})
+
+  @property
+  def weights(self) -> frozenset[str]:
+    """The variables that the evidence shows to be weights of the model."""
+    own = {slot for slot, _ in self._slots}
+    primaries = {primary for _, primary in self._slots}
+    return self._translate({*self._usage.trainable, *primaries} - own)
 
   @property
   def trained_weights(self) -> frozenset[str]:
@@ -110,8 +137,8 @@ class Inventory:
   @property
   def trained(self) -> frozenset[str]:
     """The weights that the evidence shows to be trained, and their slots."""
-    slots = {slot for slot, _ in self._slots}
-    return self.trained_weights | self._translate(self._usage.trained & slots)
+    own = {slot for slot, _ in self._slots}
+    return self.trained_weights | self._translate(self._usage.trained & own)
 
   @property
   def scales(self) -> names.FoundScales:
@@ -120,6 +147,40 @@ class Inventory:
     if not self.trained_weights:
       others = []  # Nothing is trained, so no loss scale serves anything.
     return names.find_scales(self.tensors, self._usage.scales, others)
+
+  def complete_scales(
+    self, sources: Sources, are_known: bool = False
+  ) -> list[str]:
+    """Adds the missing counters of incomplete loss scales, which start from 0.
+
+    Args:
+      sources: The same variables: name -> tensor. Counters are added.
+      are_known: Whether incomplete loss scales are taken for such even if no
+        evidence proves that a weight depends on them.
+
+    Returns:
+      The names of the counters.
+    """
+    added = []
+    for scale in self.scales.incomplete:
+      is_known = are_known and self.is_likely_scale(scale)
+      if is_known or self.get_served(scale.names[0]):
+        for name, spec in zip(
+          scale.names, names.SCALE_TENSORS[scale.api].values()
+        ):
+          if name not in self.tensors:
+            self.tensors[name] = spec
+            sources[name] = Literal(spec.dtype, 0)
+            added.append(name)
+    return added
+
+  def is_likely_scale(self, scale: names.ScaleNames) -> bool:
+    """Returns whether an incomplete loss scale is probably one.
+
+    The name `loss_scale` alone is too common.
+    """
+    counters = self.tensors.keys() & set(scale.names[1:])
+    return scale.api == names.COMPAT or bool(counters)
 
   def is_in_cond(self, name: str) -> bool:
     """Returns whether a variable is known to be created in a cond."""
@@ -201,8 +262,9 @@ def gather_evidence(here: Inventory, there: Inventory) -> None:
 def _do_names_decide(here: Inventory, there: Inventory) -> bool:
   """Returns whether equal names are enough.
 
-  Equal names are enough if every name exists there, and if each power and each
-  variable of a loss scale is the only variable of its kind.
+  Equal names are enough if every name exists there, if each power and each
+  variable of a loss scale is the only variable of its kind, and if no variable
+  may have slots of several optimizers of one name.
   """
   ours, theirs = (
     [n for n, t in inventory.tensors.items() if names.is_ambiguous(n, t)]
@@ -215,6 +277,7 @@ def _do_names_decide(here: Inventory, there: Inventory) -> bool:
     and set(ours) == set(theirs)
     and len(bases) == len(ours)
     and (here.trains_once or not scales)
+    and not slots.find_contested(here, there)
   )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 
+from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.checkpoint.files.sources import Source
 from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.files.sources import Stored
@@ -32,11 +33,14 @@ class Match:
     sources: Variable -> the source of its value.
     initialized: Variable -> why it starts from its initial value instead.
     proofs: Variable -> how its source was found, if not by the variable's name.
+    unproven: The slots of several optimizers of one name for which nothing but
+      equal names decided, since evidence is missing.
   """
 
   sources: Sources = dataclasses.field(default_factory=dict)
   initialized: dict[str, str] = dataclasses.field(default_factory=dict)
   proofs: dict[str, str] = dataclasses.field(default_factory=dict)
+  unproven: list[str] = dataclasses.field(default_factory=list)
 
   @property
   def is_exact(self) -> bool:
@@ -92,6 +96,9 @@ class PartialMatch:
       source: The source; None if the checkpoint has none.
       proof: How the source was found, if not by the variable's name.
     """
+    if isinstance(source, Literal) and not source.origin and not proof:
+      self.initialize({name: problems.PARTIAL})
+      return
     tensor = self.wanted.pop(name)
     if source is None:
       self.missing.append(name)
@@ -136,6 +143,8 @@ class PartialMatch:
         self.set_source(name, value)
       elif value.origin:
         self.set_source(name, value, proof or _CONVERTED)
+      elif scale.api == source.api:
+        self.initialize({name: problems.PARTIAL})
       else:
         self.set_source(name, value, problems.NOT_COUNTED)
 

@@ -14,8 +14,9 @@ that a program with TensorFlow 1's wrote:
 The steps, each for the variables that the steps before left:
 
 0. The caller decides: variables not to be restored, and the mapping.
-1. Equal names are pairs, except for ambiguous names (see `layouts/names.py`)
-   and for names of variables that optimizers create in conds.
+1. Equal names are pairs, except for ambiguous names (see `layouts/names.py`),
+   for names of variables that optimizers create in conds, and for slots of
+   several optimizers of one name, which `layouts/slots.py` tells apart.
 2. Loss scales, with the variables of `layouts/policy_weights.py`, then
 3. Adam's powers, are paired as `layouts/pairing.py` describes.
 4. Of the rest, names are pairs that differ in their conds alone.
@@ -37,6 +38,7 @@ from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems
+from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
 from tf_compat_lossscale.checkpoint.layouts.match import Match
@@ -75,9 +77,12 @@ def match_variables(
     ValueError: The mapping has a name that does not exist.
   """
   inventory.gather_evidence(here, there)
+  sources = dict(sources)
+  there.complete_scales(sources)
   match = PartialMatch(here, there, sources)
   match.initialize(excused or {})
   apply_mapping(match, mapping or {})
+  _match_slots(match)
   further = policy_weights.find_further(here.tensors, match.scales.known)
   kept = {name for members in further.values() for name in members.values()}
   _match_names(match, kept)
@@ -107,6 +112,28 @@ def _make_error(match: PartialMatch, path: str) -> CheckpointError:
     match.undecided,
     match.there.has_evidence,
   )
+
+
+def _match_slots(match: PartialMatch) -> None:
+  """Pairs the slots of several optimizers of one name on one variable."""
+  decided = {
+    name: source.origin for name, source in match.match.sources.items()
+  }
+  all_equal = match.here.tensors.keys() <= match.there.tensors.keys()
+  found = slots.pair_slots(match.here, match.there, decided, all_equal)
+  for name, key in found.keys.items():
+    if name in match.wanted:
+      source = None if key is None else match.sources.get(key)
+      match.set_source(name, source, found.proofs.get(name, ""))
+    if key is not None and key != name:
+      match.here.renamed[name] = key
+  match.match.unproven = [n for n in found.unproven if n in match.match.sources]
+  for ours, theirs in found.undecided:
+    wanted = [name for name in ours if name in match.wanted]
+    given = [name for name in theirs if name in match.given]
+    if wanted:
+      likely = zip(wanted, given) if len(wanted) == len(given) else ()
+      match.add_undecided(wanted, given, likely)
 
 
 def _match_names(match: PartialMatch, kept: Collection[str]) -> None:
@@ -173,14 +200,21 @@ def _match_scales(match: PartialMatch) -> None:
   if ours and unclear.intersection([*ours, *theirs]):
     match.add_undecided(ours, theirs)
     return
-  _take_scales(match, found, {s.names: s for s in [*scales, *scales_there]})
+  _doubt_last_candidates(match, found, ours)
+  by_names = {s.names: s for s in [*scales, *scales_there]}
+  for item, (other, proof) in found.pairs.items():
+    match.set_scale(by_names[item.names], by_names[other.names], proof)
   # With evidence, the variables of a loss scale are not the user's.
   parts = {n for s in scales_there for n in s.names if here.has_evidence}
+  unpaired = {
+    n for item in [*found.missing, *found.undecided] for n in item.names
+  }
   _match_users_variables(
     match,
-    [n for n in ours if n in match.wanted],
+    [n for n in ours if n in match.wanted and n not in unpaired],
     [n for n in theirs if n in match.given and n not in parts],
   )
+  _take_incomplete_scales(match, found)
 
 
 def _have_equal_names(
@@ -192,21 +226,60 @@ def _have_equal_names(
   )
 
 
-def _take_scales(
-  match: PartialMatch,
-  found: Pairing,
-  scales: Mapping[tuple[str, ...], names.ScaleNames],
+def _doubt_last_candidates(
+  match: PartialMatch, found: Pairing, ours: list[str]
 ) -> None:
-  """Takes a pairing of loss scales over into the match."""
-  for item, (other, proof) in found.pairs.items():
-    match.set_scale(scales[item.names], scales[other.names], proof)
+  """Takes back pairs of loss scales that are no only candidates.
+
+  An incomplete loss scale in the checkpoint is a candidate, too.
+  """
+  if not any(
+    match.there.is_likely_scale(scale) and scale.names[0] in match.given
+    for scale in match.scales_there.incomplete
+    if scale.names[0] not in ours
+    or not match.here.has_evidence
+    or not match.here.belongs_to_user(scale.names[0])
+  ):
+    return
+  for item, (other, _) in list(found.pairs.items()):
+    if item.names != other.names and not item.serves & other.serves:
+      del found.pairs[item]
+      found.undecided.append(item)
+      found.left.append(other)
+
+
+def _take_incomplete_scales(match: PartialMatch, found: Pairing) -> None:
+  """Decides on the loss scales without a pair.
+
+  The checkpoint may have some of a loss scale's variables, but not all: they
+  are restored by equal names.
+  """
+  parts = {n for scale in match.scales_there.known for n in scale.names}
+  loose = match.scales_there.counters.union(
+    *(scale.names for scale in match.scales_there.incomplete)
+  )
   for item in found.missing:
     wanted = [name for name in item.names if name in match.wanted]
     if match.has_mapped_scale and found.left:
       # The mapping gave the proven source of this loss scale to another.
       match.add_undecided(wanted, [n for b in found.left for n in b.names])
-    else:
-      match.initialize(dict.fromkeys(wanted, problems.NO_SCALE))
+      continue
+    for name in list(wanted):
+      source = match.sources.get(name)
+      if (
+        source
+        and name in match.given
+        and name not in parts
+        and source.spec == match.wanted[name]
+        and not match.there.belongs_to_user(name)
+      ):
+        match.set_source(name, source)
+        wanted.remove(name)
+    is_partial = bool(match.given.keys() & loose) or any(
+      name in match.match.sources for name in item.names
+    )
+    why = problems.PARTIAL if is_partial else problems.NO_SCALE
+    match.initialize(dict.fromkeys(wanted, why))
   match.add_undecided_items(found)
 
 

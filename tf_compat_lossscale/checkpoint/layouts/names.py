@@ -122,10 +122,16 @@ class FoundScales(NamedTuple):
     known: The loss scales, sorted by scope, API and number.
     unclear: Variables with names of a loss scale's variables, of which there
       are too many: only some can be a loss scale's.
+    incomplete: The loss scales that lack counters, with the names that the
+      counters would have. Each may as well be a variable of the user, unless
+      evidence proves more.
+    counters: Variables named like counters of a loss scale that is not there.
   """
 
   known: list[ScaleNames]
   unclear: set[str]
+  incomplete: list[ScaleNames]
+  counters: set[str]
 
 
 def find_scales(
@@ -148,7 +154,7 @@ def find_scales(
     others: The variables that evidence proves to be no loss scale's.
 
   Returns:
-    The loss scales and the unclear variables.
+    The loss scales, and the variables that may be parts of others.
   """
   found = [
     scale for scale in proven if not tensors.keys().isdisjoint(scale.names)
@@ -162,6 +168,8 @@ def find_scales(
       if wanted.get(base) == tensor and name not in settled:
         numbered.setdefault((scope, api, base), []).append((number, name))
   unclear: set[str] = set()
+  incomplete: list[ScaleNames] = []
+  counters: set[str] = set()
   for scope, api in {key[:2] for key in numbered}:
     lists = [
       sorted(numbered.get((scope, api, base), []))
@@ -174,13 +182,42 @@ def find_scales(
         found.append(ScaleNames(api, scope, names))
     elif 0 not in sizes:
       unclear.update(name for members in lists for _, name in members)
+    elif sizes == {0, len(lists[0])}:
+      incomplete += _complete(scope, api, lists, tensors)
+    elif not lists[0]:
+      counters.update(name for members in lists for _, name in members)
   order = {name: i for i, name in enumerate(tensors)}
 
   def key(scale: ScaleNames) -> tuple[str, str, int, int]:
     number = split_number(scale.names[0])[1]
     return (scale.scope, scale.api, number, order.get(scale.names[0], 0))
 
-  return FoundScales(sorted(found, key=key), unclear)
+  return FoundScales(
+    sorted(found, key=key), unclear, sorted(incomplete, key=key), counters
+  )
+
+
+def _complete(
+  scope: str,
+  api: str,
+  lists: list[list[tuple[int, str]]],
+  tensors: Mapping[str, TensorSpec],
+) -> Iterator[ScaleNames]:
+  """Yields loss scales with the names that their missing counters would have.
+
+  Args:
+    scope: The scope of the variables, with its slash.
+    api: COMPAT or CONTRIB.
+    lists: For each variable of a loss scale, the pairs of number and name.
+    tensors: The names that are taken.
+  """
+  for i, (number, _) in enumerate(lists[0]):
+    found = tuple(
+      members[i][1] if members else scope + add_number(base, number)
+      for members, base in zip(lists, SCALE_TENSORS[api])
+    )
+    if all(n not in tensors for n, m in zip(found, lists) if not m):
+      yield ScaleNames(api, scope, found)
 
 
 def remove_conds(name: str) -> str:
@@ -283,7 +320,7 @@ def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
   for name in known:
     head, _, last = name.rpartition("/")
     begin = 0  # Of the variable's name, which is tried after each slash.
-    while begin < len(head) and last not in _NOT_SLOTS:
+    while begin < len(head) and get_base(last) not in _NOT_SLOTS:
       if len(head) - begin in lengths and head[begin:] in known:
         yield name, head[begin:]
         break

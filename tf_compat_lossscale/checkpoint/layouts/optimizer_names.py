@@ -58,7 +58,7 @@ _LIKE_ADAM = {
 
 
 def guess_by_names(all_names: Iterable[str]) -> str | None:
-  """Returns the optimizers that slots and powers show, or None.
+  """Returns the optimizers that slots show, or None.
 
   Args:
     all_names: The names of all variables of a checkpoint by name.
@@ -80,8 +80,6 @@ def guess_by_names(all_names: Iterable[str]) -> str | None:
     )
     if optimizer:
       found.add(optimizer)
-  if not found and any(map(names.is_power, given)):
-    found.add("Adam")
   return ", ".join(sorted(found)) or None
 
 

@@ -120,8 +120,15 @@ def match_further(match: PartialMatch, further: Further) -> None:
         value = convert_counter(match.sources[theirs[base]], _SPECS[base])
         proof = match.match.proofs.get(first, "")
         match.set_source(name, value, "" if theirs[base] == name else proof)
-      elif other or first in match.match.initialized:
-        why = problems.NO_WEIGHT if other else problems.NO_SCALE
+      elif (
+        (source.origin if source else first) == first
+        and name in match.given
+        and match.sources[name].spec == _SPECS[base]
+        and not match.there.belongs_to_user(name)
+      ):
+        match.set_source(name, match.sources[name])  # Others are missing.
+      elif source or first in match.match.initialized:
+        why = problems.NO_WEIGHT if source else problems.NO_SCALE
         match.initialize({name: why})
 
 

@@ -17,6 +17,7 @@ _LONG = 500  # Characters of a name for which no similar names are listed.
 NO_SCALE = "the checkpoint has no loss scale for it"
 NOT_THERE = "it is not in the checkpoint"
 NO_WEIGHT = "the checkpoint's loss scale has no such variable"
+PARTIAL = "the checkpoint has a loss scale without its variable"
 NOT_COUNTED = "that loss scale has no such count; it starts from 0"
 
 

@@ -15,9 +15,11 @@ A variable of the template knows its own name. The steps:
 1. The caller's mapping decides.
 2. Loss scales, and
 3. Adam's powers are paired as `layouts/pairing.py` describes.
-4. Other variables get the values of their own names, else of the only name that
-   differs in its conds alone. Keras's own variables have other names: they get
-   the global step and the slots of `tf.compat.v1.train.AdamOptimizer`.
+4. Slots of several optimizers of one name are paired as `layouts/slots.py`
+   describes. Other variables get the values of their own names, else of the
+   only name that differs in its conds alone. Keras's own variables have other
+   names: they get the global step and the slots of
+   `tf.compat.v1.train.AdamOptimizer`.
 
 The order of objects proves nothing, since objects are not numbered in the order
 of creation. One error lists all variables that are missing or not proven.
@@ -34,6 +36,7 @@ from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.sources import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
+from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.evidence import ObjectEvidence
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.inventory import pair_items
@@ -261,8 +264,28 @@ class TemplateFiller:
     families = names.group_by_family(v.name for v in others)
     families_there = names.group_by_family(given)
     keras = self._find_keras_candidates()
+    shared = slots.pair_slots(
+      self._here,
+      self._there,
+      {
+        v.name: self.sources[v.key].origin
+        for v in self._variables
+        if v.key in self.sources
+      },
+      all_equal=self._here.tensors.keys() - {"save_counter"}
+      <= self._there.tensors.keys(),
+    )
+    unclear = {slot: found for ours, found in shared.undecided for slot in ours}
     for variable in others:
-      if variable.name in known:
+      if variable.name in unclear:
+        candidates = unclear[variable.name]
+        self._unclear.append(
+          describe_unclear("variables", [variable], candidates)
+        )
+        continue
+      if variable.name in shared.keys:
+        candidates = [n for n in known if n == shared.keys[variable.name]]
+      elif variable.name in known:
         candidates = [variable.name]
       elif variable.number in keras:
         candidates = [n for n in keras[variable.number] if n in known]
@@ -326,7 +349,11 @@ class TemplateFiller:
       for slot in node.slots:
         variable = self._by_number.get(slot.variable)
         if variable and slot.name in _ADAM:
-          result[slot.slot] = [f"{variable.name}/{_ADAM[slot.name]}"]
+          family = slots.Family(variable.name, "Adam")
+          found = self._there.families.get(family, [])
+          if slots.count_owners(self._there, found, "Adam") == 1:
+            found = [f"{variable.name}/{_ADAM[slot.name]}"]
+          result[slot.slot] = found
     return result
 
   def _add_missing(self, variable: ObjectVariable) -> None:

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests checkpoints that have some variables of a loss scale, but not all."""
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale import policies
+
+tf1 = tf.compat.v1
+
+_KINDS = {
+  "compat": lambda: (
+    tfl.MixedPrecisionLossScaleOptimizer,
+    tfl.DynamicLossScale(4.0),
+  ),
+  "contrib": lambda: (
+    tfl.contrib.LossScaleOptimizer,
+    tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 10),
+  ),
+  "policy": lambda: (
+    tfl.MixedPrecisionLossScaleOptimizer,
+    policies.GrowthBackoff(4.0),
+  ),
+}
+_FILLED = {
+  "current_loss_scale": 64.0,
+  "loss_scale": 64.0,
+  "good_steps": 7,
+  "bad_steps": 2,
+  "spent_hysteresis": 3,
+  "overflows": 5,
+  "steps_to_overflow": 11,
+  "skipped_steps": 6,
+}
+
+
+def build(kind):
+  """Builds a program; returns name -> variable."""
+  w = tf1.get_variable("w", [2], use_resource=True)
+  opt = tf1.train.AdamOptimizer(0.1)
+  if kind != "plain":
+    wrap, scale = _KINDS[kind]()
+    opt = wrap(opt, scale)
+  opt.minimize(tf.reduce_sum(w * w), var_list=[w])
+  return {v.op.name: v for v in tf1.global_variables()}
+
+
+def save(folder, kind, left_out, meta=False):
+  """Saves a program without some of its variables; returns the path."""
+  with helpers.control_flow(False), tf.Graph().as_default():
+    found = build(kind)
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      for name, value in _FILLED.items():
+        if name in found:
+          found[name].load(value, session)
+      kept = {n: v for n, v in found.items() if n not in left_out}
+      return tf1.train.Saver(kept).save(
+        session, str(folder / "model"), write_meta_graph=meta
+      )
+
+
+def restore(path, kind, saver=False, **kwargs):
+  """Restores into a program; returns name -> value, and the report."""
+  with helpers.control_flow(False), tf.Graph().as_default():
+    found = build(kind)
+    with tf1.Session() as session:
+      if saver:
+        restorer = checkpoint.Saver()
+        restorer.restore(session, path)
+        report = restorer.last_report
+      else:
+        report = checkpoint.restore(session, path, **kwargs)
+      return session.run(found), report
+
+
+_CASES = [
+  ("compat", ["good_steps"]),
+  ("compat", ["current_loss_scale"]),
+  ("contrib", ["bad_steps"]),
+  ("contrib", ["good_steps"]),
+  ("contrib", ["loss_scale"]),
+  ("contrib", ["good_steps", "bad_steps"]),
+  ("contrib", ["loss_scale", "bad_steps"]),
+  ("policy", ["good_steps"]),
+  ("policy", ["overflows"]),
+  ("policy", ["current_loss_scale"]),
+]
+
+
+@pytest.mark.parametrize("meta", [False, True])
+@pytest.mark.parametrize(("kind", "left_out"), _CASES)
+def test_equal_names_are_restored(kind, left_out, meta, tmp_path):
+  path = save(tmp_path, kind, left_out, meta)
+  saved = {name for name, _ in tf1.train.list_variables(path)}
+  values, report = restore(path, kind, saver=meta)
+  for name, value in _FILLED.items():
+    if name in values and name in saved:
+      assert values[name] == value, (name, report)
+      assert report.restored[name] == name
+  assert set(report.initialized) == set(left_out)
+  assert not report.unused
+  for name, why in report.initialized.items():
+    assert why != "the checkpoint has no loss scale for it", name
+    assert values[name] == (4 if name.endswith("loss_scale") else 0)
+
+
+@pytest.mark.parametrize("meta", [False, True])
+@pytest.mark.parametrize("kind", ["contrib", "policy"])
+def test_another_api(kind, meta, tmp_path):
+  """Checks that only evidence bridges a loss scale without its counter."""
+  path = save(tmp_path, "compat", ["good_steps"], meta)
+  values, report = restore(path, kind)
+  name = "loss_scale" if kind == "contrib" else "current_loss_scale"
+  is_same = kind == "policy"
+  assert values[name] == (64 if meta or is_same else 4), report
+  assert values["good_steps"] == 0
+  mapped, _ = restore(path, kind, mapping={name: "current_loss_scale"})
+  assert mapped[name] == 64 and mapped["good_steps"] == 0
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("meta", [False, True])
+@pytest.mark.parametrize("to", ["saver", "saver-v2", "contrib", "fp32"])
+@pytest.mark.parametrize(("kind", "left_out"), _CASES)
+def test_convert_completes_or_refuses(kind, left_out, to, meta, tmp_path):
+  path, new = save(tmp_path, kind, left_out, meta), str(tmp_path / "new")
+  try:
+    done = checkpoint.convert(path, new, to)
+  except checkpoint.CheckpointError as error:
+    assert "loss scale" in str(error) and "mapping={" in str(error)
+    assert not meta or left_out[0].endswith("loss_scale")
+    assert not list(tmp_path.glob("new*"))
+    return
+  reader = tf.train.load_checkpoint(new)
+  found = {name.split("/")[-1] for name, _ in tf1.train.list_variables(new)}
+  wanted = {
+    "fp32": set(),
+    "contrib": {"loss_scale", "good_steps", "bad_steps"},
+  }.get(to, {"current_loss_scale", "good_steps"})
+  every = {"loss_scale", "current_loss_scale", "good_steps", "bad_steps"}
+  assert found & every == wanted
+  for name in wanted:
+    value = reader.get_tensor(name)
+    assert value == (0 if name in done.added else _FILLED[name])
+  if to != "fp32":
+    tf1_kind = "contrib" if to == "contrib" else "compat"
+    values, _ = restore(new, tf1_kind)
+    assert all(np.all(values[n] == reader.get_tensor(n)) for n in wanted)
+
+
+def scalars(path):
+  """Returns the scalars of a checkpoint but for powers: name -> value."""
+  reader = tf.train.load_checkpoint(path)
+  return {
+    name: float(reader.get_tensor(name))
+    for name, shape in reader.get_variable_to_shape_map().items()
+    if not shape and "power" not in name
+  }
+
+
+def save_scalars(folder, **values):
+  """Saves scalars without a '.meta' file; returns the path."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    for name, value in values.items():
+      dtype = "int64" if "steps" in name else "float32"
+      tf1.get_variable(
+        name.replace("__", "/"), initializer=tf.constant(value, dtype)
+      )
+    session.run(tf1.global_variables_initializer())
+    saver = tf1.train.Saver()
+    return saver.save(session, str(folder / "model"), write_meta_graph=False)
+
+
+@pytest.mark.parametrize("to", ["saver", "saver-v2", "contrib"])
+def test_a_mapped_scale_takes_its_counter_along(to, tmp_path):
+  path = save_scalars(tmp_path, gen__current_loss_scale=8.0, gen__good_steps=5)
+  name = "loss_scale" if to == "contrib" else "current_loss_scale"
+  new = str(tmp_path / "new")
+  checkpoint.convert(path, new, to, mapping={name: "gen/current_loss_scale"})
+  bad = {"bad_steps": 0} if to == "contrib" else {}
+  assert scalars(new) == {name: 8, "good_steps": 5} | bad
+
+
+@pytest.mark.parametrize("to", ["saver", "saver-v2", "contrib"])
+def test_a_mapped_variable_gets_counters(to, tmp_path):
+  path = save_scalars(tmp_path, my_scale=8.0)
+  name = "loss_scale" if to == "contrib" else "current_loss_scale"
+  new = str(tmp_path / "new")
+  done = checkpoint.convert(path, new, to, mapping={name: "my_scale"})
+  bad = {"bad_steps": 0} if to == "contrib" else {}
+  assert scalars(new) == {name: 8, "good_steps": 0} | bad
+  assert set(done.added) == {"good_steps", *bad}
+
+
+def test_setting_an_incomplete_loss_scale(tmp_path):
+  path = save_scalars(tmp_path, current_loss_scale=8.0)
+  new = str(tmp_path / "new")
+  done = checkpoint.convert(path, new, "saver", set_loss_scale=2.0)
+  assert scalars(new) == {"current_loss_scale": 2, "good_steps": 0}
+  assert set(done.changed) == {"current_loss_scale", "good_steps"}
+
+
+@pytest.mark.parametrize("meta", [False, True])
+def test_a_template_is_filled(meta, tmp_path):
+  path = save(tmp_path, "compat", ["good_steps"], meta)
+  with helpers.control_flow(False), tf.Graph().as_default():
+    w = tf1.get_variable("w", [2], use_resource=True)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale(4.0)
+    )
+    opt.minimize(tf.reduce_sum(w * w), var_list=[w])
+    with tf1.Session() as session:
+      saved = tf1.train.Checkpoint(opt=opt, w=w)
+      session.run(tf1.global_variables_initializer())
+      session.run(saved.save_counter.initializer)
+      template = saved.save(str(tmp_path / "template"), session)
+  new = str(tmp_path / "new")
+  checkpoint.convert(path, new, "object", template=template)
+  (state,) = checkpoint.describe(new).loss_scales
+  assert (state.value, state.good_steps) == (64, 0)
+
+
+def test_a_whole_loss_scale_is_not_the_only_candidate(tmp_path):
+  """Checks a program that has dropped one of two loss scales."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    for name, value, dtype in (
+      ("loss_scale", 8.0, "float32"),
+      ("good_steps", 5, "int32"),
+      ("current_loss_scale", 16.0, "float32"),
+      ("good_steps_1", 3, "int64"),
+    ):
+      tf1.get_variable(name, initializer=tf.constant(value, dtype))
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(
+      session, str(tmp_path / "model"), write_meta_graph=False
+    )
+  with helpers.control_flow(False), tf.Graph().as_default():
+    scale = tfl.contrib.ExponentialUpdateLossScaleManager(4.0, 10)
+    w = tf1.get_variable("w", [2], use_resource=True)
+    opt = tf1.train.GradientDescentOptimizer(0.1)
+    tfl.contrib.LossScaleOptimizer(opt, scale).minimize(w * w, var_list=[w])
+    wanted = {v.op.name: v for v in tf1.global_variables() if v is not w}
+    error = pytest.raises(checkpoint.CheckpointError, match="nothing proves")
+    with tf1.Session() as session, error:
+      checkpoint.restore(session, path, variables=wanted)
+
+
+if __name__ == "__main__":
+  helpers.main()

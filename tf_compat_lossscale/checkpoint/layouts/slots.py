@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells apart the slots of several optimizers of one name on one variable.
+
+TensorFlow numbers such slots in the order of creation. If one program creates
+`opt_a` first and another `opt_b`, equal names are slots of other optimizers:
+
+    slots of w            program          checkpoint
+    w/Adam, w/Adam_1      opt_a's m, v     opt_b's m, v
+    w/Adam_2, w/Adam_3    opt_b's m, v     opt_a's m, v
+
+The graphs show the *owner* of a slot: the optimizer whose ops update it. Owners
+are pairs by what they alone have in common on both sides, in this order:
+
+1. Slots that the caller's mapping gives to each other.
+2. A weight that the optimizer trains, or all such weights.
+3. A variable or placeholder that its updates are computed from, or all such.
+4. The scope in which it applies gradients.
+5. If one owner is left on each side, these two are a pair.
+6. Owners that nothing tells apart are pairs if their slots have equal names, as
+   TensorFlow's Saver pairs them; but not if their settings (such as learning
+   rates) or their ops suggest other pairs.
+
+If the evidence of one side is missing, slots are pairs if the checkpoint has
+all names of the program. All else is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import NamedTuple
+from typing import Protocol
+from typing import TypeVar
+
+from tf_compat_lossscale.checkpoint.layouts import names
+
+_T = TypeVar("_T")
+
+# The name of an optimizer -> the most slots that it has for a variable. Other
+# optimizers have one, as far as names tell.
+_MOST_SLOTS = {
+  "Adadelta": 2,
+  "AdagradDA": 2,
+  "AdaMax": 2,
+  "Adam": 2,
+  "Ftrl": 2,
+  "RMSProp": 3,
+}
+
+
+class Family(NamedTuple):
+  """The slots of one variable that have one name but for the number.
+
+  Attributes:
+    weight: The variable.
+    base: The name of the optimizers: `Adam`.
+  """
+
+  weight: str
+  base: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+  """An optimizer that slots belong to, as far as the evidence tells.
+
+  Attributes:
+    number: The number of the owner within the evidence.
+    trains: The variables that the optimizer updates, by their names in the
+      checkpoint: weights and slots.
+    scope: The scope in which gradients are applied, without conds and numbers;
+      None if unknown.
+    reads: The variables that the updates are computed from.
+    feeds: The placeholders that the updates are computed from, without those
+      whose names have a number.
+    settings: The constants of the optimizer, such as its learning rate.
+    types: The types of the ops that compute the updates.
+  """
+
+  number: int
+  trains: frozenset[str]
+  scope: str | None = None
+  reads: frozenset[str] = frozenset()
+  feeds: frozenset[str] = frozenset()
+  settings: frozenset[bytes] = frozenset()
+  types: frozenset[tuple[str, int]] = frozenset()
+
+
+class Inventory(Protocol):
+  """The part of `layouts/inventory.py` that this module needs."""
+
+  trains_once: bool
+  renamed: dict[str, str]
+
+  @property
+  def families(self) -> dict[Family, list[str]]:
+    """The slots of each variable."""
+
+  @property
+  def weights(self) -> frozenset[str]:
+    """The variables that are weights of the model."""
+
+  def find_owners(self, asked: Collection[str]) -> dict[str, Owner]:
+    """Returns the optimizers of slots, for slots whose optimizer is known."""
+
+
+@dataclasses.dataclass
+class SlotPairs:
+  """The pairs of slots of contested families.
+
+  Attributes:
+    keys: Slot of the program -> its name in the checkpoint; None if the slot is
+      proven to be in the checkpoint under no name.
+    proofs: Slot of the program -> the proof, if the names differ.
+    undecided: The slots without a proof, and their candidates.
+    unproven: The slots that are pairs by equal names alone, without evidence.
+  """
+
+  keys: dict[str, str | None] = dataclasses.field(default_factory=dict)
+  proofs: dict[str, str] = dataclasses.field(default_factory=dict)
+  undecided: list[tuple[list[str], list[str]]] = dataclasses.field(
+    default_factory=list
+  )
+  unproven: list[str] = dataclasses.field(default_factory=list)
+
+
+def find_families(all_names: Iterable[str]) -> dict[Family, list[str]]:
+  """Returns the slots among names, those of one optimizer in its order."""
+  found: dict[Family, list[str]] = {}
+  for slot, weight in names.find_slots(all_names):
+    found.setdefault(Family(weight, names.get_base(slot)), []).append(slot)
+  for members in found.values():
+    members.sort(key=lambda slot: (names.split_number(slot)[1], slot))
+  return found
+
+
+def find_contested(here: Inventory, there: Inventory) -> list[Family]:
+  """Returns the families in which a name may be another optimizer's there.
+
+  Without evidence, names tell how many optimizers there are at least.
+  """
+  families = there.families
+  return [
+    family
+    for family, ours in here.families.items()
+    if family in families
+    and _is_contested(here, there, ours, families[family], family.base)
+  ]
+
+
+def _is_contested(
+  here: Inventory,
+  there: Inventory,
+  ours: list[str],
+  theirs: list[str],
+  base: str,
+) -> bool:
+  if len(ours) == len(theirs) == 1:
+    return False
+  count, count_there = (
+    count_owners(here, ours, base),
+    count_owners(there, theirs, base),
+  )
+  if count != 1:
+    return True
+  return count_there != 1 and not (
+    count_there is None and set(theirs) <= set(ours)
+  )
+
+
+def count_owners(
+  inventory: Inventory, slots: list[str], base: str
+) -> int | None:
+  """Returns how many optimizers a family's slots have; None if unknown."""
+  owners = inventory.find_owners(slots)
+  if len(owners) == len(slots):
+    return len({owner.number for owner in owners.values()})
+  is_one = inventory.trains_once or len(slots) <= _MOST_SLOTS.get(base, 1)
+  return 1 if is_one else None
+
+
+def pair_slots(
+  here: Inventory,
+  there: Inventory,
+  decided: Mapping[str, str],
+  all_equal: bool,
+) -> SlotPairs:
+  """Pairs the slots of contested families.
+
+  Args:
+    here: The variables of the program.
+    there: The variables of the checkpoint.
+    decided: Slot of the program -> its name in the checkpoint, as the caller
+      decided.
+    all_equal: Whether the checkpoint has all names of the program, so that
+      TensorFlow's Saver would restore it. Only then names may decide without
+      evidence.
+
+  Returns:
+    The pairs.
+  """
+  result = SlotPairs()
+  for family in find_contested(here, there):
+    ours, theirs = here.families[family], there.families[family]
+    owners, owners_there = here.find_owners(ours), there.find_owners(theirs)
+    taken = {decided[slot] for slot in ours if slot in decided}
+    if len(owners) == len(ours) and len(owners_there) == len(theirs):
+      _pair_by_owners(
+        result,
+        list(_group(ours, owners, here.renamed)),
+        list(_group(theirs, owners_there, {})),
+        decided,
+        here.weights & there.weights,
+      )
+    elif all_equal and set(ours) == set(theirs) and not taken:
+      result.keys.update((slot, slot) for slot in ours)
+      result.unproven += ours
+    else:
+      left = [slot for slot in ours if slot not in decided]
+      candidates = [slot for slot in theirs if slot not in taken]
+      result.undecided.append((left, candidates))
+  return result
+
+
+@dataclasses.dataclass(eq=False)
+class _Group:
+  """The slots of one optimizer in a family.
+
+  Attributes:
+    slots: The slots, in the order of their creation.
+    owner: The optimizer.
+    trains: The variables that the optimizer updates, by the names that they
+      have in the checkpoint.
+    reads: The variables that the updates are computed from, by these names.
+  """
+
+  slots: tuple[str, ...]
+  owner: Owner
+  trains: frozenset[str]
+  reads: frozenset[str]
+
+
+def _group(
+  slots: Iterable[str],
+  owners: Mapping[str, Owner],
+  renamed: Mapping[str, str],
+) -> Iterator[_Group]:
+  """Yields the slots of each optimizer."""
+  by_number: dict[int, list[str]] = {}
+  for slot in slots:
+    by_number.setdefault(owners[slot].number, []).append(slot)
+  for members in by_number.values():
+    owner = owners[members[0]]
+    trains, reads = (
+      frozenset(renamed.get(name, name) for name in found)
+      for found in (owner.trains, owner.reads)
+    )
+    yield _Group(tuple(members), owner, trains, reads)
+
+
+def _pair_by_owners(
+  result: SlotPairs,
+  here: list[_Group],
+  there: list[_Group],
+  decided: Mapping[str, str],
+  weights: frozenset[str],
+) -> None:
+  """Pairs the slots of a family by the steps of the module's docstring.
+
+  Args:
+    result: The pairs to add to.
+    here: The slots of each optimizer of the program.
+    there: The slots of each optimizer of the checkpoint.
+    decided: Slot of the program -> its name in the checkpoint.
+    weights: The weights that both sides have.
+  """
+  trained, trained_there = (
+    {name for group in side for name in group.trains & weights}
+    for side in (here, there)
+  )
+  left, left_there = list(here), list(there)
+
+  def differ(a: _Group, b: _Group) -> bool:
+    return bool(
+      (a.trains - b.trains) & trained_there or (b.trains - a.trains) & trained
+    )
+
+  def add(a: _Group, b: _Group, proof: str) -> None:
+    left.remove(a)
+    left_there.remove(b)
+    for slot, key in zip(a.slots, b.slots):
+      result.keys[slot] = key
+      if slot != key:
+        result.proofs[slot] = proof
+
+  def list_mapped(group: _Group) -> Iterable[str]:
+    if group in here:
+      return [decided[slot] for slot in group.slots if slot in decided]
+    return group.slots
+
+  def list_trained(group: _Group) -> Iterable[str]:
+    return group.trains & weights
+
+  def list_read(group: _Group) -> Iterable[str]:
+    return group.reads & weights | group.owner.feeds
+
+  def list_scopes(group: _Group) -> Iterable[str]:
+    return [] if group.owner.scope is None else [group.owner.scope]
+
+  def list_all_trained(group: _Group) -> Iterable[str]:
+    return [", ".join(sorted(group.trains & weights))]
+
+  def list_all_read(group: _Group) -> Iterable[str]:
+    return [", ".join(sorted([*group.reads & weights, *group.owner.feeds]))]
+
+  steps: list[tuple[Callable[[_Group], Iterable[str]], str]] = [
+    (list_mapped, "the mapping says so"),
+    (list_trained, "its optimizer also trains {}"),
+    (list_all_trained, "its optimizer trains the same weights"),
+    (list_read, "its updates are computed from {}"),
+    (list_all_read, "its updates are computed from the same variables"),
+    (list_scopes, "its optimizer is the only one in the scope '{}'"),
+  ]
+  conflict = False
+  for get_features, proof in steps:
+    votes = _vote(left, left_there, get_features)
+    for (a, b), feature in votes.items():
+      rivals = [pair for pair in votes if (pair[0] is a) != (pair[1] is b)]
+      conflict |= bool(rivals)
+      fits = len(a.slots) == len(b.slots) and not differ(a, b)
+      if not rivals and (fits or get_features is list_mapped):
+        add(a, b, proof.format(feature))
+  if len(left) == len(left_there) == 1 and not conflict:
+    (a,), (b,) = left, left_there
+    if len(a.slots) == len(b.slots) and not differ(a, b):
+      add(a, b, "the only candidate")
+  names_there = {group.slots: group for group in left_there}
+  same = [(a, names_there[a.slots]) for a in left if a.slots in names_there]
+  if (
+    len(same) == len(left) == len(left_there)
+    and not conflict
+    and not any(differ(*pair) for pair in same)
+    and not _is_denied(same)
+  ):
+    for a, b in same:
+      add(a, b, "")
+  for a in list(left):
+    if all(differ(a, b) for b in left_there):
+      left.remove(a)
+      result.keys.update(dict.fromkeys(a.slots))
+  if left:
+    ours = [slot for group in left for slot in group.slots]
+    theirs = [slot for group in left_there for slot in group.slots]
+    result.undecided.append((ours, theirs))
+
+
+def _vote(
+  here: Sequence[_Group],
+  there: Sequence[_Group],
+  get_features: Callable[[_Group], Iterable[str]],
+) -> dict[tuple[_Group, _Group], str]:
+  """Returns the pairs that alone share a feature, with that feature."""
+  holders: tuple[dict[str, list[_Group]], ...] = ({}, {})
+  for side, groups in zip(holders, (here, there)):
+    for group in groups:
+      for feature in get_features(group):
+        side.setdefault(feature, []).append(group)
+  votes: dict[tuple[_Group, _Group], str] = {}
+  for feature in sorted(holders[0], key=lambda text: (len(text), text)):
+    found, found_there = holders[0][feature], holders[1].get(feature, [])
+    if len(found) == len(found_there) == 1:
+      votes.setdefault((found[0], found_there[0]), feature)
+  return votes
+
+
+def _is_denied(pairs: list[tuple[_Group, _Group]]) -> bool:
+  """Returns whether settings or ops suggest other pairs than these.
+
+  Settings and ops may change from one program to the next. So they deny pairs
+  only if each group has those of another group on the other side.
+  """
+
+  def are_others(get: Callable[[_Group], _T]) -> bool:
+    here, there = ([get(pair[i]) for pair in pairs] for i in (0, 1))
+    return (
+      len(set(here)) == len(pairs) and set(here) == set(there) and here != there
+    )
+
+  return are_others(lambda group: group.owner.settings) or are_others(
+    lambda group: group.owner.types
+  )
