@@ -204,6 +204,19 @@ def test_a_missing_module_is_a_module_not_found_error(name, monkeypatch):
         importlib.util.find_spec(name)
 
 
+def test_specs_are_found_before_and_after_an_import():
+  with tfl.installed():
+    for name in (
+      "tensorflow.contrib",
+      "tensorflow.contrib.seq2seq",
+      "tensorflow.contrib.opt.python.training.lazy_adam_optimizer",
+    ):
+      for _ in range(2):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.name == name
+        importlib.import_module(name)
+
+
 def test_the_projector_is_that_of_tensorboard(monkeypatch, tmp_path):
   folder = tmp_path / "tensorboard" / "plugins"
   folder.mkdir(parents=True)

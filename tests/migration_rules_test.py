@@ -2,12 +2,15 @@
 """Tests `tf-lossscale migrate`."""
 
 import ast
+import importlib
+import re
 import textwrap
 
 import helpers
 import pytest
 
 from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy.migration import migrator
 from tf_compat_lossscale.legacy.migration import rules
 from tf_compat_lossscale.legacy.migration import scanner
@@ -327,3 +330,18 @@ def test_calls_that_only_tensorflow_1_takes(call):
 
 if __name__ == "__main__":
   helpers.main()
+
+
+def test_imports_name_what_is_there():
+  rows = [
+    (f"from {place.replace('tf.', 'tensorflow.', 1)} import {name}", row.home)
+    for row in names.TABLE
+    for place in row.places
+    for name in row.names
+  ]
+  text = "".join(f"{line} as x{i}\n" for i, (line, _) in enumerate(rows))
+  written = re.findall(r"^from (\S+) import (\w+) as x\d+", edited(text), re.M)
+  for (line, home), (module, name) in zip(rows, written, strict=True):
+    assert module.startswith("tf_compat_lossscale"), line
+    if home != "keras":
+      assert hasattr(importlib.import_module(module), name), line

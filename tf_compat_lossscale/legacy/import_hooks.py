@@ -186,8 +186,12 @@ class _ExistingModuleLoader:
 
   def exec_module(self, module: types.ModuleType) -> None:
     # The import system uses the module that it finds here afterwards.
-    assert module.__spec__ is not None
-    sys.modules[module.__spec__.name] = self._module
+    spec = module.__spec__
+    assert spec is not None
+    sys.modules[spec.name] = self._module
+    if getattr(self._module, "__spec__", None) is None:
+      # `importlib.util.find_spec` reads it from modules that are loaded.
+      self._module.__spec__ = spec
 
 
 class _WatchedLoader:

@@ -7,6 +7,7 @@ import functools
 from typing import Any
 from typing import NamedTuple
 
+import tf_compat_lossscale
 from tf_compat_lossscale.legacy import names
 from tf_compat_lossscale.legacy.names import Place
 
@@ -48,7 +49,7 @@ class Use(NamedTuple):
     if place in names.NAMES_IN:
       return "tf_compat_lossscale"
     last = names.get_current_name(self.name.rpartition(".")[2])
-    if self.home in ("keras", "contrib"):
+    if self.home and last not in tf_compat_lossscale.__all__:
       return f"tf_compat_lossscale.{self.home}.{last}"
     return f"tf_compat_lossscale.{last}"
 
