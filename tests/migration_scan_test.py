@@ -74,6 +74,13 @@ def test_what_is_skipped(tmp_path):
     scanner.scan([str(tmp_path)])
 
 
+def test_paths_that_overlap(tmp_path):
+  write(tmp_path / "a", model=_OLD)
+  folder = str(tmp_path / "a")
+  once = scanner.scan([folder]).findings
+  assert once and scanner.scan([str(tmp_path), folder]).findings == once
+
+
 def test_a_file_that_is_no_python(tmp_path, capsys):
   path = tmp_path / "README.md"
   path.write_text("# LossScale\n")

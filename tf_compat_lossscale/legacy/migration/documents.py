@@ -71,6 +71,17 @@ def _check_head(path: str, head: bytes) -> None:
     raise DocumentError(f"{show_path(path)}: a binary file, not text")
 
 
+def load_start(path: str, count: int) -> bytes:
+  """Returns the first bytes of a regular file; b"" if they cannot be read."""
+  try:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+      return b""  # To open a pipe may wait for ever.
+    with open(path, "rb") as file:
+      return file.read(count)
+  except (OSError, ValueError):
+    return b""
+
+
 def load(path: str) -> bytes:
   """Returns the bytes of a source or a notebook, a regular file.
 

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 import functools
 import os
 import re
-import stat
 from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import names
@@ -31,7 +30,7 @@ _SUFFIXES = (
 )
 _NAMES = re.compile(
   r"(?:dockerfile|containerfile|makefile|\.env)(?:[._-].*)?"
-  r"|(?:gnumakefile|singularity|jenkinsfile|procfile|justfile|\.envrc)"
+  r"|(?:gnumakefile|singularity|jenkinsfile|procfile|justfile)"
 )
 _SHEBANG = re.compile(
   rb"#![^\r\n]*\b(?:ba|z|k|c|tc|da|a|fi)?sh\b|#!/usr/bin/make"
@@ -146,30 +145,23 @@ def is_script(head: bytes) -> bool:
 
 def read(path: str) -> Launcher:
   """Returns what a file tells; nothing of a file that is no text."""
-  try:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-      return Launcher(path)  # To open a pipe may wait for ever.
-    with open(path, "rb") as file:
-      data = file.read(_LONGEST)
-  except (OSError, ValueError):
-    return Launcher(path)
+  data = documents.load_start(path, _LONGEST)
   if b"\0" in data:
     return Launcher(path)
   text = data.decode("utf-8", "replace").replace("\r\n", "\n")
   return read_text(path, text.replace("\r", "\n"))
 
 
-def read_notebook(path: str, data: bytes | None = None) -> Launcher:
+def read_notebook(path: str, data: bytes) -> Launcher:
   """Returns what the magics and shell commands of a notebook tell.
 
   Args:
     path: The notebook.
-    data: Its bytes; by default, they are read.
+    data: Its bytes.
   """
+  if b"TF_ENABLE_AUTO" not in data and b"PYTHONPATH" not in data:
+    return Launcher(path)
   try:
-    data = documents.load(path) if data is None else data
-    if b"TF_ENABLE_AUTO" not in data and b"PYTHONPATH" not in data:
-      return Launcher(path)
     notebook = documents.read(path, data)
   except documents.DocumentError:
     return Launcher(path)  # The scan reports the error.

@@ -14,7 +14,6 @@ import re
 from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import search_paths
-from tf_compat_lossscale.legacy.migration import documents
 
 _IMPORT = re.compile(
   rb"^[ \t]*(?:"
@@ -73,19 +72,7 @@ class Outline(NamedTuple):
   folders: tuple[str, ...] = ()
 
 
-def read(path: str) -> Outline:
-  """Returns the outline of a file.
-
-  A file that cannot be read matters: its reader says what is wrong.
-  """
-  try:
-    data = documents.load(path)
-  except documents.DocumentError:
-    return Outline(path, (), False, False, True)
-  return read_data(path, data)
-
-
-def read_data(path: str, data: bytes) -> Outline:
+def read(path: str, data: bytes) -> Outline:
   """Returns the outline of a file with this content."""
   data = data.removeprefix(codecs.BOM_UTF8)
   if b"\r" in data:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Sequence
 import os
 
@@ -42,9 +42,9 @@ def scan(
     FileNotFoundError: A path does not exist.
     findings.ScanError: There is no Python file in the paths.
   """
-  listed = _list_files(paths, options)
-  shown = {p: w for p, w in listed.items() if not trees.is_launcher(p)}
-  groups = trees.group(*_read_files(paths, listed))
+  shown, launching = _list_files(paths, options)
+  listed = {**shown, **launching}
+  groups = trees.group(*_read_files(paths, shown, launching))
   total, done = len(shown), 0
   checked: list[checker.Checked] = []
   waiting: list[tuple[trees.Group, dict[str, str], checker.Options]] = []
@@ -98,7 +98,7 @@ def read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   """Returns the project that a program without a file is, and its reader."""
   reader = reading.Reader()
   reader.add_text(name, data)
-  outline = outlines.read_data(name, data)._replace(
+  outline = outlines.read(name, data)._replace(
     starts=True, acts=True, matters=True
   )
   folder = (
@@ -124,54 +124,61 @@ def _make_report(checked: Sequence[checker.Checked]) -> findings_lib.Report:
 
 def _list_files(
   paths: Sequence[str], options: checker.Options
-) -> dict[str, str]:
-  """Returns the absolute path of each file -> the path as the user wrote it."""
+) -> tuple[dict[str, str], dict[str, str]]:
+  """Returns absolute paths -> the paths as the user wrote them.
+
+  Returns:
+    Those of Python files and notebooks, and those of launchers.
+  """
   is_excluded = excludes.make_matcher(options.exclude)
   shown: dict[str, str] = {}
+  launching: dict[str, str] = {}
   for path in paths:
     if not os.path.lexists(path):
       raise FileNotFoundError(f"{path!r} is not there")
     is_empty = True
-    for file in trees.list_files(path, is_excluded):
-      full = os.path.abspath(file)
-      is_empty &= full in shown or trees.is_launcher(full)
-      shown.setdefault(full, file)
+    for file, is_launcher in trees.list_files(path, is_excluded):
+      is_empty &= is_launcher
+      found = launching if is_launcher else shown
+      found.setdefault(os.path.abspath(file), file)
     if is_empty and os.path.isdir(path):
       but = " that is not excluded" if options.exclude else ""
       raise findings_lib.ScanError(
         f"no Python file (.py) or notebook (.ipynb){but} in {path!r}"
       )
-  return shown
+  return shown, launching
 
 
 def _read_files(
-  paths: Sequence[str], shown: Collection[str]
+  paths: Sequence[str], shown: Iterable[str], launching: Iterable[str]
 ) -> tuple[list[outlines.Outline], list[launchers.Launcher]]:
   """Reads files, and those of the projects around single files.
 
   Returns:
     The outlines of Python files, and what others tell that may start them.
   """
-  all_paths = dict.fromkeys(shown)
+  sources, others = dict.fromkeys(shown), dict.fromkeys(launching)
   roots = {
     trees.find_root(os.path.abspath(path))
     for path in paths
     if not os.path.isdir(path)
   }
   for root in sorted(roots):
-    all_paths.update(dict.fromkeys(trees.list_files(root)))
+    for path, is_launcher in trees.list_files(root):
+      (others if is_launcher else sources)[path] = None
   # A file that the user names is read in any case, for its errors.
   named = {os.path.abspath(path) for path in paths if not os.path.isdir(path)}
-  others = [path for path in all_paths if trees.is_launcher(path)]
-  for path in others:
-    del all_paths[path]
-  read = [
-    outline._replace(matters=outline.matters or outline.path in named)
-    for outline in map(outlines.read, all_paths)
-  ]
-  magics = [
-    launchers.read_notebook(path)
-    for path in all_paths
-    if documents.is_notebook(path)
-  ]
-  return read, [*map(launchers.read, others), *magics]
+  found: list[outlines.Outline] = []
+  starting = list(map(launchers.read, others))
+  for path in sources:
+    try:
+      data = documents.load(path)
+    except documents.DocumentError:
+      # The file matters: its reader says what is wrong.
+      found.append(outlines.Outline(path, (), False, False, True))
+      continue
+    outline = outlines.read(path, data)
+    found.append(outline._replace(matters=outline.matters or path in named))
+    if documents.is_notebook(path):
+      starting.append(launchers.read_notebook(path, data))
+  return found, starting

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import scopes
 from tf_compat_lossscale.legacy import search_paths
+from tf_compat_lossscale.legacy.migration import documents
 
 _FILES = ("setup.py", "setup.cfg", "pyproject.toml")
 # `name = package.module:function`, with quotation marks or without.
@@ -47,7 +48,10 @@ def read(folder: str) -> Settings:
   scripts: dict[str, str] = {}
   for name in _FILES:
     path = os.path.join(folder, name)
-    text = _load(path)
+    try:
+      text = documents.load_start(path, _LARGEST).decode("utf-8")
+    except UnicodeDecodeError:
+      continue  # No tool could read the file.
     if not text:
       continue
     scripts.update(_SCRIPT.findall(text))
@@ -56,17 +60,6 @@ def read(folder: str) -> Settings:
       if os.path.isdir(full) and (package or full != folder):
         packages[package, full] = None
   return Settings(tuple(packages), scripts)
-
-
-def _load(path: str) -> str:
-  """Returns the text of a file; "" if there is none that a tool could read."""
-  try:
-    if not os.path.isfile(path):
-      return ""
-    with open(path, encoding="utf-8") as file:
-      return file.read(_LARGEST)
-  except (OSError, UnicodeDecodeError):
-    return ""
 
 
 def _read_setup(path: str, text: str) -> Iterator[tuple[str, str]]:

@@ -82,10 +82,11 @@ class Group(NamedTuple):
 
 def list_files(
   path: str, is_excluded: Callable[[str], bool] = lambda path: False
-) -> Iterator[str]:
+) -> Iterator[tuple[str, bool]]:
   """Yields a file itself, or the files in a folder that tell of programs.
 
-  These are Python files, notebooks, shell scripts and the like.
+  These are Python files, notebooks, and launchers: shell scripts and the like.
+  Beside each file stands whether the file is a launcher.
 
   Args:
     path: A file or a folder. Hidden folders in it, virtual environments and
@@ -93,7 +94,7 @@ def list_files(
     is_excluded: A function that tells which paths below `path` to leave out.
   """
   if not os.path.isdir(path):
-    yield path
+    yield path, bool(_find_kind(path))
     return
   for folder, folders, files in os.walk(path):
     folders[:] = sorted(
@@ -106,40 +107,25 @@ def list_files(
     )
     for name in sorted(files):
       file = os.path.join(folder, name)
-      tells = (
-        name.endswith(_SUFFIXES)
-        or launchers_lib.has_name(name)
-        or ("." not in name and _is_script(file))
-      )
-      if tells and not is_excluded(file):
-        yield file
+      is_launcher = _find_kind(file)
+      if is_launcher is not None and not is_excluded(file):
+        yield file, is_launcher
 
 
-def is_launcher(path: str) -> bool:
-  """Returns whether a file may start programs, and is no Python itself."""
-  if path.endswith(_SUFFIXES):
+def _find_kind(path: str) -> bool | None:
+  """Returns whether a file is a launcher; None for a file that tells nothing.
+
+  A launcher may start programs, and is no Python itself.
+  """
+  name = os.path.basename(path)
+  if name.endswith(_SUFFIXES):
     return False
-  return launchers_lib.has_name(path) or (
-    "." not in os.path.basename(path)
-    and launchers_lib.is_script(_read_head(path))
-  )
-
-
-def _is_script(path: str) -> bool:
-  """Returns whether a file without a suffix is a script."""
-  head = _read_head(path)
-  return documents.is_script(head) or launchers_lib.is_script(head)
-
-
-def _read_head(path: str) -> bytes:
-  """Returns the first bytes of a regular file; of others none."""
-  try:
-    if not os.path.isfile(path):
-      return b""
-    with open(path, "rb") as file:
-      return file.read(80)
-  except OSError:
-    return b""
+  if launchers_lib.has_name(name):
+    return True
+  head = documents.load_start(path, 80) if "." not in name else b""
+  if launchers_lib.is_script(head):
+    return True
+  return False if documents.is_script(head) else None
 
 
 def find_root(path: str) -> str:
