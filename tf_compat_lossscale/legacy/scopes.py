@@ -139,6 +139,14 @@ def list_modules(node: ast.AST) -> list[str]:
   return [get_module(node)] if isinstance(node, ast.ImportFrom) else []
 
 
+def asks_for_main(statement: ast.stmt) -> bool:
+  """Returns whether a statement is `if __name__ == "__main__":`."""
+  if not isinstance(statement, ast.If):
+    return False
+  test = unparse(statement.test)
+  return "__name__" in test and "__main__" in test
+
+
 def join(module: str, name: str) -> str:
   """Returns the dotted name of a member of a module."""
   return f"{module}{'' if module.endswith('.') else '.'}{name}"

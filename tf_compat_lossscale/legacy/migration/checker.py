@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import gc
@@ -77,7 +78,7 @@ def make_project(
     group: Its files.
     shown: As of `check`.
   """
-  sources = [path for path in shown if path not in group.starters]
+  sources = _list_sources(group, shown)
   written = next(iter(shown.values()))
   if len(shown) == 1:
     folder = written
@@ -125,6 +126,12 @@ def _without_collector() -> Iterator[None]:
       gc.enable()
 
 
+def _list_sources(group: trees.Group, shown: Iterable[str]) -> list[str]:
+  """Returns those of the files asked for that are Python or notebooks."""
+  starters = group.starters
+  return [path for path in shown if path not in starters]
+
+
 class _Check:
   """A check of a project."""
 
@@ -137,7 +144,7 @@ class _Check:
   ):
     self._group, self._shown = group, shown
     self._options, self._reader = options, reader
-    self._sources = [path for path in shown if path not in group.starters]
+    self._sources = _list_sources(group, shown)
     self._release = options.target or which_keras.find_release()
     self._errors: list[str] = []
     self._warnings: list[str] = []

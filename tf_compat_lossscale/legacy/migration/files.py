@@ -90,11 +90,6 @@ class File:
     """The strings that name NVIDIA's variables."""
     return self._project.list_switches(self.source)
 
-  @property
-  def honors(self) -> bool:
-    """Whether the programs that start with this file obey these variables."""
-    return bool(self.role.entries) and self.role.honors
-
   @functools.cached_property
   def nodes(self) -> list[ast.AST]:
     """All nodes of the syntax tree."""

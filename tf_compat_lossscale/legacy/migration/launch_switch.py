@@ -47,7 +47,7 @@ def find(
     if switch.path not in shown:
       continue
     started = [path for path in switch.started if path in project.of]
-    rest = [path for path in started if not is_done(project.of[path])]
+    rest = [path for path in started if not project.of[path].obeys]
     if started and not rest:
       continue
     if not started and project.all_honor:
@@ -86,11 +86,6 @@ def find(
       NOTE,
       cell=cell,
     )
-
-
-def is_done(role: roles.Role) -> bool:
-  """Returns whether the programs that a file starts obey the variables."""
-  return bool(role.entries) and role.honors
 
 
 def _find_obstacle(

@@ -14,11 +14,13 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import functools
+import itertools
 import os
 import re
 from typing import NamedTuple
 
 from tf_compat_lossscale.legacy import names
+from tf_compat_lossscale.legacy import programs
 from tf_compat_lossscale.legacy.migration import comments
 from tf_compat_lossscale.legacy.migration import documents
 from tf_compat_lossscale.legacy.migration import edits
@@ -315,10 +317,14 @@ def list_ends(word: str) -> Iterator[str]:
 class Tree:
   """The launchers of a tree, and the Python files that they start.
 
+  Attributes:
+    bases: Launcher -> the folders in which it may run, the likeliest first.
+
   Args:
     launchers: The launchers.
     known: The paths of the Python files.
-    find_root: A function that returns the folder of a file's project.
+    find_root: A function that returns the folder of the project around a
+      folder.
     find_modules: A function that takes a folder and a module, and returns the
       files that Python runs for the module.
     find_script: A function that takes a folder and the name of a console
@@ -335,8 +341,14 @@ class Tree:
   ):
     self._launchers = {each.path: each for each in launchers}
     self._known = frozenset(known)
-    self._find_root, self._find_modules = find_root, find_modules
-    self._find_script = find_script
+    self._find_modules, self._find_script = find_modules, find_script
+    # Launcher -> the folder of its project.
+    self._roots = {
+      path: find_root(os.path.dirname(path)) for path in self._launchers
+    }
+    self.bases = {
+      path: self._find_bases(each) for path, each in self._launchers.items()
+    }
     self._by_name: dict[str, list[str]] = {}
     for path in (*self._known, *self._launchers):
       self._by_name.setdefault(os.path.basename(path), []).append(path)
@@ -345,10 +357,9 @@ class Tree:
       for path, each in self._launchers.items()
     }
 
-  def list_bases(self, launcher: Launcher) -> list[str]:
+  def _find_bases(self, launcher: Launcher) -> list[str]:
     """Returns the folders in which a launcher may run, the likeliest first."""
-    folder = os.path.dirname(launcher.path)
-    root = self._find_root(launcher.path)
+    folder, root = os.path.dirname(launcher.path), self._roots[launcher.path]
     around = [folder]
     # Without a sign of the project's root, it may be in a folder of scripts.
     count = 2 if root == folder else 5
@@ -377,19 +388,21 @@ class Tree:
     self, launcher: Launcher, words: Iterable[str]
   ) -> Iterator[str]:
     """Yields the Python files that words of a launcher name."""
-    bases = self.list_bases(launcher)
+    bases = self.bases[launcher.path]
     for word in words:
       if word.startswith("-m "):
         module = word.removeprefix("-m ")
-        for base in bases:
-          mains = self._find_modules(base, f"{module}.__main__")[-1:]
-          files = [p for p in mains if p.endswith("__main__.py")]
-          files = files or self._find_modules(base, module)
-          if files and self._is_module(files[-1], module):
-            yield files[-1]
-            break
+        runs = [f"{module}.__main__", module.removesuffix(".__init__")]
+        found = (
+          files[-1]
+          for base in bases
+          for name in runs
+          if (files := self._find_modules(base, name))
+          and programs.is_file_of(files[-1], name.split("."))
+        )
+        yield from itertools.islice(found, 1)
       else:
-        yield from self._find_file(launcher, bases, word, self._known)
+        yield from self._find_file(launcher, word, self._known)
 
   def _follow(self, paths: Iterable[str]) -> list[str]:
     """Returns the Python files that launchers start, and those they start."""
@@ -408,36 +421,33 @@ class Tree:
 
   def _find_scripts(self, launcher: Launcher) -> Iterator[str]:
     """Yields the files of the console scripts that a launcher names."""
-    for base in self.list_bases(launcher):
+    for base in self.bases[launcher.path]:
       for name, files in self._find_script(base).items():
         if name in launcher.others:
           yield from files[-1:]
 
   def _find_mentions(self, launcher: Launcher) -> Iterator[str]:
     """Yields the other launchers that a launcher names."""
-    bases: list[str] = []
     for word in sorted(launcher.others):
       if word.rpartition("/")[2] in self._by_name and not word.endswith(".py"):
-        bases = bases or self.list_bases(launcher)
-        for path in self._find_file(launcher, bases, word, self._launchers):
+        for path in self._find_file(launcher, word, self._launchers):
           if path != launcher.path:
             yield path
 
   def _find_file(
     self,
     launcher: Launcher,
-    bases: list[str],
     word: str,
     files: Container[str],
   ) -> Iterator[str]:
     """Yields the file that a word names, if there is one."""
     for end in list_ends(word):
-      for base in bases:
+      for base in self.bases[launcher.path]:
         path = os.path.normpath(os.path.join(base, end))
         if path in files:
           yield path
           return
-    root = os.path.join(self._find_root(launcher.path), "")
+    root = os.path.join(self._roots[launcher.path], "")
     below = [
       path
       for path in self._by_name.get(os.path.basename(word), ())
@@ -445,12 +455,3 @@ class Tree:
     ]
     if len(below) == 1:
       yield below[0]
-
-  def _is_module(self, path: str, module: str) -> bool:
-    """Returns whether a file is that of a module, not of a package around."""
-    stem = path.removesuffix(".py")
-    last = module.rpartition(".")[2]
-    return (
-      os.path.basename(stem) in (last, "__main__")
-      or os.path.basename(os.path.dirname(stem)) == last
-    )

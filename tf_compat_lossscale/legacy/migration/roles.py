@@ -87,6 +87,11 @@ class Role:
   honors: bool = True
   own_modules: set[str] = dataclasses.field(default_factory=set)
 
+  @property
+  def obeys(self) -> bool:
+    """Whether programs start with the file, and all obey NVIDIA's variables."""
+    return bool(self.entries) and self.honors
+
 
 class Roles:
   """The roles of the files of a project.
@@ -348,7 +353,7 @@ class Roles:
       text = read.document.text
       if not is_main:
         for statement in reversed(read.source.tree.body):
-          if isinstance(statement, ast.If) and _asks_for_main(statement):
+          if scopes.asks_for_main(statement):
             start, end = read.document.lines.find_span(statement)
             text = text[:start] + text[end:]
       self._calls[key] = {
@@ -371,12 +376,6 @@ class Roles:
     role.disables |= needs.disables
     role.switches += needs.switches
     role.own_modules |= needs.own_modules
-
-
-def _asks_for_main(statement: ast.If) -> bool:
-  """Returns whether a statement is `if __name__ == "__main__":`."""
-  test = scopes.unparse(statement.test)
-  return "__name__" in test and "__main__" in test
 
 
 def uses_optimizers(source: sources.Source) -> bool:

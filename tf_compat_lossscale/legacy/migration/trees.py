@@ -166,10 +166,14 @@ def group(
   known = {outline.path: outline for outline in files}
   modules = _Modules(known)
   tree = launchers_lib.Tree(
-    launchers, known, find_root, modules.find_from, modules.find_scripts
+    launchers,
+    known,
+    modules.find_root,
+    modules.find_from,
+    modules.find_scripts,
   )
   for launcher in launchers:
-    modules.add_launcher(launcher, tree.list_bases(launcher))
+    modules.add_launcher(launcher, tree.bases[launcher.path])
   imports = modules.find_all_imported()
   imported: dict[str, set[str]] = {}
   for path, others in imports.items():
@@ -186,59 +190,45 @@ def group(
       frozenset(p for found in started.values() for p in found) & paths,
       called & paths,
       modules.list_roots(paths),
-      modules.list_packages(paths),
+      modules.list_packages(map(os.path.dirname, paths)),
     )
     for folder, paths in sorted(parts.items())
   ]
+  owners = {o.path: i for i, each in enumerate(groups) for o in each.files}
   for launcher in launchers:
     for setting in launcher.settings:
-      files_of_line = list(tree.find_files(launcher, setting.words))
-      found = files_of_line or started[launcher.path]
+      found = list(tree.find_files(launcher, setting.words))
+      found = found or started[launcher.path]
       if setting.is_own:
         found = [launcher.path, *found]
-      groups = _add_switch(groups, launcher, setting, found)
+      own = sorted({owners[path] for path in found if path in owners})
+      for i in own or [_find_around(groups, os.path.dirname(launcher.path))]:
+        switch = Switch(
+          launcher.path,
+          setting,
+          tuple(path for path in found if owners.get(path) == i),
+        )
+        groups[i] = groups[i]._replace(switches=(*groups[i].switches, switch))
   return groups
 
 
-def _add_switch(
-  groups: list[Group],
-  launcher: launchers_lib.Launcher,
-  setting: launchers_lib.Setting,
-  started: Sequence[str],
-) -> list[Group]:
-  """Returns projects with a switch in those that start with the switch on.
+def _find_around(groups: list[Group], folder: str) -> int:
+  """Returns the number of the project around a folder, or of the one below.
 
-  If nothing tells what it starts, it belongs to the project around it, or to
-  the only one below.
+  If there is none around it, and not exactly one below, a project is added.
   """
-  own = [
+  around = [
     i
     for i, each in enumerate(groups)
-    if any(outline.path in started for outline in each.files)
+    if folder == each.folder or _is_below(folder, each.folder)
   ]
-  if not own:
-    folder = os.path.dirname(launcher.path)
-    around = [
-      i
-      for i, each in enumerate(groups)
-      if _is_below(folder, each.folder) or folder == each.folder
-    ]
-    below = [
-      i for i, each in enumerate(groups) if _is_below(each.folder, folder)
-    ]
-    own = around[-1:] or (below if len(below) == 1 else [])
-    if not own:
-      switch = Switch(launcher.path, setting, ())
-      return [*groups, Group(folder, (), {}, switches=(switch,))]
-  for i in own:
-    paths = {outline.path for outline in groups[i].files}
-    switch = Switch(
-      launcher.path,
-      setting,
-      tuple(path for path in started if path in paths),
-    )
-    groups[i] = groups[i]._replace(switches=(*groups[i].switches, switch))
-  return groups
+  below = [i for i, each in enumerate(groups) if _is_below(each.folder, folder)]
+  if around:
+    return around[-1]
+  if len(below) == 1:
+    return below[0]
+  groups.append(Group(folder, (), {}))
+  return len(groups) - 1
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -278,11 +268,11 @@ class _Modules:
         if name in names:
           break
         names.add(name)
-    self._find_root = functools.lru_cache(None)(
+    self.find_root = functools.lru_cache(None)(
       lambda folder: find_root(os.path.join(folder, "x"))
     )
     for folder in {os.path.dirname(path) for path in known}:
-      root = self._find_root(folder)
+      root = self.find_root(folder)
       for around in _list_around(folder):
         self._read_settings(around)
         if around == root:
@@ -376,11 +366,11 @@ class _Modules:
         found[folder] = tuple(roots)
     return found
 
-  def list_packages(self, paths: Iterable[str]) -> dict[str, str]:
-    """Returns package -> its folder, of the packages that settings name."""
+  def list_packages(self, folders: Iterable[str]) -> dict[str, str]:
+    """Returns package -> its folder, of those that files in folders import."""
     if not self._has_packages:
       return {}
-    around = {f for p in paths for f in _list_around(os.path.dirname(p))}
+    around = {each for folder in folders for each in _list_around(folder)}
     return {
       package: place
       for folder in sorted(self._settings.keys() & around)
@@ -396,9 +386,7 @@ class _Modules:
         if found:
           return found
     module = ".".join(parts)
-    for package, place in self.list_packages(
-      [os.path.join(folder, "x")]
-    ).items():
+    for package, place in self.list_packages([folder]).items():
       found = [
         path
         for path in programs.list_named(package, place, module)
@@ -430,7 +418,7 @@ class _Modules:
       if _is_below(place, folder) or (
         is_whole
         and (
-          self._find_root(place) == self._find_root(folder)
+          self.find_root(place) == self.find_root(folder)
           or (
             os.path.basename(folder) in _BESIDE
             and _is_below(place, os.path.dirname(folder))

@@ -65,7 +65,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   message = f"{call} after TensorFlow is imported"
   # Whether this file gets the call already.
   is_made = False
-  if file.role.starts and file.role.switches and not file.honors:
+  if file.role.starts and file.role.switches and not file.role.obeys:
     is_made = True
     yield file.make(
       "LS205",
@@ -81,7 +81,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     span = start, start + len(switch.name) + 2
     state = findings.APPLIED
     if place is None and not is_made:
-      if file.role.entries and file.role.honors:
+      if file.role.obeys:
         continue
       message, state = _describe_elsewhere(file)
     is_first = place is not None and not is_made
@@ -138,11 +138,9 @@ def _find_place(file: files.File) -> ast.stmt | None:
 
 def _defines_alone(statement: ast.stmt) -> bool:
   """Returns whether a statement imports modules, and runs no other code."""
-  return not any(
+  return not scopes.asks_for_main(statement) and not any(
     isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     for node in ast.walk(statement)
-  ) and not (
-    isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)
   )
 
 
