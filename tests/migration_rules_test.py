@@ -332,6 +332,18 @@ if __name__ == "__main__":
   helpers.main()
 
 
+def test_keywords_name_nvidias_switch():
+  text = """\
+    import os
+    import tensorflow as tf
+    os.environ.update(TF_ENABLE_AUTO_MIXED_PRECISION="1")
+    opt = tf.train.AdamOptimizer()
+    """
+  assert "honor_environment()" in edited(textwrap.dedent(text))
+  text = "env = dict(os.environ, TF_ENABLE_AUTO_MIXED_PRECISION='1')\n"
+  assert codes_in("import os\n" + text) == ["LS205"]
+
+
 def test_imports_name_what_is_there():
   rows = [
     (f"from {place.replace('tf.', 'tensorflow.', 1)} import {name}", row.home)

@@ -78,7 +78,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     )
   for switch in file.switches:
     start = file.text.find_offset(switch.line, switch.column)
-    span = start, start + len(switch.name) + 2
+    span = start, start + switch.length
     state = findings.APPLIED
     if place is None and not is_made:
       if file.role.obeys:
