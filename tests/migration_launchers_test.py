@@ -103,7 +103,7 @@ def migrate(folder, options=_OPTIONS):
     ("run.sh", 'env {n}=${{AMP:-1}} python $(dirname "$0")/main.py\n'),
     ("run.sh", "export {n}_LOSS_SCALING=1\nmpirun -np 2 python main.py"),
     ("run.sh", "export {n}_GRAPH_REWRITE=true\n./main.py\n"),
-    ("run.sh", "docker run -e {n}=1 image python /workspace/app/main.py\n"),
+    ("run.sh", "docker run -e {n}=1 image python /app/main.py\n"),
     ("run.sh", "docker run --env={n}=1 image \\\n  bash -c 'python main.py'\n"),
     ("run.sh", "python -m main --env {n}=1\n"),
     ("run.sh", ": ${{{n}:=1}}\nexport {n}\npython main.py\n"),

@@ -102,6 +102,9 @@ _USES = {
     "_slots": "a legacy optimizer's slots",
     "_var_key": "the key of a variable's slots",
   },
+  "legacy.import_hooks": {
+    "_getframe": "tells `find_spec` and `from a import b` from `import a.b`",
+  },
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.
   "legacy.contrib_parts": {
