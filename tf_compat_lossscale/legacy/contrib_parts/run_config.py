@@ -101,7 +101,7 @@ class RunConfig(_Base):
     self._read_cluster(master, evaluation_master)
     if save_checkpoints_secs == 0:
       save_checkpoints_secs = 600 if save_checkpoints_steps is None else None
-    self._tf_random_seed, self._model_dir = tf_random_seed, model_dir
+    self._tf_random_seed = tf_random_seed
     self._save_summary_steps = save_summary_steps
     self._save_checkpoints_secs = save_checkpoints_secs
     self._save_checkpoints_steps = save_checkpoints_steps

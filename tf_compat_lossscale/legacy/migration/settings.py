@@ -115,20 +115,11 @@ def _read_toml(path: str, text: str) -> Iterator[tuple[str, str]]:
   except tomllib.TOMLDecodeError:
     return
   yield from _list_pairs(_follow(tool, "setuptools", "package-dir"))
-  for where in (
-    _follow(tool, "setuptools", "packages", "find", "where"),
-    _follow(tool, "hatch", "build", "sources"),
-    _follow(tool, "hatch", "build", "targets", "wheel", "sources"),
-    [_follow(tool, "pdm", "build", "package-dir")],
-  ):
-    yield from _list_roots(where if isinstance(where, list) else [])
+  where = _follow(tool, "setuptools", "packages", "find", "where")
+  yield from _list_roots(where if isinstance(where, list) else [])
   packages = _follow(tool, "poetry", "packages")
   for each in packages if isinstance(packages, list) else []:
     yield from _list_roots([_follow(each, "from")])
-  packages = _follow(tool, "hatch", "build", "targets", "wheel", "packages")
-  for each in packages if isinstance(packages, list) else []:
-    if isinstance(each, str):
-      yield from _list_roots([os.path.dirname(each.rstrip("/"))])
 
 
 def _list_pairs(value: Any) -> Iterator[tuple[str, str]]:
