@@ -380,5 +380,29 @@ def test_layouts_are_those_of_the_command_line(capsys):
     assert layout in help_
 
 
+@pytest.mark.any_release
+def test_setting_leaves_the_variables_of_a_subclass(tmp_path):
+  """Checks that a user's own `LossScale` keeps its further variables."""
+
+  class Mine(tfl.DynamicLossScale):
+    def __init__(self):
+      super().__init__(2.0**10)
+      self.weight = self._add_weight("weight", 3.0, tf.float32)
+
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable("w", [], use_resource=True)
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.MomentumOptimizer(0.1, 0.9), Mine()
+    )
+    opt.minimize(lambda: w * w, var_list=[w])
+    session.run(tf1.global_variables_initializer())
+    with session.as_default():
+      path = tf.train.Checkpoint(opt=opt, w=w).save(str(tmp_path / "old"))
+  new = checkpoint.convert(path, tmp_path / "new", "object", set_loss_scale=4)
+  (weight,) = (n for n in checkpoint.describe(path).keys if "/weight/" in n)
+  assert bundle.Bundle(str(tmp_path / "new")).read_scalar(weight) == 3
+  assert weight not in new.changed and len(new.changed) == 2
+
+
 if __name__ == "__main__":
   helpers.main()

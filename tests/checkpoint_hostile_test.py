@@ -24,6 +24,10 @@ import pytest
 
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint.files import wire
+from tf_compat_lossscale.checkpoint.files import writer
+from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.layouts import dataflow
 from tf_compat_lossscale.cli import main as cli
 
 pytestmark = pytest.mark.any_release
@@ -467,6 +471,195 @@ def test_very_long_states(text, tmp_path):
   with pytest.raises(checkpoint.CheckpointError, match="checkpoint: "):
     checkpoint.describe(tmp_path)
   assert time.process_time() - begin < 6
+
+
+def variable(name, key):
+  """Returns an encoded node of an object graph: a variable."""
+  return node(attributes=[(name, key)])
+
+
+def node(children=(), slots=(), attributes=()):
+  """Returns an encoded node: children as (name, number), slots as numbers."""
+  encode = wire.encode_field
+  fields = [
+    encode(1, encode(1, number) + encode(2, name)) for name, number in children
+  ]
+  fields += [
+    encode(2, encode(1, "VARIABLE_VALUE") + encode(2, name) + encode(3, key))
+    for name, key in attributes
+  ]
+  fields += [
+    encode(3, encode(1, owner) + encode(2, name) + encode(3, slot))
+    for owner, name, slot in slots
+  ]
+  return encode(1, b"".join(fields))
+
+
+def share_an_inner_optimizer(count):
+  """Returns many wrappers of one optimizer with many slots."""
+  inner = node(slots=[(1, f"m{i}", 1) for i in range(count)])
+  wrapper = node([("base_optimizer", 2), ("loss_scale", 1)])
+  return [variable("w", "k"), inner, *[wrapper] * count]
+
+
+def share_a_power(count):
+  """Returns many optimizers with one variable in common."""
+  return [
+    variable("beta1_power", "k"),
+    *[node([("beta1_power", 1)], [(1, "m", 1)])] * count,
+  ]
+
+
+def share_variables(count):
+  """Returns many of Keras's optimizers with one list of variables."""
+  optimizer = node([("iter", 1), ("beta_1", 1), ("_variables", 2)])
+  return [
+    variable("x", "k"),
+    node([(str(i), 1) for i in range(count)]),
+    *[optimizer] * count,
+  ]
+
+
+def share_a_scale(count):
+  """Returns many optimizers with one loss scale, which has many children."""
+  scale = node(
+    [("current_loss_scale", 1), *((str(i), 1) for i in range(count))]
+  )
+  optimizer = node([("loss_scale", 2), ("base_optimizer", 1)])
+  return [variable("x", "k"), scale, *[optimizer] * count]
+
+
+def name_at_length(count):
+  """Returns an optimizer of variables with very long names."""
+  return [
+    variable("x" * (100 * count), "k"),
+    node([("iter", 1)], [(1, "mv"[i % 2], 1) for i in range(count)]),
+  ]
+
+
+def chain_slots(count):
+  """Returns slots that have a slot each."""
+  return [
+    variable("w", "k"),
+    *(node(slots=[(1, "m", i)]) for i in range(3, count)),
+    node(),
+  ]
+
+
+@pytest.mark.parametrize(
+  "make",
+  [
+    *(share_an_inner_optimizer, share_a_power, share_variables),
+    *(share_a_scale, name_at_length, chain_slots),
+  ],
+)
+def test_objects_that_are_shared_very_often(make, tmp_path):
+  """Checks that time grows with the object graph, not with its square."""
+  nodes = make(4000)
+  first = {"chain_slots": [(1, "m", 2)]}.get(make.__name__, ())
+  root = node([(f"o{i}", i + 1) for i in range(len(nodes) - 1)][:4002], first)
+  if make is chain_slots:
+    root = node([("w", 1)], first)
+  path = str(tmp_path / "hostile")
+  graph = Literal("string", root + b"".join(nodes))
+  with writer.reserve(path) as new:
+    new.write({"k": Literal("int64", 1), bundle.OBJECT_GRAPH: graph})
+    new.publish()
+  begin = time.process_time()
+  for to in (None, "saver", "object", "fp32", "keras2"):
+    with contextlib.suppress(checkpoint.CheckpointError):
+      if to is None:
+        checkpoint.describe(path)
+      else:
+        checkpoint.convert(path, tmp_path / to, to)
+  assert time.process_time() - begin < 10
+
+
+def test_a_template_of_another_model(tmp_path):
+  """Checks that the error comes soon, and lists some variables of many."""
+  layers = [f"net/layer_{i}/kernel" for i in range(1000)]
+  nodes = [variable(f"other/{n}", f"k{i}") for i, n in enumerate(layers)]
+  root = node([(f"a{i}", i + 1) for i in range(len(nodes))])
+  graph = Literal("string", root + b"".join(nodes))
+  for path, tensors in (
+    (tmp_path / "source", dict.fromkeys(layers, Literal("float32", 1.0))),
+    (
+      tmp_path / "template",
+      {f"k{i}": Literal("float32", 1.0) for i in range(len(layers))}
+      | {bundle.OBJECT_GRAPH: graph},
+    ),
+  ):
+    with writer.reserve(str(path)) as new:
+      new.write(tensors)
+      new.publish()
+  begin = time.process_time()
+  with pytest.raises(checkpoint.CheckpointError) as caught:
+    checkpoint.convert(
+      tmp_path / "source",
+      tmp_path / "new",
+      "object",
+      template=tmp_path / "template",
+    )
+  assert time.process_time() - begin < 10
+  assert "net/layer_0/kernel" in str(caught.value)
+  assert "and 980 more" in str(caught.value)
+
+
+def test_graphs_that_are_small_but_take_long(monkeypatch):
+  """Checks functions with many arguments, and loops through all variables."""
+  encode = wire.encode_field
+
+  def op(name, kind, *inputs):
+    fields = [encode(1, name), encode(2, kind)]
+    return b"".join([*fields, *(encode(3, each) for each in inputs)])
+
+  count = 1000
+  monkeypatch.setattr(dataflow, "_MOST_INPUTS", count**2 // 2)
+  argument = encode(1, "a")
+  signature = encode(1, "f") + encode(2, argument)
+  body = encode(3, op("n", "AddN", *["a"] * count))
+  library = encode(2, encode(1, encode(1, signature) + body))
+  calls = [encode(1, op("v", "VarHandleOp"))]
+  calls += [encode(1, op(f"c{i}", "f", "v")) for i in range(count)]
+  with pytest.raises(ValueError, match="too many inputs"):
+    dataflow.DataFlow(memoryview(library + b"".join(calls)))
+  # Each op reads a variable, and depends on the op before.
+  nodes = [op("v0", "VarHandleOp"), op("n0", "ReadVariableOp", "v0")]
+  for i in range(1, 3000):
+    nodes.append(op(f"v{i}", "VarHandleOp"))
+    nodes.append(op(f"n{i}", "ReadVariableOp", f"v{i}", f"n{i - 1}"))
+  nodes.append(op("set", "AssignVariableOp", "v0", "n2999"))
+  flow = dataflow.DataFlow(
+    memoryview(b"".join(encode(1, each) for each in nodes))
+  )
+  begin = time.process_time()
+  found = flow.find_dependents(flow.variables)
+  assert time.process_time() - begin < 5
+  assert found.of == {
+    name: frozenset({"v0"} - {name}) for name in flow.variables
+  }
+  parts = "update_/" * 2000
+  named = op(f"a/{parts}b", "AssignVariableOp", "v0", "n0")
+  dataflow.DataFlow(
+    memoryview(b"".join(encode(1, each) for each in [*nodes[:2], named]))
+  )
+  assert time.process_time() - begin < 10
+
+
+def test_loss_scales_that_were_not_saved(tmp_path):
+  """Checks graphs that know more variables than the checkpoint has."""
+  nodes = [
+    node([("loss_scale", 1), ("base_optimizer", 3)]),
+    node([("current_loss_scale", 2)]),
+    variable("current_loss_scale", "not there"),
+    node(),
+  ]
+  path = str(tmp_path / "hostile")
+  with writer.reserve(path) as new:
+    new.write({bundle.OBJECT_GRAPH: Literal("string", b"".join(nodes))})
+    new.publish()
+  with pytest.raises(checkpoint.CheckpointError, match="not there"):
+    checkpoint.convert(path, tmp_path / "new", "object", reset=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ import pytest
 import tensorflow as tf
 
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint.files import writer
+from tf_compat_lossscale.checkpoint.files.sources import Literal
 from tf_compat_lossscale.cli import main as cli
 
 _folder_of_programs = proof_programs.folder_of_programs
@@ -143,6 +146,31 @@ def test_the_command_line_maps(tmp_path, capsys):
   assert reader.get_tensor("beta2_power_1") == old.get_tensor(
     "s2/cond_1/beta2_power"
   )
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("name", "text"),
+  [
+    ("a=b", r"a\=b"),
+    ("a\\=\\", "a\\\\\\=\\\\"),
+    ("a\nb\t", r"a\nb\t"),
+    ("\0", r"\x00"),
+    ("a: b ü", "a: b ü"),
+    ("\udcff€", r"\udcff\u20ac"),
+  ],
+)
+def test_names_that_need_escapes(name, text, tmp_path):
+  """Checks names as `inspect --keys` prints them, and with '='."""
+  old, new = str(tmp_path / "old"), str(tmp_path / "new")
+  with writer.reserve(old) as file:
+    file.write({name: Literal("float32", 7.0), "b=": Literal("float32", 8.0)})
+    file.publish()
+  command = ["convert", old, new, "--to=saver"]
+  command += [rf"--map=b\=={text}", rf"--map={text}=b\="]
+  assert cli.main(command) == 0
+  made = bundle.Bundle(new)
+  assert made.read_scalar("b=") == 7 and made.read_scalar(name) == 8
 
 
 @pytest.mark.any_release

@@ -296,19 +296,33 @@ class Interleaving:
     for module in (bundles, writer, paths, meta_graph):
       monkeypatch.setattr(module, "open_file", self._wrap(opening.open_file))
     monkeypatch.setattr(bundles, "read_stamp", self._wrap(_READ_STAMP))
+    monkeypatch.setattr(paths, "find_at_prefix", self._wrap(_FIND_AT_PREFIX))
+    monkeypatch.setattr(paths, "_read_latest", self._wrap_end(_READ_LATEST))
     self._at, self._steps = at, steps
+
+  def _step(self):
+    self.count += 1
+    if self.count == self._at:
+      self._steps()
 
   def _wrap(self, function):
     def call(path):
-      self.count += 1
-      if self.count == self._at:
-        self._steps()
+      self._step()
       return function(path)
+
+    return call
+
+  def _wrap_end(self, function):
+    def call(path):
+      result = function(path)
+      self._step()
+      return result
 
     return call
 
 
 _READ_STAMP = bundles.read_stamp
+_READ_LATEST, _FIND_AT_PREFIX = paths._read_latest, paths.find_at_prefix
 _DATA = ".data-00000-of-00001"
 
 

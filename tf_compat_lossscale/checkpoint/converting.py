@@ -259,6 +259,11 @@ def _set_in_objects(
   changed = []
   for key, base in keys.items():
     key = by_object.flatten_key(key) if to == "keras2" else key
+    if key not in sources or sources[key].spec.shape:
+      raise CheckpointError(
+        f"{bundle.prefix}: it is damaged: its object graph says that {key} is "
+        "a loss scale's number, which is not in it"
+      )
     dtype = sources[key].spec.dtype
     is_scale = base in by_object.SCALE_CHILDREN
     value = scale if is_scale else policy_weights.get_new_value(base)

@@ -94,7 +94,8 @@ def _describe_names(
   inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle))
   if any(inventory.scales):
     inventory.gather_evidence()  # The user may have variables of such names.
-  scales = inventory.scales.known
+  # A MetaGraph may know loss scales that were not saved.
+  scales = [s for s in inventory.scales.known if s.names[0] in tensors]
   incomplete = [
     scale
     for scale in inventory.scales.incomplete
@@ -216,8 +217,8 @@ def _read_scale(
     return api, None
   further = {
     name: read(node, name)
-    for name in sorted(node.children)
-    if policy_weights.is_further(name)
+    for name in policy_weights.FURTHER
+    if name in node.children
   }
   return api, _make_state(values, read.find_paths(), further)
 

@@ -29,6 +29,7 @@ _ESCAPE = re.compile(
   rb"|U([\da-fA-F]{8})|(.))"
 )
 _ESCAPED = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v")) | {c: c for c in b"\\'\"?"}
+_TRIES = 10  # To find the latest checkpoint while a Saver replaces it.
 _LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
 _VARIABLES = os.path.join("variables", "variables")
 _H5 = b"\x89HDF\r\n\x1a\n"
@@ -125,16 +126,21 @@ def _find_in_folder(folder: str) -> Found:
     return Found(variables, kinds.SAVED_MODEL, folder)
   state = os.path.join(folder, "checkpoint")
   if os.path.isfile(state):
-    latest = _read_latest(state)
-    # The path may be absolute, and the folder may have moved since.
-    for candidate in (
-      os.path.join(folder, latest),
-      os.path.join(folder, os.path.basename(latest)),
-    ):
-      if os.path.exists(candidate + ".index"):
-        return find_at_prefix(candidate)
-      if os.path.isfile(candidate):
-        return _find(candidate)
+    latest, tried = _read_latest(state), ""
+    # A Saver may remove the latest checkpoint after it saved another one.
+    for _ in range(_TRIES):
+      # The path may be absolute, and the folder may have moved since.
+      for candidate in (
+        os.path.join(folder, latest),
+        os.path.join(folder, os.path.basename(latest)),
+      ):
+        if os.path.exists(candidate + ".index"):
+          return find_at_prefix(candidate)
+        if os.path.isfile(candidate):
+          return _find(candidate)
+      latest, tried = _read_latest(state), latest
+      if latest == tried:
+        break
     raise CheckpointError(
       f"{state}: it names {latest!r} as the latest checkpoint, which is missing"
     )

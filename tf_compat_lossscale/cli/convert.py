@@ -5,9 +5,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+import re
+import sys
 
 from tf_compat_lossscale.cli import errors
 
+# The first '=' that is not escaped separates the names.
+_PAIR = re.compile(r"((?:[^=\\]|\\.|\\\Z)+)=(.+)", re.DOTALL)
+_ESCAPE = re.compile(
+  r"\\(?:([=\\nrt])|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8}))"
+)
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 SUMMARY = "write a checkpoint again in the layout of another API or release"
 
 
@@ -53,7 +61,9 @@ def add_arguments(parser: errors.Parser) -> None:
     type=_parse_pair,
     metavar="HERE=THERE",
     help="take the variable HERE of DST from the variable THERE of SRC, if "
-    "nothing else proves which of several it is; may be given several times",
+    "nothing else proves which of several it is; may be given several times. A "
+    r"name may have \=, \\, \n, \r, \t, \xHH and \uHHHH for a character, as "
+    "inspect prints it",
   )
   parser.add_argument(
     "--overwrite", action="store_true", help="replace DST if it exists"
@@ -97,10 +107,22 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _parse_pair(text: str) -> tuple[str, str]:
   """Returns the two names of an argument of the form HERE=THERE."""
-  here, equals, there = text.partition("=")
-  if not here or not equals or not there:
+  match = _PAIR.fullmatch(text)
+  if not match:
     raise argparse.ArgumentTypeError(f"{text!r} is not of the form HERE=THERE")
+  here, there = (_ESCAPE.sub(_unescape, part) for part in match.groups())
   return here, there
+
+
+def _unescape(escape: re.Match[str]) -> str:
+  """Returns the character that an escape stands for."""
+  char, *digits = escape.groups()
+  if char:
+    return _ESCAPED.get(char, char)
+  number = int("".join(filter(None, digits)), 16)
+  # Bytes that are no UTF-8 are printed as \udc80 to \udcff, as in Python.
+  valid = number not in range(0xD800, 0xE000) or 0 <= number - 0xDC80 < 0x80
+  return chr(number) if number <= sys.maxunicode and valid else escape[0]
 
 
 def _make_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -214,17 +214,19 @@ class ObjectGraph:
 
   def prune(self) -> None:
     """Removes the nodes that the root does not reach, and numbers the rest."""
-    kept = set(self.find_paths())
-    while True:
-      slots = {
-        slot.slot
-        for number in kept
-        for slot in self.nodes[number].slots
-        if slot.variable in kept
-      }
-      if slots <= kept:
-        break
-      kept |= slots
+    queue = list(self.find_paths())
+    kept = set(queue)
+    waiting: dict[int, list[int]] = {}  # Variable -> slots, if it is kept.
+    for number in queue:  # The queue grows meanwhile.
+      found = waiting.pop(number, [])
+      for slot in self.nodes[number].slots:
+        if slot.variable in kept:
+          found.append(slot.slot)
+        else:
+          waiting.setdefault(slot.variable, []).append(slot.slot)
+      added = dict.fromkeys(n for n in found if n not in kept)
+      kept.update(added)
+      queue += added
     order = sorted(kept)
     new = {old: number for number, old in enumerate(order)}
     self.nodes = [self.nodes[old] for old in order]

@@ -233,35 +233,44 @@ class _Renaming:
       unclear = sorted(name for name in self.unclear if name in self.left)
       if unclear:
         self._give_up(unclear, unclear, "which are a loss scale's", {})
-    for scope in sorted({scale.scope for scale in self.scales}):
-      scales = [
-        scale
-        for scale in self.scales
-        if scale.scope == scope and scale.names[0] in self.left
-      ]
-      for name in policy_weights.list_dropped(self.sources, scales, api):
-        self.left.pop(name, None)
+    left = [scale for scale in self.scales if scale.names[0] in self.left]
+    for name in policy_weights.list_dropped(self.sources, left, api):
+      self.left.pop(name, None)
+    scopes: dict[str, list[ScaleNames]] = {}
+    for scale in left:
+      scopes.setdefault(scale.scope, []).append(scale)
+    named: dict[str, list[str]] = {}  # Scope -> all that are named like scales.
+    for name in self.sources:
+      if names.get_base(name) in tensors:
+        named.setdefault(names.split_scope(name)[0], []).append(name)
+    order = self.inventory.order
+    for scope, scales in sorted(scopes.items()):
       if api and any(scale.api != api for scale in scales):
-        self._rename_scales_in(scope, scales, api)
+        self._rename_scales_in(scope, scales, api, named.get(scope, []), order)
 
   def _rename_scales_in(
-    self, scope: str, scales: list[ScaleNames], api: str
+    self,
+    scope: str,
+    scales: list[ScaleNames],
+    api: str,
+    named: list[str],
+    order: Mapping[str, int],
   ) -> None:
     """Gives the loss scales of a scope their names, numbered from 0.
 
     Loss scales of one API keep their order. Between APIs, only evidence shows
     the order.
+
+    Args:
+      scope: The scope, with its slash.
+      scales: Its loss scales.
+      api: The API.
+      named: The variables of the scope that are called like a loss scale's.
+      order: Variable -> its position in the order of creation.
     """
     known = {name for scale in scales for name in scale.names}
-    others = [
-      name
-      for name in self.sources
-      if names.split_scope(name)[0] == scope
-      and name not in known
-      and names.get_base(name) in names.SCALE_TENSORS[api]
-    ]
+    others = [name for name in named if name not in known]
     apis = {scale.api for scale in scales}
-    order = self.inventory.order
     is_ordered = all(scale.names[0] in order for scale in scales)
     if others or (len(apis) > 1 and not is_ordered):
       new_names = [
@@ -296,9 +305,11 @@ class _Renaming:
       base = names.split_number(last)[0] if names.is_power(name) else last
       scope = self._make_scope(name, creation, api, control_flow)
       groups.setdefault(scope + base, []).append(name)
+    stems: dict[str, set[str]] = {}
+    for name in creations:
+      stems.setdefault(names.split_number(name)[0], set()).add(name)
     for stem, found in groups.items():
-      same = {n for n in creations if names.split_number(n)[0] == stem}
-      if set(found) == same:  # The names are numbered so already.
+      if set(found) == stems.get(stem):  # The names are numbered so already.
         for name in found:
           self.add(name, name)
         continue

@@ -32,9 +32,11 @@ from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
+from tf_compat_lossscale.checkpoint.layouts.policy_weights import FURTHER
 from tf_compat_lossscale.legacy import names as legacy_names
 
 # The names that APIs have for the variable that holds the scale itself.
+_COUNTERS = {"good_steps", "bad_steps", "step_counter", *FURTHER}
 SCALE_CHILDREN = {"current_loss_scale", LOSS_SCALE, KERAS_3_SCALE}
 
 
@@ -149,11 +151,21 @@ def flatten_key(key: str) -> str:
 
 
 def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
-  """Returns the key of each variable of each loss scale -> its child's name."""
+  """Returns the keys of all loss scales and of their counters.
+
+  A `LossScale` of the user may have further variables, which are left out.
+
+  Returns:
+    The key of a variable -> the variable's name in the loss scale.
+  """
   keys: dict[str, str] = {}
+  seen = set()  # Several optimizers may share a loss scale.
   for node in graph.nodes:
     children = {}
     if LOSS_SCALE in node.children:
+      if node.children[LOSS_SCALE] in seen:
+        continue
+      seen.add(node.children[LOSS_SCALE])
       children = graph.nodes[node.children[LOSS_SCALE]].children
     elif KERAS_3_SCALE in node.children:
       children = {
@@ -163,7 +175,7 @@ def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
       }
     for name, number in children.items():
       attribute = graph.find_value(number)
-      if attribute:
+      if attribute and (name in SCALE_CHILDREN or name in _COUNTERS):
         keys[attribute.key] = name
   return keys
 

@@ -14,8 +14,9 @@ The method:
    are joined; a While's results are also inputs of its functions.
 2. Mark the handles: ops that pass on a variable itself, and not its value.
 3. Give each asked variable a bit. The op that reads a handle gets its
-   variable's bit; each op gets the bits of its inputs, until nothing changes
-   (a loop's results are its own inputs).
+   variable's bit; each op gets the bits of its inputs. Ops come after their
+   inputs, and the ops of a loop get their bits together (a loop's results are
+   its own inputs).
 4. An op that updates a variable has the bits of all variables on which the
    update depends. Inside of conds, the predicates count as inputs, since they
    decide whether the update happens: so a weight depends on its loss scale.
@@ -31,6 +32,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import re
 from typing import NamedTuple
 
@@ -39,6 +41,9 @@ from tf_compat_lossscale.checkpoint.files import wire
 
 # The largest number of ops; a function's ops count for each call.
 _LARGEST = 1_000_000
+_MOST_INPUTS = 10_000_000  # The number of inputs of all ops, at most.
+_MOST_PARTS = 100  # Of an op's name. Each part may be where a scope ends.
+_BATCH = 1024  # The number of variables whose bits are spread at a time.
 # Ops whose output is the variable itself if their input is.
 _PASS_RESOURCE = {"Identity", "Switch", "Merge", "Enter", "Exit"}
 _PASS_REFERENCE = {f"Ref{op}" for op in _PASS_RESOURCE}
@@ -63,13 +68,13 @@ class _Function(NamedTuple):
   Attributes:
     arguments: The names of the arguments.
     results: The names of the returned tensors inside of the function.
-    result_names: The names of the results for callers.
+    result_names: The name of each result for callers -> its number.
     nodes: The ops.
   """
 
   arguments: list[str]
   results: list[str]
-  result_names: list[str]
+  result_names: dict[str, int]
   nodes: list[graphs.NodeDef]
 
 
@@ -97,6 +102,7 @@ class DataFlow:
     self._body = 0
     self._inputs: list[list[int]] = []
     self._where: list[str] = []  # The cond of TensorFlow 2 around each op.
+    self._inputs_left = _MOST_INPUTS
     self._library: dict[str, _Function] = {}
     nodes: list[graphs.NodeDef] = []
     for tag, value in wire.read_fields(graph_def):
@@ -124,6 +130,11 @@ class DataFlow:
     self._handles = self._find_handles()
     self._applications = self._find_applications()
 
+  @property
+  def size(self) -> int:
+    """The number of ops; those of functions count for each call."""
+    return len(self._types)
+
   def _add_function(self, data: memoryview) -> None:
     """Reads an encoded FunctionDef into the library."""
     name = ""
@@ -146,17 +157,25 @@ class DataFlow:
         pair = dict(wire.read_fields(wire.get_bytes(value)))
         returned[wire.get_text(pair[1])] = wire.get_text(pair[2])
     results = [returned[result] for result in result_names]
-    self._library[name] = _Function(arguments, results, result_names, nodes)
+    numbers = {result: i for i, result in enumerate(result_names)}
+    self._library[name] = _Function(arguments, results, numbers, nodes)
 
   def _add(self, op: str, where: str, inputs: Sequence[int] = ()) -> int:
     """Numbers an op of type `op` in the cond `where`; returns the number."""
     if len(self._types) >= _LARGEST:
       raise ValueError("the graph has too many ops")
+    self._count_inputs(len(inputs))
     self._types.append(op)
     self._where.append(where)
     self._bodies.append(self._body)
     self._inputs.append(list(inputs))
     return len(self._types) - 1
+
+  def _count_inputs(self, count: int) -> None:
+    """Counts inputs: few functions may be called with many, very often."""
+    self._inputs_left -= count
+    if self._inputs_left < 0:
+      raise ValueError("the graph has too many inputs of ops")
 
   def _add_nodes(
     self,
@@ -179,7 +198,7 @@ class DataFlow:
     """
     outputs = {name: [number] for name, number in arguments.items()}
     calls = []
-    named: dict[str, list[str]] = {}  # Call -> the names of its outputs.
+    named: dict[str, dict[str, int]] = {}  # Call -> the names of its outputs.
     for node in nodes:
       functions = self._find_called(node)
       if functions:
@@ -199,12 +218,13 @@ class DataFlow:
       if len(numbers) == 1 or not rest:
         return numbers[0]
       if rest[0] in named.get(head, ()):
-        return numbers[named[head].index(rest[0])]
+        return numbers[named[head][rest[0]]]
       return numbers[int(rest[-1])]
 
     called = {node.name for node, _ in calls}
     for node in nodes:
       if node.name not in called:
+        self._count_inputs(len(node.inputs) + len(predicates))
         inputs = self._inputs[outputs[node.name][0]]
         inputs += map(find, node.inputs)
         if _UPDATES.fullmatch(node.op):
@@ -280,6 +300,7 @@ class DataFlow:
     # cannot take forever.
     outer, self._body = self._body, self._add(_JOIN, where)
     function = self._library[name]
+    self._count_inputs(len(function.arguments) + len(function.results))
     arguments = dict(zip(function.arguments, entries))
     find = self._add_nodes(function.nodes, arguments, predicates, where)
     self._body = outer
@@ -309,6 +330,20 @@ class DataFlow:
     Args:
       names: The given variables, by name.
     """
+    names = list(dict.fromkeys(names))
+    parts = [
+      self._find_dependents(names[at : at + _BATCH])
+      for at in range(0, len(names), _BATCH)
+    ] or [self._find_dependents([])]
+    return Dependents(
+      {k: v for part in parts for k, v in part.of.items()},
+      {k: v for part in parts for k, v in part.all_of.items()},
+      parts[0].trained,
+      parts[0].conds,
+    )
+
+  def _find_dependents(self, names: Sequence[str]) -> Dependents:
+    """Does the same as `find_dependents`, with a bit for each name."""
     bits = {self._ids[name]: 1 << i for i, name in enumerate(names)}
     read = 1 << len(names)  # The bit for any variable of the graph.
     masks = self._spread_bits(bits, read)
@@ -391,7 +426,6 @@ class DataFlow:
     """Finds out what the updates of an application are computed from."""
     by_number = {number: name for name, number in self._ids.items()}
     variables, placeholders = set(), set()
-    constants: set[bytes] = set()
     types: dict[str, int] = {}
     queue, seen = list(application.updates), set(application.updates)
     for number in queue:  # The queue grows meanwhile.
@@ -407,23 +441,24 @@ class DataFlow:
         if producer not in seen:
           seen.add(producer)
           queue.append(producer)
-    for number in application.updates:
-      constants.update(self._find_settings(number))
     return Origins(
       frozenset(variables),
       frozenset(placeholders),
-      frozenset(constants),
+      frozenset(self._find_settings(application.updates)),
       frozenset(types.items()),
     )
 
-  def _find_settings(self, update: int) -> Iterator[bytes]:
-    """Yields the floating-point scalars that an update is computed with.
+  def _find_settings(self, updates: Sequence[int]) -> Iterator[bytes]:
+    """Yields the floating-point scalars that updates are computed with.
 
-    These are constants in the scope of the application, or inputs of the update
-    itself.
+    These are constants in the scope of the application, or inputs of the
+    updates themselves.
+
+    Args:
+      updates: All updates of one application.
     """
-    body, scope = self._applications[update]
-    queue, seen = [update], {update}
+    body, scope = self._applications[updates[0]]
+    queue, seen = list(updates), set(updates)
     for number in queue:  # The queue grows meanwhile.
       for producer in self._inputs[number]:
         if producer in seen or producer in self._handles:
@@ -448,23 +483,61 @@ class DataFlow:
       read: The bit for any variable.
     """
     masks = [0] * len(self._types)
-    queue = []
     for number, variable in self._handles.items():
       for consumer in self._consumers[number]:
         if consumer not in self._handles:
           masks[consumer] |= bits.get(variable, 0) | read
-          queue.append(consumer)
-    waiting = set(queue)
-    for number in queue:  # The queue grows meanwhile.
-      waiting.discard(number)
-      mask = masks[number]
-      for consumer in self._consumers[number]:
-        if masks[consumer] | mask != masks[consumer]:
+    for loop in self._order:
+      mask = 0
+      for number in loop:
+        mask |= masks[number]
+      for number in loop:
+        masks[number] = mask
+        for consumer in self._consumers[number]:
           masks[consumer] |= mask
-          if consumer not in waiting:
-            waiting.add(consumer)
-            queue.append(consumer)
     return masks
+
+  @functools.cached_property
+  def _order(self) -> list[list[int]]:
+    """The ops that read variables, and all that depend on them, in order.
+
+    Each op comes after its inputs. The ops of a loop, of which each depends on
+    all others, come together: Tarjan's strongly connected components.
+    """
+    index: dict[int, int] = {}  # Op -> its position in the order of visits.
+    lowest: dict[int, int] = {}
+    stack: list[int] = []
+    done: set[int] = set()
+    result: list[list[int]] = []
+    for handle in self._handles:
+      work = [(handle, iter(self._consumers[handle]))]
+      if handle in index:
+        continue
+      index[handle] = lowest[handle] = len(index)
+      stack.append(handle)
+      while work:
+        number, consumers = work[-1]
+        for consumer in consumers:
+          if consumer not in index:
+            index[consumer] = lowest[consumer] = len(index)
+            stack.append(consumer)
+            work.append((consumer, iter(self._consumers[consumer])))
+            break
+          if consumer not in done:
+            lowest[number] = min(lowest[number], index[consumer])
+        else:
+          work.pop()
+          if work:
+            parent = work[-1][0]
+            lowest[parent] = min(lowest[parent], lowest[number])
+          if lowest[number] == index[number]:
+            at = len(stack) - 1
+            while stack[at] != number:
+              at -= 1
+            result.append(stack[at:])
+            done.update(stack[at:])
+            del stack[at:]
+    return result[::-1]
 
   def _find_updates(
     self, masks: list[int], read: int
@@ -552,6 +625,8 @@ def _find_application(name: str, variables: Collection[str]) -> str | None:
     For instance `train/Adam`.
   """
   parts = name.split("/")
+  if len(parts) > _MOST_PARTS:
+    return None
   for i in range(1, len(parts) - 1):
     if not parts[i].startswith("update_"):
       continue

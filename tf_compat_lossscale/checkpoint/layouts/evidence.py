@@ -22,12 +22,14 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
+import itertools
 import os
 from typing import Protocol
 
 from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.graph_def import NodeDef
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names
@@ -42,6 +44,11 @@ from tf_compat_lossscale.checkpoint.layouts.slots import Owner
 _UNREADABLE = (KeyError, ValueError, IndexError, RecursionError)
 # In seconds. Copying a checkpoint may write its files in any order.
 _MARGIN = 2.0
+# The steps of finding the origins of all updates, at most: each application's
+# origins may be the whole graph.
+_MOST_ORIGINS = 50_000_000
+# The names that all variables of optimizers serve together, at most.
+_MOST_SERVED = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +113,7 @@ class GraphEvidence:
     """
     self._trainable = trainable
     self._flow = flow
+    self._cond_lengths = set(map(len, flow.conds))
     self._keys = {name: tuple(keys.get(name, ())) for name in flow.variables}
     self._variables: dict[str, list[str]] = {}
     for variable, known in self._keys.items():
@@ -121,11 +129,14 @@ class GraphEvidence:
     """Returns whether an untrainable variable is named after a cond."""
     conds = self._flow.conds
     for variable in self._variables.get(name, ()):
-      parts = variable.split("/")
-      if variable not in self._trainable and any(
-        "/".join(parts[:i]) in conds for i in range(1, len(parts))
-      ):
-        return True
+      if variable in self._trainable:
+        continue
+      # A name may have very many slashes, so few of its scopes are looked up.
+      end = variable.find("/")
+      while end >= 0:
+        if end in self._cond_lengths and variable[:end] in conds:
+          return True
+        end = variable.find("/", end + 1)
     return False
 
   def find_usage(self, asked: Collection[str]) -> Usage:
@@ -160,12 +171,18 @@ class GraphEvidence:
   def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
     """Finds the optimizer of each slot."""
     applications = self._flow.find_applications()
+    if len(applications) * self._flow.size > _MOST_ORIGINS:
+      return {}
+    by_variable: dict[str, list[int]] = {}
+    for i, application in enumerate(applications):
+      for variable in application.variables:
+        by_variable.setdefault(variable, []).append(i)
     # An optimizer may apply gradients several times.
     by_slot = {
       slot: tuple(
-        i
-        for i, application in enumerate(applications)
-        if any(v in application.variables for v in self._variables[slot])
+        sorted(
+          {i for v in self._variables[slot] for i in by_variable.get(v, ())}
+        )
       )
       for slot in slots
       if slot in self._variables
@@ -217,17 +234,18 @@ def _find_scales(
   the only variable with the counter's name whose updates depend on the scale,
   and on which the scale's updates depend.
   """
+  bases = {name: names.get_base(name) for name in serves}
   by_base: dict[str, list[str]] = {}
-  for name in serves:
-    by_base.setdefault(names.get_base(name), []).append(name)
+  for name, base in bases.items():
+    by_base.setdefault(base, []).append(name)
   for api, tensors in names.SCALE_TENSORS.items():
     first, *counters = tensors
     for name in by_base.get(first, ()):
       members = [
         [
           other
-          for other in by_base.get(counter, ())
-          if name in serves[other] and other in serves[name]
+          for other in serves[name]
+          if bases.get(other) == counter and name in serves[other]
         ]
         for counter in counters
       ]
@@ -256,39 +274,42 @@ class ObjectEvidence:
 
   def find_usage(self, asked: Collection[str]) -> Usage:
     """Finds the uses of some variables."""
-    asked = set(asked)
-    serves: dict[str, frozenset[str]] = {}
-    scales: list[names.ScaleNames] = []
-    trained: set[str] = set()
-    trainable: set[str] = set()
-    for node in self._graph.nodes:
-      optimizer = node
+    nodes = self._graph.nodes
+    # Wrappers may share an inner optimizer, and optimizers a loss scale. So
+    # each is read once: number of an optimizer -> the numbers of loss scales.
+    optimizers: dict[int, set[int]] = {}
+    for number, node in enumerate(nodes):
       if names.BASE_OPTIMIZER in node.children and not node.slots:
-        optimizer = self._graph.nodes[node.children[names.BASE_OPTIMIZER]]
-      if not optimizer.slots:
-        continue
-      served = frozenset(
+        number = node.children[names.BASE_OPTIMIZER]
+      if nodes[number].slots:
+        found = optimizers.setdefault(number, set())
+        if names.LOSS_SCALE in node.children:
+          found.add(node.children[names.LOSS_SCALE])
+    served = {
+      number: frozenset(
         name
-        for slot in optimizer.slots
+        for slot in nodes[number].slots
         for name in self._get_names([slot.variable, slot.slot])
       )
-      trained |= served
-      trainable.update(
-        self._get_names(slot.variable for slot in optimizer.slots)
-      )
-      own = self._get_names(optimizer.children.values())
-      if names.LOSS_SCALE in node.children:
-        scale = self._graph.nodes[node.children[names.LOSS_SCALE]]
-        own += self._get_names(scale.children.values())
-        scales += self._find_scale(scale.children)
-      for name in own:
-        if name in asked:
-          serves[name] = serves.get(name, frozenset()) | served
+      for number in optimizers
+    }
+    users: dict[int, set[int]] = {}  # Loss scale or optimizer -> optimizers.
+    for number, scales in optimizers.items():
+      for parent in (number, *scales):
+        users.setdefault(parent, set()).add(number)
     return Usage(
-      serves=serves,
-      trained=frozenset(trained),
-      trainable=frozenset(trainable),
-      scales=tuple(scales),
+      serves=self._find_served(set(asked), users, served),
+      trained=frozenset().union(*served.values()),
+      trainable=frozenset(
+        self._get_names(
+          slot.variable for number in optimizers for slot in nodes[number].slots
+        )
+      ),
+      scales=tuple(
+        scale
+        for number in dict.fromkeys(itertools.chain(*optimizers.values()))
+        for scale in self._find_scale(nodes[number].children)
+      ),
     )
 
   def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
@@ -300,6 +321,45 @@ class ObjectEvidence:
       owner = Owner(number, frozenset([*weights, *found]))
       owners.update({slot: owner for slot in found if slot in slots})
     return owners
+
+  def _find_served(
+    self,
+    asked: Collection[str],
+    users: Mapping[int, Collection[int]],
+    served: Mapping[int, frozenset[str]],
+  ) -> dict[str, frozenset[str]]:
+    """Returns variable -> the variables that it serves.
+
+    Args:
+      asked: The variables.
+      users: Number of an optimizer or loss scale -> the optimizers that use it.
+      served: Number of an optimizer -> the variables that it updates.
+
+    Raises:
+      CheckpointError: The result would be far larger than that of any program.
+    """
+    parents: dict[str, set[int]] = {}  # Variable -> keys of `users`.
+    for parent in users:
+      for name in self._get_names(self._graph.nodes[parent].children.values()):
+        if name in asked:
+          parents.setdefault(name, set()).add(parent)
+    unions: dict[frozenset[int], frozenset[str]] = {}
+    left = _MOST_SERVED
+    result = {}
+    for name, found in parents.items():
+      key = frozenset(found)
+      if key not in unions:
+        left -= sum(len(users[parent]) for parent in key)
+        numbers = set().union(*(users[parent] for parent in key))
+        left -= sum(len(served[number]) for number in numbers)
+        if left < 0:
+          raise CheckpointError(
+            "the object graph is damaged: its optimizers share more variables "
+            "than those of any program"
+          )
+        unions[key] = frozenset().union(*(served[n] for n in numbers))
+      result[name] = unions[key]
+    return result
 
   def _get_names(self, numbers: Iterable[int]) -> list[str]:
     """Returns the names of the variables among nodes."""

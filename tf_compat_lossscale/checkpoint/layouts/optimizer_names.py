@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+import itertools
 
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names
 
+# All variables of an optimizer are in one scope, so some of them tell its name.
+# Several optimizers may share variables, so to read all might take very long.
+_MOST = 32
+_LONG = 1000  # Characters of a name that is not a scope of an optimizer.
 # The last part of a slot's name -> the optimizer in `tf.compat.v1.train`.
 _BY_NAME = {
   "Adadelta": "Adadelta",
@@ -119,20 +124,21 @@ def _guess_family(node: Node) -> str | None:
 
 
 def _list_full_names(graph: ObjectGraph, node: Node) -> Iterator[str]:
-  """Yields the names of an optimizer's variables, without the models' parts.
+  """Yields names of an optimizer's variables, without the models' parts.
 
   The name of a slot for `w` is `w/LAMB` in compat.v1, `LAMB/w/m` in Keras 2 and
   `lamb/w_momentum` in Keras 3.
   """
-  children = dict(node.children)
-  if "_variables" in children:
-    children |= graph.nodes[children["_variables"]].children
-  for number in children.values():
-    variable = graph.find_value(number)
-    if variable:
-      scope, slash, _ = variable.full_name.partition("/")
-      yield scope + slash
-  for slot in node.slots:
+  nodes = [node]
+  if "_variables" in node.children:
+    nodes.append(graph.nodes[node.children["_variables"]])
+  for parent in nodes:
+    for number in itertools.islice(parent.children.values(), _MOST):
+      variable = graph.find_value(number)
+      if variable and len(variable.full_name) <= _LONG:
+        scope, slash, _ = variable.full_name.partition("/")
+        yield scope + slash
+  for slot in node.slots[:_MOST]:
     variable, value = map(graph.find_value, (slot.variable, slot.slot))
-    if variable and value:
+    if variable and value and len(value.full_name) <= _LONG:
       yield value.full_name.replace(variable.full_name, "")

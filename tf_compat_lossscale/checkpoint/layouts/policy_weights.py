@@ -44,6 +44,8 @@ _SPECS = {
   "log2_variance": TensorSpec("float64", ()),
   "ceiling": TensorSpec("float32", ()),
 }
+# The base names of the variables that only policies have.
+FURTHER = tuple(sorted(_SPECS))
 _CLASSES = tuple(
   # Without current_loss_scale and good_steps.
   state._fields[2:]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -12,7 +13,10 @@ import difflib
 from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 MOST = 20  # The number of problems that a message lists at most.
-_LONG = 500  # Characters of a name for which no similar names are listed.
+_LONG = 200  # Characters of a name for which no similar names are listed.
+# The number of characters of names that are compared with a name at most: of a
+# name of 50 characters, with 400 names.
+_COMPARED = 20_000
 # Reasons why a variable does not get a value of the checkpoint, for reports.
 NO_SCALE = "the checkpoint has no loss scale for it"
 NOT_THERE = "it is not in the checkpoint"
@@ -36,6 +40,13 @@ def make_misfit_error(
   return CheckpointError(
     f"{path}: it does not fit, and nothing was restored: {'; '.join(listed)}"
   )
+
+
+def join(problems: Sequence[str]) -> str:
+  """Returns the first `MOST` problems, sorted, and the number of others."""
+  more = len(problems) - MOST
+  listed = sorted(problems[:MOST]) + [f"and {more} more"] * (more > 0)
+  return "; ".join(listed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,5 +133,23 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
     return ""  # The time to compare two names grows with both lengths.
   # Names whose lengths differ by more are not similar.
   near = [n for n in known if len(n) <= 3 * len(name)]
+  if len(near) * len(name) > _COMPARED:
+    # Most similar names have a common begin or end.
+    most = _COMPARED // (2 * len(name))
+    near = [
+      *_find_neighbors(name, near, most),
+      *(
+        n[::-1]
+        for n in _find_neighbors(name[::-1], [n[::-1] for n in near], most)
+      ),
+    ]
+    near = list(dict.fromkeys(near))
   close = difflib.get_close_matches(name, near, 3, 0.5)
   return f" (nearest: {', '.join(close)})" if close else ""
+
+
+def _find_neighbors(name: str, known: Iterable[str], most: int) -> list[str]:
+  """Returns at most `most` names that a sorted list has around `name`."""
+  ordered = sorted(known)
+  at = bisect.bisect(ordered, name)
+  return ordered[max(0, at - most // 2) : at + most // 2]

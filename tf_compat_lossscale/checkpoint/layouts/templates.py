@@ -357,7 +357,9 @@ class TemplateFiller:
     return result
 
   def _add_missing(self, variable: ObjectVariable) -> None:
-    near = problems.suggest_names(variable.name, self._given)
+    near = ""
+    if len(self._missing) < problems.MOST:  # Others are not listed.
+      near = problems.suggest_names(variable.name, self._given)
     self._missing.append(f"{variable}{near}")
 
   def _check(self) -> None:
@@ -367,12 +369,12 @@ class TemplateFiller:
     if self._missing:
       listed.append(
         "the template has variables without values: "
-        + "; ".join(sorted(self._missing))
+        + problems.join(self._missing)
       )
     if self._unclear:
       listed.append(
         "nothing proves which value each variable gets: "
-        f"{'; '.join(sorted(self._unclear))}; decide by a mapping from the "
+        f"{problems.join(self._unclear)}; decide by a mapping from the "
         "template's paths to names (--map HERE=THERE)"
       )
     if listed:
