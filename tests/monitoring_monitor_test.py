@@ -626,3 +626,26 @@ def test_steps_in_a_graph_of_tensorflow_1_are_not_watched():
 
 if __name__ == "__main__":
   helpers.main()
+
+
+def test_a_subclass_may_pass_the_pairs_in_another_order():
+  class Reversed(tfl.MixedPrecisionLossScaleOptimizer):
+    def _distributed_apply(self, distribution, grads_and_vars, *args):
+      pairs = tuple(grads_and_vars)[:0:-1]
+      return super()._distributed_apply(distribution, pairs, *args)
+
+  with tf.Graph().as_default() as graph:
+    sgd = tf.compat.v1.train.GradientDescentOptimizer(0.5)
+    opt = Reversed(sgd, "dynamic")
+    variables = [
+      tf.compat.v1.get_variable(f"v{i}", shape=[i + 1]) for i in range(3)
+    ]
+    loss = tf.add_n([tf.reduce_sum(x) for x in variables])
+    pairs = opt.compute_gradients(loss, variables)
+    opt.apply_gradients(pairs)
+
+    (record,) = step_records.list_records(opt, graph)
+
+  assert record.names == ("v2", "v1")
+  for given, computed in zip(record.gradients, record.computed):
+    assert computed[0] is given[0]

@@ -61,7 +61,7 @@ class _Call(threading.local):
     return self._held[1] if self._held[0] is owner else None
 
   def find_computed(self, owner: Any) -> Any:
-    """Returns what `find_computed` of `step_records` returned, or None."""
+    """Returns what `find_computed` found, by the ids of variables, or None."""
     return self._held[2] if self._held[0] is owner else None
 
 
@@ -279,7 +279,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   ) -> tf.Operation | None:
     """Does the step for all replicas, in a cross-replica context."""
     pairs = tuple(grads_and_vars)
-    computed = _call.find_computed(self) or tuple((None, None) for _ in pairs)
+    # A subclass may pass fewer pairs, or pairs in another order.
+    held = _call.find_computed(self) or {}
+    computed = tuple(held.get(id(var), (None, None)) for _, var in pairs)
     return self._apply_and_record(
       distribution, pairs, global_step, name, computed
     )
@@ -352,7 +354,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     computed: tuple[tuple[Any, Any], ...],
   ) -> tf.Operation | None:
     """Does the step by the method that a subclass may override."""
-    with _call.holding(self, computed=computed):
+    held = {id(var): x for (_, var), x in zip(grads_and_vars, computed)}
+    with _call.holding(self, computed=held):
       step: tf.Operation | None = self._find_method("_distributed_apply")(
         strategy, grads_and_vars, global_step, name
       )
