@@ -159,7 +159,7 @@ def test_says_what_to_install():
   for line in lines:
     assert line.endswith("pip install 'tf_compat_lossscale[estimator]'"), line
   assert lines[0].startswith("AttributeError: ")
-  assert lines[3].startswith("ImportError: ")
+  assert lines[3].startswith("ModuleNotFoundError: ")
   assert before == "module 'tensorflow' has no attribute 'no_such'"
   assert last == "module 'tensorflow' has no attribute 'estimators'"
   assert "not 2.12.0: pip install 'tensorflow-estimator==2.15.*'" in too_old

@@ -59,7 +59,7 @@ def same(before, after):
 
 
 CASES = [
-  pytest.param(module, name, id=f"{module}.{name}")
+  pytest.param(module, name, row.home, id=f"{module}.{name}")
   for row in _CORE
   for place in row.places
   for module in spellings(place)
@@ -67,9 +67,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("module", "name"), CASES)
-def test_every_name_in_every_place(module, name):
-  ours = getattr(tfl, table.get_current_name(name))
+@pytest.mark.parametrize(("module", "name", "home"), CASES)
+def test_every_name_in_every_place(module, name, home):
+  home = importlib.import_module(f"{tfl.__name__}.{home}")
+  ours = getattr(home, table.get_current_name(name))
   with tfl.installed():
     if not module.startswith("tensorflow.python"):
       assert getattr(by_attributes(module), name) is ours

@@ -366,9 +366,10 @@ def test_hostile_files(tmp_path):
   (tmp_path / "device.sh").symlink_to("/dev/zero")
   (tmp_path / "gone.env").symlink_to("nothing")
   (tmp_path / "folder.sh").mkdir()
-  start = time.monotonic()
+  start = time.process_time()
   report = scanner.scan([str(tmp_path)], _OPTIONS)
-  assert time.monotonic() - start < 20
+  # In quadratic time, one of these files takes minutes.
+  assert time.process_time() - start < 60
   assert not report.errors and not report.findings
 
 
