@@ -5,6 +5,7 @@
 TensorFlow 1.15.5.
 """
 
+import importlib
 import json
 import os
 
@@ -146,6 +147,14 @@ def test_every_changed_name_is_recorded():
   for name, change in table.CHANGES.items():
     found = contrib_signatures.describe(change.parameters)[""]
     assert found == _RECORDED["signatures"][name][change.method], name
+
+
+def test_a_class_is_one_in_each_module_that_has_it():
+  with tfl.installed():
+    tf = importlib.import_module("tensorflow")
+    ops = importlib.import_module("tensorflow.contrib.lookup.lookup_ops")
+    assert ops.MutableHashTable is tf.contrib.lookup.MutableHashTable
+    assert tf.contrib.lookup.HashTable is tf.contrib.lookup.HashTable
 
 
 @pytest.mark.parametrize("name", sorted(_RECORDED["attributes"]))

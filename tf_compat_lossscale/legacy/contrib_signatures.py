@@ -176,8 +176,12 @@ def adapt(path: str, value: Any) -> Any:
     value: The function or the class that serves the name.
   """
   change = CHANGES.get(path)
-  if change is None:
-    return value
+  return value if change is None else _adapt(path, value)
+
+
+@functools.cache  # A class is the same in each module that has its name.
+def _adapt(path: str, value: Any) -> Any:
+  change = CHANGES[path]
   if not inspect.isclass(value):
     return _wrap(value, change, is_method=False)
   method = change.method or "__init__"
