@@ -107,7 +107,9 @@ def test_tensorflow_1_and_all_ways_to_import_it(tmp_path):
       assert line == "fine", (statement, line)
     else:
       assert what in line, (statement, line)
-      kind = "AttributeError" if statement.startswith("tf.") else "ImportError"
+      first = statement.split()[0]
+      kinds = {"import": "ModuleNotFoundError", "from": "ImportError"}
+      kind = kinds.get(first, "AttributeError")
       assert line.startswith(f"{kind}: "), (statement, line)
 
 

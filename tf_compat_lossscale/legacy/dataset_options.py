@@ -106,7 +106,7 @@ def _make_moved(part: str, name: str, real: Any) -> _Old:
   """Returns the property of an option that is elsewhere today."""
   key = f"_moved_{name}"
   new_part, new_name = _MOVED[part, name]
-  policies = real.compat.v2.data.experimental.AutoShardPolicy
+  policies = real.data.experimental.AutoShardPolicy
 
   def write(self: Any, value: Any) -> None:
     object.__setattr__(self, key, value)
@@ -147,9 +147,9 @@ def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
   """Yields (class, name, property) for all options that TensorFlow lacks.
 
   Args:
-    real: TensorFlow, of either namespace.
+    real: TensorFlow 2's namespace, `tensorflow.compat.v2`.
   """
-  options = real.compat.v2.data.Options
+  options = real.data.Options
   owners = {"": options}
   for part in (_OPTIMIZATION, _DISTRIBUTE):
     owners[part] = type(getattr(options(), part))

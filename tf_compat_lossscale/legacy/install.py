@@ -117,7 +117,7 @@ class _Installer(import_hooks.ImportWatcher):
         self._fill(name, module)
     self._private.fill_loaded()
     for cls, name, option in dataset_options.list_old_options(
-      importlib.import_module("tensorflow.compat.v2").compat.v1
+      importlib.import_module("tensorflow.compat.v2")
     ):
       before = vars(cls).get(name, _ABSENT)
       setattr(cls, name, option)
