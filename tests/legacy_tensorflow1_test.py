@@ -107,9 +107,11 @@ def test_tensorflow_1_and_all_ways_to_import_it(tmp_path):
       assert line == "fine", (statement, line)
     else:
       assert what in line, (statement, line)
-      first = statement.split()[0]
-      kinds = {"import": "ModuleNotFoundError", "from": "ImportError"}
-      kind = kinds.get(first, "AttributeError")
+      kind = "ModuleNotFoundError"
+      if statement.startswith("tf."):
+        kind = "AttributeError"
+      elif "create_eval_graph" in statement:  # Its module is there.
+        kind = "ImportError"
       assert line.startswith(f"{kind}: "), (statement, line)
 
 
@@ -134,12 +136,19 @@ def modules_that_may_come_first():
   """Yields the dotted names of the package's modules, except programs.
 
   Of the modules that import Keras, which takes seconds, only one is yielded.
+  The base class of `contrib_parts.run_config` is in place only after TensorFlow
+  is imported; programs know that module as `tf.contrib.learn`.
   """
   for path in sorted((helpers.ROOT / "tf_compat_lossscale").rglob("*.py")):
     parts = path.relative_to(helpers.ROOT).with_suffix("").parts
     name = ".".join(parts).removesuffix(".__init__")
     is_other_keras = parts[1] == "keras" and parts[2] != "policy"
-    if parts[-1] != "__main__" and "_site" not in parts and not is_other_keras:
+    needs_estimator = parts[-1] == "run_config"
+    if (
+      parts[-1] != "__main__"
+      and "_site" not in parts
+      and not (is_other_keras or needs_estimator)
+    ):
       yield name
 
 

@@ -362,7 +362,8 @@ class _Renaming:
     cond = self.inventory.get_cond(name) if name in powers else None
     if cond is not None:  # TensorFlow 2's control flow.
       scope, last = names.split_scope(cond)
-      return _Creation(scope, names.get_cond_number(f"{last}/"), True)
+      number = names.get_cond_number(f"{last}/")
+      return _Creation(scope, number, True, self._is_unscaled(name))
     scope = names.split_scope(name)[0]
     wrapped: bool | None = False
     if self.inventory.has_new_scale:
