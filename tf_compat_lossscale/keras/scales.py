@@ -16,6 +16,8 @@ from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.legacy import names
 
 _TENSORFLOWS = names.LOSS_SCALE_MODULE
+# Policies whose layers computed in the dtype of their first input.
+_OF_FIRST_INPUT = ("infer_float32_vars", "infer_with_float32_vars")
 
 
 class Numbers(NamedTuple):
@@ -45,7 +47,7 @@ def find_policy(name: Any) -> tuple[Any, str | None]:
   Raises:
     ValueError: No Keras of today has that policy.
   """
-  if name in ("infer_float32_vars", "infer_with_float32_vars"):
+  if name in _OF_FIRST_INPUT:
     raise ValueError(
       f"The policy {name!r} of TensorFlow 1.14 to 2.0 computed in the dtype of "
       "a layer's first input, with float32 variables, and no Keras of today "
