@@ -2,13 +2,12 @@
 """Tests accumulation on replicas against one large batch, in random set-ups."""
 
 import os
-import pathlib
 
 import helpers
 import pytest
 
 _SETUPS = int(os.environ.get("ACCUMULATION_SETUPS", "6"))
-_PROGRAM = str(pathlib.Path(__file__).with_name("accumulation_replicas.py"))
+_PROGRAM = str(helpers.HARNESS / "accumulation_replicas.py")
 
 
 @pytest.mark.parametrize("seed", range(_SETUPS))

@@ -124,7 +124,7 @@ def test_the_core_stands_alone(name):
   reached = closure(f"//tf_compat_lossscale:{name}")
   assert "//tf_compat_lossscale:gradients" in reached
   for label in reached:
-    for word in ("keras", "contrib", "checkpoint", "cli", "legacy"):
+    for word in ("keras", "contrib", "checkpoint", "cli", "programs"):
       assert word not in label, label
 
 

@@ -16,9 +16,9 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import monitoring
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import rewrite
-from tf_compat_lossscale.legacy import names
-from tf_compat_lossscale.legacy.contrib_parts import opt_wrappers
+from tf_compat_lossscale.programs.contrib import opt_wrappers
 
 tf1 = tf.compat.v1
 _SCHEDULE = [1.0, 2.0, float("inf"), 0.5, float("nan"), 1.0, -3.0]
@@ -28,7 +28,11 @@ _METHODS = ("__init__", "compute_gradients", "apply_gradients")
 @pytest.fixture(autouse=True)
 def honored(monkeypatch):
   """Honors an environment without the variables, and takes all back."""
-  for name in (names.MIXED_PRECISION, names.LOSS_SCALING, names.GRAPH_REWRITE):
+  for name in (
+    legacy_names.MIXED_PRECISION,
+    legacy_names.LOSS_SCALING,
+    legacy_names.GRAPH_REWRITE,
+  ):
     monkeypatch.delenv(name, raising=False)
   monkeypatch.setattr(environment, "_printed", set())
   tfl.honor_environment()
@@ -46,9 +50,9 @@ def own_scale(opt):
 
 def make_scaled(kind, monkeypatch):
   """Returns an optimizer that has a loss scale by the environment."""
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   opt = helpers.INNER[kind]()
-  monkeypatch.delenv(names.LOSS_SCALING)
+  monkeypatch.delenv(legacy_names.LOSS_SCALING)
   # A Trainer reads these attributes of wrappers.
   opt._optimizer, opt._loss_scale = opt, own_scale(opt)
   return opt
@@ -129,7 +133,11 @@ _SETTINGS = [
 
 @pytest.mark.parametrize(("values", "scales", "rewrites"), _SETTINGS)
 def test_settings(values, scales, rewrites, monkeypatch):
-  switches = (names.MIXED_PRECISION, names.LOSS_SCALING, names.GRAPH_REWRITE)
+  switches = (
+    legacy_names.MIXED_PRECISION,
+    legacy_names.LOSS_SCALING,
+    legacy_names.GRAPH_REWRITE,
+  )
   for name, value in zip(switches, values):
     if value is not None:
       monkeypatch.setenv(name, value)
@@ -139,14 +147,14 @@ def test_settings(values, scales, rewrites, monkeypatch):
 
 
 def test_the_rewrite_is_on_before_there_is_an_optimizer(monkeypatch):
-  monkeypatch.setenv(names.MIXED_PRECISION, "1")
+  monkeypatch.setenv(legacy_names.MIXED_PRECISION, "1")
   tfl.honor_environment()
   assert rewrite.is_rewrite_enabled()
 
 
 @pytest.mark.parametrize("make", [tf1.Session, tf1.InteractiveSession])
 def test_the_rewrite_is_on_in_sessions(make, monkeypatch):
-  monkeypatch.setenv(names.GRAPH_REWRITE, "1")
+  monkeypatch.setenv(legacy_names.GRAPH_REWRITE, "1")
   with tf.Graph().as_default():
     session = make(config=tf1.ConfigProto(device_count={"CPU": 1}))
     rewrites = session._config.graph_options.rewrite_options
@@ -156,17 +164,19 @@ def test_the_rewrite_is_on_in_sessions(make, monkeypatch):
 
 def test_a_wrapper_is_refused(monkeypatch):
   opt = helpers.INNER["sgd"]()
-  monkeypatch.setenv(names.MIXED_PRECISION, "1")
+  monkeypatch.setenv(legacy_names.MIXED_PRECISION, "1")
   for wrap in (
     lambda: tfl.MixedPrecisionLossScaleOptimizer(opt, 8.0),
     lambda: tfl.enable_mixed_precision_graph_rewrite(opt),
   ):
-    with pytest.raises(ValueError, match=f"{names.MIXED_PRECISION}=1 gives"):
+    with pytest.raises(
+      ValueError, match=f"{legacy_names.MIXED_PRECISION}=1 gives"
+    ):
       wrap()
 
 
 def test_contrib_wraps_an_optimizer_that_has_a_scale(monkeypatch):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   manager = tfl.contrib.FixedLossScaleManager(8.0)
   opt = tfl.contrib.LossScaleOptimizer(helpers.INNER["sgd"](), manager)
   scale = own_scale(opt._opt)
@@ -190,7 +200,7 @@ class OwnApply(tf1.train.Optimizer):
 
 
 def test_an_overridden_method_goes_without_its_half(monkeypatch):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   opt = OwnApply()
   w = tf.Variable(1.0)
   opt.minimize(lambda: w * 0.25, var_list=[w])
@@ -201,26 +211,26 @@ def test_an_overridden_method_goes_without_its_half(monkeypatch):
 
 
 def test_what_happened_is_printed_once(monkeypatch, capfd):
-  monkeypatch.setenv(names.MIXED_PRECISION, "1")
+  monkeypatch.setenv(legacy_names.MIXED_PRECISION, "1")
   helpers.INNER["sgd"]()
   helpers.INNER["adam"]()
   (line,) = [
     line for line in capfd.readouterr().err.splitlines() if "tf-loss" in line
   ]
   assert line.startswith(
-    f"tf-lossscale: {names.MIXED_PRECISION}=1, as in NVIDI"
+    f"tf-lossscale: {legacy_names.MIXED_PRECISION}=1, as in NVIDI"
   )
   assert "graph rewrite" in line and "DynamicLossScale" in line
-  monkeypatch.setenv(names.GRAPH_REWRITE, "0")
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.GRAPH_REWRITE, "0")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   helpers.INNER["sgd"]()
   err = capfd.readouterr().err
-  assert f"tf-lossscale: {names.LOSS_SCALING}=1, as" in err
+  assert f"tf-lossscale: {legacy_names.LOSS_SCALING}=1, as" in err
   assert "rewrite" not in err
 
 
 def test_quiet(monkeypatch, capfd):
-  monkeypatch.setenv(names.MIXED_PRECISION, "1")
+  monkeypatch.setenv(legacy_names.MIXED_PRECISION, "1")
   tfl.honor_environment(quiet=True)
   helpers.INNER["sgd"]()
   assert "tf-lossscale" not in capfd.readouterr().err
@@ -238,7 +248,7 @@ def test_ignoring_takes_all_back(monkeypatch):
     )
   for session in (tf1.Session, tf1.InteractiveSession):
     assert not hasattr(session.__init__, "__wrapped__")
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   w = tf.Variable(1.0)
   for made in (opt, helpers.INNER["sgd"]()):
     made.minimize(lambda: w * float("inf"), var_list=[w])
@@ -286,9 +296,9 @@ _WAYS = ("environment", "dynamic", "contrib", "plain")
 
 def make_model(way, session, monkeypatch):
   """Returns a trained model whose variables have different values."""
-  monkeypatch.delenv(names.LOSS_SCALING, raising=False)
+  monkeypatch.delenv(legacy_names.LOSS_SCALING, raising=False)
   if way == "environment":
-    monkeypatch.setenv(names.LOSS_SCALING, "1")
+    monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   wrapper = "plain" if way == "environment" else way
   model = Model([("adam", wrapper)], session)
   if way == "environment":
@@ -338,7 +348,7 @@ def test_checkpoints_by_object(there, here, graph, monkeypatch, tmp_path):
 
 def test_names_of_variables_and_the_checkpoint(monkeypatch, tmp_path):
   with helpers.mode_scope("graph_v1"):
-    monkeypatch.setenv(names.LOSS_SCALING, "1")
+    monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
     w = tf1.get_variable("w", initializer=[1.0])
     opt = helpers.INNER["adam"]()
     opt.minimize(w * w, var_list=[w])
@@ -347,7 +357,7 @@ def test_names_of_variables_and_the_checkpoint(monkeypatch, tmp_path):
       session.run(tf1.global_variables_initializer())
       path = tf.train.Checkpoint(opt=opt, w=w).save(str(tmp_path / "ckpt"))
   with helpers.mode_scope("graph_v1"):
-    monkeypatch.delenv(names.LOSS_SCALING)
+    monkeypatch.delenv(legacy_names.LOSS_SCALING)
     w = tf1.get_variable("w", initializer=[1.0])
     wrapped = tfl.MixedPrecisionLossScaleOptimizer(
       helpers.INNER["adam"](), "dynamic"
@@ -412,7 +422,7 @@ def make_contrib():
 
 def make_wrapped():
   with pytest.MonkeyPatch.context() as context:
-    context.delenv(names.LOSS_SCALING)
+    context.delenv(legacy_names.LOSS_SCALING)
     return tfl.MixedPrecisionLossScaleOptimizer(
       helpers.INNER["momentum"](), tfl.DynamicLossScale(8.0)
     )
@@ -471,7 +481,7 @@ def list_scales(folder):
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("kind", _WRAPPERS)
 def test_hooks_watch_the_scale_that_is_used(kind, early, monkeypatch, tmp_path):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   make, _, scale = _WRAPPERS[kind]
   with helpers.mode_scope("graph_v1"):
     x = tf1.placeholder(tf.float32, [])
@@ -505,7 +515,7 @@ def test_hooks_watch_the_scale_that_is_used(kind, early, monkeypatch, tmp_path):
 def test_monitors_watch_the_scale_that_is_used(
   kind, how, monkeypatch, tmp_path
 ):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   make, _, scale = _WRAPPERS[kind]
   w = tf.Variable(1.0)
   opt = make(helpers.INNER["momentum"])
@@ -530,7 +540,7 @@ def test_monitors_watch_the_scale_that_is_used(
 
 
 def test_a_hook_says_that_it_cannot_watch_sync_replicas(monkeypatch, caplog):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   with helpers.mode_scope("graph_v1"):
     w = tf1.get_variable("w", initializer=1.0)
     inner = helpers.INNER["sgd"]()
@@ -544,7 +554,7 @@ def test_a_hook_says_that_it_cannot_watch_sync_replicas(monkeypatch, caplog):
 
 
 def test_a_monitor_says_that_it_sees_no_step(monkeypatch, caplog):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   opt = OwnApply()
   w = tf.Variable(1.0)
   monitor = monitoring.Monitor(opt)
@@ -557,7 +567,7 @@ def test_a_monitor_says_that_it_sees_no_step(monkeypatch, caplog):
 
 @pytest.mark.parametrize("kind", _WRAPPERS)
 def test_workers_agree_on_the_scale_that_is_used(kind, monkeypatch):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   make, find, _ = _WRAPPERS[kind]
   w = tf.Variable(1.0)
   opt = make(helpers.INNER["momentum"])
@@ -596,7 +606,7 @@ class OwnRate(tf1.train.GradientDescentOptimizer):
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("way", _COPIES)
 def test_copies_do_as_their_own_attributes_say(way, used, monkeypatch):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   make_copy, shares = _COPIES[way]
   opt = OwnRate(0.25)
   w = tf.Variable(0.0)
@@ -621,7 +631,7 @@ def test_copies_do_as_their_own_attributes_say(way, used, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["graph_v1", "graph_v2"])
 def test_copies_in_a_graph(mode, monkeypatch):
-  monkeypatch.setenv(names.LOSS_SCALING, "1")
+  monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
   with helpers.mode_scope(mode):
     x = tf1.placeholder(tf.float32, [])
     w = tf1.get_variable("w", initializer=0.0, use_resource=True)

@@ -7,7 +7,6 @@ of the next steps, which training must repeat.
 """
 
 import json
-import os
 
 import golden_runner
 import helpers
@@ -28,7 +27,7 @@ def expected_of(golden):
 
 def results(factory, behavior):
   """Returns results for all goldens, from one process for each behavior."""
-  runner = os.path.join(os.path.dirname(__file__), "golden_runner.py")
+  runner = str(helpers.HARNESS / "golden_runner.py")
   paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
   return helpers.parse_json(helpers.run_once(factory, runner, behavior, *paths))
 

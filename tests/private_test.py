@@ -102,12 +102,12 @@ _USES = {
     "_slots": "a legacy optimizer's slots",
     "_var_key": "the key of a variable's slots",
   },
-  "legacy.import_hooks": {
+  "programs.import_hooks": {
     "_getframe": "tells `find_spec` and `from a import b` from `import a.b`",
   },
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.
-  "legacy.contrib_parts": {
+  "programs.contrib": {
     "_create_non_slot_variable": "makes a variable that is no slot",
     "_get_non_slot_variable": "a variable that is no slot",
     "_zeros_slot": "makes a slot of zeros",

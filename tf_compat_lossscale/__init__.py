@@ -19,6 +19,7 @@ from tf_compat_lossscale._lazy import load_lazily
 from tf_compat_lossscale._version import __version__
 
 if TYPE_CHECKING:
+  from tf_compat_lossscale._core.which_keras import use_keras_2
   from tf_compat_lossscale.accumulation import accumulate
   from tf_compat_lossscale.environment import honor_environment
   from tf_compat_lossscale.environment import ignore_environment
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.graph_rewrite import (
     enable_mixed_precision_graph_rewrite,
   )
-  from tf_compat_lossscale.legacy.install import install
-  from tf_compat_lossscale.legacy.install import installed
-  from tf_compat_lossscale.legacy.install import uninstall
-  from tf_compat_lossscale.legacy.which_keras import use_keras_2
   from tf_compat_lossscale.loss_scale import DynamicLossScale
   from tf_compat_lossscale.loss_scale import FixedLossScale
   from tf_compat_lossscale.loss_scale import get
@@ -39,6 +36,9 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.loss_scale_optimizer import (
     MixedPrecisionLossScaleOptimizer,
   )
+  from tf_compat_lossscale.programs.install import install
+  from tf_compat_lossscale.programs.install import installed
+  from tf_compat_lossscale.programs.install import uninstall
 
 __all__ = [
   "DynamicLossScale",
@@ -79,14 +79,14 @@ __getattr__, __dir__ = load_lazily(
     "graph_rewrite": None,
     "honor_environment": "environment",
     "ignore_environment": "environment",
-    "install": "legacy.install",
-    "installed": "legacy.install",
+    "install": "programs.install",
+    "installed": "programs.install",
     "keras": None,
     "loss_scale": None,
     "loss_scale_optimizer": None,
     "monitoring": None,
     "policies": None,
-    "uninstall": "legacy.install",
-    "use_keras_2": "legacy.which_keras",
+    "uninstall": "programs.install",
+    "use_keras_2": "_core.which_keras",
   },
 )

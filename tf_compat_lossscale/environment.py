@@ -29,9 +29,9 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.legacy import names
 
 _Optimizer: Final = tf.compat.v1.train.Optimizer
 _STEPS = "_steps_by_environment"  # The attribute that holds a `_Steps`.
@@ -47,9 +47,9 @@ _quiet = False
 
 def asks_for_loss_scale() -> bool:
   """Returns whether the environment asks for loss scales of optimizers."""
-  value = os.environ.get(names.LOSS_SCALING)
+  value = os.environ.get(legacy_names.LOSS_SCALING)
   if value is None:
-    value = os.environ.get(names.MIXED_PRECISION)
+    value = os.environ.get(legacy_names.MIXED_PRECISION)
   return value == "1"
 
 
@@ -59,8 +59,8 @@ def asks_for_rewrite() -> bool:
   NVIDIA's builds read this in C++, where "true" is as good as "1", and an empty
   value counts as none.
   """
-  value = os.environ.get(names.GRAPH_REWRITE)
-  value = value or os.environ.get(names.MIXED_PRECISION, "")
+  value = os.environ.get(legacy_names.GRAPH_REWRITE)
+  value = value or os.environ.get(legacy_names.MIXED_PRECISION, "")
   return value.lower() in ("1", "true")
 
 
@@ -159,9 +159,10 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
     return  # In NVIDIA's builds, too, this class left its base uninitialized.
   if isinstance(self, loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     raise ValueError(
-      f"{_describe(names.LOSS_SCALING)} gives every optimizer a dynamic loss "
-      "scale, so an optimizer must not be wrapped in a second one: take the "
-      f"variable away (or set {names.LOSS_SCALING}=0), or remove "
+      f"{_describe(legacy_names.LOSS_SCALING)} gives every optimizer a "
+      "dynamic loss scale, so an optimizer must not be wrapped in a second "
+      "one: take the variable "
+      f"away (or set {legacy_names.LOSS_SCALING}=0), or remove "
       "MixedPrecisionLossScaleOptimizer and "
       "enable_mixed_precision_graph_rewrite() from the program."
     )
@@ -267,10 +268,10 @@ def _announce() -> None:
   effects = {}
   if asks_for_loss_scale():
     effects["each tf.train.Optimizer has a DynamicLossScale()"] = (
-      names.LOSS_SCALING
+      legacy_names.LOSS_SCALING
     )
   if asks_for_rewrite():
-    effects["the graph rewrite is on"] = names.GRAPH_REWRITE
+    effects["the graph rewrite is on"] = legacy_names.GRAPH_REWRITE
   settings = dict.fromkeys(map(_describe, effects.values()))
   line = (
     f"tf-lossscale: {' and '.join(settings)}, as in NVIDIA's TensorFlow 1: "
@@ -283,5 +284,5 @@ def _announce() -> None:
 
 def _describe(switch: str) -> str:
   """Returns the setting that turns a part of mixed precision on."""
-  name = switch if os.environ.get(switch) else names.MIXED_PRECISION
+  name = switch if os.environ.get(switch) else legacy_names.MIXED_PRECISION
   return f"{name}={os.environ.get(name)}"

@@ -4,9 +4,9 @@
   python tools/build_files.py
 
 A BUILD file of the package is made anew: a library for each module, which
-depends on what the module imports. In tests/BUILD the lists `deps` change, and
-each file has a rule: a new one gets a plain rule, and that of a deleted file
-goes. Write by hand what else a rule needs, such as `data`.
+depends on what the module imports. In the BUILD files of the tests the lists
+`deps` change, and each file has a rule: a new one gets a plain rule, and that
+of a deleted file goes. Write by hand what else a rule needs, such as `data`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import re
 
 ROOT = pathlib.Path(__file__).absolute().parent.parent
 _PACKAGE = "tf_compat_lossscale"
+_HARNESS = "tests/harness"  # On the path of all tests.
 _THIRD_PARTY = {
   *("absl", "h5py", "hypothesis", "numpy", "pytest", "rich"),
   *("tensorflow", "tf_slim", "tomli"),
@@ -34,12 +35,12 @@ licenses(["notice"])
 # Files that a module reads when it runs.
 _DATA = {
   "tf_compat_lossscale/__init__.py": ["py.typed"],
-  "tf_compat_lossscale/legacy/run.py": [":sitecustomize"],
+  "tf_compat_lossscale/programs/launch.py": [":sitecustomize"],
 }
 # Folders whose modules a module imports by names that it finds when it runs.
 _FOUND = {
-  "tf_compat_lossscale/legacy/migration/scanner.py": (
-    "tf_compat_lossscale/legacy/migration/rewrites"
+  "tf_compat_lossscale/migration/scanner.py": (
+    "tf_compat_lossscale/migration/rewrites"
   ),
 }
 # The package's own `__init__` needs these, so they are in the same target.
@@ -86,7 +87,7 @@ def find_target(name: str, folder: str) -> str | None:
     return f"//benchmarks:{rest[0]}"
   if top != _PACKAGE:
     is_here = not folder.startswith(_PACKAGE)
-    for place in (folder, "tools") if is_here else ():
+    for place in (folder, _HARNESS, "tools") if is_here else ():
       if (ROOT / place / f"{top}.py").exists():
         return f"//{place}:{top}" if place != "tools" else f"//:{top}"
     return None
@@ -166,7 +167,7 @@ def format_package(folder: str) -> str:
     deps = format_list("deps", lazy, folder)
     text += "\n# The whole: the names that the package loads when used.\n"
     text += f'py_library(\n    name = "{leaf}",\n{deps})\n'
-  # A folder that is no package, such as legacy/_site, has no BUILD file.
+  # A folder that is no package, such as programs/_site, has no BUILD file.
   modules = [
     path
     for path in [*(ROOT / folder).glob("*.py"), *(ROOT / folder).glob("*/*.py")]
@@ -197,8 +198,8 @@ def format_package(folder: str) -> str:
   return text + ' + glob(["**/*.py"]),\n)\n'
 
 
-def format_tests(folder: str = "tests") -> str:
-  """Returns the text of tests/BUILD with rules and `deps` as of today."""
+def format_tests(folder: str) -> str:
+  """Returns the text of a BUILD file of tests with today's rules and `deps`."""
   text = (ROOT / folder / "BUILD").read_text("utf-8")
   missing = {path.name for path in (ROOT / folder).glob("*.py")}
 
@@ -242,7 +243,11 @@ def format_all() -> dict[str, str]:
     for path in (ROOT / _PACKAGE).rglob("__init__.py")
   }
   texts = {f"{name}/BUILD": format_package(name) for name in sorted(folders)}
-  return texts | {"tests/BUILD": format_tests()}
+  tests = {path.parent for path in (ROOT / "tests").rglob("BUILD")}
+  for path in sorted(tests):
+    name = path.relative_to(ROOT).as_posix()
+    texts[f"{name}/BUILD"] = format_tests(name)
+  return texts
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ export COVERAGE_FILE=$PWD/.coverage
 rm -f .coverage .coverage.*
 # These tests look at what a process imports, and coverage imports more.
 others=(
-  --deselect tests/cli_test.py::test_subcommands_load_when_used
-  --deselect tests/legacy_import_hooks_test.py::test_start_costs_no_tensorflow
+  --deselect tests/cli/main_test.py::test_subcommands_load_when_used
+  --deselect tests/programs/import_hooks_test.py::test_start_costs_no_tensorflow
 )
 status=0
 RUN_UNDER="-m coverage run" tools/test.sh "$dir" -q "${others[@]}" "$@" ||

@@ -16,9 +16,9 @@ import sys
 ROOT = pathlib.Path(__file__).absolute().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tf_compat_lossscale.legacy.migration import findings  # noqa: E402
-from tf_compat_lossscale.legacy.migration import rule_states  # noqa: E402
-from tf_compat_lossscale.legacy.migration import rules  # noqa: E402
+from tf_compat_lossscale.migration import findings  # noqa: E402
+from tf_compat_lossscale.migration import rule_states  # noqa: E402
+from tf_compat_lossscale.migration import rules  # noqa: E402
 
 _INDEX = """\
 # Codes

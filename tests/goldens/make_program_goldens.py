@@ -1,7 +1,7 @@
 """Saves programs drawn by chance with a real TensorFlow 1.15, and what each
 variable of them is.
 
-  PYTHONPATH=tests python tests/goldens/make_program_goldens.py OUT_DIR [case ...]
+  PYTHONPATH=tests/harness python tests/goldens/make_program_goldens.py OUT_DIR [case ...]
 
 Each case gets OUT_DIR/program_<case>/ with the checkpoint, its .meta and
 manifest.json.

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint.describing import describe
   from tf_compat_lossscale.checkpoint.description import Description
   from tf_compat_lossscale.checkpoint.description import LossScaleState
-  from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+  from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+    CheckpointError,
+  )
   from tf_compat_lossscale.checkpoint.report import Report
   from tf_compat_lossscale.checkpoint.restoring import restore
   from tf_compat_lossscale.checkpoint.saver import import_meta_graph
@@ -47,7 +49,7 @@ __all__ = [
 __getattr__, __dir__ = load_lazily(
   __name__,
   {
-    "CheckpointError": "files.errors",
+    "CheckpointError": "files.checkpoint_error",
     "Conversion": "converting",
     "Description": "description",
     "LossScaleState": "description",

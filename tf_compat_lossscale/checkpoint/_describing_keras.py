@@ -9,8 +9,10 @@ from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
 from tf_compat_lossscale.checkpoint.files import keras_files as _keras_files
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 _INT64, _FLOAT32 = TensorSpec("int64", ()), TensorSpec("float32", ())
 # Keras 3 numbers the variables of its LossScaleOptimizer.

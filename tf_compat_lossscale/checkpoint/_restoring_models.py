@@ -13,7 +13,9 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.report import Report
 
 _INITIAL = "the file has its initial value alone"

@@ -24,9 +24,9 @@ from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Sources
-from tf_compat_lossscale.checkpoint.files.sources import Stored
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Sources
+from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge

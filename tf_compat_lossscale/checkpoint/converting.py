@@ -15,10 +15,12 @@ from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Sources
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.layouts import by_name
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence

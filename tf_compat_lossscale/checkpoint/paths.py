@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint.files import table as _table
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 _PARTS = re.compile(

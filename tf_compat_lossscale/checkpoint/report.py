@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tf_compat_lossscale.checkpoint.files.errors import escape
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
 from tf_compat_lossscale.checkpoint.layouts import problems
 
 

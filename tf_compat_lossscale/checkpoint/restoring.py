@@ -23,11 +23,13 @@ from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Source
-from tf_compat_lossscale.checkpoint.files.sources import Sources
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.tensorflow_reader import TensorReader
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Source
+from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import inventory

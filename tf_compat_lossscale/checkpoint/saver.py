@@ -16,7 +16,9 @@ from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import restoring
 from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.opening import open_file
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import Targets

@@ -156,10 +156,10 @@ def _check_strings(value: object) -> tuple[str, ...]:
 
 def _check_codes(value: object) -> tuple[str, ...]:
   """Returns a list of codes as a tuple."""
-  from tf_compat_lossscale.legacy.migration import codes
+  from tf_compat_lossscale.migration import code_choice
 
   words = _check_strings(value)
-  codes.check_codes(words)
+  code_choice.check_codes(words)
   return words
 
 

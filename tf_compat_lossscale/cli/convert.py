@@ -73,7 +73,7 @@ def add_arguments(parser: errors.Parser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
   from tf_compat_lossscale import checkpoint
-  from tf_compat_lossscale.checkpoint.files.errors import escape
+  from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
   from tf_compat_lossscale.cli import printing
 
   try:

@@ -92,7 +92,7 @@ def _print_state(arguments: argparse.Namespace) -> None:
   import json
 
   from tf_compat_lossscale import checkpoint
-  from tf_compat_lossscale.cli import states
+  from tf_compat_lossscale.cli import exchange
 
   if len(arguments.paths) != 1:
     raise errors.Mistake(
@@ -102,7 +102,7 @@ def _print_state(arguments: argparse.Namespace) -> None:
     raise errors.Mistake("--keys does not go with --like")
   (path,) = arguments.paths
   try:
-    state = states.find_state(
+    state = exchange.find_state(
       path,
       arguments.like,
       arguments.policy,

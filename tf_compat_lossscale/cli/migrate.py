@@ -14,8 +14,8 @@ from tf_compat_lossscale.cli import selection
 from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.legacy.migration import findings
-  from tf_compat_lossscale.legacy.migration import migrator
+  from tf_compat_lossscale.migration import findings
+  from tf_compat_lossscale.migration import migrator
 
 SUMMARY = "edit old sources so that they use this package"
 
@@ -110,7 +110,7 @@ class _Run:
     self, report: findings.Report, selected: selection.Selection
   ) -> None:
     """Writes or shows the changes of all projects, file by file."""
-    from tf_compat_lossscale.legacy.migration import migrator
+    from tf_compat_lossscale.migration import migrator
 
     offered = self._arguments.offered
     for project in report.projects:
@@ -125,7 +125,7 @@ class _Run:
 
   def take_text(self, data: bytes, selected: selection.Selection) -> None:
     """Prints the source of standard input with its edits."""
-    from tf_compat_lossscale.legacy.migration import migrator
+    from tf_compat_lossscale.migration import migrator
 
     change = migrator.edit_text(
       data, selected.name, selected.options, self._arguments.offered
@@ -143,7 +143,7 @@ class _Run:
     """Prints what is left to do on stderr, and on a terminal a count."""
     from tf_compat_lossscale.cli.reports import counts
     from tf_compat_lossscale.cli.reports import text
-    from tf_compat_lossscale.legacy.migration import findings
+    from tf_compat_lossscale.migration import findings
 
     printer = terminal.Printer(sys.stderr)
     for finding in self._left:
@@ -188,7 +188,7 @@ class _Run:
     Raises:
       Mistake: No file can be written any more.
     """
-    from tf_compat_lossscale.legacy.migration import migrator
+    from tf_compat_lossscale.migration import migrator
 
     try:
       # Also for writing: the new file would not be write-protected.

@@ -14,8 +14,8 @@ from typing import Any
 
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.files.errors import escape
 
 _KINDS = {
   "saver": "variables by name (tf.compat.v1.train.Saver)",

@@ -77,18 +77,19 @@ def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def execute(arguments: argparse.Namespace) -> NoReturn:
   """Runs the program in place of this process."""
-  from tf_compat_lossscale.legacy import run
+  from tf_compat_lossscale.programs import choosing
+  from tf_compat_lossscale.programs import launch
 
   program = arguments.program
   if not program or program == ["-m"]:
     raise errors.Mistake("name a SCRIPT, or -m MODULE")
   try:
-    run.run(
+    launch.run(
       program,
       arguments.tf,
       arguments.keras,
       arguments.quiet,
       arguments.keras_optimizers,
     )
-  except run.RunError as error:
+  except choosing.RunError as error:
     raise errors.Mistake(str(error)) from None

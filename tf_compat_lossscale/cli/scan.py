@@ -12,7 +12,7 @@ from tf_compat_lossscale.cli import selection
 from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.legacy.migration import findings
+  from tf_compat_lossscale.migration import findings
 
 SUMMARY = "list what has to change in old sources, and the edits"
 
@@ -88,8 +88,8 @@ def read(
   Raises:
     Mistake: There is no such file or folder.
   """
-  from tf_compat_lossscale.legacy.migration import findings
-  from tf_compat_lossscale.legacy.migration import scanner
+  from tf_compat_lossscale.migration import findings
+  from tf_compat_lossscale.migration import scanner
 
   try:
     if not selected.paths:

@@ -14,7 +14,7 @@ from tf_compat_lossscale.cli import config
 from tf_compat_lossscale.cli import errors
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.legacy.migration import scanner
+  from tf_compat_lossscale.migration import scanner
 
 STANDARD_INPUT = "-"
 
@@ -102,8 +102,8 @@ def select(arguments: argparse.Namespace) -> Selection:
   Raises:
     Mistake: An argument or the configuration is wrong.
   """
-  from tf_compat_lossscale.legacy.migration import excludes
-  from tf_compat_lossscale.legacy.migration import scanner
+  from tf_compat_lossscale.migration import excludes
+  from tf_compat_lossscale.migration import scanner
 
   paths = tuple(arguments.paths)
   name = arguments.stdin_filename or STANDARD_INPUT
@@ -174,7 +174,7 @@ def _choose_codes(
   An option replaces the same key of the configuration. `--select` replaces the
   key `ignore`, too: who asks for a code wants to see it.
   """
-  from tf_compat_lossscale.legacy.migration import codes
+  from tf_compat_lossscale.migration import code_choice
 
   chosen, unwanted = settings.select, settings.ignore
   if arguments.select is not None:
@@ -183,8 +183,8 @@ def _choose_codes(
     unwanted = _split(arguments.ignore)
   for option, words in (("select", chosen), ("ignore", unwanted)):
     try:
-      codes.check_codes(words)
-    except codes.CodeError as error:
+      code_choice.check_codes(words)
+    except code_choice.CodeError as error:
       raise errors.Mistake(f"--{option}: {error}") from None
   return chosen, unwanted
 

@@ -22,9 +22,9 @@ from tf_compat_lossscale._lazy import load_lazily
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.distributed.agreeing import agree
+  from tf_compat_lossscale.distributed.comparison_hook import DriftHook
   from tf_compat_lossscale.distributed.drift import check_drift
   from tf_compat_lossscale.distributed.drift import DriftError
-  from tf_compat_lossscale.distributed.hook import DriftHook
   from tf_compat_lossscale.distributed.sessions import open_session
 
 __all__ = ["DriftError", "DriftHook", "agree", "check_drift", "open_session"]
@@ -33,7 +33,7 @@ __getattr__, __dir__ = load_lazily(
   __name__,
   {
     "DriftError": "drift",
-    "DriftHook": "hook",
+    "DriftHook": "comparison_hook",
     "agree": "agreeing",
     "check_drift": "drift",
     "open_session": "sessions",

@@ -13,7 +13,7 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import horovod
-from tf_compat_lossscale.monitoring import targets
+from tf_compat_lossscale.monitoring import watched
 
 _T = TypeVar("_T")
 
@@ -74,8 +74,8 @@ def _find_owners(target: Any) -> list[Any]:
   if isinstance(target, (loss_scale_lib.LossScale, contrib.LossScaleManager)):
     return [target]
   owners = []
-  for found in targets.list_optimizers(target, keras=True):
-    if targets.is_keras(found):
+  for found in watched.list_optimizers(target, keras=True):
+    if watched.is_keras(found):
       owners.append(found)  # Its loss scale is an object of Keras.
     else:
       owners.append(getattr(found.loss_scale, "manager", found.loss_scale))

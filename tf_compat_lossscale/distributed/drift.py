@@ -13,7 +13,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core.tf import control_flow
-from tf_compat_lossscale.monitoring import targets
+from tf_compat_lossscale.monitoring import watched
 
 _SCALES = ("current_loss_scale", "loss_scale")  # Names of the scale itself.
 
@@ -80,8 +80,8 @@ def gather_state(
     for each worker and a column for each name.
   """
   gather = find_gather(all_gather)
-  loss_scale = targets.find_loss_scale(
-    targets.find_optimizer(optimizer, keras=True)
+  loss_scale = watched.find_loss_scale(
+    watched.find_optimizer(optimizer, keras=True)
   )
   weights = {
     name: weight

@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale.legacy import which_keras
+from tf_compat_lossscale._core import which_keras
 
 
 def _find_keras() -> Any:

@@ -20,11 +20,11 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import tracking
-from tf_compat_lossscale.legacy import names
 
 BASE = "base_optimizer"  # The wrapped optimizer in TensorFlow 1.14 to 2.2.
-_MARK = names.SKIPS_NOT_COUNTED
+_MARK = legacy_names.SKIPS_NOT_COUNTED
 _SCALE = "loss_scale"  # The child that a dynamic loss scale is restored from.
 
 

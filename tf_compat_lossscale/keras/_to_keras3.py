@@ -10,11 +10,11 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _keras2_state
 from tf_compat_lossscale.keras import _like_keras3
 from tf_compat_lossscale.keras import _slots_to_keras3
-from tf_compat_lossscale.legacy import which_keras
 
 
 def to_keras3(

@@ -17,9 +17,9 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale.keras import scales
-from tf_compat_lossscale.legacy import which_keras
 
 _ON_KERAS_2 = (
   "tf.keras is Keras 3 here. To run the program on Keras 2, as it was written, "

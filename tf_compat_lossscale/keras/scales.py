@@ -13,9 +13,9 @@ from typing import NamedTuple
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale.legacy import names
+from tf_compat_lossscale._core import legacy_names
 
-_TENSORFLOWS = names.LOSS_SCALE_MODULE
+_TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
 # Policies whose layers computed in the dtype of their first input.
 _OF_FIRST_INPUT = ("infer_float32_vars", "infer_with_float32_vars")
 

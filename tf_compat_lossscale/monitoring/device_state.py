@@ -20,8 +20,8 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import states
-from tf_compat_lossscale.monitoring import statistics
 from tf_compat_lossscale.monitoring import step_gradients
 
 _T = TypeVar("_T")
@@ -233,7 +233,7 @@ class _Part:
     self, device: str, gradients: list[step_gradients.Gradient]
   ) -> None:
     self._device = device
-    shape = [2, 1 + len(gradients), statistics.COLUMNS]
+    shape = [2, 1 + len(gradients), gradient_statistics.COLUMNS]
     self.variable = _make_variable(np.zeros(shape, np.float64), device)
 
   def write(
@@ -260,9 +260,9 @@ def _measure(
   """Returns the rows of a part after a step that is measured."""
   mark = tf.pad(
     tf.reshape(tf.cast(number, tf.float64), [1, 1]),
-    [[0, 0], [0, statistics.COLUMNS - 1]],
+    [[0, 0], [0, gradient_statistics.COLUMNS - 1]],
   )
-  new = tf.concat([mark, statistics.measure(values)], 0)
+  new = tf.concat([mark, gradient_statistics.measure(values)], 0)
   return tf.where(applied, tf.stack([old[0], new]), tf.stack([new, old[1]]))
 
 

@@ -19,8 +19,8 @@ import time
 from typing import BinaryIO
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint.files import crc32c
-from tf_compat_lossscale.checkpoint.files import wire
+from tf_compat_lossscale._core.bytes import crc32c
+from tf_compat_lossscale._core.bytes import wire
 
 PREFIX = "events.out.tfevents."
 SUFFIX = ".loss_scale"

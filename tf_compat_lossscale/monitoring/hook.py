@@ -18,7 +18,7 @@ from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import probe
 from tf_compat_lossscale.monitoring import recorder
 from tf_compat_lossscale.monitoring import states
-from tf_compat_lossscale.monitoring import targets
+from tf_compat_lossscale.monitoring import watched
 
 _Run: TypeAlias = tf.compat.v1.train.SessionRunContext
 
@@ -97,7 +97,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       on_stuck=on_stuck,
       patience=patience,
     )
-    self._watch(targets.find_optimizer(optimizer))
+    self._watch(watched.find_optimizer(optimizer))
     self._probes: list[probe.Probe] = []
     self._state: tf.Tensor | None = None
     self._version = 0  # Of the graph, when the next choices were made.
@@ -110,7 +110,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
 
   def _watch(self, optimizer: Any) -> None:
     """Makes the hook watch what `targets.find_optimizer` returned."""
-    targets.refuse_accumulation("LossScaleHook", optimizer)
+    watched.refuse_accumulation("LossScaleHook", optimizer)
     self._optimizer = optimizer
     self._recorder = self._make_recorder(optimizer.loss_scale)
 
@@ -123,7 +123,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     """
     graph = tf.compat.v1.get_default_graph()
     # Only now is it known which optimizer takes the steps.
-    optimizer = targets.find_optimizer(self._given)
+    optimizer = watched.find_optimizer(self._given)
     if optimizer is not self._optimizer:
       self._watch(optimizer)
     loss_scale = self._optimizer.loss_scale
@@ -265,13 +265,13 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     graph = self._probes[0].step.graph
     if graph.version != self._version or len(self._chosen) >= _MOST_CHOICES:
       self._version, self._chosen = graph.version, {}
-    fetched, fed = list(targets.list_leaves(fetches)), list(feeds or ())
+    fetched, fed = list(watched.list_leaves(fetches)), list(feeds or ())
     # Equal names may be different objects.
     key = tuple(
       x if isinstance(x, str) else id(x) for x in [*fetched, None, *fed]
     )
     if key not in self._chosen:
-      ops, tensors = targets.find_ops(graph, fetched, fed)
+      ops, tensors = watched.find_ops(graph, fetched, fed)
       ancestors = probe.list_ancestors(ops, tensors)
       found = {
         i: x.choose_fetch(ancestors, tensors)

@@ -9,7 +9,7 @@ from typing import Any
 from tf_compat_lossscale.keras import callbacks
 from tf_compat_lossscale.monitoring import monitor
 from tf_compat_lossscale.monitoring import stuck
-from tf_compat_lossscale.monitoring import targets
+from tf_compat_lossscale.monitoring import watched
 
 
 class LossScaleCallback(callbacks.Callback):
@@ -116,7 +116,7 @@ class LossScaleCallback(callbacks.Callback):
     """
     optimizer = getattr(self.model, "optimizer", None)
     try:
-      targets.find_optimizer(optimizer, keras=True)
+      watched.find_optimizer(optimizer, keras=True)
     except ValueError as error:
       raise ValueError(
         "LossScaleCallback watches a model that is compiled with one "

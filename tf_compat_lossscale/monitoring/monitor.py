@@ -17,7 +17,7 @@ from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import recorder
 from tf_compat_lossscale.monitoring import step_gradients
 from tf_compat_lossscale.monitoring import tap
-from tf_compat_lossscale.monitoring import targets
+from tf_compat_lossscale.monitoring import watched
 
 # After so many calls of `step`, an optimizer that took no step is suspect.
 _MANY_CALLS = 100
@@ -121,15 +121,15 @@ class Monitor:
     self._has_warned = False
     self._calls = 0  # Of `step`, as long as there was no step.
     self.should_stop = False
-    likely = targets.find_optimizer(optimizer, keras=True)
-    found = targets.list_optimizers(optimizer, keras=True)
+    likely = watched.find_optimizer(optimizer, keras=True)
+    found = watched.list_optimizers(optimizer, keras=True)
     # The first that takes a step from now on is the one to watch.
     self._candidates = [self._look_on(x) for x in found]
     self._watch(next(x for x in self._candidates if x.optimizer is likely))
 
   def _look_on(self, optimizer: Any) -> _Watched:
     """Begins to look on at the steps of an optimizer."""
-    loss_scale = targets.find_loss_scale(optimizer)
+    loss_scale = watched.find_loss_scale(optimizer)
     # This checks the arguments, too.
     every = self._make_recorder(loss_scale).measure_every
     steps = tap.find(optimizer)
@@ -276,7 +276,7 @@ class Monitor:
   def _keep(self, folder: str, message: str) -> None:
     """Keeps the state of a stuck run."""
     variables = [
-      *targets.list_variables(self._target),
+      *watched.list_variables(self._target),
       *(refer() for refer in self._tap.variables),
     ]
     found = {id(x): x for x in variables if x is not None}

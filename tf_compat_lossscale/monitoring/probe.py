@@ -19,9 +19,9 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import states
-from tf_compat_lossscale.monitoring import statistics
 from tf_compat_lossscale.monitoring import step_gradients
 
 # A scope that is entered by its full name takes no name from other ops.
@@ -94,7 +94,7 @@ class Probe:
     """Returns what a session fetched as an observation."""
     width = 1 + len(states.State._fields)
     applied, *numbers = values[:width].tolist()
-    rows = values[width:].reshape(-1, statistics.COLUMNS)
+    rows = values[width:].reshape(-1, gradient_statistics.COLUMNS)
     measured: step_gradients.Measured = {}
     if len(rows):
       measured = step_gradients.decode(self._labels, rows[self._rows])
@@ -191,13 +191,13 @@ def _measure_if(
   """
   branches = (_measure, _measure_nothing)
   rows = step_gradients.choose(wanted, branches, values, device)
-  return tf.ensure_shape(rows, [None, statistics.COLUMNS])
+  return tf.ensure_shape(rows, [None, gradient_statistics.COLUMNS])
 
 
 def _measure(*values: tf.Tensor) -> tf.Tensor:
-  return statistics.measure(values)
+  return gradient_statistics.measure(values)
 
 
 def _measure_nothing(*values: tf.Tensor) -> tf.Tensor:
   del values
-  return statistics.measure([])
+  return gradient_statistics.measure([])

@@ -14,8 +14,8 @@ from tf_compat_lossscale.monitoring import log_files
 from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import stuck
-from tf_compat_lossscale.monitoring import targets
 from tf_compat_lossscale.monitoring import watch
+from tf_compat_lossscale.monitoring import watched
 
 # The arguments by which loss scales begin.
 _INITIALS = ("initial_loss_scale", "loss_scale_value")
@@ -55,8 +55,8 @@ class Recorder:
     self._setup = watch.Setup(
       arguments.check_steps("every_n_steps", every_n_steps),
       arguments.check_steps("patience", patience),
-      targets.find_minimum(loss_scale),
-      targets.describe(loss_scale),
+      watched.find_minimum(loss_scale),
+      watched.describe(loss_scale),
     )
     self._output_dir = log_files.check_folder(output_dir)
     self._on_stuck = stuck.check_reaction(on_stuck)

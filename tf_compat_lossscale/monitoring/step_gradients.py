@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import states
-from tf_compat_lossscale.monitoring import statistics
 
 _GIVEN, _COMPUTED, _SCALED = "given", "computed", "scaled"
 
@@ -87,7 +87,7 @@ def decode(labels: Sequence[tuple[str, str]], rows: np.ndarray) -> Measured:
   for role in dict.fromkeys(role for role, _ in labels):
     places = [i for i, label in enumerate(labels) if label[0] == role]
     names = [labels[i][1] for i in places]
-    found[role] = statistics.decode(names, rows[places])
+    found[role] = gradient_statistics.decode(names, rows[places])
   return found
 
 

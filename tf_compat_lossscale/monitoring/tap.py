@@ -20,8 +20,8 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale.monitoring import device_state
+from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import states
-from tf_compat_lossscale.monitoring import statistics
 from tf_compat_lossscale.monitoring import step_gradients
 
 # Several threads may take steps, and others may ask for them.
@@ -113,7 +113,7 @@ class Tap:
     is_due = every and (self.attempted + 1) % every == 0
     contents: step_gradients.Measured = {}
     if gradients and every and (is_due or not applied):
-      rows = [statistics.measure([x.value]).numpy() for x in gradients]
+      rows = [gradient_statistics.measure([x.value]).numpy() for x in gradients]
       labels = [x.label for x in gradients]
       contents = step_gradients.decode(labels, np.concatenate(rows))
     self._append(applied, before.numpy(), after.numpy(), contents)

@@ -12,15 +12,15 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale.policies import base
 from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
-from tf_compat_lossscale.policies import policy
 from tf_compat_lossscale.policies import systems
 
 _NOT_FOR_XLA = "at_minimum_raise_was_traced_outside_of_jit_compile"
 
 
-class GrowthBackoff(policy.Policy):
+class GrowthBackoff(base.Policy):
   """A loss scale that grows by one factor and falls by another.
 
   `GrowthBackoffRule` has the whole rule. With the default arguments, it is the

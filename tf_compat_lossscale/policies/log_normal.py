@@ -11,9 +11,9 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale.policies import base
 from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import log_normal_rule as rules
-from tf_compat_lossscale.policies import policy
 
 _MANTISSA_BITS = 52
 _MANTISSA = (1 << _MANTISSA_BITS) - 1
@@ -21,7 +21,7 @@ _BIAS = 1023
 _ONE = _BIAS << _MANTISSA_BITS  # The bits of 1.0.
 
 
-class LogNormal(policy.Policy):
+class LogNormal(base.Policy):
   """A loss scale that keeps the chance of an overflow small.
 
   The rule takes log2 of the largest |g| for normally distributed, and estimates

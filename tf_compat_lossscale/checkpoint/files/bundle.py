@@ -18,14 +18,16 @@ import os
 from typing import Any
 from typing import NamedTuple
 
+from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files import table as _table
-from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.entries import decode_name
 from tf_compat_lossscale.checkpoint.files.entries import encode_name
 from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.entries import Place
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

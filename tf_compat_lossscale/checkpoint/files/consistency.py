@@ -8,7 +8,9 @@ import time
 from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files import bundle as bundles
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 
 TRIES = 5
 _T = TypeVar("_T")

@@ -13,8 +13,8 @@ import math
 import struct
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
-from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale._core.bytes import crc32c as _crc32c
+from tf_compat_lossscale._core.bytes import wire as _wire
 
 _STRING = 7
 _VARIANT = 21

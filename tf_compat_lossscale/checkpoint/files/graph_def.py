@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale._core.bytes import wire as _wire
 
 REFERENCES = {"Variable", "VariableV2"}  # TensorFlow 1's variables.
 VARIABLES = {"VarHandleOp", *REFERENCES}

@@ -18,8 +18,10 @@ from typing import IO
 import zipfile
 import zlib
 
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 _WEIGHTS = "model.weights.h5"
 # Bytes of JSON; configs are far shorter.

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import os
 from typing import NamedTuple
 
+from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
-from tf_compat_lossscale.checkpoint.files import wire as _wire
 from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 # In bytes. Parsing takes a second for every 10 MB. A proof is worth more time

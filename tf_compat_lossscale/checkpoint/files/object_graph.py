@@ -13,10 +13,12 @@ from collections.abc import Mapping
 import dataclasses
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 
 _CHILDREN, _ATTRIBUTES, _SLOTS = 1, 2, 3
 _VALUE = "VARIABLE_VALUE"

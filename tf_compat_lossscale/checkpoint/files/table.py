@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 
-from tf_compat_lossscale.checkpoint.files import crc32c as _crc32c
-from tf_compat_lossscale.checkpoint.files import wire as _wire
+from tf_compat_lossscale._core.bytes import crc32c as _crc32c
+from tf_compat_lossscale._core.bytes import wire as _wire
 
 _MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _FOOTER = 48

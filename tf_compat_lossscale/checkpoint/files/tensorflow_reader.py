@@ -7,8 +7,10 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.entries import encode_name
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 
 
 class TensorReader:

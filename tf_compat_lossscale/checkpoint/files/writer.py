@@ -19,15 +19,17 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint.files import bundle as _bundle
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.entries import encode_name
 from tf_compat_lossscale.checkpoint.files.entries import encode_scalar
 from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.entries import Place
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.opening import open_file
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Source
-from tf_compat_lossscale.checkpoint.files.sources import Stored
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Source
+from tf_compat_lossscale.checkpoint.files.values import Stored
 
 try:
   import fcntl

@@ -29,10 +29,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from typing import NoReturn
 
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Source
-from tf_compat_lossscale.checkpoint.files.sources import Sources
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Source
+from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems

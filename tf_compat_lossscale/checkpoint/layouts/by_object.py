@@ -19,21 +19,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Mapping
 
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Sources
-from tf_compat_lossscale.checkpoint.files.sources import Stored
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Sources
+from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
 from tf_compat_lossscale.checkpoint.layouts.policy_weights import FURTHER
-from tf_compat_lossscale.legacy import names as legacy_names
 
 # The names that APIs have for the variable that holds the scale itself.
 _COUNTERS = {"good_steps", "bad_steps", "step_counter", *FURTHER}

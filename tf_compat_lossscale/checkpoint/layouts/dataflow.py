@@ -36,8 +36,8 @@ import functools
 import re
 from typing import NamedTuple
 
+from tf_compat_lossscale._core.bytes import wire
 from tf_compat_lossscale.checkpoint.files import graph_def as graphs
-from tf_compat_lossscale.checkpoint.files import wire
 
 # The largest number of ops; a function's ops count for each call.
 _LARGEST = 1_000_000

@@ -29,7 +29,9 @@ from typing import Protocol
 from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.graph_def import NodeDef
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names

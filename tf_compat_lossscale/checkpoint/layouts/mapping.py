@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tf_compat_lossscale.checkpoint.files.sources import Literal
+from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch

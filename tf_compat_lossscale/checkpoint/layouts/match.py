@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Source
-from tf_compat_lossscale.checkpoint.files.sources import Sources
-from tf_compat_lossscale.checkpoint.files.sources import Stored
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Source
+from tf_compat_lossscale.checkpoint.files.values import Sources
+from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory

@@ -28,10 +28,10 @@ from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import Attribute
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Source
-from tf_compat_lossscale.checkpoint.files.sources import Sources
-from tf_compat_lossscale.checkpoint.files.sources import Stored
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Source
+from tf_compat_lossscale.checkpoint.files.values import Sources
+from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import SCALE_TENSORS

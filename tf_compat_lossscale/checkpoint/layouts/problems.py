@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import dataclasses
 import difflib
 
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 
 MOST = 20  # The number of problems that a message lists at most.
 _LONG = 200  # Characters of a name for which no similar names are listed.

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
-from tf_compat_lossscale.checkpoint.files.sources import Literal
-from tf_compat_lossscale.checkpoint.files.sources import Source
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.layouts.names import SCALE_TENSORS
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 

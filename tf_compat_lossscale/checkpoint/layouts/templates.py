@@ -30,10 +30,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Mapping
 
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.files.errors import CheckpointError
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
-from tf_compat_lossscale.checkpoint.files.sources import Sources
+from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts import slots

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from tf_compat_lossscale.cli import terminal
-from tf_compat_lossscale.legacy.migration import rule_states
-from tf_compat_lossscale.legacy.migration import rules
+from tf_compat_lossscale.migration import rule_states
+from tf_compat_lossscale.migration import rules
 
 
 def write(printer: terminal.Printer) -> None:

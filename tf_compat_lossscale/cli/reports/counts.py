@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tf_compat_lossscale.legacy.migration import findings as findings_lib
-from tf_compat_lossscale.legacy.migration import rules
+from tf_compat_lossscale.migration import findings as findings_lib
+from tf_compat_lossscale.migration import rules
 
 
 class CodeCount(NamedTuple):

@@ -8,11 +8,11 @@ import os
 import tokenize
 
 from tf_compat_lossscale.cli import diffs
-from tf_compat_lossscale.legacy import sources
-from tf_compat_lossscale.legacy.migration import application
-from tf_compat_lossscale.legacy.migration import document_base
-from tf_compat_lossscale.legacy.migration import findings
-from tf_compat_lossscale.legacy.migration import reading
+from tf_compat_lossscale.migration import application
+from tf_compat_lossscale.migration import document_base
+from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import reading
+from tf_compat_lossscale.programs import source_facts
 
 
 class Fixer:
@@ -29,7 +29,7 @@ class Fixer:
       read = self._reader.read(os.path.abspath(finding.path))
       edited = application.edit(read, [finding])
       before, after = _decode(read.document.replace([])), _decode(edited)
-    except (sources.SourceError, document_base.DocumentError):
+    except (source_facts.SourceError, document_base.DocumentError):
       return []  # The file has changed since.
     except (SyntaxError, UnicodeDecodeError):
       return []  # Without a text there are no lines to count.

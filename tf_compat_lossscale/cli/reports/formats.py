@@ -11,7 +11,7 @@ from tf_compat_lossscale.cli.reports import json
 from tf_compat_lossscale.cli.reports import sarif
 from tf_compat_lossscale.cli.reports import statistics
 from tf_compat_lossscale.cli.reports import text
-from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.migration import findings
 
 _Writer = Callable[[findings.Report, terminal.Printer], None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import text
-from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.migration import findings
 
 _ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY_ESCAPES = _ESCAPES | {":": "%3A", ",": "%2C"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import counts
-from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.migration import findings
 
 
 def write(report: findings.Report, printer: terminal.Printer) -> None:

@@ -14,8 +14,8 @@ from tf_compat_lossscale.cli import diffs
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import fixes
 from tf_compat_lossscale.cli.reports import text
-from tf_compat_lossscale.legacy.migration import findings
-from tf_compat_lossscale.legacy.migration import rules
+from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import rules
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _TOOL = "tf-lossscale"

@@ -7,7 +7,7 @@ import json
 
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import counts
-from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.migration import findings
 
 
 def write(report: findings.Report, printer: terminal.Printer) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import counts
-from tf_compat_lossscale.legacy.migration import findings
+from tf_compat_lossscale.migration import findings
 
 _STYLES = {
   findings.APPLIED: "green",

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests restores and conversions with a mapping from the user."""
+
+import helpers
+import proof_programs
+from proof_programs import GAN
+from proof_programs import get_program
+from proof_programs import PAIRS
+from proof_programs import restore_program
+from proof_programs import save_program
+import pytest
+import tensorflow as tf
+
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.checkpoint.files import bundle
+from tf_compat_lossscale.checkpoint.files import writer
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.cli import main as cli
+
+_folder_of_programs = proof_programs.folder_of_programs
+
+
+def test_the_mapping_decides(tmp_path):
+  path, values = save_program(tmp_path, GAN, False, meta=False)
+  with pytest.raises(checkpoint.CheckpointError) as error:
+    restore_program(path, [("", "dynamic"), ("", "dynamic")], True)
+  mapping = {
+    "current_loss_scale": "train_gen/current_loss_scale",
+    "current_loss_scale_1": "train_disc/current_loss_scale",
+  }
+  for i, scope in ((0, "train_gen"), (1, "train_disc")):
+    for power in ("beta1_power", "beta2_power"):
+      here = power + "_1" * i
+      assert here in str(error.value)
+      assert f"{scope}/cond_1/{power}" in str(error.value)
+      mapping[here] = f"{scope}/cond_1/{power}"
+  found, report = restore_program(
+    path, [("", "dynamic"), ("", "dynamic")], True, mapping=mapping
+  )
+  assert found == values
+  assert "mapping" in report.proofs["beta1_power_1"]
+  assert report.bridged["good_steps"] == "train_gen/good_steps"
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("mapping", "what"),
+  [
+    ({"w": "w0"}, "'w'.*nearest: .*no variable"),
+    ({"w0": "v0"}, "'v0'.*not in the checkpoint"),
+  ],
+)
+def test_a_mapping_of_what_is_not_there(mapping, what, tmp_path):
+  path, _ = save_program(tmp_path, GAN, False)
+  with pytest.raises(ValueError, match=what):
+    restore_program(path, GAN, False, mapping=mapping)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("meta", [False, True])
+def test_some_variables_of_an_optimizer(meta, v2, tmp_path):
+  """Checks restores of some variables: the others count as evidence, too."""
+  optimizers = GAN if meta else GAN[:1]
+  path, values = save_program(tmp_path, optimizers, False, meta)
+  program = get_program(optimizers, v2)
+  for wanted in (["loss_scale"], ["good_steps"], ["beta2"], ["w", "beta1"]):
+    chosen = {
+      role: variable
+      for role, variable in program.variables.items()
+      if role[1] in wanted
+    }
+    found, _ = program.restore(path, variables=[*chosen.values()])
+    for role, value in found.items():
+      assert value == (values[role] if role in chosen else -1), role
+
+
+@pytest.mark.any_release
+def test_mapped_weights_are_evidence(tmp_path):
+  """Checks that mapped weights show which powers and loss scales match."""
+  path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
+  mapping = {
+    f"w{i}{slot}": f"w{1 - i}{slot}"
+    for i in range(2)
+    for slot in ("", "/Adam", "/Adam_1")
+  }
+  found, _ = restore_program(path, [("", "dynamic")] * 2, True, mapping=mapping)
+  assert found == {(i, what): values[1 - i, what] for i, what in found}
+
+
+@pytest.mark.any_release
+def test_a_mapping_against_the_proof(tmp_path):
+  """Checks that the mapping wins, and that it must map both loss scales."""
+  path, values = save_program(tmp_path, [("", "dynamic")] * 2, False)
+  crossed = {"good_steps": "good_steps_1"}
+  with pytest.raises(checkpoint.CheckpointError, match="current_loss_scale_1"):
+    restore_program(path, [("", "dynamic")] * 2, False, mapping=crossed)
+  crossed["good_steps_1"] = "good_steps"
+  found, _ = restore_program(
+    path, [("", "dynamic")] * 2, False, mapping=crossed
+  )
+  for i in range(2):
+    for what in ("loss_scale", "good_steps"):
+      assert found[i, what] == values[1 - i, what]
+
+
+@pytest.mark.any_release
+def test_a_mapping_of_one_power_is_of_both(tmp_path):
+  path, values = save_program(tmp_path, [("", "none")] * 2, True, meta=False)
+  found, _ = restore_program(
+    path, [("", "none")] * 2, True, mapping={"beta1_power": "beta1_power_1"}
+  )
+  for i in range(2):
+    for power in ("beta1", "beta2"):
+      assert found[i, power] == values[1 - i, power]
+
+
+@pytest.mark.any_release
+def test_a_mapping_to_none_initializes(tmp_path):
+  path, _ = save_program(tmp_path, [("", "dynamic")], False)
+  found, report = restore_program(
+    path, [("", "dynamic")], False, mapping={"good_steps": None}
+  )
+  assert found[0, "good_steps"] == 0
+  assert list(report.initialized) == ["good_steps"]
+  found, report = restore_program(
+    path, [("", "dynamic")], False, mapping={"current_loss_scale": None}
+  )
+  assert (found[0, "loss_scale"], found[0, "good_steps"]) == (2**15, 0)
+
+
+@pytest.mark.any_release
+def test_the_command_line_maps(tmp_path, capsys):
+  path, _ = save_program(tmp_path, PAIRS["numbers"][0], False, meta=False)
+  new = str(tmp_path / "new")
+  command = ["convert", path, new, "--to=saver-v2"]
+  with pytest.raises(SystemExit) as exit_:
+    cli.main(command)
+  assert exit_.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert "--map HERE=THERE" in line and "s10/cond_1/beta1_power" in line
+  for power in ("beta1_power", "beta2_power"):
+    command += [f"--map={power}=s10/cond_1/{power}"]
+    command += [f"--map={power}_1=s2/cond_1/{power}"]
+  assert cli.main(command) == 0
+  reader, old = tf.train.load_checkpoint(new), tf.train.load_checkpoint(path)
+  assert reader.get_tensor("beta2_power_1") == old.get_tensor(
+    "s2/cond_1/beta2_power"
+  )
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("name", "text"),
+  [
+    ("a=b", r"a\=b"),
+    ("a\\=\\", "a\\\\\\=\\\\"),
+    ("a\nb\t", r"a\nb\t"),
+    ("\0", r"\x00"),
+    ("a: b ü", "a: b ü"),
+    ("\udcff€", r"\udcff\u20ac"),
+  ],
+)
+def test_names_that_need_escapes(name, text, tmp_path):
+  """Checks names as `inspect --keys` prints them, and with '='."""
+  old, new = str(tmp_path / "old"), str(tmp_path / "new")
+  with writer.reserve(old) as file:
+    file.write({name: Literal("float32", 7.0), "b=": Literal("float32", 8.0)})
+    file.publish()
+  command = ["convert", old, new, "--to=saver"]
+  command += [rf"--map=b\=={text}", rf"--map={text}=b\="]
+  assert cli.main(command) == 0
+  made = bundle.Bundle(new)
+  assert made.read_scalar("b=") == 7 and made.read_scalar(name) == 8
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("text", "what"),
+  [("a", "HERE=THERE"), ("=a", "HERE=THERE"), ("nope=no", "'no'")],
+)
+def test_mistakes_in_maps(text, what, tmp_path, capsys):
+  path, _ = save_program(tmp_path, GAN, False)
+  with pytest.raises(SystemExit) as exit_:
+    new = str(tmp_path / "new")
+    cli.main(["convert", path, new, "--to=saver-v2", f"--map={text}"])
+  assert exit_.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert what in line
+
+
+if __name__ == "__main__":
+  helpers.main()

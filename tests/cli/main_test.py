@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the command line."""
+
+import importlib.metadata
+import os
+import shlex
+import subprocess
+import sys
+
+import helpers
+import pytest
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.cli import main
+from tf_compat_lossscale.cli import run
+from tf_compat_lossscale.cli import version
+
+pytestmark = pytest.mark.any_release
+
+
+def test_version(capsys):
+  assert main.main(["version"]) == 0
+  printed = capsys.readouterr().out.splitlines()
+  assert printed[0] == f"tf_compat_lossscale {tfl.__version__}"
+  assert printed[1] == f"tensorflow {importlib.metadata.version('tensorflow')}"
+
+
+def test_version_as_an_option(capsys):
+  with pytest.raises(SystemExit) as done:
+    main.main(["--version"])
+  assert done.value.code == 0
+  assert capsys.readouterr().out == f"tf_compat_lossscale {tfl.__version__}\n"
+
+
+@pytest.mark.parametrize(
+  ("argv", "what"),
+  [
+    ([], "COMMAND"),
+    (["versoin"], "versoin"),
+    (["version", "--loud"], "--loud"),
+  ],
+)
+def test_mistakes_are_one_line(argv, what, capsys):
+  with pytest.raises(SystemExit) as exit_:
+    main.main(argv)
+  assert exit_.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("tf-lossscale") and what in line
+
+
+def test_an_error_of_ours_is_one_line_too(monkeypatch, capsys):
+  def fail(arguments):
+    raise KeyError("two\nlines")
+
+  monkeypatch.setattr(version, "execute", fail)
+  with pytest.raises(SystemExit) as exit_:
+    main.main(["version"])
+  assert exit_.value.code == 70  # EX_SOFTWARE: an internal error.
+  (line,) = capsys.readouterr().err.splitlines()
+  assert "internal error: KeyError: " in line
+  assert line.endswith("; tf-lossscale --traceback version shows where")
+  with pytest.raises(KeyError):
+    main.main(["--traceback", "version"])
+
+
+def test_tracebacks_if_asked_for(capsys):
+  with pytest.raises(checkpoint.CheckpointError):
+    main.main(["--traceback", "inspect", "nowhere"])
+  with pytest.raises(errors.Mistake):
+    main.main(["--traceback", "convert", "nowhere", "new", "--to=fp32"])
+  with pytest.raises(errors.Mistake, match="SCRIPT"):
+    main.main(["--traceback", "run", "--quiet"])
+
+
+@pytest.mark.parametrize(
+  ("argv", "expected"),
+  [
+    (["run", "x.py", "--tf1"], (["run"], ["x.py", "--tf1"])),
+    (["run", "--tf1", "-m", "x"], (["run", "--tf1"], ["-m", "x"])),
+    (["--traceback", "run", "-"], (["--traceback", "run"], ["-"])),
+    (["run", "--quiet"], (["run", "--quiet"], [])),
+    (["scan", "run", "x.py"], (["scan", "run", "x.py"], [])),
+    (["--help"], (["--help"], [])),
+    ([], ([], [])),
+  ],
+)
+def test_the_words_of_a_program_are_its_own(argv, expected):
+  assert run.split_words(argv) == expected
+
+
+_LIKE_WINDOWS = """if True:
+  import importlib, os, pkgutil, signal, sys
+  import numpy  # NumPy's import needs names that are removed below.
+  for name in ("fcntl", "grp", "pwd", "resource", "termios", "tty"):
+    sys.modules[name] = None
+  for name in ("SIGALRM", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGUSR1"):
+    delattr(signal, name)
+  for name in ("fork", "getuid", "killpg", "setsid", "uname"):
+    delattr(os, name)
+  from tf_compat_lossscale import cli, migration, programs
+  count = 0
+  for package in (cli, migration, programs):
+    for module in pkgutil.iter_modules(package.__path__):
+      importlib.import_module(f"{package.__name__}.{module.name}")
+      count += 1
+  assert count > 15, count
+  assert "tensorflow" not in sys.modules
+"""
+
+
+def test_modules_need_nothing_that_windows_lacks():
+  helpers.run_python("-c", _LIKE_WINDOWS)
+
+
+def test_subcommands_load_when_used():
+  code = """if True:
+    import sys
+    from tf_compat_lossscale.cli import main
+    try:
+      main.main(["--help"])
+    except SystemExit as exit_:
+      assert not exit_.code
+    assert not {"tensorflow", "numpy", "ast"} & set(sys.modules)
+    ours = [name for name in sys.modules if name.startswith("tf_compat_")]
+    assert not [name for name in ours if "checkpoint" in name]
+    assert not [name for name in ours if "programs" in name]
+  """
+  assert "inspect" in helpers.run_python("-c", code)
+
+
+def test_as_a_module():
+  printed = helpers.run_python("-m", "tf_compat_lossscale", "version")
+  assert printed.startswith(f"tf_compat_lossscale {tfl.__version__}\n")
+
+
+def test_a_reader_that_leaves_early():
+  command = (
+    f"{shlex.quote(sys.executable)} -m tf_compat_lossscale version | true"
+  )
+  done = subprocess.run(
+    ["bash", "-c", command],
+    capture_output=True,
+    cwd=helpers.ROOT,
+    text=True,
+    timeout=60,
+  )
+  assert done.returncode == 0 and not done.stderr
+
+
+@pytest.mark.skipif(
+  "TEST_SRCDIR" in os.environ, reason="pip's command; Bazel makes its own"
+)
+def test_installed_command():
+  command = os.path.join(os.path.dirname(sys.executable), "tf-lossscale")
+  done = subprocess.run(
+    [command, "version"], capture_output=True, text=True, timeout=60
+  )
+  assert done.returncode == 0
+  assert done.stdout.startswith(f"tf_compat_lossscale {tfl.__version__}\n")
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `tf-lossscale scan` and `migrate` as commands, from end to end."""
+
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import helpers
+import pseudo_terminals
+import pytest
+import sarif_rules
+
+pytestmark = pytest.mark.any_release
+
+_OLD = """\
+import tensorflow as tf
+
+scale = tf.train.experimental.FixedLossScale(8)
+with tf.Session() as session:
+  print(session.run(scale()))
+"""
+_FILES = {
+  "one/main.py": _OLD,
+  "two/main.py": f"{_OLD}tf.contrib.ffmpeg\n",
+  "other/main.py": "import tensorflow as tf\nprint(tf.__version__)\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path):
+  for name, text in _FILES.items():
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_text(text)
+  return tmp_path
+
+
+def run(*argv, cwd, stdin="", **options):
+  """Runs the command and returns its status and both streams."""
+  done = subprocess.run(
+    [sys.executable, "-m", "tf_compat_lossscale", *argv],
+    capture_output=True,
+    cwd=cwd,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+    input=stdin,
+    text=True,
+    timeout=120,
+    **options,
+  )
+  return done.returncode, done.stdout, done.stderr
+
+
+def codes_of(out):
+  return sorted({line.split()[1] for line in out.splitlines()})
+
+
+def test_scan(tree):
+  status, out, err = run("scan", "one", cwd=tree)
+  assert (status, err) == (1, "")
+  assert codes_of(out) == ["LS101", "LS201", "LS204"]
+  line = "one/main.py:3:9: LS101 tf.train.experimental.FixedLossScale -> "
+  assert f"\n{line}tfl.FixedLossScale" in f"\n{out}"
+  assert run("scan", "other", cwd=tree) == (0, "", "")
+  status, out, err = run("scan", ".", cwd=tree)
+  assert (status, err) == (1, "")
+  one, other, two = out.splitlines()[-3:]
+  assert "one" in one and "TensorFlow 1 (" in one
+  assert "does not use loss scaling" in other
+  assert "two" in two and "1 by hand" in two
+
+
+def test_choice_of_codes(tree):
+  _, out, _ = run("scan", "--select=LS1", "two", cwd=tree)
+  assert codes_of(out) == ["LS101"]
+  _, out, _ = run("scan", "--ignore=LS2,LS101", "two", cwd=tree)
+  assert codes_of(out) == ["LS302"]
+  assert run("scan", "--select=LS102", "two", cwd=tree) == (0, "", "")
+  path = tree / "one" / "main.py"
+  path.write_text(_OLD.replace("(8)", "(8)  # lossscale: ignore[LS101, LS9]"))
+  status, out, err = run("scan", "one", cwd=tree)
+  assert status == 1 and "LS101" not in codes_of(out)
+  assert err.count("\n") == 1 and "'LS9'" in err and "main.py:3" in err
+
+
+def test_exclude_and_configuration(tree):
+  _, out, _ = run("scan", "--exclude=two", ".", cwd=tree)
+  assert "one/main.py" in out and "two/main.py" not in out
+  (tree / "pyproject.toml").write_text(
+    '[tool.tf-lossscale]\npaths = ["."]\nexclude = ["one/*.py"]\n'
+  )
+  status, out, err = run("scan", "--select=LS1", cwd=tree / "other")
+  assert (status, err) == (1, "")
+  assert "../two/main.py:3:9: LS101 " in out
+  assert "one/main.py" not in out
+
+
+def test_formats(tree):
+  status, out, err = run("scan", "--format=json", ".", cwd=tree)
+  assert (status, err) == (1, "")
+  value = json.loads(out)
+  assert len(value["projects"]) == 3
+  assert {found["state"] for found in value["findings"]} == {
+    "applied",
+    "by hand",
+  }
+  status, out, err = run("scan", "--format=github", "one", cwd=tree)
+  assert (status, err) == (1, "")
+  assert all(
+    line.startswith("::error file=one/main.py,line=")
+    for line in out.splitlines()
+  )
+  status, out, err = run("scan", "--statistics", ".", cwd=tree)
+  assert (status, err) == (1, "")
+  assert "2 LS101 legacy-name: 2 applied\n" in out
+
+
+def test_sarif_and_its_fixes(tree):
+  status, out, err = run("scan", "--format=sarif", "two", cwd=tree)
+  assert (status, err) == (1, "")
+  log = json.loads(out)
+  sarif_rules.check_log(log)
+  (run_,) = log["runs"]
+  texts = {"two/main.py": (tree / "two/main.py").read_text()}
+  fixed = {}
+  for result in run_["results"]:
+    by_hand = result["properties"]["state"] == "by hand"
+    assert ("fixes" in result) != by_hand or result["ruleId"] == "LS301"
+    for fix in result.get("fixes", []):
+      (fixed[result["ruleId"]],) = sarif_rules.apply_fix(fix, texts).values()
+  assert fixed["LS101"].startswith("import tf_compat_lossscale as tfl\n")
+  assert "scale = tfl.FixedLossScale(8)\n" in fixed["LS101"]
+  assert "import tensorflow as tf\n" in fixed["LS101"]
+  assert "import tensorflow.compat.v1 as tf\n" in fixed["LS201"]
+  _, out, _ = run("scan", "--format=sarif", "-", cwd=tree, stdin=_OLD)
+  log = json.loads(out)
+  sarif_rules.check_log(log)
+  assert log["runs"][0]["results"]
+  assert not any("fixes" in result for result in log["runs"][0]["results"])
+
+
+def test_statistics_have_two_formats(tree):
+  status, out, err = run(
+    "scan", "--statistics", "--format=sarif", ".", cwd=tree
+  )
+  assert (status, out) == (2, "")
+  assert "--statistics goes with --format=text or json" in err
+
+
+def test_standard_input(tree):
+  status, out, err = run("scan", "-", cwd=tree, stdin=_OLD)
+  assert (status, err) == (1, "")
+  assert "-:3:9: LS101 " in out
+  _, out, _ = run(
+    *("scan", "--stdin-filename=one/x.py", "-"), cwd=tree, stdin=_OLD
+  )
+  assert "one/x.py:3:9: LS101 " in out
+  assert run("scan", "-", cwd=tree, stdin="x = 1\n") == (0, "", "")
+  status, out, err = run("scan", "-", cwd=tree, stdin=f"{_OLD}def f(:\n")
+  assert (status, out) == (2, "") and err.count("\n") == 1
+  status, out, err = run("migrate", "-", cwd=tree, stdin=_OLD)
+  assert (status, err) == (0, "")
+  assert "scale = tfl.FixedLossScale(8)\n" in out
+  assert run("scan", "-", cwd=tree, stdin=out) == (0, "", "")
+  assert run("migrate", "-", cwd=tree, stdin=out) == (0, out, "")
+
+
+def test_check_write_scan(tree):
+  status, out, err = run("migrate", "--check", ".", cwd=tree)
+  assert status == 1
+  assert sorted(out.splitlines()) == [
+    "./one/main.py: would change",
+    "./two/main.py: would change",
+  ]
+  assert err.count("\n") == 1 and err.endswith(" [by hand]\n")
+  status, out, err = run("migrate", "--write", ".", cwd=tree)
+  assert status == 0 and out.count(": rewritten\n") == 2
+  assert run("migrate", "--check", ".", cwd=tree)[:2] == (0, "")
+  assert run("migrate", "--write", "one", cwd=tree) == (0, "", "")
+  assert run("scan", "one", cwd=tree) == (0, "", "")
+  status, out, _ = run("scan", "--format=text", "two", cwd=tree)
+  assert status == 1 and codes_of(out) == ["LS302"]
+
+
+@pytest.mark.parametrize("command", ["scan", "migrate"])
+def test_mistakes_are_one_line(command, tree):
+  (tree / "empty").mkdir()
+  (tree / "README.md").write_text("# Hello\n")
+  (tree / "binary.py").write_bytes(b"\0\1\2")
+  for argv in (
+    [],
+    ["typo.py"],
+    ["empty"],
+    ["README.md"],
+    ["binary.py"],
+    ["--select=LS9", "one"],
+    ["--target=1.15", "one"],
+    ["--list=x"],
+  ):
+    status, out, err = run(command, *argv, cwd=tree)
+    assert (status, out, err.count("\n")) == (2, "", 1), (argv, out, err)
+    assert err.startswith("tf-lossscale"), argv
+
+
+@pytest.mark.parametrize(
+  ("command", "closed", "status", "err"),
+  [
+    ("scan one", ">&-", 1, ""),
+    ("migrate --write one", ">&-", 0, ""),
+    ("scan typo.py", "2>&-", 2, ""),
+    ("version", ">&- 2>&-", 0, ""),
+    ("scan -", "<&-", 2, "tf-lossscale scan: standard input is closed;"),
+    ("scan one", ">/dev/full", 2, "tf-lossscale scan: No space left on device"),
+  ],
+)
+def test_closed_streams(command, closed, status, err, tree):
+  line = (
+    f"{shlex.quote(sys.executable)} -m tf_compat_lossscale {command} {closed}"
+  )
+  done = subprocess.run(
+    ["bash", "-c", line],
+    capture_output=True,
+    cwd=tree,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+    text=True,
+    timeout=120,
+  )
+  assert (done.returncode, done.stdout) == (status, "")
+  assert done.stderr.startswith(err) and bool(done.stderr) == bool(err)
+
+
+def test_lists(tree):
+  status, out, err = run("scan", "--list", cwd=tree)
+  assert (status, err) == (0, "")
+  assert out.startswith("LS101  legacy-name ")
+  assert run("migrate", "--list", "typo.py", cwd=tree) == (0, out, "")
+
+
+def test_a_terminal(tree):
+  status, _, shown = pseudo_terminals.run("scan", "one", cwd=tree)
+  assert status == 1
+  assert "\x1b[1;31mLS101\x1b[0m" in shown
+  assert "\x1b[1;31mFound 3 places\x1b[0m in 1 of 1 file: 3 applied." in shown
+  status, _, shown = pseudo_terminals.run("scan", "one", cwd=tree, NO_COLOR="1")
+  assert "\x1b" not in shown
+  assert shown.endswith("\nFound 3 places in 1 of 1 file: 3 applied.\n")
+  status, out, shown = pseudo_terminals.run("scan", "one", cwd=tree, piped=True)
+  assert (status, shown) == (1, "")
+  assert out == run("scan", "one", cwd=tree)[1]
+  status, _, shown = pseudo_terminals.run("migrate", "one", cwd=tree)
+  assert status == 0
+  assert "\x1b[32m+scale = tfl.FixedLossScale(8)\x1b[0m\n" in shown
+  assert "Would rewrite 1 file: 3 edits, 0 left to do by hand." in shown
+  status, _, shown = pseudo_terminals.run(
+    "migrate", "--write", ".", cwd=tree, NO_COLOR="1"
+  )
+  assert status == 0 and "\x1b" not in shown
+  assert "Rewrote 2 files: 6 edits, 1 left to do by hand." in shown
+
+
+def test_a_reader_that_leaves_keeps_the_status(tree):
+  for number in range(300):
+    (tree / "one" / f"m{number}.py").write_text(_OLD * 20)
+  command = [sys.executable, "-m", "tf_compat_lossscale", "scan", "one"]
+  with subprocess.Popen(
+    command,
+    cwd=tree,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as process:
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(60) == 1
+
+
+_SLOW_WRITES = """if True:
+  import sys, time
+  from tf_compat_lossscale.cli import main
+  from tf_compat_lossscale.migration import migrator
+  replace = migrator.replace_file
+  def replace_slowly(path, data):
+    replace(path, data)
+    print("written", flush=True)
+    time.sleep(60)
+  migrator.replace_file = replace_slowly
+  sys.exit(main.main(["migrate", "--write", "."]))
+"""
+
+
+def test_ctrl_c_between_files(tree):
+  with subprocess.Popen(
+    [sys.executable, "-c", _SLOW_WRITES],
+    cwd=tree,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as process:
+    assert process.stdout.readline() == "written\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+  assert (process.returncode, err) == (130, "tf-lossscale: interrupted\n")
+  texts = {name: (tree / name).read_text() for name in _FILES}
+  (changed,) = [name for name in _FILES if texts[name] != _FILES[name]]
+  assert "tfl.FixedLossScale(8)" in texts[changed]
+  found = [path for path in tree.rglob("*") if path.is_file()]
+  assert len(found) == len(_FILES)  # No temporary file is left.
+  assert run("migrate", "--write", ".", cwd=tree)[0] == 0
+  assert run("scan", "one", cwd=tree) == (0, "", "")
+
+
+def test_ctrl_c_while_reading(tree):
+  for number in range(300):
+    (tree / "one" / f"m{number}.py").write_text(_OLD * 30)
+  with subprocess.Popen(
+    [sys.executable, "-m", "tf_compat_lossscale", "scan", "-j2", "."],
+    cwd=tree,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    start_new_session=True,
+    text=True,
+  ) as process:
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
+    out, err = process.communicate(timeout=60)
+  if process.returncode != 1:  # Else it was faster.
+    assert process.returncode in (130, -signal.SIGINT)
+    assert out == ""
+  assert err in ("", "tf-lossscale: interrupted\n")
+
+
+def test_two_at_once(tree):
+  for number in range(40):
+    (tree / "one" / f"m{number}.py").write_text(_OLD)
+  command = [sys.executable, "-m", "tf_compat_lossscale", "migrate", "--write"]
+  processes = [
+    subprocess.Popen(
+      [*command, "one"],
+      cwd=tree,
+      env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for _ in range(2)
+  ]
+  for process in processes:
+    _, err = process.communicate(timeout=120)
+    assert process.returncode in (0, 2)
+    assert all("left alone" in line for line in err.splitlines())
+  expected = run("migrate", "-", cwd=tree, stdin=_OLD)[1]
+  texts = {path.read_text() for path in pathlib.Path(tree, "one").iterdir()}
+  assert expected in texts
+  assert all("tf_compat_lossscale" in text for text in texts)
+  assert run("scan", "one", cwd=tree) == (0, "", "")
+
+
+if __name__ == "__main__":
+  helpers.main()

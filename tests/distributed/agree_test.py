@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests agreement of workers, with a second worker that the test plays."""
+
+import contextlib
+import copy
+import json
+import math
+
+import agree_cluster
+import clusters
+import helpers
+from helpers import tf1
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import contrib
+from tf_compat_lossscale import distributed
+from tf_compat_lossscale import gradients
+from tf_compat_lossscale import policies
+
+
+class Doubling(tfl.LossScale):
+  """A user's loss scale, with state of its own."""
+
+  def __init__(self):
+    super().__init__()
+    self._add_weight("scale", 8.0)
+
+  def __call__(self):
+    return tf.convert_to_tensor(self._get_weight("scale"))
+
+  def update(self, grads):
+    finite = gradients.all_replicas_finite(grads)
+    scale = self._get_weight("scale")
+    factor = tf.where(finite, 2.0, 0.5)
+    update = scale.assign(scale * factor)
+    return (None if tf.executing_eagerly() else update), finite
+
+  def get_config(self):
+    return {}
+
+
+class Alone(Doubling):
+  """A loss scale that does not ask this package whether gradients are good."""
+
+  def update(self, grads):
+    return super().update(list(grads))
+
+
+def wrap(loss_scale):
+  opt = tf1.train.MomentumOptimizer(0.5, 0.5)
+  if isinstance(loss_scale, contrib.LossScaleManager):
+    return contrib.LossScaleOptimizer(opt, loss_scale)
+  return tfl.MixedPrecisionLossScaleOptimizer(opt, loss_scale)
+
+
+SCALES = {
+  "dynamic": lambda: tfl.DynamicLossScale(8, 2),
+  "growth": lambda: policies.GrowthBackoff(8, growth_interval=2),
+  "log_normal": lambda: policies.LogNormal(8, warmup_steps=1),
+  "contrib": lambda: contrib.ExponentialUpdateLossScaleManager(8, 2, 1, 2, 0.5),
+  "user": Doubling,
+}
+
+
+class Worker:
+  """A worker whose partner's numbers the test chooses.
+
+  Attributes:
+    others: The partner's `found_inf` and largest gradient, a tensor.
+    calls: The op of each exchange that was built.
+  """
+
+  def __init__(self, mode, make_scale, agrees, target="optimizer"):
+    self.calls = []
+    with contextlib.ExitStack() as stack:
+      self.graph = stack.enter_context(helpers.mode_scope(mode))
+      self.build(mode, make_scale, agrees, target)
+      self.close = stack.pop_all().close
+
+  def build(self, mode, make_scale, agrees, target):
+    self.v = tf1.Variable([1.0, 1.0], use_resource=True, name="v")
+    self.loss_scale = make_scale()
+    self.opt = wrap(self.loss_scale)
+    if agrees:
+      given = self.opt if target == "optimizer" else self.loss_scale
+      assert distributed.agree(given, self.all_reduce) is given
+    if self.graph is None:
+      self.x, self.others = tf.Variable(0.0), tf.Variable([0.0, 0.0])
+      step = tf.function(self.minimize) if mode == "function" else self.minimize
+      self.run = lambda x, others: (
+        self.x.assign(x),
+        self.others.assign(others),
+        step(),
+      )
+    else:
+      self.x = tf1.placeholder(tf.float32, [])
+      self.others = tf1.placeholder(tf.float32, [2])
+      op = self.minimize()
+      self.session = tf1.Session()
+      self.session.run(tf1.global_variables_initializer())
+      self.run = lambda x, others: self.session.run(
+        op, {self.x: x, self.others: others}
+      )
+
+  def all_reduce(self, value, op):
+    self.calls.append(op)
+    if op == "sum":
+      assert value.dtype == tf.float32
+      return value + self.others[0]
+    assert (op, value.dtype) == ("max", tf.float64)
+    return tf.maximum(value, tf.cast(self.others[1], tf.float64))
+
+  def minimize(self):
+    op = self.opt.minimize(
+      lambda: tf.reduce_sum(self.v * self.x), var_list=[self.v]
+    )
+    return None if self.graph is None else op
+
+  def state(self):
+    slot = self.opt.get_slot(self.v, "momentum")
+    parts = [self.v, slot, *self.loss_scale._weights.values()]
+    if self.graph is None:
+      return [x.numpy().tolist() for x in parts]
+    return [x.tolist() for x in self.session.run(parts)]
+
+
+# Rows of own gradient, the other worker's, whether the other's is bad.
+_STEPS = [
+  (1.0, 2.0, False),
+  (1.0, 2.0, True),
+  (float("inf"), 2.0, False),
+  (float("nan"), 2.0, True),
+  (2.0, 1.0, False),
+  (1.0, 1.0, False),
+  (1.0, 4.0, False),
+]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("mode", helpers.MODES)
+def test_any_workers_infinity_skips_the_step_of_all(mode, scale):
+  """Compares with a worker that has all infinities itself."""
+  with contextlib.ExitStack() as stack:
+    states = []
+    for agrees in (True, False):
+      worker = Worker(mode, SCALES[scale], agrees)
+      stack.callback(worker.close)
+      found = []
+      for own, other, is_bad in _STEPS:
+        if agrees:
+          worker.run(own, [float(is_bad), other])
+        elif scale == "log_normal":
+          continue  # The largest gradient of two workers is no gradient here.
+        else:
+          worker.run(float("nan") if is_bad else own, [0.0, 0.0])
+        found.append(worker.state())
+      states.append(found)
+      worker.close()
+    if scale == "log_normal":
+      weights = [row[0] for row in states[0]]
+      assert weights[0] == weights[1] == weights[2] == weights[3]
+      assert weights[3] != weights[4] != weights[5]
+      return
+    assert states[0] == states[1]
+    assert states[0][0][:2] == states[0][1][:2] == states[0][3][:2]
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+def test_the_largest_gradient_is_that_of_all_workers(mode):
+  states = []
+  for own, other in ((1.0, 64.0), (64.0, 1.0)):
+    worker = Worker(mode, SCALES["log_normal"], True)
+    for _ in range(3):
+      worker.run(own, [0.0, other])
+    states.append(worker.state()[2:])
+    assert set(worker.calls) == {"sum", "max"}
+    worker.close()
+  assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_one_exchange_a_step(scale):
+  worker = Worker("eager", SCALES[scale], True, target="loss scale")
+  for _ in range(3):
+    worker.run(1.0, [0.0, 0.0])
+  assert worker.calls.count("sum") == 3
+  worker.close()
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+def test_a_loss_scale_that_cannot_agree_is_an_error(mode):
+  with pytest.raises(RuntimeError, match="must pass the very list"):
+    Worker(mode, Alone, True).run(1.0, [0.0, 0.0])
+
+
+def test_a_fixed_loss_scale_exchanges_nothing():
+  worker = Worker("eager", lambda: tfl.FixedLossScale(8), True)
+  worker.run(1.0, [1.0, 0.0])
+  assert worker.calls == []
+  worker.close()
+
+
+def test_gradients_at_fault_are_those_of_all_workers():
+  """The error at the minimum names gradients of other workers, too."""
+
+  def make():
+    return policies.GrowthBackoff(1, min_loss_scale=1, at_minimum="raise")
+
+  worker = Worker("eager", make, True)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"fault: v\."):
+    worker.run(1.0, [1.0, 0.0])
+  worker.close()
+
+
+@pytest.mark.parametrize("mode", ("eager", "function"))
+def test_keras(mode):
+  keras = tf.keras
+  if helpers.RELEASE >= (2, 16):
+    keras = pytest.importorskip("tf_keras")
+  opt = tfl.keras.LossScaleOptimizer(
+    keras.optimizers.legacy.SGD(1.0), tfl.DynamicLossScale(8)
+  )
+  other = tf.Variable(0.0)
+  distributed.agree(opt, lambda value, op: value + other)
+  v = tf.Variable(1.0)
+
+  def step():
+    opt.minimize(lambda: v * 1.0, [v])
+
+  step = tf.function(step) if mode == "function" else step
+  step()
+  assert v.numpy() == 0
+  other.assign(1.0)
+  step()
+  assert v.numpy() == 0
+  assert opt.loss_scale.numpy() == 4
+  assert not opt.last_step_applied.numpy()
+
+
+def test_replicas_agree_by_themselves():
+  """An infinity in one replica skips the step of both, as another worker's."""
+  strategy = helpers.two_replicas()
+  other = tf.Variable(0.0)
+  with strategy.scope():
+    v = tf.Variable(1.0)
+    opt = wrap(tfl.DynamicLossScale(8))
+
+  def step(bad):
+    factor = helpers.factor_of_replica(bad)
+    opt.minimize(lambda: v * factor, var_list=[v])
+
+  function = tf.function(step)
+
+  def run(bad):
+    strategy.run(function, (tf.constant(bad),))
+    values = strategy.experimental_local_results(v)
+    assert len({x.numpy() for x in values}) == 1
+    return values[0].numpy(), opt.loss_scale().numpy()
+
+  first = run(False)
+  assert first[1] == 8
+  assert run(True) == (first[0], 4)
+  distributed.agree(opt, lambda value, op: value + other)
+  function = tf.function(step)
+  assert run(True) == (first[0], 2)
+  other.assign(1.0)
+  assert run(False) == (first[0], 1)
+  other.assign(0.0)
+  assert run(False)[0] != first[0]
+
+
+@pytest.mark.machines
+@pytest.mark.parametrize(
+  ("mode", "drop", "fixed"),
+  helpers.pairs(helpers.MODES, ["window", "micro_batch"], [False, True]),
+)
+def test_two_workers_accumulate_and_agree(tmp_path, mode, drop, fixed):
+  """Checks workers that leave out micro-batches of their own."""
+  task = str(helpers.HARNESS / "agree_cluster.py")
+  given = {"mode": mode, "drop": drop, "fixed": fixed, "seed": 1}
+  given |= {"windows": 30, "port": clusters.find_ports(1)[0]}
+  with clusters.Cluster(tmp_path) as cluster:
+    for index in range(2):
+      arguments = json.dumps({**given, "index": index})
+      cluster.start(f"worker{index}", task, arguments)
+    states = [
+      cluster.wait(worker, "state", 150, 30)
+      for worker in cluster.tasks.values()
+    ]
+  assert states[0] == states[1]
+  want = [
+    [*row[:2], 8.0] if fixed else row
+    for row in agree_cluster.model(1, 30, drop)
+  ]
+  np.testing.assert_allclose(states[0], want, rtol=1e-5, atol=1e-6)
+  assert 5 < want[-1][1] < 30
+
+
+@pytest.mark.parametrize("drop", ["window", "micro_batch"])
+@pytest.mark.parametrize(
+  ("grads", "other", "finite", "mean"),
+  [
+    ((1.0, 2.0), (2, 0), True, 1.5),
+    ((1.0, 2.0), (0, 2), True, 3.0),
+    ((math.inf, math.inf), (1, 1), True, 0.0),
+    ((math.inf, math.nan), (0, 2), True, None),
+    ((1.0, 2.0), (2, 0), False, None),
+    ((1.0, math.inf), (2, 0), True, 2 / 3),
+  ],
+)
+def test_kept_micro_batches_are_those_of_all_workers(
+  drop, grads, other, finite, mean
+):
+  """Plays a worker that keeps and leaves out some of its micro-batches.
+
+  Args:
+    drop: What an infinity makes void.
+    grads: The gradients of this worker.
+    other: How many micro-batches the other worker keeps and leaves out.
+    finite: Whether the sums of the other worker are finite.
+    mean: What is applied, or None.
+  """
+  if drop == "window" and (other[1] or not all(map(math.isfinite, grads))):
+    other, finite, mean = (2, 0), False, None
+  numbers = [*other, not finite]
+  seen = []
+
+  def all_reduce(value, op):
+    assert op == "sum"
+    seen.append(float(value))
+    return value + float(numbers[len(seen) - 1])
+
+  v = tf.Variable(0.0)
+  scale = tfl.DynamicLossScale(8, 1000)
+  opt = tfl.accumulate(
+    tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(1.0), scale
+    ),
+    2,
+    drop,
+  )
+  distributed.agree(opt, all_reduce)
+  for grad in grads:
+    opt.apply_gradients([(tf.constant(grad), v)])
+  assert len(seen) == 3
+  assert bool(opt.last_step_applied) == (mean is not None)
+  np.testing.assert_allclose(v.numpy(), -(mean or 0.0), rtol=1e-6)
+  is_good = other[1] == 0 and finite and all(map(math.isfinite, grads))
+  assert float(scale()) == (8 if is_good else 4)
+
+
+def test_checkpoints_and_copies_stay_the_same():
+  loss_scale = tfl.DynamicLossScale(8)
+  before = set(loss_scale._trackable_children())
+  distributed.agree(loss_scale, lambda value, op: value)
+  assert set(loss_scale._trackable_children()) == before
+  assert copy.deepcopy(loss_scale).get_config() == loss_scale.get_config()
+
+
+def test_arguments_are_checked():
+  opt = wrap(tfl.DynamicLossScale(8))
+  with pytest.raises(ValueError, match="all_reduce must be 'horovod'"):
+    distributed.agree(opt, "mpi")
+  with pytest.raises(ValueError, match="optimizer must be"):
+    distributed.agree(tf1.train.GradientDescentOptimizer(1.0), lambda x, op: x)
+  v = tf.Variable(1.0)
+  for wrong in (lambda x, op: x[None], lambda x, op: tf.cast(x, tf.float64)):
+    distributed.agree(opt, wrong)
+    with pytest.raises(ValueError, match="must return a scalar of float32"):
+      opt.apply_gradients([(tf.constant(1.0), v)])
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that Keras models and optimizers of old releases restore and go on."""
+
+import json
+
+import helpers
+import numpy as np
+import pytest
+
+_GOLDENS = sorted(
+  str(path.parent.relative_to(helpers.GOLDENS))
+  for path in helpers.GOLDENS.glob("tf-*/keras_*/expected.json")
+)
+_LOOPS = [golden for golden in _GOLDENS if "policy_model" not in golden]
+_MODELS = [golden for golden in _GOLDENS if "policy_model" in golden]
+
+
+def expected_of(golden):
+  return json.loads((helpers.GOLDENS / golden / "expected.json").read_text())
+
+
+def results(factory):
+  runner = str(helpers.HARNESS / "keras_golden_runner.py")
+  paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
+  keras_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
+  printed = helpers.run_once(factory, runner, *paths, **keras_2)
+  return helpers.parse_json(printed[printed.index("{") :])
+
+
+def result(golden, factory):
+  found = results(factory)[str(helpers.GOLDENS / golden)]
+  assert not isinstance(found, str), found
+  return found
+
+
+@pytest.mark.parametrize("golden", _LOOPS)
+def test_trains_on_as_recorded(golden, tmp_path_factory):
+  expected = expected_of(golden)
+  rows, expected_rows = result(golden, tmp_path_factory), expected["rows"]
+  expected_rows = expected_rows[expected["steps_before"] :]
+  assert len(rows) == len(expected_rows) == expected["steps_after"]
+  for row, expected_row in zip(rows, expected_rows):
+    for key in ("loss_scale", "good_steps", "iterations"):
+      assert row[key] == expected_row[key], (key, expected_row["i"])
+    for key in ("w", "b"):
+      np.testing.assert_allclose(
+        row[key], expected_row[key], rtol=2e-5, atol=2e-7
+      )
+
+
+@pytest.mark.parametrize("golden", _MODELS)
+def test_models_load(golden, tmp_path_factory):
+  expected, found = expected_of(golden), result(golden, tmp_path_factory)
+  forms = {"weights"}
+  forms |= {"model.h5"} if "no_h5" not in expected else set()
+  forms |= {"saved_model"} if "no_savedmodel" not in expected else set()
+  assert forms <= set(found)
+  for form in forms:
+    model = found[form]
+    # The model computes in float16.
+    np.testing.assert_allclose(
+      model["probe"], expected["probe"], rtol=5e-3, atol=5e-3
+    )
+    assert model["legacy"]
+    assert model["iterations"] == 12
+    if form != "model.h5":  # HDF5 files have no current loss scale.
+      assert model["loss_scale"] == expected["loss_scale"]
+    if form != "weights" or isinstance(expected["policy_config"], dict):
+      assert (model["initial_scale"], model["growth_steps"]) == (512.0, 3)
+  if "config" in found:
+    assert found["config"] == {
+      "initial_scale": 512.0,
+      "growth_steps": 3,
+      "legacy": True,
+      "momentum": pytest.approx(0.9),
+    }
+
+
+def test_there_are_goldens():
+  assert len(_LOOPS) >= 9 and len(_MODELS) >= 4
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `scan` and `migrate` on trees that no one wants to meet."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+import helpers
+import pytest
+
+from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.migration import migrator
+from tf_compat_lossscale.migration import scanner
+
+pytestmark = pytest.mark.any_release
+
+_BEFORE = "import tensorflow as tf\nx = tf.train.experimental.LossScale\n"
+_AFTER = (
+  "import tf_compat_lossscale as tfl\nimport tensorflow as tf\n"
+  "x = tfl.LossScale\n"
+)
+
+
+def start(folder, *words, **options):
+  """Starts `tf-lossscale` in a process of its own."""
+  return subprocess.Popen(
+    [sys.executable, "-m", "tf_compat_lossscale", *words],
+    cwd=folder,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT), "NO_COLOR": "1"},
+    text=True,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    **options,
+  )
+
+
+def end(process):
+  """Returns the status, and the lines of output and errors, of a process."""
+  try:
+    out, err = process.communicate(timeout=120)
+  finally:
+    process.kill()
+  assert "Traceback" not in err
+  return process.returncode, out.splitlines(), err.splitlines()
+
+
+def fill(folder, count):
+  """Writes files that need edits; they are a project each."""
+  paths = []
+  for i in range(count):
+    (folder / f"p{i:03}").mkdir()
+    paths.append(folder / f"p{i:03}" / "train.py")
+    paths[-1].write_text(_BEFORE)
+  return paths
+
+
+def list_files(folder):
+  return sorted(
+    os.path.join(where, name)
+    for where, _, names in os.walk(folder)
+    for name in names
+  )
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+  """Makes a tree with a good file and many bad ones, and goes there."""
+  monkeypatch.chdir(tmp_path)
+  for name, data in {
+    "good.py": _BEFORE.encode(),
+    "binary.py": b"\x7fELF\0\0" + b"\xff" * 99,
+    "latin.py": b"import tensorflow as tf\nx = '\xe9'\n",
+    "broken.py": b"import tensorflow as tf\nx = (\n",
+    "unknown.py": b"# coding: nonsense\nimport tensorflow\n",
+    "half.ipynb": b'{"cells": [',
+    "r.ipynb": b'{"cells": [], "metadata": {"kernelspec": {"language": "R"}}}',
+    "empty.py": b"",
+    "deep.py": b"import tensorflow\nx = " + b"(" * 3000 + b")" * 3000,
+    "nested.py": b"import tensorflow\nx = " + b"-" * 90_000 + b"1",
+    "a\nb.py": b"import tensorflow as tf\nx = (\n",
+    os.fsdecode(b"\xe9.py"): b"import tensorflow as tf\nx = (\n",
+  }.items():
+    (tmp_path / name).write_bytes(data)
+  with open(tmp_path / "huge.py", "wb") as file:
+    file.truncate(1 << 40)
+  (tmp_path / "loop.py").symlink_to("loop.py")
+  (tmp_path / "dangling.py").symlink_to("nothing.py")
+  (tmp_path / "folder.py").mkdir()
+  (tmp_path / "inner").mkdir()
+  (tmp_path / "inner" / "again").symlink_to("..")
+  (tmp_path / "device.py").symlink_to("/dev/zero")
+  os.mkfifo(tmp_path / "pipe.py")
+  return tmp_path
+
+
+# The beginning of the line about each file that cannot be read.
+_ERRORS = {
+  "binary.py": "binary.py: a binary file",
+  "huge.py": "huge.py: a binary file",
+  "latin.py": "latin.py:2: cannot be read: byte 0xe9",
+  "broken.py": "broken.py:2: cannot be parsed: ",
+  "unknown.py": "unknown.py: cannot be read: unknown encoding",
+  "half.ipynb": "half.ipynb: not a Python notebook: ",
+  "r.ipynb": "r.ipynb: not a Python notebook: its language is R",
+  "loop.py": "loop.py: Too many levels",
+  "dangling.py": "dangling.py: the link leads to nothing",
+  "device.py": "device.py: not a regular file",
+  "pipe.py": "pipe.py: not a regular file",
+  "deep.py": "deep.py:2: cannot be parsed",
+  "nested.py": "nested.py:",
+}
+
+
+@pytest.mark.parametrize("command", ["scan", "migrate"])
+def test_each_bad_file_has_its_line(hostile, command):
+  status, out, err = end(start(hostile, command, *_ERRORS))
+  assert (status, out) == (2, [])
+  assert len(err) == len(_ERRORS)
+  for error in _ERRORS.values():
+    start_of_line = f"tf-lossscale: {error}"
+    assert sum(line.startswith(start_of_line) for line in err) == 1, err
+
+
+def test_bad_files_do_not_keep_good_ones_from_edits(hostile):
+  before = {
+    path: os.path.getsize(path)
+    for path in list_files(hostile)
+    if os.path.isfile(path)
+  }
+  status, out, err = end(start(hostile, "migrate", "--write", "."))
+  assert status == 2
+  assert [line.removeprefix("./") for line in out] == ["good.py: rewritten"]
+  assert (hostile / "good.py").read_text() == _AFTER
+  lines = [line.replace("./", "") for line in err]
+  for error in ("binary.py: ", "broken.py:2: ", "pipe.py: ", "loop.py: "):
+    assert sum(f": {error}" in line for line in lines) == 1, error
+  for name in ("a b.py", "a\\nb.py"):
+    assert sum(name in line for line in lines) <= 1
+  assert all(line.startswith("tf-lossscale") for line in err)
+  after = {path: os.path.getsize(path) for path in before}
+  assert {p for p in before if before[p] != after[p]} == {
+    str(hostile / "good.py")
+  }
+  again = end(start(hostile, "migrate", "--write", "."))
+  assert again == (2, [], err)
+
+
+def test_files_that_may_not_be_read_or_written(tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  for name in ("a.py", "b.py", "c.py"):
+    (tmp_path / name).write_text(_BEFORE)
+  open_file = open
+
+  def refuse(path, mode="r", *args, **kwargs):
+    # The superuser may do all.
+    name = os.path.basename(path) if isinstance(path, str) else ""
+    if name == "a.py" or (name == "b.py" and "+" in mode):
+      raise PermissionError(13, "Permission denied", path)
+    return open_file(path, mode, *args, **kwargs)
+
+  monkeypatch.setattr("builtins.open", refuse)
+  words = ["migrate", "--write", "-j1", "a.py", "b.py", "c.py"]
+  assert cli.main(words) == 2
+  out, err = capsys.readouterr()
+  assert out == "c.py: rewritten\n"
+  assert sorted(err.splitlines()) == [
+    "tf-lossscale: a.py: Permission denied",
+    "tf-lossscale: b.py: not written: Permission denied",
+  ]
+  monkeypatch.undo()
+  texts = [(tmp_path / name).read_text() for name in ("a.py", "b.py", "c.py")]
+  assert texts == [_BEFORE, _BEFORE, _AFTER]
+  assert len(list_files(tmp_path)) == 3
+
+
+def test_no_room_for_a_file(tmp_path):
+  paths = fill(tmp_path, 2)
+  paths[0].write_text(_BEFORE + "# long\n" * 999)
+
+  def limit():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+  process = start(tmp_path, "migrate", "--write", ".", preexec_fn=limit)
+  status, out, err = end(process)
+  assert status == 2
+  assert out == [f"{os.path.join('.', 'p001', 'train.py')}: rewritten"]
+  (line,) = err
+  assert re.search(r"p000.train\.py: not written: File too large", line)
+  assert paths[0].read_text().startswith(_BEFORE)
+  assert paths[1].read_text() == _AFTER
+  assert len(list_files(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("moment", ["before", "in", "after"])
+def test_interrupts(moment, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  paths = fill(tmp_path, 3)
+  replace, fsync = migrator.replace_file, os.fsync
+  calls = []
+
+  def interrupt_sync(descriptor):
+    fsync(descriptor)
+    if len(calls) == 2 and moment == "in":
+      raise KeyboardInterrupt
+
+  def interrupt(path, data):
+    calls.append(path)
+    if len(calls) == 2 and moment == "before":
+      raise KeyboardInterrupt
+    replace(path, data)
+    if len(calls) == 2 and moment == "after":
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(os, "fsync", interrupt_sync)
+  monkeypatch.setattr(migrator, "replace_file", interrupt)
+  assert cli.main(["migrate", "--write", "-j1", "."]) == 130
+  out, err = capsys.readouterr()
+  assert err == "tf-lossscale: interrupted\n"
+  assert out.count("rewritten") == 1
+  done = 2 if moment == "after" else 1
+  texts = [path.read_text() for path in paths]
+  assert texts == [_AFTER] * done + [_BEFORE] * (3 - done)
+  assert len(list_files(tmp_path)) == 3
+
+
+def test_a_real_interrupt(tmp_path):
+  paths = fill(tmp_path, 200)
+  process = start(tmp_path, "migrate", "--write", ".")
+  first = process.stdout.readline()
+  process.send_signal(signal.SIGINT)
+  status, out, err = end(process)
+  assert "rewritten" in first
+  assert (status, err) == (130, ["tf-lossscale: interrupted"])
+  texts = [path.read_text() for path in paths]
+  assert set(texts) == {_BEFORE, _AFTER}
+  assert texts == sorted(texts, reverse=texts[0] > _BEFORE)
+  assert 0 <= texts.count(_AFTER) - len(out) - 1 <= 1
+  assert len(list_files(tmp_path)) == len(paths)
+
+
+def test_a_file_that_changes_between_scan_and_plan(tmp_path):
+  path = tmp_path / "train.py"
+  path.write_text(_BEFORE)
+  (project,) = scanner.scan([str(path)]).projects
+  path.write_text(f"# {'123456789 ' * 9}\nx = 1\n")
+  assert not list(migrator.plan(project))
+  path.write_text(f"# Another line.\n{_BEFORE}")
+  (change,) = migrator.plan(project)
+  assert change.before == path.read_bytes()
+  assert change.after.decode() == f"# Another line.\n{_AFTER}"
+
+
+def test_two_at_once(tmp_path):
+  paths = fill(tmp_path, 60)
+  processes = [start(tmp_path, "migrate", "--write", ".") for _ in range(2)]
+  for status, out, err in list(map(end, processes)):
+    assert status == (2 if err else 0)
+    assert all(line.endswith("train.py: rewritten") for line in out)
+    for line in err:
+      assert re.search(r"train\.py: left alone: another program cha", line)
+  assert {path.read_text() for path in paths} == {_AFTER}
+  assert len(list_files(tmp_path)) == len(paths)
+
+
+if __name__ == "__main__":
+  helpers.main()

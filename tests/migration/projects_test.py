@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests projects of several files, untouched and migrated.
+
+Each folder of `legacy_projects/` is a project. `expected.json` there has the
+commands that people typed, and the lines that each command printed on the old
+release that the file names. Today, the commands must print the same lines under
+`tf-lossscale run`, and under Python alone once the project is migrated.
+"""
+
+import functools
+import json
+import os
+import re
+import shlex
+import shutil
+
+import helpers
+import legacy_processes
+import legacy_runner
+import pytest
+
+from tf_compat_lossscale.cli import main as cli
+
+_PROJECTS = helpers.ROOT / "tests" / "legacy_projects"
+_EXPECTED = json.loads((_PROJECTS / "expected.json").read_text("utf-8"))
+_RUNNER = str(helpers.ROOT / "tests" / "harness" / "legacy_runner.py")
+
+# What pip writes for a console script.
+_CONSOLE_SCRIPT = """\
+# -*- coding: utf-8 -*-
+import re
+import sys
+from {module} import {function}
+if __name__ == '__main__':
+    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])
+    sys.exit({function}())
+"""
+
+
+def copy_project(name, tmp_path):
+  """Copies a project without what ran programs left; returns the copy."""
+  copy = tmp_path / name
+  shutil.copytree(
+    _PROJECTS / name, copy, ignore=shutil.ignore_patterns("__pycache__")
+  )
+  return copy
+
+
+@functools.cache  # Several tests need the project.
+def migrate_project(name, folder):
+  """Migrates a copy of a project in a folder; returns the copy."""
+  project = copy_project(name, folder)
+  assert cli.main(["migrate", "--write", str(project)]) == 0
+  return project
+
+
+@pytest.fixture(params=sorted(_EXPECTED))
+def name(request):
+  return request.param
+
+
+@pytest.fixture(scope="session")
+def migrated_folder(tmp_path_factory):
+  return tmp_path_factory.mktemp("migrated")
+
+
+@pytest.fixture
+def migrated(name, migrated_folder, tmp_path):
+  """Returns a copy of a migrated project."""
+  project = migrate_project(name, migrated_folder)
+  return shutil.copytree(project, tmp_path / project.name)
+
+
+def read_contents(project):
+  """Returns the bytes of each file of a project."""
+  return {
+    path.relative_to(project): path.read_bytes()
+    for path in project.rglob("*")
+    if path.is_file()
+  }
+
+
+def find_entry_point(project, name):
+  """Returns module and function of a console script of a project."""
+  for file in ("setup.py", "pyproject.toml"):
+    path = project / file
+    if path.exists():
+      pattern = rf"\b{re.escape(name)}\s*=\s*\"?([\w.]+):(\w+)"
+      match = re.search(pattern, path.read_text("utf-8"))
+      if match:
+        return match.groups()
+  raise AssertionError(f"{project.name} has no console script {name}")
+
+
+def read_notebook(path):
+  """Returns the code of a notebook as Python's own, without magics."""
+  cells = json.loads(path.read_text("utf-8"))["cells"]
+  code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+  lines = "\n".join(code).splitlines()
+  return "\n".join(line for line in lines if not line.startswith(("%", "!")))
+
+
+def prepare_command(project, command):
+  """Makes what a command runs as people would have it installed.
+
+  Args:
+    project: The project's folder.
+    command: The command as a line of text. It begins with a script, `-m`, a
+      notebook, or the name of a console script.
+
+  Returns:
+    The folder to put into PYTHONPATH, or None, and the arguments of Python.
+  """
+  first, *rest = shlex.split(command)
+  if first == "-m" or first.endswith(".py"):
+    return None, [first, *rest]
+  installed = project.parent / "bin" / first.replace(".ipynb", ".py")
+  installed.parent.mkdir(exist_ok=True)
+  if first.endswith(".ipynb"):
+    code = read_notebook(project / first)
+  else:
+    module, function = find_entry_point(project, first)
+    code = _CONSOLE_SCRIPT.format(module=module, function=function)
+  installed.write_text(code, "utf-8")
+  source = project / "src"
+  return source if source.exists() else project, [str(installed), *rest]
+
+
+def run_forked(project, command, *options):
+  """Runs a command in a forked process; returns the lines it prints.
+
+  Args:
+    project: The folder to run in.
+    command: The command: see `prepare_command`.
+    *options: `--plain` to run it by Python alone.
+  """
+  path, args = prepare_command(project, command)
+  args = [_RUNNER, *options, *([f"--path={path}"] if path else []), *args]
+  env = legacy_processes.KERAS_2
+  done = helpers.complete_forked(*args, cwd=project, **env)
+  if done.returncode == legacy_runner.OTHER_KERAS:
+    env = {"TF_USE_LEGACY_KERAS": "0"}
+    done = helpers.complete_forked(*args, cwd=project, **env)
+  assert done.returncode == 0, done.stdout + done.stderr
+  return done.stdout.splitlines()
+
+
+def run_process(project, command, *before):
+  """Runs a command in a process of its own; returns the lines it prints."""
+  path, args = prepare_command(project, command)
+  folders = [str(helpers.ROOT), *([str(path)] if path else [])]
+  env = {"PYTHONPATH": os.pathsep.join(folders)}
+  status, out, err = legacy_processes.plain(*before, *args, cwd=project, **env)
+  assert status == 0, out + err
+  return out.splitlines()
+
+
+def check_prints(name, run_command, project, *options):
+  """Checks that all commands of a project print what they should."""
+  for row in _EXPECTED[name]:
+    printed = run_command(project, row["command"], *options)
+    assert printed == row["printed"], row["command"]
+
+
+def test_runs_untouched(name, tmp_path):
+  check_prints(name, run_forked, copy_project(name, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.any_release
+@pytest.mark.parametrize("name", ["console_scripts", "run_as_module"])
+def test_runs_untouched_in_a_process(name, tmp_path):
+  run = ("-m", "tf_compat_lossscale", "run")
+  check_prints(name, run_process, copy_project(name, tmp_path), *run)
+
+
+def test_runs_migrated(name, migrated):
+  check_prints(name, run_forked, migrated, "--plain")
+
+
+@pytest.mark.slow
+def test_runs_migrated_in_a_process(name, migrated):
+  check_prints(name, run_process, migrated)
+
+
+@pytest.mark.any_release
+def test_scan_is_content_with_what_is_migrated(name, migrated, capsys):
+  assert cli.main(["scan", str(_PROJECTS / name)]) == 1
+  assert capsys.readouterr().out
+  assert cli.main(["scan", str(migrated)]) == 0
+
+
+@pytest.mark.any_release
+def test_second_migration_changes_nothing(migrated):
+  before = read_contents(migrated)
+  assert cli.main(["migrate", "--write", str(migrated)]) == 0
+  assert read_contents(migrated) == before
+
+
+@pytest.mark.any_release
+def test_projects_in_one_folder_are_migrated_as_each_alone(
+  migrated_folder, tmp_path
+):
+  for name in _EXPECTED:
+    copy_project(name, tmp_path)
+  assert cli.main(["migrate", "--write", str(tmp_path)]) == 0
+  for name in _EXPECTED:
+    alone = read_contents(migrate_project(name, migrated_folder))
+    assert read_contents(tmp_path / name) == alone, name
+
+
+@pytest.mark.any_release
+def test_migration_edits_sources_alone(name, migrated):
+  before = read_contents(_PROJECTS / name)
+  after = read_contents(migrated)
+  assert set(after) == set(before)
+  changed = {path.suffix for path in before if before[path] != after[path]}
+  assert changed <= {".py", ".ipynb"}
+  assert changed
+
+
+@pytest.mark.any_release
+def test_projects_know_nothing_of_this_package():
+  folders = {path.name for path in _PROJECTS.iterdir() if path.is_dir()}
+  assert folders == set(_EXPECTED)
+  for path in _PROJECTS.rglob("*.*"):
+    if path.suffix in (".py", ".ipynb", ".toml"):
+      assert "tf_compat_lossscale" not in path.read_text("utf-8")
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `tf-lossscale migrate`."""
+
+import ast
+import importlib
+import re
+import textwrap
+
+import helpers
+import pytest
+
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.migration import migrator
+from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration import scanner
+
+pytestmark = pytest.mark.any_release
+
+_RULES = rules.list_rules()
+_EXAMPLES = [
+  pytest.param(rule.code, example, id=f"{rule.code}-{i}")
+  for rule in _RULES
+  for i, example in enumerate(rule.examples)
+]
+
+
+def edited(text, name="program.py"):
+  """Migrates a text; checks that a second migration changes nothing."""
+  data = text.encode("utf-8")
+  change = migrator.edit_text(data, name)
+  if change is None:
+    return text
+  assert change.before == data
+  assert not change.left
+  assert migrator.edit_text(change.after, name) is None
+  return change.after.decode("utf-8")
+
+
+def codes_in(text, **options):
+  report = scanner.scan_text(
+    text.encode("utf-8"), "program.py", scanner.Options(**options)
+  )
+  assert not report.errors
+  return [finding.code for finding in report.findings]
+
+
+@pytest.mark.parametrize(("code", "example"), _EXAMPLES)
+def test_examples(code, example, monkeypatch):
+  if code == "LS303":  # Of a Python without Keras 2.
+    from tf_compat_lossscale.migration.rewrites import missing_package
+
+    monkeypatch.setattr(
+      missing_package.importlib.util, "find_spec", lambda name: None
+    )
+  assert code in codes_in(example.before, target=(2, 21))
+  assert edited(example.before) == example.after
+
+
+def test_rules_are_documented():
+  for rule in _RULES:
+    assert rule.summary.endswith(".") and rule.explanation and rule.examples
+
+
+@pytest.mark.parametrize(
+  ("before", "after"),
+  [
+    (
+      """\
+      import tensorflow as tf
+      import os
+
+      os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      opt = tf.train.AdamOptimizer()
+      """,
+      """\
+      import tf_compat_lossscale as tfl
+      import tensorflow.compat.v1 as tf
+      tf.disable_v2_behavior()
+      tfl.honor_environment()
+      import os
+
+      os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      opt = tf.train.AdamOptimizer()
+      """,
+    ),
+    (
+      """\
+      import tensorflow.compat.v1 as tf
+      tf.disable_v2_behavior()
+      import tf_compat_lossscale as ls
+      os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      """,
+      """\
+      import tensorflow.compat.v1 as tf
+      tf.disable_v2_behavior()
+      import tf_compat_lossscale as ls
+      ls.honor_environment()
+      os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      """,
+    ),
+    (
+      """\
+      import tensorflow.compat.v1 as tf
+      opt = tf.train.experimental.MixedPrecisionLossScaleOptimizer(  # why
+          opt,   'dynamic')
+      """,
+      """\
+      import tf_compat_lossscale as tfl
+      import tensorflow.compat.v1 as tf
+      opt = tfl.MixedPrecisionLossScaleOptimizer(  # why
+          opt,   'dynamic')
+      """,
+    ),
+    (
+      '''\
+      #!/usr/bin/env python
+      # Copyright.
+      """Doc."""
+
+      from __future__ import print_function
+      import tensorflow as tf; import sys
+
+      with tf.Session() as s: x = tf.train.experimental.FixedLossScale(8)
+      ''',
+      '''\
+      #!/usr/bin/env python
+      # Copyright.
+      """Doc."""
+
+      from __future__ import print_function
+      import tf_compat_lossscale as tfl
+      import tensorflow.compat.v1 as tf; tf.disable_v2_behavior(); import sys
+
+      with tf.Session() as s: x = tfl.FixedLossScale(8)
+      ''',
+    ),
+    (
+      """\
+      from tensorflow.keras.mixed_precision import experimental as mp
+      mp.set_policy('mixed_float16')
+      """,
+      """\
+      import tf_compat_lossscale as tfl
+      tfl.use_keras_2()  # Before TensorFlow is imported.
+      from tf_compat_lossscale import keras as mp
+      mp.set_policy('mixed_float16')
+      """,
+    ),
+    (
+      """\
+      def f(tfl):
+        import tensorflow as tf
+        return tf.train.experimental.LossScale, tfl
+      """,
+      """\
+      import tf_compat_lossscale
+      def f(tfl):
+        import tensorflow as tf
+        return tf_compat_lossscale.LossScale, tfl
+      """,
+    ),
+    (
+      """\
+      import tensorflow as tf
+      import tf_compat_lossscale as ls
+      a = ls.get(1), (tf.train
+                      .experimental.LossScale)
+      """,
+      """\
+      import tensorflow as tf
+      import tf_compat_lossscale as ls
+      a = ls.get(1), (ls.LossScale)
+      """,
+    ),
+    (
+      """\
+      from tensorflow.compat.v1 import mixed_precision, train
+      if True: from tensorflow.train.experimental import LossScale, PythonState
+      mixed_precision.FixedLossScale(1)
+      """,
+      """\
+      from tensorflow.compat.v1 import train
+      import tf_compat_lossscale as mixed_precision
+      if True: from tensorflow.train.experimental import PythonState; """
+      """from tf_compat_lossscale import LossScale
+      mixed_precision.FixedLossScale(1)
+      """,
+    ),
+    (
+      """\
+      import tensorflow.contrib.mixed_precision
+      tensorflow.contrib.mixed_precision.FixedLossScaleManager(1.)
+      """,
+      """\
+      import tf_compat_lossscale as tfl
+      import tensorflow.compat.v1 as tensorflow
+      tensorflow.compat.v1.disable_v2_behavior()
+      tfl.contrib.FixedLossScaleManager(1.)
+      """,
+    ),
+    (
+      """\
+      from tensorflow.python.training.experimental import mixed_precision as m
+      m.enable_mixed_precision_graph_rewrite_v1(opt)
+      m.enable_mixed_precision_graph_rewrite(opt)
+      """,
+      """\
+      import tf_compat_lossscale as tfl
+      from tf_compat_lossscale import graph_rewrite as m
+      tfl.enable_mixed_precision_graph_rewrite(opt)
+      m.enable_mixed_precision_graph_rewrite(opt)
+      """,
+    ),
+    (
+      """\
+      from tensorflow.train.experimental import (
+          LossScale as Base,
+          DynamicLossScale,
+      )
+      """,
+      """\
+      from tf_compat_lossscale import (
+          LossScale as Base,
+          DynamicLossScale,
+      )
+      """,
+    ),
+  ],
+)
+def test_rewrites(before, after):
+  assert edited(textwrap.dedent(before)) == textwrap.dedent(after)
+
+
+@pytest.mark.parametrize(
+  ("before", "after"),
+  [
+    (
+      "import tensorflow as tf\n\x0c\nx = tf.train.experimental.LossScale\n",
+      "import tf_compat_lossscale as tfl\nimport tensorflow as tf\n\x0c\n"
+      "x = tfl.LossScale\n",
+    ),
+    (
+      "from tensorflow.train.experimental import *\nx = FixedLossScale(8)\n",
+      "from tensorflow.train.experimental import *\n"
+      "from tf_compat_lossscale import DynamicLossScale, FixedLossScale, "
+      "LossScale, MixedPrecisionLossScaleOptimizer, "
+      "disable_mixed_precision_graph_rewrite, "
+      "enable_mixed_precision_graph_rewrite\nx = FixedLossScale(8)\n",
+    ),
+    (
+      "import tensorflow as tf\nm = tf.train.experimental\n"
+      'x = getattr(m, "LossScale", None)\n',
+      "import tf_compat_lossscale as tfl\nimport tensorflow as tf\n"
+      'm = tf.train.experimental\nx = getattr(tfl, "LossScale", None)\n',
+    ),
+    (
+      "from tensorflow.train.experimental import (  # a\n"
+      "    LossScale,  # b\n    PythonState)  # c\n",
+      "from tensorflow.train.experimental import (  # a\n"
+      "      # b\n    PythonState)  # c\n"
+      "from tf_compat_lossscale import LossScale\n",
+    ),
+    (
+      "import tensorflow as tf\ntf.Session\n"
+      "def f():\n  from tensorflow import layers; "
+      "return tf.train.experimental.LossScale\n",
+      "import tf_compat_lossscale as tfl\n"
+      "tfl.use_keras_2()  # Before TensorFlow is imported.\n"
+      "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
+      "tf.Session\ndef f():\n  from tensorflow.compat.v1 import layers; "
+      "return tfl.LossScale\n",
+    ),
+    (
+      "import tensorflow as tf\nx: 'tf.train' = "
+      "(tf.train.\\\n  experimental.LossScale, tf.train.experimental)\n",
+      "import tf_compat_lossscale as tfl\nimport tensorflow as tf\n"
+      "x: 'tf.train' = (tfl.LossScale, tf.train.experimental)\n",
+    ),
+  ],
+)
+def test_edits_that_were_lost(before, after):
+  assert edited(before) == after
+  ast.parse(after)
+
+
+def test_offered_edits(tmp_path, capsys):
+  path = tmp_path / "old.py"
+  old = "def f(tf):\n  return tf.train.experimental.FixedLossScale(8)\n"
+  path.write_text(old)
+  assert cli.main(["migrate", "--write", str(path)]) == 0
+  assert path.read_text() == old
+  assert cli.main(["scan", str(path)]) == 1
+  assert "offered" in capsys.readouterr().out
+  assert cli.main(["migrate", "--offered", "--write", str(path)]) == 0
+  new = "import tf_compat_lossscale as tfl\ndef f(tf):\n"
+  assert path.read_text() == f"{new}  return tfl.FixedLossScale(8)\n"
+  assert cli.main(["scan", str(path)]) == 0
+
+
+def test_names_in_strings_are_left_to_the_user(tmp_path, capsys):
+  path = tmp_path / "old.py"
+  text = 'import mock\nmock.patch("tensorflow.train.experimental.LossScale")\n'
+  path.write_text(text)
+  assert cli.main(["migrate", "--write", str(path)]) == 0
+  assert path.read_text() == text
+  assert "LS103" in capsys.readouterr().err
+  assert cli.main(["scan", str(path)]) == 1
+
+
+@pytest.mark.parametrize(
+  "call",
+  [
+    "tf.name_scope(None, 'a', [x])",
+    "tf.name_scope(None, default_name='a')",
+    "tf.reduce_sum(x, keep_dims=True)",
+    "tf.nn.dropout(x, keep_prob=0.5)",
+    "tf.argmax(x, dimension=0)",
+  ],
+)
+def test_calls_that_only_tensorflow_1_takes(call):
+  text = f"import tensorflow as tf\ntf.train.experimental.LossScale\n{call}\n"
+  assert "import tensorflow.compat.v1 as tf" in edited(text)
+  plain = text.replace("name_scope(None, 'a', [x])", "name_scope('a')")
+  for new in ("default_name='a'", "keep_dims=True", "keep_prob=0.5"):
+    plain = plain.replace(f", {new}", "")
+  plain = plain.replace("dimension=", "axis=")
+  assert "compat.v1" not in edited(plain)
+
+
+if __name__ == "__main__":
+  helpers.main()
+
+
+def test_keywords_name_nvidias_switch():
+  text = """\
+    import os
+    import tensorflow as tf
+    os.environ.update(TF_ENABLE_AUTO_MIXED_PRECISION="1")
+    opt = tf.train.AdamOptimizer()
+    """
+  assert "honor_environment()" in edited(textwrap.dedent(text))
+  text = "env = dict(os.environ, TF_ENABLE_AUTO_MIXED_PRECISION='1')\n"
+  assert codes_in("import os\n" + text) == ["LS205"]
+
+
+def test_imports_name_what_is_there():
+  rows = [
+    (f"from {place.replace('tf.', 'tensorflow.', 1)} import {name}", row.home)
+    for row in legacy_names.TABLE
+    for place in row.places
+    for name in row.names
+  ]
+  text = "".join(f"{line} as x{i}\n" for i, (line, _) in enumerate(rows))
+  written = re.findall(r"^from (\S+) import (\w+) as x\d+", edited(text), re.M)
+  for (line, home), (module, name) in zip(rows, written, strict=True):
+    assert module.startswith("tf_compat_lossscale"), line
+    if home != "keras":
+      assert hasattr(importlib.import_module(module), name), line

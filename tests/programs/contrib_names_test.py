@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests which names of `tf.contrib` there are, and what is said of others."""
+
+import importlib
+import importlib.util
+import json
+import sys
+
+import helpers
+from legacy_processes import KERAS_2
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.programs import contrib_hints
+from tf_compat_lossscale.programs import contrib_names
+
+# Prints the rows of the table that cannot be used, with the errors.
+_USE_EACH_ROW = """
+import importlib, json
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale.programs import contrib_names
+from tf_compat_lossscale.programs import contrib_paths
+tfl.install()
+wrong = {}
+for module, names in contrib_names.NAMES.items():
+  try:
+    served = importlib.import_module(f"tensorflow.contrib.{module}")
+  except ImportError as error:
+    wrong.update(dict.fromkeys((f"{module}.{x}" for x in names), str(error)))
+    continue
+  for name in names:
+    try:
+      assert getattr(served, name) is not NotImplemented
+    except AttributeError as error:
+      wrong[f"{module}.{name}"] = str(error)
+for module in contrib_paths.MODULES:
+  try:
+    importlib.import_module(f"tensorflow.contrib.{module}")
+  except ImportError as error:
+    wrong[module] = str(error)
+print(json.dumps(wrong))
+"""
+# TensorFlow removed the name with tf.estimator, in 2.16.
+_GONE_SINCE_2_16 = {"data.CheckpointInputPipelineHook"}
+# Rows that need a package which is no requirement.
+_TENSORBOARD = {
+  f"tensorboard.{name}" for name in contrib_names.NAMES["tensorboard"]
+}
+
+
+def test_each_row_can_be_used():
+  printed = helpers.run_forked("-c", _USE_EACH_ROW, **KERAS_2)
+  wrong = json.loads(printed.splitlines()[-1])
+  missing = _GONE_SINCE_2_16 if helpers.RELEASE >= (2, 16) else set()
+  assert set(wrong) - _TENSORBOARD <= missing, wrong
+
+
+def test_all_ways_to_a_name():
+  with tfl.installed():
+    import tensorflow.contrib.framework as contrib_framework
+    from tensorflow.contrib.framework import nest
+    from tensorflow.contrib.framework.python.ops import arg_scope
+    from tensorflow.contrib.framework.python.ops import variables
+    from tensorflow.contrib.framework.python.ops.variables import (
+      filter_variables,
+    )
+    import tf_slim
+
+    assert contrib_framework is tf.contrib.framework
+    # In TensorFlow 1.15, too, the function hid the module.
+    assert arg_scope is contrib_framework.arg_scope is tf_slim.arg_scope
+    assert filter_variables is tf.contrib.framework.filter_variables
+    assert variables.filter_variables is filter_variables
+    assert nest is tf.contrib.framework.nest
+    assert nest.is_sequence([1]) and not nest.is_sequence(1)
+    scope = {}
+    exec("from tensorflow.contrib.data import *", scope)
+    assert scope["map_and_batch"] is tf.contrib.data.map_and_batch
+
+
+def test_a_module_below_contrib_is_loaded_once():
+  with tfl.installed():
+    from tensorflow.contrib.slim.nets import resnet_v1
+    from tensorflow.contrib.slim.python.slim.nets import resnet_v1 as deep
+
+    assert (
+      resnet_v1 is deep is importlib.import_module("tf_slim.nets.resnet_v1")
+    )
+    assert tf.contrib.slim.nets.resnet_v1 is resnet_v1
+
+
+def test_slim_has_the_names_of_layers_and_framework():
+  with tfl.installed():
+    from tensorflow.contrib import slim
+    import tf_slim
+
+    assert slim is tf.contrib.slim
+    assert slim.conv2d is tf_slim.conv2d is tf.contrib.layers.conv2d
+    assert slim.get_name_scope is tf.contrib.framework.get_name_scope
+    assert slim.tfexample_decoder.Image and slim.queues.QueueRunners
+    assert {"conv2d", "arg_scope"} <= set(dir(slim))
+
+
+@pytest.mark.parametrize("name", ["no_such", "gan", "rnn.NoSuchCell"])
+def test_what_is_gone_is_said_to_be(name):
+  module, _, last = name.partition(".")
+  with tfl.installed():
+    value = tf.contrib
+    with pytest.raises(AttributeError) as error:
+      for part in name.split("."):
+        value = getattr(value, part)
+    assert f"tf.contrib.{name}" in str(error.value)
+    assert "2.0 removed" in str(error.value)
+    with pytest.raises(ImportError, match=last or module):
+      exec(
+        f"from tensorflow.contrib{'.' + module if last else ''} import "
+        f"{last or module}"
+      )
+    with pytest.raises(ImportError, match=r"2\.0 removed"):
+      importlib.import_module(f"tensorflow.contrib.{name}.python.ops")
+
+
+def test_modules_that_have_nothing_left_import():
+  with tfl.installed():
+    from tensorflow.contrib.image.python.ops import image_ops
+    from tensorflow.contrib.quantize.python import graph_matcher
+
+    for module, name in (
+      (graph_matcher, "GraphMatcher"),
+      (image_ops, "bipartite_match"),
+      (tf.contrib.quantize, "create_training_graph"),
+    ):
+      with pytest.raises(AttributeError, match=rf"{name}: .*2\.0 removed"):
+        getattr(module, name)
+
+
+def test_xla_is_where_it_was():
+  with tfl.installed():
+    from tensorflow.contrib.compiler import xla
+
+    xla_today = tf.compat.v1.xla.experimental
+    assert xla.compile is xla_today.compile
+    jit = tf.contrib.compiler.jit
+    assert jit.experimental_jit_scope is xla_today.jit_scope
+
+
+def test_advice_holds_on_the_release(monkeypatch):
+  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 15))
+  assert "tensorflow_addons" in contrib_hints.explain_absence("image.rotation")
+  monkeypatch.setattr(which_keras, "find_release", lambda: (2, 16))
+  assert "addons" not in contrib_hints.explain_absence("image.rotation")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+  for name in list(sys.modules):
+    if name.partition(".")[0] == "tf_slim":
+      monkeypatch.delitem(sys.modules, name)
+  monkeypatch.setitem(sys.modules, "tf_slim", None)
+  with tfl.installed():
+    for module in ("slim", "layers"):
+      with pytest.raises(AttributeError, match="pip install tf_slim"):
+        getattr(tf.contrib, module)
+      with pytest.raises(ImportError, match="pip install tf_slim"):
+        exec(f"from tensorflow.contrib import {module}")
+    with pytest.raises(AttributeError, match="pip install tf_slim"):
+      tf.contrib.framework.arg_scope  # noqa: B018
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "tensorflow.contrib.gan",
+    "tensorflow.contrib.gan.python.train",
+    "tensorflow.contrib.tensorboard.plugins.projector",
+    "tensorflow.tools.graph_transforms",
+  ],
+)
+def test_a_missing_module_is_a_module_not_found_error(name, monkeypatch):
+  monkeypatch.setitem(sys.modules, "tensorboard", None)
+  parent, _, last = name.rpartition(".")
+  says = "tensorflow_gan|tensorboard|tf.lite"
+  with tfl.installed():
+    for load in (
+      lambda: importlib.import_module(name),
+      lambda: exec(f"import {name}"),
+      lambda: exec(f"import {name} as mine"),
+      lambda: exec(f"from {name} import something"),
+    ):
+      with pytest.raises(ModuleNotFoundError, match=says) as error:
+        load()
+      assert name.startswith(error.value.name)
+      assert error.value.name.count(".") >= 2
+    # As in Python: no ModuleNotFoundError. The message says what to do, too.
+    with pytest.raises(ImportError, match=says) as error:
+      exec(f"from {parent} import {last}")
+    assert (type(error.value) is ImportError) == (parent in sys.modules)
+    if parent in sys.modules:
+      assert importlib.util.find_spec(name) is None
+      assert not hasattr(sys.modules[parent], last)
+    else:
+      with pytest.raises(ModuleNotFoundError, match=says):
+        importlib.util.find_spec(name)
+
+
+def test_specs_are_found_before_and_after_an_import():
+  with tfl.installed():
+    for name in (
+      "tensorflow.contrib",
+      "tensorflow.contrib.seq2seq",
+      "tensorflow.contrib.opt.python.training.lazy_adam_optimizer",
+    ):
+      for _ in range(2):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.name == name
+        importlib.import_module(name)
+
+
+def test_the_projector_is_that_of_tensorboard(monkeypatch, tmp_path):
+  folder = tmp_path / "tensorboard" / "plugins"
+  folder.mkdir(parents=True)
+  for parent in (folder, folder.parent):
+    (parent / "__init__.py").write_text("", "utf-8")
+  (folder / "projector.py").write_text(
+    "class ProjectorConfig: pass\n"
+    "def visualize_embeddings(logdir, config): return logdir, config\n",
+    "utf-8",
+  )
+  for name in list(sys.modules):
+    if name.partition(".")[0] == "tensorboard":
+      monkeypatch.delitem(sys.modules, name)
+  monkeypatch.syspath_prepend(tmp_path)
+  with tfl.installed():
+    from tensorflow.contrib.tensorboard.plugins import projector
+    import tensorflow.contrib.tensorboard.plugins.projector as again
+
+    assert again is projector
+    config = projector.ProjectorConfig()
+    for call in (
+      lambda: projector.visualize_embeddings("writer", config),
+      lambda: tf.contrib.tensorboard.plugins.projector.visualize_embeddings(
+        summary_writer="writer", config=config
+      ),
+    ):
+      assert call() == ("writer", config)
+  for name in list(sys.modules):
+    if name.partition(".")[0] == "tensorboard":
+      monkeypatch.delitem(sys.modules, name)
+
+
+def test_the_table_is_sound():
+  for module, names in contrib_names.NAMES.items():
+    for name, target in names.items():
+      assert target.count(".") >= 1, (module, name)
+  assert sum(map(len, contrib_names.NAMES.values())) > 300
+
+
+if __name__ == "__main__":
+  helpers.main()

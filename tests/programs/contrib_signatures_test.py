@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that names of `tf.contrib` take the arguments that 1.15.5 took.
+
+`legacy/contrib_signatures.json` has what `contrib_signatures.py` printed on
+TensorFlow 1.15.5.
+"""
+
+import importlib
+import json
+import os
+
+import contrib_signatures
+import helpers
+from legacy_processes import KERAS_2
+import pytest
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale.programs import contrib_names
+from tf_compat_lossscale.programs import contrib_signatures as table
+
+_RECORDED = json.loads(
+  (helpers.ROOT / "tests/legacy/contrib_signatures.json").read_text("utf-8")
+)
+_CURRENT = """
+import json
+import sys
+import tf_compat_lossscale as tfl
+sys.path.insert(0, "tests")
+import contrib_signatures
+tfl.install()
+names = json.loads(sys.argv[1])
+print(json.dumps(contrib_signatures.describe_names(names, True)))
+"""
+
+# Parameters that differ, and do not matter, by the end of a name: the default
+# means the same, or only TensorFlow calls the method, by position.
+_SAME = {
+  "CsvDataset.interleave": {"cycle_length", "block_length"},
+  "CsvDataset.shuffle": {"reshuffle_each_iteration"},
+  "RandomDataset.interleave": {"cycle_length", "block_length"},
+  "RandomDataset.shuffle": {"reshuffle_each_iteration"},
+  "SqlDataset.interleave": {"cycle_length", "block_length"},
+  "SqlDataset.shuffle": {"reshuffle_each_iteration"},
+  "data.make_batched_features_dataset": {"reader"},
+  "CollectiveAllReduceStrategy": {"communication"},
+  "layers.safe_embedding_lookup_sparse": {"combiner"},
+  "lookup.index_table_from_tensor": {"hasher_spec"},
+  "Dataset.zip": {"datasets"},
+  ".build": {"_", "inputs_shape", "input_shape"},
+  "CrossDeviceOps.batch_reduce_implementation": {"options"},
+  "CrossDeviceOps.reduce_implementation": {"options"},
+}
+# What 1.15.5 described as (*args, **kwargs), since a decorator hid the rest.
+_HIDDEN = ["*args", "**kwargs"]
+# Members that nothing serves: asking for one is an error that names it.
+_GONE = {
+  "data.Optional": {"none_from_structure", "value_structure"},
+  "distribute.DistributionStrategy": {"experimental_run_v2"},
+  # No layer of Keras here: the variables are those of its scope.
+  "rnn.LSTMBlockFusedCell": {"build", "call"},
+}
+
+
+def _name(parameter):
+  return parameter.split("=")[0].removeprefix("only ")
+
+
+def find_differences(old, new):
+  """Returns the parameters that a call of 1.15.5 cannot give as it did."""
+  if old == _HIDDEN:
+    return set()
+  stars = {p for p in new if p.startswith("*")}
+  by_name = {_name(p): p for p in new}
+  wrong = set()
+  for i, parameter in enumerate(old):
+    name = _name(parameter)
+    if parameter.startswith("**"):
+      if not any(p.startswith("**") for p in stars):
+        wrong.add(parameter)
+    elif parameter.startswith("*"):
+      if not any(not p.startswith("**") for p in stars):
+        wrong.add(parameter)
+    elif name not in by_name:
+      if not {"*args", "**kwargs"} <= stars:
+        wrong.add(name)
+    elif (
+      i >= len(new)
+      or _name(new[i]) != name
+      or ("=" in parameter and by_name[name] != parameter)
+    ):
+      wrong.add(name)
+  for parameter in new[len(old) :]:
+    if "=" not in parameter and not parameter.startswith("*"):
+      wrong.add(parameter)
+  return wrong
+
+
+@pytest.fixture(scope="module")
+def current():
+  printed = helpers.run_forked(
+    "-c", _CURRENT, json.dumps(list_names()), cwd=helpers.ROOT, **KERAS_2
+  )
+  return json.loads(printed.splitlines()[-1])
+
+
+def list_names():
+  return {m: sorted(names) for m, names in contrib_names.NAMES.items()}
+
+
+def test_names_take_the_arguments_of_1_15(current):
+  wrong = {}
+  for name, old in _RECORDED["signatures"].items():
+    if name not in current:
+      continue  # `legacy_contrib_names_test.py` says which may lack.
+    new = current[name]
+    for member, parameters in old.items():
+      path = f"{name}.{member}" if member else name
+      if member not in new:
+        if member not in _GONE.get(name, ()):
+          wrong[path] = "is gone"
+      elif isinstance(parameters, list) and isinstance(new[member], list):
+        found = find_differences(parameters, new[member])
+        for end, same in _SAME.items():
+          found -= same if path.endswith(end) else set()
+        if found:
+          wrong[path] = parameters, new[member]
+  assert not wrong, json.dumps(wrong, indent=1)
+  assert len(set(current) & set(_RECORDED["signatures"])) > 450
+
+
+def test_the_exceptions_are_needed(current):
+  """Checks that no exception of this test has become superfluous."""
+  for name, members in _GONE.items():
+    assert members <= set(_RECORDED["signatures"][name])
+    assert not members & set(current[name])
+  known = [
+    f"{name}.{member}" if member else name
+    for name, members in _RECORDED["signatures"].items()
+    for member in members
+  ]
+  for end in _SAME:
+    assert any(path.endswith(end) for path in known), end
+
+
+def test_every_changed_name_is_recorded():
+  assert set(table.CHANGES) <= set(_RECORDED["signatures"])
+  for name, change in table.CHANGES.items():
+    found = contrib_signatures.describe(change.parameters)[""]
+    assert found == _RECORDED["signatures"][name][change.method], name
+
+
+def test_a_class_is_one_in_each_module_that_has_it():
+  with tfl.installed():
+    tf = importlib.import_module("tensorflow")
+    ops = importlib.import_module("tensorflow.contrib.lookup.lookup_ops")
+    assert ops.MutableHashTable is tf.contrib.lookup.MutableHashTable
+    assert tf.contrib.lookup.HashTable is tf.contrib.lookup.HashTable
+
+
+@pytest.mark.parametrize("name", sorted(_RECORDED["attributes"]))
+def test_attributes_can_be_read_and_set(name):
+  # TensorFlow 2 asks `_trackable_children` instead.
+  gone = {"_checkpoint_dependencies"}
+  with tfl.installed():
+    value = contrib_signatures.describe_attributes()[name]
+  for attribute in sorted(set(_RECORDED["attributes"][name]) - gone):
+    assert hasattr(value, attribute), attribute
+    if attribute.startswith("_"):
+      setattr(value, attribute, "mine")
+      assert getattr(value, attribute) == "mine", attribute
+
+
+def test_changed_names_work(tmp_path):
+  import tensorflow.compat.v1 as tf
+
+  prefix = os.path.join(tmp_path, "model")
+  tf1_checkpoint = tf.train.Checkpoint(v=tf.Variable(3.0))
+  path = tf1_checkpoint.save(prefix)
+  with tfl.installed():
+    import tensorflow
+
+    contrib = tensorflow.contrib
+    names = contrib.framework.list_variables(checkpoint_dir=path)
+    key = next(name for name, _ in names if name.startswith("v/"))
+    assert contrib.framework.load_variable(path, name=key) == 3.0
+    reader = contrib.framework.load_checkpoint(filepattern=path)
+    assert reader.has_tensor(key)
+    with pytest.raises(TypeError, match="checkpoint_dir"):
+      contrib.framework.load_variable(ckpt_dir_or_file=path, name=key)
+
+    twice = contrib.eager.defun(
+      lambda x: x * 2, [tf.TensorSpec([None])], False, None, True
+    )
+    assert twice(tf.ones([3])).numpy().tolist() == [2, 2, 2]
+
+    @contrib.eager.defun
+    def thrice(x):
+      return x * 3
+
+    assert float(thrice(2.0)) == 6
+    table = contrib.lookup.MutableDenseHashTable(
+      tf.int64, tf.int64, -1, 0, -2, None, "mine", False
+    )
+    table.insert(tf.constant([5], tf.int64), tf.constant([7], tf.int64))
+    assert table.lookup(tf.constant([5, 6], tf.int64)).numpy().tolist() == [
+      7,
+      -1,
+    ]
+    mutable = contrib.lookup.MutableHashTable(tf.string, tf.int64, -1)
+    assert isinstance(mutable, contrib.lookup.MutableHashTable)
+    assert mutable.lookup(tf.constant(["a"]), "named").numpy() == [-1]
+    spread = contrib.framework.py_func(
+      lambda x, scale: {"a": x * scale, "b": (x, x + 1)},
+      [tf.constant([1.0, 2.0])],
+      {"scale": tf.constant(3.0)},
+      {"a": tf.float32, "b": (tf.float32, tf.float32)},
+      {"a": [2], "b": ([2], [2])},
+    )
+    assert spread["a"].numpy().tolist() == [3, 6]
+    assert spread["b"][1].numpy().tolist() == [2, 3]
+    one = contrib.distribute.OneDeviceStrategy("/cpu:0")
+    assert isinstance(one, tf.distribute.OneDeviceStrategy)
+    assert one.experimental_run_v2(lambda x: x + 1, [1]) == 2
+    mirrored = contrib.distribute.MirroredStrategy(num_gpus=0)
+    assert isinstance(mirrored, contrib.distribute.MirroredStrategy)
+    iterator = contrib.eager.Iterator(tf.data.Dataset.range(2))
+    assert iterator.output_types is tf.int64 and iterator.next().numpy() == 0
+    for name in ("learn.Head", "distribute.UpdateContext"):
+      module, _, last = name.partition(".")
+      with pytest.raises(AttributeError, match=last):
+        getattr(getattr(contrib, module), last)
+
+
+if __name__ == "__main__":
+  helpers.main()

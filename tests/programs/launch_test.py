@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that `tf-lossscale run` treats a program as `python` does.
+
+The programs import no TensorFlow. legacy_tensorflow1_test has those that do.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import helpers
+from legacy_processes import environment
+from legacy_processes import plain
+from legacy_processes import program
+from legacy_processes import run
+from legacy_processes import start
+import pytest
+
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.programs import choosing
+from tf_compat_lossscale.programs import launch as legacy_run
+from tf_compat_lossscale.programs import program_modules
+
+_TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
+
+
+pytestmark = pytest.mark.any_release
+
+
+SHOW = """
+import os, sys, threading
+print(sys.argv, __name__, __file__, __spec__ and __spec__.name, __package__)
+print(sys.path, sys.flags.optimize, sorted(vars()), os.getcwd())
+print([name for name in sys.modules if name.startswith("tensorflow")])
+print(sys.modules["__main__"].__dict__ is globals(), threading.active_count())
+"""
+
+
+def test_a_program_sees_what_python_would_show_it(tmp_path):
+  name = program(tmp_path, SHOW, "sub/program.py")
+  args = (name, "--flag=1", "-x", "run", "--tf1", "a b", "")
+  assert run("--quiet", *args, cwd=tmp_path) == plain(*args, cwd=tmp_path)
+
+
+def test_a_module_too(tmp_path):
+  program(tmp_path, "", "pkg/__init__.py")
+  program(tmp_path, SHOW, "pkg/sub.py")
+  program(tmp_path, "import pkg.sub, sys; print(sys.argv)", "pkg/__main__.py")
+  for args in (("-m", "pkg.sub", "--a"), ("-m", "pkg", "-b")):
+    assert run("--quiet", *args, cwd=tmp_path) == plain(*args, cwd=tmp_path)
+
+
+def test_a_folder_and_standard_input(tmp_path):
+  program(tmp_path, "print('folder')", "folder/__main__.py")
+  assert run("folder", cwd=tmp_path)[:2] == (0, "folder\n")
+  text = "import sys; print(sys.argv)"
+  assert run("-", "x", cwd=tmp_path, stdin=text)[:2] == (0, "['-', 'x']\n")
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    "def f(): raise ValueError('mine')\nf()",
+    "x = = 1",
+    "print 'Python 2'",
+    "import sys; sys.exit(3)",
+    "import sys; sys.exit('words')",
+    "import os; os._exit(4)",
+    "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "raise KeyboardInterrupt",
+    "import no_such_module",
+    "import atexit; atexit.register(print, 'bye'); raise SystemExit",
+    "import warnings; warnings.warn('careful')",
+  ],
+)
+def test_ends_as_python_would(text, tmp_path):
+  name = program(tmp_path, text)
+  assert run("--quiet", name, cwd=tmp_path) == plain(name, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("args", [("typo.py",), ("-m", "no_such_module")])
+def test_a_typo_is_pythons_to_report(args, tmp_path):
+  code, out, err = run(*args, cwd=tmp_path)
+  assert (code, out, err) == plain(*args, cwd=tmp_path)
+  assert code != 0 and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("args", [(), ("--quiet",), ("-m",), ("--tf3", "x.py")])
+def test_mistakes_are_one_line(args, tmp_path):
+  code, out, err = run(*args, cwd=tmp_path)
+  assert code == 2 and not out
+  (line,) = err.splitlines()
+  assert line.startswith("tf-lossscale")
+
+
+def test_interpreter_flags_reach_the_program(tmp_path):
+  name = program(
+    tmp_path, "import sys; print(sys.flags.optimize, sys._xoptions)"
+  )
+  code, out, _ = run(name, cwd=tmp_path, python=("-O", "-X", "mine=1"))
+  assert (code, out) == (0, "1 {'mine': '1'}\n")
+  code, out, err = run(name, cwd=helpers.ROOT, python=("-E",))
+  assert code == 2 and "-E" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+  ("command", "flags"),
+  [
+    (["python", "/bin/tf-lossscale", "run", "-O", "x.py"], []),
+    (["python", "-m", "tf_compat_lossscale", "run", "x.py"], []),
+    (["python", "-u", "-c", "code", "x"], ["-u"]),
+    (
+      ["python", "-O", "-X", "dev", "-Werror", "-W", "once", "-m", "x"],
+      ["-O", "-X", "dev", "-Werror", "-W", "once"],
+    ),
+  ],
+)
+def test_reads_interpreter_flags(command, flags):
+  assert legacy_run._find_interpreter_flags(command) == flags
+
+
+def test_ctrl_c(tmp_path):
+  text = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
+  name = program(tmp_path, text)
+  with start(
+    "--quiet",
+    name,
+    cwd=tmp_path,
+    start_new_session=True,
+    # Children inherit an ignored SIGINT from the process that runs the tests.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+  ) as process:
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    started = time.monotonic()
+    err = process.communicate(timeout=30)[1]
+  assert time.monotonic() - started < 20
+  assert process.returncode == -signal.SIGINT
+  assert err.splitlines()[-1] == "KeyboardInterrupt"
+  assert err.count('File "') == 1 and "program.py" in err
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    (_TF1, (1, 2)),
+    ("import tensorflow as tf\ntf.train.experimental.LossScale", (2, 2)),
+    ("import tensorflow as tf\ntf.function", (2, None)),
+    ("import helper", (1, 2)),
+    ("print('nothing')", (2, None)),
+  ],
+)
+def test_chooses_by_the_source(text, expected, tmp_path):
+  program(tmp_path, _TF1, "helper.py")
+  path = str(tmp_path / program(tmp_path, text))
+  choice = choosing.choose(path, [str(tmp_path)])
+  assert (choice.tensorflow, choice.keras) == expected
+  choice = choosing.choose(path, [str(tmp_path)], tensorflow=2, keras=3)
+  assert (choice.tensorflow, choice.keras) == (2, 3)
+
+
+@pytest.mark.parametrize(
+  ("text", "optimizers", "expected"),
+  [
+    ("import tensorflow as tf", None, (None, None)),
+    ("import tensorflow as tf", "legacy", (2, "legacy")),
+    ("import tensorflow as tf", "new", (None, "new")),
+    (_TF1, None, (2, "legacy")),
+    (_TF1, "new", (2, "new")),
+    (
+      "from tensorflow.keras.mixed_precision import experimental",
+      None,
+      (2, "legacy"),
+    ),
+  ],
+)
+def test_chooses_optimizers(text, optimizers, expected, tmp_path):
+  path = str(tmp_path / program(tmp_path, text))
+  choice = choosing.choose(path, [str(tmp_path)], optimizers=optimizers)
+  assert (choice.keras, choice.optimizers) == expected
+
+
+def test_keras_3_has_no_legacy_optimizers():
+  with pytest.raises(legacy_run.RunError, match="--keras2 instead"):
+    choosing.choose(None, [], keras=3, optimizers="legacy")
+
+
+def test_a_program_is_read_with_its_own_modules(tmp_path):
+  for name, text in {
+    "main.py": "import a\nfrom pkg import b\nimport numpy",
+    "a.py": "import main\nimport c",
+    "c.py": "import tensorflow as tf\ntf.Session()",
+    "pkg/__init__.py": "",
+    "pkg/b.py": "from . import d\nfrom .e import f",
+    "pkg/d.py": "x = 1",
+    "pkg/e.py": "print 'two'",
+    "unrelated.py": "import tensorflow as tf\ntf.Session()",
+  }.items():
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+  found = program_modules.Program(str(tmp_path / "main.py"), [str(tmp_path)])
+  names = [source.path[len(str(tmp_path)) + 1 :] for source in found.sources]
+  assert sorted(names) == [
+    "a.py",
+    "c.py",
+    "main.py",
+    "pkg/__init__.py",
+    "pkg/b.py",
+    "pkg/d.py",
+  ]
+
+
+def test_says_its_choice_in_a_line(tmp_path):
+  name = program(tmp_path, "if 0:\n  import tensorflow as tf\n  tf.Session()")
+  code, _, err = run(name, cwd=tmp_path)
+  (line,) = err.splitlines()
+  assert code == 0 and "tf.Session, program.py line 3" in line
+  assert "--tf1 --keras2" in line
+  assert run("--quiet", name, cwd=tmp_path)[2] == ""
+  assert run("--tf2", name, cwd=tmp_path)[2] == ""
+
+
+@pytest.mark.parametrize(
+  ("text", "shown"),
+  [
+    ("", False),
+    ("import os", False),
+    ("import tensorflow as tf", True),
+    ("from tensorflow import keras", True),
+  ],
+)
+def test_a_program_without_tensorflow_is_not_announced(text, shown, tmp_path):
+  path = str(tmp_path / program(tmp_path, text))
+  choice = choosing.choose(path, [str(tmp_path)])
+  assert choice.reason == ("TensorFlow 2 code" if shown else "")
+
+
+_LAUNCHER = """
+import os, subprocess, sys
+for words in (["one.py"], ["-m", "one"], ["tw" + "o.py"]):
+  subprocess.check_call([sys.executable] + words)
+os.system(f'"{sys.executable}" nest' + 'ed.py')
+"""
+# It shows how it would run, and does without TensorFlow.
+_CHILD = """
+import os, sys
+print(os.environ["TF_COMPAT_LOSSSCALE_RUN"], flush=True)
+if len(sys.argv) > 9:
+  import tensorflow as tf
+"""
+
+
+def test_children_of_a_program_without_tensorflow_decide_themselves(tmp_path):
+  program(tmp_path, _LAUNCHER)
+  program(tmp_path, _CHILD + "  tf.Session()\n", "one.py")
+  program(tmp_path, _CHILD + "  tf.function(print)\n", "two.py")
+  nested = "import os, sys\nos.system(f'\"{sys.executable}\" on' + 'e.py')\n"
+  program(tmp_path, nested, "nested.py")
+  code, out, err = run("program.py", cwd=tmp_path)
+  assert (code, out.split()) == (0, ["tf1", "tf1", "tf2", "tf1"]), err
+  lines = [line.split(" is ")[0] for line in err.splitlines()]
+  names = ("one.py", "-m one", "two.py", "one.py")
+  assert lines == [f"tf-lossscale: {name}" for name in names]
+  code, out, err = run("--quiet", "program.py", cwd=tmp_path)
+  assert (code, len(out.split()), err) == (0, 4, "")
+  assert run("--tf2", "program.py", cwd=tmp_path)[1].split() == ["tf2"] * 4
+
+
+def test_the_sitecustomize_that_was_there_still_runs(tmp_path):
+  program(tmp_path, "print('theirs')", "other/sitecustomize.py")
+  name = program(
+    tmp_path, "import sitecustomize; print(sitecustomize.__file__)"
+  )
+  done = subprocess.run(
+    [sys.executable, "-m", "tf_compat_lossscale", "run", "--tf1", name],
+    capture_output=True,
+    cwd=tmp_path,
+    env=environment(PYTHONPATH=f"{helpers.ROOT}{os.pathsep}{tmp_path}/other"),
+    text=True,
+    timeout=60,
+  )
+  assert done.returncode == 0, done.stderr
+  # The launcher's process prints once, and the program's process once.
+  assert done.stdout.splitlines()[:2] == ["theirs", "theirs"]
+  assert done.stdout.splitlines()[2] == f"{tmp_path}/other/sitecustomize.py"
+
+
+def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
+  def no_keras_2(keras):
+    raise ImportError("Keras 2 is not installed: pip install it")
+
+  def execve(*command):
+    raise SystemExit(" ".join(command[1]))
+
+  monkeypatch.setattr(which_keras, "make_environment", no_keras_2)
+  monkeypatch.setattr(os, "execve", execve)
+  with_keras = _TF1 + "tf.layers.dense(x, 1)\n"
+  path = str(tmp_path / program(tmp_path, with_keras, "with.py"))
+  with pytest.raises(legacy_run.RunError, match="pip install"):
+    legacy_run.run([path])
+  path = str(tmp_path / program(tmp_path, _TF1, "without.py"))
+  with pytest.raises(SystemExit, match="without"):
+    legacy_run.run([path])
+
+
+def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
+  """Checks the way of systems without `exec`, such as Windows."""
+  name = program(tmp_path, "import sys; print(sys.argv); sys.exit(7)")
+  code = f"""if True:
+    from tf_compat_lossscale.programs import launch
+    launch._CAN_REPLACE_PROCESS = False
+    launch.run([{name!r}, "x"], quiet=True)
+  """
+  expected = (7, f"[{name!r}, 'x']\n", "")
+  assert plain("-c", code, cwd=tmp_path) == expected
+
+
+def test_needs_no_installation(tmp_path):
+  """Checks a package that is on no path but that of its folder `_site`."""
+  (tmp_path / "tensorflow.py").write_text("name = 'stub'")
+  code = """if True:
+    import os
+    import sys
+    hook = sys.meta_path[0]
+    assert type(hook).__module__ == "tf_compat_lossscale.programs.import_hooks"
+    assert not {*sys.argv[1:]} & {*map(os.path.realpath, sys.path)}, sys.path
+    hook._then = lambda module: print(module.name)
+    import tensorflow
+  """
+  folders = [
+    os.path.realpath(path) for path in (legacy_run._SITE, helpers.ROOT)
+  ]
+  done = subprocess.run(
+    [sys._base_executable, "-c", code, *folders],
+    capture_output=True,
+    cwd=tmp_path,
+    env={
+      "PYTHONPATH": os.pathsep.join([legacy_run._SITE, str(tmp_path)]),
+      "TF_COMPAT_LOSSSCALE_RUN": "tf1",
+    },
+    text=True,
+  )
+  assert (done.returncode, done.stdout) == (0, "stub\n"), done.stderr
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that private modules and names of TensorFlow 1 can be imported."""
+
+import importlib
+import json
+import sys
+
+import helpers
+from legacy_processes import KERAS_2
+import pytest
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale.programs import moved_modules
+from tf_compat_lossscale.programs import private_modules
+
+# Prints the rows of the table that cannot be used, with the errors.
+_USE_EACH_ROW = """
+import importlib, json
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale.programs import moved_modules
+tfl.install()
+wrong = {}
+for module, names in moved_modules.NAMES.items():
+  loaded = importlib.import_module(module)
+  for name in names:
+    try:
+      assert getattr(loaded, name) is not NotImplemented
+    except AttributeError as error:
+      wrong[f"{module}.{name}"] = str(error)
+for module in moved_modules.MODULES:
+  try:
+    importlib.import_module(module)
+  except ImportError as error:
+    wrong[module] = str(error)
+print(json.dumps(wrong))
+"""
+
+
+def test_each_row_can_be_used():
+  printed = helpers.run_forked("-c", _USE_EACH_ROW, **KERAS_2)
+  wrong = json.loads(printed.splitlines()[-1])
+  assert not wrong
+
+
+def test_what_exists_is_not_replaced():
+  from tensorflow.python.framework import ops
+  from tensorflow.python.ops import array_ops
+
+  before = {**vars(ops)}, {**vars(array_ops)}
+  with tfl.installed():
+    for module, names in zip((ops, array_ops), before):
+      for name, value in names.items():
+        if name not in ("__getattr__", "__warningregistry__"):
+          assert vars(module)[name] is value
+    assert ops.Tensor is array_ops.ops.Tensor
+  assert ({**vars(ops)}, {**vars(array_ops)}) == before
+
+
+def test_modules_and_names_are_taken_back():
+  module = "tensorflow.python.training.checkpointable"
+  with tfl.installed():
+    from tensorflow.python.ops import control_flow_ops
+    from tensorflow.python.training.checkpointable import base
+    from tensorflow.python.training.checkpointable import tracking
+
+    public = importlib.import_module("tensorflow").compat.v1
+    assert control_flow_ops.cond is public.cond
+    from tensorflow.python.ops import variable_scope
+
+    # tf_slim's local_variable asks for this function.
+    local = variable_scope.variable(2.0, collections=["mine"])
+    assert type(local) is type(public.Variable(2.0))
+    assert control_flow_ops.while_loop is public.while_loop
+    assert base is importlib.import_module("tensorflow.python.trackable.base")
+    assert tracking.AutoTrackable
+    assert f"{module}.base" in sys.modules
+    with pytest.raises(AttributeError, match="no_such"):
+      control_flow_ops.no_such  # noqa: B018
+  assert not [name for name in sys.modules if name.startswith(module)]
+  training = importlib.import_module("tensorflow.python.training")
+  assert not hasattr(training, "checkpointable")
+  with pytest.raises(ModuleNotFoundError):
+    importlib.import_module(module)
+
+
+def test_what_is_gone_is_said_to_be():
+  with tfl.installed():
+    with pytest.raises(ImportError, match=r"tf\.lite"):
+      importlib.import_module("tensorflow.tools.graph_transforms")
+    with pytest.raises(ModuleNotFoundError):
+      importlib.import_module("tensorflow.python.training.no_such")
+
+
+@pytest.mark.any_release
+def test_the_table_is_of_one_kind():
+  watcher = private_modules.PrivateModules()
+  for name in (*moved_modules.NAMES, *moved_modules.MODULES):
+    assert name.startswith("tensorflow.python.") and watcher.watches(name)
+  assert not watcher.watches("tensorflow.python.ops.no_such")
+  assert moved_modules.find_module(
+    "tensorflow.python.estimator.run_config"
+  ) == ("tensorflow_estimator.python.estimator.run_config")
+
+
+if __name__ == "__main__":
+  helpers.main()

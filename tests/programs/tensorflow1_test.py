@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests TensorFlow under `tf-lossscale run`, for every form of import."""
+
+import helpers
+import legacy_processes
+from legacy_processes import program
+from legacy_processes import run
+import pytest
+
+_HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
+
+# A statement for TensorFlow 1 -> a part of its error message, or None.
+_GONE = {
+  "tf.contrib.rnn": None,
+  "from tensorflow.contrib import quantize": None,
+  "from tensorflow.contrib.quantize import create_eval_graph": "tf.lite",
+  "tf.contrib.quantize.create_eval_graph": "tf.lite",
+  "import tensorflow.contrib.no_such as t": "TensorFlow 2.0 removed",
+  "from tensorflow.examples.tutorials.mnist import input_data": "datasets",
+  "tf.examples": "tf.keras.datasets.mnist",
+  "tf.no_such": "no attribute 'no_such'",
+  "tf.optimizers": "TensorFlow 2 has tf.optimizers: if the program is for",
+  "tf.summary.flush": "try tf-lossscale run --tf2",
+  "tf.estimator.Estimator": None,
+  "from tensorflow.estimator.export import ServingInputReceiver": None,
+}
+# One process for all checks, because importing TensorFlow takes seconds.
+_TENSORFLOW_1 = """
+import sys
+import tf_compat_lossscale.checkpoint.saver  # Imports TensorFlow.
+import tensorflow as tf
+import tensorflow
+import importlib
+assert tensorflow is tf is importlib.import_module("tensorflow")
+assert not tf.executing_eagerly() and not tf.resource_variables_enabled()
+assert tf.placeholder and tf.train.AdamOptimizer and tf.app.run and tf.flags
+assert tf.__version__.startswith("2.") and tf.__file__ and tf.__path__
+assert "placeholder" in dir(tf)
+
+import tensorflow.compat.v1 as tf1
+assert tf1.placeholder is tf.placeholder
+assert tf.compat.v1.placeholder is tf.placeholder
+import tensorflow.compat.v2 as tf2
+assert tf2.Variable is not tf.Variable
+from tensorflow.python.framework import ops
+assert tensorflow.python.framework.ops is ops
+assert ops.Graph is tf.Graph
+from tensorflow.python.training.experimental import loss_scale
+assert loss_scale.LossScale is tf.train.experimental.LossScale
+from tensorflow.train import AdamOptimizer
+assert AdamOptimizer is tf.train.AdamOptimizer
+import tensorflow.train
+assert tensorflow.train is tf.train and tf.train.AdamOptimizer
+from tensorflow import placeholder, layers, contrib
+assert layers.dense and tf.layers.dense is layers.dense
+from tensorflow.core.framework import graph_pb2
+assert tf.GraphDef is graph_pb2.GraphDef
+import tensorflow.keras as keras
+assert ".engine." in keras.Model.__module__ and tf.keras.Model is keras.Model
+from tensorflow.keras.layers import Dense
+assert Dense is tf.keras.layers.Dense
+import tensorflow.keras.layers
+from tensorflow.keras import backend as K
+assert K.get_session
+import tensorflow.nn
+assert tf.nn.rnn_cell.BasicLSTMCell
+exec("from tensorflow import *", {})
+
+class Mine(tf.Session):
+  pass
+tf.Session = Mine
+assert tensorflow.Session is Mine
+
+x = tf.placeholder(tf.float32, [2])
+w = tf.Variable([1., 2.])
+assert w.dtype._is_ref_dtype
+opt = tf.train.experimental.MixedPrecisionLossScaleOptimizer(
+    tf.train.AdamOptimizer(), "dynamic")
+opt.minimize(tf.reduce_sum(w * x))
+assert "tf_compat_lossscale" in type(opt).__module__
+
+for statement in sys.argv[1:]:
+  try:
+    exec(statement)
+    print("fine")
+  except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+
+def run_without_feeding():
+  tf.Session().run(x)
+run_without_feeding()
+"""
+
+
+@pytest.mark.slow
+def test_tensorflow_1_and_all_ways_to_import_it(tmp_path):
+  name = program(tmp_path, _TENSORFLOW_1)
+  code, out, err = run("--tf1", name, *_GONE, cwd=tmp_path)
+  assert code == 1 and "InvalidArgumentError" in err, err
+  assert "in run_without_feeding" in err
+  # The package's own frames must not be in the traceback.
+  assert "tf_compat_lossscale" not in err
+  lines = out.splitlines()
+  assert len(lines) == len(_GONE), out
+  for line, (statement, what) in zip(lines, _GONE.items()):
+    if what is None:
+      assert line == "fine", (statement, line)
+    else:
+      assert what in line, (statement, line)
+      kind = "ModuleNotFoundError"
+      if statement.startswith("tf."):
+        kind = "AttributeError"
+      elif "create_eval_graph" in statement:  # Its module is there.
+        kind = "ImportError"
+      assert line.startswith(f"{kind}: "), (statement, line)
+
+
+_FIRST_IMPORTS = """
+import importlib, os, sys
+assert "tensorflow" not in sys.modules
+for name in sys.argv[1:]:
+  if os.fork():
+    print(name, os.wait()[1], flush=True)
+    continue
+  importlib.import_module(name)
+  if "tensorflow" in sys.modules:
+    import tensorflow as tf
+    import tf_compat_lossscale as tfl
+    assert tf.train.experimental.LossScale is tfl.LossScale
+    assert hasattr(tf, "placeholder") == TENSORFLOW_1
+  break
+"""
+
+
+def modules_that_may_come_first():
+  """Yields the dotted names of the package's modules, except programs.
+
+  Of the modules that import Keras, which takes seconds, only one is yielded.
+  The base class of `contrib_parts.run_config` is in place only after TensorFlow
+  is imported; programs know that module as `tf.contrib.learn`.
+  """
+  for path in sorted((helpers.ROOT / "tf_compat_lossscale").rglob("*.py")):
+    parts = path.relative_to(helpers.ROOT).with_suffix("").parts
+    name = ".".join(parts).removesuffix(".__init__")
+    is_other_keras = parts[1] == "keras" and parts[2] != "policy"
+    needs_estimator = parts[-1] == "run_config"
+    if (
+      parts[-1] != "__main__"
+      and "_site" not in parts
+      and not (is_other_keras or needs_estimator)
+    ):
+      yield name
+
+
+@pytest.mark.slow
+@pytest.mark.any_release
+@pytest.mark.parametrize("mode", ["tf1", "tf2"])
+def test_any_module_may_be_what_a_program_imports_first(mode, tmp_path):
+  """Checks each module as the first import, which imports TensorFlow."""
+  text = _FIRST_IMPORTS.replace("TENSORFLOW_1", str(mode == "tf1"))
+  name = program(tmp_path, text)
+  modules = list(modules_that_may_come_first())
+  assert len(modules) > 40
+  out = legacy_processes.run_forked(f"--{mode}", name, *modules, cwd=tmp_path)
+  assert out.splitlines() == [f"{module} 0" for module in modules]
+
+
+def test_tensorflow_2_is_left_as_it_is(tmp_path):
+  text = """
+import tf_compat_lossscale.gradients  # Imports TensorFlow.
+import tensorflow as tf
+import sys
+assert type(tf) is type(sys) and tf.executing_eagerly()
+assert not hasattr(tf, "placeholder")
+import tf_compat_lossscale as tfl
+assert tf.mixed_precision.experimental.DynamicLossScale is tfl.DynamicLossScale
+print(2 if ".engine." in tf.keras.Model.__module__ else 3)
+"""
+  name = program(tmp_path, text)
+  run_forked = legacy_processes.run_forked
+  assert run_forked("--tf2", "--keras2", name, cwd=tmp_path) == "2\n"
+  if _HAS_KERAS_3:
+    assert run_forked("--tf2", "--keras3", name, cwd=tmp_path) == "3\n"
+  else:
+    code, _, err = run("--tf2", "--keras3", name, cwd=tmp_path)
+    assert code == 2 and "TensorFlow 2.16" in err
+
+
+_WRONG_GUESS = """
+import tensorflow as tf
+names = dir(tf), dir(tf.summary)
+assert "__getattr__" not in sum(names, []) and "__dir__" not in sum(names, [])
+assert "__getattr__" not in getattr(tf.train, "__all__", ())
+assert not hasattr(tf, "Session") and getattr(tf, "Session", 3) == 3
+for name in ("train.AdamOptimizer", "summary.FileWriter", "train.no_such",
+             "Session"):
+  try:
+    eval("tf." + name)
+  except AttributeError as error:
+    assert error.name == name.rpartition(".")[2]
+    print(str(error).partition(". ")[2])
+"""
+
+
+def test_an_error_tells_of_the_other_tensorflow(tmp_path):
+  name = program(tmp_path, _WRONG_GUESS)
+  printed = legacy_processes.run_forked("--tf2", "--keras2", name, cwd=tmp_path)
+  expected = [
+    f"TensorFlow 1 has tf.{name}: if the program is for TensorFlow 1, try "
+    "tf-lossscale run --tf1"
+    for name in ("train.AdamOptimizer", "summary.FileWriter", "", "Session")
+  ]
+  expected[2] = ""
+  assert printed.splitlines() == expected
+
+
+@pytest.mark.any_release
+def test_children_have_the_names_too(tmp_path):
+  # A stub, because the program children/run.py in legacy_programs_test.py shows
+  # that children's own TensorFlow has the names.
+  program(tmp_path, "", "tensorflow.py")
+  child = """
+import os, sys
+mode = os.environ["TF_COMPAT_LOSSSCALE_RUN"]
+sys.meta_path[0]._then = lambda module: print(module.__name__, sys.argv, mode)
+import tensorflow
+"""
+  program(tmp_path, child, "child.py")
+  text = """
+import os, subprocess, sys
+run = lambda *a, **k: print(subprocess.check_output(
+    [sys.executable, *a], text=True, **k), end="")
+run("-c", "import sys; print(type(sys.meta_path[0]).__module__, sys.argv)", "x")
+run("-c", "import subprocess, sys; print(subprocess.check_output("
+    "[sys.executable, 'child.py'], text=True), end='')")
+run("-c", "import sys; print('tensorflow' in sys.modules)")
+run("-c", "import sys; print([p for p in sys.path if '_site' in p])")
+run("-S", "-c", "print('without site')")
+run("-E", "-c", "import os; print('without environment')")
+"""
+  code, out, err = run("--tf1", program(tmp_path, text), cwd=tmp_path)
+  assert code == 0, err
+  assert out.splitlines() == [
+    "tf_compat_lossscale.programs.import_hooks ['-c', 'x']",
+    "tensorflow ['child.py'] tf1",
+    "False",
+    "[]",
+    "without site",
+    "without environment",
+  ]
+
+
+if __name__ == "__main__":
+  helpers.main()

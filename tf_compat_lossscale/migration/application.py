@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the edits of findings in a file."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+from collections.abc import Sequence
+
+from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import edits as edits_lib
+from tf_compat_lossscale.migration import findings as findings_lib
+from tf_compat_lossscale.migration import reading
+from tf_compat_lossscale.programs import source_facts
+
+_PACKAGE = "tf_compat_lossscale"
+_EARLY = "use_keras_2()"
+
+
+def edit(
+  read: reading.Read,
+  findings: Sequence[findings_lib.Finding],
+) -> bytes:
+  """Returns a file's bytes with the edits of findings.
+
+  Edits that overlap those of an earlier finding are left out: the next round
+  makes them. If the text with all edits does not parse, each finding is tried
+  by itself.
+
+  Args:
+    read: The file.
+    findings: The findings whose edits are wanted, in order.
+  """
+  taken = _Taken()
+  chosen = [finding for finding in findings if taken.take(finding.edits)]
+  data = _make(read, chosen)
+  if data is not None:
+    return data
+  good: list[findings_lib.Finding] = []
+  for finding in chosen:
+    tried = _make(read, [*good, finding])
+    if tried is not None:
+      good.append(finding)
+      data = tried
+  return data or read.document.replace([])
+
+
+class _Taken:
+  """The edits that are taken; they do not overlap."""
+
+  def __init__(self) -> None:
+    self._edits: list[edits_lib.Edit] = []  # In their order in the text.
+
+  def take(self, edits: Sequence[edits_lib.Edit]) -> bool:
+    """Takes edits, unless they overlap others; returns whether it did."""
+    if not all(map(self._is_free, edits)):
+      return False
+    for edit in edits:
+      if edit.start < edit.end:
+        bisect.insort(self._edits, edit)
+    return True
+
+  def _is_free(self, new: edits_lib.Edit) -> bool:
+    """Returns whether an edit overlaps no other; an equal one may be taken."""
+    at = bisect.bisect_left(self._edits, new)
+    return all(
+      old == new or old.end <= new.start or new.end <= old.start
+      for old in self._edits[max(0, at - 1) : at + 1]
+    )
+
+
+def _make(
+  read: reading.Read,
+  findings: Sequence[findings_lib.Finding],
+) -> bytes | None:
+  """Returns a file's bytes with edits; None if they are no longer Python."""
+  edits = list(
+    dict.fromkeys(edit for finding in findings for edit in finding.edits)
+  )
+  lines = list(
+    dict.fromkeys(line for finding in findings for line in finding.opening)
+  )
+  first = min((f.first_import for f in findings if f.opening), default=0)
+  edits[:0] = _make_opening(read, lines, first)
+  text = edits_lib.apply(read.document.text, edits)
+  try:
+    source_facts.parse(read.source.path, text)
+    return read.document.replace(edits)
+  except (source_facts.SourceError, documents.DocumentError):
+    return None
+
+
+def _make_opening(
+  read: reading.Read, lines: Sequence[str], first: int
+) -> list[edits_lib.Edit]:
+  """Returns the insertions of the lines that a file needs at its start.
+
+  Keras is chosen before anything that may import TensorFlow. Other lines stand
+  right before the first statement that imports TensorFlow or a module of the
+  program, since the program may set environment variables for TensorFlow.
+  """
+  body = read.source.tree.body
+  top = _find_end_of_opening(body)
+  first = max(first, top)
+  text = read.document.lines
+  calls = [line for line in lines if not line.startswith(f"import {_PACKAGE}")]
+  starts_early = any(_EARLY in line for line in calls)
+  imported = next(
+    (i for i, each in enumerate(body) if _imports_package(each)), None
+  )
+  parts: dict[int, list[str]] = {}
+  for line in lines:
+    at = top if _EARLY in line else first
+    if line not in calls:
+      at = top if starts_early else first
+      if imported is not None and (imported < at or not calls):
+        continue  # The file imports this package early enough.
+    parts.setdefault(at, []).append(line)
+  return [_insert_before(text, body, at, part) for at, part in parts.items()]
+
+
+def _insert_before(
+  text: edits_lib.Text, body: Sequence[ast.stmt], at: int, lines: Sequence[str]
+) -> edits_lib.Edit:
+  """Returns the insertion of lines before statement number `at`."""
+  if at == len(body):
+    end = len(text.text)
+    gap = text.newline if text.text and text.text[-1] not in "\r\n" else ""
+    new = gap + "".join(line + text.newline for line in lines)
+    return edits_lib.Edit(end, end, new)
+  statement = body[at]
+  # The place of a decorated function is that of its first decorator.
+  decorators: list[ast.AST] = getattr(statement, "decorator_list", [])
+  start = text.find_span(statement)[0]
+  for decorator in decorators[:1]:
+    start = text.text.rindex("@", 0, text.find_span(decorator)[0])
+  column = text.find_position(start)[1] - 1
+  before = text.text[start - column : start]
+  if before.strip("\f \t\ufeff"):
+    code = [line.partition("  #")[0] for line in lines]
+    return edits_lib.Edit(start, start, "".join(f"{c}; " for c in code))
+  new = "".join(line + text.newline for line in lines)
+  return edits_lib.Edit(start, start, new)
+
+
+def _find_end_of_opening(body: Sequence[ast.stmt]) -> int:
+  """Returns the number of the first statement that may follow new lines.
+
+  A docstring and `__future__` imports must stay first. An import of this
+  package that is there stays first, too.
+  """
+  at = 0
+  for i, statement in enumerate(body):
+    is_docstring = (
+      i == 0
+      and isinstance(statement, ast.Expr)
+      and isinstance(statement.value, ast.Constant)
+      and isinstance(statement.value.value, str)
+    )
+    is_future = (
+      isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    )
+    if not (is_docstring or is_future or _imports_package(statement)):
+      break
+    at = i + 1
+  return at
+
+
+def _imports_package(statement: ast.stmt) -> bool:
+  """Returns whether a statement is `import tf_compat_lossscale`."""
+  return isinstance(statement, ast.Import) and any(
+    alias.name == _PACKAGE for alias in statement.names
+  )

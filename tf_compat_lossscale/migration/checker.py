@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the files of a project by all rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import gc
+import os
+from typing import NamedTuple
+
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.migration import code_choice
+from tf_compat_lossscale.migration import comments
+from tf_compat_lossscale.migration import document_base
+from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import files
+from tf_compat_lossscale.migration import findings as findings_lib
+from tf_compat_lossscale.migration import launch_switch
+from tf_compat_lossscale.migration import notebooks
+from tf_compat_lossscale.migration import reading
+from tf_compat_lossscale.migration import roles
+from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration import trees
+from tf_compat_lossscale.migration import unparsed
+from tf_compat_lossscale.programs import source_facts
+from tf_compat_lossscale.programs import switches
+
+_PACKAGE = "tf_compat_lossscale"
+
+
+class Options(NamedTuple):
+  """What the user asks for.
+
+  Attributes:
+    select: Codes, and beginnings of codes, of the findings that are wanted;
+      empty for all.
+    ignore: The same of those that are not wanted.
+    exclude: Patterns of files and folders to leave out.
+    tensorflow: 1 or 2: the TensorFlow that the programs mean; None to decide by
+      their source.
+    target: The TensorFlow (major, minor) that they will run on; None for the
+      one that is installed.
+    jobs: The number of processes; None for one for each core.
+    nvidia_switch: Whether NVIDIA's variables are on when the programs start.
+  """
+
+  select: tuple[str, ...] = ()
+  ignore: tuple[str, ...] = ()
+  exclude: tuple[str, ...] = ()
+  tensorflow: int | None = None
+  target: tuple[int, int] | None = None
+  jobs: int | None = None
+  nvidia_switch: bool = False
+
+
+class Checked(NamedTuple):
+  """A project that was checked.
+
+  Attributes:
+    project: The project with its findings.
+    errors: A line for each file that could not be read.
+    warnings: A line for each comment that names an unknown code.
+  """
+
+  project: findings_lib.Project
+  errors: tuple[str, ...] = ()
+  warnings: tuple[str, ...] = ()
+
+
+def make_project(
+  group: trees.Group, shown: dict[str, str]
+) -> findings_lib.Project:
+  """Returns a project without findings.
+
+  Args:
+    group: Its files.
+    shown: As of `check`.
+  """
+  sources = _list_sources(group, shown)
+  written = next(iter(shown.values()))
+  if len(shown) == 1:
+    folder = written
+  elif os.path.isabs(written):
+    folder = group.folder
+  else:
+    folder = os.path.relpath(group.folder)
+  return findings_lib.Project(folder, len(sources), None, "", False, ())
+
+
+def check(
+  group: trees.Group,
+  shown: dict[str, str],
+  options: Options,
+  reader: reading.Reader | None = None,
+) -> Checked:
+  """Checks the files of a project.
+
+  Args:
+    group: The project.
+    shown: The path of each file that is asked for -> the path to show.
+    options: What the user asks for.
+    reader: The reader of the files.
+
+  Returns:
+    The project with its findings.
+  """
+  with source_facts.allow_depth(), _without_collector():
+    return _Check(group, shown, options, reader or reading.Reader()).run()
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+  """Keeps Python's garbage collector from running.
+
+  It would look at the nodes of all syntax trees again and again, which takes a
+  third of the time.
+  """
+  was_on = gc.isenabled()
+  gc.disable()
+  try:
+    yield
+  finally:
+    if was_on:
+      gc.enable()
+
+
+def _list_sources(group: trees.Group, shown: Iterable[str]) -> list[str]:
+  """Returns those of the files asked for that are Python or notebooks."""
+  starters = group.starters
+  return [path for path in shown if path not in starters]
+
+
+class _Check:
+  """A check of a project."""
+
+  def __init__(
+    self,
+    group: trees.Group,
+    shown: dict[str, str],
+    options: Options,
+    reader: reading.Reader,
+  ):
+    self._group, self._shown = group, shown
+    self._options, self._reader = options, reader
+    self._sources = _list_sources(group, shown)
+    self._release = options.target or which_keras.find_release()
+    self._errors: list[str] = []
+    self._warnings: list[str] = []
+    # The findings in code that cannot be parsed.
+    self._unparsed: dict[str, list[findings_lib.Finding]] = {}
+
+  def run(self) -> Checked:
+    """Returns the project with its findings."""
+    project = make_project(self._group, self._shown)
+    # All of them are read, also if the first one matters: for their errors.
+    matter = [o.path for o in self._group.files if o.matters]
+    if not list(filter(self._matters, matter)) and not (
+      self._group.switches or self._options.nvidia_switch
+    ):
+      return Checked(project, tuple(self._errors))
+    for path in self._sources:
+      self._can_read(path)
+    found = roles.Roles(
+      self._group,
+      self._reader,
+      self._options.tensorflow,
+      self._release,
+      self._sources,
+      self._options.nvidia_switch,
+    )
+    findings = [
+      finding
+      for finding in (
+        *(f for path in sorted(self._sources) for f in self._find(path, found)),
+        *launch_switch.find(self._group, found, self._shown, self._reader),
+      )
+      if code_choice.is_selected(
+        finding.code, self._options.select, self._options.ignore
+      )
+    ]
+    meant = [role for role in found.of.values() if role.tensorflow]
+    project = project._replace(
+      tensorflow=1
+      if found.turns_2_off and all(found.turns_2_off)
+      else min((min(r.tensorflow) for r in meant), default=None),
+      reason=next((role.reason for role in meant if role.reason), ""),
+      uses_loss_scaling=True,
+      findings=tuple(
+        finding._replace(path=self._shown[finding.path]) for finding in findings
+      ),
+      digests=tuple(
+        (path, self._reader.make_digest(path))
+        for path in dict.fromkeys(finding.path for finding in findings)
+        if path in self._sources
+      ),
+      group=self._group,
+    )
+    return Checked(project, tuple(self._errors), tuple(self._warnings))
+
+  def _matters(self, path: str) -> bool:
+    """Returns whether a file uses loss scaling, or this package."""
+    readable = self._can_read(path)
+    if len(self._unparsed.get(path, ())) > 1:
+      return True  # Legacy names in Python 2.
+    if not readable:
+      return False
+    source = self._reader.read_source(path)
+    return bool(
+      source.uses
+      or any(use.form == "unknown" for use in source.names)
+      or any(module.partition(".")[0] == _PACKAGE for module in source.modules)
+      or switches.find_switches(source.tree)
+    )
+
+  def _can_read(self, path: str) -> bool:
+    """Returns whether a file can be read; notes what is wrong otherwise."""
+    try:
+      document = self._reader.read(path).document
+    except source_facts.SourceError as error:
+      if path in self._sources and path not in self._unparsed:
+        self._unparsed[path] = self._read_unparsed(path, str(error))
+      return False
+    if (
+      isinstance(document, notebooks.Notebook)
+      and path in self._sources
+      and path not in self._unparsed
+    ):
+      self._unparsed[path] = list(self._read_cells(document))
+    return True
+
+  def _read_unparsed(
+    self, path: str, message: str
+  ) -> list[findings_lib.Finding]:
+    """Returns the findings in a file that cannot be parsed; notes an error."""
+    try:
+      text = self._reader.read_document(path).text
+    except documents.DocumentError:
+      text = ""  # The message says why.
+    found = unparsed.find(path, text)
+    if found is None:
+      shown = document_base.show_path(self._shown[path])
+      for written in (path, document_base.show_path(path)):
+        message = message.replace(written, shown)
+      self._errors.append(message)
+    return found or []
+
+  def _read_cells(
+    self, notebook: notebooks.Notebook
+  ) -> Iterator[findings_lib.Finding]:
+    """Yields the findings in cells that cannot be parsed; notes errors."""
+    for cell in notebook.cells:
+      if not cell.code.error:
+        continue
+      found = unparsed.find(notebook.path, cell.source, cell.number)
+      if found is None and cell.code.error.startswith("line "):
+        shown = document_base.show_path(self._shown[notebook.path])
+        self._errors.append(
+          f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
+        )
+      yield from found or ()
+
+  def _find(
+    self, path: str, project: roles.Roles
+  ) -> Iterator[findings_lib.Finding]:
+    """Yields the findings of all rules in a file, by their place."""
+    yield from self._unparsed.get(path, ())
+    if not self._can_read(path):
+      return
+    read = self._reader.read(path)
+    file = files.File(read, project)
+    all_rules = rules.list_rules()
+    found = [finding for rule in all_rules for finding in rule.find(file)]
+    said = comments.read_comments(
+      read.document.text, [rule.code for rule in all_rules]
+    )
+    for line, words in said.mistakes:
+      self._warnings.append(f"{self._shown[path]}:{line}: {words}")
+    for finding in sorted(found, key=lambda f: (f.cell or 0, f.line, f.column)):
+      if not any(
+        comments.is_ignored(finding.code, line, said.ignored)
+        for line in finding.lines_in_text
+      ):
+        yield finding

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings: the places in old sources that have to change."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+from tf_compat_lossscale.migration import edits as edits_lib
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.migration import trees
+
+# The states of a finding.
+APPLIED = "applied"  # `migrate` makes the edit.
+OFFERED = "offered"  # `migrate --offered` makes the edit: read it first.
+BY_HAND = "by hand"  # There is no edit, or it cannot be made.
+STATES = (APPLIED, OFFERED, BY_HAND)
+
+
+class ScanError(Exception):
+  """An error for a path that cannot be scanned; the message is one line."""
+
+
+class Finding(NamedTuple):
+  """A place in a source that has to change.
+
+  Attributes:
+    path: The file.
+    line: The line, counted from 1; of a notebook, the line in its cell.
+    column: The column, counted from 1, in characters.
+    end_line: The line of the end.
+    end_column: The column after the end.
+    code: The code of the rule, such as "LS101".
+    name: What was found, as written.
+    message: What to write instead, or what to do.
+    state: One of `STATES`.
+    note: A known difference in behavior, or a reason; "" if there is none.
+    edits: The edits of the file's text.
+    opening: Lines that the file needs at its start. The choice of Keras 2
+      stands before all imports, other lines before statement `first_import`.
+    first_import: The number of the first top-level statement, counted from 0,
+      that imports TensorFlow or a module of the program, or has the finding.
+    lines_in_text: The first and the last line in the text that was read. In a
+      notebook, that is the text of all cells.
+    cell: The number of the cell of a notebook, counted from 1; None for a file.
+  """
+
+  path: str
+  line: int
+  column: int
+  end_line: int
+  end_column: int
+  code: str
+  name: str
+  message: str
+  state: str
+  note: str = ""
+  edits: tuple[edits_lib.Edit, ...] = ()
+  opening: tuple[str, ...] = ()
+  cell: int | None = None
+  first_import: int = 0
+  lines_in_text: tuple[int, int] = (0, 0)
+
+  @property
+  def place(self) -> str:
+    """The file, the cell, the line and the column, as tools print them."""
+    cell = f":cell {self.cell}" if self.cell is not None else ""
+    return f"{self.path}{cell}:{self.line}:{self.column}"
+
+
+class Project(NamedTuple):
+  """A project: a folder with entry points of its own.
+
+  Attributes:
+    path: The folder, or the file if only a file was given.
+    files: The number of Python files and notebooks in it.
+    tensorflow: 1 or 2: the TensorFlow that its programs mean; None if it does
+      not use TensorFlow.
+    reason: Why: the name that decided, and where it is; "" if there is none.
+    uses_loss_scaling: Whether it uses a legacy name, an environment variable of
+      NVIDIA's TensorFlow 1, or this package. Others have no findings.
+    findings: The findings, file by file and line by line.
+    group: The files that belong to it, whether they were asked for or not; None
+      for projects without findings.
+    digests: (path, digest of the text that was read) for each file with
+      findings.
+  """
+
+  path: str
+  files: int
+  tensorflow: int | None
+  reason: str
+  uses_loss_scaling: bool
+  findings: tuple[Finding, ...]
+  group: trees.Group | None = None
+  digests: tuple[tuple[str, int], ...] = ()
+
+
+class Report(NamedTuple):
+  """What `scan` found.
+
+  Attributes:
+    projects: The projects, by path.
+    errors: A line for each file that could not be read.
+    warnings: A line for each comment that names an unknown code.
+  """
+
+  projects: tuple[Project, ...]
+  errors: tuple[str, ...]
+  warnings: tuple[str, ...] = ()
+
+  @property
+  def findings(self) -> tuple[Finding, ...]:
+    """The findings of all projects."""
+    return tuple(
+      finding for project in self.projects for finding in project.findings
+    )

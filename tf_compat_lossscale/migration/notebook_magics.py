@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blanks what is not Python in the cells of notebooks, such as magics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import re
+from typing import NamedTuple
+
+from tf_compat_lossscale.migration import edits as edits_lib
+from tf_compat_lossscale.migration import lexing
+from tf_compat_lossscale.migration import python2
+
+PYTHON_2 = "Python 2"
+
+# Cell magics after whose line the cell is Python.
+_PYTHON = frozenset(["capture", "debug", "prun", "time", "timeit"])
+
+_CELL = re.compile(r"\s*%%(?P<name>\w*)[^\r\n]*")
+_REST = r"(?:[^\\\r\n]|\\(?:\r\n|[\s\S])|\\\Z)*"  # With lines continued by "\".
+# At the start of a logical line, where none of these is Python.
+_LINES = tuple(
+  re.compile(rf"[ \t\f]*{pattern}")
+  for pattern in (
+    rf"(?P<magic>[%!?,;/]{_REST})",
+    r"(?P<magic>[^\s#'\"][^#'\"\r\n]*\?[ \t]*)(?=[\r\n]|\Z)",
+    rf"[^\s#'\"=][^#=\r\n]*=[ \t]*(?P<magic>(?:!|%\w){_REST})",
+  )
+)
+# Line magics that run code.
+_TIMED = re.compile(
+  r"%(?:prun|time|timeit)[ \t]+(?:-[a-zA-Z]+[ \t]*\d*[ \t]+)*(?=[^\s-])"
+)
+
+
+class Blank(NamedTuple):
+  """A part of a cell that is not Python.
+
+  Attributes:
+    start: The offset of the part in the cell.
+    end: The offset after it.
+    mark: What begins its place in the code.
+    is_first: Whether it must stay the first line.
+    is_prefix: Whether code follows in the same line.
+  """
+
+  start: int
+  end: int
+  mark: str = "#"
+  is_first: bool = False
+  is_prefix: bool = False
+
+  def stops(self, edit: edits_lib.Edit) -> bool:
+    """Returns whether an edit of the cell would change or move this part."""
+    if edit.start < self.end and edit.end > self.start:
+      return True
+    if edit.end == self.start:
+      return self.is_first or not _is_line(edit.text, -1)
+    if edit.start == self.end and not self.is_prefix:
+      return not _is_line(edit.text, 0)
+    return False
+
+
+class Code(NamedTuple):
+  """The Python of a cell.
+
+  Attributes:
+    text: Code that can be parsed, of the cell's length.
+    blanks: The parts that were blanked.
+    error: Why all of the cell was blanked, such as `PYTHON_2`, or "".
+  """
+
+  text: str
+  blanks: tuple[Blank, ...] = ()
+  error: str = ""
+
+
+def read_code(source: str) -> Code:
+  """Returns the Python of a cell."""
+  if lexing.find_error(source) is None:
+    return Code(source)
+  first = _CELL.match(source)
+  if first and first["name"] not in _PYTHON:
+    return _blank_all(source, f"%%{first['name']}")
+  at = 0
+  text = source
+  blanks = []
+  if first:
+    start, at = first.span()
+    start = at - len(source[:at].lstrip())
+    blanks.append(Blank(start, at, is_first=True))
+  blanks += _find_magics(source, at)
+  for blank in blanks:
+    old = source[blank.start : blank.end]
+    new = re.sub(r"[^\r\n]", " ", old)
+    new = blank.mark + new[len(blank.mark) :]
+    text = text[: blank.start] + new + text[blank.end :]
+  error = lexing.find_error(text)
+  if error is None:
+    return Code(text, tuple(blanks))
+  if python2.is_python_2(text, error):
+    return _blank_all(source, PYTHON_2)
+  return _blank_all(source, f"line {error.lineno}: {error.msg}")
+
+
+def _is_line(text: str, place: int) -> bool:
+  """Returns whether text begins (place 0) or ends (-1) with a line end."""
+  return text[place:][:1] in ("\r", "\n")
+
+
+def _blank_all(source: str, error: str) -> Code:
+  """Returns a cell without Python."""
+  text = re.sub(r"[^\r\n]", " ", source)
+  return Code(text, (Blank(0, len(source)),), error)
+
+
+def _find_magics(source: str, at: int) -> Iterator[Blank]:
+  """Yields the magics from the start of a line on."""
+  while at < len(source):
+    matches = (pattern.match(source, at) for pattern in _LINES)
+    match = next(filter(None, matches), None)
+    if match:
+      start, end = match.span("magic")
+      yield _make_blank(source, match.start(), start, end)
+      at = end
+    for kind, _, end in lexing.read_tokens(source, at):
+      at = end
+      if kind == "newline":
+        break
+
+
+def _make_blank(source: str, line: int, start: int, end: int) -> Blank:
+  """Returns the blank for a magic in a line.
+
+  In a block, and after "=", there must be something. Elsewhere, a comment does:
+  new statements then stand in the first cell that has others.
+  """
+  is_assigned = bool(source[line:start].strip())
+  timed = _TIMED.match(source, start, end)
+  if timed:
+    mark, before = ("", "x = ") if is_assigned else ("if 1:", "if 1: ")
+    if lexing.find_error(before + source[timed.end() : end]) is None:
+      return Blank(start, timed.end(), mark, is_prefix=True)
+  return Blank(start, end, "#" if line == start else "0")

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads each file once, as a document and as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+import zlib
+
+from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.programs import source_facts
+
+
+class Read(NamedTuple):
+  """A file that was read.
+
+  Attributes:
+    document: The file's text.
+    source: The facts that its syntax tree tells.
+  """
+
+  document: documents.Document
+  source: source_facts.Source
+
+
+class Reader:
+  """A reader that reads each file once."""
+
+  def __init__(self) -> None:
+    self._read: dict[str, Read | source_facts.SourceError] = {}
+    self._documents: dict[str, documents.Document] = {}
+
+  def add_text(self, path: str, data: bytes) -> None:
+    """Sets the content of a file, such as that of standard input.
+
+    Raises:
+      documents.DocumentError: The content is not Python.
+    """
+    self._documents[path] = documents.read(path, data)
+
+  def copy(self, changed: Mapping[str, bytes]) -> Reader:
+    """Returns a reader that has read the same, but for files that changed."""
+    other = Reader()
+    other._read = {p: r for p, r in self._read.items() if p not in changed}
+    other._documents = {
+      p: d for p, d in self._documents.items() if p not in changed
+    }
+    for path, data in changed.items():
+      other.add_text(path, data)
+    return other
+
+  def read_document(self, path: str) -> documents.Document:
+    """Returns the text of a file.
+
+    Raises:
+      documents.DocumentError: The file cannot be read.
+    """
+    if path not in self._documents:
+      self._documents[path] = documents.read(path)
+    return self._documents[path]
+
+  def make_digest(self, path: str) -> int:
+    """Returns a digest of a file's text.
+
+    Raises:
+      documents.DocumentError: The file cannot be read.
+    """
+    return zlib.crc32(self.read_document(path).text.encode("utf-8", "replace"))
+
+  def read(self, path: str) -> Read:
+    """Returns a file.
+
+    Raises:
+      sources.SourceError: The file cannot be read, or this Python cannot parse
+        it.
+    """
+    if path not in self._read:
+      try:
+        document = self.read_document(path)
+        source = source_facts.read_text(path, document.text)
+        self._read[path] = Read(document, source)
+      except documents.DocumentError as error:
+        self._read[path] = source_facts.SourceError(str(error))
+      except source_facts.SourceError as error:
+        self._read[path] = error
+    found = self._read[path]
+    if isinstance(found, source_facts.SourceError):
+      raise found
+    return found
+
+  def read_source(self, path: str) -> source_facts.Source:
+    """Returns the facts that a file's syntax tree tells.
+
+    Raises:
+      sources.SourceError: As of `read`.
+    """
+    return self.read(path).source

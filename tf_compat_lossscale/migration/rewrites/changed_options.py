@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A change of the options that `Dataset.options()` returns.
+
+TensorFlow 1 made these options anew at each call, so that programs changed them
+and passed them to `with_options`. Since TensorFlow 2.5 such a change is an
+error. `with_options` merges options: those that the program sets are enough.
+`tf-lossscale run` allows the change.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tf_compat_lossscale.migration import edits
+from tf_compat_lossscale.migration import files
+from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import rules
+
+
+@rules.rule(
+  "LS403",
+  "dataset-options",
+  (
+    """\
+import tensorflow.compat.v1 as tf
+import tf_compat_lossscale as tfl
+tf.disable_v2_behavior()
+
+scale = tfl.FixedLossScale(128.0)
+dataset = tf.data.Dataset.range(8)
+options = dataset.options()
+options.experimental_deterministic = False
+dataset = dataset.with_options(options)
+""",
+    """\
+import tensorflow.compat.v1 as tf
+import tf_compat_lossscale as tfl
+tf.disable_v2_behavior()
+
+scale = tfl.FixedLossScale(128.0)
+dataset = tf.data.Dataset.range(8)
+options = tf.data.Options()
+options.experimental_deterministic = False
+dataset = dataset.with_options(options)
+""",
+  ),
+)
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the calls of `options()` whose result the program changes."""
+  tensorflow = next(iter(sorted(file.find_names("tensorflow"))), None)
+  calls = [
+    node
+    for node in file.nodes
+    if isinstance(node, ast.Assign) and _is_call_of_options(node.value)
+  ]
+  if tensorflow is None or not calls:
+    return
+  changed = set(_list_changed(file))
+  for node in calls:
+    if any(isinstance(t, ast.Name) and t.id in changed for t in node.targets):
+      new = f"{tensorflow}.data.Options()"
+      yield file.make(
+        "LS403",
+        node.value,
+        ast.unparse(node.value),
+        new,
+        edits=[edits.Edit(*file.find_span(node.value), new)],
+      )
+
+
+def _list_changed(file: files.File) -> Iterator[str]:
+  """Yields the names of objects whose experimental options the file sets."""
+  for node in file.nodes:
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+      options = False
+      while isinstance(target, ast.Attribute):
+        options |= target.attr.startswith("experimental_")
+        target = target.value
+      if options and isinstance(target, ast.Name):
+        yield target.id
+
+
+def _is_call_of_options(node: ast.expr) -> bool:
+  """Returns whether an expression is `dataset.options()`."""
+  return (
+    isinstance(node, ast.Call)
+    and isinstance(node.func, ast.Attribute)
+    and node.func.attr == "options"
+    and not node.args
+    and not node.keywords
+  )

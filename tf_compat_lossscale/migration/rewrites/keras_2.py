@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that needs Keras 2.
+
+From TensorFlow 2.16 on, `tf.keras` is Keras 3, which has no loss scales, no
+`tf.layers` and none of the old optimizers. Keras 2 is the package tf_keras. The
+choice is made when TensorFlow is imported, so the file that starts the program
+must make it first: `tfl.use_keras_2()`. If the program starts in a package
+whose `__init__.py` imports TensorFlow, that file makes the choice, too.
+
+A module that no file here imports may be part of a program elsewhere. Then it
+is left to you.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tf_compat_lossscale.migration import files
+from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import rules
+
+_BY_HAND = (
+  "tfl.use_keras_2() before the program imports TensorFlow; no file "
+  "here starts that program"
+)
+
+
+@rules.rule(
+  "LS202",
+  "keras-2",
+  (
+    """\
+import tensorflow as tf
+
+policy = tf.keras.mixed_precision.experimental.Policy("mixed_float16")
+tf.keras.mixed_precision.experimental.set_policy(policy)
+""",
+    """\
+import tf_compat_lossscale as tfl
+tfl.use_keras_2()  # Before TensorFlow is imported.
+import tensorflow as tf
+
+policy = tfl.keras.Policy("mixed_float16")
+tfl.keras.set_policy(policy)
+""",
+  ),
+)
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the place where a program must choose Keras 2."""
+  if not file.role.keras_2:
+    return
+  place = file.find_start()
+  call = f"{file.short}.use_keras_2()"
+  if not file.role.starts:
+    yield file.make("LS202", place, "Keras", _BY_HAND, findings.BY_HAND)
+    return
+  yield file.make(
+    "LS202",
+    place,
+    "Keras",
+    f"{call} before TensorFlow is imported",
+    opening=[
+      file.package_import,
+      f"{call}  # Before TensorFlow is imported.",
+    ],
+  )

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source for Python 2.
+
+No Python that has today's TensorFlow can run it. `scan` reads it line by line,
+and lists the legacy names that it uses. Run `2to3 --write --nobackups` on it
+first (Python up to 3.12 has 2to3; the package fissix has it, too), then scan it
+again. `migrate` leaves it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tf_compat_lossscale.migration import files
+from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import rules
+
+_EXAMPLE = """\
+import tensorflow as tf
+print tf.train.experimental.FixedLossScale(128.0)
+"""
+
+
+@rules.rule("LS501", "python-2-source", (_EXAMPLE, _EXAMPLE))
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields nothing: a file that can be parsed is no source for Python 2."""
+  del file
+  yield from ()

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A name that today's TensorFlow lacks, and that `tfl.install()` puts back.
+
+`migrate` leaves the place as it is, and adds the call of `tfl.install()` to the
+file that starts the program (LS203). If no file here starts it, the call is
+left to you. `tf-lossscale run` needs no such call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tf_compat_lossscale.migration import absences
+from tf_compat_lossscale.migration import files
+from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import rules
+
+
+@rules.rule(
+  "LS301",
+  "removed-name",
+  (
+    """\
+import tensorflow as tf
+from tensorflow.contrib import training
+
+scale = tf.train.experimental.FixedLossScale(128.0)
+parameters = training.HParams(rate=0.1)
+session = tf.Session()
+""",
+    """\
+import tf_compat_lossscale as tfl
+tfl.use_keras_2()  # Before TensorFlow is imported.
+tfl.install()  # For tf.contrib.
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+from tensorflow.contrib import training
+
+scale = tfl.FixedLossScale(128.0)
+parameters = training.HParams(rate=0.1)
+session = tf.Session()
+""",
+  ),
+)
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the first use of each name that is put back."""
+  if file.role.installs:
+    return
+  seen = set[str]()
+  for use, absence in file.absences:
+    if absence.state != absences.RESTORED or absence.name in seen:
+      continue
+    seen.add(absence.name)
+    if file.starts and file.role.is_whole:
+      where = file.starts[0]
+      message = f"tfl.install() restores it; {where} has to call that"
+      yield file.make("LS301", use.node, absence.name, message)
+    else:
+      where = f" in {file.starts[0]}" if file.starts else ""
+      message = f"tfl.install() at the start of the program{where}"
+      yield file.make(
+        "LS301", use.node, absence.name, message, findings.BY_HAND
+      )

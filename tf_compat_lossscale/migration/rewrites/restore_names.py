@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that uses names which `tfl.install()` puts back.
+
+These are `tf.estimator` (gone with 2.16), most of `tf.contrib` (gone with 2.0),
+private modules that moved, and the optimizers that `tf.keras.optimizers` had up
+to TensorFlow 2.10. LS301 lists the places. `migrate` adds the call of
+`tfl.install()` to the file that starts the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tf_compat_lossscale.migration import files
+from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import rules
+
+
+@rules.rule(
+  "LS203",
+  "restore-names",
+  (
+    """\
+import tensorflow as tf
+
+scale = tf.train.experimental.FixedLossScale(128.0)
+x = tf.placeholder(tf.float32)
+parameters = tf.contrib.training.HParams(rate=0.1)
+""",
+    """\
+import tf_compat_lossscale as tfl
+tfl.use_keras_2()  # Before TensorFlow is imported.
+tfl.install()  # For tf.contrib.
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+
+scale = tfl.FixedLossScale(128.0)
+x = tf.placeholder(tf.float32)
+parameters = tf.contrib.training.HParams(rate=0.1)
+""",
+  ),
+)
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the place where a program must put names back."""
+  role = file.role
+  if not role.starts or not (role.restored or role.optimizers):
+    return
+  # Such as `tf.contrib`; of private modules, `tensorflow.python`.
+  names = list(
+    dict.fromkeys(".".join(name.split(".")[:2]) for name in role.restored)
+  )
+  if role.optimizers:
+    names.append("tf.keras.optimizers")
+  call = f"{file.short}.install()"
+  if role.optimizers:
+    call = f'{file.short}.install(keras_optimizers="legacy")'
+  yield file.make(
+    "LS203",
+    file.find_start(),
+    names[0],
+    f"{call} at the start of the program",
+    opening=[file.package_import, f"{call}  # For {_join(names)}."],
+  )
+
+
+def _join(names: list[str]) -> str:
+  """Returns names as a list in words."""
+  if len(names) == 1:
+    return names[0]
+  return f"{', '.join(names[:-1])} and {names[-1]}"

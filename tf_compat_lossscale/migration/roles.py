@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides what each file of a project has to do in the project's programs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container
+import dataclasses
+import functools
+import os
+import re
+
+from tf_compat_lossscale.migration import absences
+from tf_compat_lossscale.migration import reading
+from tf_compat_lossscale.migration import start_files
+from tf_compat_lossscale.migration import trees
+from tf_compat_lossscale.programs import choosing
+from tf_compat_lossscale.programs import program_modules
+from tf_compat_lossscale.programs import scopes
+from tf_compat_lossscale.programs import source_facts
+from tf_compat_lossscale.programs import switches
+from tf_compat_lossscale.programs import uses
+
+# What a program may call already.
+_CALLS = {
+  "disable": re.compile(r"\bdisable_(v2_behavior|eager_execution)\b"),
+  "enable": re.compile(r"\benable_(v2_behavior|eager_execution)\b"),
+  "honor": re.compile(r"\bhonor_environment\b"),
+  "keras": re.compile(
+    r"\b(tfl|tf_compat_lossscale)\.keras\.(LossScaleOptimizer|Policy|"
+    r"global_policy|set_policy|get_layer_policy)\b"
+    r"|from tf_compat_lossscale(\.keras import| import keras)\b"
+  ),
+  "install": re.compile(r"\b\w+\.install\("),
+  # The environment variable chooses Keras 2 as well.
+  "use_keras_2": re.compile(r"\buse_keras_2\b|\bTF_USE_LEGACY_KERAS\b"),
+}
+_OPTIMIZERS = re.compile(r"\bkeras\.optimizers(\.(?!legacy)|$)")
+_PACKAGE = "tf_compat_lossscale"
+
+
+@dataclasses.dataclass
+class Role:
+  """What a file has to do.
+
+  Attributes:
+    tensorflow: What the programs that reach the file mean: 1, 2, or both.
+    reason: The name that decided, and where it is; "" if there is none.
+    entries: The files that start these programs.
+    starts: Whether the file starts a program, or runs before one that does.
+    keras_2: Whether the program must choose Keras 2 here, and does not.
+    uses_keras_2: Whether the program needs Keras 2.
+    restored: The missing names for which it must call `tfl.install()`.
+    optimizers: Whether that call must put Keras's legacy optimizers back.
+    is_imported: Whether other files import the file.
+    is_whole: Whether the files that start the programs are all looked at.
+    installs: Whether all the programs call `tfl.install()`.
+    disables: Whether the file must turn TensorFlow 2's behavior off.
+    exposes: Whether no program here reaches the file, but a module that the
+      file imports: one that leaves TensorFlow 2's behavior to its programs.
+    as_main: Whether it must do so only if it is `__main__`: the programs that
+      import the file decide for themselves.
+    opposes: A program that imports the file and wants TensorFlow 2's behavior;
+      "" if there is none.
+    switches: Places elsewhere that turn NVIDIA's variables on for the programs
+      that the file starts, if these do not obey them.
+    honors: Whether all the programs call `tfl.honor_environment()`.
+    own_modules: The modules of the project that the file imports.
+  """
+
+  tensorflow: set[int] = dataclasses.field(default_factory=set)
+  reason: str = ""
+  entries: set[str] = dataclasses.field(default_factory=set)
+  starts: bool = False
+  keras_2: bool = False
+  uses_keras_2: bool = False
+  restored: list[str] = dataclasses.field(default_factory=list)
+  optimizers: bool = False
+  is_imported: bool = False
+  is_whole: bool = True
+  installs: bool = True
+  disables: bool = False
+  exposes: bool = False
+  as_main: bool = False
+  opposes: str = ""
+  switches: list[str] = dataclasses.field(default_factory=list)
+  honors: bool = True
+  own_modules: set[str] = dataclasses.field(default_factory=set)
+
+  @property
+  def obeys(self) -> bool:
+    """Whether programs start with the file, and all obey NVIDIA's variables."""
+    return bool(self.entries) and self.honors
+
+
+class Roles:
+  """The roles of the files of a project.
+
+  Attributes:
+    of: Path -> role.
+    release: The TensorFlow (major, minor) that the project will run on.
+    turns_2_off: For each program, whether it turns TensorFlow 2's behavior off
+      already.
+  """
+
+  def __init__(
+    self,
+    group: trees.Group,
+    reader: reading.Reader,
+    tensorflow: int | None,
+    release: tuple[int, int] | None,
+    wanted: Container[str],
+    nvidia_switch: bool = False,
+  ):
+    """Finds the roles.
+
+    Args:
+      group: The project.
+      reader: The reader of its files.
+      tensorflow: 1 or 2 if the user decided which TensorFlow it means.
+      release: The TensorFlow (major, minor) that it will run on.
+      wanted: The paths of the files that are looked at.
+      nvidia_switch: Whether NVIDIA's variables are on in all programs.
+    """
+    self._wanted = wanted
+    self._nvidia_switch = nvidia_switch
+    # Path -> the programs that import it and want TensorFlow 2's behavior.
+    self._opposing: dict[str, list[str]] = {}
+    self._memories: dict[tuple[str, ...], program_modules.Memory] = {}
+    self._is_file = functools.lru_cache(None)(os.path.isfile)
+    # What was found so far: (path, TensorFlow) -> missing names; path ->
+    # whether the file uses Keras's optimizers; path -> keys of `_CALLS`.
+    self._absences: dict[
+      tuple[str, int | None], list[tuple[uses.Use, absences.Absence]]
+    ] = {}
+    self._optimizers: dict[str, bool] = {}
+    self._switches: dict[str, list[switches.Switch]] = {}
+    self._calls: dict[tuple[str, bool], set[str]] = {}
+    self._group, self._reader = group, reader
+    self._tensorflow, self.release = tensorflow, release
+    self.turns_2_off: list[bool] = []
+    self.of = {
+      outline.path: Role(is_imported=outline.path in group.imported)
+      for outline in group.files
+    }
+    for entry in start_files.find_entries(group):
+      self._add_program(entry.path, starts=True)
+    for outline in group.files:
+      if not self.of[outline.path].tensorflow:
+        self._add_program(outline.path, starts=False)
+    for path, role in self.of.items():
+      if role.starts and role.disables and role.is_imported:
+        self._decide_when(path, role)
+
+  @property
+  def all_honor(self) -> bool:
+    """Whether all programs that import TensorFlow obey NVIDIA's variables."""
+    started = [role for role in self.of.values() if role.starts]
+    return bool(started) and all(role.honors for role in started)
+
+  def _add_program(self, path: str, starts: bool) -> None:
+    """Adds the program that a file starts, or a module that none reaches."""
+    program = self._read_program(path)
+    if not any(source.imports for source in program.sources):
+      return
+    choice = choosing.choose_for(program, self._tensorflow)
+    needs = self._find_needs(program, choice)
+    for module in program.sources[0].modules:
+      if any(program.find_files(module, path)):
+        # `from a.b import c` names the folder `a.b`, which may be no package.
+        needs.own_modules |= {module, module.rpartition(".")[0]}
+    for source in program.sources if starts else program.sources[:1]:
+      role = self.of.get(source.path)
+      if role is not None:
+        role.tensorflow.add(choice.tensorflow)
+        if not role.reason or source.path == path:
+          role.reason = choice.found
+        role.installs &= needs.installs
+        role.honors &= needs.honors
+        if (
+          starts
+          and source.path != path
+          and (choice.tensorflow == 2 or self._enables(program))
+        ):
+          self._opposing.setdefault(source.path, []).append(path)
+        if starts:
+          role.entries.add(path)
+          role.is_whole &= path in self._wanted
+    if starts and not needs.honors:
+      needs.switches += self._find_switches(program)
+    if not starts and path in self.of:
+      self.of[path].exposes = any(
+        source.imports and self.of[source.path].entries
+        for source in program.sources[1:]
+        if source.path in self.of
+      )
+    for file in [path, *self._find_earlier(path)] if starts else [path]:
+      self._give(file, needs, starts)
+      needs.switches = []
+
+  def _enables(self, program: program_modules.Program) -> bool:
+    """Returns whether a program turns TensorFlow 2's behavior on itself."""
+    return any(
+      "enable" in self._find_calls(source.path, i == 0)
+      for i, source in enumerate(program.sources)
+    )
+
+  def _find_switches(self, program: program_modules.Program) -> list[str]:
+    """Returns the places elsewhere that turn NVIDIA's variables on.
+
+    A file that imports TensorFlow obeys its own.
+    """
+    path = program.sources[0].path
+    folder = os.path.dirname(path)
+    found = [
+      f"{os.path.relpath(switch.path, folder)}:{switch.setting.line}"
+      for switch in self._group.switches
+      if path in switch.started
+    ]
+    for source in program.sources:
+      for switch in () if source.imports else self.list_switches(source):
+        found.append(f"{os.path.relpath(source.path, folder)}:{switch.line}")
+    if self._nvidia_switch:
+      found.append("--nvidia-switch")
+    return found
+
+  def list_switches(self, source: source_facts.Source) -> list[switches.Switch]:
+    """Returns `switches.find_switches` of a file; computes it once."""
+    if source.path not in self._switches:
+      self._switches[source.path] = switches.find_switches(source.tree)
+    return self._switches[source.path]
+
+  def _decide_when(self, path: str, role: Role) -> None:
+    """Decides when an imported file turns TensorFlow 2's behavior off.
+
+    If other programs import the file, they turn it off themselves.
+    """
+    importers = self._group.imported[path]
+    if not start_files.is_imported_at_start(path, self._group) and all(
+      self.of[each].entries for each in importers if each in self.of
+    ):
+      role.as_main = True
+    for each in self._opposing.get(path, ())[:1]:
+      role.opposes = os.path.relpath(each, os.path.dirname(path))
+    if role.opposes and os.path.basename(path) == "__init__.py":
+      # The programs in the package make the call, after this import.
+      acts = {outline.path for outline in self._group.files if outline.acts}
+      role.disables = any(
+        source.path in acts for source in self._read_program(path).sources
+      )
+
+  def _read_program(self, path: str) -> program_modules.Program:
+    """Reads the program that a file starts."""
+    folder = self._group.folder
+    if not folder:  # The program is in no file.
+      return program_modules.Program(path, [], self._reader.read_source)
+    search = dict.fromkeys(
+      [
+        os.path.dirname(path),
+        start_files.find_import_folder(path),
+        *filter(os.path.isdir, trees.list_roots(folder)),
+        *self._group.roots.get(os.path.dirname(path), ()),
+      ]
+    )
+    return program_modules.Program(
+      path,
+      [*search, *program_modules.find_python_path()],
+      self._reader.read_source,
+      self._is_file,
+      self._memories.setdefault(tuple(search), program_modules.Memory()),
+      self._group.packages,
+    )
+
+  def _find_earlier(self, path: str) -> list[str]:
+    """Returns the first file of the package that a program's start runs.
+
+    It is one that imports TensorFlow before the program does.
+    """
+    for file in start_files.find_package_files(path):
+      program = self._read_program(file)
+      if any(source.imports for source in program.sources):
+        return [file]
+    return []
+
+  def _find_needs(
+    self, program: program_modules.Program, choice: choosing.Choice
+  ) -> Role:
+    """Returns what a program needs at its start."""
+    lacks = [
+      absence.name
+      for source in program.sources
+      for _, absence in self.list_absences(source, choice.tensorflow)
+      if absence.state == absences.RESTORED
+    ]
+    built_on_keras = choice.uses_keras or any(
+      name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks
+    )
+    calls = set().union(
+      *(
+        self._find_calls(source.path, i == 0)
+        for i, source in enumerate(program.sources)
+      )
+    )
+    installs = "install" in calls
+    self.turns_2_off.append("disable" in calls)
+    # Keras 3 has nothing below `compat.v1`.
+    of_v1 = any(
+      ".compat.v1." in use.name
+      for source in program.sources
+      for use in source.keras
+    )
+    keras_2 = (
+      "keras" in calls or of_v1 or (choice.keras == 2 and built_on_keras)
+    )
+    return Role(
+      keras_2=keras_2 and "use_keras_2" not in calls,
+      uses_keras_2=keras_2 or "use_keras_2" in calls,
+      restored=[] if installs else lacks,
+      optimizers=keras_2
+      and not installs
+      and any(map(self._uses_optimizers, program.sources)),
+      installs=installs,
+      disables=choice.tensorflow == 1 and "disable" not in calls,
+      honors="honor" in calls,
+    )
+
+  def _uses_optimizers(self, source: source_facts.Source) -> bool:
+    """Returns what `uses_optimizers` returns; asks once for each file."""
+    if source.path not in self._optimizers:
+      self._optimizers[source.path] = uses_optimizers(source)
+    return self._optimizers[source.path]
+
+  def list_absences(
+    self, source: source_facts.Source, tensorflow: int | None
+  ) -> list[tuple[uses.Use, absences.Absence]]:
+    """Returns `absences.list_absences` of a file; computes it once."""
+    key = source.path, tensorflow
+    if key not in self._absences:
+      self._absences[key] = absences.list_absences(
+        source, tensorflow, self.release
+      )
+    return self._absences[key]
+
+  def _find_calls(self, path: str, is_main: bool) -> set[str]:
+    """Returns what a file calls already of what a program may need.
+
+    Args:
+      path: The file.
+      is_main: Whether the program starts with the file. Otherwise, what it does
+        as `__main__` does not count.
+    """
+    key = path, is_main
+    if key not in self._calls:
+      read = self._reader.read(path)
+      text = read.document.text
+      if not is_main:
+        for statement in reversed(read.source.tree.body):
+          if scopes.asks_for_main(statement):
+            start, end = read.document.lines.find_span(statement)
+            text = text[:start] + text[end:]
+      self._calls[key] = {
+        name
+        for name, pattern in _CALLS.items()
+        if (name != "install" or _PACKAGE in text) and pattern.search(text)
+      }
+    return self._calls[key]
+
+  def _give(self, path: str, needs: Role, starts: bool) -> None:
+    """Adds a program's needs to a file's role."""
+    role = self.of.get(path)
+    if role is None:
+      return
+    role.starts |= starts
+    role.keras_2 |= needs.keras_2
+    role.uses_keras_2 |= needs.uses_keras_2
+    role.restored += needs.restored
+    role.optimizers |= needs.optimizers
+    role.disables |= needs.disables
+    role.switches += needs.switches
+    role.own_modules |= needs.own_modules
+
+
+def uses_optimizers(source: source_facts.Source) -> bool:
+  """Returns whether a file uses optimizers of Keras, by class or by name."""
+  return any(_OPTIMIZERS.search(use.name) for use in source.keras) or any(
+    isinstance(node, ast.Call) and _compiles(node)
+    for node in scopes.list_nodes(source.tree)
+  )
+
+
+def _compiles(node: ast.Call) -> bool:
+  """Returns whether a call may be that of `Model.compile`."""
+  function = node.func
+  return (
+    isinstance(function, ast.Attribute)
+    and function.attr == "compile"
+    and not (isinstance(function.value, ast.Name) and function.value.id == "re")
+    and any(word.arg in ("loss", "optimizer") for word in node.keywords)
+  )

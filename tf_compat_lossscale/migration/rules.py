@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The register of rules. A rule is a file in `rewrites/`.
+
+A rule's docstring is its page in the documentation: the first line says what a
+finding is, the rest says why the code has to change and what happens to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import functools
+import importlib
+import pkgutil
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.migration import files
+  from tf_compat_lossscale.migration import findings
+
+_FOLDER = "tf_compat_lossscale.migration.rewrites"
+
+
+class Example(NamedTuple):
+  """A source before and after `migrate`.
+
+  Attributes:
+    before: The source.
+    after: What `migrate --write` makes of it; the same text if the rule leaves
+      the place to the user.
+  """
+
+  before: str
+  after: str
+
+
+class Rule(NamedTuple):
+  """A kind of finding.
+
+  Attributes:
+    code: Such as "LS101".
+    name: A name in words, such as "legacy-name".
+    find: The function that yields the findings in a file. Its module's
+      docstring is the rule's documentation.
+    examples: Sources before and after.
+    summary: The first line of that docstring.
+    explanation: The rest of it.
+  """
+
+  code: str
+  name: str
+  find: Callable[[files.File], Iterator[findings.Finding]]
+  examples: tuple[Example, ...]
+  summary: str
+  explanation: str
+
+
+_rules: dict[str, Rule] = {}
+
+
+def rule(
+  code: str, name: str, *examples: tuple[str, str]
+) -> Callable[
+  [Callable[[files.File], Iterator[findings.Finding]]],
+  Callable[[files.File], Iterator[findings.Finding]],
+]:
+  """Registers the function below it as a rule.
+
+  Args:
+    code: The code, of "LS" and three digits.
+    name: The name in words.
+    *examples: Pairs of sources before and after `migrate`.
+  """
+
+  def register(
+    find: Callable[[files.File], Iterator[findings.Finding]],
+  ) -> Callable[[files.File], Iterator[findings.Finding]]:
+    assert code not in _rules, code
+    doc = (importlib.import_module(find.__module__).__doc__ or "").strip()
+    summary, _, explanation = doc.partition("\n")
+    _rules[code] = Rule(
+      code,
+      name,
+      find,
+      tuple(Example(*example) for example in examples),
+      summary.strip(),
+      explanation.strip(),
+    )
+    return find
+
+  return register
+
+
+@functools.cache  # A scan asks for each file.
+def list_rules() -> tuple[Rule, ...]:
+  """Returns all rules, in the order of their codes."""
+  folder = importlib.import_module(_FOLDER)
+  for module in pkgutil.iter_modules(folder.__path__):
+    importlib.import_module(f"{_FOLDER}.{module.name}")
+  return tuple(_rules[code] for code in sorted(_rules))

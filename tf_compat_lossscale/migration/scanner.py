@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the code in old programs that has to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import os
+
+from tf_compat_lossscale.migration import checker
+from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import excludes
+from tf_compat_lossscale.migration import findings as findings_lib
+from tf_compat_lossscale.migration import launchers
+from tf_compat_lossscale.migration import outlines
+from tf_compat_lossscale.migration import reading
+from tf_compat_lossscale.migration import trees
+from tf_compat_lossscale.migration import workers
+
+Options = checker.Options
+DEFAULT = Options()
+
+
+def scan(
+  paths: Sequence[str],
+  options: checker.Options = DEFAULT,
+  progress: Callable[[int, int], None] | None = None,
+) -> findings_lib.Report:
+  """Finds what has to change in files and folders.
+
+  Args:
+    paths: Files and folders.
+    options: What the user asks for.
+    progress: A function that takes the number of files that are done, and that
+      of all files.
+
+  Returns:
+    The report.
+
+  Raises:
+    FileNotFoundError: A path does not exist.
+    findings.ScanError: There is no Python file in the paths.
+  """
+  shown, launching = _list_files(paths, options)
+  listed = {**shown, **launching}
+  groups = trees.group(*_read_files(paths, shown, launching))
+  total, done = len(shown), 0
+  checked: list[checker.Checked] = []
+  waiting: list[tuple[trees.Group, dict[str, str], checker.Options]] = []
+  for group in groups:
+    own = {o.path: shown[o.path] for o in group.files if o.path in shown}
+    started_by = {
+      path: listed[path] for path in group.starters if path in listed
+    }
+    if not own and not started_by:
+      continue
+    if (
+      group.switches
+      or options.nvidia_switch
+      or any(outline.matters for outline in group.files)
+    ):
+      waiting.append((group, {**own, **started_by}, options))
+    else:
+      checked.append(checker.Checked(checker.make_project(group, own)))
+      done += len(own)
+  for _, result in workers.run(checker.check, waiting, options.jobs):
+    done += result.project.files
+    checked.append(result)
+    if progress is not None:
+      progress(done, total)
+  checked.sort(key=lambda each: each.project.path)
+  return _make_report(checked)
+
+
+def scan_text(
+  data: bytes, name: str, options: checker.Options = DEFAULT
+) -> findings_lib.Report:
+  """Finds what has to change in a program that is not in a file.
+
+  Args:
+    data: The program's bytes.
+    name: The name for its findings. If it ends with ".ipynb", the program is a
+      notebook.
+    options: What the user asks for.
+
+  Returns:
+    The report; its error says if the bytes are no program.
+  """
+  try:
+    group, reader = read_text(data, name)
+  except documents.DocumentError as error:
+    return findings_lib.Report((), (str(error),))
+  return _make_report([checker.check(group, {name: name}, options, reader)])
+
+
+def read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
+  """Returns the project that a program without a file is, and its reader."""
+  reader = reading.Reader()
+  reader.add_text(name, data)
+  outline = outlines.read(name, data)._replace(
+    starts=True, acts=True, matters=True
+  )
+  folder = (
+    os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else ""
+  )
+  switches = [
+    trees.Switch(name, setting, (name,))
+    for setting in launchers.read_notebook(name, data).settings
+    if setting.is_own
+  ]
+  group = trees.Group(folder, (outline,), {}, switches=tuple(switches))
+  return group, reader
+
+
+def _make_report(checked: Sequence[checker.Checked]) -> findings_lib.Report:
+  """Returns the report of projects."""
+  return findings_lib.Report(
+    tuple(each.project for each in checked),
+    tuple(line for each in checked for line in each.errors),
+    tuple(line for each in checked for line in each.warnings),
+  )
+
+
+def _list_files(
+  paths: Sequence[str], options: checker.Options
+) -> tuple[dict[str, str], dict[str, str]]:
+  """Returns absolute paths -> the paths as the user wrote them.
+
+  Returns:
+    Those of Python files and notebooks, and those of launchers.
+  """
+  is_excluded = excludes.make_matcher(options.exclude)
+  shown: dict[str, str] = {}
+  launching: dict[str, str] = {}
+  for path in paths:
+    if not os.path.lexists(path):
+      raise FileNotFoundError(f"{path!r} is not there")
+    is_empty = True
+    for file, is_launcher in trees.list_files(path, is_excluded):
+      is_empty &= is_launcher
+      found = launching if is_launcher else shown
+      found.setdefault(os.path.abspath(file), file)
+    if is_empty and os.path.isdir(path):
+      but = " that is not excluded" if options.exclude else ""
+      raise findings_lib.ScanError(
+        f"no Python file (.py) or notebook (.ipynb){but} in {path!r}"
+      )
+  return shown, launching
+
+
+def _read_files(
+  paths: Sequence[str], shown: Iterable[str], launching: Iterable[str]
+) -> tuple[list[outlines.Outline], list[launchers.Launcher]]:
+  """Reads files, and those of the projects around single files.
+
+  Returns:
+    The outlines of Python files, and what others tell that may start them.
+  """
+  sources, others = dict.fromkeys(shown), dict.fromkeys(launching)
+  roots = {
+    trees.find_root(os.path.abspath(path))
+    for path in paths
+    if not os.path.isdir(path)
+  }
+  for root in sorted(roots):
+    for path, is_launcher in trees.list_files(root):
+      (others if is_launcher else sources)[path] = None
+  # A file that the user names is read in any case, for its errors.
+  named = {os.path.abspath(path) for path in paths if not os.path.isdir(path)}
+  found: list[outlines.Outline] = []
+  starting = list(map(launchers.read, others))
+  for path in sources:
+    try:
+      data = documents.load(path)
+    except documents.DocumentError:
+      # The file matters: its reader says what is wrong.
+      found.append(outlines.Outline(path, (), False, False, True))
+      continue
+    outline = outlines.read(path, data)
+    found.append(outline._replace(matters=outline.matters or path in named))
+    if documents.is_notebook(path):
+      starting.append(launchers.read_notebook(path, data))
+  return found, starting

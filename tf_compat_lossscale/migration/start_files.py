@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the files of a project that start its programs."""
+
+from __future__ import annotations
+
+import os
+
+from tf_compat_lossscale.migration import outlines
+from tf_compat_lossscale.migration import trees
+
+_NEVER = ("setup.py", "__init__.py")
+
+
+def find_entries(group: trees.Group) -> list[outlines.Outline]:
+  """Returns the files that start programs.
+
+  These are files that ask for `__main__`, tests, notebooks, modules that a
+  console script of `setup.py`, `setup.cfg` or `pyproject.toml` calls, files
+  that a shell script starts, and scripts that no file imports. A module of a
+  package that only defines things starts nothing.
+  """
+  return [
+    outline
+    for outline in group.files
+    if outline.path in group.called
+    or (
+      os.path.basename(outline.path) not in _NEVER
+      and (
+        outline.starts
+        or outline.path in group.started
+        or _is_script(outline, group)
+      )
+    )
+  ]
+
+
+def is_imported_at_start(path: str, group: trees.Group) -> bool:
+  """Returns whether programs start with an import of a file.
+
+  Then `__name__` is not "__main__" there.
+  """
+  return (
+    path in group.called
+    or outlines.is_test(path)
+    or os.path.basename(path) == "__init__.py"
+  )
+
+
+def _is_script(outline: outlines.Outline, group: trees.Group) -> bool:
+  """Returns whether a file is a script that no other file imports."""
+  if outline.path in group.imported:
+    return False
+  return outline.acts and not _is_in_package(outline.path)
+
+
+def _is_in_package(path: str) -> bool:
+  """Returns whether a file belongs to a package."""
+  return os.path.exists(os.path.join(os.path.dirname(path), "__init__.py"))
+
+
+def find_package_files(path: str) -> list[str]:
+  """Returns the `__init__.py` files that run before a module of a package."""
+  found: list[str] = []
+  folder = os.path.dirname(path)
+  while os.path.isfile(init := os.path.join(folder, "__init__.py")):
+    found.insert(0, init)
+    folder = os.path.dirname(folder)
+  return found
+
+
+def find_import_folder(path: str) -> str:
+  """Returns the folder from which Python imports a file by its full name."""
+  packages = find_package_files(path)
+  first = packages[0] if packages else path
+  folder = os.path.dirname(first)
+  return os.path.dirname(folder) if packages else folder

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explains why a name of `tf.contrib` cannot be served, and what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from tf_compat_lossscale._core import which_keras
+
+# Module of `tf.contrib` -> the package that serves it.
+_PACKAGES = {
+  "layers": "tf_slim",
+  "losses": "tf_slim",
+  "slim": "tf_slim",
+  "tensorboard": "tensorboard",
+}
+
+# tensorflow_addons 0.23 is its last release, and needs Keras 2 as `keras`.
+_LAST_WITH_ADDONS = (2, 15)
+
+# Module of `tf.contrib`, or a name in it -> what to do.
+_HINTS = {
+  "bayesflow": "Use tensorflow_probability.",
+  "boosted_trees": "Use tensorflow_decision_forests.",
+  "cloud": "Use tensorflow_io.",
+  "constrained_optimization": "Use tensorflow_constrained_optimization.",
+  "cudnn_rnn": "Use tf.keras.layers.LSTM and GRU, which run on cuDNN.",
+  "distributions": "Use tensorflow_probability.distributions.",
+  "eager": "Use TensorFlow itself: tf.GradientTape, tf.train.Checkpoint.",
+  "autograph.set_loop_options": (
+    "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
+  ),
+  "estimator": "Use tf.estimator.",
+  "ffmpeg": "Use tensorflow_io.audio.",
+  "gan": "Use tensorflow_gan.",
+  "hadoop": "Use tensorflow_io.",
+  "ignite": "Use tensorflow_io.",
+  "integrate": "Use tensorflow_probability.math.ode.",
+  "kafka": "Use tensorflow_io.",
+  "kfac": "Use the package kfac.",
+  "kinesis": "Use tensorflow_io.",
+  "lite": "Use tf.lite.",
+  "mixed_precision": "Use tf_compat_lossscale.contrib.",
+  "model_pruning": "Use tensorflow_model_optimization.sparsity.",
+  "feature_column": "Use tf.feature_column.",
+  "image": "Use tf.image and tf.raw_ops.ImageProjectiveTransformV2.",
+  "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
+  "learn": "Use tf.estimator, or tf.keras.",
+  "learn.Head": "Use tf.estimator.Head, whose methods differ.",
+  "learn.datasets": "Use tf.keras.datasets.",
+  "opt": "Use an optimizer of tf.compat.v1.train.",
+  "predictor": "Use tf.compat.v1.saved_model.load in a session.",
+  "quantize": (
+    "Its rewriter of graphs is gone. Train without it, and quantize the "
+    "trained model by tf.lite.TFLiteConverter."
+  ),
+  "saved_model": "Use tf.compat.v1.saved_model.",
+  "session_bundle": "Use tf.compat.v1.saved_model.",
+  "tensor_forest": "Use tensorflow_decision_forests.",
+  "tensorboard": "Use the package tensorboard.",
+  "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
+  "training": "Use tf.data to read, and tf.compat.v1.train to train.",
+}
+
+# The same, for hints that name tensorflow_addons.
+_ADDONS_HINTS = {
+  "crf": "tensorflow_addons.text",
+  "image": "tensorflow_addons.image",
+  "seq2seq": "tensorflow_addons.seq2seq",
+  "text": "tensorflow_addons.text",
+}
+
+
+def explain_missing_package(module: str) -> str | None:
+  """Returns the error for a module whose package is not installed, else None.
+
+  Args:
+    module: A module of `tf.contrib`.
+  """
+  package = _PACKAGES.get(module)
+  if package is None or importlib.util.find_spec(package) is not None:
+    return None
+  return f"tf.contrib.{module} is in {package}: pip install {package}"
+
+
+def explain_absence(path: str, reason: str = "") -> str:
+  """Returns the error for a name of `tf.contrib` that cannot be served.
+
+  Args:
+    path: The name below `tf.contrib`, such as "rnn.GridLSTMCell".
+    reason: Why the name's target could not be loaded; "" if it has no target.
+  """
+  if reason:
+    return f"tf.contrib.{path} cannot be used: {reason}"
+  top = path.partition(".")[0]
+  hint = _find_addons_hint(path) or _HINTS.get(path) or _HINTS.get(top) or ""
+  return (
+    f"TensorFlow 2 has no tf.contrib.{path}: TensorFlow 2.0 removed "
+    "tf.contrib, and neither TensorFlow nor tf_compat_lossscale has this part."
+    + (f" {hint}" if hint else "")
+  )
+
+
+def _find_addons_hint(path: str) -> str | None:
+  """Returns the hint that names tensorflow_addons, if this release takes it."""
+  name = _ADDONS_HINTS.get(path) or _ADDONS_HINTS.get(path.partition(".")[0])
+  if name is None:
+    return None
+  release = which_keras.find_release()
+  if release is not None and release <= _LAST_WITH_ADDONS:
+    return f"Use {name} (pip install tensorflow_addons)."
+  return None

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that stand for those of `tf.contrib`, which TensorFlow 2 lacks.
+
+A module below `tensorflow.contrib.layers`, such as
+`tensorflow.contrib.layers.python.layers.utils`, has the names of
+`tf.contrib.layers`: programs import names from the one and from the other.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from tf_compat_lossscale.programs import contrib_hints
+from tf_compat_lossscale.programs import contrib_names
+from tf_compat_lossscale.programs import contrib_paths
+from tf_compat_lossscale.programs import contrib_signatures
+from tf_compat_lossscale.programs import loading
+
+_PREFIX = "tensorflow.contrib."
+
+
+class _ContribModule(types.ModuleType):
+  """A module of `tf.contrib`; its members load when a program uses them."""
+
+  def __init__(self, path: str):
+    super().__init__(_PREFIX + path)
+    self.__path__: list[str] = []
+    self._contrib_path = path
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("__"):
+      raise AttributeError(f"module {self.__name__!r} has no {name!r}")
+    value = _load_member(self.__dict__["_contrib_path"], name)
+    setattr(self, name, value)
+    return value
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    # The import of a module sets it in its parent. But the function `arg_scope`
+    # of `framework.python.ops` hid the module of that name.
+    if isinstance(value, types.ModuleType):
+      top = self._contrib_path.partition(".")[0]
+      if name in contrib_names.NAMES.get(top, ()):
+        return
+    super().__setattr__(name, value)
+
+  def __dir__(self) -> list[str]:
+    top = self._contrib_path.partition(".")[0]
+    return sorted(contrib_names.list_names(top))
+
+  @property
+  def __all__(self) -> list[str]:
+    """The names that `from tensorflow.contrib.X import *` binds."""
+    path = self._contrib_path
+    return [name for name in dir(self) if _is_loadable(path, name)]
+
+
+_modules: dict[str, types.ModuleType] = {}
+
+
+def get_module(path: str) -> types.ModuleType:
+  """Returns the module that serves as `tf.contrib.PATH`.
+
+  Args:
+    path: Such as "layers" or "layers.python.layers.utils".
+
+  Raises:
+    ModuleNotFoundError: There is no such module; the message says what to do.
+  """
+  if path not in _modules:
+    _modules[path] = _find_module(path)
+  return _modules[path]
+
+
+def forget_modules() -> None:
+  """Makes the next calls of `get_module` return new modules."""
+  _modules.clear()
+
+
+def _find_module(path: str) -> types.ModuleType:
+  """Returns an existing module that serves as a module of contrib, or makes it.
+
+  Raises:
+    ModuleNotFoundError: There is no such module; the message says what to do.
+  """
+  top = path.partition(".")[0]
+  reason = contrib_hints.explain_missing_package(top)
+  if reason:
+    raise ModuleNotFoundError(reason, name=_PREFIX + path)
+  target = loading.find_longest(contrib_paths.MODULES, path)
+  if target:
+    try:
+      value = loading.load(target)
+    except loading.TargetError as error:
+      raise _make_error(path, str(error)) from None
+    if isinstance(value, types.ModuleType):
+      return value
+  if contrib_paths.is_module(path):
+    return _ContribModule(path)
+  raise _make_error(path)
+
+
+def _load_member(path: str, name: str) -> Any:
+  """Returns a member of a module of contrib.
+
+  Raises:
+    AttributeError: There is none; the message says what to do.
+  """
+  top = path.partition(".")[0]
+  reason = ""
+  for target in contrib_names.find_targets(top, name):
+    try:
+      value = loading.load(target)
+    except loading.TargetError as error:
+      reason = str(error)
+    else:
+      return contrib_signatures.adapt(f"{top}.{name}", value)
+  child = f"{path}.{name}"
+  if child in contrib_paths.MODULES or contrib_paths.is_module(child):
+    try:
+      return get_module(child)
+    except ImportError as error:
+      raise AttributeError(str(error)) from None
+  raise AttributeError(str(_make_error(child, reason)))
+
+
+def _is_loadable(path: str, name: str) -> bool:
+  """Returns whether a module of contrib has a member in this installation."""
+  try:
+    _load_member(path, name)
+  except AttributeError:
+    return False
+  return True
+
+
+def _make_error(path: str, reason: str = "") -> ModuleNotFoundError:
+  """Returns the error for a name below `tf.contrib` that cannot be served."""
+  return ModuleNotFoundError(
+    contrib_hints.explain_absence(path, reason), name=_PREFIX + path
+  )

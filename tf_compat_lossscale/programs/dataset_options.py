@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives options of `tf.data` back that TensorFlow has dropped or moved.
+
+Options that moved are set in their new place. Options that do nothing any more
+are accepted, and one line says so. Other names are still errors.
+
+TensorFlow 1 made `Dataset.options()` anew at each call, so that programs
+changed them and passed them to `with_options`. Since 2.5 that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import functools
+import os
+import sys
+import types
+from typing import Any
+import weakref
+
+from tf_compat_lossscale._core import legacy_names as table
+
+_OPTIMIZATION = "experimental_optimization"
+_DISTRIBUTE = "experimental_distribute"
+_FUSIONS = (
+  "filter_fusion map_and_batch_fusion map_and_filter_fusion map_fusion "
+  "noop_elimination parallel_batch shuffle_and_repeat_fusion"
+)
+
+# Part of the options -> options in it that do nothing any more.
+_DROPPED = {
+  "": "experimental_hoist_random_uniform experimental_latency_all_edges "
+  "experimental_map_vectorization experimental_numa_aware "
+  "experimental_stateful_whitelist experimental_stats",
+  _OPTIMIZATION: "autotune_algorithm autotune_buffers "
+  "filter_with_random_uniform_fusion hoist_random_uniform map_vectorization "
+  "reorder_data_discarding_ops",
+}
+# An option that does nothing and that has options -> these.
+_NESTED = {
+  "experimental_stats": "aggregator counter_prefix latency_all_edges prefix "
+  "transformation_latency",
+  "map_vectorization": "enabled use_choose_fastest",
+}
+# (part, option) -> the place of the option today.
+_MOVED = {
+  ("", "experimental_autotune"): ("autotune", "enabled"),
+  (_OPTIMIZATION, "autotune"): ("autotune", "enabled"),
+  (_OPTIMIZATION, "autotune_cpu_budget"): ("autotune", "cpu_budget"),
+  (_OPTIMIZATION, "autotune_ram_budget"): ("autotune", "ram_budget"),
+  (_DISTRIBUTE, "auto_shard"): (_DISTRIBUTE, "auto_shard_policy"),
+  **{("", f"experimental_{x}"): (_OPTIMIZATION, x) for x in _FUSIONS.split()},
+}
+_OWNER = "_tf_compat_lossscale_owner"  # The attribute of a part.
+_said: list[str] = []
+
+
+class _Old(property):
+  """An option of old releases."""
+
+
+class _Ignored:
+  """An option that does nothing, and its own options."""
+
+  def __init__(self, path: str, names: str):
+    for name in names.split():
+      object.__setattr__(self, name, None)
+    object.__setattr__(self, "_path", path)
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    path = f"{vars(self)['_path']}.{name}"
+    if name not in vars(self):
+      raise AttributeError(f"tf.data.Options has no {path}", name=name)
+    _say(path)
+    object.__setattr__(self, name, value)
+
+
+def _say(path: str) -> None:
+  """Says in one line, once, that an option does nothing."""
+  if not _said and os.environ.get(table.QUIET) != "1":
+    print(
+      f"tf_compat_lossscale: {path} of tf.data.Options does nothing: "
+      "TensorFlow has dropped it, and others of the kind",
+      file=sys.stderr,
+    )
+  _said.append(path)
+
+
+def _make_dropped(path: str, name: str) -> _Old:
+  """Returns the property of an option that does nothing."""
+  key = f"_ignored_{name}"
+
+  def read(self: Any) -> Any:
+    if key not in vars(self) and name in _NESTED:
+      object.__setattr__(self, key, _Ignored(path, _NESTED[name]))
+    return vars(self).get(key)
+
+  def write(self: Any, value: Any) -> None:
+    _say(path)
+    object.__setattr__(self, key, value)
+
+  return _Old(read, write)
+
+
+def _make_moved(part: str, name: str, real: Any) -> _Old:
+  """Returns the property of an option that is elsewhere today."""
+  key = f"_moved_{name}"
+  new_part, new_name = _MOVED[part, name]
+  policies = real.data.experimental.AutoShardPolicy
+
+  def write(self: Any, value: Any) -> None:
+    object.__setattr__(self, key, value)
+    owner = vars(self).get(_OWNER, lambda: None)() if part else self
+    if owner is None:
+      return  # `_link` sets it when the part gets an owner.
+    if name == "auto_shard" and value is not None:
+      value = policies.AUTO if value else policies.OFF
+    setattr(getattr(owner, new_part), new_name, value)
+
+  return _Old(lambda self: vars(self).get(key), write)
+
+
+def _link(part: str, option: property) -> property:
+  """Returns the property of a part that lets the part know its owner."""
+  read_part, write_part = option.fget, option.fset
+  assert read_part is not None and write_part is not None
+
+  def read(self: Any) -> Any:
+    value = read_part(self)
+    if value is not None:
+      object.__setattr__(value, _OWNER, weakref.ref(self))
+    return value
+
+  def write(self: Any, value: Any) -> None:
+    write_part(self, value)
+    if value is None or _OWNER in vars(value):
+      return  # What moved is set in its owner already.
+    read(self)
+    for each, name in _MOVED:
+      if each == part and f"_moved_{name}" in vars(value):
+        setattr(value, name, vars(value)[f"_moved_{name}"])
+
+  return property(read, write, doc=option.__doc__)
+
+
+def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
+  """Yields (class, name, property) for all options that TensorFlow lacks.
+
+  Args:
+    real: TensorFlow 2's namespace, `tensorflow.compat.v2`.
+  """
+  options = real.data.Options
+  owners = {"": options}
+  for part in (_OPTIMIZATION, _DISTRIBUTE):
+    owners[part] = type(getattr(options(), part))
+    yield options, part, _link(part, vars(options)[part])
+  for part, names in _DROPPED.items():
+    for name in names.split():
+      if not hasattr(owners[part], name):
+        path = f"{part}.{name}".lstrip(".")
+        yield owners[part], name, _make_dropped(path, name)
+  for part, name in _MOVED:
+    if not hasattr(owners[part], name):
+      yield owners[part], name, _make_moved(part, name, real)
+
+
+def _copy_options(options: Any) -> Any:
+  """Returns options of the same values, nested ones copied, too."""
+  copy = type(options)()
+  base = type(options).__mro__[1]
+  for name, option in vars(type(options)).items():
+    is_own = isinstance(option, property) and not isinstance(option, _Old)
+    value = getattr(options, name) if is_own else None
+    if value is not None:
+      nested = isinstance(value, base) and base is not object
+      setattr(copy, name, _copy_options(value) if nested else value)
+  return copy
+
+
+def allow_changes(real: types.ModuleType) -> None:
+  """Makes `Dataset.options()` return options that a program may change.
+
+  Args:
+    real: TensorFlow, of either namespace.
+  """
+  dataset = real.compat.v2.data.Dataset
+  method = dataset.options
+
+  @functools.wraps(method)
+  def options(self: Any) -> Any:
+    return _copy_options(method(self))
+
+  dataset.options = options

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts `tf.estimator` back, which TensorFlow has lacked since 2.16.
+
+The package `tensorflow_estimator` still has all of it. That package asks
+TensorFlow for a few modules that went with `tf.estimator`; modules of
+`_core/tf` stand in for these. Nothing of this loads before a program uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import importlib
+import importlib.util
+import sys
+import types
+from typing import Any
+
+from tf_compat_lossscale.programs import import_hooks
+from tf_compat_lossscale.programs import loading
+
+_ABSENT = object()
+_PACKAGE = "tensorflow_estimator"
+_PYTHON = f"{_PACKAGE}.python.estimator"
+_CORE = "tf_compat_lossscale._core.tf"
+
+# A module that TensorFlow had up to 2.15 -> the module that has its names.
+# Submodules go with their parents.
+_MODULES = {
+  "tensorflow.estimator": f"{_PYTHON}.api._v2.estimator",
+  "tensorflow.compat.v1.estimator": f"{_PYTHON}.api._v1.estimator",
+  "tensorflow.compat.v2.estimator": f"{_PYTHON}.api._v2.estimator",
+  "tensorflow.python.estimator": _PYTHON,
+  "tensorflow.python.estimator.keras": f"{_PYTHON}.keras_lib",
+  "tensorflow.python.tpu.error_handling": f"{_PYTHON}.tpu.error_handling",
+  "tensorflow.python.tpu.tpu_config": f"{_PYTHON}.tpu.tpu_config",
+  "tensorflow.python.tpu.tpu_context": f"{_PYTHON}.tpu.tpu_context",
+  "tensorflow.python.tpu.tpu_estimator": f"{_PYTHON}.tpu.tpu_estimator",
+  "tensorflow.python.tpu.util": f"{_PYTHON}.tpu.util",
+  # What tensorflow_estimator itself imports.
+  "tensorflow.python.distribute.estimator_training": (
+    f"{_CORE}.estimator_training"
+  ),
+  "tensorflow.python.tpu.session_support": f"{_CORE}.tpu_parts",
+  "tensorflow.python.tpu.tpu_embedding": f"{_CORE}.tpu_parts",
+  "tensorflow.python.tpu.tpu_embedding_gradient": f"{_CORE}.tpu_parts",
+}
+# Names that TensorFlow's namespaces lack: namespace below `tensorflow` -> name
+# -> the module that is the value, or that defines it.
+_V1, _V2 = (_MODULES[f"tensorflow.compat.{v}.estimator"] for v in ("v1", "v2"))
+_NAMES = {
+  "": {"estimator": _V2},
+  "compat.v1": {"estimator": _V1},
+  "compat.v2": {"estimator": _V2},
+  "compat.v1.tpu.experimental": dict.fromkeys(
+    (
+      "AdagradParameters",
+      "AdamParameters",
+      "FtrlParameters",
+      "StochasticGradientDescentParameters",
+    ),
+    f"{_CORE}.tpu_parts",
+  ),
+}
+_MISSING = (
+  "tf.estimator was removed in TensorFlow 2.16, and the package "
+  "tensorflow-estimator has it: pip install 'tf_compat_lossscale[estimator]'"
+)
+
+
+def explain_absence() -> str | None:
+  """Returns what to install for `tf.estimator`; None if it is installed."""
+  if sys.modules.get(_PACKAGE):
+    return None
+  if importlib.util.find_spec(_PACKAGE) is None:
+    return _MISSING
+  from importlib import metadata  # Seldom needed.
+
+  try:
+    version = metadata.version(_PACKAGE)
+  except metadata.PackageNotFoundError:
+    return None  # A build that pip has not installed.
+  if [int(part) for part in version.split(".")[:2]] >= [2, 15]:
+    return None
+  return (
+    "tf.estimator needs tensorflow-estimator 2.15 on this TensorFlow, not "
+    f"{version}: pip install 'tensorflow-estimator==2.15.*'"
+  )
+
+
+class EstimatorRestorer(import_hooks.ImportWatcher):
+  """Gives TensorFlow `tf.estimator` between `start` and `stop`."""
+
+  def __init__(self, tensorflow: types.ModuleType) -> None:
+    self._tensorflow = tensorflow
+    # (module, name, value before, value) of each attribute that is set.
+    self._attributes: list[tuple[types.ModuleType, str, Any, Any]] = []
+    # (name, module) of each import that is answered.
+    self._supplied: list[tuple[str, types.ModuleType]] = []
+
+  def watches(self, name: str) -> bool:
+    return name == _PACKAGE or loading.find_longest(_MODULES, name) is not None
+
+  def before_load(self, name: str) -> None:
+    from tf_compat_lossscale._core.tf import estimator_export
+
+    estimator_export.add_estimator()
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    home = loading.find_longest(_MODULES, name)
+    if home is None:
+      return None
+    try:
+      module = _import_home(home)
+    except ModuleNotFoundError as error:
+      if error.name != home:
+        raise
+      return None  # No release had this module.
+    self._supplied.append((name, module))
+    return module
+
+  def start(self) -> None:
+    """Starts to find the modules and the names."""
+    super().start()
+    for path, homes in _NAMES.items():
+      namespace = self._tensorflow
+      for part in filter(None, path.split(".")):
+        namespace = getattr(namespace, part)
+      self._set(namespace, "__getattr__", self._make_finder(namespace, homes))
+
+  def stop(self) -> None:
+    """Leaves TensorFlow as it was found; what is imported stays valid."""
+    super().stop()
+    for name, module in reversed(self._supplied):
+      parent, _, last = name.rpartition(".")
+      # The import system has set the module in its parent.
+      self._attributes.append((sys.modules[parent], last, _ABSENT, module))
+      if sys.modules.get(name) is module:
+        del sys.modules[name]
+    for owner, name, before, value in reversed(self._attributes):
+      is_ours = not owner.__name__.startswith(_PACKAGE)
+      if is_ours and vars(owner).get(name) is value:
+        if before is _ABSENT:
+          delattr(owner, name)
+        else:
+          setattr(owner, name, before)
+    if _PACKAGE in sys.modules:
+      from tf_compat_lossscale._core.tf import estimator_export
+
+      estimator_export.remove_estimator()
+
+  def _set(self, module: types.ModuleType, name: str, value: Any) -> None:
+    """Sets an attribute of a module, until `stop`."""
+    before = vars(module).get(name, _ABSENT)
+    setattr(module, name, value)
+    self._attributes.append((module, name, before, value))
+
+  def _make_finder(
+    self, namespace: types.ModuleType, homes: dict[str, str]
+  ) -> Callable[[str], Any]:
+    """Returns a namespace's function `__getattr__`, which finds `homes`."""
+    before = vars(namespace).get("__getattr__")
+
+    def find(name: str) -> Any:
+      if name in homes:
+        message = explain_absence() if name == "estimator" else None
+        if message:
+          raise AttributeError(message, name=name, obj=namespace)
+        value = _import_home(homes[name])
+        value = value if name == "estimator" else getattr(value, name)
+        self._set(namespace, name, value)
+        return value
+      if before is not None:
+        return before(name)
+      raise AttributeError(
+        f"module {namespace.__name__!r} has no attribute {name!r}",
+        name=name,
+        obj=namespace,
+      )
+
+    return find
+
+
+def restore() -> EstimatorRestorer | None:
+  """Puts `tf.estimator` back if TensorFlow, which is imported, lacks it.
+
+  Returns:
+    The restorer, whose `stop` undoes this; None up to TensorFlow 2.15.
+  """
+  tensorflow = sys.modules["tensorflow"]
+  major, minor = tensorflow.__version__.split(".")[:2]
+  if (int(major), int(minor)) < (2, 16):
+    return None
+  restorer = EstimatorRestorer(tensorflow)
+  restorer.start()
+  return restorer
+
+
+def _import_home(home: str) -> types.ModuleType:
+  """Imports a module.
+
+  Raises:
+    ModuleNotFoundError: The module is one of tensorflow_estimator, which is
+      missing.
+  """
+  if home.startswith(_PACKAGE):
+    message = explain_absence()
+    if message:
+      raise ModuleNotFoundError(message, name=_PACKAGE)
+  return importlib.import_module(home)

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the legacy names back where TensorFlow's releases exported them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import importlib
+import re
+import sys
+import threading
+import types
+from typing import Any
+from typing import NamedTuple
+
+from tf_compat_lossscale import _requirements
+from tf_compat_lossscale._core import legacy_names as table
+from tf_compat_lossscale._core.legacy_names import Place
+from tf_compat_lossscale.programs import contrib_modules
+from tf_compat_lossscale.programs import dataset_options
+from tf_compat_lossscale.programs import estimator
+from tf_compat_lossscale.programs import import_hooks
+from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
+from tf_compat_lossscale.programs import private_modules
+from tf_compat_lossscale.programs import restored_modules
+
+_ABSENT = object()
+_KERAS_2 = "tf_compat_lossscale.keras._keras2"
+
+# Modules that become attributes of their parents if TensorFlow lacks them. Only
+# imports find the other modules of the table that TensorFlow lacks.
+_GONE = re.compile(
+  r"contrib|mixed_precision|(.+\.)?mixed_precision\.experimental"
+)
+
+
+def _is_in_table(place: Place) -> bool:
+  """Returns whether the table of names has a place, or places below it."""
+  return place in table.NAMES_IN or place in table.MODULES_IN
+
+
+class InstallReport(NamedTuple):
+  """A report of `install` or `uninstall`; its repr is a table.
+
+  Attributes:
+    title: A line that names the action.
+    rows: (place, names, state) for each place of the table.
+  """
+
+  title: str
+  rows: tuple[tuple[str, str, str], ...] = ()
+
+  def __repr__(self) -> str:
+    widths = [
+      max((len(row[i]) for row in self.rows), default=0) for i in (0, 2)
+    ]
+    lines = [
+      f"  {place:{widths[0]}}  {state:{widths[1]}}  {names}"
+      for place, names, state in self.rows
+    ]
+    return "\n".join([self.title, *lines])
+
+
+class _SetAttribute(NamedTuple):
+  """An attribute that was set, with its values before and after."""
+
+  module: types.ModuleType | type
+  name: str
+  before: Any
+  after: Any
+
+
+class _Installer(import_hooks.ImportWatcher):
+  """Sets names in modules that are loaded, and in others when they load."""
+
+  def __init__(self) -> None:
+    self._attributes: list[_SetAttribute] = []
+    self._supplied: list[tuple[str, types.ModuleType]] = []
+    self.states: dict[tuple[Place, str], str] = {}
+    self._private = private_modules.PrivateModules()
+    # Whether `Model.compile` of Keras 2 was patched before.
+    self._compile_was_patched = _is_compile_patched()
+
+  def watches(self, name: str) -> bool:
+    place = table.find_place(name)
+    return place is not None and (
+      _is_in_table(place) or place.module.startswith("contrib.")
+    )
+
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    with _lock:
+      if self in sys.meta_path:
+        self._fill(name, module)
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    # A module that stands for one of contrib may lead other finders to files
+    # of its own, which would be loaded a second time.
+    place = table.find_place(name)
+    if place is None or _is_in_table(place):
+      return None
+    module = contrib_modules.get_module(place.module.partition(".")[2])
+    self._supplied.append((name, module))
+    return module
+
+  def supply_module(self, name: str) -> types.ModuleType | None:
+    place = table.find_place(name)
+    if place is None or not _is_in_table(place):
+      return None
+    module = restored_modules.get_module(place, name.partition(".")[0])
+    self._supplied.append((name, module))
+    return module
+
+  def fill_loaded(self) -> None:
+    """Sets the names in all modules that are loaded."""
+    for name, module in list(sys.modules.items()):
+      if name.startswith(("tensorflow", "keras.", "tf_keras.")):
+        self._fill(name, module)
+    self._private.fill_loaded()
+    for cls, name, option in dataset_options.list_old_options(
+      importlib.import_module("tensorflow.compat.v2")
+    ):
+      before = vars(cls).get(name, _ABSENT)
+      setattr(cls, name, option)
+      self._attributes.append(_SetAttribute(cls, name, before, option))
+
+  def start(self) -> None:
+    super().start()
+    self._private.start()
+
+  def stop(self) -> None:
+    super().stop()
+    self._private.stop()
+
+  def _fill(self, module_name: str, module: types.ModuleType) -> None:
+    """Sets the names that belong in a module."""
+    place = table.find_place(module_name)
+    if place is None or module is None or module_name == "tensorflow._api.v2":
+      return
+    package = module_name.partition(".")[0]
+    for name, home in table.NAMES_IN.get(place, {}).items():
+      self._set(
+        place, module, name, restored_modules.load_name(home, name, package)
+      )
+    for last in table.MODULES_IN.get(place, ()):
+      child = Place(place.space, f"{place.module}.{last}".lstrip("."))
+      if _GONE.fullmatch(child.module) and last not in vars(module):
+        self._set(
+          place, module, last, restored_modules.get_module(child, package)
+        )
+
+  def _set(
+    self, place: Place, module: types.ModuleType, name: str, value: Any
+  ) -> None:
+    """Sets a name in a module and notes the value before."""
+    before = vars(module).get(name, _ABSENT)
+    if before is value:
+      # The module has just loaded, and copied a name that was set before.
+      before = next(
+        (a.before for a in self._attributes if a.after is value), value
+      )
+    setattr(module, name, value)
+    self._attributes.append(_SetAttribute(module, name, before, value))
+    self.states[place, name] = (
+      "added" if before is _ABSENT else "replaces TensorFlow's"
+    )
+
+  def take_back(self) -> None:
+    """Leaves every module as it was found, and `Model.compile` as well."""
+    while self._attributes:
+      module, name, before, after = self._attributes.pop()
+      if vars(module).get(name) is not after:
+        continue  # The program has set the name since.
+      if before is _ABSENT:
+        delattr(module, name)
+      else:
+        setattr(module, name, before)
+    # Imports have set submodules in these objects: the next installation makes
+    # new objects.
+    restored_modules.forget_modules()
+    contrib_modules.forget_modules()
+    while self._supplied:
+      name, module = self._supplied.pop()
+      if sys.modules.get(name) is module:
+        del sys.modules[name]
+    self._private.take_back()
+    if not self._compile_was_patched:
+      _restore_compile()
+
+
+_lock = threading.RLock()
+_installer: _Installer | None = None
+_estimator: estimator.EstimatorRestorer | None = None
+_contexts = 0  # The number of `installed()` contexts that are entered.
+_installed = False  # Whether `install()` was called, and `uninstall()` not.
+_optimizers: optimizers_lib.LegacyOptimizers | None = None
+
+
+def install(keras_optimizers: str | None = None) -> InstallReport:
+  """Puts every legacy name where some release from 1.14 to 2.8 exported it.
+
+  `tf.train.experimental.LossScale` and so on are then the classes of this
+  package, also if TensorFlow still has classes of its own there, and all ways
+  to import them work. The names of Keras and contrib load when they are used.
+  Imports TensorFlow. A second call changes nothing.
+
+  Args:
+    keras_optimizers: "legacy" to make `tf.keras.optimizers.Adam` and the others
+      of Keras 2 the classes that they were up to TensorFlow 2.10, which are in
+      `tf.keras.optimizers.legacy` now. "new" to have today's classes. None to
+      leave them as they are.
+
+  Returns:
+    A report; its repr is a table of the names and places.
+
+  Raises:
+    ValueError: `keras_optimizers` is something else.
+  """
+  global _installed
+  optimizers_lib.check(keras_optimizers)
+  _import_homes()
+  with _lock:
+    _installed = True
+    if keras_optimizers is not None:
+      _use_legacy_optimizers(keras_optimizers == optimizers_lib.LEGACY)
+    return _put_in_place()
+
+
+def uninstall() -> InstallReport:
+  """Takes back exactly the changes of `install`, and `Model.compile`'s patch.
+
+  Objects that a program has imported stay valid. In an `installed()` context,
+  the names stay until the program leaves the context.
+
+  `Model.compile` of Keras 2 also becomes Keras's own again, which ignores the
+  loss scale of a policy. The next `tfl.keras.Policy` or `tfl.keras.set_policy`
+  patches it again.
+
+  Returns:
+    A report; its repr is one line.
+  """
+  global _installed
+  with _lock:
+    _installed = False
+    _use_legacy_optimizers(False)
+    if not _contexts:
+      _restore_compile()
+    if _installer is None:
+      return InstallReport(
+        "tf_compat_lossscale: no legacy names were installed"
+      )
+    return _take_back()
+
+
+def _use_legacy_optimizers(legacy: bool) -> None:
+  """Makes Keras's optimizers the legacy ones, or takes that back."""
+  global _optimizers
+  if legacy and _optimizers is None:
+    _optimizers = optimizers_lib.LegacyOptimizers()
+    _optimizers.put_in_place()
+  elif not legacy and _optimizers is not None:
+    _optimizers.take_back()
+    _optimizers = None
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[InstallReport]:
+  """Has the legacy names in place while the context is entered.
+
+  When the last of several contexts is left, everything is as it was when the
+  first was entered; names that `install()` put in place stay.
+  """
+  global _contexts
+  _import_homes()
+  with _lock:
+    _contexts += 1
+    report = _put_in_place()
+  try:
+    yield report
+  finally:
+    with _lock:
+      _contexts -= 1
+      _take_back()
+
+
+def _import_homes() -> None:
+  """Imports TensorFlow and the modules that define the names.
+
+  This is done without the lock, for which imports in other threads wait.
+  """
+  _requirements.import_tensorflow()
+  for row in table.TABLE:
+    if row.home not in ("contrib", "keras"):
+      importlib.import_module(f"tf_compat_lossscale.{row.home}")
+
+
+def _put_in_place() -> InstallReport:
+  """Installs the names, unless they are installed."""
+  global _installer, _estimator
+  if _installer is None:
+    installer = _Installer()
+    installer.start()
+    try:
+      installer.fill_loaded()
+    except BaseException:
+      installer.stop()
+      installer.take_back()
+      raise
+    _installer = installer
+    _estimator = estimator.restore()
+  return InstallReport(
+    "tf_compat_lossscale: legacy names installed", _make_rows(_installer)
+  )
+
+
+def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
+  """Returns the rows of a report."""
+  rows = []
+  for place, names in table.NAMES_IN.items():
+    prefix = "tensorflow" if place.space == "v2" else "tensorflow.compat.v1"
+    states = {
+      installer.states.get((place, name), "loads when used") for name in names
+    }
+    rows.append(
+      (f"{prefix}.{place.module}", ", ".join(names), ", ".join(sorted(states)))
+    )
+  return tuple(rows)
+
+
+def _take_back() -> InstallReport:
+  """Uninstalls the names, unless they are in use."""
+  global _installer, _estimator
+  if _contexts or _installed or _installer is None:
+    return InstallReport(
+      "tf_compat_lossscale: legacy names stay, they are in use"
+    )
+  _installer.stop()
+  _installer.take_back()
+  _installer = None
+  if _estimator is not None:
+    _estimator.stop()
+    _estimator = None
+  return InstallReport("tf_compat_lossscale: legacy names taken back")
+
+
+def _is_compile_patched() -> bool:
+  """Returns whether `tfl.keras` has patched `Model.compile` of Keras 2."""
+  module = sys.modules.get(_KERAS_2)
+  return module is not None and bool(module.is_wrapped_in_compile())
+
+
+def _restore_compile() -> None:
+  """Takes back the patch of `Model.compile`, if `tfl.keras` was loaded."""
+  module = sys.modules.get(_KERAS_2)
+  if module is not None:
+    module.restore_compile()

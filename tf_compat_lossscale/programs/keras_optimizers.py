@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes `tf.keras.optimizers.Adam` and the others the classes that they were.
+
+Keras 2 got new optimizers in TensorFlow 2.11. Programs and checkpoints of
+earlier releases mean the classes that are now in `tf.keras.optimizers.legacy`:
+subclasses override their methods, and their slots have other names. Names that
+came with the new classes, such as `AdamW`, stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+import re
+import sys
+import types
+from typing import Any
+
+from tf_compat_lossscale.programs import import_hooks
+
+LEGACY, NEW = "legacy", "new"
+
+# Keras exports its optimizers from several modules.
+_MODULE = re.compile(r"(tensorflow|keras|tf_keras)(\.\w+)*\.optimizers")
+# The class names; the base class of them all is `Optimizer`.
+_CLASSES = (
+  "Adadelta",
+  "Adagrad",
+  "Adam",
+  "Adamax",
+  "Ftrl",
+  "Nadam",
+  "Optimizer",
+  "RMSprop",
+  "SGD",
+)
+# Functions that find a class by its name.
+_FINDERS = ("get", "deserialize")
+_OURS = "_tf_compat_lossscale_finds"
+
+
+def check(choice: str | None) -> None:
+  """Checks a choice of optimizers.
+
+  Raises:
+    ValueError: It is neither "legacy" nor "new" nor None.
+  """
+  if choice not in (LEGACY, NEW, None):
+    raise ValueError(
+      f"keras_optimizers must be {LEGACY!r} (the classes of TensorFlow 2.0 to "
+      f"2.10) or {NEW!r} (today's classes), but got {choice!r}."
+    )
+
+
+class LegacyOptimizers(import_hooks.ImportWatcher):
+  """Sets the legacy classes in Keras 2's modules, loaded or loaded later."""
+
+  def __init__(self) -> None:
+    # (module, name, value before, value after)
+    self._set: list[tuple[types.ModuleType, str, Any, Any]] = []
+
+  def put_in_place(self) -> None:
+    """Sets the classes in all modules, from now on."""
+    self.start()
+    for name, module in list(sys.modules.items()):
+      if self.watches(name) and isinstance(module, types.ModuleType):
+        self.after_load(name, module)
+
+  def take_back(self) -> None:
+    """Leaves every module as it was found."""
+    self.stop()
+    while self._set:
+      module, name, before, after = self._set.pop()
+      if vars(module).get(name) is after:
+        setattr(module, name, before)
+
+  def watches(self, name: str) -> bool:
+    return _MODULE.fullmatch(name) is not None
+
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    del name
+    names = vars(module)
+    legacy = names.get(LEGACY)
+    if _has_classes(legacy):
+      for each in _CLASSES:
+        if each in names:
+          self._replace(module, each, getattr(legacy, each))
+    elif not _finds_legacy(names.get("get")):
+      return  # This is Keras 3, or another package's module.
+    for each in _FINDERS:
+      if hasattr(names.get(each), _OURS):
+        # The module has just loaded, and copied a function that was set before.
+        ours = names[each]
+        self._set.append((module, each, ours.__wrapped__, ours))
+      elif each in names:
+        self._replace(module, each, _find_legacy(names[each]))
+
+  def _replace(self, module: types.ModuleType, name: str, value: Any) -> None:
+    """Sets a name in a module and notes the value before."""
+    before = vars(module)[name]
+    if before is not value:
+      setattr(module, name, value)
+      self._set.append((module, name, before, value))
+
+
+def _has_classes(legacy: Any) -> bool:
+  """Returns whether a module has the legacy classes of Keras 2.
+
+  Keras 3 has classes of these names that raise an error.
+  """
+  base = getattr(legacy, "Optimizer", None)
+  return isinstance(base, type) and hasattr(base, "get_slot")
+
+
+def _finds_legacy(function: Any) -> bool:
+  """Returns whether `get` is that of Keras 2: whether it finds both kinds."""
+  code = getattr(function, "__code__", None)
+  return code is not None and "use_legacy_optimizer" in (
+    *code.co_consts,
+    *code.co_varnames,
+  )
+
+
+def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes `get` or `deserialize` find the legacy class for a name."""
+
+  @functools.wraps(function)
+  def find(*args: Any, **kwargs: Any) -> Any:
+    kwargs.setdefault("use_legacy_optimizer", True)
+    return function(*args, **kwargs)
+
+  setattr(find, _OURS, True)
+  return find

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads sources: the legacy names that they use, and signs of TensorFlow 1."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import re
+import sys
+import tokenize
+from typing import Any
+from typing import NamedTuple
+import warnings
+
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.programs import scopes
+from tf_compat_lossscale.programs import tensorflow_names
+from tf_compat_lossscale.programs import uses
+
+_DEPTH = 20_000
+_METHODS = tensorflow_names.METHODS
+_DOTTED = re.compile(r"[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)+")
+
+# The nodes that the collector looks at; of others, it looks at the parts.
+_LOOKED_AT = frozenset(
+  [
+    *(ast.Import, ast.ImportFrom, ast.Attribute, ast.Constant, ast.Call),
+    *scopes.SCOPES,
+  ]
+)
+# Every use of a name of TensorFlow, or of an object's that may be TensorFlow,
+# has one of these words.
+_MENTIONS = re.compile(
+  rf"tensorflow|LossScale|loss_scale|mixed_precision|{'|'.join(_METHODS)}"
+)
+
+# TensorFlow 2 implements these with Keras.
+_KERAS = frozenset(["keras", "layers", "nn.rnn_cell"])
+
+# The names in the table, and the modules that only TensorFlow had.
+_LAST_PARTS = frozenset(
+  name
+  for found in legacy_names.NAMES_IN.values()
+  for name in found
+  if name != "get"
+)
+_PLACES = re.compile(
+  r"\.((?:compat\.v1\.)?(?:train\.experimental|contrib\.mixed_precision"
+  r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)$"
+)
+
+
+class Source(NamedTuple):
+  """The facts that were read from a file of Python code.
+
+  Attributes:
+    path: The file.
+    uses: The uses of legacy names, in order.
+    tensorflow1: The uses, on plain `tensorflow`, of names that TensorFlow 2 has
+      in `tf.compat.v1` alone.
+    keras: The uses of Keras, and of modules built on Keras.
+    imports: The imports of TensorFlow or of members of TensorFlow.
+    modules: The dotted names of all imported modules; relative names begin with
+      dots. Strings that may name modules are among them.
+    estimators: The uses of `tf.estimator`, which is built on Keras 2.
+    compat_v1: Whether the file uses `tensorflow.compat.v1`.
+    names: All uses of TensorFlow's names, in order, those that are perhaps
+      another object's included.
+    tree: The syntax tree.
+  """
+
+  path: str
+  uses: tuple[uses.Use, ...]
+  tensorflow1: tuple[uses.Use, ...]
+  keras: tuple[uses.Use, ...]
+  imports: tuple[uses.Use, ...]
+  modules: tuple[str, ...]
+  estimators: tuple[uses.Use, ...]
+  compat_v1: bool
+  names: tuple[uses.Use, ...]
+  tree: ast.Module
+
+
+def find_module_name(node: ast.Constant) -> str | None:
+  """Returns a constant that may be the dotted name of a module, or None.
+
+  A name such as `train.py` is a file's: the program starts that file, and the
+  new process decides for itself.
+  """
+  name = node.value
+  if not isinstance(name, str) or name.endswith(".py"):
+    return None
+  return name if _DOTTED.fullmatch(name) else None
+
+
+class _UseCollector:
+  """Collects the uses of TensorFlow's names in a syntax tree."""
+
+  def __init__(self, text: str, tree: ast.Module):
+    self._lines = re.split("\r\n|\r|\n", text)
+    self.uses: list[uses.Use] = []
+    self.tensorflow1: list[uses.Use] = []
+    self.keras: list[uses.Use] = []
+    self.imports: list[uses.Use] = []
+    self.modules: list[str] = []
+    self.estimators: list[uses.Use] = []
+    self.compat_v1 = False
+    self.names: list[uses.Use] = []
+    self._assigned: set[str] = set()
+    if _MENTIONS.search(text):
+      self._walk(tree, scopes.Scope(tree, None))
+    else:
+      self._walk_imports(tree)
+    # A program that assigns `tf.Session` has a Session of its own.
+    self.tensorflow1 = [
+      use for use in self.tensorflow1 if use.name not in self._assigned
+    ]
+
+  def _walk(self, node: ast.AST, scope: scopes.Scope) -> None:
+    """Collects the uses in all nodes below `node`."""
+    self._walk_all(scopes.list_children(node), scope)
+
+  def _walk_all(self, nodes: Iterable[ast.AST], scope: scopes.Scope) -> None:
+    """Collects the uses in nodes, and in all nodes below them."""
+    for child in nodes:
+      if child.__class__ not in _LOOKED_AT:  # Such are most nodes.
+        self._walk(child, scope)
+      elif isinstance(child, ast.Import):
+        self._collect_import(child)
+      elif isinstance(child, ast.ImportFrom):
+        self._collect_import_from(child)
+      elif isinstance(child, ast.Attribute) and scope.resolve(child):
+        self._collect_attribute(child, scope)
+      elif isinstance(child, scopes.SCOPES):
+        outside, inside = scopes.split(child)
+        self._walk_all(outside, scope)
+        self._walk_all(inside, scopes.Scope(child, scope))
+      elif isinstance(child, ast.Attribute) and child.attr in _METHODS:
+        self._add(child, f".{child.attr}", _METHODS[child.attr], "method")
+        self._walk(child, scope)
+      elif isinstance(child, ast.Attribute) and child.attr in _LAST_PARTS:
+        self._collect_unknown(child)
+        self._walk(child, scope)
+      elif isinstance(child, ast.Constant):
+        self._collect_text(child)
+      else:
+        if isinstance(child, ast.Call):
+          self._collect_call(child, scope)
+        self._walk(child, scope)
+
+  def _walk_imports(self, tree: ast.Module) -> None:
+    """Collects the modules that a file without TensorFlow imports."""
+    for node in scopes.list_nodes(tree):
+      if isinstance(node, ast.Import):
+        self._collect_import(node)
+      elif isinstance(node, ast.ImportFrom):
+        self._collect_import_from(node)
+      elif isinstance(node, ast.Constant):
+        self._collect_text(node)
+
+  def _collect_import(self, node: ast.Import) -> None:
+    """Adds the modules of an `import`, and a use for each of TensorFlow's."""
+    for alias in node.names:
+      self.modules.append(alias.name)
+      if scopes.if_tensorflow(alias.name):
+        self._add(alias, alias.name, alias.name, "import")
+
+  def _collect_import_from(self, node: ast.ImportFrom) -> None:
+    """Adds the modules of a `from … import`, and uses for TensorFlow's."""
+    module = scopes.get_module(node)
+    self.modules.append(module)
+    for alias in node.names:
+      full = scopes.join(module, alias.name)
+      self.modules.append(full)
+      if not scopes.if_tensorflow(module):
+        continue
+      if alias.name == "*":
+        self._add(node, f"from {module} import *", module, "star")
+      else:
+        self._add(alias, alias.name, full, "from")
+
+  def _collect_attribute(
+    self, node: ast.Attribute, scope: scopes.Scope
+  ) -> None:
+    """Adds a use for the longest legacy name in `a.b.c`, or for all of it."""
+    full = scope.resolve(node)
+    assert full is not None
+    if isinstance(node.ctx, ast.Store):
+      self._assigned.add(full)
+      return
+    root: ast.expr = node
+    while isinstance(root, ast.Attribute):
+      root = root.value
+    # The root's full name, from an import or an assignment.
+    given = scope.resolve(root) or ""
+    part: ast.expr = node
+    while isinstance(part, ast.Attribute):
+      name = scope.resolve(part) or ""
+      if uses.find_home(name):
+        form = "follows" if uses.find_home(given) else "expression"
+        self._add(part, scopes.unparse(part), name, form)
+        return
+      part = part.value
+    self._add(node, scopes.unparse(node), full, "expression")
+
+  def _collect_call(self, node: ast.Call, scope: scopes.Scope) -> None:
+    """Adds a use for `getattr(a, "b")`, or for a call of TensorFlow 1's."""
+    full = scope.resolve(node) or scope.resolve_asked(node)
+    if full is not None:
+      if uses.find_home(full):
+        self._add(node, scopes.unparse(node), full, "getattr")
+      return
+    if scopes.unparse(node.func) in ("getattr", "hasattr") and node.args:
+      owner = scope.resolve(node.args[0]) or ""
+      if legacy_names.find_place(owner) in legacy_names.NAMES_IN:
+        self._add(node, scopes.unparse(node), owner, "text")
+      return
+    function = scope.resolve(node.func)
+    name = function and tensorflow_names.find_tensorflow_1_call(function, node)
+    if name:
+      self._add(node, name, f"tensorflow.{name}", "call")
+
+  def _collect_unknown(self, node: ast.Attribute) -> None:
+    """Adds a use for `x.train.experimental.LossScale`, if `x` is unknown."""
+    written = scopes.unparse(node)
+    match = _PLACES.search(written)
+    if match is not None:
+      self._add(node, written, f"tensorflow.{match[1]}", "unknown")
+
+  def _collect_text(self, node: ast.Constant) -> None:
+    """Adds the module that a string may name, and a use for a legacy name."""
+    name = find_module_name(node)
+    if name is None:
+      return
+    self.modules.append(name)
+    if scopes.if_tensorflow(name):
+      self._add(node, scopes.unparse(node), name, "text")
+
+  def _add(self, node: Any, written: str, name: str, form: str) -> None:
+    """Adds a use to every list that it belongs to."""
+    # Before Python 3.12, the position of a node in an f-string may be outside
+    # the text.
+    line = "".join(self._lines[node.lineno - 1 : node.lineno]).encode("utf-8")
+    column = len(line[: node.col_offset].decode("utf-8", "ignore"))
+    place = legacy_names.find_place(name)
+    if place is None:
+      return
+    home = uses.find_home(name)
+    if form in ("star", "text") and not home and place in legacy_names.NAMES_IN:
+      home = next(iter(legacy_names.NAMES_IN[place].values()))
+    use = uses.Use(node.lineno, column, written, name, home, form, node)
+    if form == "text" and not home:
+      return
+    self.names.append(use)
+    if form == "unknown":
+      return
+    if use.home:
+      self.uses.append(use)
+    if form in ("import", "from", "star"):
+      self.imports.append(use)
+    parts = place.module.split(".")
+    starts = {parts[0], ".".join(parts[:2])}
+    plain = name == f"tensorflow.{place.module}"
+    if form == "call" or (
+      plain and tensorflow_names.find_tensorflow_1_name(place.module)
+    ):
+      self.tensorflow1.append(use)
+    self.compat_v1 |= place.space == "v1"
+    if starts & _KERAS:
+      self.keras.append(use)
+    if "estimator" in starts:
+      self.estimators.append(use)
+
+
+@contextlib.contextmanager
+def allow_depth() -> Iterator[None]:
+  """Allows functions to walk deep trees: a sum of 1,000 terms is as deep."""
+  limit = sys.getrecursionlimit()
+  sys.setrecursionlimit(max(limit, _DEPTH))
+  try:
+    yield
+  finally:
+    sys.setrecursionlimit(limit)
+
+
+class SourceError(Exception):
+  """An error for a source that cannot be read; the message is one line."""
+
+
+def read_source(path: str) -> Source:
+  """Reads a file.
+
+  Raises:
+    SourceError: The file cannot be read, or this Python cannot parse it.
+  """
+  try:
+    with tokenize.open(path) as file:
+      text = file.read()
+  except OSError as error:
+    raise SourceError(f"{path}: {error.strerror}") from None
+  except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+    raise _explain(path, error) from None
+  return read_text(path, text)
+
+
+def parse(path: str, text: str) -> ast.Module:
+  """Returns the syntax tree of a text.
+
+  Raises:
+    SourceError: This Python cannot parse the text.
+  """
+  try:
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")  # Of "\\d" in a string, and others.
+      return ast.parse(text, path)
+  except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    raise _explain(path, error) from None
+
+
+def read_text(path: str, text: str) -> Source:
+  """Reads the text of a file.
+
+  Raises:
+    SourceError: This Python cannot parse the text.
+  """
+  tree = parse(path, text)
+  try:
+    with allow_depth():
+      collector = _UseCollector(text, tree)
+  except RecursionError:
+    raise SourceError(
+      f"{path}:1: cannot be read: its code is nested too deeply"
+    ) from None
+  return Source(
+    path,
+    tuple(collector.uses),
+    tuple(collector.tensorflow1),
+    tuple(collector.keras),
+    tuple(collector.imports),
+    tuple(collector.modules),
+    tuple(collector.estimators),
+    collector.compat_v1,
+    tuple(collector.names),
+    tree,
+  )
+
+
+def _explain(path: str, error: Exception) -> SourceError:
+  """Returns the error for a text that is not Python."""
+  line = getattr(error, "lineno", None) or 1
+  reason = getattr(error, "msg", None) or str(error) or "too deep"
+  return SourceError(f"{path}:{line}: cannot be parsed: {reason}")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes `import tensorflow` give TensorFlow 1's namespace to a program."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import types
+from typing import Any
+
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.programs import dataset_options
+from tf_compat_lossscale.programs import estimator
+from tf_compat_lossscale.programs import import_hooks
+from tf_compat_lossscale.programs import install
+from tf_compat_lossscale.programs import wrong_guess
+
+# Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
+# -> the message of the error.
+_GONE = {
+  "examples": (
+    "tensorflow.examples (its tutorials, and MNIST) was removed in TensorFlow "
+    "2.0: tf.keras.datasets.mnist.load_data() has that data"
+  ),
+}
+
+
+def _explain_absence(name: str) -> str | None:
+  """Returns why a module is missing; `name` is its name below tensorflow."""
+  first = name.partition(".")[0]
+  if first == "estimator":
+    return estimator.explain_absence()
+  reason = _GONE.get(first)
+  return f"TensorFlow 1 had tf.{name}: {reason}." if reason else None
+
+
+class _TensorFlow1(types.ModuleType):
+  """A module with TensorFlow 1's names, used instead of TensorFlow's own."""
+
+  def __init__(self, real: types.ModuleType, v1: types.ModuleType):
+    super().__init__("tensorflow", v1.__doc__)
+    for name in ("__file__", "__loader__", "__package__", "__path__"):
+      setattr(self, name, getattr(real, name))
+    self.__spec__ = real.__spec__
+    self._real = real
+    self._v1 = v1
+
+  def __getattr__(self, name: str) -> Any:
+    v1 = self.__dict__["_v1"]
+    if name == "compat":  # Its v1 and v2 stay what they are.
+      return sys.modules["tensorflow.compat"]
+    try:
+      return getattr(v1, name)
+    except AttributeError:
+      module = sys.modules.get(f"tensorflow.{name}")  # `tf.python` and such.
+      if module is not None:
+        return module
+      message = f"module 'tensorflow' has no attribute {name!r}"
+      message = _explain_absence(name) or (
+        message
+        + wrong_guess.explain_absence(name, self.__dict__["_real"], v1=True)
+      )
+      raise AttributeError(message, name=name, obj=self) from None
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    return importlib.import_module, ("tensorflow",)
+
+  def __dir__(self) -> list[str]:
+    return sorted({*super().__dir__(), *dir(self._v1)})
+
+  @property
+  def __all__(self) -> list[str]:
+    """The names that `from tensorflow import *` binds."""
+    return [name for name in dir(self._v1) if not name.startswith("_")]
+
+
+class _SubmoduleWatcher(import_hooks.ImportWatcher):
+  """A watcher that makes `import tensorflow.…` give TensorFlow 1's modules."""
+
+  def __init__(self, v1: types.ModuleType):
+    self._v1 = v1
+
+  def watches(self, name: str) -> bool:
+    return name.startswith("tensorflow.") and not name.startswith(
+      ("tensorflow._api.", "tensorflow.compat.", "tensorflow.python.")
+    )
+
+  def replace_module(self, name: str) -> types.ModuleType | None:
+    value: Any = self._v1
+    for part in name.split(".")[1:]:
+      value = getattr(value, part, None)
+      if not isinstance(value, types.ModuleType):
+        return None
+    dir(value)  # Loads a lazy module such as `keras`.
+    return sys.modules.get(value.__name__, value)
+
+  def supply_module(self, name: str) -> None:
+    message = _explain_absence(name.partition(".")[2])
+    if message:
+      raise ModuleNotFoundError(message, name=name)
+
+
+def prepare(
+  real: types.ModuleType, v1: bool, keras_optimizers: str | None = None
+) -> None:
+  """Puts the legacy names in place just after TensorFlow's import.
+
+  From then on, NVIDIA's environment variables have their old effect, too.
+
+  Args:
+    real: TensorFlow.
+    v1: Whether `import tensorflow` is to give TensorFlow 1: the namespace of
+      `tensorflow.compat.v1`, with TensorFlow 2's behavior off.
+    keras_optimizers: The argument of `install`.
+  """
+  install.install(keras_optimizers)
+  environment = importlib.import_module("tf_compat_lossscale.environment")
+  environment.honor_environment(quiet=os.environ.get(legacy_names.QUIET) == "1")
+  if v1:
+    _replace_tensorflow(real)
+  wrong_guess.explain_in_modules(real, v1)
+
+
+def _replace_tensorflow(real: types.ModuleType) -> None:
+  """Makes `import tensorflow` give TensorFlow 1 from now on."""
+  from tf_compat_lossscale._core.tf import deprecation  # Imports TensorFlow.
+
+  v1 = real.compat.v1
+  with deprecation.silence_deprecations():
+    v1.disable_v2_behavior()
+  dataset_options.allow_changes(real)
+  sys.modules["tensorflow"] = _TensorFlow1(real, v1)
+  sys.modules.setdefault("tensorflow.compat", real.compat)
+  _SubmoduleWatcher(v1).start()

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides whether a program means TensorFlow 1 or 2 by the names that it uses.
+
+The names in code that the program reaches are weighed. Names behind a question
+such as `hasattr(tf, "Session")` do not count: such code works on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import os
+import re
+from typing import NamedTuple
+
+from tf_compat_lossscale.programs import program_modules
+from tf_compat_lossscale.programs import reach
+from tf_compat_lossscale.programs import source_facts
+from tf_compat_lossscale.programs import tensorflow_names
+from tf_compat_lossscale.programs import unit_names
+
+_PLAIN = "tensorflow."
+_COMPAT_V1 = "tensorflow.compat.v1."
+
+# Names without which a TensorFlow 1 program cannot work, and which a TensorFlow
+# 2 program has no use for. Other names of TensorFlow 1 are easily overlooked in
+# helpers.
+_GRAPH = re.compile(
+  r"(Interactive)?Session|placeholder(_with_default)?|get_variable|app"
+  r"|variable_scope|global_variables_initializer|contrib|ConfigProto"
+  r"|train\.(\w*Optimizer|Monitored\w*Session|Saver|get_or_create_global_step"
+  r"|Supervisor|create_global_step)|layers|enable_eager_execution"
+  r"|data\.make_\w+_iterator"
+)
+# Names by which a program that imports tensorflow.compat.v1 works in a graph.
+# All of them raise an error in eager mode.
+_NOT_EAGER = re.compile(
+  r"placeholder(_with_default)?|(Interactive)?Session|sparse_placeholder"
+  r"|train\.(Monitored\w*Session|Supervisor)"
+)
+_OFF = re.compile(r"disable_(v2_behavior|eager_execution)")
+# Names that TensorFlow 1.15 has, too, but hardly any program of its time uses.
+_RATHER_2 = re.compile(
+  r"GradientTape|function|compat\.v2\b|keras\.mixed_precision\b"
+  r"|config\.(?!experimental|optimizer)|data\.AUTOTUNE|distribute\.\w+Strategy"
+  r"|summary\.experimental|keras\.Model|keras\.optimizers\.schedules"
+)
+
+_GRAPH_WEIGHT = 4
+_ALONE_WEIGHT = 2
+
+
+class Verdict(NamedTuple):
+  """A decision with its reason.
+
+  Attributes:
+    tensorflow: 1 or 2.
+    reason: The name that decided, and where it is; "" if there is none.
+  """
+
+  tensorflow: int
+  reason: str = ""
+
+
+class _Weighed(NamedTuple):
+  """A name that says which TensorFlow a program means."""
+
+  weight: int
+  found: unit_names.Found
+  path: str
+
+  def describe(self, more: str = "") -> str:
+    """Returns the name and where it is."""
+    file = os.path.basename(self.path)
+    return f"{self.found.written}{more}, {file} line {self.found.line}"
+
+
+_Uses = list[tuple[str, unit_names.Found]]
+
+
+def decide(program: program_modules.Program) -> Verdict:
+  """Decides which TensorFlow a program means."""
+  if not any(map(_may_mean_1, program.sources)):
+    return Verdict(2)  # To find what the program reaches takes longer.
+  reached = reach.find_reached(program)
+  uses = _list_uses(reached)
+  if not any(found.name != "tensorflow" for _, found in uses):
+    # The program finds its functions in ways that the search cannot follow, or
+    # does nothing yet.
+    modules = reach.read_modules(program)
+    uses = _list_uses(
+      (module, unit)
+      for module in modules
+      for unit in (module.body, module.dead, *module.units)
+    )
+  one, two = _weigh_1(uses), _weigh_2(uses)
+  if one and sum(w.weight for w in one) > sum(w.weight for w in two):
+    return Verdict(1, _find_heaviest(one).describe())
+  graph = _find_graph_of_compat_v1(uses)
+  if graph is not None:
+    return Verdict(1, graph.describe(" without tf.disable_v2_behavior()"))
+  return Verdict(2, _find_heaviest(two).describe() if one else "")
+
+
+def _may_mean_1(source: source_facts.Source) -> bool:
+  """Returns whether a file has a name that may say TensorFlow 1."""
+  return bool(source.tensorflow1) or any(
+    use.name.startswith(_COMPAT_V1)
+    and _NOT_EAGER.fullmatch(use.name.removeprefix(_COMPAT_V1))
+    for use in source.names
+  )
+
+
+def _list_uses(
+  units: Iterable[tuple[unit_names.Module, unit_names.Unit]],
+) -> _Uses:
+  """Returns all uses in units, each with its file."""
+  return [
+    (module.path, found) for module, unit in units for found in unit.found
+  ]
+
+
+def _weigh_1(uses: _Uses) -> list[_Weighed]:
+  """Returns the names that only TensorFlow 1 has, each once."""
+  found: dict[str, _Weighed] = {}
+  for path, use in uses:
+    if use.is_guarded or not use.name.startswith(_PLAIN):
+      continue
+    below = use.name[len(_PLAIN) :]
+    name = tensorflow_names.find_tensorflow_1_name(below)
+    if use.is_call_of_1:
+      name = f"{below}()"
+    if name is not None:
+      weight = _GRAPH_WEIGHT if _GRAPH.fullmatch(name) else 1
+      found.setdefault(name, _Weighed(weight, use, path))
+  return list(found.values())
+
+
+def _weigh_2(uses: _Uses) -> list[_Weighed]:
+  """Returns the names that say TensorFlow 2, each once."""
+  found: dict[str, _Weighed] = {}
+  for path, use in uses:
+    if use.is_guarded or not use.name.startswith(_PLAIN):
+      continue
+    below = use.name[len(_PLAIN) :]
+    if below.startswith("compat.v1."):
+      continue
+    name = tensorflow_names.find_tensorflow_2_name(below)
+    weight = _ALONE_WEIGHT
+    if name is None:
+      match = _RATHER_2.match(below)
+      name, weight = match and match[0], 1
+    if name is not None:
+      found.setdefault(name, _Weighed(weight, use, path))
+  return list(found.values())
+
+
+def _find_graph_of_compat_v1(uses: _Uses) -> _Weighed | None:
+  """Returns a use of a graph by a program that stays eager, or None.
+
+  Such a program imports `tensorflow.compat.v1` and ran on TensorFlow 1.15,
+  where that module has TensorFlow 1's behavior without being asked.
+  """
+  graph: dict[bool, _Weighed] = {}
+  # These modules have plain TensorFlow, too. They may use sessions to convert a
+  # model, but hardly a placeholder and a session both.
+  both = {path for path, use in uses if use.name == "tensorflow"}
+  seen = {True: set[str](), False: set[str]()}
+  for path, use in uses:
+    below = use.name.removeprefix(_COMPAT_V1).removeprefix(_PLAIN)
+    if _OFF.fullmatch(below) or below in ("Graph", "wrap_function"):
+      return None
+    if (
+      use.name.startswith(_COMPAT_V1)
+      and not use.is_guarded
+      and _NOT_EAGER.fullmatch(below)
+    ):
+      graph.setdefault(path in both, _Weighed(1, use, path))
+      seen[path in both].add(below.removeprefix("Interactive"))
+  if False in graph:
+    return graph[False]
+  is_graph = {"placeholder", "Session"} <= seen[True] and not _weigh_2(uses)
+  return graph[True] if is_graph else None
+
+
+def _find_heaviest(weighed: list[_Weighed]) -> _Weighed:
+  """Returns the name that weighs most, the first of several."""
+  return max(weighed, key=lambda each: each.weight)
