@@ -295,7 +295,7 @@ def test_a_stuck_run_names_gradients():
   blame = [contents(f"w{i}", nans=i) for i in range(7)]
   good = [contents(f"v{i}", infinities=0) for i in range(5)]
   seen = observations.Observation(False, 8.0, gradients=[*blame, *good])
-  message = rule.count(5, seen)
+  message = rule.count(5, seen, seen.at_fault)
   assert "Not finite at step 5: 7 of 12 gradients: w0: 1 inf, 0 NaN" in message
   assert "w4: 1 inf, 4 NaN of 8, largest finite 0.5; and 2 more" in message
   assert "global step" not in message

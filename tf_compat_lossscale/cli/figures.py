@@ -17,7 +17,7 @@ from tf_compat_lossscale.cli import pages
 from tf_compat_lossscale.cli import views
 from tf_compat_lossscale.cli.views import View
 from tf_compat_lossscale.monitoring import facts
-from tf_compat_lossscale.monitoring import verdicts
+from tf_compat_lossscale.monitoring import stuck
 
 _BLUE, _RED, _PURPLE, _GRAY = "#1f5fa8", "#c8322b", "#7b3fa0", "#6b7280"
 _GRID = "#e5e7eb"
@@ -88,7 +88,7 @@ def _write_whole(path: str, data: bytes) -> None:
       prefix=f".{name[:50]}.", suffix=".tmp", dir=folder
     )
   except OSError as error:
-    error.filename = path  # Nobody knows the temporary file.
+    error.filename = path  # The user does not know the temporary file.
     raise
   try:
     with open(descriptor, "wb") as file:
@@ -127,11 +127,11 @@ def _render(view: View, kind: str, titled: bool = True) -> bytes:
       lines = [_shorten(views.make_title(view.log), 90), *views.summarize(view)]
       figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10)
     buffer = io.BytesIO()
-    # An SVG is to name no time and no page of the network.
+    # matplotlib would write a date, and addresses of web pages, into an SVG.
     names = ("Date", "Creator", "Format", "Type")
     metadata = dict.fromkeys(names) if kind == "svg" else None
     with warnings.catch_warnings():
-      # A name may have letters that the font has not: those are drawn as boxes.
+      # A letter that the font does not have is drawn as a box.
       warnings.filterwarnings("ignore", "Glyph .* missing")
       figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
   return buffer.getvalue()
@@ -164,8 +164,8 @@ def _draw_scale(axes: Any, view: View) -> None:
 
 def _mark_stuck(axes: Any, view: View) -> None:
   """Shades the steps from which on the run was stuck."""
-  count = facts.count_final_skips(view.log.rows)
-  if count < verdicts.FEW:
+  count = len(stuck.find_end(view.log.rows))
+  if not count:
     return
   first = view.last - count + 1
   axes.axvspan(first, view.last, color=_RED, alpha=0.08, linewidth=0)

@@ -152,7 +152,7 @@ def make_title(log: RunLog) -> str:
 
 
 def clean(text: str) -> str:
-  """Returns a text without what no font and no page can have."""
+  """Returns a text whose control characters and surrogates are escaped."""
   text = terminal.escape(text)
   return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -134,7 +134,7 @@ class Monitor:
     every = self._make_recorder(loss_scale).measure_every
     steps = tap.find(optimizer)
     steps.add_monitor(self, every)
-    # Steps before are no steps of this monitor.
+    # The monitor counts only steps from now on.
     steps.take(0, loss_scale, self._global_step)
     return _Watched(
       optimizer, loss_scale, steps, steps.attempted, steps.skipped

@@ -33,8 +33,9 @@ class Probe:
 
   Attributes:
     step: The op that does the step.
-    fetch: The float64 vector to fetch, one, for each fetch costs Python more
-      than many ops cost; to fetch the vector runs the step.
+    fetch: The float64 vector to fetch; fetching it runs the step. It has the
+      state and all gradients, because a second fetch would cost a session more
+      time than many ops do.
   """
 
   def __init__(

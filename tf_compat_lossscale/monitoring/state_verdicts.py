@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import phrases
+from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.monitoring import verdicts
 
 
@@ -53,8 +54,8 @@ def judge_state(
   if skipped_steps is not None and step is not None and step >= 0:
     attempted = step + skipped_steps
     if (
-      skipped_steps >= verdicts.FEW
-      and skipped_steps > verdicts.MOST_SKIPPED * attempted
+      skipped_steps >= stuck.FEW
+      and skipped_steps > stuck.MOST_SKIPPED * attempted
     ):
       return verdicts.Verdict(
         verdicts.SKIPS_OFTEN,

@@ -4,21 +4,26 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 import math
 
 from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import phrases
+from tf_compat_lossscale.monitoring.rows import Row
 
 # The most gradients that a message names.
 _MOST_NAMED = 5
 
-# A share of lost steps that costs training more than a higher scale brings. The
-# default rule, whose scale grows after 2000 steps, loses 0.05 %.
+# If a larger share of the steps is skipped, that costs training more than a
+# higher scale brings. The default rule, whose scale grows after 2000 steps,
+# skips 0.05 %.
 MOST_SKIPPED = 0.05
-# At the minimum, no lower scale can mend so many skipped steps.
-FEW_AT_MINIMUM = 3
-# What was before may have had other data and another learning rate.
+# Fewer skipped steps may be chance.
+FEW = 10
+# At the minimum, no lower scale is left, so fewer skipped steps tell enough.
+_FEW_AT_MINIMUM = 3
+# Steps longer ago may have had other data and another learning rate.
 STRETCH = 1000
 
 WARN, STOP, RAISE = "warn", "stop", "raise"
@@ -34,49 +39,67 @@ class Losses:
   The step that brought the scale there is none of them. There are too many if
   no lower scale is left, and training still loses more than `MOST_SKIPPED` of
   its steps: of all since the first that was lost, or of the last `STRETCH`.
+
+  Attributes:
+    first: The first lost step; None if there is none.
   """
 
-  def __init__(self) -> None:
-    """Starts at the minimum, with no step lost."""
-    self.count = 0
-    self._first = 0
+  def __init__(self, minimum: float, scale: float) -> None:
+    """Starts with no step lost.
+
+    Args:
+      minimum: The lowest scale.
+      scale: The scale before the first step.
+    """
+    self._minimum, self._scale = minimum, scale
+    self.first: int | None = None
+    self._count = 0
     self._recent: collections.deque[int] = collections.deque()
 
-  def add(self, step: int) -> None:
-    """Takes note of a step that was skipped."""
-    self._first = self._first if self.count else step
-    self.count += 1
-    self._recent.append(step)
-    self._forget(step)
+  def add(self, step: int, applied: bool, scale: float) -> None:
+    """Takes note of a step.
+
+    Args:
+      step: The number of the step; others before it may be left out if they
+        were applied and did not change the scale.
+      applied: Whether the step was applied.
+      scale: The scale after the step.
+    """
+    if not applied and self._scale <= self._minimum:
+      self.first = step if self.first is None else self.first
+      self._count += 1
+      self._recent.append(step)
+    if scale > self._minimum:
+      self.first, self._count = None, 0
+      self._recent.clear()
+    self._scale = scale
+    while self._recent and self._recent[0] <= step - STRETCH:
+      self._recent.popleft()
 
   def find_begin(self, last: int) -> int | None:
     """Returns the first of too many skipped steps; None if they are few.
 
     Args:
-      last: The last attempted step.
+      last: The last attempted step, which `add` has got.
     """
-    self._forget(last)
     recent = self._recent
     for first, count in (
-      (self._first, self.count),
-      (recent[0] if recent else last, len(recent)),
+      (self.first, self._count),
+      (recent[0] if recent else None, len(recent)),
     ):
-      if count >= FEW_AT_MINIMUM and count > MOST_SKIPPED * (last - first + 1):
+      if first is None or count < _FEW_AT_MINIMUM:
+        continue
+      if count > MOST_SKIPPED * (last - first + 1):
         return first
     return None
-
-  def _forget(self, last: int) -> None:
-    """Drops what is longer ago than `STRETCH` steps."""
-    while self._recent and self._recent[0] <= last - STRETCH:
-      self._recent.popleft()
 
 
 class Rule:
   """Says when a run is stuck.
 
   A run is stuck if `patience` steps in a row were skipped. It is also stuck if
-  too many steps are skipped at the minimum of the scale, as `Losses` has it,
-  and have been for `patience` steps. `verdicts` judges logs by the same rule.
+  too many steps are skipped at the minimum of the scale (see `Losses`), and
+  the first of them was at least `patience` steps ago.
   """
 
   def __init__(self, patience: int, minimum: float | None) -> None:
@@ -93,14 +116,20 @@ class Rule:
     self._before = math.nan  # The scale before the first bad step.
     self._first_skipped: int | None = None  # Of the skipped steps in a row.
     self._first_bad: int | None = None  # Since the scale has been falling.
-    self._losses = Losses()
+    self._losses = Losses(self._minimum, math.nan)
     self._due = patience
 
   def start(self, step: int, scale: float) -> None:
     """Starts at a step with a scale."""
     self._scale, self._since = scale, step
+    self._losses = Losses(self._minimum, scale)
 
-  def count(self, step: int, seen: observations.Observation) -> str | None:
+  def count(
+    self,
+    step: int,
+    seen: observations.Observation,
+    blame: Sequence[observations.Contents] = (),
+  ) -> str | None:
     """Takes note of a step; returns a message if the run is found stuck.
 
     After a message, the next one comes when the run has been stuck for twice as
@@ -109,6 +138,7 @@ class Rule:
     Args:
       step: The number of the attempted step.
       seen: What is known of the step.
+      blame: Its gradients that are not finite.
     """
     scale = seen.scale
     if scale > self._scale:
@@ -119,10 +149,7 @@ class Rule:
       self._first_skipped = self._first_skipped or step
       if self._first_bad is None:
         self._first_bad, self._before = step, self._scale
-      if self._scale <= self._minimum:
-        self._losses.add(step)
-    if self._losses.count and scale > self._minimum:
-      self._losses = Losses()
+    self._losses.add(step, seen.applied, scale)
     if scale != self._scale:
       self._scale, self._since = scale, step
     begins = (self._first_skipped, self._losses.find_begin(step))
@@ -132,9 +159,14 @@ class Rule:
     if seen.applied or max(lengths) < self._due:
       return None
     self._due *= 2
-    return self._describe(step, seen)
+    return self._describe(step, seen, blame)
 
-  def _describe(self, step: int, seen: observations.Observation) -> str:
+  def _describe(
+    self,
+    step: int,
+    seen: observations.Observation,
+    blame: Sequence[observations.Contents],
+  ) -> str:
     """Returns the message: what is stuck, since when, by which gradients."""
     in_a_row = step - (self._first_skipped or step) + 1
     if in_a_row >= self._patience:
@@ -155,14 +187,24 @@ class Rule:
       f"The first bad step was step {self._first_bad}, with the loss scale "
       f"{before}; it is {now} since step {self._since}"
     )
-    blame = seen.at_fault
     if blame:
       words = observations.describe_blame(blame, seen.total, _MOST_NAMED)
       parts.append(f"Not finite at step {step}: {words}")
     return ". ".join(parts) + "."
 
 
-def advise(blame: list[observations.Contents], scale: float) -> str:
+def find_end(rows: Sequence[Row]) -> Sequence[Row]:
+  """Returns the last rows of a log if the run is stuck there, else no rows.
+
+  The run is stuck if it skipped all of its last steps, and these are many, or
+  the run itself says so: it knows the patience of its user.
+  """
+  count = facts.count_final_skips(rows)
+  last = rows[len(rows) - count :]
+  return last if count >= FEW or any(row.stuck for row in last) else ()
+
+
+def advise(blame: Sequence[observations.Contents], scale: float) -> str:
   """Returns what to try if a run is stuck.
 
   Args:

@@ -57,7 +57,7 @@ class Tap:
       weakref.WeakKeyDictionary()
     )
     steps.observer = self
-    steps.take_unseen()  # Steps before are nobody's.
+    steps.take_unseen()  # The tap counts only steps from now on.
 
   def __deepcopy__(self, memo: dict[int, Any]) -> Tap:
     """Returns the tap itself: it looks on at one optimizer, not at copies."""

@@ -32,15 +32,13 @@ UNDERFLOW = "underflow"
 GROWS_SLOWLY = "grows_slowly"
 APPLIED = "applied_not_finite"
 
-MOST_SKIPPED = stuck.MOST_SKIPPED
-# So many skipped steps are no chance.
-FEW = 10
-# float16 has 40 powers of 2: more falls in a row search for no scale that fits.
+# float16 has 40 powers of 2: a scale that falls more often in a row does not
+# find one that fits.
 _POWERS = 40
 # With fewer steps, 5 % is less than a handful.
 _LEAST_STEPS = 100
-# By so many powers of 2 the largest gradient differs from step to step. If all
-# stay further below the limit, then the scale could be higher.
+# The largest gradient differs from step to step by up to so many powers of 2.
+# If all stay further below the limit, then the scale could be higher.
 FAR = 8
 _LARGEST_FLOAT16 = 65504.0
 # If fewer elements are lost, training still learns.
@@ -151,21 +149,16 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
   if start is None:
     return None
   stay = log.rows[start:]
-  # The step that arrived at the minimum belongs to the fall.
-  before = log.rows[start - 1].loss_scale if start else stay[0].loss_scale
-  lost = [row for row in stay if row.applied is False]
-  if before > minimum and lost and lost[0] is stay[0]:
-    del lost[0]
-  losses = stuck.Losses()
-  for row in lost:
-    losses.add(row.step)
+  # The step that brought the scale to its minimum belongs to the fall.
+  losses = stuck.Losses(minimum, log.rows[max(start - 1, 0)].loss_scale)
+  for row in stay:
+    losses.add(row.step, row.applied is not False, row.loss_scale)
   begin = losses.find_begin(stay[-1].step)
-  if begin is not None:
-    lost = [row for row in lost if row.step >= begin]
-  elif not (_said_stuck(stay) or facts.count_final_skips(stay) >= FEW):
+  if begin is None and stuck.find_end(stay):
+    begin = losses.first
+  if begin is None:
     return None
-  if not lost:
-    return None
+  lost = [row for row in stay if row.applied is False and row.step >= begin]
   steps = stay[-1].step - lost[0].step + 1
   evidence = (
     f"Of the {steps} steps since then, {len(lost)} were skipped "
@@ -208,9 +201,9 @@ def _judge_end(log: RunLog) -> Verdict | None:
     return None
   last = log.rows[-count:]
   scale = last[-1].loss_scale
-  stands = sum(row.loss_scale == scale for row in last) > FEW
+  stands = sum(row.loss_scale == scale for row in last) > stuck.FEW
   falls = count >= _POWERS and scale < 2.0**_POWERS
-  if not (stands or falls or _said_stuck(last)):
+  if not (stands or falls or any(row.stuck for row in last)):
     return None
   name = log.config.get("class_name")
   return Verdict(
@@ -257,14 +250,15 @@ def _judge_rate(log: RunLog) -> Verdict | None:
   stretch = max(_LEAST_STEPS, min(stuck.STRETCH, log.steps // 2))
   first = log.rows[-1].step - stretch + 1
   lost = [r for r in log.rows if r.step >= first and r.applied is False]
-  if len(lost) < FEW or len(lost) <= MOST_SKIPPED * stretch:
+  if len(lost) < stuck.FEW or len(lost) <= stuck.MOST_SKIPPED * stretch:
     return None
   name, interval = facts.find_interval(log)
   growth = [f"The scale grows after {interval} steps ({name})."]
   return Verdict(
     SKIPS_OFTEN,
     f"{len(lost)} of the last {stretch} steps were skipped "
-    f"({len(lost) / stretch:.1%}): more than {MOST_SKIPPED:.0%} is too often.",
+    f"({len(lost) / stretch:.1%}): more than {stuck.MOST_SKIPPED:.0%} is too "
+    "often.",
     (
       phrases.describe_skips(log),
       *(growth if interval else []),
@@ -405,15 +399,6 @@ def _find_stay(rows: Sequence[Row], minimum: float) -> int | None:
       break
     start = i
   return start
-
-
-def _said_stuck(rows: Sequence[Row]) -> bool:
-  """Returns whether the run itself said that it is stuck where it ends.
-
-  The run knows the patience of its user.
-  """
-  count = facts.count_final_skips(rows)
-  return any(row.stuck for row in rows[len(rows) - count :])
 
 
 def _have_nan(rows: Sequence[Row]) -> bool:

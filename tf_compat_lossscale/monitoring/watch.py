@@ -104,7 +104,7 @@ class Watch:
     self.skipped += not seen.applied
     before = seen.scale if self._scale is None else self._scale
     blame = seen.at_fault
-    message = self._stuck.count(self.step, seen)
+    message = self._stuck.count(self.step, seen, blame)
     self._log(seen, before, blame)
     line = self._make_line(seen, before, blame)
     if message is not None:
