@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses the ops of an encoded GraphDef (node_def.proto, attr_value.proto)."""
+"""Parses an encoded GraphDef (graph.proto, function.proto, node_def.proto)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,77 @@ class NodeDef(NamedTuple):
   op: str
   inputs: tuple[str, ...]
   attributes: tuple[memoryview, ...]
+
+
+class Function(NamedTuple):
+  """A function of a graph's library.
+
+  Attributes:
+    arguments: The names of the arguments.
+    results: The names of the returned tensors inside of the function.
+    result_names: The name of each result for callers -> its number.
+    nodes: The ops.
+  """
+
+  arguments: list[str]
+  results: list[str]
+  result_names: dict[str, int]
+  nodes: list[NodeDef]
+
+
+class Graph(NamedTuple):
+  """A graph.
+
+  Attributes:
+    nodes: The ops, without those of functions.
+    library: Name -> function.
+  """
+
+  nodes: list[NodeDef]
+  library: dict[str, Function]
+
+
+def parse_graph(data: bytes | memoryview) -> Graph:
+  """Parses an encoded GraphDef.
+
+  Raises:
+    ValueError, KeyError: The bytes are no GraphDef.
+  """
+  graph = Graph([], {})
+  for tag, value in _wire.read_fields(data):
+    if tag == 1:
+      graph.nodes.append(parse_node(_wire.get_bytes(value)))
+    elif tag == 2:
+      for inner, function in _wire.read_fields(_wire.get_bytes(value)):
+        if inner == 1:
+          graph.library.update(_parse_function(_wire.get_bytes(function)))
+  return graph
+
+
+def _parse_function(data: memoryview) -> dict[str, Function]:
+  """Parses an encoded FunctionDef; returns the name -> the function."""
+  name = ""
+  arguments: list[str] = []
+  result_names: list[str] = []
+  nodes: list[NodeDef] = []
+  returned: dict[str, str] = {}
+  for tag, value in _wire.read_fields(data):
+    if tag == 1:
+      for inner, field in _wire.read_fields(_wire.get_bytes(value)):
+        if inner == 1:
+          name = _wire.get_text(field)
+        elif inner in (2, 3):
+          argument = dict(_wire.read_fields(_wire.get_bytes(field)))[1]
+          known = arguments if inner == 2 else result_names
+          known.append(_wire.get_text(argument))
+    elif tag == 3:
+      nodes.append(parse_node(_wire.get_bytes(value)))
+    elif tag == 4:
+      pair = dict(_wire.read_fields(_wire.get_bytes(value)))
+      returned[_wire.get_text(pair[1])] = _wire.get_text(pair[2])
+  results = [returned[result] for result in result_names]
+  numbers = {result: i for i, result in enumerate(result_names)}
+  return {name: Function(arguments, results, numbers, nodes)}
 
 
 def parse_node(data: memoryview) -> NodeDef:

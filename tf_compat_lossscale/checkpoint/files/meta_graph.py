@@ -51,13 +51,13 @@ class MetaGraph(NamedTuple):
   """The parts of a MetaGraph that prove which optimizer variables belong to.
 
   Attributes:
-    graph_def: The encoded GraphDef.
+    graph: The graph.
     saver: The name scope of its saver's ops; None if it has no saver.
     full_names: Part of a partitioned variable -> the variable's name.
     trainable: The names of the trainable variables.
   """
 
-  graph_def: memoryview
+  graph: _graph_def.Graph
   saver: str | None
   full_names: dict[str, str]
   trainable: frozenset[str]
@@ -70,12 +70,12 @@ def load(path: str) -> MetaGraph | None:
       return None
     with open_file(path) as file:
       fields = list(_wire.read_fields(file.read()))
-    graph_def = saver = None
+    graph = saver = None
     full_names: dict[str, str] = {}
     trainable: set[str] = set()
     for tag, value in fields:
       if tag == 2:
-        graph_def = _wire.get_bytes(value)
+        graph = _graph_def.parse_graph(_wire.get_bytes(value))
       elif tag == 3:
         saver = _find_saver_scope(_wire.get_bytes(value))
       elif tag == 4:
@@ -85,9 +85,9 @@ def load(path: str) -> MetaGraph | None:
           trainable.update(variables)
   except (OSError, ValueError, KeyError):
     return None
-  if graph_def is None:
+  if graph is None:
     return None
-  return MetaGraph(graph_def, saver, full_names, frozenset(trainable))
+  return MetaGraph(graph, saver, full_names, frozenset(trainable))
 
 
 def _find_saver_scope(saver: memoryview) -> str | None:

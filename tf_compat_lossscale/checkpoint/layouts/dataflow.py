@@ -36,7 +36,6 @@ import functools
 import re
 from typing import NamedTuple
 
-from tf_compat_lossscale._core.bytes import wire
 from tf_compat_lossscale.checkpoint.files import graph_def as graphs
 
 # The largest number of ops; a function's ops count for each call.
@@ -62,22 +61,6 @@ PLACEHOLDERS = {"Placeholder", "PlaceholderWithDefault"}
 _ANONYMOUS_UPDATE = re.compile(r"update(_\d+)?")
 
 
-class _Function(NamedTuple):
-  """A function of the graph's library.
-
-  Attributes:
-    arguments: The names of the arguments.
-    results: The names of the returned tensors inside of the function.
-    result_names: The name of each result for callers -> its number.
-    nodes: The ops.
-  """
-
-  arguments: list[str]
-  results: list[str]
-  result_names: dict[str, int]
-  nodes: list[graphs.NodeDef]
-
-
 class DataFlow:
   """The data flow of a graph.
 
@@ -87,14 +70,11 @@ class DataFlow:
     conds: The scopes of the conds of TensorFlow 1's control flow: `a/cond_1`.
   """
 
-  def __init__(self, graph_def: memoryview) -> None:
-    """Reads a graph.
-
-    Args:
-      graph_def: An encoded GraphDef.
+  def __init__(self, graph: graphs.Graph) -> None:
+    """Numbers the graph's ops.
 
     Raises:
-      ValueError: The bytes are no GraphDef, or the graph is too large.
+      ValueError: The graph is too large.
     """
     self._types: list[str] = []
     self._nodes: dict[int, graphs.NodeDef] = {}  # Without those of `_JOIN`.
@@ -103,16 +83,8 @@ class DataFlow:
     self._inputs: list[list[int]] = []
     self._where: list[str] = []  # The cond of TensorFlow 2 around each op.
     self._inputs_left = _MOST_INPUTS
-    self._library: dict[str, _Function] = {}
-    nodes: list[graphs.NodeDef] = []
-    for tag, value in wire.read_fields(graph_def):
-      if tag == 1:
-        nodes.append(graphs.parse_node(wire.get_bytes(value)))
-      elif tag == 2:
-        for inner, function in wire.read_fields(wire.get_bytes(value)):
-          if inner == 1:
-            self._add_function(wire.get_bytes(function))
-    self.nodes = nodes
+    self._library = graph.library
+    self.nodes = nodes = graph.nodes
     self.conds = frozenset(
       node.name.rpartition("/")[0] for node in nodes if is_pivot(node)
     )
@@ -134,31 +106,6 @@ class DataFlow:
   def size(self) -> int:
     """The number of ops; those of functions count for each call."""
     return len(self._types)
-
-  def _add_function(self, data: memoryview) -> None:
-    """Reads an encoded FunctionDef into the library."""
-    name = ""
-    arguments: list[str] = []
-    result_names: list[str] = []
-    nodes: list[graphs.NodeDef] = []
-    returned: dict[str, str] = {}
-    for tag, value in wire.read_fields(data):
-      if tag == 1:
-        for inner, field in wire.read_fields(wire.get_bytes(value)):
-          if inner == 1:
-            name = wire.get_text(field)
-          elif inner in (2, 3):
-            argument = dict(wire.read_fields(wire.get_bytes(field)))[1]
-            known = arguments if inner == 2 else result_names
-            known.append(wire.get_text(argument))
-      elif tag == 3:
-        nodes.append(graphs.parse_node(wire.get_bytes(value)))
-      elif tag == 4:
-        pair = dict(wire.read_fields(wire.get_bytes(value)))
-        returned[wire.get_text(pair[1])] = wire.get_text(pair[2])
-    results = [returned[result] for result in result_names]
-    numbers = {result: i for i, result in enumerate(result_names)}
-    self._library[name] = _Function(arguments, results, numbers, nodes)
 
   def _add(self, op: str, where: str, inputs: Sequence[int] = ()) -> int:
     """Numbers an op of type `op` in the cond `where`; returns the number."""

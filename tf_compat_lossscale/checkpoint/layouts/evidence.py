@@ -33,6 +33,7 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 from tf_compat_lossscale.checkpoint.files.graph_def import NodeDef
+from tf_compat_lossscale.checkpoint.files.graph_def import parse_graph
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts.dataflow import Application
@@ -403,7 +404,7 @@ def find_evidence(bundle: Bundle) -> Evidence | None:
   if meta is None:
     return None
   try:
-    flow = DataFlow(meta.graph_def)
+    flow = DataFlow(meta.graph)
     keys = meta.saver and meta_graph.find_saved_keys(flow.nodes, meta.saver)
   except _UNREADABLE:
     return None
@@ -500,7 +501,7 @@ def find_graph_evidence(
     The evidence; None if the graph is too large or of an unknown kind.
   """
   try:
-    flow = DataFlow(memoryview(graph_def))
+    flow = DataFlow(parse_graph(graph_def))
     return GraphEvidence(flow, keys, trainable)
   except _UNREADABLE:
     return None

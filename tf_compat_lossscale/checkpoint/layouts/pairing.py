@@ -25,10 +25,13 @@ Evidence always wins: items that are proven to differ are no pair in any step.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
+import itertools
 from typing import NamedTuple
 from typing import TypeAlias
 
@@ -154,35 +157,52 @@ def _pair_by_served_variables(
   result: Pairing, may_be_equal: _Predicate
 ) -> None:
   """Pairs items that serve the same variables, then some of the same."""
-  for are_similar in (
-    lambda a, b: a.serves == b.serves,
-    lambda a, b: bool(a.serves & b.serves) and may_be_equal(a, b),
-  ):
-    similar = {
-      item: [
-        other
-        for other in result.left
-        if item.serves and are_similar(item, other)
-      ]
-      for item in result.undecided
-    }
-    for item, found in similar.items():
-      if len(found) != 1:
-        continue
-      (other,) = found
-      if sum(other in others for others in similar.values()) == 1:
-        some = min(item.serves & other.serves, key=lambda n: (len(n), n))
-        _add_pair(result, item, other, f"the updates of {some} depend on it")
+  left = _group(result.left, lambda item: item.serves)
+  _pair_similar(result, lambda item: left.get(item.serves, []))
+  _pair_similar(
+    result,
+    lambda item: [
+      other
+      for other in result.left
+      if item.serves & other.serves and may_be_equal(item, other)
+    ],
+  )
+
+
+def _pair_similar(
+  result: Pairing, find_similar: Callable[[Item], list[Item]]
+) -> None:
+  """Pairs items that serve variables and are similar to each other alone."""
+  similar = {
+    item: find_similar(item) for item in result.undecided if item.serves
+  }
+  counts = Counter(itertools.chain(*similar.values()))
+  for item, found in similar.items():
+    if len(found) == 1 and counts[found[0]] == 1:
+      some = min(item.serves & found[0].serves, key=lambda n: (len(n), n))
+      _add_pair(result, item, found[0], f"the updates of {some} depend on it")
 
 
 def _pair_by_scope(result: Pairing, may_be_equal: _Predicate) -> None:
   """Pairs items that are the only ones in their scope on both sides."""
-  for scope in {item.scope for item in result.undecided} - {None}:
-    here = [item for item in result.undecided if item.scope == scope]
-    there = [item for item in result.left if item.scope == scope]
-    if len(here) == len(there) == 1 and may_be_equal(here[0], there[0]):
+  left = _group(result.left, lambda item: item.scope)
+  for scope, here in _group(result.undecided, lambda item: item.scope).items():
+    there = left.get(scope, [])
+    if scope is None or not len(here) == len(there) == 1:
+      continue
+    if may_be_equal(here[0], there[0]):
       where = f"in the scope {scope}" if scope else "outside of scopes"
       _add_pair(result, here[0], there[0], f"the only one {where}")
+
+
+def _group(
+  items: Iterable[Item], key: Callable[[Item], Hashable]
+) -> dict[Hashable, list[Item]]:
+  """Groups items by a key."""
+  groups: dict[Hashable, list[Item]] = {}
+  for item in items:
+    groups.setdefault(key(item), []).append(item)
+  return groups
 
 
 def _pair_last_two(
