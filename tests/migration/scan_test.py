@@ -235,7 +235,7 @@ def test_a_home_folder_is_no_project(tmp_path, monkeypatch):
 def test_python_2(tmp_path):
   write(tmp_path, old=f"{_OLD}print 'Python 2'\n", main=_OLD)
   (found,) = scanned(tmp_path).values()
-  assert found == {"main.py": ["LS101"], "old.py": ["LS101", "LS501"]}
+  assert found == {"main.py": ["LS101"], "old.py": ["LS501"]}
   before = (tmp_path / "old.py").read_text()
   assert cli.main(["migrate", "--write", str(tmp_path)]) == 0
   assert (tmp_path / "old.py").read_text() == before

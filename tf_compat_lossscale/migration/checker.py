@@ -18,12 +18,14 @@ from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import launch_switch
+from tf_compat_lossscale.migration import lexing
 from tf_compat_lossscale.migration import notebooks
+from tf_compat_lossscale.migration import outlines
+from tf_compat_lossscale.migration import python2
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
-from tf_compat_lossscale.migration import unparsed
 from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import switches
 
@@ -202,8 +204,11 @@ class _Check:
   def _matters(self, path: str) -> bool:
     """Returns whether a file uses loss scaling, or this package."""
     readable = self._can_read(path)
-    if len(self._unparsed.get(path, ())) > 1:
-      return True  # Legacy names in Python 2.
+    if self._unparsed.get(path):
+      # Python 2 has no facts: its words decide.
+      data = self._reader.read_document(path).replace([])
+      if b"tensorflow" in data and outlines.read(path, data).matters:
+        return True
     if not readable:
       return False
     source = self._reader.read_source(path)
@@ -238,7 +243,7 @@ class _Check:
       text = self._reader.read_document(path).text
     except documents.DocumentError:
       text = ""  # The message says why.
-    found = unparsed.find(path, text)
+    found = _find_python_2(path, text)
     if found is None:
       shown = document_base.show_path(self._shown[path])
       for written in (path, document_base.show_path(path)):
@@ -253,7 +258,7 @@ class _Check:
     for cell in notebook.cells:
       if not cell.code.error:
         continue
-      found = unparsed.find(notebook.path, cell.source, cell.number)
+      found = _find_python_2(notebook.path, cell.source, cell.number)
       if found is None and cell.code.error.startswith("line "):
         shown = document_base.show_path(self._shown[notebook.path])
         self._errors.append(
@@ -283,3 +288,38 @@ class _Check:
         for line in finding.lines_in_text
       ):
         yield finding
+
+
+def _find_python_2(
+  path: str, text: str, cell: int | None = None
+) -> list[findings_lib.Finding] | None:
+  """Returns the finding for Python 2, or None if the text is not Python 2.
+
+  Args:
+    path: The file.
+    text: The text.
+    cell: The number of the cell of a notebook that has the text.
+  """
+  error = lexing.find_error(text)
+  # Without a line, it is an error of another kind, such as too deep code.
+  if (
+    error is None
+    or error.lineno is None
+    or not python2.is_python_2(text, error)
+  ):
+    return None
+  name = "Python 2"
+  return [
+    findings_lib.Finding(
+      path,
+      error.lineno,
+      1,
+      error.lineno,
+      1 + len(name),
+      "LS501",  # Of `rewrites/python_2_source.py`.
+      name,
+      "run 2to3 first, then scan the file again",
+      findings_lib.BY_HAND,
+      cell=cell,
+    )
+  ]

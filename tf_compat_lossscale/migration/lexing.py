@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads tokens of code that Python 3 cannot parse: Python 2, and magics."""
+"""Reads tokens of code that Python 3 cannot parse, such as magics."""
 
 from __future__ import annotations
 
@@ -60,29 +60,6 @@ def read_tokens(text: str, start: int = 0) -> Iterator[tuple[str, int, int]]:
       else:
         kind = "joined"
     yield kind, match.start(), match.end()
-
-
-def flatten(text: str) -> str:
-  """Returns code of the same length with one line for each logical line.
-
-  Comments and the contents of strings become spaces, and so do line ends in
-  strings, in brackets and after backslashes. Each line of the result ends in
-  "\\n".
-  """
-  parts = []
-  for kind, start, end in read_tokens(text):
-    token = text[start:end]
-    if kind in ("comment", "joined"):
-      token = " " * len(token)
-    elif token == "\r":
-      token = "\n"
-    elif kind == "string":
-      prefix = re.match(r"\w*['\"]", token)
-      first = prefix[0] if prefix else ""
-      token = f"{first}{' ' * (len(token) - len(first) - 1)}{first[-1:]}"
-      token = token[: end - start]
-    parts.append(token)
-  return "".join(parts)
 
 
 def find_error(text: str) -> SyntaxError | None:

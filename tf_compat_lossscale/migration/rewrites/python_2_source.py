@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A source for Python 2.
 
-No Python that has today's TensorFlow can run it. `scan` reads it line by line,
-and lists the legacy names that it uses. Run `2to3 --write --nobackups` on it
-first (Python up to 3.12 has 2to3; the package fissix has it, too), then scan it
-again. `migrate` leaves it alone.
+No Python that has today's TensorFlow can run it. Run `2to3 --write --nobackups`
+on it first (Python up to 3.12 has 2to3; the package fissix has it, too), then
+scan it again for its legacy names. `migrate` leaves it alone.
 """
 
 from __future__ import annotations
