@@ -221,8 +221,9 @@ def run_alone(
     timeout: Seconds after which the process is killed and the test fails.
     **env: Variables to add to the environment.
   """
-  module = pathlib.Path(function.__code__.co_filename).stem
-  code = f"import {module}; {module}.{function.__name__}()"
+  path = pathlib.Path(function.__code__.co_filename)
+  code = f"import sys; sys.path.append({str(path.parent)!r}); "
+  code += f"import {path.stem}; {path.stem}.{function.__name__}()"
   print(run_forked("-c", code, timeout=timeout, **env))
 
 
