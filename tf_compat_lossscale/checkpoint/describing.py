@@ -68,9 +68,10 @@ def _describe(bundle: Bundle, verify: bool) -> Description:
   if OBJECT_GRAPH in bundle:
     facts = _describe_objects(bundle, ObjectGraph.read(bundle))
   elif found.kind == kinds.SAVED_MODEL:
-    facts = _describe_names(bundle, _meta_graph.Summary())
+    facts = _describe_names(bundle, None)
   else:
-    facts = _describe_names(bundle, evidence.find_summary(bundle))
+    largest = _meta_graph.LARGEST_TO_DESCRIBE
+    facts = _describe_names(bundle, evidence.load_meta_graph(bundle, largest))
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
     facts["release"] = _meta_graph.read_saved_model_release(found.folder)
@@ -87,7 +88,7 @@ def _find_step_in_path(path: str) -> int | None:
 
 
 def _describe_names(
-  bundle: Bundle, meta: _meta_graph.Summary
+  bundle: Bundle, meta: _meta_graph.MetaGraph | None
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
   tensors = {name: bundle.get_spec(name) for name in bundle.names}
@@ -104,8 +105,8 @@ def _describe_names(
   further = policy_weights.find_further(tensors, scales)
   proven = [s for s in incomplete if inventory.get_served(s.names[0])]
   api = ", ".join(sorted({s.api for s in [*scales, *proven]})) or None
-  if not any((scales, incomplete)) and evidence.was_applied_by_contrib(meta):
-    api = names.CONTRIB
+  if meta and not scales and not incomplete:
+    api = names.CONTRIB if evidence.was_applied_by_contrib(meta) else api
   steps = [
     name
     for name, tensor in tensors.items()
@@ -114,8 +115,8 @@ def _describe_names(
   return {
     "kind": kinds.SAVER,
     "api": api,
-    "release": meta.release,
-    "control_flow": meta.control_flow,
+    "release": meta and meta.release,
+    "control_flow": meta and meta.control_flow,
     "inner_optimizer": optimizer_names.guess_by_names(tensors),
     "loss_scales": tuple(
       _read_state(bundle, scale, further.get(scale.names[0], {}))

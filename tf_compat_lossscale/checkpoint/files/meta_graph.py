@@ -13,67 +13,58 @@ from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 # In bytes. Parsing takes a second for every 10 MB. A proof is worth more time
 # than a description.
-_LARGEST = 32 << 20
-_LARGEST_PROOF = 512 << 20
+LARGEST_TO_DESCRIBE = 32 << 20
+_LARGEST = 512 << 20
 _TRAINABLE = "trainable_variables"
 
 
-class Summary(NamedTuple):
+class MetaGraph(NamedTuple):
   """The parts of a MetaGraph that show which program wrote it.
 
   Attributes:
-    release: The release that exported the MetaGraph: 'TensorFlow X.Y.Z'.
-    control_flow: 'v1' or 'v2', if the graph has conds of one kind.
-    nodes: The graph's ops, without those of its functions.
-  """
-
-  release: str | None = None
-  control_flow: str | None = None
-  nodes: tuple[_graph_def.NodeDef, ...] = ()
-
-
-def summarize(path: str) -> Summary:
-  """Summarizes a '.meta' file.
-
-  The summary of a missing or damaged file is empty. The file has no checksum,
-  and the checkpoint beside the file can be restored without it.
-  """
-  try:
-    if os.path.getsize(path) > _LARGEST:
-      return Summary()
-    with open_file(path) as file:
-      return _summarize(memoryview(file.read()))
-  except (OSError, ValueError):
-    return Summary()
-
-
-class MetaGraph(NamedTuple):
-  """The parts of a MetaGraph that prove which optimizer variables belong to.
-
-  Attributes:
     graph: The graph.
+    release: The release that exported the MetaGraph: 'TensorFlow X.Y.Z'.
     saver: The name scope of its saver's ops; None if it has no saver.
     full_names: Part of a partitioned variable -> the variable's name.
     trainable: The names of the trainable variables.
   """
 
   graph: _graph_def.Graph
+  release: str | None
   saver: str | None
   full_names: dict[str, str]
   trainable: frozenset[str]
 
+  @property
+  def control_flow(self) -> str | None:
+    """'v1' or 'v2', if the graph has conds of one kind."""
+    ops = {node.op for node in self.graph.nodes}
+    is_v1 = not ops.isdisjoint(("Switch", "RefSwitch"))
+    is_v2 = not ops.isdisjoint(("If", "StatelessIf"))
+    return ("v1" if is_v1 else "v2") if is_v1 != is_v2 else None
 
-def load(path: str) -> MetaGraph | None:
-  """Loads a '.meta' file; returns None if it is missing or damaged."""
+
+def load(path: str, largest: int = _LARGEST) -> MetaGraph | None:
+  """Loads a '.meta' file.
+
+  Args:
+    path: The file.
+    largest: The size in bytes up to which the file is read.
+
+  Returns:
+    The MetaGraph; None if the file is missing, damaged or too large. The file
+    has no checksum, and the checkpoint beside it can be restored without it.
+  """
   try:
-    if os.path.getsize(path) > _LARGEST_PROOF:
+    if os.path.getsize(path) > largest:
       return None
     with open_file(path) as file:
-      fields = list(_wire.read_fields(file.read()))
+      data = memoryview(file.read())
+    release = _find_release(data)
     graph = saver = None
     full_names: dict[str, str] = {}
     trainable: set[str] = set()
-    for tag, value in fields:
+    for tag, value in _wire.read_fields(data):
       if tag == 2:
         graph = _graph_def.parse_graph(_wire.get_bytes(value))
       elif tag == 3:
@@ -87,7 +78,7 @@ def load(path: str) -> MetaGraph | None:
     return None
   if graph is None:
     return None
-  return MetaGraph(graph, saver, full_names, frozenset(trainable))
+  return MetaGraph(graph, release, saver, full_names, frozenset(trainable))
 
 
 def _find_saver_scope(saver: memoryview) -> str | None:
@@ -174,7 +165,7 @@ def read_saved_model_release(folder: str) -> str | None:
   """Returns the release that wrote a SavedModel, if the SavedModel has it."""
   try:
     path = os.path.join(folder, "saved_model.pb")
-    if os.path.getsize(path) > _LARGEST:
+    if os.path.getsize(path) > LARGEST_TO_DESCRIBE:
       return None
     with open_file(path) as file:
       for tag, value in _wire.read_fields(file.read()):
@@ -183,26 +174,6 @@ def read_saved_model_release(folder: str) -> str | None:
   except (OSError, ValueError):
     pass  # The variables can be described without the release.
   return None
-
-
-def _summarize(data: memoryview) -> Summary:
-  """Summarizes an encoded MetaGraphDef."""
-  flows = set()
-  nodes = []
-  for tag, graph in _wire.read_fields(data):
-    if tag != 2:
-      continue
-    for inner, value in _wire.read_fields(_wire.get_bytes(graph)):
-      if inner != 1:
-        continue
-      node = _graph_def.parse_node(_wire.get_bytes(value))
-      if node.op in ("Switch", "RefSwitch"):
-        flows.add("v1")
-      elif node.op in ("If", "StatelessIf"):
-        flows.add("v2")
-      nodes.append(node)
-  flow = flows.pop() if len(flows) == 1 else None
-  return Summary(_find_release(data), flow, tuple(nodes))
 
 
 def _find_release(meta_graph: memoryview) -> str | None:

@@ -397,10 +397,7 @@ def find_evidence(bundle: Bundle) -> Evidence | None:
   """
   if OBJECT_GRAPH in bundle:
     return ObjectEvidence(ObjectGraph.read(bundle))
-  path = bundle.prefix + ".meta"
-  if _is_older(path, bundle.prefix + ".index"):
-    return None
-  meta = meta_graph.load(path)
+  meta = load_meta_graph(bundle)
   if meta is None:
     return None
   try:
@@ -417,15 +414,21 @@ def find_evidence(bundle: Bundle) -> Evidence | None:
   return GraphEvidence(flow, keys, meta.trainable)
 
 
-def find_summary(bundle: Bundle) -> meta_graph.Summary:
-  """Summarizes the MetaGraph beside a checkpoint, if it is not older."""
+def load_meta_graph(
+  bundle: Bundle, *largest: int
+) -> meta_graph.MetaGraph | None:
+  """Loads the MetaGraph beside a checkpoint, unless the file is older."""
   path = bundle.prefix + ".meta"
-  if _is_older(path, bundle.prefix + ".index"):
-    return meta_graph.Summary()
-  return meta_graph.summarize(path)
+  try:
+    written = os.path.getmtime(path)
+    if written < os.path.getmtime(bundle.prefix + ".index") - _MARGIN:
+      return None
+  except OSError:
+    return None
+  return meta_graph.load(path, *largest)
 
 
-def was_applied_by_contrib(meta: meta_graph.Summary) -> bool:
+def was_applied_by_contrib(meta: meta_graph.MetaGraph) -> bool:
   """Returns whether tf.contrib's optimizer applied gradients in a graph.
 
   A fixed loss scale of tf.contrib leaves no variable, and a program may have
@@ -437,7 +440,7 @@ def was_applied_by_contrib(meta: meta_graph.Summary) -> bool:
   """
   if not (meta.release or "").startswith("TensorFlow 1."):
     return False
-  nodes = {node.name: node for node in meta.nodes}
+  nodes = {node.name: node for node in meta.graph.nodes}
 
   def get_inputs(node: NodeDef, op: str) -> list[NodeDef]:
     """Returns the inputs of an op if it has the type `op`."""
@@ -457,7 +460,7 @@ def was_applied_by_contrib(meta: meta_graph.Summary) -> bool:
       if source.op == "Reciprocal"
     }
 
-  for node in meta.nodes:
+  for node in meta.graph.nodes:
     if not is_pivot(node):
       continue
     checks = [
@@ -471,18 +474,12 @@ def was_applied_by_contrib(meta: meta_graph.Summary) -> bool:
     if (
       found
       and set.intersection(*found)
-      and any("Apply" in n.op and n.name.startswith(scope) for n in meta.nodes)
+      and any(
+        "Apply" in n.op and n.name.startswith(scope) for n in meta.graph.nodes
+      )
     ):
       return True
   return False
-
-
-def _is_older(path: str, other: str) -> bool:
-  """Returns whether a file was written clearly before another."""
-  try:
-    return os.path.getmtime(path) < os.path.getmtime(other) - _MARGIN
-  except OSError:
-    return False
 
 
 def find_graph_evidence(
