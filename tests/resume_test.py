@@ -88,7 +88,7 @@ def test_resumes_after_sigkill(tmp_path):
 
   def start(*args):
     """Starts training in a forked process."""
-    code = f"import resume_test; resume_test.train(*{args})"
+    code = f"{helpers.import_line(__file__)}test.train(*{args})"
     with open(printed, "a") as file:
       return helpers.start_forked("-c", code, stdout=file, stderr=file)
 

@@ -57,7 +57,7 @@ def write_forever():
 @contextlib.contextmanager
 def start_writer(prefix):
   """Runs `write_forever` in a process; waits for the first checkpoint."""
-  code = "import checkpoint_overwritten_test as t; t.write_forever()"
+  code = f"{helpers.import_line(__file__)}test.write_forever()"
   with open(f"{prefix}.log", "w+") as log:
     with helpers.start_forked(
       "-c", code, stdout=log, stderr=log, PREFIX=prefix

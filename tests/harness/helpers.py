@@ -221,10 +221,18 @@ def run_alone(
     timeout: Seconds after which the process is killed and the test fails.
     **env: Variables to add to the environment.
   """
-  path = pathlib.Path(function.__code__.co_filename)
-  code = f"import sys; sys.path.append({str(path.parent)!r}); "
-  code += f"import {path.stem}; {path.stem}.{function.__name__}()"
+  code = import_line(function.__code__.co_filename)
+  code += f"test.{function.__name__}()"
   print(run_forked("-c", code, timeout=timeout, **env))
+
+
+def import_line(path: str) -> str:
+  """Returns code that imports the test module of a file as `test`."""
+  file = pathlib.Path(path)
+  return (
+    f"import sys; sys.path.append({str(file.parent)!r}); "
+    f"import {file.stem} as test\n"
+  )
 
 
 def resident_memory() -> int:

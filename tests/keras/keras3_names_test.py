@@ -263,7 +263,7 @@ print(model.layers[0].dtype_policy.name, type(model.layers[0].dtype_policy))
 def test_files_load_without_this_package(tmp_path):
   path = str(tmp_path / "model.keras")
   code = f"""
-import keras3_names_test as test
+{helpers.import_line(__file__)}
 k3, mp = test.installed()
 mp.set_policy(mp.Policy("mixed_float16"))
 model = test.model_of(k3)
