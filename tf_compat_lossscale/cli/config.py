@@ -7,7 +7,6 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import os
 import re
-import sys
 from typing import Any
 from typing import NamedTuple
 
@@ -101,20 +100,17 @@ def _read_table(path: str) -> dict[str, Any] | None:
     raise errors.Mistake(f"{path}: {errors.as_line(error)}") from None
   if _WORD not in text:
     return None
-  if sys.version_info >= (3, 11):
-    import tomllib
-  else:
-    try:
-      import tomli as tomllib
-    except ImportError:
-      if not _HEADER.search(text):
-        return None
-      raise errors.Mistake(
-        f"{path}: to read [{TABLE}], Python 3.10 needs tomli: pip install tomli"
-      ) from None
+  from tf_compat_lossscale.migration import settings
+
   try:
-    tool = tomllib.loads(text).get("tool", {})
-  except tomllib.TOMLDecodeError as error:
+    tool = settings.parse_toml(text).get("tool", {})
+  except ImportError:
+    if not _HEADER.search(text):
+      return None
+    raise errors.Mistake(
+      f"{path}: to read [{TABLE}], Python 3.10 needs tomli: pip install tomli"
+    ) from None
+  except ValueError as error:
     raise errors.Mistake(
       f"{path}: this is no TOML: {errors.as_line(error)}"
     ) from None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits as edits_lib
+from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.programs import source_facts
@@ -106,7 +107,7 @@ def _make_opening(
   calls = [line for line in lines if not line.startswith(f"import {_PACKAGE}")]
   starts_early = any(_EARLY in line for line in calls)
   imported = next(
-    (i for i, each in enumerate(body) if _imports_package(each)), None
+    (i for i, each in enumerate(body) if files.find_short_name([each])), None
   )
   parts: dict[int, list[str]] = {}
   for line in lines:
@@ -160,14 +161,7 @@ def _find_end_of_opening(body: Sequence[ast.stmt]) -> int:
     is_future = (
       isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
     )
-    if not (is_docstring or is_future or _imports_package(statement)):
+    if not (is_docstring or is_future or files.find_short_name([statement])):
       break
     at = i + 1
   return at
-
-
-def _imports_package(statement: ast.stmt) -> bool:
-  """Returns whether a statement is `import tf_compat_lossscale`."""
-  return isinstance(statement, ast.Import) and any(
-    alias.name == _PACKAGE for alias in statement.names
-  )

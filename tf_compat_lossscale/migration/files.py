@@ -55,7 +55,7 @@ class File:
     self._project = project
     self.role = project.of[self.path]
     self.release = project.release
-    known = _find_short_name(self.source.tree)
+    known = find_short_name(self.source.tree.body)
     taken = re.search(rf"\b{_SHORT}\b", self.document.text)
     self.short = known or (_PACKAGE if taken else _SHORT)
 
@@ -318,9 +318,9 @@ def _imports(node: ast.AST, modules: Container[str]) -> bool:
   return any(_imports(child, modules) for child in scopes.list_children(node))
 
 
-def _find_short_name(tree: ast.Module) -> str | None:
-  """Returns the name to which a top-level import binds this package, if any."""
-  for statement in tree.body:
+def find_short_name(statements: Sequence[ast.stmt]) -> str | None:
+  """Returns the name to which an import binds this package, if any does."""
+  for statement in statements:
     if isinstance(statement, ast.Import):
       for alias in statement.names:
         if alias.name == _PACKAGE:

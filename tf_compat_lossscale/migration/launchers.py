@@ -39,7 +39,6 @@ _SHEBANG = re.compile(
 )
 # A longer file is no script; the rest of it is not looked at.
 _LONGEST = 1 << 20
-_LONGEST_PATH = 1 << 12  # Of PYTHONPATH.
 
 _SWITCH = (
   rf"(?P<name>{legacy_names.MIXED_PRECISION}(?:_LOSS_SCALING|_GRAPH_REWRITE)?)"

@@ -101,18 +101,25 @@ def _read_cfg(path: str, text: str) -> Iterator[tuple[str, str]]:
   yield from _list_roots(where.split())
 
 
-def _read_toml(path: str, text: str) -> Iterator[tuple[str, str]]:
-  """Yields packages and folders of `pyproject.toml`."""
+def parse_toml(text: str) -> dict[str, Any]:
+  """Returns the table that a text in TOML stands for.
+
+  Raises:
+    ImportError: Python 3.10 needs tomli, which the extra [migrate] has.
+    ValueError: The text is no TOML.
+  """
   if sys.version_info >= (3, 11):
     import tomllib
   else:
-    try:
-      import tomli as tomllib
-    except ImportError:
-      return  # The extra [migrate] has it.
+    import tomli as tomllib
+  return tomllib.loads(text)
+
+
+def _read_toml(path: str, text: str) -> Iterator[tuple[str, str]]:
+  """Yields packages and folders of `pyproject.toml`."""
   try:
-    tool = tomllib.loads(text).get("tool", {})
-  except tomllib.TOMLDecodeError:
+    tool = parse_toml(text).get("tool", {})
+  except (ImportError, ValueError):
     return
   yield from _list_pairs(_follow(tool, "setuptools", "package-dir"))
   where = _follow(tool, "setuptools", "packages", "find", "where")
