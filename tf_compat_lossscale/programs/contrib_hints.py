@@ -30,6 +30,7 @@ _HINTS = {
   "autograph.set_loop_options": (
     "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
   ),
+  "distribute.TPUStrategy": "Use tf.distribute.TPUStrategy.",
   "estimator": "Use tf.estimator.",
   "ffmpeg": "Use tensorflow_io.audio.",
   "gan": "Use tensorflow_gan.",
@@ -53,6 +54,10 @@ _HINTS = {
   "quantize": (
     "Its rewriter of graphs is gone. Train without it, and quantize the "
     "trained model by tf.lite.TFLiteConverter."
+  ),
+  "recurrent": (
+    "Use tf.compat.v1.nn.dynamic_rnn and bidirectional_dynamic_rnn, and "
+    "compare losses: their numbers may differ."
   ),
   "saved_model": "Use tf.compat.v1.saved_model.",
   "session_bundle": "Use tf.compat.v1.saved_model.",

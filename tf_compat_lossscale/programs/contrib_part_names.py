@@ -16,7 +16,7 @@ ROWS = (
     "distribute",
     "parts.distribute",
     "CollectiveAllReduceStrategy MirroredStrategy OneDeviceStrategy "
-    "ParameterServerStrategy TPUStrategy",
+    "ParameterServerStrategy",
   ),
   (
     "framework",
@@ -52,11 +52,6 @@ ROWS = (
     "parts.opt_wrappers",
     "MovingAverageOptimizer MultitaskOptimizerWrapper "
     "VariableClippingOptimizer clip_gradients_by_global_norm",
-  ),
-  (
-    "recurrent",
-    "parts.recurrent",
-    "bidirectional_functional_rnn functional_rnn",
   ),
   (
     "rnn",

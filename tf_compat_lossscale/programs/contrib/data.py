@@ -54,10 +54,12 @@ def _ensure_shapes(element: Any, shapes: Any) -> Any:
 
 
 def reduce_dataset(dataset: Any, reducer: Any) -> Any:
-  """Returns the result of a `Reducer` over all elements of a dataset."""
+  """Returns the last state of a `Reducer` over all elements of a dataset.
+
+  As in TensorFlow 1.15, `finalize_func` is not called.
+  """
   zero = tf.zeros([], tf.int64)
-  state = dataset.reduce(reducer.init_func(zero), reducer.reduce_func)
-  return reducer.finalize_func(state)
+  return dataset.reduce(reducer.init_func(zero), reducer.reduce_func)
 
 
 def sliding_window_batch(

@@ -191,8 +191,9 @@ def dynamic_decode(
   with tf.variable_scope(scope, "decoder") as variables:
     if not tf.executing_eagerly() and variables.caching_device is None:
       variables.set_caching_device(lambda op: op.device)
-    loop = _Loop(decoder, impute_finished)
+    # A helper may know its batch size only then.
     finished, inputs, state = decoder.initialize()
+    loop = _Loop(decoder, impute_finished)
     if maximum_iterations is not None:
       maximum_iterations = tf.convert_to_tensor(
         maximum_iterations, tf.int32, name="maximum_iterations"

@@ -84,14 +84,8 @@ class ParameterServerStrategy(
     del num_gpus_per_worker
     super().__init__()
 
-
-class TPUStrategy(_RunsAsOnce, tf.distribute.experimental.TPUStrategy):
-  """`tf.distribute.experimental.TPUStrategy`."""
-
-  def __init__(
-    self,
-    tpu_cluster_resolver: Any = None,
-    steps_per_run: int | None = None,
-    device_assignment: Any = None,
-  ):
-    super().__init__(tpu_cluster_resolver, steps_per_run, device_assignment)
+  # TensorFlow's own methods of this class do not return what they compute.
+  run = tf.distribute.Strategy.run
+  experimental_distribute_dataset = (
+    tf.distribute.Strategy.experimental_distribute_dataset
+  )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 
@@ -41,10 +42,12 @@ def get_name_scope() -> str:
 
 def smart_constant_value(pred: Any) -> bool | None:
   """Returns a condition's value if it is known, else None."""
-  if pred in (0, 1) and isinstance(pred, int):
+  if isinstance(pred, tf.Tensor):
+    value = tf.get_static_value(pred)
+    return None if value is None else bool(value)
+  if isinstance(pred, int | float | np.generic) and pred in (0, 1):
     return bool(pred)
-  value = tf.get_static_value(pred)
-  return None if value is None else bool(value)
+  raise TypeError(f"got {pred!r}: a tensor, a bool, 0 or 1 was expected")
 
 
 def smart_cond(

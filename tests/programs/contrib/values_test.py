@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that pieces of `tf.contrib` compute what those of 1.15.5 computed.
+
+`goldens/contrib/values.json` is what `goldens/make_contrib_goldens.py` wrote on
+TensorFlow 1.15.5. The same program runs here, and every element is compared.
+"""
+
+import json
+
+import helpers
+from legacy_processes import KERAS_2
+import numpy as np
+import pytest
+
+from tf_compat_lossscale.programs import contrib_part_names
+
+_GOLDENS = helpers.ROOT / "tests" / "goldens"
+_RECORDED = json.loads(
+  (_GOLDENS / "contrib" / "values.json").read_text("utf-8")
+)
+_NAMES = [
+  f"{module}.{name}"
+  for module, _, names in contrib_part_names.ROWS
+  for name in names.split()
+]
+
+
+@pytest.fixture(scope="module")
+def current(tmp_path_factory):
+  path = tmp_path_factory.mktemp("contrib") / "values.json"
+  program = str(_GOLDENS / "make_contrib_goldens.py")
+  helpers.run_forked(program, str(path), **KERAS_2)
+  return json.loads(path.read_text("utf-8"))
+
+
+def select(values, name):
+  """Returns the values of one name of `tf.contrib`."""
+  return {k: v for k, v in values.items() if k.startswith(f"{name}/")}
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_values_are_those_of_tensorflow_1(name, current):
+  expected, found = select(_RECORDED, name), select(current, name)
+  assert len(expected) > 1, f"{name} was not recorded"
+  assert set(found) == set(expected)
+  for key, (dtype, shape, elements) in expected.items():
+    assert found[key][:2] == [dtype, shape], key
+    if dtype.startswith("float"):
+      np.testing.assert_allclose(
+        found[key][2], elements, rtol=2e-5, atol=2e-6, err_msg=key
+      )
+    else:
+      assert found[key][2] == elements, key
+
+
+def test_nothing_else_is_recorded():
+  assert {key.partition("/")[0] for key in _RECORDED} == set(_NAMES)
+
+
+if __name__ == "__main__":
+  helpers.main()
