@@ -614,10 +614,10 @@ def test_a_session_that_goes_on_building(tmp_path):
     with tf.control_dependencies([program.train_op]):
       late = tf.constant(2.0)
     program.hook.run(program.session, late, program.feed(1.0))
-    assert len(program.hook._chosen) <= 2
+    assert len(program.hook._runs._known) <= 2
     for i in range(1000):
       program.hook.run(program.session, [late] * (i + 1), program.feed(1.0))
-    assert len(program.hook._chosen) <= 256
+    assert len(program.hook._runs._known) <= 256
     program.end()
   assert monitored_runs.read_lines(tmp_path)[-1]["step"] == 1301
 
@@ -634,8 +634,8 @@ def test_a_large_graph():
       last = tf.raw_ops.Identity(input=last)
     hook = monitoring.LossScaleHook(opt)
     hook.begin()
-    assert list(hook._choose([last], None)) == [0]
-    assert not hook._choose([last], {last: 1.0})
+    assert list(hook._runs.ask([last], None)) == [0]
+    assert not hook._runs.ask([last], {last: 1.0})
 
 
 # What makes no sense ----

@@ -11,7 +11,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.distributed import drift
-from tf_compat_lossscale.monitoring import probe
+from tf_compat_lossscale.monitoring import session_runs
 from tf_compat_lossscale.monitoring import watched
 
 _Run: TypeAlias = tf.compat.v1.train.SessionRunContext
@@ -55,10 +55,8 @@ class DriftHook(tf.compat.v1.train.SessionRunHook):
     self._steps = 0
     self._names: list[str] = []
     self._rows: tf.Tensor | None = None
-    self._ops: list[tf.Operation] = []
-    # Whether a run does a step, by what it fetches. The fetched items are kept,
-    # for the key has their ids.
-    self._known: dict[Any, tuple[Any, bool]] = {}
+    # Whether a run does a step; None if that is not known.
+    self._runs: session_runs.SessionRuns[bool] | None = None
 
   def begin(self) -> None:
     """Adds the op that gathers the states to the current graph."""
@@ -67,8 +65,12 @@ class DriftHook(tf.compat.v1.train.SessionRunHook):
       return  # A second session of a graph, which may be finalized.
     optimizer = watched.find_optimizer(self._optimizer)
     records = step_records.list_records(optimizer, graph)
-    self._ops = [x.op for x in records if graph.is_fetchable(x.op)]
-    self._known = {}
+    steps = {x.op for x in records if graph.is_fetchable(x.op)}
+    self._runs = None
+    if steps:
+      self._runs = session_runs.SessionRuns(
+        graph, lambda ancestors, _: not steps.isdisjoint(ancestors)
+      )
     # The op must not wait for ops of the code that calls this method.
     with tf.control_dependencies(None):
       self._names, self._rows = drift.gather_state(
@@ -91,22 +93,15 @@ class DriftHook(tf.compat.v1.train.SessionRunHook):
       DriftError: The states differ. All workers raise this error.
     """
     del run_values
-    if not self._does_step(run_context.original_args.fetches):
+    if not self._does_step(run_context.original_args):
       return
     self._steps += 1
     if self._steps % self._every == 0:
       rows = run_context.session.run(self._rows)
       drift.compare(self._names, rows, self._steps)
 
-  def _does_step(self, fetches: Any) -> bool:
-    """Returns whether a run with these fetches does a step."""
-    if not self._ops:
+  def _does_step(self, args: tf.compat.v1.train.SessionRunArgs) -> bool:
+    """Returns whether a run with these arguments does a step."""
+    if self._runs is None:
       return True
-    leaves = list(watched.list_leaves(fetches))
-    key = tuple(x if isinstance(x, str) else id(x) for x in leaves)
-    if key not in self._known:
-      ops, _ = watched.find_ops(self._ops[0].graph, leaves, ())
-      ancestors = probe.list_ancestors(ops)
-      does_step = any(op in ancestors for op in self._ops)
-      self._known[key] = leaves, does_step
-    return self._known[key][1]
+    return self._runs.ask(args.fetches, args.feed_dict)

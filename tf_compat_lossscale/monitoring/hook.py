@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from typing import Any
@@ -17,13 +16,11 @@ from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import probe
 from tf_compat_lossscale.monitoring import recorder
+from tf_compat_lossscale.monitoring import session_runs
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import watched
 
 _Run: TypeAlias = tf.compat.v1.train.SessionRunContext
-
-# The most sets of fetches of which the hook remembers the steps.
-_MOST_CHOICES = 256
 
 
 class LossScaleHook(tf.compat.v1.train.SessionRunHook):
@@ -89,30 +86,22 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       ValueError: An argument is none of these; the message names it.
     """
     self._given = optimizer
-    self._make_recorder = functools.partial(
-      recorder.Recorder,
-      output_dir=output_dir,
-      every_n_steps=every_n_steps,
-      blame=blame,
-      on_stuck=on_stuck,
-      patience=patience,
+    self._settings = recorder.Settings(
+      output_dir, every_n_steps, blame, on_stuck, patience
     )
     self._watch(watched.find_optimizer(optimizer))
     self._probes: list[probe.Probe] = []
     self._state: tf.Tensor | None = None
-    self._version = 0  # Of the graph, when the next choices were made.
-    # The items that a run fetches and feeds, and the steps that it does. The
-    # items are kept, for the key has their ids.
-    self._chosen: dict[Any, tuple[list[Any], dict[int, tf.Tensor]]] = {}
+    self._runs: session_runs.SessionRuns[dict[int, tf.Tensor]] | None = None
     # Several threads may share a session.
     self._lock = threading.Lock()
     self.stop_requested = False
 
   def _watch(self, optimizer: Any) -> None:
-    """Makes the hook watch what `targets.find_optimizer` returned."""
+    """Makes the hook watch what `watched.find_optimizer` returned."""
     watched.refuse_accumulation("LossScaleHook", optimizer)
     self._optimizer = optimizer
-    self._recorder = self._make_recorder(optimizer.loss_scale)
+    self._recorder = recorder.Recorder(optimizer.loss_scale, self._settings)
 
   def begin(self) -> None:
     """Adds the ops that tell what a step did to the current graph.
@@ -153,12 +142,12 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         "nothing. Fetch loss_scale() and the global step with the train op.",
         self._optimizer,
       )
-    every = self._recorder.measure_every
+    every = self._settings.measure_every
     # The ops must not wait for ops of the code that calls this method.
     with tf.control_dependencies(None):
       self._probes = [probe.Probe(x, loss_scale, every) for x in records]
       self._state = probe.stack_state(loss_scale, records[-1].global_step)
-    self._chosen = {}
+    self._runs = session_runs.SessionRuns(graph, self._choose_fetches)
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     """Starts anew: the session may go on from another checkpoint."""
@@ -174,8 +163,13 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     Args:
       run_context: The run.
     """
+    if self._runs is None:
+      raise RuntimeError(
+        "LossScaleHook: begin() was not called: call it with the graph as the "
+        "default graph, before the first run."
+      )
     args = run_context.original_args
-    chosen = self._choose(args.fetches, args.feed_dict)
+    chosen = self._runs.ask(args.fetches, args.feed_dict)
     if not chosen:
       return None
     if not self._recorder.is_started:
@@ -255,28 +249,12 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         state = states.decode_state(session.run(self._state).tolist())
         self._recorder.start(state)
 
-  def _choose(self, fetches: Any, feeds: Any) -> dict[int, tf.Tensor]:
+  def _choose_fetches(
+    self, ancestors: set[tf.Operation], fed: list[tf.Tensor]
+  ) -> dict[int, tf.Tensor]:
     """Returns which of the probes' steps a run does, and what to fetch."""
-    if not self._probes:
-      raise RuntimeError(
-        "LossScaleHook: begin() was not called: call it with the graph as the "
-        "default graph, before the first run."
-      )
-    graph = self._probes[0].step.graph
-    if graph.version != self._version or len(self._chosen) >= _MOST_CHOICES:
-      self._version, self._chosen = graph.version, {}
-    fetched, fed = list(watched.list_leaves(fetches)), list(feeds or ())
-    # Equal names may be different objects.
-    key = tuple(
-      x if isinstance(x, str) else id(x) for x in [*fetched, None, *fed]
-    )
-    if key not in self._chosen:
-      ops, tensors = watched.find_ops(graph, fetched, fed)
-      ancestors = probe.list_ancestors(ops, tensors)
-      found = {
-        i: x.choose_fetch(ancestors, tensors)
-        for i, x in enumerate(self._probes)
-        if x.step in ancestors
-      }
-      self._chosen[key] = [*fetched, *fed], found
-    return self._chosen[key][1]
+    return {
+      i: x.choose_fetch(ancestors, fed)
+      for i, x in enumerate(self._probes)
+      if x.step in ancestors
+    }

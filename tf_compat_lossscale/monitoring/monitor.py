@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from typing import Any
@@ -107,13 +106,8 @@ class Monitor:
         "use LossScaleHook for training in a session, or make the monitor "
         "outside of the tf.function."
       )
-    self._make_recorder = functools.partial(
-      recorder.Recorder,
-      output_dir=output_dir,
-      every_n_steps=every_n_steps,
-      blame=blame,
-      on_stuck=on_stuck,
-      patience=patience,
+    self._settings = recorder.Settings(
+      output_dir, every_n_steps, blame, on_stuck, patience
     )
     self._global_step = global_step
     self._inputs: Any = None
@@ -130,10 +124,8 @@ class Monitor:
   def _look_on(self, optimizer: Any) -> _Watched:
     """Begins to look on at the steps of an optimizer."""
     loss_scale = watched.find_loss_scale(optimizer)
-    # This checks the arguments, too.
-    every = self._make_recorder(loss_scale).measure_every
     steps = tap.find(optimizer)
-    steps.add_monitor(self, every)
+    steps.add_monitor(self, self._settings.measure_every)
     # The monitor counts only steps from now on.
     steps.take(0, loss_scale, self._global_step)
     return _Watched(
@@ -144,7 +136,7 @@ class Monitor:
     """Makes the monitor watch one of the optimizers."""
     self._target, self._loss_scale, self._tap = watched[:3]
     self._seen, self._skipped = watched.attempted, watched.skipped
-    self._recorder = self._make_recorder(watched.loss_scale)
+    self._recorder = recorder.Recorder(watched.loss_scale, self._settings)
 
   def step(self, inputs: Any = None) -> bool | None:
     """Takes note of the training steps since the last call.

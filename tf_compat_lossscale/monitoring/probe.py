@@ -21,6 +21,7 @@ from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring import session_runs
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import step_gradients
 
@@ -109,34 +110,13 @@ def stack_state(loss_scale: Any, global_step: Any) -> tf.Tensor:
     return states.stack_state(loss_scale, global_step)
 
 
-def list_ancestors(
-  ops: Iterable[tf.Operation], fed: Iterable[tf.Tensor] = ()
-) -> set[tf.Operation]:
-  """Returns the ops that a session runs for some ops, these included.
-
-  Args:
-    ops: The ops.
-    fed: The tensors that are fed, whose ops need not run.
-  """
-  known = {tensor.ref() for tensor in fed}
-  found: set[tf.Operation] = set()
-  waiting = list(ops)
-  while waiting:
-    op = waiting.pop()
-    if op not in found:
-      found.add(op)
-      waiting += op.control_inputs
-      waiting += [x.op for x in op.inputs if x.ref() not in known]
-  return found
-
-
 def _list_watched(record: step_records.Record) -> list[step_gradients.Gradient]:
   """Returns the gradients of a step that a session can read.
 
   A gradient that `compute_gradients` computed counts only if the step depends
   on that gradient: a probe must not make a session run other ops.
   """
-  ancestors = list_ancestors([record.op])
+  ancestors = session_runs.list_ancestors([record.op])
   graph = record.op.graph
 
   def find_value(value: Any) -> tf.Tensor | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import dataclasses
 import os
 from typing import Any
 
@@ -21,48 +22,59 @@ from tf_compat_lossscale.monitoring import watched
 _INITIALS = ("initial_loss_scale", "loss_scale_value")
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """The arguments of `LossScaleHook` and `Monitor`, which explain them.
+
+  Raises:
+    ValueError: An argument makes no sense; the message names it.
+  """
+
+  output_dir: str | os.PathLike[str] | None
+  every_n_steps: int
+  blame: bool
+  on_stuck: str
+  patience: int
+
+  def __post_init__(self) -> None:
+    """Checks the arguments."""
+    arguments.check_steps("every_n_steps", self.every_n_steps)
+    arguments.check_steps("patience", self.patience)
+    log_files.check_folder(self.output_dir)
+    stuck.check_reaction(self.on_stuck)
+    if not isinstance(self.blame, bool):
+      raise ValueError(f"blame must be True or False, but got {self.blame!r}.")
+
+  @property
+  def measure_every(self) -> int:
+    """How often the gradients of good steps are measured, in steps.
+
+    0 if no gradients are measured at all.
+    """
+    return int(self.every_n_steps) if self.blame else 0
+
+
 class Recorder:
   """Logs the steps of a run, writes them to files, and finds a stuck run.
 
   Attributes:
     is_started: Whether the state from which the run goes on is known.
-    measure_every: How often the gradients of good steps are measured, in steps;
-      0 to measure no gradients at all.
   """
 
-  def __init__(
-    self,
-    loss_scale: Any,
-    output_dir: str | os.PathLike[str] | None,
-    every_n_steps: int,
-    blame: bool,
-    on_stuck: str,
-    patience: int,
-  ) -> None:
+  def __init__(self, loss_scale: Any, settings: Settings) -> None:
     """Creates a recorder; nothing is written yet.
 
     Args:
       loss_scale: The LossScale of the run.
-      output_dir: As `LossScaleHook` takes it.
-      every_n_steps: As `LossScaleHook` takes it.
-      blame: As `LossScaleHook` takes it.
-      on_stuck: As `LossScaleHook` takes it.
-      patience: As `LossScaleHook` takes it.
-
-    Raises:
-      ValueError: An argument makes no sense; the message names it.
+      settings: How to record it.
     """
+    self._settings = settings
     self._setup = watch.Setup(
-      arguments.check_steps("every_n_steps", every_n_steps),
-      arguments.check_steps("patience", patience),
+      int(settings.every_n_steps),
+      int(settings.patience),
       watched.find_minimum(loss_scale),
       watched.describe(loss_scale),
     )
-    self._output_dir = log_files.check_folder(output_dir)
-    self._on_stuck = stuck.check_reaction(on_stuck)
-    if not isinstance(blame, bool):
-      raise ValueError(f"blame must be True or False, but got {blame!r}.")
-    self.measure_every = self._setup.every_n_steps if blame else 0
     self._watch = watch.Watch(self._setup)
     self._files: log_files.LogFiles | None = None
     self._has_kept = False
@@ -76,8 +88,8 @@ class Recorder:
     """
     skipped = state.skipped_steps or 0
     step = (state.global_step or 0) + skipped
-    if self._output_dir is not None:
-      self._files = log_files.LogFiles(self._output_dir)
+    if self._settings.output_dir is not None:
+      self._files = log_files.LogFiles(self._settings.output_dir)
       place = self._files.resume(*state, is_new=self._is_new(state))
       if place is not None:
         step, skipped = place.step, place.skipped
@@ -132,12 +144,13 @@ class Recorder:
       return False
     message = report.stuck
     logging.warning("%s", message)
-    if self._output_dir is not None and not self._has_kept:
+    folder = self._settings.output_dir
+    if folder is not None and not self._has_kept:
       self._has_kept = True
-      keep(os.path.join(self._output_dir, f"stuck-{self._watch.step}"), message)
-    if self._on_stuck == stuck.RAISE:
+      keep(os.path.join(folder, f"stuck-{self._watch.step}"), message)
+    if self._settings.on_stuck == stuck.RAISE:
       raise stuck.StuckError(message)
-    return self._on_stuck == stuck.STOP
+    return self._settings.on_stuck == stuck.STOP
 
   def close(self) -> None:
     """Writes the last step if it is not written yet, and closes the files."""

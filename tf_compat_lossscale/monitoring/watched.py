@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what is to be watched: optimizers, loss scales, ops of a run."""
+"""Finds the optimizer and the loss scale that are to be watched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
 import numbers
 from typing import Any
 
@@ -165,57 +163,6 @@ def _to_json(value: Any) -> Any:
   if isinstance(value, numbers.Integral):
     return int(value)
   return observations.to_json(float(value))
-
-
-def list_leaves(values: Any) -> Iterator[Any]:
-  """Yields the items of a nest, in the forms in which sessions take nests.
-
-  `tf.nest` refuses dicts whose keys have no order, which sessions take.
-  """
-  if isinstance(values, (list, tuple)):
-    for value in values:
-      yield from list_leaves(value)
-  elif isinstance(values, Mapping):
-    for value in values.values():
-      yield from list_leaves(value)
-  else:
-    yield values
-
-
-def find_ops(
-  graph: tf.Graph, fetches: Any, feeds: Any
-) -> tuple[list[tf.Operation], list[tf.Tensor]]:
-  """Returns the ops that a run fetches, and the tensors that it feeds.
-
-  Args:
-    graph: The graph of the session.
-    fetches: The items that the session fetches.
-    feeds: The items that the session feeds.
-
-  Returns:
-    The ops, without those whose fetched tensor is fed, and the tensors.
-  """
-  fed = [x for x in _list_elements(graph, feeds) if isinstance(x, tf.Tensor)]
-  known = {x.ref() for x in fed}
-  fetched = [
-    getattr(x, "op", x)
-    for x in _list_elements(graph, fetches)
-    if not isinstance(x, tf.Tensor) or x.ref() not in known
-  ]
-  return fetched, fed
-
-
-def _list_elements(graph: tf.Graph, values: Any) -> Iterator[Any]:
-  """Yields the tensors and ops of items that a session takes."""
-  for value in values:
-    try:
-      yield graph.as_graph_element(value)
-    except (TypeError, ValueError, KeyError):
-      # A composite, such as a SparseTensor; else the session itself will say
-      # what is wrong.
-      parts = tf.nest.flatten(value, expand_composites=True)
-      if len(parts) != 1 or parts[0] is not value:
-        yield from _list_elements(graph, parts)
 
 
 def list_variables(optimizer: Any) -> list[Any]:

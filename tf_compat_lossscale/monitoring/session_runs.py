@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the ops that a session runs for what a run fetches and feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+from typing import Generic
+from typing import TypeVar
+
+import tensorflow.compat.v2 as tf
+
+_T = TypeVar("_T")
+
+# The most sets of fetches whose answers are kept.
+_MOST_KNOWN = 256
+
+
+class SessionRuns(Generic[_T]):
+  """Says of each run of a graph what a function says of the run's ops.
+
+  Programs repeat their runs, so the answers are kept.
+  """
+
+  def __init__(
+    self,
+    graph: tf.Graph,
+    answer: Callable[[set[tf.Operation], list[tf.Tensor]], _T],
+  ) -> None:
+    """Creates an object that knows no run yet.
+
+    Args:
+      graph: The graph.
+      answer: Takes the ops that a run runs, and the tensors that it feeds.
+    """
+    self._graph = graph
+    self._answer = answer
+    self._version = graph.version
+    # The items of a run are kept, for the key has their ids.
+    self._known: dict[Any, tuple[list[Any], _T]] = {}
+
+  def ask(self, fetches: Any, feed_dict: Any) -> _T:
+    """Returns the answer for a run.
+
+    Args:
+      fetches: As `Session.run` takes them.
+      feed_dict: As `Session.run` takes it.
+    """
+    graph, known = self._graph, self._known  # Several threads may ask.
+    if graph.version != self._version or len(known) >= _MOST_KNOWN:
+      self._version, self._known = graph.version, (known := {})
+    fetched, fed = list(_list_leaves(fetches)), list(feed_dict or ())
+    # Equal names may be different objects.
+    key = tuple(
+      x if isinstance(x, str) else id(x) for x in [*fetched, None, *fed]
+    )
+    if key not in known:
+      ops, tensors = _find_ops(graph, fetched, fed)
+      answer = self._answer(list_ancestors(ops, tensors), tensors)
+      known[key] = [*fetched, *fed], answer
+    return known[key][1]
+
+
+def list_ancestors(
+  ops: Iterable[tf.Operation], fed: Iterable[tf.Tensor] = ()
+) -> set[tf.Operation]:
+  """Returns the ops that a session runs for some ops, these included.
+
+  Args:
+    ops: The ops.
+    fed: The tensors that are fed, whose ops need not run.
+  """
+  known = {tensor.ref() for tensor in fed}
+  found: set[tf.Operation] = set()
+  waiting = list(ops)
+  while waiting:
+    op = waiting.pop()
+    if op not in found:
+      found.add(op)
+      waiting += op.control_inputs
+      waiting += [x.op for x in op.inputs if x.ref() not in known]
+  return found
+
+
+def _list_leaves(values: Any) -> Iterator[Any]:
+  """Yields the items of a nest, in the forms in which sessions take nests.
+
+  `tf.nest` refuses dicts whose keys have no order, which sessions take.
+  """
+  if isinstance(values, (list, tuple)):
+    for value in values:
+      yield from _list_leaves(value)
+  elif isinstance(values, Mapping):
+    for value in values.values():
+      yield from _list_leaves(value)
+  else:
+    yield values
+
+
+def _find_ops(
+  graph: tf.Graph, fetches: Any, feeds: Any
+) -> tuple[list[tf.Operation], list[tf.Tensor]]:
+  """Returns the ops that a run fetches, and the tensors that it feeds.
+
+  Args:
+    graph: The graph of the session.
+    fetches: The items that the session fetches.
+    feeds: The items that the session feeds.
+
+  Returns:
+    The ops, without those whose fetched tensor is fed, and the tensors.
+  """
+  fed = [x for x in _list_elements(graph, feeds) if isinstance(x, tf.Tensor)]
+  known = {x.ref() for x in fed}
+  fetched = [
+    getattr(x, "op", x)
+    for x in _list_elements(graph, fetches)
+    if not isinstance(x, tf.Tensor) or x.ref() not in known
+  ]
+  return fetched, fed
+
+
+def _list_elements(graph: tf.Graph, values: Any) -> Iterator[Any]:
+  """Yields the tensors and ops of items that a session takes."""
+  for value in values:
+    try:
+      yield graph.as_graph_element(value)
+    except (TypeError, ValueError, KeyError):
+      # A composite, such as a SparseTensor; else the session itself will say
+      # what is wrong.
+      parts = tf.nest.flatten(value, expand_composites=True)
+      if len(parts) != 1 or parts[0] is not value:
+        yield from _list_elements(graph, parts)
