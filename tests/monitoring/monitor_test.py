@@ -20,6 +20,7 @@ from tf_compat_lossscale import policies
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.monitoring import device_state
+from tf_compat_lossscale.monitoring import states
 
 tf1 = tf.compat.v1
 _INF = float("inf")
@@ -499,11 +500,11 @@ def test_row_that_another_step_wrote(monkeypatch):
   program = Program("function")
   monitor = monitoring.Monitor(program.opt)
   program.run([1.0], monitor)
-  state = np.array([8.0, 0.0, 0.0, 0.0])
+  state = states.State(8.0, 0, 0, 0)
   # Number, what the row says of its step, and skipped steps so far. The flags
   # of the steps 2, 5 and 6 are of other steps; no row has the number 4.
   written = [(2, False, 0), (3, False, 1), (5, False, 1), (6, True, 2)]
-  rows = [device_state.Row(*facts, state, state) for facts in written]
+  rows = [device_state.Step(*facts, state, state, {}) for facts in written]
   monkeypatch.setattr(device_state.DeviceState, "take", lambda self: rows)
   assert monitor.step() is False
   watch = monitor._recorder._watch

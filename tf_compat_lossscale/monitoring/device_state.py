@@ -41,10 +41,10 @@ class Step(NamedTuple):
     number: The number of the step.
     applied: Whether the step was applied.
     skipped: The number of steps skipped so far, this one included.
-    before: The state before the step, None if it is not known.
+    before: The state before the step; None if the function that took the step
+      was traced before anything observed it.
     after: The state after the step.
     contents: What gradients held, by role; none if they were not measured.
-    is_whole: Whether an observer saw the step itself.
   """
 
   number: int
@@ -53,29 +53,6 @@ class Step(NamedTuple):
   before: states.State | None
   after: states.State
   contents: step_gradients.Measured
-  is_whole: bool = True
-
-
-class Row(NamedTuple):
-  """What a function wrote for a step.
-
-  If functions run at the same time, a step may count before another one that
-  has not read its number yet. Both then write the same row. The two numbers of
-  a row still belong to each other; the rest may be of either step.
-
-  Attributes:
-    number: The number of the step.
-    applied: Whether the step that wrote the row was applied.
-    skipped: The number of steps skipped so far, this one included.
-    before: The state before the step, a float64 vector.
-    after: The state after the step.
-  """
-
-  number: int
-  applied: bool
-  skipped: int
-  before: np.ndarray
-  after: np.ndarray
 
 
 def list_gradients(
@@ -147,10 +124,13 @@ class DeviceState:
     is_due = tf.equal(tf.math.floormod(number, tf.maximum(every, 1)), 0)
     return number, (every > 0) & (is_due | ~applied)
 
-  def take(self) -> list[Row]:
-    """Returns the rows of the steps since the last call, in their order.
+  def take(self) -> list[Step]:
+    """Returns the steps since the last call in their order, without contents.
 
-    Steps that are too long ago have no row, but they have numbers.
+    Steps that are too long ago are left out, but they have numbers. If
+    functions run at the same time, a step may count before another one that has
+    not read its number yet. Both then write the same row: its `number` and
+    `skipped` belong to each other, and the rest may be of either step.
     """
     # One read of the whole ring takes less time than two reads of parts.
     rows = self._ring.numpy()
@@ -161,7 +141,14 @@ class DeviceState:
     self._taken = int(rows[-1, 0])
     width = len(states.State._fields)
     return [
-      Row(int(x[0]), bool(x[1]), int(x[2]), x[3 : 3 + width], x[3 + width :])
+      Step(
+        int(x[0]),
+        bool(x[1]),
+        int(x[2]),
+        states.decode_state(x[3 : 3 + width]),
+        states.decode_state(x[3 + width :]),
+        {},
+      )
       for x in rows
     ]
 

@@ -251,7 +251,7 @@ class Monitor:
 
   def _observe(self, step: device_state.Step) -> None:
     """Records a step."""
-    if not step.is_whole and not self._has_warned:
+    if step.before is None and not self._has_warned:
       self._has_warned = True
       logging.warning(
         "Monitor: the tf.function that takes the steps was traced before the "

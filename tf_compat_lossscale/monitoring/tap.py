@@ -116,28 +116,26 @@ class Tap:
       rows = [gradient_statistics.measure([x.value]).numpy() for x in gradients]
       labels = [x.label for x in gradients]
       contents = step_gradients.decode(labels, np.concatenate(rows))
-    self._append(applied, before.numpy(), after.numpy(), contents)
+    self._append(
+      applied,
+      states.decode_state(before.numpy()),
+      states.decode_state(after.numpy()),
+      contents,
+    )
 
   def _append(
     self,
     applied: bool,
-    before: np.ndarray | None,
-    after: np.ndarray,
+    before: states.State | None,
+    after: states.State,
     contents: step_gradients.Measured,
-    is_whole: bool = True,
   ) -> None:
     """Adds a step to the log."""
     self.attempted += 1
     self.skipped += not applied
     self._log.append(
       device_state.Step(
-        self.attempted,
-        applied,
-        self.skipped,
-        None if before is None else states.decode_state(before),
-        states.decode_state(after),
-        contents,
-        is_whole,
+        self.attempted, applied, self.skipped, before, after, contents
       )
     )
 
@@ -223,8 +221,8 @@ class Tap:
     if global_step is None:
       global_step = self._steps.global_step()
     state = states.read_state(loss_scale, global_step)
-    after = np.array([float(x) for x in state])
-    self._append(applied, None, after, {}, is_whole=False)
+    after = states.decode_state(float(x) for x in state)
+    self._append(applied, None, after, {})
 
 
 def find(optimizer: Any) -> Tap:
@@ -235,7 +233,7 @@ def find(optimizer: Any) -> Tap:
     return observer if isinstance(observer, Tap) else Tap(steps)
 
 
-def _was_applied(row: device_state.Row, missed: int, skips: int) -> bool:
+def _was_applied(row: device_state.Step, missed: int, skips: int) -> bool:
   """Returns whether the step of a row was applied.
 
   The counts decide; what the row says is of another step if two steps of
