@@ -22,6 +22,7 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale.monitoring import event_files
 from tf_compat_lossscale.monitoring import log_files
+from tf_compat_lossscale.monitoring import observations
 
 pytestmark = pytest.mark.any_release
 
@@ -185,8 +186,9 @@ _OTHER = """
 import sys
 import time
 from tf_compat_lossscale.monitoring import log_files
+from tf_compat_lossscale.monitoring import observations
 files = log_files.LogFiles(sys.argv[1])
-files.resume(8.0, 0, 0, None)
+files.resume(observations.State(8.0, 0, 0))
 print("ready", flush=True)
 time.sleep(1000)
 """
@@ -307,7 +309,7 @@ def test_a_first_hook_amid_a_run_keeps_other_events(tmp_path):
 def test_an_interrupt_leaves_whole_lines(tmp_path, monkeypatch):
   entries = {"step": 1, "loss_scale/value": 8.0, "time": 1.5e9}
   files = log_files.LogFiles(tmp_path)
-  files.resume(8.0, 0, 0, None)
+  files.resume(observations.State(8.0, 0, 0))
   files.write(entries)
   write = os.write
 

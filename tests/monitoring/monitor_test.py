@@ -20,7 +20,7 @@ from tf_compat_lossscale import policies
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.monitoring import device_state
-from tf_compat_lossscale.monitoring import states
+from tf_compat_lossscale.monitoring import observations
 
 tf1 = tf.compat.v1
 _INF = float("inf")
@@ -500,7 +500,7 @@ def test_row_that_another_step_wrote(monkeypatch):
   program = Program("function")
   monitor = monitoring.Monitor(program.opt)
   program.run([1.0], monitor)
-  state = states.State(8.0, 0, 0, 0)
+  state = observations.State(8.0, 0, 0, 0)
   # Number, what the row says of its step, and skipped steps so far. The flags
   # of the steps 2, 5 and 6 are of other steps; no row has the number 4.
   written = [(2, False, 0), (3, False, 1), (5, False, 1), (6, True, 2)]

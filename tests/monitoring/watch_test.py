@@ -14,6 +14,7 @@ from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import resuming
 from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.monitoring import watch
+from tf_compat_lossscale.monitoring.observations import State
 
 pytestmark = pytest.mark.any_release
 
@@ -100,7 +101,9 @@ def test_places(name):
     b"\n\n",
     b'{"step": 9}\n',
   ):
-    assert resuming.find_place(b"".join(_LINES) + tail, *state) == expected
+    assert (
+      resuming.find_place(b"".join(_LINES) + tail, State(*state)) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,10 +121,10 @@ def test_places(name):
   ],
 )
 def test_lines_of_no_log(bad):
-  assert resuming.find_place(bad, 8.0, 1, 1) is None
+  assert resuming.find_place(bad, State(8.0, 1, 1)) is None
   good = line(3, 8.0, 2, 2, 1)
   expected = (len(good), 3, 1)
-  assert resuming.find_place(good + bad, 8.0, 2, 2) == expected
+  assert resuming.find_place(good + bad, State(8.0, 2, 2)) == expected
 
 
 def test_places_by_skipped_steps():
@@ -129,16 +132,16 @@ def test_places_by_skipped_steps():
   lines = [line(i, 4.0, 0, 5, i - 5) for i in range(6, 12)]
   data = b"".join(lines)
   for i in range(6):
-    place = resuming.find_place(data, 4.0, 0, 5, i + 1)
+    place = resuming.find_place(data, State(4.0, 0, 5, i + 1))
     assert place == (len(b"".join(lines[: i + 1])), i + 6, i + 1)
   # A loss scale that counts took the place of one that did not.
-  assert resuming.find_place(data, 4.0, 0, 5, 0) == (len(data), 11, 6)
-  assert resuming.find_place(data, 4.0, 0, 5) == (len(data), 11, 6)
+  assert resuming.find_place(data, State(4.0, 0, 5, 0)) == (len(data), 11, 6)
+  assert resuming.find_place(data, State(4.0, 0, 5)) == (len(data), 11, 6)
 
 
 def test_infinite_scales():
   data = line(4, "inf", 2, 3, 1)
-  assert resuming.find_place(data, _INF, 3, 4) == (len(data), 5, 1)
+  assert resuming.find_place(data, State(_INF, 3, 4)) == (len(data), 5, 1)
 
 
 def simulate(rng, count, period):
@@ -182,7 +185,7 @@ def test_random_runs_find_their_place(seed, with_global_step):
       last.scale == seen.scale and last.good_steps < seen.good_steps
     ):
       continue  # For all that is known, the run was killed later.
-    place = resuming.find_place(data, *seen[1:4])
+    place = resuming.find_place(data, State(*seen[1:4]))
     assert place is not None
     assert place[1:] == (i + 1, skipped), seen
     # The lines that stay are those up to this step.
@@ -339,7 +342,7 @@ def test_blame_is_written_when_it_changes():
   watched = watch_run()
   watched.start(0, 0, 8.0)
   a, b = contents("a"), contents("b", 2)
-  steps = [[a], [a], [a, b], [a, b], [b._replace(nans=1)], [b], [], [a]]
+  steps = [[a], [a], [a, b], [a, b], [b._replace(nan=1)], [b], [], [a]]
   lines = [observe(watched, not x, 8.0, x).line or {} for x in steps]
   assert [
     [x["name"] for x in y["blame"]] if "blame" in y else None for y in lines

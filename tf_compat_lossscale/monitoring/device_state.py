@@ -21,6 +21,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.monitoring import gradient_statistics
+from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import step_gradients
 
@@ -50,8 +51,8 @@ class Step(NamedTuple):
   number: int
   applied: bool
   skipped: int
-  before: states.State | None
-  after: states.State
+  before: observations.State | None
+  after: observations.State
   contents: step_gradients.Measured
 
 
@@ -85,7 +86,7 @@ class DeviceState:
     self._counts = _make_variable(np.array([0, 0, measure_every], np.int64))
     # The step's number, whether it was applied, the steps skipped so far, and
     # the states before and after the step.
-    width = 3 + 2 * len(states.State._fields)
+    width = 3 + 2 * len(observations.State._fields)
     self._ring = _make_variable(np.zeros([CAPACITY, width], np.float64))
     self._taken = 0
 
@@ -139,7 +140,7 @@ class DeviceState:
       return []
     rows = rows[np.argsort(rows[:, 0])]
     self._taken = int(rows[-1, 0])
-    width = len(states.State._fields)
+    width = len(observations.State._fields)
     return [
       Step(
         int(x[0]),

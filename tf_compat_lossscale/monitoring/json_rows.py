@@ -16,16 +16,13 @@ from tf_compat_lossscale.monitoring.rows import Blame
 from tf_compat_lossscale.monitoring.rows import GLOBAL_STEP
 from tf_compat_lossscale.monitoring.rows import GOOD_STEPS
 from tf_compat_lossscale.monitoring.rows import LogError
+from tf_compat_lossscale.monitoring.rows import RARE
 from tf_compat_lossscale.monitoring.rows import Row
 from tf_compat_lossscale.monitoring.rows import SCALE
 from tf_compat_lossscale.monitoring.rows import SKIPPED
-from tf_compat_lossscale.monitoring.rows import TAGS
 from tf_compat_lossscale.monitoring.rows import Underflow
 
-_COMMON = {"step", "applied", "time", GLOBAL_STEP, *TAGS}
 _COUNTS = (int, type(None))
-# The keys that few lines have.
-_RARE = ("gradients", "blame", "underflow", "config", "stuck")
 _WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 # Bytes that are compared, to notice that a run rewrote what was read.
 _TAIL = 256
@@ -105,7 +102,7 @@ class JsonReader:
     """Appends the rows of lines."""
     for line, record in zip(lines, _parse_all(lines)):
       self._number += 1
-      if record is None or not record.keys() <= _COMMON:
+      if record is None or not RARE.isdisjoint(record):
         if line and not line.isspace():
           self._add(line)
       elif not self._add_common(record):
@@ -179,7 +176,7 @@ class JsonReader:
       _read_count(GLOBAL_STEP, record.get(GLOBAL_STEP)),
       _read_time(record.get("time")),
     )
-    if applied is False or any(key in record for key in _RARE):
+    if applied is False or not RARE.isdisjoint(record):
       return self._add_rare(row, record)
     return row
 

@@ -73,22 +73,14 @@ class LogFiles:
       _warn(self._path, error, "the loss scale is not written there")
 
   def resume(
-    self,
-    scale: float,
-    good_steps: int | None,
-    global_step: int | None,
-    skipped_steps: int | None,
-    is_new: bool = False,
+    self, state: observations.State, is_new: bool = False
   ) -> resuming.Place | None:
     """Finds where a run goes on, and cuts what a killed run wrote beyond that.
 
     If the lines are of another run, they are kept in a file of another name.
 
     Args:
-      scale: The loss scale.
-      good_steps: The good steps, or None.
-      global_step: The global step, or None.
-      skipped_steps: The skipped steps, or None.
+      state: The state of the run, as numbers.
       is_new: Whether the run has just begun.
 
     Returns:
@@ -100,12 +92,10 @@ class LogFiles:
       data = self._lines.read()
       place = None
       if not is_new:
-        place = resuming.find_place(
-          data, scale, good_steps, global_step, skipped_steps
-        )
+        place = resuming.find_place(data, state)
       if place is None:
-        skipped = skipped_steps or 0
-        place = resuming.Place(0, (global_step or 0) + skipped, skipped)
+        skipped = state.skipped_steps or 0
+        place = resuming.Place(0, (state.global_step or 0) + skipped, skipped)
         if data:
           _keep(self._path, data)
       self._lines.cut(place.end)

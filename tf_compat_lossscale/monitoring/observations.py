@@ -19,13 +19,29 @@ _FADING = 2.0**-19
 _WIDER = 2.0**-30
 
 
+class State(NamedTuple):
+  """The state of training: tensors in a graph, else numbers.
+
+  Attributes:
+    scale: The loss scale.
+    good_steps: The good steps, or None.
+    global_step: The global step, or None.
+    skipped_steps: The steps skipped so far, which policies count, or None.
+  """
+
+  scale: Any
+  good_steps: Any = None
+  global_step: Any = None
+  skipped_steps: Any = None
+
+
 class Contents(NamedTuple):
   """What a gradient held, over all replicas.
 
   Attributes:
     name: The name of the gradient's variable.
-    infinities: The number of infinite elements.
-    nans: The number of elements that are NaN.
+    inf: The number of infinite elements.
+    nan: The number of elements that are NaN.
     zeros: The number of elements that are 0.
     size: The number of elements. Of a `tf.IndexedSlices`, its values count.
     largest: The largest finite magnitude; 0 if there is no finite element.
@@ -35,8 +51,8 @@ class Contents(NamedTuple):
   """
 
   name: str
-  infinities: int
-  nans: int
+  inf: int
+  nan: int
   zeros: int
   size: int
   largest: float
@@ -46,12 +62,12 @@ class Contents(NamedTuple):
   @property
   def is_finite(self) -> bool:
     """Whether the gradient held no infinity and no NaN."""
-    return not self.infinities and not self.nans
+    return not self.inf and not self.nan
 
   def describe(self) -> str:
     """Returns the contents in words, for a message."""
     return (
-      f"{self.name}: {self.infinities} inf, {self.nans} NaN of {self.size}, "
+      f"{self.name}: {self.inf} inf, {self.nan} NaN of {self.size}, "
       f"largest finite {self.largest:.3g}"
     )
 
@@ -145,8 +161,8 @@ def add_replicas(contents: Iterable[Contents]) -> list[Contents]:
     if old is not None:
       new = Contents(
         new.name,
-        old.infinities + new.infinities,
-        old.nans + new.nans,
+        old.inf + new.inf,
+        old.nan + new.nan,
         old.zeros + new.zeros,
         old.size + new.size,
         max(old.largest, new.largest),

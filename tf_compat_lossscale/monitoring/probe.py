@@ -94,7 +94,7 @@ class Probe:
 
   def decode(self, values: np.ndarray) -> observations.Observation:
     """Returns what a session fetched as an observation."""
-    width = 1 + len(states.State._fields)
+    width = 1 + len(observations.State._fields)
     applied, *numbers = values[:width].tolist()
     rows = values[width:].reshape(-1, gradient_statistics.COLUMNS)
     measured: step_gradients.Measured = {}
@@ -153,7 +153,7 @@ def _find_read(
   return min(reads, key=lambda x: x.name, default=None)
 
 
-def _is_multiple(state: states.State, number: int) -> tf.Tensor:
+def _is_multiple(state: observations.State, number: int) -> tf.Tensor:
   """Returns whether a count of steps is a multiple of a number."""
   # A comparison with NaN is False.
   count = state.global_step

@@ -13,7 +13,6 @@ from absl import logging
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.monitoring import log_files
 from tf_compat_lossscale.monitoring import observations
-from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.monitoring import watch
 from tf_compat_lossscale.monitoring import watched
@@ -80,7 +79,7 @@ class Recorder:
     self._has_kept = False
     self.is_started = False
 
-  def start(self, state: states.State) -> None:
+  def start(self, state: observations.State) -> None:
     """Starts to record a run, or goes on with one.
 
     Args:
@@ -90,13 +89,13 @@ class Recorder:
     step = (state.global_step or 0) + skipped
     if self._settings.output_dir is not None:
       self._files = log_files.LogFiles(self._settings.output_dir)
-      place = self._files.resume(*state, is_new=self._is_new(state))
+      place = self._files.resume(state, self._is_new(state))
       if place is not None:
         step, skipped = place.step, place.skipped
     self._watch.start(step, skipped, state.scale)
     self.is_started = True
 
-  def _is_new(self, state: states.State) -> bool:
+  def _is_new(self, state: observations.State) -> bool:
     """Returns whether a run has just begun, rather than goes on.
 
     A checkpoint that was saved before the first step is no exception: the run

@@ -17,6 +17,7 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale.monitoring import rows
+from tf_compat_lossscale.monitoring.observations import State
 
 _COUNTS = ("step", rows.SKIPPED)
 _OPTIONAL_COUNTS = (rows.GLOBAL_STEP, rows.GOOD_STEPS)
@@ -48,47 +49,28 @@ class Place(NamedTuple):
   skipped: int
 
 
-class _State(NamedTuple):
-  """The state of a run that goes on, None for what there is not."""
-
-  scale: float
-  good_steps: int | None
-  global_step: int | None
-  skipped_steps: int | None
-
-
-def find_place(
-  data: bytes,
-  scale: float,
-  good_steps: int | None,
-  global_step: int | None,
-  skipped_steps: int | None = None,
-) -> Place | None:
+def find_place(data: bytes, state: State) -> Place | None:
   """Returns where a run goes on in a log.
 
   Args:
     data: The log.
-    scale: The loss scale of the run.
-    good_steps: The good steps of the run, or None.
-    global_step: The global step of the run, or None.
-    skipped_steps: The skipped steps of the run, or None.
+    state: The state of the run, as numbers.
 
   Returns:
     The place after the last line that fits the state; if no line fits, after
     the last line that is not beyond the global step. None if there is no such
     line: the log is of another run, or has no line.
   """
-  state = _State(scale, good_steps, global_step, skipped_steps)
   # The log may be of a loss scale that did not count skipped steps.
   states = dict.fromkeys([state, state._replace(skipped_steps=None)])
   for state, alone in itertools.product(states, (True, False)):
     place = _find_fitting(data, state, alone)
     if place is not None:
       return place
-  return _find_reachable(data, global_step)
+  return _find_reachable(data, state.global_step)
 
 
-def _find_fitting(data: bytes, state: _State, alone: bool) -> Place | None:
+def _find_fitting(data: bytes, state: State, alone: bool) -> Place | None:
   """Returns the place after the last line that fits a state.
 
   Args:
@@ -108,7 +90,7 @@ def _find_fitting(data: bytes, state: _State, alone: bool) -> Place | None:
 
 
 def _count_ahead(
-  entries: dict[str, Any], state: _State, alone: bool
+  entries: dict[str, Any], state: State, alone: bool
 ) -> int | None:
   """Returns how many steps after a line a state is; None if it does not fit."""
   skipped = entries[rows.SKIPPED]

@@ -18,6 +18,8 @@ SKIPPED = "loss_scale/skipped_total"
 RATE = "loss_scale/skipped_rate"
 GLOBAL_STEP = "global_step"
 TAGS = (SCALE, GOOD_STEPS, SKIPPED, RATE)
+# Each line also has `step`, `applied` and `time`. Few lines have these keys:
+RARE = frozenset({"gradients", "blame", "underflow", "config", "stuck"})
 
 
 class LogError(ValueError):
@@ -29,7 +31,7 @@ class MissingLogError(LogError):
 
 
 class Blame(NamedTuple):
-  """A gradient that was not finite.
+  """A gradient that was not finite; a line has these fields as keys.
 
   Attributes:
     name: The variable's name.

@@ -6,31 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 import math
 from typing import Any
-from typing import NamedTuple
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
-
-
-class State(NamedTuple):
-  """The state of training, as float64 scalars; NaN for what there is not.
-
-  Attributes:
-    scale: The loss scale.
-    good_steps: The good steps.
-    global_step: The global step.
-    skipped_steps: The steps skipped so far, which policies count.
-  """
-
-  scale: Any
-  good_steps: Any
-  global_step: Any
-  skipped_steps: Any
+from tf_compat_lossscale.monitoring.observations import State
 
 
 def read_state(loss_scale: Any, global_step: Any) -> State:
-  """Returns the state of training as tensors.
+  """Returns the state of training as float64 scalars; NaN for what is missing.
 
   Args:
     loss_scale: A LossScale.

@@ -15,7 +15,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import observations
-from tf_compat_lossscale.monitoring import states
 
 _GIVEN, _COMPUTED, _SCALED = "given", "computed", "scaled"
 
@@ -92,7 +91,7 @@ def decode(labels: Sequence[tuple[str, str]], rows: np.ndarray) -> Measured:
 
 
 def make_observation(
-  applied: bool, state: states.State, measured: Measured
+  applied: bool, state: observations.State, measured: Measured
 ) -> observations.Observation:
   """Returns what is known of a step.
 

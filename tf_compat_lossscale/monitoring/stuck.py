@@ -211,7 +211,7 @@ def advise(blame: Sequence[observations.Contents], scale: float) -> str:
     blame: The gradients that are not finite, if they are known.
     scale: The loss scale.
   """
-  is_hopeless = scale <= 1 or (blame and all(x.nans for x in blame))
+  is_hopeless = scale <= 1 or (blame and all(x.nan for x in blame))
   first = (
     "The model itself makes gradients that are not finite: no scale can help."
     if is_hopeless

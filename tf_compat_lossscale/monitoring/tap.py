@@ -21,6 +21,7 @@ from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale.monitoring import device_state
 from tf_compat_lossscale.monitoring import gradient_statistics
+from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import step_gradients
 
@@ -126,8 +127,8 @@ class Tap:
   def _append(
     self,
     applied: bool,
-    before: states.State | None,
-    after: states.State,
+    before: observations.State | None,
+    after: observations.State,
     contents: step_gradients.Measured,
   ) -> None:
     """Adds a step to the log."""

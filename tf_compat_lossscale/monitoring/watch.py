@@ -204,13 +204,7 @@ class Watch:
       line["gradients"] = seen.total
     if blame and blame != self._blame:
       line["blame"] = [
-        {
-          "name": x.name,
-          "inf": x.infinities,
-          "nan": x.nans,
-          "size": x.size,
-          "largest": x.largest,
-        }
+        {key: getattr(x, key) for key in rows.Blame._fields}
         for x in blame[:_MOST_LISTED]
       ]
     if seen.applied and seen.gradients:
