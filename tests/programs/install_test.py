@@ -116,6 +116,13 @@ def test_nothing_is_left_behind():
   assert tf.compat.v1.mixed_precision.LossScale is not tfl.LossScale
 
 
+def test_a_module_that_an_import_has_set_in_its_parent_goes():
+  with tfl.installed():
+    importlib.import_module("tensorflow.compat.v1.keras.mixed_precision")
+  keras = vars(sys.modules["tensorflow.compat.v1"]).get("keras")
+  assert not isinstance(keras, restored_modules._RestoredModule)
+
+
 def test_what_somebody_else_set_stays():
   place = tf.compat.v1.train.experimental
   own = place.FixedLossScale

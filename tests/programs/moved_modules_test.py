@@ -10,6 +10,7 @@ from legacy_processes import KERAS_2
 import pytest
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import moved_modules
 from tf_compat_lossscale.programs import private_modules
 
@@ -93,7 +94,7 @@ def test_what_is_gone_is_said_to_be():
 
 @pytest.mark.any_release
 def test_the_table_is_of_one_kind():
-  watcher = private_modules.PrivateModules()
+  watcher = private_modules.PrivateModules(patching.UndoLog())
   for name in (*moved_modules.NAMES, *moved_modules.MODULES):
     assert name.startswith("tensorflow.python.") and watcher.watches(name)
   assert not watcher.watches("tensorflow.python.ops.no_such")

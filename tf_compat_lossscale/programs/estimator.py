@@ -15,10 +15,10 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import loading
 
-_ABSENT = object()
 _PACKAGE = "tensorflow_estimator"
 _PYTHON = f"{_PACKAGE}.python.estimator"
 _CORE = "tf_compat_lossscale._core.tf"
@@ -90,12 +90,10 @@ def explain_absence() -> str | None:
 class EstimatorRestorer(import_hooks.ImportWatcher):
   """Gives TensorFlow `tf.estimator` between `start` and `stop`."""
 
-  def __init__(self, tensorflow: types.ModuleType) -> None:
-    self._tensorflow = tensorflow
-    # (module, name, value before, value) of each attribute that is set.
-    self._attributes: list[tuple[types.ModuleType, str, Any, Any]] = []
-    # (name, module) of each import that is answered.
-    self._supplied: list[tuple[str, types.ModuleType]] = []
+  def __init__(
+    self, tensorflow: types.ModuleType, log: patching.UndoLog
+  ) -> None:
+    self._tensorflow, self._log = tensorflow, log
 
   def watches(self, name: str) -> bool:
     return name == _PACKAGE or loading.find_longest(_MODULES, name) is not None
@@ -115,8 +113,7 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
       if error.name != home:
         raise
       return None  # No release had this module.
-    self._supplied.append((name, module))
-    return module
+    return self._log.supply(name, module)
 
   def start(self) -> None:
     """Starts to find the modules and the names."""
@@ -125,34 +122,16 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
       namespace = self._tensorflow
       for part in filter(None, path.split(".")):
         namespace = getattr(namespace, part)
-      self._set(namespace, "__getattr__", self._make_finder(namespace, homes))
+      find = self._make_finder(namespace, homes)
+      self._log.set(namespace, "__getattr__", find)
 
   def stop(self) -> None:
-    """Leaves TensorFlow as it was found; what is imported stays valid."""
+    """Stops to find them; what is imported stays valid."""
     super().stop()
-    for name, module in reversed(self._supplied):
-      parent, _, last = name.rpartition(".")
-      # The import system has set the module in its parent.
-      self._attributes.append((sys.modules[parent], last, _ABSENT, module))
-      if sys.modules.get(name) is module:
-        del sys.modules[name]
-    for owner, name, before, value in reversed(self._attributes):
-      is_ours = not owner.__name__.startswith(_PACKAGE)
-      if is_ours and vars(owner).get(name) is value:
-        if before is _ABSENT:
-          delattr(owner, name)
-        else:
-          setattr(owner, name, before)
     if _PACKAGE in sys.modules:
       from tf_compat_lossscale._core.tf import estimator_export
 
       estimator_export.remove_estimator()
-
-  def _set(self, module: types.ModuleType, name: str, value: Any) -> None:
-    """Sets an attribute of a module, until `stop`."""
-    before = vars(module).get(name, _ABSENT)
-    setattr(module, name, value)
-    self._attributes.append((module, name, before, value))
 
   def _make_finder(
     self, namespace: types.ModuleType, homes: dict[str, str]
@@ -167,7 +146,7 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
           raise AttributeError(message, name=name, obj=namespace)
         value = _import_home(homes[name])
         value = value if name == "estimator" else getattr(value, name)
-        self._set(namespace, name, value)
+        self._log.set(namespace, name, value)
         return value
       if before is not None:
         return before(name)
@@ -180,17 +159,20 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
     return find
 
 
-def restore() -> EstimatorRestorer | None:
+def restore(log: patching.UndoLog) -> EstimatorRestorer | None:
   """Puts `tf.estimator` back if TensorFlow, which is imported, lacks it.
 
+  Args:
+    log: The log that undoes this when the restorer has stopped.
+
   Returns:
-    The restorer, whose `stop` undoes this; None up to TensorFlow 2.15.
+    The restorer; None up to TensorFlow 2.15.
   """
   tensorflow = sys.modules["tensorflow"]
   major, minor = tensorflow.__version__.split(".")[:2]
   if (int(major), int(minor)) < (2, 16):
     return None
-  restorer = EstimatorRestorer(tensorflow)
+  restorer = EstimatorRestorer(tensorflow, log)
   restorer.start()
   return restorer
 

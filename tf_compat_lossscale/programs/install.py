@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names as table
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core.legacy_names import Place
 from tf_compat_lossscale.programs import contrib_modules
 from tf_compat_lossscale.programs import dataset_options
@@ -24,7 +25,6 @@ from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.programs import private_modules
 from tf_compat_lossscale.programs import restored_modules
 
-_ABSENT = object()
 _KERAS_2 = "tf_compat_lossscale.keras._keras2"
 
 # Modules that become attributes of their parents if TensorFlow lacks them. Only
@@ -61,23 +61,14 @@ class InstallReport(NamedTuple):
     return "\n".join([self.title, *lines])
 
 
-class _SetAttribute(NamedTuple):
-  """An attribute that was set, with its values before and after."""
-
-  module: types.ModuleType | type
-  name: str
-  before: Any
-  after: Any
-
-
 class _Installer(import_hooks.ImportWatcher):
   """Sets names in modules that are loaded, and in others when they load."""
 
   def __init__(self) -> None:
-    self._attributes: list[_SetAttribute] = []
-    self._supplied: list[tuple[str, types.ModuleType]] = []
+    self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
-    self._private = private_modules.PrivateModules()
+    self._private = private_modules.PrivateModules(self._log)
+    self._estimator: estimator.EstimatorRestorer | None = None
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
 
@@ -99,19 +90,19 @@ class _Installer(import_hooks.ImportWatcher):
     if place is None or _is_in_table(place):
       return None
     module = contrib_modules.get_module(place.module.partition(".")[2])
-    self._supplied.append((name, module))
-    return module
+    return self._log.supply(name, module)
 
   def supply_module(self, name: str) -> types.ModuleType | None:
     place = table.find_place(name)
     if place is None or not _is_in_table(place):
       return None
     module = restored_modules.get_module(place, name.partition(".")[0])
-    self._supplied.append((name, module))
-    return module
+    return self._log.supply(name, module)
 
-  def fill_loaded(self) -> None:
-    """Sets the names in all modules that are loaded."""
+  def put_in_place(self) -> None:
+    """Sets the names in all modules that are loaded, and in others later."""
+    self.start()
+    self._private.start()
     for name, module in list(sys.modules.items()):
       if name.startswith(("tensorflow", "keras.", "tf_keras.")):
         self._fill(name, module)
@@ -119,17 +110,8 @@ class _Installer(import_hooks.ImportWatcher):
     for cls, name, option in dataset_options.list_old_options(
       importlib.import_module("tensorflow.compat.v2")
     ):
-      before = vars(cls).get(name, _ABSENT)
-      setattr(cls, name, option)
-      self._attributes.append(_SetAttribute(cls, name, before, option))
-
-  def start(self) -> None:
-    super().start()
-    self._private.start()
-
-  def stop(self) -> None:
-    super().stop()
-    self._private.stop()
+      self._log.set(cls, name, option)
+    self._estimator = estimator.restore(self._log)
 
   def _fill(self, module_name: str, module: types.ModuleType) -> None:
     """Sets the names that belong in a module."""
@@ -151,45 +133,29 @@ class _Installer(import_hooks.ImportWatcher):
   def _set(
     self, place: Place, module: types.ModuleType, name: str, value: Any
   ) -> None:
-    """Sets a name in a module and notes the value before."""
-    before = vars(module).get(name, _ABSENT)
-    if before is value:
-      # The module has just loaded, and copied a name that was set before.
-      before = next(
-        (a.before for a in self._attributes if a.after is value), value
-      )
-    setattr(module, name, value)
-    self._attributes.append(_SetAttribute(module, name, before, value))
+    """Sets a name in a module, and says so in the report."""
+    before = self._log.set(module, name, value)
     self.states[place, name] = (
-      "added" if before is _ABSENT else "replaces TensorFlow's"
+      "added" if before is patching.ABSENT else "replaces TensorFlow's"
     )
 
   def take_back(self) -> None:
     """Leaves every module as it was found, and `Model.compile` as well."""
-    while self._attributes:
-      module, name, before, after = self._attributes.pop()
-      if vars(module).get(name) is not after:
-        continue  # The program has set the name since.
-      if before is _ABSENT:
-        delattr(module, name)
-      else:
-        setattr(module, name, before)
+    self.stop()
+    self._private.stop()
+    if self._estimator is not None:
+      self._estimator.stop()
+    self._log.undo()
     # Imports have set submodules in these objects: the next installation makes
     # new objects.
     restored_modules.forget_modules()
     contrib_modules.forget_modules()
-    while self._supplied:
-      name, module = self._supplied.pop()
-      if sys.modules.get(name) is module:
-        del sys.modules[name]
-    self._private.take_back()
     if not self._compile_was_patched:
       _restore_compile()
 
 
 _lock = threading.RLock()
 _installer: _Installer | None = None
-_estimator: estimator.EstimatorRestorer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
 _optimizers: optimizers_lib.LegacyOptimizers | None = None
@@ -295,18 +261,15 @@ def _import_homes() -> None:
 
 def _put_in_place() -> InstallReport:
   """Installs the names, unless they are installed."""
-  global _installer, _estimator
+  global _installer
   if _installer is None:
     installer = _Installer()
-    installer.start()
     try:
-      installer.fill_loaded()
+      installer.put_in_place()
     except BaseException:
-      installer.stop()
       installer.take_back()
       raise
     _installer = installer
-    _estimator = estimator.restore()
   return InstallReport(
     "tf_compat_lossscale: legacy names installed", _make_rows(_installer)
   )
@@ -328,17 +291,13 @@ def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
 
 def _take_back() -> InstallReport:
   """Uninstalls the names, unless they are in use."""
-  global _installer, _estimator
+  global _installer
   if _contexts or _installed or _installer is None:
     return InstallReport(
       "tf_compat_lossscale: legacy names stay, they are in use"
     )
-  _installer.stop()
   _installer.take_back()
   _installer = None
-  if _estimator is not None:
-    _estimator.stop()
-    _estimator = None
   return InstallReport("tf_compat_lossscale: legacy names taken back")
 
 

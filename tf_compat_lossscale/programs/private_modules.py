@@ -9,11 +9,10 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import loading
 from tf_compat_lossscale.programs import moved_modules as table
-
-_ABSENT = object()
 
 
 class _Package(types.ModuleType):
@@ -47,9 +46,8 @@ class PrivateModules(import_hooks.ImportWatcher):
   Nothing that exists is replaced.
   """
 
-  def __init__(self) -> None:
-    self._filled: list[tuple[types.ModuleType, Any, Any]] = []
-    self._supplied: dict[str, types.ModuleType] = {}
+  def __init__(self, log: patching.UndoLog) -> None:
+    self._log = log
 
   def watches(self, name: str) -> bool:
     return (
@@ -78,8 +76,7 @@ class PrivateModules(import_hooks.ImportWatcher):
       return None
     if hasattr(module, "__path__"):
       module = _Package(name, module)
-    self._supplied[name] = module
-    return module
+    return self._log.supply(name, module)
 
   def fill_loaded(self) -> None:
     """Serves the names in the modules that are loaded already."""
@@ -93,29 +90,8 @@ class PrivateModules(import_hooks.ImportWatcher):
     names = table.NAMES.get(name)
     if not names:
       return
-    before = vars(module).get("__getattr__", _ABSENT)
-    after = _make_getattr(name, names, None if before is _ABSENT else before)
-    module.__getattr__ = after  # type: ignore[method-assign]
-    self._filled.append((module, before, after))
-
-  def take_back(self) -> None:
-    """Leaves every module as it was found."""
-    while self._filled:
-      module, before, after = self._filled.pop()
-      if vars(module).get("__getattr__") is not after:
-        continue
-      if before is _ABSENT:
-        del module.__getattr__
-      else:
-        module.__getattr__ = before  # type: ignore[method-assign]
-    while self._supplied:
-      name, module = self._supplied.popitem()
-      if sys.modules.get(name) is module:
-        del sys.modules[name]
-      parent_name, _, last = name.rpartition(".")
-      parent = sys.modules.get(parent_name)
-      if parent is not None and vars(parent).get(last) is module:
-        delattr(parent, last)
+    own = vars(module).get("__getattr__")
+    self._log.set(module, "__getattr__", _make_getattr(name, names, own))
 
 
 def _make_getattr(
