@@ -23,11 +23,12 @@ from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
 
 _ASSIGNS = {"Assign", "AssignVariableOp"}
-# Ops that group the ops of a restore; ops between reading and assigning.
+# Ops that group the ops of a restore.
 _GROUPS = {"NoOp", "Identity"}
+# Ops between the op that reads a tensor and the op that assigns the tensor.
 _PASSES = {"Cast", "Identity", "Reshape"}
-# Op that reads -> the numbers of its inputs with the names of tensors and with
-# their slices, if it has slices. The last two are from before TensorFlow 0.12.
+# Op that reads -> the number of its input with the names of tensors, and of its
+# input with slices, if there is one. TensorFlow before 0.12 made the last two.
 _READERS: dict[str, tuple[int, int | None]] = {
   "RestoreV2": (1, 2),
   "RestoreSlice": (1, 2),

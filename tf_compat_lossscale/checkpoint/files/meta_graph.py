@@ -19,7 +19,7 @@ _TRAINABLE = "trainable_variables"
 
 
 class MetaGraph(NamedTuple):
-  """The parts of a MetaGraph that show which program wrote it.
+  """The parts of a MetaGraph that show which program wrote the checkpoint.
 
   Attributes:
     graph: The graph.

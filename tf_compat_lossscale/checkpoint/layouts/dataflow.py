@@ -77,7 +77,7 @@ class DataFlow:
       ValueError: The graph is too large.
     """
     self._types: list[str] = []
-    self._nodes: dict[int, graphs.NodeDef] = {}  # Without those of `_JOIN`.
+    self._nodes: dict[int, graphs.NodeDef] = {}  # Without ops of type `_JOIN`.
     self._bodies: list[int] = []  # The call that each op is in.
     self._body = 0
     self._inputs: list[list[int]] = []
@@ -104,7 +104,7 @@ class DataFlow:
 
   @property
   def size(self) -> int:
-    """The number of ops; those of functions count for each call."""
+    """The number of ops. A function's ops count for each call."""
     return len(self._types)
 
   def _add(self, op: str, where: str, inputs: Sequence[int] = ()) -> int:
@@ -290,7 +290,7 @@ class DataFlow:
     )
 
   def _find_dependents(self, names: Sequence[str]) -> Dependents:
-    """Does the same as `find_dependents`, with a bit for each name."""
+    """Finds the dependents of up to `_BATCH` variables, each with a bit."""
     bits = {self._ids[name]: 1 << i for i, name in enumerate(names)}
     read = 1 << len(names)  # The bit for any variable of the graph.
     masks = self._spread_bits(bits, read)

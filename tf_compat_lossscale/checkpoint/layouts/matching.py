@@ -231,9 +231,9 @@ def _have_equal_names(
 def _doubt_last_candidates(
   match: PartialMatch, found: Pairing, ours: list[str]
 ) -> None:
-  """Takes back pairs of loss scales that are no only candidates.
+  """Takes back unproven pairs of loss scales if there is another candidate.
 
-  An incomplete loss scale in the checkpoint is a candidate, too.
+  An incomplete loss scale in the checkpoint is such a candidate.
   """
   if not any(
     match.there.is_likely_scale(scale) and scale.names[0] in match.given

@@ -130,7 +130,7 @@ class SlotPairs:
 
 
 def find_families(all_names: Iterable[str]) -> dict[Family, list[str]]:
-  """Returns the slots among names, those of one optimizer in its order."""
+  """Groups slots by weight and name, in the order of their numbers."""
   found: dict[Family, list[str]] = {}
   for slot, weight in names.find_slots(all_names):
     found.setdefault(Family(weight, names.get_base(slot)), []).append(slot)
