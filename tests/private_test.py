@@ -24,18 +24,12 @@ _USES = {
     "_backward_passes_per_step": "the passes of Horovod's Adasum",
     "_getframe": "finds an optimizer of Horovod that calls ours",
     "_local_vars": "the variables that Horovod leaves to each rank",
-  },
-  "_core.accumulating": {
-    "_OVERRIDABLE": "what subclasses of an optimizer with a scale override",
-    "_active_optimizer": "the optimizer that one with a loss scale wraps",
+    "_optimizer": "the optimizer that Horovod's DistributedOptimizer wraps",
   },
   "accumulation": {
+    "_OVERRIDABLE": _OWN,
     "_active_loss_scale": _OWN,
     "_active_optimizer": _OWN,
-  },
-  "_core.reducing": {
-    "_agg_helper": "what accumulates in Horovod's DistributedOptimizer",
-    "_optimizer": "the optimizer that Horovod's DistributedOptimizer wraps",
   },
   "_core.tf.control_flow": {
     "_external_values": "CondContext's table of tensors that have a Switch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import functools
 from typing import Any
 from typing import TypeAlias
 
@@ -13,12 +14,11 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale_optimizer
-from tf_compat_lossscale._core import accumulating
-from tf_compat_lossscale._core import accumulators
+from tf_compat_lossscale._core import accumulation_window
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
+from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
-from tf_compat_lossscale._core import reducing
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import train_ops
@@ -31,6 +31,8 @@ _Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]
 Transform: TypeAlias = Callable[[_Pairs], Any]
 
 _WINDOW, _MICRO_BATCH = "window", "micro_batch"
+_HALF = (tf.float16, tf.bfloat16)
+_PACKAGE = __name__.partition(".")[0]
 
 
 def accumulate(
@@ -126,15 +128,14 @@ class AccumulatingOptimizer(
     Raises:
       ValueError: An argument is none of these; the message names it.
     """
-    accumulating.check(optimizer, _Scaled, AccumulatingOptimizer)
-    accumulating.check_options((_WINDOW, _MICRO_BATCH), drop, transform)
+    _check(optimizer)
+    _check_options(drop, transform)
     super().__init__(optimizer._active_optimizer, optimizer._active_loss_scale)
     self._steps = arguments.check_steps("steps", steps)
     self._drop = drop
     self._mean = bool(mean)
     self._transform = transform
-    self._window = accumulators.Window()
-    self._answers = accumulating.Answers()
+    self._window = accumulation_window.Window()
     tracking.track(self, self._window, "window")
 
   @property
@@ -164,12 +165,7 @@ class AccumulatingOptimizer(
     Raises:
       RuntimeError: No window has ended yet.
     """
-    if tf.executing_eagerly():
-      return step_records.read_last_applied(self)
-    answer = self._answers.find()
-    if answer is not None:
-      return answer
-    return step_records.read_last_applied(self)  # Raises.
+    return step_records.read_last_applied(self)
 
   def compute_gradients(
     self,
@@ -189,7 +185,7 @@ class AccumulatingOptimizer(
       and bfloat16 variables are float32, so that none becomes 0.
     """
     loss_scale = tf.cast(self._loss_scale(), tf.float32)
-    scaled = reducing.find_local(self._optimizer).compute_gradients(
+    scaled = horovod.find_local(self._optimizer).compute_gradients(
       gradients.scale(loss, loss_scale),
       var_list=var_list,
       gate_gradients=gate_gradients,
@@ -198,7 +194,7 @@ class AccumulatingOptimizer(
       grad_loss=grad_loss,
     )
     return self._unscale_once(
-      [(accumulating.widen(x), var) for x, var in scaled], loss_scale
+      [(_widen(x), var) for x, var in scaled], loss_scale
     )
 
   def apply_gradients(
@@ -225,7 +221,7 @@ class AccumulatingOptimizer(
     """
     grads_and_vars = pair_checks.read(grads_and_vars)
     pair_checks.check_dtypes(grads_and_vars)
-    with train_ops.leave_out(), accumulators.lock_if_eager():
+    with train_ops.leave_out(), accumulation_window.lock_if_eager():
       step = tf.distribute.get_replica_context().merge_call(
         self._add_micro_batch, args=(grads_and_vars, global_step, name)
       )
@@ -266,14 +262,14 @@ class AccumulatingOptimizer(
     )
     if tf.executing_eagerly():
       return None
-    self._answers.keep(applied)
+    step_records.answer(self, applied)
     step = sync_replicas.set_back(applied, grads_and_vars, global_step)
     return self._group([step], name)
 
   def _end_window(
     self,
     strategy: tf.distribute.Strategy,
-    sums: Sequence[accumulators.Sum],
+    sums: Sequence[accumulation_window.Sum],
     none: Sequence[tuple[None, Any]],
     global_step: Any,
     name: str | None,
@@ -305,16 +301,14 @@ class AccumulatingOptimizer(
     step = step_records.add(self, attempt, begun, applied, step)
     with tf.name_scope(control_flow.NAME_SCOPE):
       done = [] if step is None else [step]
-      with tf.control_dependencies(
-        [*done, *accumulating.list_tensors(strategy, pairs)]
-      ):
+      with tf.control_dependencies([*done, *_list_tensors(strategy, pairs)]):
         reset = self._window.reset()
       with tf.control_dependencies([] if reset is None else [reset]):
         return tf.identity(applied)
 
   def _read_window(
-    self, sums: Sequence[accumulators.Sum]
-  ) -> tuple[list[tuple[Any, Any]], accumulators.Counts]:
+    self, sums: Sequence[accumulation_window.Sum]
+  ) -> tuple[list[tuple[Any, Any]], accumulation_window.Counts]:
     """Returns the gradients of the window, and what it has counted.
 
     Args:
@@ -324,24 +318,16 @@ class AccumulatingOptimizer(
       A pair: (gradient, variable) pairs, per replica if there are any; and the
       counts of all processes.
     """
-    agreement = self._find_agreement()
-
-    def total(pairs: list[Any]) -> list[Any]:
-      if agreement is None:
-        return reducing.reduce(self._optimizer, pairs)
-      return accumulating.total_in_order(agreement, pairs)
-
-    counts = self._window.read_counts(total)
-    grads = accumulating.read_gradients(
-      self._optimizer, sums, counts.added if self._mean else 1
-    )
-    return [(grad, each.variable) for grad, each in zip(grads, sums)], counts
+    reduce = functools.partial(horovod.reduce, self._optimizer)
+    counts = self._window.read_counts(reduce, self._find_agreement())
+    divisor = counts.added if self._mean else 1
+    return self._window.read_gradients(sums, divisor, reduce), counts
 
   def _apply_window(
     self,
     strategy: tf.distribute.Strategy,
     pairs: list[tuple[Any, Any]],
-    counts: accumulators.Counts,
+    counts: accumulation_window.Counts,
     global_step: Any,
     name: str | None,
   ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
@@ -415,3 +401,82 @@ class AccumulatingOptimizer(
       f"AccumulatingOptimizer({self._optimizer!r}, {self._loss_scale!r}, "
       f"steps={self._steps}, drop={self._drop!r}, mean={self._mean})"
     )
+
+
+def _check_options(drop: Any, transform: Any) -> None:
+  """Raises a ValueError if an option is none of those that there are.
+
+  Args:
+    drop: The argument of `accumulate`.
+    transform: The argument of `accumulate`.
+  """
+  if drop not in (_WINDOW, _MICRO_BATCH):
+    raise ValueError(
+      f"drop must be {_WINDOW!r} or {_MICRO_BATCH!r}, but got {drop!r}."
+    )
+  if transform is not None and not callable(transform):
+    raise ValueError(
+      "transform must be a function of (gradient, variable) pairs or None, "
+      f"but got {transform!r}."
+    )
+
+
+def _check(optimizer: Any) -> None:
+  """Raises a ValueError if an optimizer cannot accumulate."""
+  if isinstance(optimizer, AccumulatingOptimizer):
+    raise ValueError(
+      f"accumulate: optimizer accumulates already: {optimizer!r}. Multiply "
+      "steps instead."
+    )
+  if sync_replicas.wraps_synchronizer(optimizer):
+    raise ValueError(
+      "accumulate: optimizer must not be or wrap a SyncReplicasOptimizer, but "
+      f"got {optimizer!r}: the accumulation must be inside. Write "
+      "SyncReplicasOptimizer(accumulate(MixedPrecisionLossScaleOptimizer(opt, "
+      "loss_scale), steps), replicas_to_aggregate, total_num_replicas)."
+    )
+  if not isinstance(optimizer, _Scaled):
+    raise ValueError(
+      "accumulate: optimizer must be a MixedPrecisionLossScaleOptimizer or a "
+      f"contrib.LossScaleOptimizer, but got {optimizer!r}. The order that "
+      "works is accumulate(MixedPrecisionLossScaleOptimizer(opt, scale), "
+      "steps), with any wrapper of another kind inside, as opt."
+    )
+  for method in (
+    "compute_gradients",
+    "apply_gradients",
+    *optimizer._OVERRIDABLE,
+  ):
+    ours = getattr(type(optimizer), method).__module__
+    if ours.partition(".")[0] != _PACKAGE:
+      raise ValueError(
+        f"accumulate: {type(optimizer).__name__} has a {method}() of its own, "
+        "which would not be called: wrap the optimizer in a plain "
+        "MixedPrecisionLossScaleOptimizer."
+      )
+  if horovod.is_accumulating(optimizer._active_optimizer):
+    raise ValueError(
+      "accumulate: the DistributedOptimizer accumulates by itself, which does "
+      "not go with loss scaling: leave out its backward_passes_per_step."
+    )
+
+
+def _widen(grad: Any) -> Any:
+  """Returns a half-precision gradient as float32, another one as it is."""
+  if grad is None or grad.dtype not in _HALF:
+    return grad
+  if isinstance(grad, tf.IndexedSlices):
+    values = tf.cast(grad.values, tf.float32)
+    return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
+  return tf.cast(grad, tf.float32)
+
+
+def _list_tensors(
+  strategy: tf.distribute.Strategy, pairs: Sequence[tuple[Any, Any]]
+) -> list[tf.Tensor]:
+  """Returns the gradients of all replicas that are not None."""
+  found: list[tf.Tensor] = []
+  for grad, _ in pairs:
+    if grad is not None:
+      found += strategy.experimental_local_results(grad)
+  return found

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v2 as tf
@@ -35,14 +36,20 @@ class Agreement:
       found = tf.cast(tf.logical_not(finite), tf.float32)
       return tf.equal(self._reduce(found, "sum"), 0)
 
-  def total(self, number: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of a `number` over all workers, a float32 scalar.
+  def totals(self, numbers: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the sums of numbers over all workers, float32 scalars.
 
     Args:
-      number: This worker's float32 scalar.
+      numbers: This worker's float32 scalars. They are exchanged one after the
+        other: all workers must do so in the same order.
     """
-    with tf.name_scope(control_flow.NAME_SCOPE):
-      return self._reduce(number, "sum")
+    totals: list[tf.Tensor] = []
+    for number in numbers:
+      with tf.control_dependencies(totals):
+        number = tf.identity(number)
+        with tf.name_scope(control_flow.NAME_SCOPE):
+          totals.append(self._reduce(number, "sum"))
+    return totals
 
   def largest(self, number: tf.Tensor) -> tf.Tensor:
     """Returns the largest `number` of all workers, a float64 scalar.

@@ -4,11 +4,16 @@
 This module does not import Horovod. An optimizer of Horovod is known by its
 class's module. What is read off such an optimizer has no public name; in a
 release without the attribute, the optimizer is taken for a plain one.
+
+`DistributedOptimizer.compute_gradients` asks the optimizer that it wraps, then
+reduces. To accumulate gradients without communication, the two must be apart:
+`find_local` computes, and `reduce` reduces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+import copy
 import importlib
 import sys
 from typing import Any
@@ -19,6 +24,8 @@ from tf_compat_lossscale._core import agreements
 
 # The attributes in which optimizers hold the optimizer that they wrap.
 _WRAPPED = ("_optimizer", "_opt")
+# What Horovod 0.21 to 0.28 call the function that reduces.
+_REDUCE = "_allreduce_grads"
 # The number of frames to look at for an optimizer that calls another one. With
 # AutoGraph there are about ten for each call.
 _MOST_FRAMES = 128
@@ -85,7 +92,9 @@ def _list_wrapped(optimizer: Any) -> Iterator[Any]:
 def _list_callers(optimizer: Any) -> Iterator[Any]:
   """Yields the optimizers of Horovod that wrap an optimizer and now call it.
 
-  The wrapped optimizer does not know those around it, but the stack does.
+  `distributed.agree` is the explicit way. But programs with Adasum were
+  promised that they need not call it, and Horovod gives the optimizer that it
+  wraps no sign of itself: only the stack knows who calls.
   """
   frame: Any = sys._getframe(1)
   for _ in range(_MOST_FRAMES):
@@ -125,6 +134,57 @@ def _has_local_gradients(optimizer: Any) -> bool:
     or bool(getattr(optimizer, "_local_vars", None))
     or bool(getattr(helper, "_local_vars", None))
   )
+
+
+class _Given:
+  """An optimizer whose gradients are known."""
+
+  def __init__(self, pairs: list[tuple[Any, Any]]) -> None:
+    self._pairs = pairs
+
+  def compute_gradients(self) -> list[tuple[Any, Any]]:
+    """Returns the (gradient, variable) pairs."""
+    return self._pairs
+
+
+def _reduces(optimizer: Any) -> bool:
+  """Returns whether an optimizer reduces as it computes gradients."""
+  return hasattr(optimizer, _REDUCE) and hasattr(optimizer, "_optimizer")
+
+
+def is_accumulating(optimizer: Any) -> bool:
+  """Returns whether an optimizer that reduces accumulates gradients itself."""
+  return getattr(optimizer, "_agg_helper", None) is not None
+
+
+def find_local(optimizer: Any) -> Any:
+  """Returns the optimizer that computes gradients without communication."""
+  while _reduces(optimizer):
+    optimizer = optimizer._optimizer
+  return optimizer
+
+
+def reduce(
+  optimizer: Any, pairs: list[tuple[Any, Any]]
+) -> list[tuple[Any, Any]]:
+  """Reduces gradients as an optimizer does that computes them.
+
+  A copy of the optimizer gets the gradients in place of the optimizer that it
+  wraps. So all settings of the reduction count: compression, groups, variables
+  that are local.
+
+  Args:
+    optimizer: Any optimizer.
+    pairs: (gradient, variable) pairs.
+
+  Returns:
+    The pairs, with reduced gradients if the optimizer is reducing.
+  """
+  if not _reduces(optimizer) or not pairs:
+    return pairs
+  twin = copy.copy(optimizer)
+  twin._optimizer = _Given(reduce(optimizer._optimizer, pairs))
+  return list(twin.compute_gradients())
 
 
 def load() -> Any:

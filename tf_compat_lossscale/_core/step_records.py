@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import threading
 from typing import Any
@@ -89,11 +90,13 @@ class _Steps:
     computed: By thread and by variable, the last gradients that were computed.
       Each replica computes its gradients in a thread of its own.
     records: The calls of `apply_gradients`, in their order.
+    applied: Whether the last step was applied; None if there was none.
   """
 
   def __init__(self) -> None:
     self.computed: dict[int, dict[int, _Computed]] = {}
     self.records: list[Record] = []
+    self.applied: bool | tf.Tensor | None = None
 
 
 _HALF = (tf.float16, tf.bfloat16)
@@ -185,9 +188,22 @@ def add(
     return op
   graph = tf.compat.v1.get_default_graph()
   _find_steps(optimizer, graph).records.append(record)
+  answer(optimizer, applied)
   if not eager_steps.is_outermost_eager():
     return op
   return _note_in_function(optimizer, attempt.loss_scale, begun, record)
+
+
+def answer(optimizer: Any, applied: bool | tf.Tensor) -> None:
+  """Says whether the last step in the current graph was applied.
+
+  Args:
+    optimizer: The optimizer.
+    applied: The answer. If the step was added in a branch of a cond, the answer
+      that is valid outside of the branch follows.
+  """
+  graph = tf.compat.v1.get_default_graph()
+  _find_steps(optimizer, graph).applied = applied
 
 
 def add_from_replica(
@@ -235,8 +251,8 @@ def read_last_applied(optimizer: Any) -> tf.Tensor:
   if tf.executing_eagerly():
     applied: Any = eager_steps.find(optimizer).read()
   else:
-    record = find_last(optimizer)
-    applied = None if record is None else record.applied
+    answers = (steps.applied for steps in _list_around(optimizer))
+    applied = next((x for x in answers if x is not None), None)
     where += (
       " in this graph, where the steps of a tf.function, of a branch of "
       "tf.cond or of a loop's body do not count"
@@ -348,21 +364,18 @@ def has_stepped(optimizer: Any) -> bool:
   """Returns whether an optimizer took a step in this graph, or eagerly."""
   if tf.executing_eagerly():
     return eager_steps.has_stepped(optimizer)
-  return find_last(optimizer) is not None
+  return any(steps.records for steps in _list_around(optimizer))
 
 
-def find_last(optimizer: Any) -> Record | None:
-  """Returns the last record of the current graph or of a graph around it.
+def _list_around(optimizer: Any) -> Iterator[_Steps]:
+  """Yields the steps of the current graph, then of the graphs around it.
 
   A branch of a cond is a graph within the graph that has the step.
   """
   graph: Any = tf.compat.v1.get_default_graph()
   while graph is not None:
-    records = _find_steps(optimizer, graph).records
-    if records:
-      return records[-1]
+    yield _find_steps(optimizer, graph)
     graph = getattr(graph, "outer_graph", None)
-  return None
 
 
 def _find_steps(optimizer: Any, graph: tf.Graph) -> _Steps:

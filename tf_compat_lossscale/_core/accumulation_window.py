@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of gradient accumulation: sums of gradients, and two counts.
+"""The state of gradient accumulation: sums of gradients, and two counts.
 
 Each replica has sums of its own, so that replicas need not communicate before
 the window ends.
@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
@@ -376,18 +377,23 @@ class Window(tracking.SlotsByGraph):
       with tf.control_dependencies([tf.group(counted)]):
         return tf.identity(tf.convert_to_tensor(state.micro_batches))
 
-  def read_counts(self, total: Callable[[list[Any]], list[Any]]) -> Counts:
+  def read_counts(
+    self,
+    reduce: Callable[[list[Any]], list[Any]],
+    agreement: agreements.Agreement | None,
+  ) -> Counts:
     """Returns what the replicas of all processes have counted.
 
     Args:
-      total: Adds or averages (tensor, variable) pairs over processes.
+      reduce: Reduces (tensor, variable) pairs over processes.
+      agreement: How processes add up numbers, if `reduce` does not.
     """
     strategy = tf.distribute.get_strategy()
     state = self._state
     window = tf.identity(tf.convert_to_tensor(state.micro_batches))
 
     def read() -> tuple[tf.Tensor, tf.Tensor]:
-      added = choose_part(state.kept).read_value()
+      added = _choose_part(state.kept).read_value()
       left = tf.maximum(window - added, 0)
       return tf.cast(added, tf.float32), tf.cast(left, tf.float32)
 
@@ -395,14 +401,44 @@ class Window(tracking.SlotsByGraph):
       strategy.reduce(tf.distribute.ReduceOp.SUM, number, axis=None)
       for number in strategy.extended.call_for_each_replica(read)
     ]
-    (added, _), (left, _) = total(
-      list(zip(numbers, (state.kept[0], state.micro_batches)))
-    )
+    if agreement is None:
+      pairs = reduce(list(zip(numbers, (state.kept[0], state.micro_batches))))
+      numbers = [number for number, _ in pairs]
+    else:
+      numbers = agreement.totals(numbers)
+    added, left = numbers
     window = tf.cast(window, tf.float32)
     any_added, is_complete = added > 0, tf.equal(left, 0)
     # The share is the same for a sum and a mean over processes.
     some = tf.where(any_added, window * added / (added + left), 1.0)
     return Counts(tf.where(is_complete, window, some), any_added, is_complete)
+
+  def read_gradients(
+    self,
+    sums: Sequence[Sum],
+    divisor: Any,
+    reduce: Callable[[list[Any]], list[Any]],
+  ) -> list[tuple[Any, Any]]:
+    """Returns the (gradient, variable) pairs of a window, per replica.
+
+    Args:
+      sums: The sums of gradients.
+      divisor: What the sums are divided by.
+      reduce: Reduces (gradient, variable) pairs over processes.
+    """
+
+    def read() -> list[Any]:
+      pairs = []
+      for each in sums:
+        value = _choose_part(each.parts).read_value()
+        pairs.append((value / tf.cast(divisor, value.dtype), each.variable))
+      return [
+        tf.cast(grad, var.dtype.base_dtype) for grad, var in reduce(pairs)
+      ]
+
+    strategy = tf.distribute.get_strategy()
+    grads = strategy.extended.call_for_each_replica(read)
+    return [(grad, each.variable) for grad, each in zip(grads, sums)]
 
   def reset(self) -> tf.Operation | None:
     """Starts a new window: assigns 0 to all variables."""
@@ -428,7 +464,7 @@ def lock_if_eager() -> contextlib.AbstractContextManager[Any]:
   return _LOCK
 
 
-def choose_part(parts: Sequence[tf.Variable]) -> tf.Variable:
+def _choose_part(parts: Sequence[tf.Variable]) -> tf.Variable:
   """Returns the part of the replica that calls this function."""
   number = tf.distribute.get_replica_context().replica_id_in_sync_group
   return parts[int(tf.get_static_value(number)) % len(parts)]
