@@ -105,6 +105,18 @@ def is_sibling(one, other):
   return len(row) > 1 and one.split(".")[0] != other.split(".")[0]
 
 
+def test_a_name_stands_for_one_module():
+  """Checks that a reader of `names.f()` need not ask which `names` is meant."""
+  stems = [path.stem for path in _MODULES if not path.stem.startswith("__")]
+  assert not {stem for stem in stems if stems.count(stem) > 1}
+
+
+def test_layouts_know_no_bytes():
+  for path in (_PACKAGE / "checkpoint" / "layouts").glob("*.py"):
+    for name in imported_modules(path):
+      assert not name.startswith("_core.bytes"), path.name
+
+
 def test_no_module_imports_itself_by_way_of_others():
   graph = {
     name_of(path): set(imported_modules(path))
