@@ -8,7 +8,7 @@ import helpers
 import pytest
 
 _README = helpers.ROOT / "README.md"
-# Several processes run their programs: distributed_page_test.py and
+# Several processes run their programs: distributed/page_test.py and
 # horovod_page_test.py.
 _TESTED_APART = ("distributed", "horovod")
 _PAGES = sorted((helpers.ROOT / "docs").glob("*.md"))

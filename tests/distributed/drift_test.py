@@ -100,6 +100,27 @@ def test_hook(mode):
         session.run(op, {x: 1.0})
 
 
+def test_a_run_that_feeds_what_it_fetches_does_no_step():
+  calls = []
+  with helpers.mode_scope("graph_v1"):
+    v = tf1.get_variable("v", initializer=1.0, use_resource=True)
+    opt = wrap(tfl.DynamicLossScale(8))
+    with tf.control_dependencies([opt.minimize(v * 1.0)]):
+      after = tf.identity(v)
+
+    def all_gather(row):
+      counted = tf1.py_func(lambda: calls.append(1) or np.int64(0), [], "int64")
+      with tf.control_dependencies([counted]):
+        return row[None] + 0.0
+
+    hook = distributed.DriftHook(opt, 1, all_gather)
+    with tf1.train.MonitoredSession(hooks=[hook]) as session:
+      session.run(after)
+      assert len(calls) == 1
+      assert session.run(after, {after: 5.0}) == 5.0
+      assert len(calls) == 1
+
+
 def test_a_finalized_graph_that_the_hook_knows():
   with helpers.mode_scope("graph_v1"):
     v = tf1.get_variable("v", initializer=1.0, use_resource=True)

@@ -111,7 +111,7 @@ def test_names_take_the_arguments_of_1_15(current):
   wrong = {}
   for name, old in _RECORDED["signatures"].items():
     if name not in current:
-      continue  # `legacy_contrib_names_test.py` says which may lack.
+      continue  # `contrib_names_test.py` says which may lack.
     new = current[name]
     for member, parameters in old.items():
       path = f"{name}.{member}" if member else name

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that `tf-lossscale run` treats a program as `python` does.
 
-The programs import no TensorFlow. legacy_tensorflow1_test has those that do.
+The programs import no TensorFlow. tensorflow1_test has those that do.
 """
 
 import os

@@ -136,7 +136,7 @@ def modules_that_may_come_first():
   """Yields the dotted names of the package's modules, except programs.
 
   Of the modules that import Keras, which takes seconds, only one is yielded.
-  The base class of `contrib_parts.run_config` is in place only after TensorFlow
+  The base class of `contrib.run_config` is in place only after TensorFlow
   is imported; programs know that module as `tf.contrib.learn`.
   """
   for path in sorted((helpers.ROOT / "tf_compat_lossscale").rglob("*.py")):
@@ -216,7 +216,7 @@ def test_an_error_tells_of_the_other_tensorflow(tmp_path):
 
 @pytest.mark.any_release
 def test_children_have_the_names_too(tmp_path):
-  # A stub, because the program children/run.py in legacy_programs_test.py shows
+  # A stub, because the program children/run.py in old_programs_test.py shows
   # that children's own TensorFlow has the names.
   program(tmp_path, "", "tensorflow.py")
   child = """

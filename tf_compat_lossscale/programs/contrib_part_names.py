@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-# (module of `tf.contrib`, the module of `contrib_parts`, the names)
+# (module of `tf.contrib`, the module of `contrib/`, the names)
 ROWS = (
   (
     "data",
