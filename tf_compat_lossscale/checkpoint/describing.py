@@ -92,7 +92,7 @@ def _describe_names(
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
   tensors = {name: bundle.get_spec(name) for name in bundle.names}
-  inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle))
+  inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle, meta))
   if any(inventory.scales):
     inventory.gather_evidence()  # The user may have variables of such names.
   # A MetaGraph may know loss scales that were not saved.

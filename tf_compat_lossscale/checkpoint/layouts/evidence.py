@@ -382,7 +382,9 @@ class ObjectEvidence:
           return
 
 
-def find_evidence(bundle: Bundle) -> Evidence | None:
+def find_evidence(
+  bundle: Bundle, meta: meta_graph.MetaGraph | None = None
+) -> Evidence | None:
   """Finds the evidence of a checkpoint's variables.
 
   Args:
@@ -391,13 +393,14 @@ def find_evidence(bundle: Bundle) -> Evidence | None:
       checkpoint, unless its saver does not save all of the checkpoint, or the
       file is older: a Saver writes it last, so an older file belongs to
       another checkpoint.
+    meta: That MetaGraph, if it is loaded already.
 
   Returns:
     The evidence; None if there is none.
   """
   if OBJECT_GRAPH in bundle:
     return ObjectEvidence(ObjectGraph.read(bundle))
-  meta = load_meta_graph(bundle)
+  meta = meta or load_meta_graph(bundle)
   if meta is None:
     return None
   try:
