@@ -31,7 +31,6 @@ _Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]
 Transform: TypeAlias = Callable[[_Pairs], Any]
 
 _WINDOW, _MICRO_BATCH = "window", "micro_batch"
-_HALF = (tf.float16, tf.bfloat16)
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -463,7 +462,7 @@ def _check(optimizer: Any) -> None:
 
 def _widen(grad: Any) -> Any:
   """Returns a half-precision gradient as float32, another one as it is."""
-  if grad is None or grad.dtype not in _HALF:
+  if grad is None or grad.dtype not in accumulation_window.HALF:
     return grad
   if isinstance(grad, tf.IndexedSlices):
     values = tf.cast(grad.values, tf.float32)

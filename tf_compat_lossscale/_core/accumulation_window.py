@@ -29,7 +29,7 @@ from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
 
-_HALF = (tf.float16, tf.bfloat16)
+HALF = (tf.float16, tf.bfloat16)
 _LOCK = threading.RLock()  # Several threads may use one optimizer.
 _SLOT = "accumulated_gradient"
 _COMPLETE = "complete"  # No slot: the writer asks for it after the slots.
@@ -300,7 +300,7 @@ class Window(tracking.SlotsByGraph):
   def _create_sum(self, var: Any) -> Sum:
     """Creates the variables for the sum of a variable's gradients."""
     dtype = tf.as_dtype(var.dtype).base_dtype
-    dtype = tf.float32 if dtype in _HALF else dtype
+    dtype = tf.float32 if dtype in HALF else dtype
     strategy = tf.distribute.get_strategy()
     with strategy.extended.colocate_vars_with(var):
       shape = var.shape.as_list()

@@ -132,11 +132,11 @@ class Monitor:
       optimizer, loss_scale, steps, steps.attempted, steps.skipped
     )
 
-  def _watch(self, watched: _Watched) -> None:
+  def _watch(self, candidate: _Watched) -> None:
     """Makes the monitor watch one of the optimizers."""
-    self._target, self._loss_scale, self._tap = watched[:3]
-    self._seen, self._skipped = watched.attempted, watched.skipped
-    self._recorder = recorder.Recorder(watched.loss_scale, self._settings)
+    self._target, self._loss_scale, self._tap = candidate[:3]
+    self._seen, self._skipped = candidate.attempted, candidate.skipped
+    self._recorder = recorder.Recorder(candidate.loss_scale, self._settings)
 
   def step(self, inputs: Any = None) -> bool | None:
     """Takes note of the training steps since the last call.
