@@ -243,7 +243,7 @@ def format_all() -> dict[str, str]:
     for path in (ROOT / _PACKAGE).rglob("__init__.py")
   }
   texts = {f"{name}/BUILD": format_package(name) for name in sorted(folders)}
-  tests = {path.parent for path in (ROOT / "tests").rglob("BUILD")}
+  tests = {path.parent for path in (ROOT / "tests").rglob("*_test.py")}
   for path in sorted(tests):
     name = path.relative_to(ROOT).as_posix()
     texts[f"{name}/BUILD"] = format_tests(name)

@@ -87,7 +87,7 @@ def test_another_accumulation_is_an_error():
 @pytest.mark.parametrize("mode", MODES)
 def test_horovod(mode):
   folder = pathlib.Path(sys.executable).parent
-  program = str(helpers.ROOT / "tests" / "harness" / "accumulation_horovod.py")
+  program = str(helpers.HARNESS / "accumulation_horovod.py")
   done = subprocess.run(
     [
       *(str(folder / "horovodrun"), "-np", "2", "--gloo", "-H", "localhost:2"),

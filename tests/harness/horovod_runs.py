@@ -26,7 +26,7 @@ MARKS = [
   pytest.mark.skipif(not HAS_HOROVOD, reason="needs Horovod: make machines"),
 ]
 
-WORKER = helpers.ROOT / "tests" / "harness" / "horovod_worker.py"
+WORKER = helpers.HARNESS / "horovod_worker.py"
 
 
 def make_environment(**env: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import helpers
 
 # A program that uses Keras 2 needs this before it imports TensorFlow.
 KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
-_RUNNER = str(helpers.ROOT / "tests" / "harness" / "legacy_runner.py")
+_RUNNER = str(helpers.HARNESS / "legacy_runner.py")
 
 
 def environment(**env):

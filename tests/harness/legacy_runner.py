@@ -26,8 +26,8 @@ from tf_compat_lossscale.programs import choosing
 from tf_compat_lossscale.programs import launch
 
 OTHER_KERAS = 87
-_LEGACY = "tf_compat_lossscale.programs"
-_KERAS = "TF_USE_LEGACY_KERAS"
+_PROGRAMS = "tf_compat_lossscale.programs"
+_KERAS = "TF_USE_PROGRAMS_KERAS"
 _OPTIONS = {
   "--tf1": {"tensorflow": 1},
   "--tf2": {"tensorflow": 2},
@@ -103,7 +103,7 @@ def main():
   if not plain:
     importlib.import_module("sitecustomize")
     # NumPy is loaded already, too, so that nothing waits for its import.
-    numpy_names = importlib.import_module(f"{_LEGACY}.numpy_names")
+    numpy_names = importlib.import_module(f"{_PROGRAMS}.numpy_names")
     numpy_names.add_names(sys.modules["numpy"])
   sys.argv = args[is_module:]
   sys.path.insert(0, folder)

@@ -17,7 +17,6 @@ from tf_compat_lossscale.keras import _keras2
 tf1 = tf.compat.v1
 k2 = _keras2.keras
 own = k2.mixed_precision
-_GOLDENS = helpers.ROOT / "tests" / "goldens"
 # Release -> the iterations in its checkpoint, and whether the release counted
 # skipped steps.
 _RELEASES = {
@@ -33,7 +32,9 @@ _KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 
 
 def path_of(release):
-  return str(_GOLDENS / release / "keras_dynamic_adam" / "object" / "ckpt-1")
+  return str(
+    helpers.GOLDENS / release / "keras_dynamic_adam" / "object" / "ckpt-1"
+  )
 
 
 class Run:

@@ -23,7 +23,7 @@ from tf_compat_lossscale.cli import main as cli
 
 _PROJECTS = helpers.ROOT / "tests" / "legacy_projects"
 _EXPECTED = json.loads((_PROJECTS / "expected.json").read_text("utf-8"))
-_RUNNER = str(helpers.ROOT / "tests" / "harness" / "legacy_runner.py")
+_RUNNER = str(helpers.HARNESS / "legacy_runner.py")
 
 # What pip writes for a console script.
 _CONSOLE_SCRIPT = """\

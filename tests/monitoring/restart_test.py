@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.any_release
 
-_PROGRAM = str(helpers.ROOT / "tests" / "harness" / "monitoring_killer.py")
+_PROGRAM = str(helpers.HARNESS / "monitoring_killer.py")
 _STEPS = 60
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import choosing
-from tf_compat_lossscale.programs import launch as legacy_run
+from tf_compat_lossscale.programs import launch
 from tf_compat_lossscale.programs import program_modules
 
 _TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
@@ -118,7 +118,7 @@ def test_interpreter_flags_reach_the_program(tmp_path):
   ],
 )
 def test_reads_interpreter_flags(command, flags):
-  assert legacy_run._find_interpreter_flags(command) == flags
+  assert launch._find_interpreter_flags(command) == flags
 
 
 def test_ctrl_c(tmp_path):
@@ -183,7 +183,7 @@ def test_chooses_optimizers(text, optimizers, expected, tmp_path):
 
 
 def test_keras_3_has_no_legacy_optimizers():
-  with pytest.raises(legacy_run.RunError, match="--keras2 instead"):
+  with pytest.raises(launch.RunError, match="--keras2 instead"):
     choosing.choose(None, [], keras=3, optimizers="legacy")
 
 
@@ -299,11 +299,11 @@ def test_a_program_that_uses_keras_2_is_not_run_without(tmp_path, monkeypatch):
   monkeypatch.setattr(os, "execve", execve)
   with_keras = _TF1 + "tf.layers.dense(x, 1)\n"
   path = str(tmp_path / program(tmp_path, with_keras, "with.py"))
-  with pytest.raises(legacy_run.RunError, match="pip install"):
-    legacy_run.run([path])
+  with pytest.raises(launch.RunError, match="pip install"):
+    launch.run([path])
   path = str(tmp_path / program(tmp_path, _TF1, "without.py"))
   with pytest.raises(SystemExit, match="without"):
-    legacy_run.run([path])
+    launch.run([path])
 
 
 def test_waits_for_the_program_if_it_cannot_replace_this_process(tmp_path):
@@ -330,15 +330,13 @@ def test_needs_no_installation(tmp_path):
     hook._then = lambda module: print(module.name)
     import tensorflow
   """
-  folders = [
-    os.path.realpath(path) for path in (legacy_run._SITE, helpers.ROOT)
-  ]
+  folders = [os.path.realpath(path) for path in (launch._SITE, helpers.ROOT)]
   done = subprocess.run(
     [sys._base_executable, "-c", code, *folders],
     capture_output=True,
     cwd=tmp_path,
     env={
-      "PYTHONPATH": os.pathsep.join([legacy_run._SITE, str(tmp_path)]),
+      "PYTHONPATH": os.pathsep.join([launch._SITE, str(tmp_path)]),
       "TF_COMPAT_LOSSSCALE_RUN": "tf1",
     },
     text=True,

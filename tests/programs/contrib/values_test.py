@@ -14,9 +14,8 @@ import pytest
 
 from tf_compat_lossscale.programs import contrib_part_names
 
-_GOLDENS = helpers.ROOT / "tests" / "goldens"
 _RECORDED = json.loads(
-  (_GOLDENS / "contrib" / "values.json").read_text("utf-8")
+  (helpers.GOLDENS / "contrib" / "values.json").read_text("utf-8")
 )
 _NAMES = [
   f"{module}.{name}"
@@ -28,7 +27,7 @@ _NAMES = [
 @pytest.fixture(scope="module")
 def current(tmp_path_factory):
   path = tmp_path_factory.mktemp("contrib") / "values.json"
-  program = str(_GOLDENS / "make_contrib_goldens.py")
+  program = str(helpers.GOLDENS / "make_contrib_goldens.py")
   helpers.run_forked(program, str(path), **KERAS_2)
   return json.loads(path.read_text("utf-8"))
 
