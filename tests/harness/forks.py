@@ -137,6 +137,7 @@ def start(
       return Forked(connection)
     except (ServerGone, ConnectionError):
       _lifeline.cache_clear()  # The server's last user has just left.
+      time.sleep(0.2)  # An ending server may still hold its address.
   raise ServerGone("The fork server ends at once: see its standard error.")
 
 
@@ -230,7 +231,7 @@ class Server:
         elif key.fileobj is self._wakeup[1]:
           self._wakeup[1].recv(4096)
           self._reap()
-        else:
+        elif key.fileobj in self._users:  # It may be gone since `select`.
           self._answer(key.fileobj)
       if not self._users:
         self._close()
@@ -246,22 +247,21 @@ class Server:
 
   def _answer(self, user: Any) -> None:
     """Reads a request and forks, or forgets the user of a closed connection."""
+    fds: list[int] = []
     try:
       length, fds, *_ = socket.recv_fds(user, 32, 2)
-    except ConnectionError:
-      length, fds = b"", []
-    if not length:
-      self._forget(user)
-      return
-    try:
       length, _, message = length.partition(b"\n")
-      while len(message) < int(length):
+      while length and len(message) < int(length):
         part = user.recv(_LONGEST_REQUEST)
         if not part:
-          self._forget(user)
-          return
+          length = b""
         message += part
-      self._fork(user, json.loads(message), fds)
+      if length:
+        self._fork(user, json.loads(message), fds)
+      else:
+        self._forget(user)
+    except ConnectionError:
+      self._forget(user)
     finally:
       for fd in fds:
         os.close(fd)

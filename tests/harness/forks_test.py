@@ -3,7 +3,9 @@
 
 import os
 import pathlib
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -176,6 +178,28 @@ def test_variables_that_are_read_early_get_their_own_server(monkeypatch):
   assert with_it[0] == with_it[1]
   assert with_it[0][0] == "1" and without[0] == "None"
   assert with_it[0][1] != without[1]
+
+
+def serve_a_user_who_leaves_as_the_program_ends():
+  server = forks.Server(socket.socket(socket.AF_UNIX))
+  user, servers_end = socket.socketpair()
+  server._users.add(servers_end)
+  server._selector.register(servers_end, selectors.EVENT_READ)
+  pid = os.fork()
+  if not pid:
+    os._exit(0)
+  server._children[pid] = servers_end
+  # The program's end is reported before the user's, in one `select`.
+  assert len(server._selector.select(60)) == 1
+  user.close()
+  assert len(server._selector.select(60)) == 2
+  server.serve()
+  print("served")
+
+
+def test_a_user_may_leave_as_the_program_ends(capfd):
+  helpers.run_alone(serve_a_user_who_leaves_as_the_program_ends)
+  assert capfd.readouterr().out == "served\n"
 
 
 _USER = """if True:
