@@ -259,7 +259,6 @@ def test_ignoring_takes_all_back(monkeypatch):
 
 def test_patches_of_others_stay(monkeypatch):
   tfl.ignore_environment()
-  before = tf1.train.Optimizer.apply_gradients
   calls = []
 
   def make_patch(name):
@@ -272,7 +271,7 @@ def test_patches_of_others_stay(monkeypatch):
     monkeypatch.setattr(tf1.train.Optimizer, "apply_gradients", patched)
     return patched
 
-  make_patch("below")
+  below = make_patch("below")
   tfl.honor_environment()
   above = make_patch("above")
   opt = make_scaled("sgd", monkeypatch)
@@ -285,9 +284,14 @@ def test_patches_of_others_stay(monkeypatch):
   assert tf1.train.Optimizer.apply_gradients is above
   opt.minimize(lambda: w * float("inf"), var_list=[w])
   assert not np.isfinite(float(w))
+  # A second call sets no method again, and a later one can take all back.
+  tfl.honor_environment()
+  assert tf1.train.Optimizer.apply_gradients is above
+  ours = environment._apply_gradients
+  monkeypatch.setattr(tf1.train.Optimizer, "apply_gradients", ours)
+  tfl.ignore_environment()
+  assert tf1.train.Optimizer.apply_gradients is below
   monkeypatch.undo()
-  tf1.train.Optimizer.apply_gradients = before
-  environment._without.clear()
 
 
 # How an optimizer gets its loss scale, here and in the checkpoint.

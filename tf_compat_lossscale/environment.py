@@ -30,6 +30,7 @@ from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale._core.tf import tracking
 
@@ -37,8 +38,7 @@ _Optimizer: Final = tf.compat.v1.train.Optimizer
 _STEPS = "_steps_by_environment"  # The attribute that holds a `_Steps`.
 _Method = Callable[..., Any]
 
-# (class, name of a method) -> the method before `honor_environment`.
-_without: dict[tuple[type, str], _Method] = {}
+_log: Final = patching.UndoLog()
 _is_honored = False
 _LOCK = threading.Lock()  # Several threads may use one optimizer.
 _printed: set[str] = set()  # The lines that this process has printed.
@@ -87,10 +87,9 @@ def honor_environment(quiet: bool = False) -> None:
   """
   global _is_honored, _quiet
   _is_honored, _quiet = True, quiet
-  for (owner, name), method in _METHODS.items():
-    if (owner, name) not in _without:
-      own = _without[owner, name] = getattr(owner, name)
-      setattr(owner, name, functools.wraps(own)(method))
+  for owner, name, method in _METHODS:
+    if not _log.has_set(method):
+      _log.set(owner, name, functools.wraps(getattr(owner, name))(method))
   _rewrite_if_asked()
 
 
@@ -103,9 +102,12 @@ def ignore_environment() -> None:
   """
   global _is_honored
   _is_honored = False
-  for owner, name in list(_without):
-    if getattr(owner, name) is _METHODS[owner, name]:
-      setattr(owner, name, _without.pop((owner, name)))
+  _log.undo()
+
+
+def _get_own(method: _Method) -> _Method:
+  """Returns the method that `method` took the place of."""
+  return vars(method)["__wrapped__"]
 
 
 def find_steps(optimizer: Any) -> Any:
@@ -148,7 +150,7 @@ def overrides_steps(steps: Any) -> bool:
 
 def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   """Initializes an optimizer, with a loss scale if the environment says so."""
-  _without[_Optimizer, "__init__"](self, *args, **kwargs)
+  _get_own(_initialize)(self, *args, **kwargs)
   if not _is_honored:
     return
   _rewrite_if_asked()
@@ -175,7 +177,7 @@ def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   """Computes gradients by the scaled loss, if there is a loss scale."""
   steps = find_steps(self)
   if steps is None or not _is_honored:
-    return _without[_Optimizer, "compute_gradients"](self, *args, **kwargs)
+    return _get_own(_compute_gradients)(self, *args, **kwargs)
   return steps.compute_gradients(*args, **kwargs)
 
 
@@ -183,31 +185,29 @@ def _apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   """Applies gradients if they are finite, and if there is a loss scale."""
   steps = find_steps(self)
   if steps is None or not _is_honored:
-    return _without[_Optimizer, "apply_gradients"](self, *args, **kwargs)
+    return _get_own(_apply_gradients)(self, *args, **kwargs)
   return steps.apply_gradients(*args, **kwargs)
 
 
-def _make_start(session: type) -> _Method:
+def _make_start() -> _Method:
   """Returns the method that initializes a session, with the graph rewrite."""
 
   def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
     if _is_honored:
       _rewrite_if_asked()
-    _without[session, "__init__"](self, *args, **kwargs)
+    _get_own(initialize)(self, *args, **kwargs)
 
   return initialize
 
 
-# (class, name of a method) -> the method that `honor_environment` sets.
-_METHODS: dict[tuple[type, str], _Method] = {
-  (_Optimizer, "__init__"): _initialize,
-  (_Optimizer, "compute_gradients"): _compute_gradients,
-  (_Optimizer, "apply_gradients"): _apply_gradients,
-  **{
-    (session, "__init__"): _make_start(session)
-    for session in (tf.compat.v1.Session, tf.compat.v1.InteractiveSession)
-  },
-}
+# (class, name of a method, the method that `honor_environment` sets)
+_METHODS: tuple[tuple[type, str, _Method], ...] = (
+  (_Optimizer, "__init__", _initialize),
+  (_Optimizer, "compute_gradients", _compute_gradients),
+  (_Optimizer, "apply_gradients", _apply_gradients),
+  (tf.compat.v1.Session, "__init__", _make_start()),
+  (tf.compat.v1.InteractiveSession, "__init__", _make_start()),
+)
 
 
 class _Unscaled:
@@ -218,7 +218,7 @@ class _Unscaled:
     self.get_name = optimizer.get_name
     self.variables = optimizer.variables
     self.compute_gradients = functools.partial(
-      _without[_Optimizer, "compute_gradients"], optimizer
+      _get_own(_compute_gradients), optimizer
     )
 
   def __repr__(self) -> str:
@@ -231,7 +231,7 @@ class _Unscaled:
     # The scope of the ops that apply gradients: variables may be named by it.
     # All replicas must pass the same object: TensorFlow compares identities.
     name = name and sys.intern(name.removesuffix("-wrapped"))
-    apply = _without[_Optimizer, "apply_gradients"]
+    apply = _get_own(_apply_gradients)
     return apply(self.optimizer, grads_and_vars, global_step, name)
 
 

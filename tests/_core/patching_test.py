@@ -34,11 +34,11 @@ def test_what_a_program_set_stays(monkeypatch):
   log.set(Owner, "kept", "ours")
   Owner.kept = "theirs"
   log.undo()
-  assert Owner.kept == "theirs"
+  assert Owner.kept == "theirs" and log.has_set("ours")
   # The program takes its own change back, too.
   Owner.kept = "ours"
   log.undo()
-  assert Owner.kept == "own"
+  assert Owner.kept == "own" and not log.has_set("ours")
 
 
 def test_a_copy_of_what_was_set_is_restored_like_the_original():

@@ -37,6 +37,10 @@ class UndoLog:
     setattr(owner, name, value)
     return before
 
+  def has_set(self, value: Any) -> bool:
+    """Returns whether `undo` has still to take back that `value` was set."""
+    return any(change.after is value for change in self._changes)
+
   def supply(self, name: str, module: types.ModuleType) -> types.ModuleType:
     """Notes that the import of the module called `name` gives `module`.
 
