@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 
 
@@ -186,9 +187,8 @@ class _Patch:
     wrap: The function to ask; None to behave as Keras.
   """
 
-  def __init__(self, cls: Any, name: str) -> None:
-    self._cls, self._name = cls, name
-    self._original = getattr(cls, name)
+  def __init__(self) -> None:
+    self._log = patching.UndoLog()
     self.wrap: _Wrap | None = None
 
   @classmethod
@@ -197,14 +197,16 @@ class _Patch:
     return getattr(getattr(owner, name), _PATCH, None)
 
   def put(
-    self, make: Callable[[_Patch, Callable[..., Any]], Callable[..., Any]]
+    self,
+    owner: Any,
+    name: str,
+    make: Callable[[_Patch, Callable[..., Any]], Callable[..., Any]],
   ) -> None:
-    """Replaces the method by the method that `make` returns for it."""
-    self._replacement = functools.wraps(self._original)(
-      make(self, self._original)
-    )
-    setattr(self._replacement, _PATCH, self)
-    setattr(self._cls, self._name, self._replacement)
+    """Replaces a method by the method that `make` returns for it."""
+    own = getattr(owner, name)
+    method = functools.wraps(own)(make(self, own))
+    setattr(method, _PATCH, self)
+    self._log.set(owner, name, method)
 
   def take_back(self) -> None:
     """Makes the method behave as Keras's own.
@@ -213,8 +215,7 @@ class _Patch:
     one.
     """
     self.wrap = None
-    if vars(self._cls).get(self._name) is self._replacement:
-      setattr(self._cls, self._name, self._original)
+    self._log.undo()
 
 
 _PATCH = "_tf_compat_lossscale_patch"  # The attribute of a patched method.
@@ -248,8 +249,8 @@ def wrap_in_compile(wrap: _Wrap) -> None:
   for cls, name, make in _find_patched():
     patch = _Patch.find(cls, name)
     if patch is None:
-      patch = _Patch(cls, name)
-      patch.put(make)
+      patch = _Patch()
+      patch.put(cls, name, make)
     patch.wrap = wrap
 
 

@@ -16,6 +16,7 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import import_hooks
 
 LEGACY, NEW = "legacy", "new"
@@ -36,7 +37,6 @@ _CLASSES = (
 )
 # Functions that find a class by its name.
 _FINDERS = ("get", "deserialize")
-_OURS = "_tf_compat_lossscale_finds"
 
 
 def check(choice: str | None) -> None:
@@ -56,8 +56,7 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
   """Sets the legacy classes in Keras 2's modules, loaded or loaded later."""
 
   def __init__(self) -> None:
-    # (module, name, value before, value after)
-    self._set: list[tuple[types.ModuleType, str, Any, Any]] = []
+    self._log = patching.UndoLog()
 
   def put_in_place(self) -> None:
     """Sets the classes in all modules, from now on."""
@@ -69,10 +68,7 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
   def take_back(self) -> None:
     """Leaves every module as it was found."""
     self.stop()
-    while self._set:
-      module, name, before, after = self._set.pop()
-      if vars(module).get(name) is after:
-        setattr(module, name, before)
+    self._log.undo()
 
   def watches(self, name: str) -> bool:
     return _MODULE.fullmatch(name) is not None
@@ -83,24 +79,18 @@ class LegacyOptimizers(import_hooks.ImportWatcher):
     legacy = names.get(LEGACY)
     if _has_classes(legacy):
       for each in _CLASSES:
-        if each in names:
-          self._replace(module, each, getattr(legacy, each))
+        value = getattr(legacy, each)
+        if names.get(each, value) is not value:
+          self._log.set(module, each, value)
     elif not _finds_legacy(names.get("get")):
       return  # This is Keras 3, or another package's module.
     for each in _FINDERS:
-      if hasattr(names.get(each), _OURS):
-        # The module has just loaded, and copied a function that was set before.
-        ours = names[each]
-        self._set.append((module, each, ours.__wrapped__, ours))
-      elif each in names:
-        self._replace(module, each, _find_legacy(names[each]))
-
-  def _replace(self, module: types.ModuleType, name: str, value: Any) -> None:
-    """Sets a name in a module and notes the value before."""
-    before = vars(module)[name]
-    if before is not value:
-      setattr(module, name, value)
-      self._set.append((module, name, before, value))
+      if each in names:
+        find = names[each]
+        # A module that has just loaded may have copied a function of ours.
+        if not self._log.has_set(find):
+          find = _find_legacy(find)
+        self._log.set(module, each, find)
 
 
 def _has_classes(legacy: Any) -> bool:
@@ -129,5 +119,4 @@ def _find_legacy(function: Callable[..., Any]) -> Callable[..., Any]:
     kwargs.setdefault("use_legacy_optimizer", True)
     return function(*args, **kwargs)
 
-  setattr(find, _OURS, True)
   return find
