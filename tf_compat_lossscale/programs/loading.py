@@ -11,6 +11,7 @@ A target is a text such as `tf.data.experimental.map_and_batch`:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import importlib
 from typing import Any
@@ -34,17 +35,28 @@ _ON_KERAS_2 = ("tf.layers.", "tf.nn.rnn_cell.", "tf.keras.")
 
 
 class Row(NamedTuple):
-  """A row of a table of names that kept their last part.
+  """A row of a table of old names.
 
   Attributes:
     module: The module that had the names in an old release.
-    home: The module that has the names today.
-    names: The names, separated by spaces.
+    home: The module that has the names today; "A or B" as in a target.
+    names: The names, separated by spaces; "old=new" if a name changed.
   """
 
   module: str
   home: str
   names: str
+
+
+def read_rows(rows: Iterable[Row]) -> dict[str, dict[str, str]]:
+  """Returns module -> name in the module -> target; later rows overrule."""
+  found: dict[str, dict[str, str]] = {}
+  for row in rows:
+    for text in row.names.split():
+      name, _, new = text.partition("=")
+      homes = (f"{home}.{new or name}" for home in row.home.split(" or "))
+      found.setdefault(row.module, {})[name] = " or ".join(homes)
+  return found
 
 
 def find_longest(table: Mapping[str, str], name: str) -> str | None:

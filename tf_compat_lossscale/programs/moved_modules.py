@@ -2,7 +2,7 @@
 """The table of private modules and names of TensorFlow 1 that moved or went.
 
 A module's name stands for the module below `tensorflow.python`. So does a
-target, unless it begins with `tf`, `parts` or a package, as `targets` reads it.
+target, unless it begins with `tf`, `parts` or a package, as `loading` reads it.
 `private_modules` puts a name in place only if this TensorFlow has no such name.
 """
 
@@ -163,19 +163,18 @@ _ROWS = (
     "remove_checkpoint update_checkpoint_state "
     "update_checkpoint_state_internal",
   ),
+  # Names that changed, too.
+  loading.Row("ops.variable_scope", "tf", "variable=Variable"),
+  loading.Row("data.util.nest", "data.util.nest", "is_sequence=is_nested"),
+  loading.Row("eager.function", "tf", "defun=function"),
+  loading.Row("eager.backprop", "tf", "function"),
+  loading.Row(
+    _LAYERS,
+    "tf.layers",
+    "BatchNorm=BatchNormalization batch_norm=batch_normalization",
+  ),
+  loading.Row("util.nest", "util.nest", "is_sequence=is_nested"),
 )
-
-# (module, name) -> target, if the name changed, too.
-_RENAMED = {
-  ("ops.variable_scope", "variable"): "tf.Variable",
-  ("data.util.nest", "is_sequence"): "tensorflow.python.data.util.nest"
-  ".is_nested",
-  ("eager.function", "defun"): "tf.function",
-  ("eager.backprop", "function"): "tf.function",
-  (_LAYERS, "BatchNorm"): "tf.layers.BatchNormalization",
-  (_LAYERS, "batch_norm"): "tf.layers.batch_normalization",
-  ("util.nest", "is_sequence"): "tensorflow.python.util.nest.is_nested",
-}
 
 # A module that went -> the module that serves as it. Modules below it are then
 # modules below that one.
@@ -229,20 +228,11 @@ def _get_target(text: str) -> str:
   return _ROOT + text
 
 
-def _read_names() -> dict[str, dict[str, str]]:
-  """Returns module -> name -> target."""
-  found: dict[str, dict[str, str]] = {}
-  for row in _ROWS:
-    home = _get_target(row.home)
-    for name in row.names.split():
-      found.setdefault(_ROOT + row.module, {})[name] = f"{home}.{name}"
-  for (module, name), target in _RENAMED.items():
-    found.setdefault(_ROOT + module, {})[name] = target
-  return found
-
-
 # Module -> name -> target.
-NAMES = _read_names()
+NAMES = loading.read_rows(
+  loading.Row(_ROOT + row.module, _get_target(row.home), row.names)
+  for row in _ROWS
+)
 # Module that went -> target.
 MODULES = {_ROOT + name: _get_target(to) for name, to in _MODULES.items()}
 
