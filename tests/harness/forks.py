@@ -249,18 +249,17 @@ class Server:
     """Reads a request and forks, or forgets the user of a closed connection."""
     fds: list[int] = []
     try:
-      length, fds, *_ = socket.recv_fds(user, 32, 2)
-      length, _, message = length.partition(b"\n")
-      while length and len(message) < int(length):
+      begin, fds, *_ = socket.recv_fds(user, 32, 2)
+      if not begin:
+        raise EOFError
+      length, _, message = begin.partition(b"\n")
+      while len(message) < int(length):
         part = user.recv(_LONGEST_REQUEST)
         if not part:
-          length = b""
+          raise EOFError
         message += part
-      if length:
-        self._fork(user, json.loads(message), fds)
-      else:
-        self._forget(user)
-    except ConnectionError:
+      self._fork(user, json.loads(message), fds)
+    except (EOFError, ConnectionError):
       self._forget(user)
     finally:
       for fd in fds:
@@ -274,10 +273,7 @@ class Server:
     with contextlib.suppress(ProcessLookupError):  # The child may have ended.
       os.setpgid(pid, pid)
     self._children[pid] = user
-    try:
-      user.sendall(b"%d\n" % pid)
-    except ConnectionError:
-      self._forget(user)
+    user.sendall(b"%d\n" % pid)
 
   def _forget(self, user: Any) -> None:
     """Closes a connection and kills the children started for its user."""
