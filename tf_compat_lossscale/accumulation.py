@@ -290,20 +290,17 @@ class AccumulatingOptimizer(
     known = {id(each.variable) for each in sums}
     pairs += [pair for pair in none if id(pair[1]) not in known]
     computed = tuple((None, None) for _ in pairs)
-    attempt = step_records.Attempt(
-      self._loss_scale, pairs, computed, global_step
-    )
-    begun = step_records.begin(self, self._loss_scale, global_step)
-    applied, step = self._apply_window(
-      strategy, pairs, counts, global_step, name
-    )
-    step = step_records.add(self, attempt, begun, applied, step)
+    step = step_records.Step(self._loss_scale, pairs, computed, global_step)
+    with step_records.record(self, step):
+      step.applied, step.op = self._apply_window(
+        strategy, pairs, counts, global_step, name
+      )
     with tf.name_scope(control_flow.NAME_SCOPE):
-      done = [] if step is None else [step]
+      done = [] if step.op is None else [step.op]
       with tf.control_dependencies([*done, *_list_tensors(strategy, pairs)]):
         reset = self._window.reset()
       with tf.control_dependencies([] if reset is None else [reset]):
-        return tf.identity(applied)
+        return tf.identity(step.applied)
 
   def _read_window(
     self, sums: Sequence[accumulation_window.Sum]

@@ -329,13 +329,14 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       if not self._find_method("_doing_dynamic_loss_scaling")():
         # The same call as without the wrapper, so that the variables get the
         # same names.
-        step = self._active_optimizer.apply_gradients(
-          grads_and_vars, global_step, name
-        )
-        attempt = step_records.Attempt(
+        always = step_records.Step(
           self._active_loss_scale, grads_and_vars, computed, global_step
         )
-        step = step_records.add_from_replica(self, attempt, None, True, step)
+        with step_records.record(self, always, reads_before=False):
+          always.op = self._active_optimizer.apply_gradients(
+            grads_and_vars, global_step, name
+          )
+        step = always.op
       else:
         pair_checks.check_dtypes(grads_and_vars)
         step = tf.distribute.get_replica_context().merge_call(
@@ -381,14 +382,14 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     Returns:
       An op that does the step; None when eager.
     """
-    begun = step_records.begin(self, self._active_loss_scale, global_step)
-    applied, step = self._apply_across_replicas(
-      strategy, grads_and_vars, global_step, name
-    )
-    attempt = step_records.Attempt(
+    step = step_records.Step(
       self._active_loss_scale, grads_and_vars, computed, global_step
     )
-    return step_records.add(self, attempt, begun, applied, step)
+    with step_records.record(self, step):
+      step.applied, step.op = self._apply_across_replicas(
+        strategy, grads_and_vars, global_step, name
+      )
+    return step.op
 
   def _apply_across_replicas(
     self,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import threading
 from typing import Any
 from typing import NamedTuple
@@ -55,8 +56,8 @@ class Record(NamedTuple):
   global_step: Any
 
 
-class Attempt(NamedTuple):
-  """What a call of `apply_gradients` is to do.
+class Step:
+  """A step on its way: what a block of `record` is to fill in.
 
   Attributes:
     loss_scale: The loss scale of the optimizer.
@@ -64,12 +65,27 @@ class Attempt(NamedTuple):
       the context is a cross-replica context.
     computed: What `find_computed` returned; per replica likewise.
     global_step: As `Record` has it.
+    applied: As `Record` has it; the block sets it.
+    op: As `Record` has it; the block sets it. After the block, an op that does
+      the step and takes note of it; None when eager.
+    begun: What the observer knows of the time before the step.
   """
 
-  loss_scale: Any
-  grads_and_vars: Sequence[tuple[Any, Any]]
-  computed: Sequence[tuple[Any, Any]]
-  global_step: Any
+  def __init__(
+    self,
+    loss_scale: Any,
+    grads_and_vars: Sequence[tuple[Any, Any]],
+    computed: Sequence[tuple[Any, Any]],
+    global_step: Any,
+  ) -> None:
+    """Describes a step that is not done yet."""
+    self.loss_scale = loss_scale
+    self.grads_and_vars = grads_and_vars
+    self.computed = computed
+    self.global_step = global_step
+    self.applied: bool | tf.Tensor = True
+    self.op: Any = None
+    self.begun: Any = None
 
 
 class _Computed(NamedTuple):
@@ -87,14 +103,15 @@ class _Steps:
   """What one optimizer did in one graph.
 
   Attributes:
-    computed: By thread and by variable, the last gradients that were computed.
-      Each replica computes its gradients in a thread of its own.
+    computed: In each thread, the last gradients that were computed: by the id
+      of their variable, since a program may drop pairs or change their order
+      before it applies them. Each replica computes in a thread of its own.
     records: The calls of `apply_gradients`, in their order.
     applied: Whether the last step was applied; None if there was none.
   """
 
   def __init__(self) -> None:
-    self.computed: dict[int, dict[int, _Computed]] = {}
+    self.computed = threading.local()
     self.records: list[Record] = []
     self.applied: bool | tf.Tensor | None = None
 
@@ -117,7 +134,7 @@ def keep_computed(
   of_thread: dict[int, _Computed] = {}
   if not tf.executing_eagerly():
     steps = _find_steps(optimizer, tf.compat.v1.get_default_graph())
-    of_thread = steps.computed.setdefault(threading.get_ident(), {})
+    of_thread = vars(steps.computed).setdefault("gradients", of_thread)
   elif eager_steps.find_observer(optimizer) is None:
     return
   else:
@@ -144,7 +161,7 @@ def find_computed(
   of_thread: dict[int, _Computed] = {}
   if not tf.executing_eagerly():
     steps = _find_steps(optimizer, tf.compat.v1.get_default_graph())
-    of_thread = steps.computed.get(threading.get_ident(), {})
+    of_thread = vars(steps.computed).get("gradients", {})
   elif eager_steps.find_observer(optimizer) is not None:
     kept = eager_steps.find(optimizer).computed
     of_thread = vars(kept).pop("gradients", {})
@@ -152,46 +169,71 @@ def find_computed(
   return tuple(of_thread.get(id(var), none)[:2] for _, var in pairs)
 
 
-def begin(optimizer: Any, loss_scale: Any, global_step: Any) -> Any:
-  """Returns what an observer needs to know of the time before a step."""
-  observer = eager_steps.find_observer(optimizer)
-  return None if observer is None else observer.begin(loss_scale, global_step)
-
-
-def add(
-  optimizer: Any,
-  attempt: Attempt,
-  begun: Any,
-  applied: bool | tf.Tensor,
-  op: tf.Operation | None,
-) -> tf.Operation | None:
-  """Takes note of a step.
+@contextlib.contextmanager
+def record(
+  optimizer: Any, step: Step, reads_before: bool = True
+) -> Iterator[Step]:
+  """Records the step that a block does; a block that fails does none.
 
   Args:
     optimizer: The optimizer.
-    attempt: What the step was to do.
-    begun: What `begin` returned before the step.
-    applied: As `Record` has it.
-    op: As `Record` has it.
+    step: The step. The block sets `applied` and `op`.
+    reads_before: Whether an observer needs to know of the time before the step;
+      not if the step is applied whatever the gradients are.
 
-  Returns:
-    An op that does the step and takes note of it; None when eager.
+  Yields:
+    The step.
   """
+  observer = eager_steps.find_observer(optimizer)
+  if reads_before and observer is not None:
+    step.begun = observer.begin(step.loss_scale, step.global_step)
+  yield step
+  if tf.distribute.in_cross_replica_context() or (
+    observer is None and tf.executing_eagerly()
+  ):
+    step.op = _add(optimizer, step)
+    return
+
+  def merge(
+    strategy: Any, begun: Any, applied: Any, op: Any, pairs: Any, computed: Any
+  ) -> Any:
+    unwrap = strategy.experimental_local_results
+    ops = () if op is None else unwrap(op)
+    if observer is not None and ops:
+      ops = (tf.group(ops),)
+    merged = Step(step.loss_scale, pairs, computed, step.global_step)
+    merged.begun = unwrap(begun)[0]
+    merged.applied = unwrap(applied)[0]
+    merged.op = ops[0] if ops else None
+    return _add(optimizer, merged)
+
+  pairs, computed = tuple(step.grads_and_vars), tuple(step.computed)
+  # All replicas together, so that the step counts once.
+  context = tf.distribute.get_replica_context()
+  noted = context.merge_call(
+    merge, args=(step.begun, step.applied, step.op, pairs, computed)
+  )
+  if observer is not None:
+    step.op = noted
+
+
+def _add(optimizer: Any, step: Step) -> tf.Operation | None:
+  """Returns an op that does a step and takes note of it; None when eager."""
   observer = eager_steps.find_observer(optimizer)
   record: Any = None
   if observer is not None or not tf.executing_eagerly():
-    record = _make(attempt, applied, op)
+    record = _make(step)
   if tf.executing_eagerly():
-    eager_steps.find(optimizer).set(applied)
+    eager_steps.find(optimizer).set(step.applied)
     if observer is not None:
-      observer.end(begun, attempt.loss_scale, record)
-    return op
+      observer.end(step.begun, step.loss_scale, record)
+    return step.op
   graph = tf.compat.v1.get_default_graph()
   _find_steps(optimizer, graph).records.append(record)
-  answer(optimizer, applied)
+  answer(optimizer, step.applied)
   if not eager_steps.is_outermost_eager():
-    return op
-  return _note_in_function(optimizer, attempt.loss_scale, begun, record)
+    return step.op
+  return _note_in_function(optimizer, step.loss_scale, step.begun, record)
 
 
 def answer(optimizer: Any, applied: bool | tf.Tensor) -> None:
@@ -204,41 +246,6 @@ def answer(optimizer: Any, applied: bool | tf.Tensor) -> None:
   """
   graph = tf.compat.v1.get_default_graph()
   _find_steps(optimizer, graph).applied = applied
-
-
-def add_from_replica(
-  optimizer: Any,
-  attempt: Attempt,
-  begun: Any,
-  applied: bool | tf.Tensor,
-  op: tf.Operation | None,
-) -> tf.Operation | None:
-  """Takes note of a step in a replica context: see `add`."""
-  observer = eager_steps.find_observer(optimizer)
-
-  def merge(
-    strategy: Any, begun: Any, applied: Any, op: Any, pairs: Any, computed: Any
-  ) -> Any:
-    unwrap = strategy.experimental_local_results
-    ops = () if op is None else unwrap(op)
-    if observer is not None and ops:
-      ops = (tf.group(ops),)
-    return add(
-      optimizer,
-      attempt._replace(grads_and_vars=pairs, computed=computed),
-      unwrap(begun)[0],
-      unwrap(applied)[0],
-      ops[0] if ops else None,
-    )
-
-  if observer is None and tf.executing_eagerly():
-    return add(optimizer, attempt, begun, applied, op)
-  pairs, computed = tuple(attempt.grads_and_vars), tuple(attempt.computed)
-  merged = (begun, applied, op, pairs, computed)
-  # All replicas together, so that the step counts once.
-  context = tf.distribute.get_replica_context()
-  noted = context.merge_call(merge, args=merged)
-  return op if observer is None else noted
 
 
 def read_last_applied(optimizer: Any) -> tf.Tensor:
@@ -265,22 +272,20 @@ def read_last_applied(optimizer: Any) -> tf.Tensor:
   return tf.convert_to_tensor(applied)
 
 
-def _make(
-  attempt: Attempt, applied: bool | tf.Tensor, op: tf.Operation | None
-) -> Record:
+def _make(step: Step) -> Record:
   """Returns the record of a step."""
   unwrap = tf.distribute.get_strategy().experimental_local_results
   if not tf.distribute.in_cross_replica_context():
     unwrap = _wrap
   return Record(
-    applied,
-    getattr(op, "op", op),  # Replicas may get a tensor.
-    name_variables(attempt.grads_and_vars),
-    tuple(_refer(var) for _, var in attempt.grads_and_vars),
-    tuple(unwrap(grad) for grad, _ in attempt.grads_and_vars),
-    tuple(unwrap(unscaled) for unscaled, _ in attempt.computed),
-    tuple(unwrap(scaled) for _, scaled in attempt.computed),
-    attempt.global_step,
+    step.applied,
+    getattr(step.op, "op", step.op),  # Replicas may get a tensor.
+    name_variables(step.grads_and_vars),
+    tuple(_refer(var) for _, var in step.grads_and_vars),
+    tuple(unwrap(grad) for grad, _ in step.grads_and_vars),
+    tuple(unwrap(unscaled) for unscaled, _ in step.computed),
+    tuple(unwrap(scaled) for _, scaled in step.computed),
+    step.global_step,
   )
 
 

@@ -99,11 +99,6 @@ class Call:
 
   def _update(self, state: Any, grads: Any) -> tuple[Any, Any]:
     """Updates a dynamic loss scale, and takes note of the answer."""
-    begun = None
-    if self._is_observed:
-      iterations = self._optimizer.iterations
-      begun = step_records.begin(self._optimizer, self._view, iterations)
-    op, applied = state.update(self._agree(grads))
     grads = list(grads)
     pairs = list(zip(grads, (var for _, var in self._pairs)))
     computed = self._computed
@@ -111,12 +106,14 @@ class Call:
       # The optimizer that is wrapped returns other gradients than it gets.
       pairs = [(grad, f"gradient {i}") for i, grad in enumerate(grads)]
       computed = [(None, None)] * len(grads)
-    count = None
-    if self._is_observed:
-      # Keras counts the step later.
-      count = self._count(iterations, applied)
-    attempt = step_records.Attempt(self._view, pairs, computed, count)
-    return self._add(attempt, begun, applied, op), applied
+    iterations = self._optimizer.iterations if self._is_observed else None
+    step = step_records.Step(self._view, pairs, computed, iterations)
+    with step_records.record(self._optimizer, step):
+      step.op, step.applied = state.update(self._agree(grads))
+      if iterations is not None:
+        # Keras counts the step later.
+        step.global_step = self._count(iterations, step.applied)
+    return step.op, step.applied
 
   def _agree(self, grads: Any) -> Any:
     """Returns gradients that are finite if those of all workers are."""
@@ -137,10 +134,9 @@ class Call:
       eager_steps.find(self._optimizer).global_step = weakref.ref(count)
     if not self._optimizer.dynamic:
       # The step is always applied, and Keras does not ask.
-      attempt = step_records.Attempt(
-        self._view, self._pairs, self._computed, count
-      )
-      self._add(attempt, None, True, None)
+      step = step_records.Step(self._view, self._pairs, self._computed, count)
+      with step_records.record(self._optimizer, step, reads_before=False):
+        pass
 
   def _count(self, iterations: Any, applied: Any) -> tf.Tensor:
     """Returns the value that `iterations` has after the step."""
@@ -149,15 +145,6 @@ class Call:
       return before + 1
     increment = self._skipped_steps.read_increment()
     return before + tf.where(applied, tf.ones([], tf.int64), increment)
-
-  def _add(
-    self, attempt: step_records.Attempt, begun: Any, applied: Any, op: Any
-  ) -> Any:
-    """Takes note of a step, in a cross-replica or a replica context."""
-    add = step_records.add
-    if not tf.distribute.in_cross_replica_context():
-      add = step_records.add_from_replica
-    return add(self._optimizer, attempt, begun, applied, op)
 
 
 def keep_computed(optimizer: Any, grads: list[Any]) -> None:

@@ -111,7 +111,11 @@ def _list_slot_names(optimizer: Any) -> Any:
 
 
 def _is_writing_saved_model() -> bool:
-  """Returns whether the writer of a SavedModel asks for slots."""
+  """Returns whether the writer of a SavedModel asks for slots.
+
+  The call stack tells: the writer asks with the same call, without arguments,
+  as a program does, and it sets nothing that could be read.
+  """
   frame: Any = sys._getframe(3)  # Below are this module's functions.
   name = str(frame.f_globals.get("__name__", ""))
   if not name.startswith("tensorflow.python.checkpoint."):
