@@ -34,7 +34,7 @@ def contents(name="w", infinities=1, nans=0):
 
 def watch_run(every=100, patience=200, minimum=1.0):
   return watch.Watch(
-    watch.Setup(every, patience, minimum, {"class_name": "DynamicLossScale"})
+    watch.Options(every, patience, minimum, {"class_name": "DynamicLossScale"})
   )
 
 

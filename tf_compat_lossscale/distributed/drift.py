@@ -88,7 +88,7 @@ def gather_state(
     for name, weight in graph_weights.list_weights(loss_scale).items()
     if name not in _SCALES
     and not weight.shape.rank
-    and _is_number(weight.dtype)
+    and graph_weights.is_numeric(weight.dtype)
   }
   with tf.name_scope(control_flow.NAME_SCOPE):
     values = [loss_scale(), *weights.values()]
@@ -115,12 +115,6 @@ def find_gather(all_gather: AllGather) -> Callable[[tf.Tensor], Any]:
     "all_gather must be 'horovod' or a function of a float64 vector, but got "
     f"{all_gather!r}."
   )
-
-
-def _is_number(dtype: tf.DType) -> bool:
-  """Returns whether values of a dtype are integers or floats."""
-  dtype = dtype.base_dtype
-  return bool(dtype.is_floating or dtype.is_integer)
 
 
 def compare(

@@ -212,9 +212,10 @@ class Site:
 class _Part:
   """The gradients of one device, and the variable with their numbers.
 
-  The variable is of shape [2, 1 + number of gradients, `statistics.COLUMNS`]:
-  for the last skipped step and for the last good step that was measured, a row
-  with the step's number and a row for each gradient.
+  The variable is of shape [2, 1 + number of gradients,
+  `gradient_statistics.COLUMNS`]: for the last skipped step and for the last
+  good step that was measured, a row with the step's number and a row for each
+  gradient.
   """
 
   def __init__(

@@ -13,9 +13,9 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.monitoring import device_state
 from tf_compat_lossscale.monitoring import keeping
+from tf_compat_lossscale.monitoring import optimizer_steps
 from tf_compat_lossscale.monitoring import recorder
 from tf_compat_lossscale.monitoring import step_gradients
-from tf_compat_lossscale.monitoring import tap
 from tf_compat_lossscale.monitoring import watched
 
 # After so many calls of `step`, an optimizer that took no step is suspect.
@@ -35,7 +35,7 @@ class _Watched(NamedTuple):
 
   optimizer: Any
   loss_scale: Any
-  steps: tap.Tap
+  steps: optimizer_steps.OptimizerSteps
   attempted: int
   skipped: int
 
@@ -124,7 +124,7 @@ class Monitor:
   def _look_on(self, optimizer: Any) -> _Watched:
     """Begins to look on at the steps of an optimizer."""
     loss_scale = watched.find_loss_scale(optimizer)
-    steps = tap.find(optimizer)
+    steps = optimizer_steps.find(optimizer)
     steps.add_monitor(self, self._settings.measure_every)
     # The monitor counts only steps from now on.
     steps.take(0, loss_scale, self._global_step)

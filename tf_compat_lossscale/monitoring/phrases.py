@@ -120,12 +120,6 @@ def advise_interval(log: RunLog, growths: int) -> list[str]:
   ]
 
 
-def find_begin(rows: Sequence[Row], start: int) -> int:
-  """Returns the step at which the fall to a row began."""
-  fall = facts.find_fall(rows[: start + 1])
-  return fall[0].step if fall else rows[start].step
-
-
 def _times(count: int) -> str:
   """Returns how often something happened, in words."""
   return "once" if count == 1 else f"{count} times"

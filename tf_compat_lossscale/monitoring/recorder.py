@@ -68,13 +68,13 @@ class Recorder:
       settings: How to record it.
     """
     self._settings = settings
-    self._setup = watch.Setup(
+    self._options = watch.Options(
       int(settings.every_n_steps),
       int(settings.patience),
       watched.find_minimum(loss_scale),
       watched.describe(loss_scale),
     )
-    self._watch = watch.Watch(self._setup)
+    self._watch = watch.Watch(self._options)
     self._files: log_files.LogFiles | None = None
     self._has_kept = False
     self.is_started = False
@@ -103,7 +103,7 @@ class Recorder:
     """
     if state.good_steps or state.global_step or state.skipped_steps:
       return False
-    config = self._setup.config
+    config = self._options.config
     initial = [config[name] for name in _INITIALS if name in config]
     return initial == [state.scale]
 

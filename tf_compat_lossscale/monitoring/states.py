@@ -46,14 +46,13 @@ def _read(value: Any) -> tf.Tensor:
 
 def _read_count(value: Any) -> tf.Tensor:
   """Returns a count as a float64 scalar; NaN if a program has no such count."""
-  if value is None or value.shape.rank or not _is_number(value.dtype):
+  if (
+    value is None
+    or value.shape.rank
+    or not graph_weights.is_numeric(value.dtype)
+  ):
     return tf.constant(math.nan, tf.float64)
   return _read(value)
-
-
-def _is_number(dtype: tf.DType) -> bool:
-  dtype = dtype.base_dtype
-  return dtype.is_floating or dtype.is_integer
 
 
 def decode_state(values: Iterable[float]) -> State:

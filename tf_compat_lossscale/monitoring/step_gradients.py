@@ -80,7 +80,8 @@ def decode(labels: Sequence[tuple[str, str]], rows: np.ndarray) -> Measured:
 
   Args:
     labels: The role and the name of each gradient.
-    rows: A matrix that has what `statistics.measure` returned for each.
+    rows: A matrix that has, for each, what `gradient_statistics.measure`
+      returned.
   """
   found = {}
   for role in dict.fromkeys(role for role, _ in labels):

@@ -197,7 +197,8 @@ def find_end(rows: Sequence[Row]) -> Sequence[Row]:
   """Returns the last rows of a log if the run is stuck there, else no rows.
 
   The run is stuck if it skipped all of its last steps, and these are many, or
-  the run itself says so: it knows the patience of its user.
+  the run itself says so: it knows the patience of its user. `verdicts` asks for
+  one skipped step more where the loss scale stands still above its minimum.
   """
   count = facts.count_final_skips(rows)
   last = rows[len(rows) - count :]

@@ -181,7 +181,7 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
         *phrases.ADVICE_ON_STUCK,
       ),
     )
-  begin = phrases.find_begin(log.rows, start)
+  begin = facts.find_fall_begin(log.rows, start)
   return Verdict(
     STUCK,
     f"{sentence}.",

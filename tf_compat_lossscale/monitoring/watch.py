@@ -23,8 +23,8 @@ _MOST_NAMED = 3
 _MOST_LISTED = 50
 
 
-class Setup(NamedTuple):
-  """What a run is watched by.
+class Options(NamedTuple):
+  """How a run is watched: what its user chose, and its loss scale.
 
   Attributes:
     every_n_steps: Between two lines of the files, in attempted steps.
@@ -60,10 +60,10 @@ class Watch:
     skipped: Of these, the steps skipped so far.
   """
 
-  def __init__(self, setup: Setup) -> None:
+  def __init__(self, options: Options) -> None:
     """Starts to watch a run of which nothing is known yet."""
-    self._setup = setup
-    self._stuck = stuck.Rule(setup.patience, setup.minimum)
+    self._options = options
+    self._stuck = stuck.Rule(options.patience, options.minimum)
     self.step = 0
     self.skipped = 0
     self._scale: float | None = None
@@ -82,10 +82,10 @@ class Watch:
       skipped: Of these, the steps skipped.
       scale: The loss scale.
     """
-    self.__init__(self._setup)  # type: ignore[misc]  # Forgets the run before.
+    self.__init__(self._options)  # type: ignore[misc]  # Forgets the run before.
     self.step, self.skipped, self._scale = step, skipped, scale
     self._stuck.start(step, scale)
-    name = self._setup.config.get("class_name", "loss scale")
+    name = self._options.config.get("class_name", "loss scale")
     logging.info(
       "%s: the loss scale is %s after %d steps, of which %d were skipped.",
       name,
@@ -111,7 +111,7 @@ class Watch:
       line["stuck"] = message
     is_due = (
       self._is_first
-      or self.step % self._setup.every_n_steps == 0
+      or self.step % self._options.every_n_steps == 0
       or not seen.applied
       or seen.scale != before
       or blame not in ([], self._blame)
@@ -212,5 +212,5 @@ class Watch:
     if self._underflow is not None:
       line["underflow"] = self._underflow
     if self._is_first:
-      line["config"] = dict(self._setup.config)
+      line["config"] = dict(self._options.config)
     return line

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks on at the steps of one optimizer, eager ones and those of functions.
 
-An optimizer has at most one tap. Its monitors own it, and so do the functions
-that were traced while it looked on: a monitor that is made later, for the same
-functions, finds it there.
+An optimizer has at most one `OptimizerSteps`. Its monitors own it, and so do
+the functions that were traced while it looked on: a monitor that is made later,
+for the same functions, finds it there.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tf_compat_lossscale.monitoring import step_gradients
 _LOCK = threading.RLock()
 
 
-class Tap:
-  """The steps of one optimizer since the tap was made.
+class OptimizerSteps:
+  """The steps of one optimizer since this object was made.
 
   Attributes:
     attempted: How many steps there were.
@@ -58,14 +58,14 @@ class Tap:
       weakref.WeakKeyDictionary()
     )
     steps.observer = self
-    steps.take_unseen()  # The tap counts only steps from now on.
+    steps.take_unseen()  # Only steps from now on count.
 
-  def __deepcopy__(self, memo: dict[int, Any]) -> Tap:
-    """Returns the tap itself: it looks on at one optimizer, not at copies."""
+  def __deepcopy__(self, memo: dict[int, Any]) -> OptimizerSteps:
+    """Returns this object: it looks on at one optimizer, not at copies."""
     return self
 
   def add_monitor(self, monitor: Any, measure_every: int) -> None:
-    """Adds a monitor, which the tap does not own.
+    """Adds a monitor, which this object does not own.
 
     Args:
       monitor: The monitor.
@@ -194,7 +194,7 @@ class Tap:
     Args:
       seen: A number of steps.
       loss_scale: The loss scale, for the steps of functions that were traced
-        before the tap was made.
+        before this object was made.
       global_step: The global step for these steps; by default, the last one
         that `apply_gradients` got, if any.
     """
@@ -207,7 +207,7 @@ class Tap:
   def _add_unobserved(
     self, is_next: bool, loss_scale: Any, global_step: Any
   ) -> None:
-    """Adds a step of a function that was traced before the tap was made.
+    """Adds a step of a function that was traced before this object was made.
 
     Args:
       is_next: Whether a step is to be added if there was one.
@@ -226,12 +226,16 @@ class Tap:
     self._append(applied, None, after, {})
 
 
-def find(optimizer: Any) -> Tap:
-  """Returns the tap of an optimizer; makes it first if there is none."""
+def find(optimizer: Any) -> OptimizerSteps:
+  """Returns what looks on at an optimizer; makes it first if there is none."""
   with _LOCK:
     steps = eager_steps.find(optimizer)
     observer = steps.observer
-    return observer if isinstance(observer, Tap) else Tap(steps)
+    return (
+      observer
+      if isinstance(observer, OptimizerSteps)
+      else OptimizerSteps(steps)
+    )
 
 
 def _was_applied(row: device_state.Step, missed: int, skips: int) -> bool:
