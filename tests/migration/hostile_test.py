@@ -226,6 +226,32 @@ def test_interrupts(moment, tmp_path, monkeypatch, capsys):
   assert len(list_files(tmp_path)) == 3
 
 
+@pytest.mark.parametrize("moment", ["made", "replaced"])
+def test_interrupts_around_the_temporary_file(moment, tmp_path, monkeypatch):
+  path = tmp_path / "train.py"
+  path.write_text(_BEFORE)
+  made, replaced = os.open, os.replace
+
+  def interrupt_made(name, *arguments, **options):
+    descriptor = made(name, *arguments, **options)
+    if moment == "made" and ".lossscale-" in str(name):
+      os.close(descriptor)
+      raise KeyboardInterrupt
+    return descriptor
+
+  def interrupt_replaced(*names):
+    replaced(*names)
+    if moment == "replaced":
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(os, "open", interrupt_made)
+  monkeypatch.setattr(os, "replace", interrupt_replaced)
+  with pytest.raises(KeyboardInterrupt):
+    migrator.replace_file(str(path), _AFTER.encode())
+  assert path.read_text() == (_BEFORE if moment == "made" else _AFTER)
+  assert os.listdir(tmp_path) == ["train.py"]
+
+
 def test_a_real_interrupt(tmp_path):
   paths = fill(tmp_path, 200)
   process = start(tmp_path, "migrate", "--write", ".")

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+import contextlib
 import os
-import tempfile
+import secrets
 from typing import NamedTuple
 
 from tf_compat_lossscale.migration import application
@@ -158,16 +159,20 @@ def replace_file(path: str, data: bytes) -> None:
   The file keeps its mode. If `path` is a link, the file it leads to changes.
   """
   path = os.path.realpath(path)
-  descriptor, temporary = tempfile.mkstemp(
-    prefix=".lossscale-", dir=os.path.dirname(path)
+  # An interrupt may come as soon as the file is there, so its name is known
+  # before.
+  temporary = os.path.join(
+    os.path.dirname(path), f".lossscale-{secrets.token_hex(8)}"
   )
   try:
-    with os.fdopen(descriptor, "wb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with open(os.open(temporary, flags, 0o600), "wb") as file:
       file.write(data)
       file.flush()
       os.fsync(file.fileno())
     os.chmod(temporary, os.stat(path).st_mode & 0o7777)
     os.replace(temporary, path)
   except BaseException:
-    os.unlink(temporary)
+    with contextlib.suppress(FileNotFoundError):
+      os.unlink(temporary)
     raise
