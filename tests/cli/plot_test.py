@@ -267,12 +267,32 @@ def test_a_failed_write_leaves_what_was_there(
 def test_an_error_names_the_picture(capsys, folder, drawing, monkeypatch):
   write(folder, logs.make_stuck())
 
-  def fail(**kwargs):
-    raise PermissionError(13, "Permission denied", ".a.png.x.tmp")
+  made = os.open
 
-  monkeypatch.setattr("tempfile.mkstemp", fail)
+  def fail(name, *arguments, **options):
+    if ".a.png." in str(name):
+      raise PermissionError(13, "Permission denied", name)
+    return made(name, *arguments, **options)
+
+  monkeypatch.setattr(os, "open", fail)
   message = error_of(capsys, "run", "-o", "a.png")
   assert message == f"{folder / 'a.png'}: Permission denied"
+
+
+def test_an_interrupt_leaves_no_file(capsys, folder, drawing, monkeypatch):
+  write(folder, logs.make_stuck())
+  made = os.open
+
+  def interrupt(name, *arguments, **options):
+    descriptor = made(name, *arguments, **options)
+    if ".a.png." in str(name):
+      os.close(descriptor)
+      raise KeyboardInterrupt
+    return descriptor
+
+  monkeypatch.setattr(os, "open", interrupt)
+  assert run(capsys, "run", "-o", "a.png")[0] == 130
+  assert os.listdir(folder) == ["run"]
 
 
 def test_a_link_stays_a_link(capsys, folder, drawing):

@@ -8,7 +8,7 @@ import contextlib
 import io
 import math
 import os
-import tempfile
+import secrets
 from typing import Any
 import warnings
 
@@ -83,14 +83,16 @@ def _write_whole(path: str, data: bytes) -> None:
   # A link stays, and the file that it names is replaced.
   path = os.path.realpath(path)
   folder, name = os.path.split(path)
+  # An interrupt may come as soon as the file is there, so its name is known
+  # before.
+  temporary = os.path.join(folder, f".{name[:50]}.{secrets.token_hex(8)}.tmp")
   try:
-    descriptor, temporary = tempfile.mkstemp(
-      prefix=f".{name[:50]}.", suffix=".tmp", dir=folder
-    )
-  except OSError as error:
-    error.filename = path  # The user does not know the temporary file.
-    raise
-  try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+      descriptor = os.open(temporary, flags, 0o600)
+    except OSError as error:
+      error.filename = path  # The user does not know the temporary file.
+      raise
     with open(descriptor, "wb") as file:
       file.write(data)
     mask = os.umask(0)
