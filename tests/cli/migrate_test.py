@@ -12,6 +12,7 @@ import sys
 import helpers
 import pytest
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import migrator
@@ -151,14 +152,14 @@ def test_what_cannot_be_read(old, tmp_path, capsys):
 def test_a_file_that_cannot_be_written(old, tmp_path, monkeypatch, capsys):
   other = tmp_path / "other.py"
   other.write_text(_BEFORE)
-  replace = migrator.replace_file
+  replace = whole_files.replace_file
 
   def refuse(path, data):
     if path == "old.py":
       raise PermissionError(errno.EACCES, "Permission denied", path)
     replace(path, data)
 
-  monkeypatch.setattr(migrator, "replace_file", refuse)
+  monkeypatch.setattr(whole_files, "replace_file", refuse)
   assert run(capsys, "--write", "old.py", "other.py") == (
     2,
     "other.py: rewritten\n",

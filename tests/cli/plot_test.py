@@ -270,7 +270,7 @@ def test_an_error_names_the_picture(capsys, folder, drawing, monkeypatch):
   made = os.open
 
   def fail(name, *arguments, **options):
-    if ".a.png." in str(name):
+    if ".lossscale-" in str(name):
       raise PermissionError(13, "Permission denied", name)
     return made(name, *arguments, **options)
 
@@ -285,7 +285,7 @@ def test_an_interrupt_leaves_no_file(capsys, folder, drawing, monkeypatch):
 
   def interrupt(name, *arguments, **options):
     descriptor = made(name, *arguments, **options)
-    if ".a.png." in str(name):
+    if ".lossscale-" in str(name):
       os.close(descriptor)
       raise KeyboardInterrupt
     return descriptor
@@ -295,11 +295,13 @@ def test_an_interrupt_leaves_no_file(capsys, folder, drawing, monkeypatch):
   assert os.listdir(folder) == ["run"]
 
 
-def test_a_link_stays_a_link(capsys, folder, drawing):
+def test_a_link_and_a_mode_stay(capsys, folder, drawing):
   write(folder, logs.make_stuck())
+  (folder / "real.svg").touch(0o600)
   os.symlink("real.svg", folder / "link.svg")
   assert run(capsys, "run", "-o", "link.svg")[0] == 0
   assert os.path.islink(folder / "link.svg")
+  assert (folder / "real.svg").stat().st_mode & 0o777 == 0o600
   assert b"<svg" in (folder / "real.svg").read_bytes()
 
 

@@ -283,13 +283,13 @@ def test_a_reader_that_leaves_keeps_the_status(tree):
 _SLOW_WRITES = """if True:
   import sys, time
   from tf_compat_lossscale.cli import main
-  from tf_compat_lossscale.migration import migrator
-  replace = migrator.replace_file
+  from tf_compat_lossscale._core import whole_files
+  replace = whole_files.replace_file
   def replace_slowly(path, data):
     replace(path, data)
     print("written", flush=True)
     time.sleep(60)
-  migrator.replace_file = replace_slowly
+  whole_files.replace_file = replace_slowly
   sys.exit(main.main(["migrate", "--write", "."]))
 """
 

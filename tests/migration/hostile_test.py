@@ -11,6 +11,7 @@ import sys
 import helpers
 import pytest
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import scanner
@@ -198,7 +199,7 @@ def test_no_room_for_a_file(tmp_path):
 def test_interrupts(moment, tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   paths = fill(tmp_path, 3)
-  replace, fsync = migrator.replace_file, os.fsync
+  replace, fsync = whole_files.replace_file, os.fsync
   calls = []
 
   def interrupt_sync(descriptor):
@@ -215,7 +216,7 @@ def test_interrupts(moment, tmp_path, monkeypatch, capsys):
       raise KeyboardInterrupt
 
   monkeypatch.setattr(os, "fsync", interrupt_sync)
-  monkeypatch.setattr(migrator, "replace_file", interrupt)
+  monkeypatch.setattr(whole_files, "replace_file", interrupt)
   assert cli.main(["migrate", "--write", "-j1", "."]) == 130
   out, err = capsys.readouterr()
   assert err == "tf-lossscale: interrupted\n"
@@ -247,7 +248,7 @@ def test_interrupts_around_the_temporary_file(moment, tmp_path, monkeypatch):
   monkeypatch.setattr(os, "open", interrupt_made)
   monkeypatch.setattr(os, "replace", interrupt_replaced)
   with pytest.raises(KeyboardInterrupt):
-    migrator.replace_file(str(path), _AFTER.encode())
+    whole_files.replace_file(str(path), _AFTER.encode())
   assert path.read_text() == (_BEFORE if moment == "made" else _AFTER)
   assert os.listdir(tmp_path) == ["train.py"]
 

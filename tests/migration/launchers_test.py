@@ -8,6 +8,7 @@ import time
 import helpers
 import pytest
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import launchers
@@ -89,7 +90,7 @@ def migrate(folder, options=_OPTIONS):
   """Migrates a folder; returns the findings of the switch that are left."""
   for project in scanner.scan([str(folder)], options).projects:
     for change in migrator.plan(project, options):
-      migrator.replace_file(change.path, change.after)
+      whole_files.replace_file(change.path, change.after)
   return find(folder, options)
 
 

@@ -16,6 +16,7 @@ import sys
 import helpers
 import pytest
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import scanner
@@ -107,7 +108,7 @@ def migrate(project, options=_OPTIONS):
   """Migrates a project; returns the findings that are left."""
   for each in scanner.scan([str(project)], options).projects:
     for change in migrator.plan(each, options):
-      migrator.replace_file(change.path, change.after)
+      whole_files.replace_file(change.path, change.after)
   again = scanner.scan([str(project)], options)
   assert not again.errors
   assert not [f for f in again.findings if f.state == findings.APPLIED]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import pytest
 import random_sources
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import migrator
@@ -48,7 +49,7 @@ def migrate(path):
   (project,) = scanner.scan([str(path)], _OPTIONS).projects
   left = []
   for change in migrator.plan(project, _OPTIONS):
-    migrator.replace_file(change.path, change.after)
+    whole_files.replace_file(change.path, change.after)
     left += change.left
   return project, left
 

@@ -6,6 +6,7 @@ import textwrap
 import helpers
 import pytest
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import migrator
@@ -48,7 +49,7 @@ def migrated(folder):
   """Migrates a folder; returns {file: text}."""
   for project in scanner.scan([str(folder)]).projects:
     for change in migrator.plan(project):
-      migrator.replace_file(change.path, change.after)
+      whole_files.replace_file(change.path, change.after)
   (again,) = scanner.scan([str(folder)]).projects
   assert not [f for f in again.findings if f.state == findings.APPLIED]
   return {

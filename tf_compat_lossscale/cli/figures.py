@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a monitored run as a picture, and writes it whole or not at all."""
+"""Draws a monitored run as a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-import contextlib
 import io
 import math
 import os
-import secrets
 from typing import Any
 import warnings
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import pages
 from tf_compat_lossscale.cli import views
@@ -75,34 +74,7 @@ def write(view: View, path: str) -> None:
     data = pages.make_page(view, picture).encode("utf-8")
   else:
     data = _render(view, ending[1:])
-  _write_whole(path, data)
-
-
-def _write_whole(path: str, data: bytes) -> None:
-  """Writes a file beside its place, and then moves it there."""
-  # A link stays, and the file that it names is replaced.
-  path = os.path.realpath(path)
-  folder, name = os.path.split(path)
-  # An interrupt may come as soon as the file is there, so its name is known
-  # before.
-  temporary = os.path.join(folder, f".{name[:50]}.{secrets.token_hex(8)}.tmp")
-  try:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    try:
-      descriptor = os.open(temporary, flags, 0o600)
-    except OSError as error:
-      error.filename = path  # The user does not know the temporary file.
-      raise
-    with open(descriptor, "wb") as file:
-      file.write(data)
-    mask = os.umask(0)
-    os.umask(mask)
-    os.chmod(temporary, 0o666 & ~mask)
-    os.replace(temporary, path)
-  except BaseException:
-    with contextlib.suppress(FileNotFoundError):
-      os.unlink(temporary)
-    raise
+  whole_files.replace_file(path, data)
 
 
 def _render(view: View, kind: str, titled: bool = True) -> bytes:

@@ -8,6 +8,7 @@ import errno
 import sys
 from typing import TYPE_CHECKING
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import scan
 from tf_compat_lossscale.cli import selection
@@ -188,14 +189,12 @@ class _Run:
     Raises:
       Mistake: No file can be written any more.
     """
-    from tf_compat_lossscale.migration import migrator
-
     try:
       # Also for writing: the new file would not be write-protected.
       with open(change.path, "rb+") as file:
         is_current = file.read() == change.before
       if is_current:
-        migrator.replace_file(change.path, change.after)
+        whole_files.replace_file(change.path, change.after)
     except OSError as error:
       line = f"{change.path}: not written: {error.strerror}"
       if error.errno in _NO_SPACE:

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the edits of old programs, and writes files."""
+"""Plans the edits of old programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-import contextlib
 import os
-import secrets
 from typing import NamedTuple
 
 from tf_compat_lossscale.migration import application
@@ -151,28 +149,3 @@ def _group_by_path(
   for finding in findings:
     groups.setdefault(finding.path, []).append(finding)
   return groups
-
-
-def replace_file(path: str, data: bytes) -> None:
-  """Replaces the content of a file; an error leaves the file unchanged.
-
-  The file keeps its mode. If `path` is a link, the file it leads to changes.
-  """
-  path = os.path.realpath(path)
-  # An interrupt may come as soon as the file is there, so its name is known
-  # before.
-  temporary = os.path.join(
-    os.path.dirname(path), f".lossscale-{secrets.token_hex(8)}"
-  )
-  try:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    with open(os.open(temporary, flags, 0o600), "wb") as file:
-      file.write(data)
-      file.flush()
-      os.fsync(file.fileno())
-    os.chmod(temporary, os.stat(path).st_mode & 0o7777)
-    os.replace(temporary, path)
-  except BaseException:
-    with contextlib.suppress(FileNotFoundError):
-      os.unlink(temporary)
-    raise
