@@ -3,6 +3,7 @@
 
 import importlib
 import sys
+import types
 
 import helpers
 import pytest
@@ -48,6 +49,62 @@ def test_a_function_waits_until_our_modules_are_whole(tmp_path, monkeypatch):
   import_hooks.when_imported("second_awaited", look)
   importlib.import_module("tf_compat_lossscale.whole")
   assert found == [("second_awaited", 1)]
+
+
+def test_watchers_are_asked_in_their_order(tmp_path, monkeypatch):
+  """Checks one finder: the newest replaces, then others find, then the oldest.
+
+  A module that another finder has is told of in the order of the nesting.
+  """
+  said = []
+
+  class Watcher(import_hooks.ImportWatcher):
+    def __init__(self, name, replaces="", supplies=""):
+      self.name, self.replaces, self.supplies = name, replaces, supplies
+
+    def watches(self, name):
+      return name.startswith("watched_")
+
+    def before_load(self, name):
+      said.append(f"{self.name} before")
+
+    def after_load(self, name, module):
+      said.append(f"{self.name} after")
+
+    def after_attempt(self, name):
+      said.append(f"{self.name} end")
+
+    def replace_module(self, name):
+      return types.ModuleType(self.name) if name == self.replaces else None
+
+    def supply_module(self, name):
+      return types.ModuleType(self.name) if name in self.supplies else None
+
+  for name in ("watched_both", "watched_file"):
+    write(tmp_path, "", f"{name}.py")
+  monkeypatch.syspath_prepend(tmp_path)
+  before = list(sys.meta_path)
+  old = Watcher("old", "watched_both", "watched_file watched_gone")
+  new = Watcher("new", "watched_both", "watched_file watched_gone")
+  old.start()
+  new.start()
+  assert sys.meta_path[1:] == before
+  assert old.is_started() and new.is_started()
+  found = [
+    importlib.import_module(f"watched_{name}").__name__
+    for name in ("both", "gone", "file")
+  ]
+  old.stop()
+  assert not old.is_started() and sys.meta_path[1:] == before
+  new.stop()
+  assert sys.meta_path == before
+  assert found == ["new", "old", "watched_file"]
+  assert said == [
+    *("new before", "old before"),
+    *("old after", "old end", "new after", "new end"),
+  ]
+  for name in ("both", "gone", "file"):
+    del sys.modules[f"watched_{name}"]
 
 
 def test_start_costs_no_tensorflow():

@@ -327,7 +327,7 @@ def test_needs_no_installation(tmp_path):
     hook = sys.meta_path[0]
     assert type(hook).__module__ == "tf_compat_lossscale.programs.import_hooks"
     assert not {*sys.argv[1:]} & {*map(os.path.realpath, sys.path)}, sys.path
-    hook._then = lambda module: print(module.name)
+    hook.watchers[-1]._then = lambda module: print(module.name)
     import tensorflow
   """
   folders = [os.path.realpath(path) for path in (launch._SITE, helpers.ROOT)]

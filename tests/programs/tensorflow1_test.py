@@ -222,7 +222,8 @@ def test_children_have_the_names_too(tmp_path):
   child = """
 import os, sys
 mode = os.environ["TF_COMPAT_LOSSSCALE_RUN"]
-sys.meta_path[0]._then = lambda module: print(module.__name__, sys.argv, mode)
+hook = sys.meta_path[0].watchers[-1]
+hook._then = lambda module: print(module.__name__, sys.argv, mode)
 import tensorflow
 """
   program(tmp_path, child, "child.py")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import _thread
 from collections.abc import Callable
 from collections.abc import Sequence
 import importlib.machinery
@@ -22,11 +23,10 @@ _FIND_SPEC, _FROM_IMPORT = "find_spec", "_handle_fromlist"
 
 
 class ImportWatcher:
-  """A finder of the import system that acts when certain modules are imported.
+  """An object that acts when certain modules are imported.
 
-  A subclass chooses the modules and the actions. The finder works between
-  `start` and `stop`. (Finders and loaders need no base class, and the base
-  classes of `importlib.abc` take longer to import than all of this module.)
+  A subclass chooses the modules and the actions. It acts between `start` and
+  `stop`.
   """
 
   def watches(self, name: str) -> bool:
@@ -52,11 +52,47 @@ class ImportWatcher:
 
   def start(self) -> None:
     """Starts watching, before all other finders."""
-    sys.meta_path.insert(0, self)
+    _finder.add(self)
 
   def stop(self) -> None:
     """Stops watching."""
-    sys.meta_path.remove(self)
+    _finder.remove(self)
+
+  def is_started(self) -> bool:
+    """Returns whether this watcher watches now."""
+    return self in _finder.watchers
+
+
+class _Finder:
+  """The one finder of this package in `sys.meta_path`.
+
+  Finders and loaders need no base class, and the base classes of
+  `importlib.abc` take longer to import than all of this module.
+
+  Attributes:
+    watchers: The watchers that have started, the oldest first.
+  """
+
+  def __init__(self) -> None:
+    self.watchers: list[ImportWatcher] = []
+    # `threading` would take time at the start of each process of `run`.
+    self._lock = _thread.allocate_lock()
+
+  def add(self, watcher: ImportWatcher) -> None:
+    """Adds a watcher, and makes this the first finder of all."""
+    with self._lock:
+      self.watchers = [*self.watchers, watcher]
+      if self not in sys.meta_path[:1]:
+        sys.meta_path.insert(0, self)
+      if self in sys.meta_path[1:]:
+        del sys.meta_path[sys.meta_path.index(self, 1)]
+
+  def remove(self, watcher: ImportWatcher) -> None:
+    """Removes a watcher; without any, this is no finder any more."""
+    with self._lock:
+      self.watchers = [each for each in self.watchers if each is not watcher]
+      if not self.watchers and self in sys.meta_path:
+        sys.meta_path.remove(self)
 
   def find_spec(
     self,
@@ -65,10 +101,11 @@ class ImportWatcher:
     target: types.ModuleType | None = None,
   ) -> _Spec | None:
     """Finds a module's spec; the import system calls this."""
-    if not self.watches(fullname):
+    watchers = [each for each in self.watchers if each.watches(fullname)]
+    if not watchers:
       return None
     try:
-      return self._find_watched(fullname, path, target)
+      return self._find_watched(watchers, fullname, path, target)
     except ModuleNotFoundError as error:
       asker = _find_asker()
       if asker == _FIND_SPEC:
@@ -79,45 +116,55 @@ class ImportWatcher:
       raise
 
   def _find_watched(
-    self,
-    fullname: str,
-    path: Sequence[str] | None,
-    target: types.ModuleType | None,
+    self, watchers: Sequence[ImportWatcher], name: str, *args: Any
   ) -> _Spec | None:
     """Finds the spec of a module that is watched.
+
+    The newest watcher may replace the module first. If none does, the other
+    finders are asked. If none of these has it, the oldest watcher may supply it
+    first.
 
     Raises:
       ModuleNotFoundError: There is no such module; the message says what to do.
     """
-    module = self.replace_module(fullname)
-    if module is not None:
-      return _Spec(fullname, cast("Loader", _ExistingModuleLoader(module)))
-    spec = self._ask_later_finders(fullname, path, target)
+    for watcher in reversed(watchers):
+      module = watcher.replace_module(name)
+      if module is not None:
+        return _Spec(name, cast("Loader", _ExistingModuleLoader(module)))
+    spec = self._ask_later_finders(name, *args)
     if spec is not None:
       if hasattr(spec.loader, "exec_module"):
-        spec.loader = cast("Loader", _WatchedLoader(spec.loader, self))
+        for watcher in watchers:
+          spec.loader = cast("Loader", _WatchedLoader(spec.loader, watcher))
       return spec
-    module = self.supply_module(fullname)
-    if module is not None:
-      return _Spec(fullname, cast("Loader", _ExistingModuleLoader(module)))
+    for watcher in watchers:
+      module = watcher.supply_module(name)
+      if module is not None:
+        return _Spec(name, cast("Loader", _ExistingModuleLoader(module)))
     return None
 
   def _ask_later_finders(self, *args: Any) -> _Spec | None:
     """Returns the spec that the finders after this one find, if any."""
-    # An earlier watcher asks this one in the same way.
-    for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+    finders = list(sys.meta_path)
+    # In another thread, the last watcher may have stopped.
+    first = finders.index(self) + 1 if self in finders else 0
+    for finder in finders[first:]:
       spec = finder.find_spec(*args)
       if spec is not None:
         return spec
     return None
 
 
+_finder = _Finder()
+
+
 def _find_asker() -> str:
   """Returns which function asks the import system for a module, if it matters.
 
   `importlib.util.find_spec` returns None for a missing module. `from a import
-  b` hides a ModuleNotFoundError for `a.b`, and raises an ImportError.
-  The import system tells finders nothing of either, so frames tell it.
+  b` hides a ModuleNotFoundError for `a.b`, and raises an ImportError. We read
+  the call stack because Python calls a finder alike for these two and for
+  `import a.b`, while a missing module must end in three different ways.
   """
   frame: Any = sys._getframe(2)
   is_import = False

@@ -80,7 +80,7 @@ class _Installer(import_hooks.ImportWatcher):
 
   def after_load(self, name: str, module: types.ModuleType) -> None:
     with _lock:
-      if self in sys.meta_path:
+      if self.is_started():
         self._fill(name, module)
 
   def replace_module(self, name: str) -> types.ModuleType | None:
