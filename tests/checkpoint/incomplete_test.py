@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests checkpoints that have some variables of a loss scale, but not all."""
 
+import functools
+
 import helpers
 import numpy as np
 import pytest
@@ -49,33 +51,46 @@ def build(kind):
   return {v.op.name: v for v in tf1.global_variables()}
 
 
-def save(folder, kind, left_out, meta=False):
+@functools.cache
+def get_program(kind):
+  """Returns a program's graph, and name -> variable."""
+  with helpers.control_flow(False), tf.Graph().as_default() as graph:
+    return graph, build(kind)
+
+
+@pytest.fixture(scope="module")
+def save(tmp_path_factory):
   """Saves a program without some of its variables; returns the path."""
-  with helpers.control_flow(False), tf.Graph().as_default():
-    found = build(kind)
-    with tf1.Session() as session:
-      session.run(tf1.global_variables_initializer())
-      for name, value in _FILLED.items():
-        if name in found:
-          found[name].load(value, session)
-      kept = {n: v for n, v in found.items() if n not in left_out}
-      return tf1.train.Saver(kept).save(
-        session, str(folder / "model"), write_meta_graph=meta
-      )
+
+  @functools.cache
+  def save_once(kind, left_out, meta):
+    folder = tmp_path_factory.mktemp("saved")
+    with helpers.control_flow(False), tf.Graph().as_default():
+      found = build(kind)
+      with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        for name, value in _FILLED.items():
+          if name in found:
+            found[name].load(value, session)
+        kept = {n: v for n, v in found.items() if n not in left_out}
+        return tf1.train.Saver(kept).save(
+          session, str(folder / "model"), write_meta_graph=meta
+        )
+
+  return lambda kind, left_out, meta: save_once(kind, tuple(left_out), meta)
 
 
 def restore(path, kind, saver=False, **kwargs):
   """Restores into a program; returns name -> value, and the report."""
-  with helpers.control_flow(False), tf.Graph().as_default():
-    found = build(kind)
-    with tf1.Session() as session:
-      if saver:
-        restorer = checkpoint.Saver()
-        restorer.restore(session, path)
-        report = restorer.last_report
-      else:
-        report = checkpoint.restore(session, path, **kwargs)
-      return session.run(found), report
+  graph, found = get_program(kind)
+  with graph.as_default(), tf1.Session() as session:
+    if saver:
+      restorer = checkpoint.Saver()
+      restorer.restore(session, path)
+      report = restorer.last_report
+    else:
+      report = checkpoint.restore(session, path, **kwargs)
+    return session.run(found), report
 
 
 _CASES = [
@@ -94,8 +109,8 @@ _CASES = [
 
 @pytest.mark.parametrize("meta", [False, True])
 @pytest.mark.parametrize(("kind", "left_out"), _CASES)
-def test_equal_names_are_restored(kind, left_out, meta, tmp_path):
-  path = save(tmp_path, kind, left_out, meta)
+def test_equal_names_are_restored(kind, left_out, meta, save):
+  path = save(kind, left_out, meta)
   saved = {name for name, _ in tf1.train.list_variables(path)}
   values, report = restore(path, kind, saver=meta)
   for name, value in _FILLED.items():
@@ -111,9 +126,9 @@ def test_equal_names_are_restored(kind, left_out, meta, tmp_path):
 
 @pytest.mark.parametrize("meta", [False, True])
 @pytest.mark.parametrize("kind", ["contrib", "policy"])
-def test_another_api(kind, meta, tmp_path):
+def test_another_api(kind, meta, save):
   """Checks that only evidence bridges a loss scale without its counter."""
-  path = save(tmp_path, "compat", ["good_steps"], meta)
+  path = save("compat", ["good_steps"], meta)
   values, report = restore(path, kind)
   name = "loss_scale" if kind == "contrib" else "current_loss_scale"
   is_same = kind == "policy"
@@ -127,8 +142,8 @@ def test_another_api(kind, meta, tmp_path):
 @pytest.mark.parametrize("meta", [False, True])
 @pytest.mark.parametrize("to", ["saver", "saver-v2", "contrib", "fp32"])
 @pytest.mark.parametrize(("kind", "left_out"), _CASES)
-def test_convert_completes_or_refuses(kind, left_out, to, meta, tmp_path):
-  path, new = save(tmp_path, kind, left_out, meta), str(tmp_path / "new")
+def test_convert_completes_or_refuses(kind, left_out, to, meta, save, tmp_path):
+  path, new = save(kind, left_out, meta), str(tmp_path / "new")
   try:
     done = checkpoint.convert(path, new, to)
   except checkpoint.CheckpointError as error:
@@ -206,8 +221,8 @@ def test_setting_an_incomplete_loss_scale(tmp_path):
 
 
 @pytest.mark.parametrize("meta", [False, True])
-def test_a_template_is_filled(meta, tmp_path):
-  path = save(tmp_path, "compat", ["good_steps"], meta)
+def test_a_template_is_filled(meta, save, tmp_path):
+  path = save("compat", ["good_steps"], meta)
   with helpers.control_flow(False), tf.Graph().as_default():
     w = tf1.get_variable("w", [2], use_resource=True)
     opt = tfl.MixedPrecisionLossScaleOptimizer(
