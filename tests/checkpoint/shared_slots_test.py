@@ -5,6 +5,8 @@
 creation, so in another program `w/Adam` may be the other optimizer's.
 """
 
+import functools
+
 import helpers
 import proof_programs
 from proof_programs import get_values
@@ -84,24 +86,25 @@ def build(
   return found
 
 
-def save(folder, order, trains, v2=False, meta=True, kind="adam", **how):
+@functools.cache
+def _get_program(kind, order, trains, v2, how):
+  return Program(lambda: build(kind, order, dict(trains), **dict(how)), v2)
+
+
+def get_program(order, trains, v2=False, kind="adam", **how):
+  """Returns the program with these optimizers, as `build` takes them."""
+  trains, how = tuple(trains.items()), tuple(sorted(how.items()))
+  return _get_program(kind, order, trains, v2, how)
+
+
+def save(folder, order, trains, v2=False, meta=True, **how):
   """Saves a program; returns the checkpoint's path and role -> value."""
-  program = Program(lambda: build(kind, order, trains, **how), v2)
-  return program.save(folder, meta)
+  return get_program(order, trains, v2, **how).save(folder, meta)
 
 
-def restore(
-  path,
-  order,
-  trains,
-  v2=False,
-  kind="adam",
-  saver=False,
-  mapping=None,
-  **how,
-):
+def restore(path, order, trains, v2=False, saver=False, mapping=None, **how):
   """Restores into a program; returns role -> value."""
-  program = Program(lambda: build(kind, order, trains, **how), v2)
+  program = get_program(order, trains, v2, **how)
   with program.session() as session:
     if saver:
       checkpoint.Saver().restore(session, path)
@@ -156,7 +159,7 @@ def test_one_is_added(order, tmp_path):
     checkpoint.CheckpointError, match=r"another optimizer's|is not in it"
   ):
     restore(path, order, trains)
-  program = Program(lambda: build("adam", order, trains), False)
+  program = get_program(order, trains)
   found, report = program.restore(path, missing="initialize")
   new = {role for role in found if role[0] == "B"}
   assert {r: found[r] for r in found if r not in new} == values | {
@@ -177,7 +180,7 @@ def test_other_optimizers_are_wrapped(wrapped, tmp_path):
 
 def test_scopes_tell_slots_apart(tmp_path):
   trains = {"A": ("w", ""), "B": ("w", "")}
-  scopes = [("A", "gen"), ("B", "disc")]
+  scopes = (("A", "gen"), ("B", "disc"))
   path, values = save(tmp_path, "AB", trains, scopes=scopes)
   found = restore(path, "BA", trains, True, scopes=scopes)
   assert found == get_expected(found, values)
@@ -191,7 +194,7 @@ def test_without_evidence_nothing_is_guessed(left, tmp_path, caplog):
   with caplog.at_level("WARNING", logger="absl"):
     assert restore(path, "AB", trains, wrapped="", saver=True) == values
   assert "equal names decided about w/Adam and 3 more" in caplog.text
-  wrapped = Program(lambda: build("adam", "AB", trains), True)
+  wrapped = get_program("AB", trains, True)
   with pytest.raises(
     checkpoint.CheckpointError, match="nothing proves which of w"
   ):
