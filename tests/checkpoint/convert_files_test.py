@@ -243,16 +243,16 @@ def test_a_folder_that_is_removed_before_it_is_locked(
 _RIVAL = """
 import os, random, sys, time
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.checkpoint.files import writer
+from tf_compat_lossscale.checkpoint.files import bundle
 source, folder = sys.argv[1:]
-copy = writer._copy_bytes
+copy = bundle.Bundle.copy
 
 def alone(*args):
   os.mkdir(folder + "/inside")  # Raises if another process is inside.
   copy(*args)
   os.rmdir(folder + "/inside")
 
-writer._copy_bytes = alone
+bundle.Bundle.copy = alone
 done, end = 0, time.monotonic() + 60
 while done < 25:
   try:
@@ -286,14 +286,14 @@ def test_two_processes_never_have_the_lock_both(tmp_path):
 @pytest.mark.any_release
 def test_a_copy_that_differs_from_its_source(tmp_path, monkeypatch):
   """Checks damage that only one of two reads of a file would show."""
-  copy = writer._copy_chunk
+  copy = bundle._copy_chunk
 
   def damaged(shard, at, size, file):
     copied = copy(shard, at, size, file)
     os.pwrite(file.fileno(), b"?", os.lseek(file.fileno(), 0, 1) - 1)
     return copied
 
-  monkeypatch.setattr(writer, "_copy_chunk", damaged)
+  monkeypatch.setattr(bundle, "_copy_chunk", damaged)
   with pytest.raises(checkpoint.CheckpointError, match="not those of the sou"):
     checkpoint.convert(_SESSION, tmp_path / "new", "fp32")
   assert not list(tmp_path.iterdir())
@@ -455,13 +455,13 @@ _INTERRUPTIBLE = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from tf_compat_lossscale.cli import main as cli
-from tf_compat_lossscale.checkpoint.files import writer as writing
-copy = writing._copy_bytes
+from tf_compat_lossscale.checkpoint.files import bundle
+copy = bundle.Bundle.copy
 def slow(*args):
   print("begun", flush=True)
   time.sleep(20)
   copy(*args)
-writing._copy_bytes = slow
+bundle.Bundle.copy = slow
 sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=fp32"]))
 """
 

@@ -21,7 +21,6 @@ from tf_compat_lossscale.checkpoint.files import bundle as bundles
 from tf_compat_lossscale.checkpoint.files import consistency as _consistency
 from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files import opening
-from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 
 tf1 = tf.compat.v1
@@ -293,7 +292,7 @@ class Interleaving:
 
   def __init__(self, monkeypatch, at, steps):
     self.count = 0
-    for module in (bundles, writer, paths, meta_graph):
+    for module in (bundles, paths, meta_graph):
       monkeypatch.setattr(module, "open_file", self._wrap(opening.open_file))
     monkeypatch.setattr(bundles, "read_stamp", self._wrap(_READ_STAMP))
     monkeypatch.setattr(paths, "find_at_prefix", self._wrap(_FIND_AT_PREFIX))
@@ -409,7 +408,7 @@ def test_converting_what_changes_all_the_time(
     checkpoint.convert(changed, source, "saver")
   else:
     changed, to, copied = source, "saver-v2", None
-  copy, tries = writer._copy_bytes, []
+  copy, tries = bundles.Bundle.copy, []
 
   def overwritten(*args):
     tries.append(None)
@@ -418,7 +417,7 @@ def test_converting_what_changes_all_the_time(
       os.replace(f"{tmp_path}/same", changed + suffix)
     copy(*args)
 
-  monkeypatch.setattr(writer, "_copy_bytes", overwritten)
+  monkeypatch.setattr(bundles.Bundle, "copy", overwritten)
   with pytest.raises(checkpoint.CheckpointError, match="each of 5 tries"):
     checkpoint.convert(source, tmp_path / "new", to, template=copied)
   assert len(tries) >= 5

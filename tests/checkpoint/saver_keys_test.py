@@ -183,9 +183,9 @@ def test_random_savers(case, tmp_path):
     session.run(tf1.global_variables_initializer())
     opened = bundle.Bundle(path)
     targets = restoring.Targets(found.variables)
-    assert set(targets.tensors) == set(opened.names)
+    assert set(targets.tensors) == set(opened.specs)
     for name, tensor in targets.tensors.items():
-      assert tensor == opened.get_spec(name)
+      assert tensor == opened.specs[name]
 
 
 @_kinds

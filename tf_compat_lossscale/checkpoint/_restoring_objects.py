@@ -25,8 +25,7 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.values import Literal
-from tf_compat_lossscale.checkpoint.files.values import Sources
-from tf_compat_lossscale.checkpoint.files.values import Stored
+from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge
@@ -283,7 +282,7 @@ class _Restorer:
         for number, node in enumerate(self._graph.nodes)
         if number not in self._bridge.met
         for attribute in node.attributes
-        if attribute.key not in used and attribute.key in self._bundle
+        if attribute.key not in used and attribute.key in self._bundle.specs
       )
     )
 
@@ -291,10 +290,7 @@ class _Restorer:
     """Writes a checkpoint with the changed graph; returns its path."""
     graph = ObjectGraph(self._graph.encode())
     graph.prune()
-    sources: Sources = {
-      name: Stored(self._bundle, name) for name in self._bundle.names
-    }
-    sources.update(self._bridge.literals)
+    sources = by_object.copy_all(self._bundle) | self._bridge.literals
     sources[OBJECT_GRAPH] = Literal("string", graph.encode())
     folder = tempfile.mkdtemp(prefix="tf_compat_lossscale-")
     # TensorFlow restores variables that are created later from this folder.

@@ -165,7 +165,7 @@ def _plan(
   mapping: Mapping[str, str],
 ) -> tuple[Sources, list[str]]:
   """Returns the new checkpoint's tensors, and the names of those set."""
-  objects = OBJECT_GRAPH in bundle
+  objects = OBJECT_GRAPH in bundle.specs
   if to in ("object", "keras2") and not objects and template is None:
     raise CheckpointError(
       f"{bundle.prefix}: it names variables, not objects, and nothing tells "
@@ -284,7 +284,8 @@ def _summarize(
   origins = {
     name: source.origin
     for name, source in sources.items()
-    if source.origin in bundle and getattr(source, "bundle", bundle) is bundle
+    if source.origin in bundle.specs
+    and getattr(source, "bundle", bundle) is bundle
   }
   used = set(origins.values())
   return Conversion(
@@ -292,13 +293,15 @@ def _summarize(
     renamed={new: old for new, old in origins.items() if new != old},
     dropped=tuple(
       name
-      for name in bundle.names
+      for name in bundle.specs
       if name not in used and name not in sources and name != OBJECT_GRAPH
     ),
     added=tuple(
       name
       for name in sources
-      if name not in origins and name not in bundle and name != OBJECT_GRAPH
+      if name not in origins
+      and name not in bundle.specs
+      and name != OBJECT_GRAPH
     ),
     changed=tuple(name for name in changed if name in sources),
   )

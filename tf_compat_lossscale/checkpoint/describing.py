@@ -65,7 +65,7 @@ def _describe(bundle: Bundle, verify: bool) -> Description:
   checked = verify or bundle.is_small
   if checked:
     bundle.check()
-  if OBJECT_GRAPH in bundle:
+  if OBJECT_GRAPH in bundle.specs:
     facts = _describe_objects(bundle, ObjectGraph.read(bundle))
   elif found.kind == kinds.SAVED_MODEL:
     facts = _describe_names(bundle, None)
@@ -77,8 +77,9 @@ def _describe(bundle: Bundle, verify: bool) -> Description:
     facts["release"] = _meta_graph.read_saved_model_release(found.folder)
   if facts["step"] is None:
     facts["step"] = _find_step_in_path(found.path)
-  keys = {name: bundle.get_spec(name) for name in bundle.names}
-  return Description(path=found.path, keys=keys, checked=checked, **facts)
+  return Description(
+    path=found.path, keys=bundle.specs, checked=checked, **facts
+  )
 
 
 def _find_step_in_path(path: str) -> int | None:
@@ -91,7 +92,7 @@ def _describe_names(
   bundle: Bundle, meta: _meta_graph.MetaGraph | None
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
-  tensors = {name: bundle.get_spec(name) for name in bundle.names}
+  tensors = bundle.specs
   inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle, meta))
   if any(inventory.scales):
     inventory.gather_evidence()  # The user may have variables of such names.
@@ -137,11 +138,15 @@ def _read_state(
     further: The variables that only a policy has, by their base names.
   """
   values = [
-    bundle.read_scalar(name) if name in bundle else None for name in scale.names
+    bundle.read_scalar(name) if name in bundle.specs else None
+    for name in scale.names
   ]
   return _make_state(
     values,
-    (*(name for name in scale.names if name in bundle), *further.values()),
+    (
+      *(name for name in scale.names if name in bundle.specs),
+      *further.values(),
+    ),
     {base: bundle.read_scalar(name) for base, name in further.items()},
   )
 
@@ -241,9 +246,9 @@ class _ScalarReader:
       if name in node.children
       else None
     )
-    if attribute is None or attribute.key not in self._bundle:
+    if attribute is None or attribute.key not in self._bundle.specs:
       return None
-    if self._bundle.get_spec(attribute.key).shape:
+    if self._bundle.specs[attribute.key].shape:
       return None
     self.read.append(name)
     return self._bundle.read_scalar(attribute.key)

@@ -26,9 +26,6 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
-from tf_compat_lossscale.checkpoint.files.tensorflow_reader import TensorReader
-from tf_compat_lossscale.checkpoint.files.values import Literal
-from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
@@ -117,7 +114,9 @@ def restore(
     return _restoring_models.restore_model(description, objects, missing)
 
   def attempt(bundle: Bundle) -> Report:
-    if objects is not None and OBJECT_GRAPH in bundle and variables is None:
+    if (
+      objects is not None and OBJECT_GRAPH in bundle.specs and variables is None
+    ):
       if what != "all" or mapping is not None:
         raise ValueError(
           f"what={what!r} and mapping={mapping!r} are for variables by name, "
@@ -227,11 +226,9 @@ def assign_by_name(
   Returns:
     The source of each variable's value.
   """
-  match, reader = plan.match, TensorReader(bundle.prefix)
+  match = plan.match
   # All values are read before the first is assigned, so damage shows here.
-  values = {
-    name: _read(reader, source) for name, source in match.sources.items()
-  }
+  values = {name: source.read_array() for name, source in match.sources.items()}
   if not bundle.is_current():
     raise CheckpointError(f"{bundle.prefix}: it was overwritten meanwhile")
   assigned = [
@@ -313,13 +310,6 @@ def _excuse(targets: Targets, what: str) -> dict[str, str]:
       if names.split_scope(name)[1] == "global_step":
         excused[name] = why
   return excused
-
-
-def _read(reader: TensorReader, source: Source) -> np.ndarray:
-  """Returns the value of a source."""
-  if isinstance(source, Literal):
-    return np.array(source.value, source.dtype)
-  return reader.read(source.name, source.spec.dtype)
 
 
 def _assign_in_session(

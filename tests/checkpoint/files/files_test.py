@@ -115,9 +115,9 @@ def test_goldens_read_as_tensorflow_reads_them(prefix):
   reader = tf.train.load_checkpoint(prefix)
   shapes = reader.get_variable_to_shape_map()
   dtypes = reader.get_variable_to_dtype_map()
-  assert set(opened.names) == set(shapes)
-  for name in opened.names:
-    tensor = opened.get_spec(name)
+  assert set(opened.specs) == set(shapes)
+  for name in opened.specs:
+    tensor = opened.specs[name]
     assert tensor == (dtypes[name].name, tuple(shapes[name]))
     value = reader.get_tensor(name)
     if isinstance(value, bytes):
@@ -132,7 +132,7 @@ def test_goldens_read_as_tensorflow_reads_them(prefix):
 @pytest.mark.parametrize("prefix", _INDEXES)
 def test_object_graphs_are_written_as_they_were_read(prefix):
   opened = bundle.Bundle(prefix)
-  if bundle.OBJECT_GRAPH not in opened:
+  if bundle.OBJECT_GRAPH not in opened.specs:
     return
   data = opened.read_string(bundle.OBJECT_GRAPH)
   graph = object_graph.ObjectGraph(data)
@@ -170,12 +170,12 @@ def test_every_dtype(tmp_path):
   opened = bundle.Bundle(prefix)
   opened.check()
   new = str(tmp_path / "new")
-  tensors = {f"x/{name}": values.Stored(opened, name) for name in opened.names}
+  tensors = {f"x/{name}": values.Stored(opened, name) for name in opened.specs}
   tensors["made"] = values.Literal("int64", -5)
   write(new, tensors)
   reader = tf.train.load_checkpoint(new)
   for name, value in arrays.items():
-    assert opened.get_spec(name).dtype == value.dtype.name
+    assert opened.specs[name].dtype == value.dtype.name
     np.testing.assert_array_equal(reader.get_tensor(f"x/{name}"), value.numpy())
   assert reader.get_tensor("made") == -5
   bundle.Bundle(new).check()
@@ -201,7 +201,7 @@ def test_several_shards(tmp_path):
   opened.check()
   write(
     str(tmp_path / "one"),
-    {name: values.Stored(opened, name) for name in opened.names},
+    {name: values.Stored(opened, name) for name in opened.specs},
   )
   reader = tf.train.load_checkpoint(str(tmp_path / "one"))
   for i in range(3):
@@ -359,12 +359,12 @@ def test_an_index_over_linked_files(refused, tmp_path, monkeypatch):
   for name in refused:
     monkeypatch.setattr(os, name, refuse)
   opened = bundle.Bundle(_INDEXES[0])
-  tensors = {name: values.Stored(opened, name) for name in opened.names}
+  tensors = {name: values.Stored(opened, name) for name in opened.specs}
   tensors["made"] = values.Literal("float32", 0.5)
   over = bundle.Bundle(writing.write_overlay(str(tmp_path), opened, tensors))
   over.check()
   assert over.read_scalar("made") == 0.5
-  assert over.names == sorted([*opened.names, "made"])
+  assert list(over.specs) == sorted([*opened.specs, "made"])
   for key, entry in opened.entries.items():
     assert over.read(over.entries[key]) == opened.read(entry)
 

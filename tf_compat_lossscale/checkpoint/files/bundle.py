@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import functools
 import glob
 import hashlib
 import os
+import sys
 from typing import Any
+from typing import IO
 from typing import NamedTuple
+from typing import TypeVar
 
 from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files import table as _table
@@ -36,7 +40,9 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # long as NumPy needs for a gigabyte.
 CHECKED_AT_SIGHT = 64 << 20
 _LARGE = 1 << 20
+CHUNK = 8 << 20  # The number of bytes that are copied at a time.
 _Progress = Callable[[int], None]
+_T = TypeVar("_T")
 
 
 class Stamp(NamedTuple):
@@ -52,9 +58,9 @@ class Bundle:
 
   Attributes:
     prefix: The path, without '.index'.
+    specs: Name -> dtype and shape of every tensor, sorted by key.
     entries: Key -> Entry, slices of partitioned variables included.
     shards: The number of data files.
-    names: The names of tensors, sorted.
   """
 
   def __init__(self, prefix: str) -> None:
@@ -80,10 +86,12 @@ class Bundle:
         self.entries[key] = Entry.parse(value)
       self._parts = self._find_parts()
       ends = self._find_ends()
-    slices = set().union(*self._parts.values())
-    self.names = sorted(
-      decode_name(key) for key in self.entries if key not in slices
-    )
+    self._slices = set().union(*self._parts.values())
+    self.specs: dict[str, TensorSpec] = {
+      decode_name(key): entry.spec
+      for key, entry in self.entries.items()
+      if key not in self._slices
+    }
     self._stamps: dict[str, Stamp] = {}
     for shard, end in ends.items():
       path = self.make_shard_path(shard)
@@ -138,7 +146,7 @@ class Bundle:
         ends.setdefault(place.shard, place.offset)
     return ends
 
-  @property
+  @functools.cached_property
   def size(self) -> int:
     """The number of bytes of all tensors."""
     return sum(place.size for place in {e.place for e in self.entries.values()})
@@ -161,13 +169,6 @@ class Bundle:
     except OSError:
       return False
     return digest == self._digest and stamps == self._stamps
-
-  def __contains__(self, name: str) -> bool:
-    return encode_name(name) in self.entries
-
-  def get_spec(self, name: str) -> TensorSpec:
-    """Returns a tensor's dtype and shape."""
-    return self.entries[encode_name(name)].spec
 
   def list_parts(
     self, name: str, new: str
@@ -206,23 +207,51 @@ class Bundle:
       entry.check(data)
     return data
 
+  def copy(self, entry: Entry, file: IO[bytes], progress: _Progress) -> None:
+    """Appends the bytes of an entry to a file.
+
+    Raises:
+      CheckpointError: A data file became shorter meanwhile.
+    """
+    path = self.make_shard_path(entry.shard)
+    file.flush()
+    with open_file(path) as shard:
+      shard.seek(entry.offset)
+      at, end = entry.offset, entry.offset + entry.size
+      while at < end:
+        size = _copy_chunk(shard, at, min(end - at, CHUNK), file)
+        if not size:
+          raise CheckpointError(f"{path}: it became shorter while it was read")
+        at += size
+        progress(size)
+
   def read_scalar(self, name: str) -> float | int:
     """Returns the value of a scalar number."""
-    entry = self.entries[encode_name(name)]
-    data = self.read(entry)
-    try:
-      return entry.decode_number(data)
-    except ValueError as error:
-      raise CheckpointError(f"{self.prefix}: {name}: {error}") from None
+    return self._decode(name, Entry.decode_number)
 
   def read_string(self, name: str) -> bytes:
     """Returns the value of a scalar string."""
+    return self._decode(name, Entry.decode_string)
+
+  def _decode(self, name: str, decode: Callable[[Entry, bytes], _T]) -> _T:
+    """Returns what `decode` makes of a tensor's bytes."""
     entry = self.entries[encode_name(name)]
     data = self.read(entry)
     try:
-      return entry.decode_string(data)
+      return decode(entry, data)
     except ValueError as error:
       raise CheckpointError(f"{self.prefix}: {name}: {error}") from None
+
+  def read_array(self, name: str) -> Any:
+    """Returns the value of a tensor, as an array of NumPy."""
+    return self._tensorflow.read(name, self.specs[name].dtype)
+
+  @functools.cached_property
+  def _tensorflow(self) -> Any:
+    # Importing TensorFlow takes seconds; only large tensors are worth it.
+    from tf_compat_lossscale.checkpoint.files import tensorflow_reader
+
+    return tensorflow_reader.TensorReader(self.prefix)
 
   def check(self, progress: _Progress = lambda size: None) -> None:
     """Compares every byte with its checksum.
@@ -233,45 +262,46 @@ class Bundle:
     Raises:
       CheckpointError: A tensor fails its checksum.
     """
-    checker = Checker(self)
+    seen: set[Place] = set()
     for key, entry in self.entries.items():
-      progress(checker.check(key, entry))
+      if not entry.size or entry.place not in seen:
+        seen.add(entry.place)
+        self.check_entry(key, entry)
+        progress(entry.size)
 
-
-class Checker:
-  """Compares the tensors of a checkpoint with their checksums, each once."""
-
-  def __init__(self, bundle: Bundle) -> None:
-    self._bundle = bundle
-    self._small = bundle.is_small
-    self._slices = set().union(*bundle._parts.values())
-    self._large: Any = None
-    self._seen: set[Place] = set()
-
-  def check(self, key: bytes, entry: Entry) -> int:
-    """Compares a tensor with its checksum.
-
-    Returns:
-      The number of bytes that were compared.
+  def check_entry(self, key: bytes, entry: Entry) -> None:
+    """Compares the bytes of an entry with their checksum.
 
     Raises:
-      CheckpointError: The tensor fails its checksum.
+      CheckpointError: The bytes fail their checksum.
     """
-    if entry.slices:  # The slices have entries of their own.
-      return 0
-    if entry.size and entry.place in self._seen:
-      return 0
-    self._seen.add(entry.place)
-    if self._small or entry.size <= _LARGE or key in self._slices:
-      self._bundle.read(entry)
+    if entry.slices:
+      return  # The slices have entries of their own.
+    if self.is_small or entry.size <= _LARGE or key in self._slices:
+      self.read(entry)
     else:
-      if self._large is None:
-        # Importing TensorFlow takes seconds; only large tensors are worth it.
-        from tf_compat_lossscale.checkpoint.files import tensorflow_reader
+      self._tensorflow.check(decode_name(key), entry.spec.dtype)
 
-        self._large = tensorflow_reader.TensorReader(self._bundle.prefix)
-      self._large.check(decode_name(key), entry.spec.dtype)
-    return entry.size
+
+def _copy_chunk(shard: IO[bytes], at: int, size: int, file: IO[bytes]) -> int:
+  """Appends a part of one file to another file.
+
+  Args:
+    shard: The first file, whose position is `at` unless the kernel copies.
+    at: The part's offset.
+    size: The part's size.
+    file: The other file.
+
+  Returns:
+    The number of bytes that were copied, 0 at the end of the first file.
+  """
+  # Linux copies in the kernel. Other systems send only to sockets, or have no
+  # `sendfile`.
+  if sys.platform == "linux" and hasattr(os, "sendfile"):
+    return os.sendfile(file.fileno(), shard.fileno(), at, size)
+  data = shard.read(size)
+  file.write(data)
+  return len(data)
 
 
 def read_shard_count(index: str) -> int:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
@@ -37,11 +39,15 @@ class Stored:
   @property
   def spec(self) -> TensorSpec:
     """The dtype and the shape."""
-    return self.bundle.get_spec(self.name)
+    return self.bundle.specs[self.name]
 
   def read_scalar(self) -> float | int:
     """Returns the value of a numeric scalar."""
     return self.bundle.read_scalar(self.name)
+
+  def read_array(self) -> np.ndarray:
+    """Returns the value of any tensor."""
+    return self.bundle.read_array(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +73,10 @@ class Literal:
     """Returns the value of a numeric scalar."""
     assert not isinstance(self.value, bytes)
     return self.value
+
+  def read_array(self) -> np.ndarray:
+    """Returns the value of any scalar."""
+    return np.array(self.value, self.dtype)
 
 
 Source = Stored | Literal

@@ -26,7 +26,6 @@ from tf_compat_lossscale.checkpoint.files.entries import encode_name
 from tf_compat_lossscale.checkpoint.files.entries import encode_scalar
 from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.entries import Place
-from tf_compat_lossscale.checkpoint.files.opening import open_file
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.files.values import Stored
@@ -36,7 +35,6 @@ try:
 except ImportError:  # Windows does not have it.
   fcntl = None  # type: ignore[assignment]
 
-_CHUNK = 8 << 20  # Bytes.
 _TRIES = 100  # To lock a folder that other processes remove meanwhile.
 # The files of a temporary folder. The copy has names with which it can be read
 # before it appears. `_INDEX` is the index that appears, `_META` the MetaGraph
@@ -342,7 +340,7 @@ class _Mark:
 
   def advance(self, end: int, file: IO[bytes]) -> None:
     """Lets the other thread read up to `end`, if that is far enough."""
-    if end - self._end >= _CHUNK:
+    if end - self._end >= _bundle.CHUNK:
       file.flush()
       with self._condition:
         self._end = end
@@ -376,16 +374,16 @@ def _check_copy(
   Raises:
     CheckpointError: A tensor fails its checksum. The message names the source.
   """
-  checker = _bundle.Checker(copy)
   for piece in pieces:
     entry = copy.entries[piece.key]
     if not mark.wait(entry.offset + entry.size):
       return  # Copying failed, with an error of its own.
     try:
-      progress(checker.check(piece.key, entry))
+      copy.check_entry(piece.key, entry)
+      progress(entry.size)
     except CheckpointError as error:
       if piece.bundle is not None:
-        _bundle.Checker(piece.bundle).check(piece.old_key, piece.entry)
+        piece.bundle.check_entry(piece.old_key, piece.entry)
       raise CheckpointError(
         f"{error} (the bytes in the new file are not those of the source: "
         "another process changed the source meanwhile, or the disk is damaged)"
@@ -398,45 +396,7 @@ def _copy_piece(piece: _Piece, file: IO[bytes], progress: _Progress) -> None:
     file.write(piece.data)
     progress(len(piece.data))
   elif piece.entry.size:
-    _copy_bytes(piece.bundle, piece.entry, file, progress)
-
-
-def _copy_bytes(
-  bundle: Bundle, entry: Entry, file: IO[bytes], progress: _Progress
-) -> None:
-  """Appends the bytes of a checkpoint's entry to a file."""
-  path = bundle.make_shard_path(entry.shard)
-  file.flush()
-  with open_file(path) as shard:
-    shard.seek(entry.offset)
-    at, end = entry.offset, entry.offset + entry.size
-    while at < end:
-      size = _copy_chunk(shard, at, min(end - at, _CHUNK), file)
-      if not size:
-        raise CheckpointError(f"{path}: it became shorter while it was read")
-      at += size
-      progress(size)
-
-
-def _copy_chunk(shard: IO[bytes], at: int, size: int, file: IO[bytes]) -> int:
-  """Appends a part of one file to another file.
-
-  Args:
-    shard: The first file, whose position is `at` unless the kernel copies.
-    at: The part's offset.
-    size: The part's size.
-    file: The other file.
-
-  Returns:
-    The number of bytes that were copied, 0 at the end of the first file.
-  """
-  # Linux copies in the kernel. Other systems send only to sockets, or have no
-  # `sendfile`.
-  if sys.platform == "linux" and hasattr(os, "sendfile"):
-    return os.sendfile(file.fileno(), shard.fileno(), at, size)
-  data = shard.read(size)
-  file.write(data)
-  return len(data)
+    piece.bundle.copy(piece.entry, file, progress)
 
 
 @contextlib.contextmanager

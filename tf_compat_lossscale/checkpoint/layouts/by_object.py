@@ -68,17 +68,17 @@ def _list_names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
   In an object-based checkpoint, the object graph has the names. Tensors that
   are no variables are left out.
   """
-  if OBJECT_GRAPH not in bundle:
-    yield from ((name, name) for name in bundle.names)
+  if OBJECT_GRAPH not in bundle.specs:
+    yield from ((name, name) for name in bundle.specs)
     return
   for _, attribute in ObjectGraph.read(bundle).list_attributes():
-    if attribute.full_name and attribute.key in bundle:
+    if attribute.full_name and attribute.key in bundle.specs:
       yield attribute.full_name, attribute.key
 
 
 def copy_all(bundle: Bundle) -> Sources:
   """Returns all tensors of a checkpoint under their keys."""
-  return {name: Stored(bundle, name) for name in bundle.names}
+  return {name: Stored(bundle, name) for name in bundle.specs}
 
 
 def remove_scales(bundle: Bundle) -> Sources:
@@ -206,7 +206,7 @@ def fill_template(
     CheckpointError: A variable of the template has no value, or nothing proves
       its value.
   """
-  if OBJECT_GRAPH not in template:
+  if OBJECT_GRAPH not in template.specs:
     raise CheckpointError(
       f"{template.prefix}: a template must be an object-based checkpoint, of "
       "tf.train.Checkpoint; this one names variables"
@@ -237,7 +237,7 @@ def _collect_tensors(
   graph.prune()
   sources: Sources = {}
   for _, attribute in graph.list_attributes():
-    if attribute.key in bundle:
+    if attribute.key in bundle.specs:
       old = attribute.key
       attribute.key = flatten_key(old) if renaming else old
       sources[attribute.key] = Stored(bundle, old)

@@ -398,7 +398,7 @@ def find_evidence(
   Returns:
     The evidence; None if there is none.
   """
-  if OBJECT_GRAPH in bundle:
+  if OBJECT_GRAPH in bundle.specs:
     return ObjectEvidence(ObjectGraph.read(bundle))
   meta = meta or load_meta_graph(bundle)
   if meta is None:
@@ -412,7 +412,7 @@ def find_evidence(
     name: {meta.full_names.get(name, name)} for name in flow.variables
   }
   known = {key for found in keys.values() for key in found}
-  if not known.issuperset(bundle.names):
+  if not known.issuperset(bundle.specs):
     return None
   return GraphEvidence(flow, keys, meta.trainable)
 

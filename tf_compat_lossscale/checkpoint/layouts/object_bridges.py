@@ -77,7 +77,7 @@ class GraphBridge:
     """Returns the dtype and shape of a value; None if there is no such key."""
     if key in self.literals:
       return self.literals[key].spec
-    return self._bundle.get_spec(key) if key in self._bundle else None
+    return self._bundle.specs.get(key)
 
   def get_key(self, number: int) -> str | None:
     """Returns the key of a variable's value; None if there is no value."""
@@ -193,7 +193,7 @@ class GraphBridge:
       sources: Sources = {}
       for base in given:
         attribute = self.graph.find_value(old.children[base])
-        if attribute is None or attribute.key not in self._bundle:
+        if attribute is None or attribute.key not in self._bundle.specs:
           return number, ""
         sources[base] = Stored(self._bundle, attribute.key)
       self.met.add(number)
