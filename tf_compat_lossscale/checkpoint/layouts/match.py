@@ -173,11 +173,7 @@ class PartialMatch:
       return
     ours = names.sort_names(item.names[0] for item in found.undecided)
     theirs = names.sort_names(
-      {
-        other.names[0]
-        for item in found.undecided
-        for other in found.get_candidates(item)
-      }
+      other.names[0] for other in found.list_candidates()
     )
     groups = {item.names[0]: item.names for item in found.undecided}
     others = {item.names[0]: item.names for item in found.left}

@@ -45,6 +45,7 @@ from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
+from tf_compat_lossscale.checkpoint.layouts.pairing import is_possible
 from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
 
 
@@ -326,9 +327,10 @@ def _match_rest(match: PartialMatch) -> None:
     for item, (other, proof) in found.pairs.items():
       if found.is_exact or item.serves & other.serves:
         match.set_source(item.names[0], match.sources[other.names[0]], proof)
+    left = {other.names: other for other in found.left}
     for item in found.undecided:
       (name,) = item.names
-      if any(b.names == item.names for b in found.get_candidates(item)):
+      if item.names in left and is_possible(item, left[item.names]):
         match.set_source(name, match.sources[name])
   groups: dict[str, list[str]] = {}
   for name in match.wanted:

@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
@@ -83,9 +84,17 @@ class Pairing:
       )
     )
 
-  def get_candidates(self, item: Item) -> list[Item]:
-    """Returns the items left in the checkpoint that `item` may be."""
-    return [other for other in self.left if _is_possible(item, other)]
+  def list_candidates(self) -> list[Item]:
+    """Returns the items left in the checkpoint that an undecided one may be."""
+    return _filter_possible(self.left, self.undecided)
+
+  def add(self, found: Mapping[Item, tuple[Item, str]]) -> None:
+    """Adds pairs, as `pairs` has them, of items that are left."""
+    for here, (there, proof) in found.items():
+      self.pairs[here] = (there, proof if here.names != there.names else "")
+    taken = {there for there, _ in found.values()}
+    self.undecided = [item for item in self.undecided if item not in found]
+    self.left = [item for item in self.left if item not in taken]
 
 
 def find_pairs(
@@ -109,99 +118,121 @@ def find_pairs(
   """
   by_names = {item.names: item for item in there}
   if {item.names for item in here} == set(by_names):
-    same = [(item, by_names[item.names]) for item in here]
-    if not any(_differ(*pair, there, trained) for pair in same):
-      return Pairing({a: (b, "") for a, b in same}, [], [], [])
+    same = {item: by_names[item.names] for item in here}
+    # Equal names are no pair if another name serves the same variables there.
+    served = {item.serves for item in there}
+    if not any(
+      _differ(a, b, trained) or (a.serves != b.serves and a.serves in served)
+      for a, b in same.items()
+      if a.serves and b.serves
+    ):
+      return Pairing({a: (b, "") for a, b in same.items()}, [], [], [])
   result = Pairing({}, [], list(here), list(there))
 
   def may_be_equal(here: Item, there: Item) -> bool:
-    return not _differ(here, there, (), trained)
+    return not _differ(here, there, trained)
 
   _pair_by_served_variables(result, may_be_equal)
   _pair_by_scope(result, may_be_equal)
   _pair_last_two(result, may_be_equal, keeps_scope)
-  for item in list(result.undecided):
-    if not result.get_candidates(item):
-      result.undecided.remove(item)
-      result.missing.append(item)
+  possible = dict.fromkeys(_filter_possible(result.undecided, result.left))
+  result.missing = [item for item in result.undecided if item not in possible]
+  result.undecided = list(possible)
   return result
 
 
 def _differ(
-  here: Item,
-  there: Item,
-  others: Iterable[Item],
-  trained: tuple[frozenset[str], frozenset[str]],
+  here: Item, there: Item, trained: tuple[frozenset[str], frozenset[str]]
 ) -> bool:
   """Returns whether two items are proven to belong to different optimizers.
 
-  There are two proofs. One item serves a variable that the other side trains
-  without the other item. Or one of `others` serves exactly what `here` serves.
+  The proof: one item serves a variable that the other side trains without the
+  other item.
   """
-  if not here.serves or not there.serves or here.serves == there.serves:
+  if not here.serves or not there.serves:
     return False
-  return any(other.serves == here.serves for other in others) or bool(
+  return bool(
     (there.serves - here.serves) & trained[0]
     or (here.serves - there.serves) & trained[1]
   )
 
 
-def _is_possible(here: Item, there: Item) -> bool:
+def is_possible(here: Item, there: Item) -> bool:
   """Returns whether two items serve a common variable, as far as is known."""
   if not here.serves or not there.serves:
     return True
   return bool(here.serves & there.serves)
 
 
+def _filter_possible(items: list[Item], others: list[Item]) -> list[Item]:
+  """Returns the items that may be one of `others`."""
+  # It is enough to compare with one item that serves all that `others` serve.
+  if others and all(other.serves for other in others):
+    served = frozenset().union(*(other.serves for other in others))
+  else:
+    served = frozenset()
+  all_of_them = Item((), None, served)
+  return [i for i in items if others and is_possible(i, all_of_them)]
+
+
 def _pair_by_served_variables(
   result: Pairing, may_be_equal: _Predicate
 ) -> None:
   """Pairs items that serve the same variables, then some of the same."""
-  left = _group(result.left, lambda item: item.serves)
-  _pair_similar(result, lambda item: left.get(item.serves, []))
+  left = _group(result.left, lambda item: [item.serves])
+  _pair_similar(result, lambda item: set(left.get(item.serves, ())))
+  servants = _group(result.left, lambda item: item.serves)
   _pair_similar(
     result,
-    lambda item: [
+    lambda item: {
       other
-      for other in result.left
-      if item.serves & other.serves and may_be_equal(item, other)
-    ],
+      for name in item.serves
+      for other in servants.get(name, ())
+      if may_be_equal(item, other)
+    },
   )
 
 
 def _pair_similar(
-  result: Pairing, find_similar: Callable[[Item], list[Item]]
+  result: Pairing, find_similar: Callable[[Item], set[Item]]
 ) -> None:
   """Pairs items that serve variables and are similar to each other alone."""
   similar = {
     item: find_similar(item) for item in result.undecided if item.serves
   }
   counts = Counter(itertools.chain(*similar.values()))
-  for item, found in similar.items():
-    if len(found) == 1 and counts[found[0]] == 1:
-      some = min(item.serves & found[0].serves, key=lambda n: (len(n), n))
-      _add_pair(result, item, found[0], f"the updates of {some} depend on it")
+  found = {}
+  for item, others in similar.items():
+    if len(others) == 1 and counts[other := others.pop()] == 1:
+      some = min(item.serves & other.serves, key=lambda n: (len(n), n))
+      found[item] = (other, f"the updates of {some} depend on it")
+  result.add(found)
 
 
 def _pair_by_scope(result: Pairing, may_be_equal: _Predicate) -> None:
   """Pairs items that are the only ones in their scope on both sides."""
-  left = _group(result.left, lambda item: item.scope)
-  for scope, here in _group(result.undecided, lambda item: item.scope).items():
+  left = _group(result.left, lambda item: [item.scope])
+  found = {}
+  for scope, here in _group(
+    result.undecided, lambda item: [item.scope]
+  ).items():
     there = left.get(scope, [])
     if scope is None or not len(here) == len(there) == 1:
       continue
     if may_be_equal(here[0], there[0]):
       where = f"in the scope {scope}" if scope else "outside of scopes"
-      _add_pair(result, here[0], there[0], f"the only one {where}")
+      found[here[0]] = (there[0], f"the only one {where}")
+  result.add(found)
 
 
 def _group(
-  items: Iterable[Item], key: Callable[[Item], Hashable]
+  items: Iterable[Item], get_keys: Callable[[Item], Iterable[Hashable]]
 ) -> dict[Hashable, list[Item]]:
-  """Groups items by a key."""
+  """Groups items by their keys."""
   groups: dict[Hashable, list[Item]] = {}
   for item in items:
-    groups.setdefault(key(item), []).append(item)
+    for key in get_keys(item):
+      groups.setdefault(key, []).append(item)
   return groups
 
 
@@ -215,10 +246,4 @@ def _pair_last_two(
   if keeps_scope and here.scope != there.scope:
     return
   if may_be_equal(here, there):
-    _add_pair(result, here, there, "the only candidate")
-
-
-def _add_pair(result: Pairing, here: Item, there: Item, proof: str) -> None:
-  result.pairs[here] = (there, proof if here.names != there.names else "")
-  result.undecided.remove(here)
-  result.left.remove(there)
+    result.add({here: (there, "the only candidate")})
