@@ -33,6 +33,7 @@ _WINGS = (
   ("_core",),
   ("gradients",),
   ("loss_scale",),
+  ("scaled_steps",),
   ("loss_scale_optimizer", "policies"),
   ("accumulation",),
   ("contrib", "graph_rewrite"),

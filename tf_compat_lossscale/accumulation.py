@@ -14,6 +14,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import accumulation_window
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
@@ -21,14 +22,11 @@ from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
-from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import tracking
 
-_Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
-_Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]
-Transform: TypeAlias = Callable[[_Pairs], Any]
+Transform: TypeAlias = Callable[[scaled_steps.Pairs], Any]
 
 _WINDOW, _MICRO_BATCH = "window", "micro_batch"
 _PACKAGE = __name__.partition(".")[0]
@@ -98,6 +96,9 @@ class AccumulatingOptimizer(
   Under `SyncReplicasOptimizer(accumulate(...))`, a micro-batch is the mean that
   the chief takes of all workers' gradients.
 
+  `compute_gradients` does not communicate. Of float16 and bfloat16 variables,
+  it returns gradients of float32, so that none becomes 0.
+
   The sums are dense, also for sparse gradients. A variable has a sum if it has
   had a gradient; if its gradients of a window are all None, they count as 0.
 
@@ -166,85 +167,56 @@ class AccumulatingOptimizer(
     """
     return step_records.read_last_applied(self)
 
-  def compute_gradients(
-    self,
-    loss: tf.Tensor | Callable[[], tf.Tensor],
-    var_list: Any = None,
-    gate_gradients: int = _Optimizer.GATE_OP,
-    aggregation_method: int | None = None,
-    colocate_gradients_with_ops: bool = False,
-    grad_loss: tf.Tensor | None = None,
-  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
-    """Computes the gradients of a micro-batch, without communication.
-
-    The arguments are those of the base class.
-
-    Returns:
-      (gradient, variable) pairs. The gradients are unscaled. Those of float16
-      and bfloat16 variables are float32, so that none becomes 0.
-    """
-    loss_scale = tf.cast(self._loss_scale(), tf.float32)
-    scaled = horovod.find_local(self._optimizer).compute_gradients(
-      gradients.scale(loss, loss_scale),
-      var_list=var_list,
-      gate_gradients=gate_gradients,
-      aggregation_method=aggregation_method,
-      colocate_gradients_with_ops=colocate_gradients_with_ops,
-      grad_loss=grad_loss,
-    )
-    return self._unscale_once(
-      [(_widen(x), var) for x, var in scaled], loss_scale
+  def _compose_step(self) -> scaled_steps.ScaledStep:
+    """Returns how this optimizer takes a micro-batch, without communication."""
+    return scaled_steps.ScaledStep(
+      self,
+      self._loss_scale,
+      horovod.find_local(self._optimizer).compute_gradients,
+      self._take_micro_batch,
+      unscale=_unscale_widely,
     )
 
-  def apply_gradients(
-    self,
-    grads_and_vars: loss_scale_optimizer.GradsAndVars,
-    global_step: tf.Variable | None = None,
-    name: str | None = None,
-  ) -> tf.Operation | None:
-    """Adds a micro-batch, and applies the gradients if the window ends.
-
-    Args:
-      grads_and_vars: (gradient, variable) pairs, with unscaled gradients.
-      global_step: A variable to add 1 to if the window is applied.
-      name: The returned op's name; by default that of the wrapped optimizer.
-
-    Returns:
-      An op that does so; None when eager: it has happened.
-
-    Raises:
-      TypeError: A gradient is neither floating-point nor complex like its
-        variable.
-      ValueError: In a cross-replica context of a `tf.distribute` strategy; or a
-        variable cannot be accumulated for.
-    """
-    grads_and_vars = pair_checks.read(grads_and_vars)
-    pair_checks.check_dtypes(grads_and_vars)
-    with train_ops.leave_out(), accumulation_window.lock_if_eager():
-      step = tf.distribute.get_replica_context().merge_call(
-        self._add_micro_batch, args=(grads_and_vars, global_step, name)
-      )
-    train_ops.add(step)
-    return step
-
-  def _add_micro_batch(
+  def _take_micro_batch(
     self,
     strategy: tf.distribute.Strategy,
     grads_and_vars: tuple[Any, ...],
     global_step: Any,
     name: str | None,
+    computed: tuple[tuple[Any, Any], ...],
   ) -> tf.Operation | None:
-    """Adds a micro-batch for all replicas.
+    """Adds a micro-batch for all replicas, and ends the window if it is full.
 
     Args:
       strategy: The strategy whose replicas call `apply_gradients`.
       grads_and_vars: (gradient, variable) pairs, per replica if there are any.
       global_step: A variable or None.
       name: The returned op's name, or None.
+      computed: Not used: the gradients of the step are the sums.
 
     Returns:
       An op that does so; None when eager.
     """
+    del computed
+    name = self.get_name() if name is None else name
+    with accumulation_window.lock_if_eager():
+      applied = self._add_micro_batch(
+        strategy, grads_and_vars, global_step, name
+      )
+    if tf.executing_eagerly():
+      return None
+    step_records.answer(self, applied)
+    op = sync_replicas.set_back(applied, grads_and_vars, global_step)
+    return scaled_steps.group([op], name)
+
+  def _add_micro_batch(
+    self,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str,
+  ) -> tf.Tensor:
+    """Returns False if a window ends and is skipped, a bool scalar."""
     aggregated = sync_replicas.are_aggregated(grads_and_vars)
     sums = self._window.prepare(grads_and_vars, is_shared=aggregated)
     with tf.name_scope(control_flow.NAME_SCOPE):
@@ -253,17 +225,12 @@ class AccumulatingOptimizer(
       ends = count >= self._steps
     none = [(None, var) for grad, var in grads_and_vars if grad is None]
     variables = [*(var for _, var in grads_and_vars), global_step]
-    applied = control_flow.cond(
+    return control_flow.cond(
       ends,
       lambda: self._end_window(strategy, sums, none, global_step, name),
       lambda: tf.constant(True),
       pair_checks.has_ref_variable(variables),
     )
-    if tf.executing_eagerly():
-      return None
-    step_records.answer(self, applied)
-    step = sync_replicas.set_back(applied, grads_and_vars, global_step)
-    return self._group([step], name)
 
   def _end_window(
     self,
@@ -271,7 +238,7 @@ class AccumulatingOptimizer(
     sums: Sequence[accumulation_window.Sum],
     none: Sequence[tuple[None, Any]],
     global_step: Any,
-    name: str | None,
+    name: str,
   ) -> tf.Tensor:
     """Applies the gradients of a window, or skips the step.
 
@@ -280,7 +247,7 @@ class AccumulatingOptimizer(
       sums: The sums of gradients.
       none: Pairs of None and a variable without a gradient.
       global_step: A variable or None.
-      name: The step's name, or None.
+      name: The step's name.
 
     Returns:
       A bool scalar, whether the gradients are applied.
@@ -315,7 +282,8 @@ class AccumulatingOptimizer(
       counts of all processes.
     """
     reduce = functools.partial(horovod.reduce, self._optimizer)
-    counts = self._window.read_counts(reduce, self._find_agreement())
+    agreement = scaled_steps.find_agreement(self, self._loss_scale)
+    counts = self._window.read_counts(reduce, agreement)
     divisor = counts.added if self._mean else 1
     return self._window.read_gradients(sums, divisor, reduce), counts
 
@@ -325,7 +293,7 @@ class AccumulatingOptimizer(
     pairs: list[tuple[Any, Any]],
     counts: accumulation_window.Counts,
     global_step: Any,
-    name: str | None,
+    name: str,
   ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
     """Updates the loss scale, then applies the gradients of a window.
 
@@ -334,13 +302,13 @@ class AccumulatingOptimizer(
       pairs: (gradient, variable) pairs, per replica if there are any.
       counts: What `_read_window` returned.
       global_step: A variable or None.
-      name: The step's name, or None.
+      name: The step's name.
 
     Returns:
       A pair: whether the gradients are applied, and an op that does so; eagerly
       None for the op.
     """
-    grads = self._name_gradients(tuple(pairs))
+    grads = scaled_steps.name_gradients(self, self._loss_scale, pairs)
     with tf.name_scope(control_flow.NAME_SCOPE):
       # All workers exchange their counts before they exchange this answer.
       with tf.control_dependencies([counts.added]):
@@ -357,7 +325,7 @@ class AccumulatingOptimizer(
     update, answer = self._loss_scale.update(marked)
     is_fixed = isinstance(answer, (bool, np.bool_))
     if is_fixed and not answer:
-      return False, self._group([update], name)
+      return False, scaled_steps.group([update], name)
     if not is_fixed:
       marked.check_agreed(self._loss_scale)
     with tf.name_scope(control_flow.NAME_SCOPE):
@@ -367,23 +335,24 @@ class AccumulatingOptimizer(
     # Without `named`, name-based checkpoints have the names that variables get
     # without this cond.
     named = not is_fixed or self._drop == _MICRO_BATCH
-    step = self._apply_if(
-      applied, strategy, tuple(pairs), global_step, name, named
+    op = scaled_steps.apply_if(
+      applied,
+      scaled_steps.on_each_replica(self._transform_and_apply),
+      strategy,
+      tuple(pairs),
+      global_step,
+      name,
+      named,
     )
-    return applied, self._group([step, update], name)
+    return applied, scaled_steps.group([op, update], name)
 
-  @property
-  def _apply_in_replica(self) -> Callable[..., Any]:
-    """The function that applies gradients on a replica."""
-    apply = super()._apply_in_replica
-    transform = self._transform
-    if transform is None:
-      return apply
-
-    def transform_and_apply(pairs: Any, *args: Any) -> Any:
-      return apply(list(transform(list(pairs))), *args)
-
-    return transform_and_apply
+  def _transform_and_apply(
+    self, pairs: scaled_steps.Pairs, global_step: Any, name: str | None
+  ) -> Any:
+    """Applies the gradients of a window, transformed, on one replica."""
+    if self._transform is not None:
+      pairs = list(self._transform(list(pairs)))
+    return self._optimizer.apply_gradients(pairs, global_step, name)
 
   def variables(self) -> list[tf.Variable]:
     """Returns the variables of the base class, then those of the window.
@@ -455,6 +424,16 @@ def _check(optimizer: Any) -> None:
       "accumulate: the DistributedOptimizer accumulates by itself, which does "
       "not go with loss scaling: leave out its backward_passes_per_step."
     )
+
+
+def _unscale_widely(
+  pairs: scaled_steps.GradsAndVars, scale: tf.Tensor
+) -> scaled_steps.Pairs:
+  """Returns pairs with unscaled gradients, in float32 or wider.
+
+  So no gradient of a half-precision variable becomes 0.
+  """
+  return scaled_steps.unscale([(_widen(x), var) for x, var in pairs], scale)
 
 
 def _widen(grad: Any) -> Any:

@@ -19,6 +19,7 @@ from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale import policies
+from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
@@ -411,18 +412,21 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     """The manager of the loss scale, as the constructor got it."""
     return self._loss_scale_manager
 
-  def _unscale_once(
-    self, grads_and_vars: loss_scale_optimizer.GradsAndVars, loss_scale: Any
-  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
-    """Returns (gradient, variable) pairs with unscaled gradients."""
-    pairs: list[tuple[gradients.Gradient, tf.Variable]] = self._down_scale(
-      list(grads_and_vars), loss_scale
+  def _compose_step(self) -> scaled_steps.ScaledStep:
+    """Returns how this optimizer takes a step, in the order of tf.contrib."""
+    return scaled_steps.ScaledStep(
+      self,
+      self._active_loss_scale,
+      self._opt.compute_gradients,
+      scaled_steps.recorded(
+        self, self._active_loss_scale, self._apply_then_update
+      ),
+      unscale=lambda pairs, scale: self._down_scale(list(pairs), scale),
     )
-    return pairs
 
   def _down_scale(
-    self, grads_vars: loss_scale_optimizer.GradsAndVars, loss_scale: Any
-  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
+    self, grads_vars: scaled_steps.GradsAndVars, loss_scale: Any
+  ) -> scaled_steps.Pairs:
     """Returns (gradient, variable) pairs with unscaled gradients.
 
     Sparse gradients become dense first: in float16, a sum of scaled rows may
@@ -432,9 +436,9 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     pairs = list(grads_vars)
     if self._sparse_gradients == "dense":
       pairs = [(_make_dense(grad, var), var) for grad, var in pairs]
-    return super()._unscale_once(pairs, tf.cast(loss_scale, tf.float32))
+    return scaled_steps.unscale(pairs, tf.cast(loss_scale, tf.float32))
 
-  def _apply_across_replicas(
+  def _apply_then_update(
     self,
     strategy: tf.distribute.Strategy,
     grads_and_vars: tuple[Any, ...],
@@ -443,14 +447,24 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
     """Applies the gradients if they are finite, then updates the loss scale.
 
-    The order is the reverse of the base class's, as in TensorFlow 1. The
-    variables of the wrapped optimizer are named by the cond in which they are
-    created: here the first, `cond`.
+    The order is the reverse of that of `scaled_steps.update_then_apply`, as in
+    TensorFlow 1. The variables of the wrapped optimizer are named by the cond
+    in which they are created: here the first, `cond`.
     """
-    finite = gradients.all_replicas_finite(self._name_gradients(grads_and_vars))
-    step = self._apply_if(finite, strategy, grads_and_vars, global_step, name)
+    name = self.get_name() if name is None else name
+    finite = gradients.all_replicas_finite(
+      scaled_steps.name_gradients(self, self._active_loss_scale, grads_and_vars)
+    )
+    op = scaled_steps.apply_if(
+      finite,
+      scaled_steps.on_each_replica(self._opt.apply_gradients),
+      strategy,
+      grads_and_vars,
+      global_step,
+      name,
+    )
     update = self._loss_scale_manager.update_loss_scale(finite)
-    return finite, self._group([step, update], name)
+    return finite, scaled_steps.group([op, update], name)
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"

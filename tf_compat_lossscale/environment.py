@@ -29,8 +29,11 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale import scaled_steps
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale._core.tf import tracking
 
@@ -117,8 +120,9 @@ def find_steps(optimizer: Any) -> Any:
     optimizer: Any object.
 
   Returns:
-    A `MixedPrecisionLossScaleOptimizer`; None if `honor_environment` gave
-    `optimizer` no loss scale.
+    An object with `loss_scale`, `last_step_applied` and `variables()`, by which
+    the steps are recorded; None if `honor_environment` gave `optimizer` no loss
+    scale.
   """
   steps = getattr(optimizer, _STEPS, None)
   if steps is None or not isinstance(optimizer, _Optimizer):
@@ -136,7 +140,7 @@ def overrides_steps(steps: Any) -> bool:
   """Returns whether an optimizer may take its steps without its loss scale.
 
   Args:
-    steps: A `MixedPrecisionLossScaleOptimizer`.
+    steps: What `find_steps` returned, or another optimizer.
 
   Returns:
     Whether `find_steps` returned `steps`, and the method `apply_gradients` of
@@ -178,7 +182,7 @@ def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   steps = find_steps(self)
   if steps is None or not _is_honored:
     return _get_own(_compute_gradients)(self, *args, **kwargs)
-  return steps.compute_gradients(*args, **kwargs)
+  return steps.compose().compute_gradients(*args, **kwargs)
 
 
 def _apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +190,7 @@ def _apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   steps = find_steps(self)
   if steps is None or not _is_honored:
     return _get_own(_apply_gradients)(self, *args, **kwargs)
-  return steps.apply_gradients(*args, **kwargs)
+  return steps.compose().apply_gradients(*args, **kwargs)
 
 
 def _make_start() -> _Method:
@@ -210,21 +214,47 @@ _METHODS: tuple[tuple[type, str, _Method], ...] = (
 )
 
 
-class _Unscaled:
-  """An optimizer with the methods that know no loss scale."""
+class _Steps:
+  """The steps of an optimizer that has a loss scale by the environment.
 
-  def __init__(self, optimizer: Any) -> None:
-    self.optimizer = optimizer
-    self.get_name = optimizer.get_name
-    self.variables = optimizer.variables
-    self.compute_gradients = functools.partial(
-      _get_own(_compute_gradients), optimizer
+  No checkpoint and no program sees this object: the optimizer's methods call
+  it, and monitors watch it.
+
+  Attributes:
+    owner: The optimizer; None if a copy of the optimizer has not used this yet.
+    loss_scale: The LossScale.
+  """
+
+  def __init__(self, owner: Any, loss_scale: Any) -> None:
+    self.owner = owner
+    self.loss_scale = loss_scale
+
+  @property
+  def last_step_applied(self) -> tf.Tensor:
+    """Whether the last step was applied: see `step_records`."""
+    return step_records.read_last_applied(self)
+
+  def get_name(self) -> str:
+    """Returns the name of the optimizer."""
+    name: str = self.owner.get_name()
+    return name
+
+  def variables(self) -> list[tf.Variable]:
+    """Returns the variables of the optimizer, then those of its loss scale."""
+    weights = graph_weights.list_weights(self.loss_scale)
+    return [*self.owner.variables(), *weights.values()]
+
+  def compose(self) -> scaled_steps.ScaledStep:
+    """Returns how the optimizer takes a step, by the methods of its class."""
+    apply = scaled_steps.on_each_replica(self._apply_unchecked)
+    return scaled_steps.ScaledStep(
+      self,
+      self.loss_scale,
+      functools.partial(_get_own(_compute_gradients), self.owner),
+      scaled_steps.update_then_apply(self, self.loss_scale, apply),
     )
 
-  def __repr__(self) -> str:
-    return repr(self.optimizer)
-
-  def apply_gradients(
+  def _apply_unchecked(
     self, grads_and_vars: Any, global_step: Any, name: str | None
   ) -> Any:
     """Applies gradients without a check that they are finite."""
@@ -232,28 +262,14 @@ class _Unscaled:
     # All replicas must pass the same object: TensorFlow compares identities.
     name = name and sys.intern(name.removesuffix("-wrapped"))
     apply = _get_own(_apply_gradients)
-    return apply(self.optimizer, grads_and_vars, global_step, name)
-
-
-class _Steps(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
-  """The steps of an optimizer that has a loss scale itself.
-
-  No checkpoint and no user sees this object: the optimizer's methods call it.
-  So it takes no part in the initialization of its bases.
-  """
-
-  def __init__(self, optimizer: Any, loss_scale: Any) -> None:
-    self._optimizer = None if optimizer is None else _Unscaled(optimizer)
-    self._loss_scale = loss_scale
-
-  @property
-  def owner(self) -> Any:
-    """The optimizer whose steps these are; None if a copy has no owner yet."""
-    return getattr(self._optimizer, "optimizer", None)
+    return apply(self.owner, grads_and_vars, global_step, name)
 
   def __reduce__(self) -> tuple[Any, ...]:
     """Returns what copies are made of: the first use gives them their owner."""
-    return _Steps, (None, self._loss_scale)
+    return _Steps, (None, self.loss_scale)
+
+  def __repr__(self) -> str:
+    return f"{self.owner!r} with {self.loss_scale!r}"
 
 
 def _rewrite_if_asked() -> None:

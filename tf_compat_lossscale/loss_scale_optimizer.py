@@ -4,68 +4,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
-import functools
-import threading
+import contextvars
 from typing import Any
-from typing import cast
 from typing import TypeAlias
 
-import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import agreements
+from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
-from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
-from tf_compat_lossscale._core import train_ops
-from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
-GradsAndVars = Iterable[tuple[gradients.Gradient, tf.Variable]]
+
+# The optimizer whose method runs in this context, and what its other methods
+# need of the step. Programs override and call them with the parameters of
+# TensorFlow 1.15, which have no place for the scale that was read, nor for the
+# gradients that were computed.
+_held: contextvars.ContextVar[tuple[Any, dict[str, Any]]] = (
+  contextvars.ContextVar("held", default=(None, {}))
+)
 
 
-class _Call(threading.local):
-  """What a call of an optimizer's method holds for methods that it calls.
-
-  The parameters of those methods are TensorFlow 1.15's, which has no other way
-  to hand a value on. Each thread has its own: replicas are threads.
-  """
-
-  def __init__(self) -> None:
-    self._held: tuple[Any, Any, Any] = (None, None, None)
-
-  @contextlib.contextmanager
-  def holding(
-    self, owner: Any, scale: Any = None, computed: Any = None
-  ) -> Iterator[None]:
-    """Holds values for the methods of an optimizer."""
-    before, self._held = self._held, (owner, scale, computed)
-    try:
-      yield
-    finally:
-      self._held = before
-
-  def find_scale(self, owner: Any) -> Any:
-    """Returns the loss scale that an optimizer has read, or None."""
-    return self._held[1] if self._held[0] is owner else None
-
-  def find_computed(self, owner: Any) -> Any:
-    """Returns what `find_computed` found, by the ids of variables, or None."""
-    return self._held[2] if self._held[0] is owner else None
+@contextlib.contextmanager
+def _holding(owner: Any, **values: Any) -> Iterator[None]:
+  """Holds values for the methods of an optimizer."""
+  token = _held.set((owner, values))
+  try:
+    yield
+  finally:
+    _held.reset(token)
 
 
-_call = _Call()
+def _find_held(owner: Any, name: str) -> Any:
+  """Returns a value that is held for an optimizer, or None."""
+  holder, values = _held.get()
+  return values.get(name) if holder is owner else None
 
 
 class MixedPrecisionLossScaleOptimizer(_Optimizer):
@@ -90,6 +73,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   """
 
   # The private methods of TensorFlow 1.15's class, which subclasses override.
+  # `accumulate` refuses such a subclass: its steps do not call them.
   _OVERRIDABLE: tuple[str, ...] = (
     "_apply_gradients",
     "_distributed_apply",
@@ -154,17 +138,6 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     """The loss scale; a program may have set another."""
     return self._loss_scale
 
-  def _find_method(self, name: str) -> Callable[..., Any]:
-    """Returns a method that a subclass may have overridden.
-
-    If TensorFlow's class had no such method, a subclass that has a method of
-    that name means something else.
-    """
-    if name in self._OVERRIDABLE:
-      return cast("Callable[..., Any]", getattr(self, name))
-    own = getattr(MixedPrecisionLossScaleOptimizer, name)
-    return functools.partial(own, self)
-
   @attributes.DefaultProperty
   def loss_scale(self) -> loss_scale_lib.LossScale:
     """The loss scale: call it for the current scale, a float32 scalar."""
@@ -211,45 +184,70 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       (gradient, variable) pairs. The gradients are unscaled; each is of its
       variable's shape and dtype, or None.
     """
-    # One read, for another worker may change the scale between two reads.
-    loss_scale = self._read_scale()
-    scaled = self._active_optimizer.compute_gradients(
-      self._scale_once(loss, loss_scale),
+    return self._compose_step().compute_gradients(
+      loss,
       var_list=var_list,
       gate_gradients=gate_gradients,
       aggregation_method=aggregation_method,
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-    unscaled = self._unscale_once(scaled, loss_scale)
-    step_records.keep_computed(self, [grad for grad, _ in scaled], unscaled)
-    return unscaled
 
-  def _read_scale(self) -> tf.Tensor:
-    """Returns the loss scale, read once for each `compute_gradients`."""
-    held = _call.find_scale(self)
-    if held is None:
-      held = tf.cast(self._active_loss_scale(), tf.float32)
-    return held
+  def _compose_step(self) -> scaled_steps.ScaledStep:
+    """Returns how this optimizer takes a step: by methods of TensorFlow 1.15.
 
-  def _scale_once(self, loss: Any, loss_scale: tf.Tensor) -> Any:
+    A program may have set another optimizer or loss scale since the last step.
+    """
+    return scaled_steps.ScaledStep(
+      self,
+      self._loss_scale,
+      self._optimizer.compute_gradients,
+      self._take_step,
+      self._scale_once,
+      self._unscale_once,
+      self._doing_dynamic_loss_scaling,
+      self._optimizer.apply_gradients,
+    )
+
+  def _scale_once(self, loss: Any, scale: tf.Tensor) -> Any:
     """Returns the scaled loss, or a function that returns it."""
-    with _call.holding(self, scale=loss_scale):
-      return self._find_method("_scale_loss")(loss)
+    with _holding(self, scale=scale):
+      return self._scale_loss(loss)
 
   def _unscale_once(
-    self, grads_and_vars: GradsAndVars, loss_scale: tf.Tensor
-  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
+    self, grads_and_vars: scaled_steps.GradsAndVars, scale: tf.Tensor
+  ) -> scaled_steps.Pairs:
     """Returns (gradient, variable) pairs with unscaled gradients."""
     pairs = list(grads_and_vars)
-    with _call.holding(self, scale=loss_scale):
-      grads = self._find_method("_unscale_grads")([grad for grad, _ in pairs])
+    with _holding(self, scale=scale):
+      grads = self._unscale_grads([grad for grad, _ in pairs])
     return [(grad, var) for grad, (_, var) in zip(grads, pairs)]
+
+  def _read_scale(self) -> tf.Tensor:
+    """Returns the loss scale of this step, or reads the scale."""
+    held = _find_held(self, "scale")
+    return tf.cast(self._loss_scale(), tf.float32) if held is None else held
+
+  def _take_step(
+    self,
+    strategy: tf.distribute.Strategy,
+    grads_and_vars: tuple[Any, ...],
+    global_step: Any,
+    name: str | None,
+    computed: tuple[tuple[Any, Any], ...],
+  ) -> tf.Operation | None:
+    """Takes a step for all replicas, by the method of TensorFlow 1.15."""
+    held = {id(var): x for (_, var), x in zip(grads_and_vars, computed)}
+    with _holding(self, computed=held):
+      op: tf.Operation | None = self._distributed_apply(
+        strategy, grads_and_vars, global_step, name
+      )
+    return op
 
   # The parameters of the next six are those of TensorFlow 1.15.
   def _doing_dynamic_loss_scaling(self) -> bool:
     """Returns whether the loss scale decides if a step is applied."""
-    return not _is_inert(self._active_loss_scale)
+    return not _is_inert(self._loss_scale)
 
   def _scale_loss(self, loss: Any) -> Any:
     """Returns the scaled loss, or a function that returns it."""
@@ -258,11 +256,12 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   def _unscale_grads(self, grads: Any) -> list[gradients.Gradient]:
     """Returns the gradients of the loss itself."""
     scale = self._read_scale()
-    method = self._find_method("_scale_grad")
     own = MixedPrecisionLossScaleOptimizer._scale_grad
-    if own in (getattr(method, "__func__", None), getattr(method, "func", 0)):
+    if getattr(self._scale_grad, "__func__", None) is own:
       return gradients.unscale(grads, scale)
-    return [None if x is None else method(x, 1.0 / scale) for x in grads]
+    return [
+      None if x is None else self._scale_grad(x, 1.0 / scale) for x in grads
+    ]
 
   def _scale_grad(
     self, grad: gradients.Gradient, loss_scale_reciprocal: tf.Tensor
@@ -273,36 +272,37 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   def _distributed_apply(
     self,
     distribution: tf.distribute.Strategy,
-    grads_and_vars: GradsAndVars,
+    grads_and_vars: scaled_steps.GradsAndVars,
     global_step: tf.Variable | None = None,
     name: str | None = None,
   ) -> tf.Operation | None:
     """Does the step for all replicas, in a cross-replica context."""
     pairs = tuple(grads_and_vars)
     # A subclass may pass fewer pairs, or pairs in another order.
-    held = _call.find_computed(self) or {}
+    held = _find_held(self, "computed") or {}
     computed = tuple(held.get(id(var), (None, None)) for _, var in pairs)
-    return self._apply_and_record(
+    take = scaled_steps.update_then_apply(
+      self, self._loss_scale, self._apply_gradients
+    )
+    op: tf.Operation | None = take(
       distribution, pairs, global_step, name, computed
     )
+    return op
 
   def _apply_gradients(
     self,
     distribution: tf.distribute.Strategy,
-    grads_and_vars: GradsAndVars,
+    grads_and_vars: scaled_steps.GradsAndVars,
     global_step: tf.Variable | None,
     name: str | None,
   ) -> Any:
     """Applies the gradients on each replica, whatever they are."""
-    return distribution.group(
-      distribution.extended.call_for_each_replica(
-        self._apply_in_replica, args=(grads_and_vars, global_step, name)
-      )
-    )
+    apply = scaled_steps.on_each_replica(self._optimizer.apply_gradients)
+    return apply(distribution, grads_and_vars, global_step, name)
 
   def apply_gradients(
     self,
-    grads_and_vars: GradsAndVars,
+    grads_and_vars: scaled_steps.GradsAndVars,
     global_step: tf.Variable | None = None,
     name: str | None = None,
   ) -> tf.Operation | None:
@@ -323,173 +323,10 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         variable, and the loss scale is not a `FixedLossScale`.
       ValueError: In a cross-replica context of a `tf.distribute` strategy.
     """
-    grads_and_vars = pair_checks.read(grads_and_vars)
-    computed = step_records.find_computed(self, grads_and_vars)
-    with train_ops.leave_out():
-      if not self._find_method("_doing_dynamic_loss_scaling")():
-        # The same call as without the wrapper, so that the variables get the
-        # same names.
-        always = step_records.Step(
-          self._active_loss_scale, grads_and_vars, computed, global_step
-        )
-        with step_records.record(self, always, reads_before=False):
-          always.op = self._active_optimizer.apply_gradients(
-            grads_and_vars, global_step, name
-          )
-        step = always.op
-      else:
-        pair_checks.check_dtypes(grads_and_vars)
-        step = tf.distribute.get_replica_context().merge_call(
-          self._apply_everywhere,
-          args=(grads_and_vars, global_step, name, computed),
-        )
-    train_ops.add(step)
-    return step
-
-  def _apply_everywhere(
-    self,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str | None,
-    computed: tuple[tuple[Any, Any], ...],
-  ) -> tf.Operation | None:
-    """Does the step by the method that a subclass may override."""
-    held = {id(var): x for (_, var), x in zip(grads_and_vars, computed)}
-    with _call.holding(self, computed=held):
-      step: tf.Operation | None = self._find_method("_distributed_apply")(
-        strategy, grads_and_vars, global_step, name
-      )
-      return step
-
-  def _apply_and_record(
-    self,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str | None,
-    computed: tuple[tuple[Any, Any], ...],
-  ) -> tf.Operation | None:
-    """Does the step for all replicas, and records it.
-
-    Args:
-      strategy: The strategy whose replicas call `apply_gradients`.
-      grads_and_vars: (gradient, variable) pairs, per replica if there are any.
-      global_step: A variable or None.
-      name: The returned op's name, or None.
-      computed: What `find_computed` returned, per replica if there are any.
-
-    Returns:
-      An op that does the step; None when eager.
-    """
-    step = step_records.Step(
-      self._active_loss_scale, grads_and_vars, computed, global_step
+    op: tf.Operation | None = self._compose_step().apply_gradients(
+      grads_and_vars, global_step, name
     )
-    with step_records.record(self, step):
-      step.applied, step.op = self._apply_across_replicas(
-        strategy, grads_and_vars, global_step, name
-      )
-    return step.op
-
-  def _apply_across_replicas(
-    self,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str | None,
-  ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
-    """Updates the loss scale, then applies the gradients, for all replicas.
-
-    Args:
-      strategy: The strategy whose replicas call `apply_gradients`.
-      grads_and_vars: (gradient, variable) pairs, per replica if there are any.
-      global_step: A variable or None.
-      name: The returned op's name, or None.
-
-    Returns:
-      A pair: whether the step is applied, and an op that does the step; eagerly
-      None for the op.
-    """
-    grads = self._name_gradients(grads_and_vars)
-    update, should_apply = self._active_loss_scale.update(grads)
-    grads.check_agreed(self._active_loss_scale)
-    step = self._apply_if(
-      should_apply, strategy, grads_and_vars, global_step, name
-    )
-    return should_apply, self._group([step, update], name)
-
-  def _name_gradients(
-    self, grads_and_vars: tuple[Any, ...]
-  ) -> gradients.NamedGradients:
-    """Returns the gradients, with their names and with the agreement on them.
-
-    Args:
-      grads_and_vars: (gradient, variable) pairs, per replica if there are any.
-    """
-    return gradients.NamedGradients(
-      [grad for grad, _ in grads_and_vars],
-      step_records.name_variables(grads_and_vars),
-      self._find_agreement(),
-    )
-
-  def _find_agreement(self) -> agreements.Agreement | None:
-    """Returns how workers agree, or None if they need not."""
-    owner = self._find_scale_owner()
-    return agreements.find(owner) or horovod.find_agreement(self)
-
-  def _apply_if(
-    self,
-    should_apply: bool | tf.Tensor,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str | None,
-    named: bool = True,
-  ) -> Any:
-    """Applies gradients on each replica, if they should be applied.
-
-    Args:
-      should_apply: A bool scalar; a Python bool builds no cond.
-      strategy: The strategy.
-      grads_and_vars: (gradient, variable) pairs, per replica.
-      global_step: A variable or None.
-      name: The step's name, or None.
-      named: Whether variables are named after the cond: see `control_flow`.
-
-    Returns:
-      An op or tensor that applies the gradients; None if that has happened or
-      if `should_apply` is the Python bool False.
-    """
-    name = self.get_name() if name is None else name
-
-    def apply_on_each_replica() -> Any:
-      return self._find_method("_apply_gradients")(
-        strategy, grads_and_vars, global_step, f"{name}-wrapped"
-      )
-
-    if isinstance(should_apply, (bool, np.bool_)):
-      step = apply_on_each_replica() if should_apply else None
-    else:
-      v1 = pair_checks.has_ref_variable(
-        [*(var for _, var in grads_and_vars), global_step]
-      )
-      step = control_flow.cond(
-        should_apply, apply_on_each_replica, tf.no_op, v1, named
-      )
-    return sync_replicas.set_back(step, grads_and_vars, global_step)
-
-  @property
-  def _apply_in_replica(self) -> Callable[..., Any]:
-    """The function that applies gradients on a replica."""
-    apply: Callable[..., Any] = self._active_optimizer.apply_gradients
-    return apply
-
-  def _group(self, ops: list[Any], name: str | None) -> tf.Operation | None:
-    """Returns an op that runs all ops that are not None; None when eager."""
-    if tf.executing_eagerly():
-      return None
-    name = self.get_name() if name is None else name
-    return tf.group([op for op in ops if op is not None], name=name)
+    return op
 
   def get_name(self) -> str:
     """Returns the name of the wrapped optimizer."""
@@ -539,7 +376,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
   def _list_active_children(self) -> dict[str, Any]:
     """Returns the children that are in use; a program may have set others."""
-    scale, owner = self._active_loss_scale, self._find_scale_owner()
+    scale = self._active_loss_scale
+    owner = getattr(scale, "manager", scale)  # Of tf.contrib.
     is_tracked = isinstance(owner, tracking.Trackable)
     children = {
       "base_optimizer": self._active_optimizer,
@@ -550,11 +388,6 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       for name, child in children.items()
       if isinstance(child, tracking.Trackable)
     }
-
-  def _find_scale_owner(self) -> Any:
-    """Returns the loss scale, or the manager for which it stands."""
-    scale = self._active_loss_scale
-    return getattr(scale, "manager", scale)
 
   def __repr__(self) -> str:
     return (
