@@ -22,10 +22,9 @@ _USE_EACH_ROW = """
 import importlib, json
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale.programs import contrib_names
-from tf_compat_lossscale.programs import contrib_paths
 tfl.install()
 wrong, callables = {}, []
-for module, names in contrib_names.NAMES.items():
+for module, names in contrib_names.TABLE.names.items():
   try:
     served = importlib.import_module(f"tensorflow.contrib.{module}")
   except ImportError as error:
@@ -37,7 +36,7 @@ for module, names in contrib_names.NAMES.items():
         callables.append(f"{module}.{name}")
     except AttributeError as error:
       wrong[f"{module}.{name}"] = str(error)
-for module in contrib_paths.MODULES:
+for module in contrib_names.TABLE.modules:
   try:
     importlib.import_module(f"tensorflow.contrib.{module}")
   except ImportError as error:
@@ -48,7 +47,7 @@ print(json.dumps([wrong, callables]))
 _GONE_SINCE_2_16 = {"data.CheckpointInputPipelineHook"}
 # Rows that need a package which is no requirement.
 _TENSORBOARD = {
-  f"tensorboard.{name}" for name in contrib_names.NAMES["tensorboard"]
+  f"tensorboard.{name}" for name in contrib_names.TABLE.names["tensorboard"]
 }
 
 
@@ -61,7 +60,7 @@ def test_each_row_is_what_tensorflow_1_had():
   recorded = json.loads(path.read_text("utf-8"))["signatures"]
   names = {
     f"{module}.{name}"
-    for module, names in contrib_names.NAMES.items()
+    for module, names in contrib_names.TABLE.names.items()
     for name in names
   }
   assert names & set(recorded) - set(wrong) <= set(callables)
@@ -260,10 +259,10 @@ def test_the_projector_is_that_of_tensorboard(monkeypatch, tmp_path):
 
 
 def test_the_table_is_sound():
-  for module, names in contrib_names.NAMES.items():
+  for module, names in contrib_names.TABLE.names.items():
     for name, target in names.items():
       assert target.count(".") >= 1, (module, name)
-  assert sum(map(len, contrib_names.NAMES.values())) > 300
+  assert sum(map(len, contrib_names.TABLE.names.values())) > 300
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def current():
 
 
 def list_names():
-  return {m: sorted(names) for m, names in contrib_names.NAMES.items()}
+  return {m: sorted(names) for m, names in contrib_names.TABLE.names.items()}
 
 
 def test_names_take_the_arguments_of_1_15(current):

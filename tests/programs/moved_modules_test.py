@@ -21,14 +21,14 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale.programs import moved_modules
 tfl.install()
 wrong = {}
-for module, names in moved_modules.NAMES.items():
+for module, names in moved_modules.TABLE.names.items():
   loaded = importlib.import_module(module)
   for name in names:
     try:
       assert getattr(loaded, name) is not NotImplemented
     except AttributeError as error:
       wrong[f"{module}.{name}"] = str(error)
-for module in moved_modules.MODULES:
+for module in moved_modules.TABLE.modules:
   try:
     importlib.import_module(module)
   except ImportError as error:
@@ -95,10 +95,10 @@ def test_what_is_gone_is_said_to_be():
 @pytest.mark.any_release
 def test_the_table_is_of_one_kind():
   watcher = private_modules.PrivateModules(patching.UndoLog())
-  for name in (*moved_modules.NAMES, *moved_modules.MODULES):
+  for name in (*moved_modules.TABLE.names, *moved_modules.TABLE.modules):
     assert name.startswith("tensorflow.python.") and watcher.watches(name)
   assert not watcher.watches("tensorflow.python.ops.no_such")
-  assert moved_modules.find_module(
+  assert moved_modules.TABLE.find_module(
     "tensorflow.python.estimator.run_config"
   ) == ("tensorflow_estimator.python.estimator.run_config")
 

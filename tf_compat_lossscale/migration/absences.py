@@ -16,9 +16,7 @@ from typing import NamedTuple
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.programs import contrib_hints
 from tf_compat_lossscale.programs import contrib_names
-from tf_compat_lossscale.programs import contrib_paths
 from tf_compat_lossscale.programs import estimator
-from tf_compat_lossscale.programs import loading
 from tf_compat_lossscale.programs import moved_modules
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import source_facts
@@ -108,11 +106,11 @@ def _find_absence_in_contrib(path: str) -> Absence:
     return Absence(shown, RESTORED, "", "pip install tf_slim")
   for i, part in enumerate(parts):
     start = ".".join(parts[: i + 1])
-    if loading.find_longest(contrib_paths.MODULES, start):
+    if contrib_names.TABLE.find_module(start):
       return Absence(shown, RESTORED)
     if i and contrib_names.find_targets(top, part):
       return Absence(shown, RESTORED)
-    if not contrib_paths.is_module(start):
+    if not contrib_names.is_module(start):
       break
   else:
     return Absence(shown, RESTORED)
@@ -130,7 +128,7 @@ def _find_absence_of_private(name: str) -> Absence | None:
     path = tensorflow_names.find_module_file(module)
     if path is not None:
       break
-    if moved_modules.find_module(module):
+    if moved_modules.TABLE.find_module(module):
       return Absence(module, RESTORED)
     module, _, last = module.rpartition(".")
     parts.insert(0, last)
@@ -138,7 +136,7 @@ def _find_absence_of_private(name: str) -> Absence | None:
     path = tensorflow_names.find_module_file(module)
   if not parts or path is None:
     return None
-  if parts[0] in moved_modules.NAMES.get(module, ()):
+  if parts[0] in moved_modules.TABLE.names.get(module, ()):
     return Absence(f"{module}.{parts[0]}", RESTORED)
   if _mentions(path, parts[0]):
     return None

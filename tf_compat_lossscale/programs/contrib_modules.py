@@ -11,48 +11,43 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import contrib_hints
 from tf_compat_lossscale.programs import contrib_names
-from tf_compat_lossscale.programs import contrib_paths
 from tf_compat_lossscale.programs import contrib_signatures
+from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
 
 _PREFIX = "tensorflow.contrib."
 
 
-class _ContribModule(types.ModuleType):
-  """A module of `tf.contrib`; its members load when a program uses them."""
+class _ContribModule(lazy_modules.LazyModule):
+  """A module of `tf.contrib`."""
 
   def __init__(self, path: str):
-    super().__init__(_PREFIX + path)
-    self.__path__: list[str] = []
+    super().__init__(_PREFIX + path, self._load, self._list_names)
     self._contrib_path = path
+    self._names = contrib_names.list_names(path.partition(".")[0])
 
-  def __getattr__(self, name: str) -> Any:
+  def _load(self, name: str) -> Any:
+    path = self._contrib_path
+    if name == "__all__":  # The names that `from … import *` binds.
+      return [each for each in dir(self) if _is_loadable(path, each)]
     if name.startswith("__"):
-      raise AttributeError(f"module {self.__name__!r} has no {name!r}")
-    value = _load_member(self.__dict__["_contrib_path"], name)
+      return patching.ABSENT
+    value = _load_member(path, name)
     setattr(self, name, value)
     return value
+
+  def _list_names(self) -> list[str]:
+    return sorted(self._names)
 
   def __setattr__(self, name: str, value: Any) -> None:
     # The import of a module sets it in its parent. But the function `arg_scope`
     # of `framework.python.ops` hid the module of that name.
-    if isinstance(value, types.ModuleType):
-      top = self._contrib_path.partition(".")[0]
-      if name in contrib_names.NAMES.get(top, ()):
-        return
+    if isinstance(value, types.ModuleType) and name in self._names:
+      return
     super().__setattr__(name, value)
-
-  def __dir__(self) -> list[str]:
-    top = self._contrib_path.partition(".")[0]
-    return sorted(contrib_names.list_names(top))
-
-  @property
-  def __all__(self) -> list[str]:
-    """The names that `from tensorflow.contrib.X import *` binds."""
-    path = self._contrib_path
-    return [name for name in dir(self) if _is_loadable(path, name)]
 
 
 _modules: dict[str, types.ModuleType] = {}
@@ -87,7 +82,7 @@ def _find_module(path: str) -> types.ModuleType:
   reason = contrib_hints.explain_missing_package(top)
   if reason:
     raise ModuleNotFoundError(reason, name=_PREFIX + path)
-  target = loading.find_longest(contrib_paths.MODULES, path)
+  target = contrib_names.TABLE.find_module(path)
   if target:
     try:
       value = loading.load(target)
@@ -95,7 +90,7 @@ def _find_module(path: str) -> types.ModuleType:
       raise _make_error(path, str(error)) from None
     if isinstance(value, types.ModuleType):
       return value
-  if contrib_paths.is_module(path):
+  if contrib_names.is_module(path):
     return _ContribModule(path)
   raise _make_error(path)
 
@@ -116,7 +111,7 @@ def _load_member(path: str, name: str) -> Any:
     else:
       return contrib_signatures.adapt(f"{top}.{name}", value)
   child = f"{path}.{name}"
-  if child in contrib_paths.MODULES or contrib_paths.is_module(child):
+  if contrib_names.is_module(child):
     try:
       return get_module(child)
     except ImportError as error:

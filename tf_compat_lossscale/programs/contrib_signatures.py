@@ -20,7 +20,8 @@ class Change(NamedTuple):
   """The parameters of a name of `tf.contrib`.
 
   Attributes:
-    parameters: A function with the parameters of TensorFlow 1.15.
+    parameters: A function that has the parameters of TensorFlow 1.15, and is
+      never called.
     renamed: Parameter -> its name today; None if it has no effect today.
     method: The method that has the parameters; "" for the name itself.
   """
@@ -28,103 +29,6 @@ class Change(NamedTuple):
   parameters: Callable[..., Any]
   renamed: dict[str, str | None]
   method: str = ""
-
-
-def _to_graph(
-  entity: Any,
-  recursive: bool = True,
-  experimental_optional_features: Any = None,
-) -> None: ...
-
-
-def _slurm(
-  jobs: Any,
-  port_base: int = 8888,
-  gpus_per_node: int = 1,
-  gpus_per_task: int = 1,
-  tasks_per_node: Any = None,
-  auto_set_gpu: bool = True,
-  rpc_layer: str = "grpc",
-) -> None: ...
-
-
-def _all_reduce(
-  all_reduce_alg: str = "nccl",
-  num_packs: int = 1,
-  agg_small_grads_max_bytes: int = 0,
-  agg_small_grads_max_group: int = 10,
-) -> None: ...
-
-
-def _defun(
-  func: Any = None,
-  input_signature: Any = None,
-  autograph: bool = True,
-  experimental_autograph_options: Any = None,
-  experimental_relax_shapes: bool = False,
-) -> None: ...
-
-
-def _function(
-  func: Any = None,
-  input_signature: Any = None,
-  autograph: bool = True,
-  experimental_autograph_options: Any = None,
-  experimental_relax_shapes: bool = False,
-  experimental_compile: Any = None,
-) -> None: ...
-
-
-def _make_template(
-  name_: str,
-  func_: Any,
-  create_scope_now_: bool = False,
-  unique_name_: Any = None,
-  custom_getter_: Any = None,
-  create_graph_function_: bool = False,
-  **kwargs: Any,
-) -> None: ...
-
-
-def _init_from_checkpoint(checkpoint_dir: Any, assignment_map: Any) -> None: ...
-def _list_variables(checkpoint_dir: Any) -> None: ...
-def _load_checkpoint(filepattern: Any) -> None: ...
-def _load_variable(checkpoint_dir: Any, name: str) -> None: ...
-
-
-def _hash_table(
-  initializer: Any,
-  default_value: Any,
-  shared_name: Any = None,
-  name: Any = None,
-) -> None: ...
-
-
-def _dense_hash_table(
-  key_dtype: Any,
-  value_dtype: Any,
-  default_value: Any,
-  empty_key: Any,
-  deleted_key: Any,
-  initial_num_buckets: Any = None,
-  name: str = "MutableDenseHashTable",
-  checkpoint: bool = True,
-) -> None: ...
-
-
-def _lookup(keys: Any, name: Any = None) -> None: ...
-
-
-def _visualize_embeddings(summary_writer: Any, config: Any) -> None: ...
-
-
-def _infeed_queue(
-  number_of_tuple_elements: Any = None,
-  tuple_types: Any = None,
-  tuple_shapes: Any = None,
-  shard_dimensions: Any = None,
-  name: Any = None,
-) -> None: ...
 
 
 _RELAX: dict[str, str | None] = {
@@ -135,36 +39,96 @@ _DIRECTORY: dict[str, str | None] = {"checkpoint_dir": "ckpt_dir_or_file"}
 
 # A name of `tf.contrib` -> the parameters that it had.
 CHANGES = {
-  "autograph.to_code": Change(_to_graph, {}),
-  "autograph.to_graph": Change(_to_graph, {}),
-  "cluster_resolver.SlurmClusterResolver": Change(_slurm, {}),
+  "autograph.to_code": Change(
+    lambda entity, recursive=True, experimental_optional_features=None: None, {}
+  ),
+  "autograph.to_graph": Change(
+    lambda entity, recursive=True, experimental_optional_features=None: None, {}
+  ),
+  "cluster_resolver.SlurmClusterResolver": Change(
+    lambda jobs,
+    port_base=8888,
+    gpus_per_node=1,
+    gpus_per_task=1,
+    tasks_per_node=None,
+    auto_set_gpu=True,
+    rpc_layer="grpc": None,
+    {},
+  ),
   # Small gradients are packed by the number of bytes, whatever is asked for.
   "distribute.AllReduceCrossDeviceOps": Change(
-    _all_reduce,
+    lambda all_reduce_alg="nccl",
+    num_packs=1,
+    agg_small_grads_max_bytes=0,
+    agg_small_grads_max_group=10: None,
     {"agg_small_grads_max_bytes": None, "agg_small_grads_max_group": None},
   ),
-  "eager.defun": Change(_defun, _RELAX),
-  "eager.function": Change(_function, _RELAX),
+  "eager.defun": Change(
+    lambda func=None,
+    input_signature=None,
+    autograph=True,
+    experimental_autograph_options=None,
+    experimental_relax_shapes=False: None,
+    _RELAX,
+  ),
+  "eager.function": Change(
+    lambda func=None,
+    input_signature=None,
+    autograph=True,
+    experimental_autograph_options=None,
+    experimental_relax_shapes=False,
+    experimental_compile=None: None,
+    _RELAX,
+  ),
   "eager.make_template": Change(
-    _make_template, {"create_graph_function_": None}
+    lambda name_,
+    func_,
+    create_scope_now_=False,
+    unique_name_=None,
+    custom_getter_=None,
+    create_graph_function_=False,
+    **kwargs: None,
+    {"create_graph_function_": None},
   ),
-  "framework.init_from_checkpoint": Change(_init_from_checkpoint, _DIRECTORY),
-  "framework.list_variables": Change(_list_variables, _DIRECTORY),
+  "framework.init_from_checkpoint": Change(
+    lambda checkpoint_dir, assignment_map: None, _DIRECTORY
+  ),
+  "framework.list_variables": Change(lambda checkpoint_dir: None, _DIRECTORY),
   "framework.load_checkpoint": Change(
-    _load_checkpoint, {"filepattern": "ckpt_dir_or_file"}
+    lambda filepattern: None, {"filepattern": "ckpt_dir_or_file"}
   ),
-  "framework.load_variable": Change(_load_variable, _DIRECTORY),
+  "framework.load_variable": Change(
+    lambda checkpoint_dir, name: None, _DIRECTORY
+  ),
   # Tables of one initializer have the same content, shared or not.
-  "lookup.HashTable": Change(_hash_table, {"shared_name": None}),
+  "lookup.HashTable": Change(
+    lambda initializer, default_value, shared_name=None, name=None: None,
+    {"shared_name": None},
+  ),
   # A `Saver` finds the table in a collection, as if `checkpoint` were True.
   "lookup.MutableDenseHashTable": Change(
-    _dense_hash_table, {"checkpoint": None}
+    lambda key_dtype,
+    value_dtype,
+    default_value,
+    empty_key,
+    deleted_key,
+    initial_num_buckets=None,
+    name="MutableDenseHashTable",
+    checkpoint=True: None,
+    {"checkpoint": None},
   ),
-  "lookup.MutableHashTable": Change(_lookup, {}, "lookup"),
+  "lookup.MutableHashTable": Change(lambda keys, name=None: None, {}, "lookup"),
   "tensorboard.visualize_embeddings": Change(
-    _visualize_embeddings, {"summary_writer": "logdir"}
+    lambda summary_writer, config: None, {"summary_writer": "logdir"}
   ),
-  "tpu.InfeedQueue": Change(_infeed_queue, {}),
+  "tpu.InfeedQueue": Change(
+    lambda number_of_tuple_elements=None,
+    tuple_types=None,
+    tuple_shapes=None,
+    shard_dimensions=None,
+    name=None: None,
+    {},
+  ),
 }
 
 

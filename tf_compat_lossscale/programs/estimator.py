@@ -8,7 +8,7 @@ TensorFlow for a few modules that went with `tf.estimator`; modules of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 import importlib
 import importlib.util
 import sys
@@ -17,50 +17,43 @@ from typing import Any
 
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import import_hooks
+from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
 
 _PACKAGE = "tensorflow_estimator"
 _PYTHON = f"{_PACKAGE}.python.estimator"
 _CORE = "tf_compat_lossscale._core.tf"
 
-# A module that TensorFlow had up to 2.15 -> the module that has its names.
-# Submodules go with their parents.
-_MODULES = {
-  "tensorflow.estimator": f"{_PYTHON}.api._v2.estimator",
-  "tensorflow.compat.v1.estimator": f"{_PYTHON}.api._v1.estimator",
-  "tensorflow.compat.v2.estimator": f"{_PYTHON}.api._v2.estimator",
-  "tensorflow.python.estimator": _PYTHON,
-  "tensorflow.python.estimator.keras": f"{_PYTHON}.keras_lib",
-  "tensorflow.python.tpu.error_handling": f"{_PYTHON}.tpu.error_handling",
-  "tensorflow.python.tpu.tpu_config": f"{_PYTHON}.tpu.tpu_config",
-  "tensorflow.python.tpu.tpu_context": f"{_PYTHON}.tpu.tpu_context",
-  "tensorflow.python.tpu.tpu_estimator": f"{_PYTHON}.tpu.tpu_estimator",
-  "tensorflow.python.tpu.util": f"{_PYTHON}.tpu.util",
-  # What tensorflow_estimator itself imports.
-  "tensorflow.python.distribute.estimator_training": (
-    f"{_CORE}.estimator_training"
-  ),
-  "tensorflow.python.tpu.session_support": f"{_CORE}.tpu_parts",
-  "tensorflow.python.tpu.tpu_embedding": f"{_CORE}.tpu_parts",
-  "tensorflow.python.tpu.tpu_embedding_gradient": f"{_CORE}.tpu_parts",
-}
-# Names that TensorFlow's namespaces lack: namespace below `tensorflow` -> name
-# -> the module that is the value, or that defines it.
-_V1, _V2 = (_MODULES[f"tensorflow.compat.{v}.estimator"] for v in ("v1", "v2"))
-_NAMES = {
-  "": {"estimator": _V2},
-  "compat.v1": {"estimator": _V1},
-  "compat.v2": {"estimator": _V2},
-  "compat.v1.tpu.experimental": dict.fromkeys(
-    (
-      "AdagradParameters",
-      "AdamParameters",
-      "FtrlParameters",
-      "StochasticGradientDescentParameters",
-    ),
-    f"{_CORE}.tpu_parts",
-  ),
-}
+# Modules that TensorFlow had up to 2.15; those that tensorflow_estimator itself
+# imports; and names that TensorFlow's namespaces lack. Submodules go with their
+# parents.
+_TABLE = loading.read_table(f"""
+tensorflow.estimator = {_PYTHON}.api._v2.estimator
+tensorflow.compat.v1.estimator = {_PYTHON}.api._v1.estimator
+tensorflow.compat.v2.estimator = {_PYTHON}.api._v2.estimator
+tensorflow.python.estimator = {_PYTHON}
+tensorflow.python.estimator.keras = {_PYTHON}.keras_lib
+tensorflow.python.tpu.error_handling = {_PYTHON}.tpu.error_handling
+tensorflow.python.tpu.tpu_config = {_PYTHON}.tpu.tpu_config
+tensorflow.python.tpu.tpu_context = {_PYTHON}.tpu.tpu_context
+tensorflow.python.tpu.tpu_estimator = {_PYTHON}.tpu.tpu_estimator
+tensorflow.python.tpu.util = {_PYTHON}.tpu.util
+
+tensorflow.python.distribute.estimator_training = {_CORE}.estimator_training
+tensorflow.python.tpu.session_support = {_CORE}.tpu_parts
+tensorflow.python.tpu.tpu_embedding = {_CORE}.tpu_parts
+tensorflow.python.tpu.tpu_embedding_gradient = {_CORE}.tpu_parts
+
+tensorflow
+  {_PYTHON}.api._v2: estimator
+tensorflow.compat.v1
+  {_PYTHON}.api._v1: estimator
+tensorflow.compat.v2
+  {_PYTHON}.api._v2: estimator
+tensorflow.compat.v1.tpu.experimental
+  {_CORE}.tpu_parts: AdagradParameters AdamParameters FtrlParameters
+    StochasticGradientDescentParameters
+""")
 _MISSING = (
   "tf.estimator was removed in TensorFlow 2.16, and the package "
   "tensorflow-estimator has it: pip install 'tf_compat_lossscale[estimator]'"
@@ -96,7 +89,7 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
     self._tensorflow, self._log = tensorflow, log
 
   def watches(self, name: str) -> bool:
-    return name == _PACKAGE or loading.find_longest(_MODULES, name) is not None
+    return name == _PACKAGE or _TABLE.find_module(name) is not None
 
   def before_load(self, name: str) -> None:
     from tf_compat_lossscale._core.tf import estimator_export
@@ -104,7 +97,7 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
     estimator_export.add_estimator()
 
   def replace_module(self, name: str) -> types.ModuleType | None:
-    home = loading.find_longest(_MODULES, name)
+    home = _TABLE.find_module(name)
     if home is None:
       return None
     try:
@@ -118,12 +111,23 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
   def start(self) -> None:
     """Starts to find the modules and the names."""
     super().start()
-    for path, homes in _NAMES.items():
+    for path, targets in _TABLE.names.items():
       namespace = self._tensorflow
-      for part in filter(None, path.split(".")):
+      for part in path.split(".")[1:]:
         namespace = getattr(namespace, part)
-      find = self._make_finder(namespace, homes)
-      self._log.set(namespace, "__getattr__", find)
+      load = functools.partial(self._load_name, namespace)
+      lazy_modules.serve_names(self._log, namespace, targets, load)
+
+  def _load_name(
+    self, namespace: types.ModuleType, name: str, target: str
+  ) -> Any:
+    """Returns the value of a name, and sets it in the namespace."""
+    message = explain_absence() if name == "estimator" else None
+    if message:
+      raise AttributeError(message, name=name, obj=namespace)
+    value = loading.load(target)
+    self._log.set(namespace, name, value)
+    return value
 
   def stop(self) -> None:
     """Stops to find them; what is imported stays valid."""
@@ -132,31 +136,6 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
       from tf_compat_lossscale._core.tf import estimator_export
 
       estimator_export.remove_estimator()
-
-  def _make_finder(
-    self, namespace: types.ModuleType, homes: dict[str, str]
-  ) -> Callable[[str], Any]:
-    """Returns a namespace's function `__getattr__`, which finds `homes`."""
-    before = vars(namespace).get("__getattr__")
-
-    def find(name: str) -> Any:
-      if name in homes:
-        message = explain_absence() if name == "estimator" else None
-        if message:
-          raise AttributeError(message, name=name, obj=namespace)
-        value = _import_home(homes[name])
-        value = value if name == "estimator" else getattr(value, name)
-        self._log.set(namespace, name, value)
-        return value
-      if before is not None:
-        return before(name)
-      raise AttributeError(
-        f"module {namespace.__name__!r} has no attribute {name!r}",
-        name=name,
-        obj=namespace,
-      )
-
-    return find
 
 
 def restore(log: patching.UndoLog) -> EstimatorRestorer | None:

@@ -11,9 +11,8 @@ A target is a text such as `tf.data.experimental.map_and_batch`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Mapping
 import importlib
+import re
 from typing import Any
 from typing import NamedTuple
 
@@ -34,48 +33,77 @@ _KERAS_2 = (
 _ON_KERAS_2 = ("tf.layers.", "tf.nn.rnn_cell.", "tf.keras.")
 
 
-class Row(NamedTuple):
-  """A row of a table of old names.
+class Table(NamedTuple):
+  """A table of old names.
 
   Attributes:
-    module: The module that had the names in an old release.
-    home: The module that has the names today; "A or B" as in a target.
-    names: The names, separated by spaces; "old=new" if a name changed.
+    names: Module -> name in the module -> target.
+    modules: Module -> the target that serves as the whole module.
+    others: Further modules that an old release had.
   """
 
-  module: str
-  home: str
-  names: str
+  names: dict[str, dict[str, str]]
+  modules: dict[str, str]
+  others: list[str]
+
+  def find_module(self, name: str) -> str | None:
+    """Returns the target that serves as a module, or None.
+
+    If the table has no target for the module, the nearest of its parents with a
+    target counts: modules below a module are then below its target.
+
+    Args:
+      name: The module's dotted name.
+    """
+    head, tail = name, ""
+    while head:
+      if head in self.modules:
+        return self.modules[head] + tail
+      head, _, last = head.rpartition(".")
+      tail = f".{last}{tail}"
+    return None
 
 
-def read_rows(rows: Iterable[Row]) -> dict[str, dict[str, str]]:
-  """Returns module -> name in the module -> target; later rows overrule."""
-  found: dict[str, dict[str, str]] = {}
-  for row in rows:
-    for text in row.names.split():
-      name, _, new = text.partition("=")
-      homes = (f"{home}.{new or name}" for home in row.home.split(" or "))
-      found.setdefault(row.module, {})[name] = " or ".join(homes)
-  return found
-
-
-def find_longest(table: Mapping[str, str], name: str) -> str | None:
-  """Returns the target of a module, by the nearest of its parents in a table.
+def read_table(text: str) -> Table:
+  """Returns the table that a text means.
 
   Args:
-    table: Module -> target. Modules below a module are then below its target.
-    name: The module's dotted name.
+    text: Lines of these kinds; a line that begins with four spaces continues
+      the line before, and a comment begins with "#":
 
-  Returns:
-    The target; None if neither the module nor a parent is in the table.
+        data
+          tf.data: Dataset Iterator=DatasetIterator
+
+      The module `data` had the names `Dataset` and `Iterator`. Their targets
+      are `tf.data.Dataset` and `tf.data.DatasetIterator`.
+
+        keras = tf.keras
+
+      The target `tf.keras` serves as the whole module `keras`.
+
+        data.python: ops util
+
+      There were the modules `data.python.ops` and `data.python.util`, too.
   """
-  head, tail = name, ""
-  while head:
-    if head in table:
-      return table[head] + tail
-    head, _, last = head.rpartition(".")
-    tail = f".{last}{tail}"
-  return None
+  table = Table({}, {}, [])
+  module = ""
+  text = re.sub(r"\n {4}", " ", re.sub("#.*", "", text))
+  for line in filter(str.strip, text.splitlines()):
+    left, _, right = line.strip().partition(": ")
+    if line.startswith(" "):
+      for each in right.split():
+        name, _, new = each.partition("=")
+        homes = (f"{home}.{new or name}" for home in left.split(" or "))
+        table.names.setdefault(module, {})[name] = " or ".join(homes)
+    elif right:
+      table.others.extend(f"{left}.{name}" for name in right.split())
+    elif " = " in left:
+      old, _, target = left.partition(" = ")
+      table.modules[old] = target
+    else:
+      module = left
+      table.others.append(module)
+  return table
 
 
 class TargetError(ImportError):

@@ -13,204 +13,126 @@ from tf_compat_lossscale.programs import loading
 _ROOT = "tensorflow.python."
 _FIRST = ("tf", "parts", "tensorflow", "tensorflow_estimator")
 
-
-_LAYERS = "layers.normalization"
-
-_ROWS = (
-  loading.Row(
-    "data.ops.dataset_ops", "data.ops.options", "AutotuneAlgorithm Options"
-  ),
-  loading.Row(
-    "distribute.distribute_lib",
-    "distribute.distribute_utils",
-    "create_mirrored_variable get_loss_reduction",
-  ),
-  loading.Row(
-    "distribute.values",
-    "distribute.distribute_utils",
-    "is_distributed_variable regroup select_replica update_regroup "
-    "value_container",
-  ),
-  loading.Row(
-    "eager.tape",
-    "eager.record",
-    "could_possibly_record record_operation should_record_backprop "
-    "stop_recording",
-  ),
-  loading.Row(
-    "framework.graph_util", "tf.graph_util", "convert_variables_to_constants"
-  ),
-  loading.Row(
-    "framework.graph_util_impl",
-    "tf.graph_util",
-    "convert_variables_to_constants",
-  ),
-  loading.Row(
-    "framework.ops",
-    "framework.indexed_slices",
-    "IndexedSlices IndexedSlicesValue convert_n_to_tensor_or_indexed_slices "
-    "convert_to_tensor_or_indexed_slices "
-    "internal_convert_n_to_tensor_or_indexed_slices "
-    "internal_convert_to_tensor_or_indexed_slices",
-  ),
-  loading.Row(
-    "framework.ops",
-    "framework.tensor",
-    "Tensor disable_tensor_equality enable_tensor_equality",
-  ),
-  loading.Row(
-    "framework.ops", "framework.tensor_conversion", "convert_to_tensor_v2"
-  ),
-  loading.Row(
-    "framework.ops",
-    "framework.tensor_conversion_registry",
-    "register_tensor_conversion_function",
-  ),
-  loading.Row("framework.ops", "framework.stack", "default_session"),
-  loading.Row(
-    "framework.ops",
-    "parts.private",
-    "RegisterShape register_dense_tensor_like_type",
-  ),
-  loading.Row(
-    "framework.tensor_shape", "parts.private", "matrix scalar vector"
-  ),
-  loading.Row("framework.tensor_util", "ops.shape_util", "shape_tensor"),
-  loading.Row(
-    _LAYERS,
-    "tf.layers",
-    "BatchNormalization batch_normalization",
-  ),
-  loading.Row(
-    "layers.layers", "tf.layers", "BatchNormalization batch_normalization"
-  ),
-  loading.Row("ops.array_ops", "ops.array_ops_stack", "stack unstack"),
-  loading.Row(
-    "ops.control_flow_ops",
-    "ops.control_flow_case",
-    "case case_v2",
-  ),
-  loading.Row("ops.control_flow_ops", "ops.control_flow_assert", "Assert"),
-  loading.Row(
-    "ops.control_flow_ops", "ops.control_flow_switch_case", "switch_case"
-  ),
-  loading.Row("ops.control_flow_ops", "ops.cond", "cond cond_for_tf_v2"),
-  loading.Row(
-    "ops.control_flow_ops", "ops.while_loop", "while_loop while_loop_v2"
-  ),
-  loading.Row(
-    "ops.functional_ops", "ops.gen_functional_ops", "partitioned_call"
-  ),
-  loading.Row("ops.gradients_util", "eager.backprop_util", "IsTrainable"),
-  loading.Row(
-    "ops.math_ops",
-    "ops.gen_special_math_ops",
-    "bessel_i0e bessel_i1e",
-  ),
-  loading.Row("ops.math_ops", "ops.bincount_ops", "bincount_v1"),
-  loading.Row(
-    "ops.nn",
-    "tf.nn",
-    "bidirectional_dynamic_rnn dynamic_rnn raw_rnn static_rnn "
-    "static_state_saving_rnn",
-  ),
-  loading.Row(
-    "ops.nn_impl",
-    "ops.nn_impl_distribute",
-    "compute_average_loss scale_regularization_loss",
-  ),
-  loading.Row("ops.random_ops", "ops.random_crop_ops", "random_crop"),
-  loading.Row(
-    "ops.standard_ops",
-    "tf",
-    "case cond random_crop stack trace unstack while_loop",
-  ),
-  loading.Row(
-    "ops.variable_scope",
-    "ops.resource_variables_toggle",
-    "disable_resource_variables enable_resource_variables "
-    "resource_variables_enabled",
-  ),
-  loading.Row(
-    "ops.variable_scope",
-    "ops.ref_variable",
-    "default_variable_creator",
-  ),
-  loading.Row(
-    "ops.variables",
-    "ops.ref_variable",
-    "RefVariable default_variable_creator",
-  ),
-  loading.Row("ops.variables", "ops.variable_v1", "VariableV1"),
-  loading.Row("ops.variables", "ops.state_ops", "is_variable_initialized"),
-  loading.Row(
-    "saved_model.utils_impl",
-    "saved_model.path_helpers",
-    "get_assets_dir get_or_create_assets_dir get_or_create_variables_dir "
-    "get_variables_dir get_variables_path",
-  ),
-  loading.Row(
-    "tpu.tpu",
-    "tpu.tpu_replication",
-    "TPUReplicateContext outside_compilation",
-  ),
-  loading.Row(
-    "training.checkpoint_management",
-    "checkpoint.checkpoint_management",
-    "CheckpointManager checkpoint_exists checkpoint_exists_internal "
-    "generate_checkpoint_state_proto get_checkpoint_mtimes "
-    "get_checkpoint_state latest_checkpoint meta_graph_filename "
-    "remove_checkpoint update_checkpoint_state "
-    "update_checkpoint_state_internal",
-  ),
-  # Names that changed, too.
-  loading.Row("ops.variable_scope", "tf", "variable=Variable"),
-  loading.Row("data.util.nest", "data.util.nest", "is_sequence=is_nested"),
-  loading.Row("eager.function", "tf", "defun=function"),
-  loading.Row("eager.backprop", "tf", "function"),
-  loading.Row(
-    _LAYERS,
-    "tf.layers",
-    "BatchNorm=BatchNormalization batch_norm=batch_normalization",
-  ),
-  loading.Row("util.nest", "util.nest", "is_sequence=is_nested"),
-)
-
-# A module that went -> the module that serves as it. Modules below it are then
-# modules below that one.
-_MODULES = {
-  "data.experimental.ops.distribute_options": "data.ops.options",
-  "data.experimental.ops.optimization_options": "data.ops.options",
-  "data.experimental.ops.threading_options": "data.ops.options",
-  "distribute.all_reduce": "distribute.v1.all_reduce",
-  "distribute.distribution_strategy_context": "distribute.distribute_lib",
-  "estimator": "tensorflow_estimator.python.estimator",
-  "eager.profiler": "profiler.profiler_v2",
-  "keras.applications": "tf.keras.applications",
-  "keras.datasets": "tf.keras.datasets",
-  "keras.layers.normalization": "tf.keras.layers",
-  "keras.layers.noise": "tf.keras.layers",
-  "keras.layers.local": "tf.keras.layers",
-  "keras.layers.wrappers": "tf.keras.layers",
-  "keras.layers.cudnn_recurrent": "tf.keras.layers",
-  "keras.preprocessing": "tf.keras.preprocessing",
-  "ops.gen_user_ops": "user_ops.ops.gen_user_ops",
-  "pywrap_tensorflow_internal": "pywrap_tensorflow",
-  "training.checkpointable": "trackable",
-  "training.checkpointable.tracking": "trackable.autotrackable",
-  "training.checkpointable.util": "checkpoint.checkpoint",
-  "training.distribute": "distribute.distribute_lib",
-  "training.distribution_strategy_context": "distribute.distribute_lib",
-  "training.gen_training_ops": "ops.gen_training_ops",
-  "training.saving.functional_saver": "checkpoint.functional_saver",
-  "training.tracking": "trackable",
-  "training.tracking.graph_view": "checkpoint.graph_view",
-  "training.tracking.tracking": "trackable.autotrackable",
-  "training.tracking.util": "checkpoint.checkpoint",
-  "training.training_ops": "ops.gen_training_ops",
-  "util.compat_internal": "util.compat",
-  "util.deprecation_wrapper": "util.module_wrapper",
-}
+_TABLE = loading.read_table("""
+data.ops.dataset_ops
+  data.ops.options: AutotuneAlgorithm Options
+distribute.distribute_lib
+  distribute.distribute_utils: create_mirrored_variable get_loss_reduction
+distribute.values
+  distribute.distribute_utils: is_distributed_variable regroup select_replica
+    update_regroup value_container
+eager.tape
+  eager.record: could_possibly_record record_operation should_record_backprop
+    stop_recording
+framework.graph_util
+  tf.graph_util: convert_variables_to_constants
+framework.graph_util_impl
+  tf.graph_util: convert_variables_to_constants
+framework.ops
+  framework.indexed_slices: IndexedSlices IndexedSlicesValue
+    convert_n_to_tensor_or_indexed_slices convert_to_tensor_or_indexed_slices
+    internal_convert_n_to_tensor_or_indexed_slices
+    internal_convert_to_tensor_or_indexed_slices
+  framework.tensor: Tensor disable_tensor_equality enable_tensor_equality
+  framework.tensor_conversion: convert_to_tensor_v2
+  framework.tensor_conversion_registry: register_tensor_conversion_function
+  framework.stack: default_session
+  parts.private: RegisterShape register_dense_tensor_like_type
+framework.tensor_shape
+  parts.private: matrix scalar vector
+framework.tensor_util
+  ops.shape_util: shape_tensor
+layers.normalization
+  tf.layers: BatchNormalization batch_normalization
+    BatchNorm=BatchNormalization batch_norm=batch_normalization
+layers.layers
+  tf.layers: BatchNormalization batch_normalization
+ops.array_ops
+  ops.array_ops_stack: stack unstack
+ops.control_flow_ops
+  ops.control_flow_case: case case_v2
+  ops.control_flow_assert: Assert
+  ops.control_flow_switch_case: switch_case
+  ops.cond: cond cond_for_tf_v2
+  ops.while_loop: while_loop while_loop_v2
+ops.functional_ops
+  ops.gen_functional_ops: partitioned_call
+ops.gradients_util
+  eager.backprop_util: IsTrainable
+ops.math_ops
+  ops.gen_special_math_ops: bessel_i0e bessel_i1e
+  ops.bincount_ops: bincount_v1
+ops.nn
+  tf.nn: bidirectional_dynamic_rnn dynamic_rnn raw_rnn static_rnn
+    static_state_saving_rnn
+ops.nn_impl
+  ops.nn_impl_distribute: compute_average_loss scale_regularization_loss
+ops.random_ops
+  ops.random_crop_ops: random_crop
+ops.standard_ops
+  tf: case cond random_crop stack trace unstack while_loop
+ops.variable_scope
+  ops.resource_variables_toggle: disable_resource_variables
+    enable_resource_variables resource_variables_enabled
+  ops.ref_variable: default_variable_creator
+  tf: variable=Variable
+ops.variables
+  ops.ref_variable: RefVariable default_variable_creator
+  ops.variable_v1: VariableV1
+  ops.state_ops: is_variable_initialized
+saved_model.utils_impl
+  saved_model.path_helpers: get_assets_dir get_or_create_assets_dir
+    get_or_create_variables_dir get_variables_dir get_variables_path
+tpu.tpu
+  tpu.tpu_replication: TPUReplicateContext outside_compilation
+training.checkpoint_management
+  checkpoint.checkpoint_management: CheckpointManager checkpoint_exists
+    checkpoint_exists_internal generate_checkpoint_state_proto
+    get_checkpoint_mtimes get_checkpoint_state latest_checkpoint
+    meta_graph_filename remove_checkpoint update_checkpoint_state
+    update_checkpoint_state_internal
+# Names that changed, too.
+data.util.nest
+  data.util.nest: is_sequence=is_nested
+eager.function
+  tf: defun=function
+eager.backprop
+  tf: function
+util.nest
+  util.nest: is_sequence=is_nested
+# Modules that went.
+data.experimental.ops.distribute_options = data.ops.options
+data.experimental.ops.optimization_options = data.ops.options
+data.experimental.ops.threading_options = data.ops.options
+distribute.all_reduce = distribute.v1.all_reduce
+distribute.distribution_strategy_context = distribute.distribute_lib
+estimator = tensorflow_estimator.python.estimator
+eager.profiler = profiler.profiler_v2
+keras.applications = tf.keras.applications
+keras.datasets = tf.keras.datasets
+keras.layers.normalization = tf.keras.layers
+keras.layers.noise = tf.keras.layers
+keras.layers.local = tf.keras.layers
+keras.layers.wrappers = tf.keras.layers
+keras.layers.cudnn_recurrent = tf.keras.layers
+keras.preprocessing = tf.keras.preprocessing
+ops.gen_user_ops = user_ops.ops.gen_user_ops
+pywrap_tensorflow_internal = pywrap_tensorflow
+training.checkpointable = trackable
+training.checkpointable.tracking = trackable.autotrackable
+training.checkpointable.util = checkpoint.checkpoint
+training.distribute = distribute.distribute_lib
+training.distribution_strategy_context = distribute.distribute_lib
+training.gen_training_ops = ops.gen_training_ops
+training.saving.functional_saver = checkpoint.functional_saver
+training.tracking = trackable
+training.tracking.graph_view = checkpoint.graph_view
+training.tracking.tracking = trackable.autotrackable
+training.tracking.util = checkpoint.checkpoint
+training.training_ops = ops.gen_training_ops
+util.compat_internal = util.compat
+util.deprecation_wrapper = util.module_wrapper
+""")
 
 # A module that nothing serves -> the reason, and what to do.
 GONE = {
@@ -228,15 +150,11 @@ def _get_target(text: str) -> str:
   return _ROOT + text
 
 
-# Module -> name -> target.
-NAMES = loading.read_rows(
-  loading.Row(_ROOT + row.module, _get_target(row.home), row.names)
-  for row in _ROWS
+TABLE = loading.Table(
+  {
+    _ROOT + module: {name: _get_target(to) for name, to in targets.items()}
+    for module, targets in _TABLE.names.items()
+  },
+  {_ROOT + module: _get_target(to) for module, to in _TABLE.modules.items()},
+  [],
 )
-# Module that went -> target.
-MODULES = {_ROOT + name: _get_target(to) for name, to in _MODULES.items()}
-
-
-def find_module(name: str) -> str | None:
-  """Returns the target that serves as a module that went, or None."""
-  return loading.find_longest(MODULES, name)

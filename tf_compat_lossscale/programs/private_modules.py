@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import importlib
 import sys
 import types
@@ -11,31 +10,29 @@ from typing import Any
 
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import import_hooks
+from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
 from tf_compat_lossscale.programs import moved_modules as table
 
 
-class _Package(types.ModuleType):
-  """A package that TensorFlow lacks, with the names of another package.
+def _make_package(name: str, other: types.ModuleType) -> types.ModuleType:
+  """Returns a package that has the names of another package.
 
-  The other package itself would lead the import system to files that have other
-  names than the program means.
+  The other package itself cannot stand for it: the import system would look for
+  the modules of the one in the folder of the other.
   """
 
-  def __init__(self, name: str, other: types.ModuleType):
-    super().__init__(name)
-    self.__path__: list[str] = []
-    self._other = other
-
-  def __getattr__(self, name: str) -> Any:
-    if not name.startswith("__"):
-      child = f"{self.__name__}.{name}"
+  def load(member: str) -> Any:
+    if not member.startswith("__"):
+      child = f"{name}.{member}"
       try:
         return importlib.import_module(child)
       except ModuleNotFoundError as error:
         if error.name != child:
           raise
-    return getattr(self.__dict__["_other"], name)
+    return getattr(other, member)
+
+  return lazy_modules.LazyModule(name, load)
 
 
 class PrivateModules(import_hooks.ImportWatcher):
@@ -51,10 +48,11 @@ class PrivateModules(import_hooks.ImportWatcher):
 
   def watches(self, name: str) -> bool:
     return (
-      name in table.NAMES
+      name in table.TABLE.names
       or name in table.GONE
       or (
-        name.startswith("tensorflow.python.") and bool(table.find_module(name))
+        name.startswith("tensorflow.python.")
+        and bool(table.TABLE.find_module(name))
       )
     )
 
@@ -65,7 +63,7 @@ class PrivateModules(import_hooks.ImportWatcher):
     if name in table.GONE:
       message = f"{name} is gone: {table.GONE[name]}"
       raise ModuleNotFoundError(message, name=name)
-    target = table.find_module(name)
+    target = table.TABLE.find_module(name)
     if target is None:
       return None
     try:
@@ -75,49 +73,27 @@ class PrivateModules(import_hooks.ImportWatcher):
     if not isinstance(module, types.ModuleType):
       return None
     if hasattr(module, "__path__"):
-      module = _Package(name, module)
+      module = _make_package(name, module)
     return self._log.supply(name, module)
 
   def fill_loaded(self) -> None:
     """Serves the names in the modules that are loaded already."""
-    for name in table.NAMES:
+    for name in table.TABLE.names:
       module = sys.modules.get(name)
       if module is not None:
         self._fill(name, module)
 
   def _fill(self, name: str, module: types.ModuleType) -> None:
     """Gives a module a `__getattr__` for the names of the table."""
-    names = table.NAMES.get(name)
-    if not names:
+    targets = table.TABLE.names.get(name)
+    if not targets:
       return
-    own = vars(module).get("__getattr__")
-    self._log.set(module, "__getattr__", _make_getattr(name, names, own))
 
+    def load(member: str, target: str) -> Any:
+      try:
+        return loading.load(target)
+      except loading.TargetError as error:
+        message = f"{name}.{member} moved: {error}"
+        raise AttributeError(message) from None
 
-def _make_getattr(
-  module: str, names: dict[str, str], then: Callable[[str], Any] | None
-) -> Callable[[str], Any]:
-  """Returns a `__getattr__` for a module.
-
-  Args:
-    module: The module's name.
-    names: Name -> target.
-    then: The `__getattr__` that the module has, for other names.
-  """
-  loaded: dict[str, Any] = {}
-
-  def load(name: str) -> Any:
-    if name in loaded:
-      return loaded[name]
-    target = names.get(name)
-    if target is None:
-      if then is not None:
-        return then(name)
-      raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    try:
-      loaded[name] = loading.load(target)
-    except loading.TargetError as error:
-      raise AttributeError(f"{module}.{name} moved: {error}") from None
-    return loaded[name]
-
-  return load
+    lazy_modules.serve_names(self._log, module, targets, load)

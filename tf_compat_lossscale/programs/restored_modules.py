@@ -3,63 +3,60 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import types
 from typing import Any
 
 from tf_compat_lossscale._core import legacy_names as table
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.legacy_names import Place
 from tf_compat_lossscale.programs import contrib_modules
+from tf_compat_lossscale.programs import lazy_modules
 
-
-class _RestoredModule(types.ModuleType):
-  """A module that TensorFlow no longer has.
-
-  Its members load when a program uses them. Names of Keras depend on the
-  package (tensorflow, keras or tf_keras) whose Keras they are for.
-  """
-
-  def __init__(self, place: Place, package: str):
-    super().__init__(f"tensorflow.{place.module}")
-    self.__path__: list[str] = []
-    self._place = place
-    self._package = package
-
-  def __getattr__(self, name: str) -> Any:
-    place: Place = self.__dict__["_place"]
-    package: str = self.__dict__["_package"]
-    home = table.NAMES_IN.get(place, {}).get(name)
-    if home is not None:
-      return load_name(home, name, package)
-    if name in table.MODULES_IN.get(place, ()):
-      child = Place(place.space, f"{place.module}.{name}")
-      return get_module(child, package)
-    if place.module == "contrib" and not name.startswith("_"):
-      try:
-        return contrib_modules.get_module(name)
-      except ImportError as error:
-        raise AttributeError(str(error)) from None
-    raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-
-  @property
-  def __all__(self) -> list[str]:
-    """The names that `from … import *` binds."""
-    return sorted(table.NAMES_IN.get(self._place, ()))
-
-  def __dir__(self) -> list[str]:
-    place = self._place
-    return sorted(
-      {*table.NAMES_IN.get(place, ()), *table.MODULES_IN.get(place, ())}
-    )
-
-
-_modules: dict[tuple[Place, str], _RestoredModule] = {}
+_modules: dict[tuple[Place, str], types.ModuleType] = {}
 
 
 def get_module(place: Place, package: str) -> types.ModuleType:
-  """Returns the module at a place; creates it at the first call."""
-  return _modules.setdefault((place, package), _RestoredModule(place, package))
+  """Returns the module at a place; creates it at the first call.
+
+  Args:
+    place: The place.
+    package: The package whose Keras the module's names are for: "tensorflow",
+      "keras" or "tf_keras".
+  """
+  if (place, package) not in _modules:
+    _modules[place, package] = lazy_modules.LazyModule(
+      f"tensorflow.{place.module}",
+      functools.partial(_load_member, place, package),
+      functools.partial(_list_members, place),
+    )
+  return _modules[place, package]
+
+
+def _load_member(place: Place, package: str, name: str) -> Any:
+  """Returns a member of the module at a place, or ABSENT."""
+  home = table.NAMES_IN.get(place, {}).get(name)
+  if home is not None:
+    return load_name(home, name, package)
+  if name in table.MODULES_IN.get(place, ()):
+    return get_module(Place(place.space, f"{place.module}.{name}"), package)
+  if name == "__all__":  # The names that `from … import *` binds.
+    return sorted(table.NAMES_IN.get(place, ()))
+  if place.module == "contrib" and not name.startswith("_"):
+    try:
+      return contrib_modules.get_module(name)
+    except ImportError as error:
+      raise AttributeError(str(error)) from None
+  return patching.ABSENT
+
+
+def _list_members(place: Place) -> list[str]:
+  """Returns the names and modules in the module at a place."""
+  return sorted(
+    {*table.NAMES_IN.get(place, ()), *table.MODULES_IN.get(place, ())}
+  )
 
 
 def load_name(home: str, name: str, package: str) -> Any:

@@ -14,6 +14,7 @@ from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import install
+from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import wrong_guess
 
 # Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
@@ -45,9 +46,13 @@ class _TensorFlow1(types.ModuleType):
     self.__spec__ = real.__spec__
     self._real = real
     self._v1 = v1
+    # Where Python looks for a module's function.
+    vars(self)["__getattr__"] = lazy_modules.make_getattr(
+      "tensorflow", self._load
+    )
 
-  def __getattr__(self, name: str) -> Any:
-    v1 = self.__dict__["_v1"]
+  def _load(self, name: str) -> Any:
+    v1 = self._v1
     if name == "compat":  # Its v1 and v2 stay what they are.
       return sys.modules["tensorflow.compat"]
     try:
@@ -58,8 +63,7 @@ class _TensorFlow1(types.ModuleType):
         return module
       message = f"module 'tensorflow' has no attribute {name!r}"
       message = _explain_absence(name) or (
-        message
-        + wrong_guess.explain_absence(name, self.__dict__["_real"], v1=True)
+        message + wrong_guess.explain_absence(name, self._real, v1=True)
       )
       raise AttributeError(message, name=name, obj=self) from None
 

@@ -19,7 +19,7 @@ _RECORDED = json.loads(
 )
 _NAMES = [
   f"{module}.{name}"
-  for module, names in contrib_names.NAMES.items()
+  for module, names in contrib_names.TABLE.names.items()
   for name, target in names.items()
   # `contrib_signatures_test.py` tests the iterator, which computes nothing.
   if target.startswith("parts.") and name != "Iterator"

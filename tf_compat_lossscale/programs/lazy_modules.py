@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives modules names that load when a program first uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import types
+from typing import Any
+
+from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core.patching import ABSENT
+
+
+def make_getattr(
+  module: str,
+  load: Callable[[str], Any],
+  own: Callable[[str], Any] | None = None,
+) -> Callable[[str], Any]:
+  """Returns a module's function `__getattr__`.
+
+  Args:
+    module: The module's name.
+    load: A function that returns the value of a name, or ABSENT if it does not
+      know the name. It may raise an AttributeError that says what to do.
+    own: The `__getattr__` that the module has already; it is asked for names
+      that `load` does not know.
+  """
+
+  def __getattr__(name: str) -> Any:
+    value = load(name)
+    if value is not ABSENT:
+      return value
+    if own is not None:
+      return own(name)
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+  return __getattr__
+
+
+class LazyModule(types.ModuleType):
+  """A module that TensorFlow lacks; `load` returns its members."""
+
+  def __init__(
+    self,
+    name: str,
+    load: Callable[[str], Any],
+    list_names: Callable[[], list[str]] | None = None,
+  ):
+    """Makes a module.
+
+    Args:
+      name: The module's name.
+      load: As of `make_getattr`.
+      list_names: The function that `dir` calls.
+    """
+    super().__init__(name)
+    self.__path__: list[str] = []
+    functions = vars(self)  # Where Python looks for functions of a module.
+    functions["__getattr__"] = make_getattr(name, load)
+    if list_names is not None:
+      functions["__dir__"] = list_names
+
+
+def serve_names(
+  log: patching.UndoLog,
+  module: types.ModuleType,
+  targets: Mapping[str, str],
+  load: Callable[[str, str], Any],
+) -> None:
+  """Gives a module of TensorFlow names that it lacks.
+
+  Args:
+    log: The log that takes this back.
+    module: The module.
+    targets: Name -> target.
+    load: A function that returns the value of a name and its target. By itself,
+      the name stays out of `dir` and `from … import *`.
+  """
+  loaded: dict[str, Any] = {}
+
+  def load_name(name: str) -> Any:
+    if name not in targets:
+      return ABSENT
+    if name not in loaded:
+      loaded[name] = load(name, targets[name])
+    return loaded[name]
+
+  own = vars(module).get("__getattr__")
+  log.set(module, "__getattr__", make_getattr(module.__name__, load_name, own))
