@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+import functools
 from typing import Any
+from typing import ClassVar
 from typing import TypeVar
 
 import numpy as np
@@ -58,6 +61,72 @@ def check_bounds(
       f"initial_loss_scale must be at most max_loss_scale={highest:g}, but got "
       f"{initial:g}."
     )
+
+
+class CheckedRule:
+  """The base of the rules: frozen dataclasses whose scales have bounds.
+
+  Attributes:
+    initial_loss_scale: The first scale.
+    min_loss_scale: The lowest scale, or None.
+    max_loss_scale: The highest scale, or None.
+  """
+
+  # For each field to check, a function of the field's name and value. It
+  # returns the value to use, or raises a ValueError.
+  _CHECKS: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
+
+  initial_loss_scale: float
+  min_loss_scale: float | None
+  max_loss_scale: float | None
+
+  def __post_init__(self) -> None:
+    """Checks the arguments.
+
+    Raises:
+      ValueError: An argument makes no sense; the message names the argument.
+    """
+    for name, check in self._CHECKS.items():
+      object.__setattr__(self, name, check(name, getattr(self, name)))
+    check_bounds(
+      self.initial_loss_scale, self.min_loss_scale, self.max_loss_scale
+    )
+
+  @functools.cached_property
+  def lowest(self) -> float | None:
+    """The least number of float32 that is not below the minimum, if any."""
+    if self.min_loss_scale is None:
+      return None
+    return float32.round_inwards(self.min_loss_scale, up=True)
+
+  @functools.cached_property
+  def highest(self) -> float | None:
+    """The largest number of float32 that is not above the maximum, if any."""
+    if self.max_loss_scale is None:
+      return None
+    return float32.round_inwards(self.max_loss_scale, up=False)
+
+  def clip(self, scale: float) -> float:
+    """Returns a scale within the bounds: another run may have had others."""
+    if self.lowest is not None:
+      scale = max(scale, self.lowest)
+    if self.highest is not None:
+      scale = min(scale, self.highest)
+    return scale
+
+
+def check_bound(name: str, value: Any) -> float | None:
+  """Checks a bound of the loss scale: a loss scale, or None for no bound."""
+  return None if value is None else check_scale(name, value)
+
+
+def check_word(name: str, value: Any, allowed: tuple[str, str]) -> str:
+  """Checks that an argument is one of two words."""
+  if not isinstance(value, str) or value not in allowed:
+    raise ValueError(
+      f"{name} must be {allowed[0]!r} or {allowed[1]!r}, but got {value!r}."
+    )
+  return value
 
 
 def check_events(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import dataclasses
 import functools
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import arguments
@@ -58,7 +59,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class GrowthBackoffRule:
+class GrowthBackoffRule(checks.CheckedRule):
   """A loss scale that grows by one factor and falls by another.
 
   The rule, with the state's names shortened; `round` rounds to float32:
@@ -112,60 +113,40 @@ class GrowthBackoffRule:
   overflow_reset: tuple[str, ...] = (GROWTH, BACKOFF)
   good_steps_after_growth: int = 0
 
+  _CHECKS: ClassVar = {
+    "initial_loss_scale": checks.check_scale,
+    "growth_factor": arguments.check_growth,
+    "backoff_factor": arguments.check_backoff,
+    "growth_interval": arguments.check_steps,
+    "hysteresis": arguments.check_steps,
+    "refill": functools.partial(
+      checks.check_events, allowed=(GROWTH, BACKOFF, FINITE)
+    ),
+    "overflow_tolerance": arguments.check_share,
+    "overflow_reset": functools.partial(
+      checks.check_events, allowed=(GROWTH, BACKOFF)
+    ),
+    "good_steps_after_growth": functools.partial(
+      arguments.check_steps, at_least=0
+    ),
+    "min_loss_scale": checks.check_bound,
+    "max_loss_scale": checks.check_bound,
+    "at_minimum": functools.partial(checks.check_word, allowed=(STAY, RAISE)),
+  }
+
   def __post_init__(self) -> None:
     """Checks the arguments.
 
     Raises:
       ValueError: An argument makes no sense; the message names the argument.
     """
-    checked = {
-      "initial_loss_scale": checks.check_scale(
-        "initial_loss_scale", self.initial_loss_scale
-      ),
-      "growth_factor": arguments.check_growth(
-        "growth_factor", self.growth_factor
-      ),
-      "backoff_factor": arguments.check_backoff(
-        "backoff_factor", self.backoff_factor
-      ),
-      "growth_interval": arguments.check_steps(
-        "growth_interval", self.growth_interval
-      ),
-      "hysteresis": arguments.check_steps("hysteresis", self.hysteresis),
-      "refill": checks.check_events(
-        "refill", self.refill, (GROWTH, BACKOFF, FINITE)
-      ),
-      "overflow_tolerance": arguments.check_share(
-        "overflow_tolerance", self.overflow_tolerance
-      ),
-      "overflow_reset": checks.check_events(
-        "overflow_reset", self.overflow_reset, (GROWTH, BACKOFF)
-      ),
-      "good_steps_after_growth": arguments.check_steps(
-        "good_steps_after_growth", self.good_steps_after_growth, at_least=0
-      ),
-    }
-    for name in ("min_loss_scale", "max_loss_scale"):
-      value = getattr(self, name)
-      checked[name] = None if value is None else checks.check_scale(name, value)
-    for name, value in checked.items():
-      object.__setattr__(self, name, value)
-    if not isinstance(self.at_minimum, str) or (
-      self.at_minimum not in (STAY, RAISE)
-    ):
-      raise ValueError(
-        f"at_minimum must be {STAY!r} or {RAISE!r}, but got "
-        f"{self.at_minimum!r}."
-      )
+    super().__post_init__()
     if self.good_steps_after_growth >= self.growth_interval:
       raise ValueError(
         "good_steps_after_growth must be below "
         f"growth_interval={self.growth_interval}, but got "
         f"{self.good_steps_after_growth}."
       )
-    checks.check_bounds(
-      self.initial_loss_scale, self.min_loss_scale, self.max_loss_scale
-    )
 
   @property
   def counts_hysteresis(self) -> bool:
@@ -176,20 +157,6 @@ class GrowthBackoffRule:
   def counts_overflows(self) -> bool:
     """Whether the share of steps that are not finite matters."""
     return self.overflow_tolerance > 0
-
-  @functools.cached_property
-  def lowest(self) -> float | None:
-    """The least number of float32 that is not below the minimum, if any."""
-    if self.min_loss_scale is None:
-      return None
-    return float32.round_inwards(self.min_loss_scale, up=True)
-
-  @functools.cached_property
-  def highest(self) -> float | None:
-    """The largest number of float32 that is not above the maximum, if any."""
-    if self.max_loss_scale is None:
-      return None
-    return float32.round_inwards(self.max_loss_scale, up=False)
 
   def start(self) -> State:
     """Returns the state of a new run."""
@@ -262,14 +229,6 @@ class GrowthBackoffRule:
       name: list(value) if isinstance(value, tuple) else value
       for name, value in config.items()
     }
-
-  def clip(self, scale: float) -> float:
-    """Returns a scale within the bounds: another run may have had others."""
-    if self.lowest is not None:
-      scale = max(scale, self.lowest)
-    if self.highest is not None:
-      scale = min(scale, self.highest)
-    return scale
 
   def _multiply(self, scale: float, factor: float) -> float:
     """Returns the clipped product, or `scale` if float32 has no such number."""

@@ -9,6 +9,7 @@ import functools
 import math
 import statistics
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import arguments
@@ -44,7 +45,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class LogNormalRule:
+class LogNormalRule(checks.CheckedRule):
   """A loss scale that follows the largest gradient.
 
   The rule, with the state's names shortened; `largest` is the largest |g| of
@@ -90,45 +91,18 @@ class LogNormalRule:
   min_loss_scale: float = 1.0
   max_loss_scale: float = 2.0**24
 
-  def __post_init__(self) -> None:
-    """Checks the arguments.
-
-    Raises:
-      ValueError: An argument makes no sense; the message names the argument.
-    """
-    checked: dict[str, Any] = {
-      name: checks.check_scale(name, getattr(self, name))
-      for name in (
-        "initial_loss_scale",
-        "limit",
-        "min_loss_scale",
-        "max_loss_scale",
-      )
-    }
-    for name in (
-      "overflow_probability",
-      "mean_decay",
-      "variance_decay",
-      "backoff_factor",
-    ):
-      checked[name] = arguments.check_backoff(name, getattr(self, name))
-    for name in ("warmup_steps", "recovery_interval"):
-      checked[name] = arguments.check_steps(name, getattr(self, name))
-    for name, value in checked.items():
-      object.__setattr__(self, name, value)
-    checks.check_bounds(
-      self.initial_loss_scale, self.min_loss_scale, self.max_loss_scale
-    )
-
-  @functools.cached_property
-  def lowest(self) -> float:
-    """The least number of float32 that is not below the minimum."""
-    return float32.round_inwards(self.min_loss_scale, up=True)
-
-  @functools.cached_property
-  def highest(self) -> float:
-    """The largest number of float32 that is not above the maximum."""
-    return float32.round_inwards(self.max_loss_scale, up=False)
+  _CHECKS: ClassVar = {
+    "initial_loss_scale": checks.check_scale,
+    "limit": checks.check_scale,
+    "min_loss_scale": checks.check_scale,
+    "max_loss_scale": checks.check_scale,
+    "overflow_probability": arguments.check_backoff,
+    "mean_decay": arguments.check_backoff,
+    "variance_decay": arguments.check_backoff,
+    "backoff_factor": arguments.check_backoff,
+    "warmup_steps": arguments.check_steps,
+    "recovery_interval": arguments.check_steps,
+  }
 
   @functools.cached_property
   def log2_limit(self) -> float:
@@ -153,10 +127,6 @@ class LogNormalRule:
       ceiling=float32.LARGEST_POWER,
       skipped_steps=0,
     )
-
-  def clip(self, scale: float) -> float:
-    """Returns a scale within the bounds: another run may have had others."""
-    return min(max(scale, self.lowest), self.highest)
 
   def step(self, state: State, largest: float | None) -> State:
     """Returns the state after a step.
