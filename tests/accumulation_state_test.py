@@ -41,7 +41,8 @@ class Program:
     )
     if self.graph is None:
       run = self._run
-      run = tf.function(run) if mode == "function" else run
+      if mode == "function":
+        run = tf.function(run, autograph=False)
       self.run = lambda grads: run(tf.constant(grads, tf.float32))
     else:
       self._feed = tf1.placeholder(tf.float32, [2])
@@ -512,7 +513,8 @@ def test_monitor_counts_windows(kind):
   def step(grad):
     opt.minimize(lambda: v * grad, var_list=[v])
 
-  step = tf.function(step) if kind == "function" else step
+  if kind == "function":
+    step = tf.function(step, autograph=False)
   seen = []
   for grad in (1.0, 1.0, math.inf, 1.0, 1.0, 1.0):
     step(tf.constant(grad))

@@ -19,7 +19,7 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
 
 tf1 = tf.compat.v1
-_WINDOWS = int(os.environ.get("ACCUMULATION_WINDOWS", "25"))
+_WINDOWS = int(os.environ.get("ACCUMULATION_WINDOWS", "15"))
 _SPECS = (
   Spec(),
   Spec((3, 2), kind="sparse"),
@@ -249,7 +249,6 @@ def test_small_half_gradients_add_up(mode):
     steps,
     mean=False,
   )
-  specs = (Spec(dtype="float16"),)
   with contextlib.ExitStack() as stack:
     graph = stack.enter_context(helpers.mode_scope(mode))
     v = tf1.Variable(tf.ones([2], tf.float16), use_resource=True)
@@ -263,7 +262,8 @@ def test_small_half_gradients_add_up(mode):
       return op if graph is not None else None
 
     if graph is None:
-      step = tf.function(step) if mode == "function" else step
+      if mode == "function":
+        step = tf.function(step, autograph=False)
       for _ in range(steps):
         step()
       value = v.numpy()
@@ -274,7 +274,7 @@ def test_small_half_gradients_add_up(mode):
         for _ in range(steps):
           session.run(op)
         value = session.run(v)
-  assert specs and value.tolist() == [1 - tiny * steps * 2**13] * 2
+  assert value.tolist() == [1 - tiny * steps * 2**13] * 2
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -316,7 +316,8 @@ def test_gradients_that_are_sometimes_none(mode):
       ]
     )
 
-  step = tf.function(step) if mode == "function" else step
+  if mode == "function":
+    step = tf.function(step, autograph=False)
   for both in (True, False, False, False):
     step(both)
   assert (float(a), float(b), float(c)) == (-3.0, -1.0, 1.0)
