@@ -28,10 +28,11 @@ _NAMES = [
 
 @pytest.fixture(scope="module")
 def current(tmp_path_factory):
-  path = tmp_path_factory.mktemp("contrib") / "values.json"
   program = str(helpers.GOLDENS / "make_contrib_goldens.py")
-  helpers.run_forked(program, str(path), **KERAS_2)
-  return json.loads(path.read_text("utf-8"))
+  printed = helpers.run_once(
+    tmp_path_factory, program, "/dev/stdout", **KERAS_2
+  )
+  return helpers.parse_json(printed)
 
 
 def select(values, name):
