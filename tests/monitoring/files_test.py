@@ -22,7 +22,8 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale.monitoring import event_files
 from tf_compat_lossscale.monitoring import log_files
-from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring import rows
+from tf_compat_lossscale.monitoring.steps import State
 
 pytestmark = pytest.mark.any_release
 
@@ -186,9 +187,9 @@ _OTHER = """
 import sys
 import time
 from tf_compat_lossscale.monitoring import log_files
-from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring.steps import State
 files = log_files.LogFiles(sys.argv[1])
-files.resume(observations.State(8.0, 0, 0))
+files.resume(State(8.0, 0, 0))
 print("ready", flush=True)
 time.sleep(1000)
 """
@@ -307,10 +308,10 @@ def test_a_first_hook_amid_a_run_keeps_other_events(tmp_path):
 
 
 def test_an_interrupt_leaves_whole_lines(tmp_path, monkeypatch):
-  entries = {"step": 1, "loss_scale/value": 8.0, "time": 1.5e9}
+  row = rows.Row(1, True, 8.0, time=1.5e9)
   files = log_files.LogFiles(tmp_path)
-  files.resume(observations.State(8.0, 0, 0))
-  files.write(entries)
+  files.resume(State(8.0, 0, 0))
+  files.write(row)
   write = os.write
 
   def interrupt(file, data):
@@ -320,8 +321,8 @@ def test_an_interrupt_leaves_whole_lines(tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(os, "write", interrupt)
     with pytest.raises(KeyboardInterrupt):
-      files.write({**entries, "step": 2, "more": "x" * 1000})
-  files.write({**entries, "step": 3})
+      files.write(row._replace(step=2, stuck="x" * 1000))
+  files.write(row._replace(step=3))
   files.close()
   steps = [x["step"] for x in monitored_runs.read_lines(tmp_path)]
   assert steps == [1, 2, 3]

@@ -174,9 +174,9 @@ def test_replaced_gradients():
     seen = []
     hook._recorder.observe = lambda x, keep: seen.append(x)
     hook.run(session, train)
-  (observation,) = seen
-  assert observation.total == 1 and not observation.applied
-  (found,) = observation.at_fault
+  (step,) = seen
+  assert step.total == 1 and not step.applied
+  (found,) = step.find_blame()
   assert found[:3] == ("v", 1, 0) and found.largest == 2.0
 
 
@@ -578,9 +578,9 @@ def test_only_runs_with_a_step_count(tmp_path):
     hook, session = begin(opt, tmp_path, every_n_steps=1)
 
     def count(fetches, feed=None):
-      before = hook._recorder._watch.step
+      before = hook._recorder.step
       hook.run(session, fetches, feed)
-      return hook._recorder._watch.step - before
+      return hook._recorder.step - before
 
     none = [
       loss,

@@ -20,7 +20,8 @@ from tf_compat_lossscale import policies
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.monitoring import device_state
-from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring.steps import State
+from tf_compat_lossscale.monitoring.steps import Step
 
 tf1 = tf.compat.v1
 _INF = float("inf")
@@ -492,24 +493,26 @@ def test_threads(kind):
   for thread in threads:
     thread.join()
   monitor.step()
-  watch = monitor._recorder._watch
-  assert (watch.step, watch.skipped) == (241, 120)
+  own = monitor._recorder
+  assert (own.step, own.skipped) == (241, 120)
 
 
 def test_row_that_another_step_wrote(monkeypatch):
   program = Program("function")
   monitor = monitoring.Monitor(program.opt)
   program.run([1.0], monitor)
-  state = observations.State(8.0, 0, 0, 0)
+  state = State(8.0, 0, 0, 0)
   # Number, what the row says of its step, and skipped steps so far. The flags
   # of the steps 2, 5 and 6 are of other steps; no row has the number 4.
   written = [(2, False, 0), (3, False, 1), (5, False, 1), (6, True, 2)]
-  rows = [device_state.Step(*facts, state, state, {}) for facts in written]
+  rows = [Step(x[1], state, state, x[0], x[2]) for x in written]
   monkeypatch.setattr(device_state.DeviceState, "take", lambda self: rows)
   assert monitor.step() is False
-  watch = monitor._recorder._watch
-  assert (watch.step, watch.skipped) == (6, 2)
-  steps = [(x.number, x.applied, x.skipped) for x in monitor._tap._log]
+  own = monitor._recorder
+  assert (own.step, own.skipped) == (6, 2)
+  steps = [
+    (x.number, x.applied, x.skipped) for x in monitor._watched.steps._log
+  ]
   assert steps[1:] == [(2, True, 0), (3, False, 1), (5, True, 1), (6, False, 2)]
 
 

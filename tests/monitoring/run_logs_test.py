@@ -209,7 +209,7 @@ def test_event_files_say_the_same_as_lines(tmp_path):
     assert log.source == str(place)
     for row, other in zip(log.rows, expected.rows):
       assert row == other._replace(
-        global_step=None, blame=None, config=None, stuck=None
+        global_step=None, blame=None, config=None, stuck=None, gradients=None
       )
     assert len(log.rows) == len(expected.rows)
   (tmp_path / "events" / "other").touch()

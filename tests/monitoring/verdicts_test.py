@@ -16,9 +16,9 @@ from tf_compat_lossscale import monitoring
 from tf_compat_lossscale import policies
 from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import gradient_statistics
-from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import rows
 from tf_compat_lossscale.monitoring import state_verdicts
+from tf_compat_lossscale.monitoring import steps
 from tf_compat_lossscale.monitoring import stuck
 
 pytestmark = pytest.mark.any_release
@@ -291,8 +291,7 @@ def test_hooks_and_the_doctor_agree_on_stuck_runs(judge, seed):
   state = rule.start()
   for step, flag in enumerate(finite, 1):
     state = rule.step(state, flag)
-    seen = observations.Observation(flag, state.current_loss_scale)
-    message = watched.count(step, seen)
+    message = watched.count(rows.Row(step, flag, state.current_loss_scale))
     if message is not None:
       told = [dict(r) for r in records if r["step"] <= step]
       in_a_row = not any(finite[step - patience : step])
@@ -306,9 +305,22 @@ def test_hooks_and_the_doctor_agree_on_stuck_runs(judge, seed):
   if judge(records).kind == "stuck":
     told = False
     for step in range(len(finite) + 1, len(finite) + 1 + 2 * patience):
-      seen = observations.Observation(False, 1.0)
-      told |= watched.count(step, seen) is not None
+      told |= watched.count(rows.Row(step, False, 1.0)) is not None
     assert told or watched._due > patience
+
+
+@pytest.mark.parametrize("count", [9, 10, 11])
+@pytest.mark.parametrize("hysteresis", [1, 1000])
+def test_an_end_is_stuck_if_ten_skipped_steps_leave_the_scale(
+  judge, count, hysteresis
+):
+  rule = policies.GrowthBackoffRule(hysteresis=hysteresis)
+  records = flags(500, range(501 - count, 501), rule=rule)
+  is_stuck = count >= 10 and hysteresis == 1000
+  assert (judge(records).kind == "all_skipped") == is_stuck
+  # Pictures shade the same steps.
+  end = stuck.find_end([rows.decode(record) for record in records])
+  assert len(end) == (count if is_stuck else 0)
 
 
 def test_a_run_that_said_it_is_stuck_is_not_healthy(judge):
@@ -336,13 +348,15 @@ def measure_run(judge, make, scale, wide=False):
       name: (grad * scale).astype(dtype).astype(np.float32) / np.float32(scale)
       for name, grad in make().items()
     }
-    rows = gradient_statistics.measure(
+    numbers = gradient_statistics.measure(
       [tf.constant(x) for x in grads.values()]
     ).numpy()
-    contents = gradient_statistics.decode(list(grads), rows)
-    seen = observations.Observation(True, scale, gradients=contents)
-    line = observations.summarize_underflow(seen, scale)
-    record["underflow"] = json.loads(json.dumps(line))
+    contents = gradient_statistics.decode(list(grads), numbers)
+    step = steps.Step(True, steps.State(scale), given=contents)
+    row = rows.Row(
+      1, True, scale, underflow=steps.summarize_underflow(step, scale)
+    )
+    record["underflow"] = json.loads(json.dumps(rows.encode(row)["underflow"]))
   return judge(records)
 
 

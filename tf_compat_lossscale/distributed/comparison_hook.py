@@ -9,7 +9,6 @@ from typing import TypeAlias
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.distributed import drift
 from tf_compat_lossscale.monitoring import session_runs
 from tf_compat_lossscale.monitoring import watched
@@ -55,7 +54,7 @@ class DriftHook(tf.compat.v1.train.SessionRunHook):
     self._steps = 0
     self._names: list[str] = []
     self._rows: tf.Tensor | None = None
-    # Whether a run does a step; None if that is not known.
+    # Says whether a run does a step; None if no session can run a step alone.
     self._runs: session_runs.SessionRuns[bool] | None = None
 
   def begin(self) -> None:
@@ -64,8 +63,7 @@ class DriftHook(tf.compat.v1.train.SessionRunHook):
     if self._rows is not None and self._rows.graph is graph:
       return  # A second session of a graph, which may be finalized.
     optimizer = watched.find_optimizer(self._optimizer)
-    records = step_records.list_records(optimizer, graph)
-    steps = {x.op for x in records if graph.is_fetchable(x.op)}
+    steps = {x.op for x in session_runs.list_steps(optimizer, graph)}
     self._runs = None
     if steps:
       self._runs = session_runs.SessionRuns(
@@ -93,15 +91,9 @@ class DriftHook(tf.compat.v1.train.SessionRunHook):
       DriftError: The states differ. All workers raise this error.
     """
     del run_values
-    if not self._does_step(run_context.original_args):
+    if self._runs is not None and not self._runs.ask(run_context.original_args):
       return
     self._steps += 1
     if self._steps % self._every == 0:
       rows = run_context.session.run(self._rows)
       drift.compare(self._names, rows, self._steps)
-
-  def _does_step(self, args: tf.compat.v1.train.SessionRunArgs) -> bool:
-    """Returns whether a run with these arguments does a step."""
-    if self._runs is None:
-      return True
-    return self._runs.ask(args.fetches, args.feed_dict)

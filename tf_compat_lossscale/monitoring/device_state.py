@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 import threading
 from typing import Any
-from typing import NamedTuple
 from typing import TypeVar
 
 import numpy as np
@@ -21,9 +20,9 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.monitoring import gradient_statistics
-from tf_compat_lossscale.monitoring import observations
-from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import step_gradients
+from tf_compat_lossscale.monitoring.steps import State
+from tf_compat_lossscale.monitoring.steps import Step
 
 _T = TypeVar("_T")
 
@@ -33,27 +32,6 @@ CAPACITY = 1000
 # Columns of the counts: attempted steps, skipped steps, and how often gradients
 # of good steps are measured.
 _ATTEMPTED, _SKIPPED, _EVERY = range(3)
-
-
-class Step(NamedTuple):
-  """What is known of one step.
-
-  Attributes:
-    number: The number of the step.
-    applied: Whether the step was applied.
-    skipped: The number of steps skipped so far, this one included.
-    before: The state before the step; None if the function that took the step
-      was traced before anything observed it.
-    after: The state after the step.
-    contents: What gradients held, by role; none if they were not measured.
-  """
-
-  number: int
-  applied: bool
-  skipped: int
-  before: observations.State | None
-  after: observations.State
-  contents: step_gradients.Measured
 
 
 def list_gradients(
@@ -86,7 +64,7 @@ class DeviceState:
     self._counts = _make_variable(np.array([0, 0, measure_every], np.int64))
     # The step's number, whether it was applied, the steps skipped so far, and
     # the states before and after the step.
-    width = 3 + 2 * len(observations.State._fields)
+    width = 3 + 2 * len(State._fields)
     self._ring = _make_variable(np.zeros([CAPACITY, width], np.float64))
     self._taken = 0
 
@@ -140,22 +118,21 @@ class DeviceState:
       return []
     rows = rows[np.argsort(rows[:, 0])]
     self._taken = int(rows[-1, 0])
-    width = len(observations.State._fields)
+    width = len(State._fields)
     return [
       Step(
-        int(x[0]),
         bool(x[1]),
-        int(x[2]),
-        states.decode_state(x[3 : 3 + width]),
-        states.decode_state(x[3 + width :]),
-        {},
+        after=State.decode(x[3 + width :]),
+        before=State.decode(x[3 : 3 + width]),
+        number=int(x[0]),
+        skipped=int(x[2]),
       )
       for x in rows
     ]
 
 
-class Site:
-  """The gradients of a call of `apply_gradients` in a traced function.
+class FunctionProbe:
+  """The ops and variables for one call of `apply_gradients` in a function.
 
   The graph of the function keeps the object, so that the variables live as long
   as the function.

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring import steps
 
 # The numbers of a gradient: infinities, NaNs, zeros, size, largest magnitude,
 # and of the finite magnitudes that are not 0: the sum of log2, the smallest.
@@ -30,9 +30,7 @@ def measure(values: Sequence[tf.Tensor]) -> tf.Tensor:
   return tf.stack([_measure_one(value) for value in values])
 
 
-def decode(
-  names: Sequence[str], rows: np.ndarray
-) -> list[observations.Contents]:
+def decode(names: Sequence[str], rows: np.ndarray) -> list[steps.Contents]:
   """Returns the contents of gradients, added up over replicas.
 
   Args:
@@ -45,11 +43,11 @@ def decode(
     count = size - zeros - infinities - nans
     typical = 2.0 ** (row[5] / count) if count > 0 else 0.0
     contents.append(
-      observations.Contents(
+      steps.Contents(
         *(name, infinities, nans, zeros, size, row[4], typical, row[6])
       )
     )
-  return observations.add_replicas(contents)
+  return steps.add_replicas(contents)
 
 
 def _measure_one(value: tf.Tensor) -> tf.Tensor:

@@ -11,14 +11,13 @@ from typing import TypeAlias
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import probe
 from tf_compat_lossscale.monitoring import recorder
 from tf_compat_lossscale.monitoring import session_runs
-from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import watched
+from tf_compat_lossscale.monitoring.steps import State
 
 _Run: TypeAlias = tf.compat.v1.train.SessionRunContext
 
@@ -101,7 +100,9 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     """Makes the hook watch what `watched.find_optimizer` returned."""
     watched.refuse_accumulation("LossScaleHook", optimizer)
     self._optimizer = optimizer
-    self._recorder = recorder.Recorder(optimizer.loss_scale, self._settings)
+    self._recorder = recorder.Recorder(
+      self._settings, watched.describe(optimizer.loss_scale)
+    )
 
   def begin(self) -> None:
     """Adds the ops that tell what a step did to the current graph.
@@ -116,11 +117,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     if optimizer is not self._optimizer:
       self._watch(optimizer)
     loss_scale = self._optimizer.loss_scale
-    records = [
-      record
-      for record in step_records.list_records(self._optimizer, graph)
-      if graph.is_fetchable(record.op)
-    ]
+    records = session_runs.list_steps(self._optimizer, graph)
     if not records:
       raise RuntimeError(
         f"LossScaleHook: {self._optimizer!r} has no step in this graph that a "
@@ -168,8 +165,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
         "LossScaleHook: begin() was not called: call it with the graph as the "
         "default graph, before the first run."
       )
-    args = run_context.original_args
-    chosen = self._runs.ask(args.fetches, args.feed_dict)
+    chosen = self._runs.ask(run_context.original_args)
     if not chosen:
       return None
     if not self._recorder.is_started:
@@ -194,9 +190,9 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       keeping.keep_session(run_context.session, folder, message, feed_dict)
 
     for i, values in run_values.results.items():
-      seen = self._probes[i].decode(values)
+      step = self._probes[i].decode(values)
       with self._lock:
-        should_stop = self._recorder.observe(seen, keep)
+        should_stop = self._recorder.observe(step, keep)
       if should_stop:
         self.stop_requested = True
         run_context.request_stop()
@@ -246,8 +242,8 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     """Reads the state from which the run goes on."""
     with self._lock:
       if not self._recorder.is_started:
-        state = states.decode_state(session.run(self._state).tolist())
-        self._recorder.start(state)
+        state = session.run(self._state).tolist()
+        self._recorder.start(State.decode(state))
 
   def _choose_fetches(
     self, ancestors: set[tf.Operation], fed: list[tf.Tensor]

@@ -4,26 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import gc
 import json
-import math
 import os
 from typing import Any
 from typing import BinaryIO
 
+from tf_compat_lossscale.monitoring import rows
 from tf_compat_lossscale.monitoring.rows import Blame
-from tf_compat_lossscale.monitoring.rows import GLOBAL_STEP
-from tf_compat_lossscale.monitoring.rows import GOOD_STEPS
 from tf_compat_lossscale.monitoring.rows import LogError
-from tf_compat_lossscale.monitoring.rows import RARE
 from tf_compat_lossscale.monitoring.rows import Row
-from tf_compat_lossscale.monitoring.rows import SCALE
-from tf_compat_lossscale.monitoring.rows import SKIPPED
-from tf_compat_lossscale.monitoring.rows import Underflow
 
-_COUNTS = (int, type(None))
-_WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 # Bytes that are compared, to notice that a run rewrote what was read.
 _TAIL = 256
 _LONGEST_LINE = 1 << 24
@@ -78,7 +71,7 @@ class JsonReader:
     """Begins anew."""
     self.rows: list[Row] = []
     self.restarts = 0
-    self.config: dict[str, Any] = {}
+    self.config: Mapping[str, Any] = {}
     self._offset = self._number = 0
     self._last = -1  # The step of the last row.
     self._tail = self._unfinished = b""
@@ -102,33 +95,10 @@ class JsonReader:
     """Appends the rows of lines."""
     for line, record in zip(lines, _parse_all(lines)):
       self._number += 1
-      if record is None or not RARE.isdisjoint(record):
-        if line and not line.isspace():
-          self._add(line)
-      elif not self._add_common(record):
-        self._add(line)
+      if record is not None or (line and not line.isspace()):
+        self._add(line, record)
     self._offset += sum(map(len, lines)) + len(lines)
     self._tail = lines[-1][-_TAIL:] + b"\n"
-
-  def _add_common(self, record: dict[str, Any]) -> bool:
-    """Appends the row of an applied step without more, or returns False."""
-    get = record.get
-    step, scale, time = get("step"), get(SCALE), get("time")
-    good, skipped, global_step = map(get, (GOOD_STEPS, SKIPPED, GLOBAL_STEP))
-    if (
-      type(step) is not int
-      or step <= self._last
-      or get("applied") is not True
-      or type(scale) is not float
-      or type(time) is not float
-      or type(good) not in _COUNTS
-      or type(skipped) not in _COUNTS
-      or type(global_step) not in _COUNTS
-    ):
-      return False
-    self._last = step
-    self.rows.append(Row(step, True, scale, good, skipped, global_step, time))
-    return True
 
   def _goes_on(self, descriptor: int) -> bool:
     """Returns whether the file still has what was read last."""
@@ -137,71 +107,44 @@ class JsonReader:
     start = self._offset - len(self._tail)
     return os.pread(descriptor, len(self._tail), start) == self._tail
 
-  def _add(self, line: bytes) -> None:
-    """Appends the row of a line."""
+  def _add(self, line: bytes, record: dict[str, Any] | None = None) -> None:
+    """Appends the row of a line.
+
+    Args:
+      line: The line.
+      record: Its object if it is parsed already.
+    """
     try:
-      record = json.loads(line)
-      if type(record) is not dict:
-        raise ValueError("this is no JSON object")
-      row = self._make_row(record)
+      if record is None:
+        record = json.loads(line)
+        if type(record) is not dict:
+          raise ValueError("this is no JSON object")
+      row = rows.decode(record)
+      if row.step <= self._last:
+        raise ValueError(
+          f"step {row.step} comes after step {self._last}; let each run write "
+          "into a folder of its own"
+        )
     except (ValueError, RecursionError) as error:
       raise LogError(
         f"{self._path}:{self._number}: {_explain(error)}: {_quote(line)}"
       ) from None
     self._last = row.step
-    self.rows.append(row)
+    self.rows.append(self._complete(row))
 
-  def _make_row(self, record: dict[str, Any]) -> Row:
-    """Returns the row of a JSON object."""
-    step = record.get("step")
-    if type(step) is not int or step < 0:
-      raise ValueError("`step` must be a whole number from 0 on")
-    if step <= self._last:
-      raise ValueError(
-        f"step {step} comes after step {self._last}; let each run write into "
-        "a folder of its own"
-      )
-    applied = record.get("applied")
-    if applied is not None and type(applied) is not bool:
-      raise ValueError("`applied` must be true or false")
-    scale = record.get(SCALE)
-    if type(scale) is not float:
-      scale = _read_number(SCALE, scale)
-    row = Row(
-      step,
-      applied,
-      scale,
-      _read_count(GOOD_STEPS, record.get(GOOD_STEPS)),
-      _read_count(SKIPPED, record.get(SKIPPED)),
-      _read_count(GLOBAL_STEP, record.get(GLOBAL_STEP)),
-      _read_time(record.get("time")),
-    )
-    if applied is False or not RARE.isdisjoint(record):
-      return self._add_rare(row, record)
-    return row
-
-  def _add_rare(self, row: Row, record: dict[str, Any]) -> Row:
-    """Returns a row with what few lines have."""
-    config, blame, stuck = (record.get(k) for k in ("config", "blame", "stuck"))
-    if config is not None:
-      if not isinstance(config, dict):
-        raise ValueError("`config` must be an object")
+  def _complete(self, row: Row) -> Row:
+    """Returns a row with the blame that an earlier line has."""
+    if row.config is not None:
       self.restarts += bool(self.rows)
-      self.config = config
+      self.config = row.config
       self._blame = None
-    if stuck is not None and not isinstance(stuck, str):
-      raise ValueError("`stuck` must be a text")
-    if blame is not None:
-      self._blame = _read_blame(blame)
-    elif row.applied is False and "gradients" not in record:
+    if row.blame is not None:
+      self._blame = row.blame
+    elif row.gradients is not None:
+      return row._replace(blame=self._blame)
+    elif row.applied is False:
       self._blame = None  # Nobody looked at the gradients.
-    underflow = record.get("underflow")
-    return row._replace(
-      blame=self._blame if "gradients" in record else None,
-      underflow=None if underflow is None else _read_underflow(underflow),
-      config=config,
-      stuck=stuck,
-    )
+    return row
 
 
 def _parse_all(lines: list[bytes]) -> list[dict[str, Any] | None]:
@@ -229,78 +172,6 @@ def _pause_collector() -> Iterator[None]:
   finally:
     if was_enabled:
       gc.enable()
-
-
-def _read_blame(value: Any) -> tuple[Blame, ...]:
-  """Returns the gradients of `blame`."""
-  if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
-    raise ValueError("`blame` must be a list of objects")
-  return tuple(
-    Blame(
-      name=_read_name(item.get("name")),
-      inf=_read_count("inf", item.get("inf")) or 0,
-      nan=_read_count("nan", item.get("nan")) or 0,
-      size=_read_count("size", item.get("size")) or 0,
-      largest=_read_number("largest", item.get("largest", "nan")),
-    )
-    for item in value
-  )
-
-
-def _read_underflow(value: Any) -> Underflow:
-  """Returns the shares of `underflow`."""
-  gradients = value.get("gradients", {}) if isinstance(value, dict) else None
-  if not isinstance(gradients, dict) or not all(
-    isinstance(pair, list) and len(pair) == 2 for pair in gradients.values()
-  ):
-    raise ValueError(
-      "`underflow` must be an object, and its `gradients` pairs by name"
-    )
-  return Underflow(
-    _read_number("zeros", value.get("zeros")),
-    _read_number("largest", value.get("largest")),
-    {
-      name: (_read_number("zeros", zeros), _read_number("largest", largest))
-      for name, (zeros, largest) in gradients.items()
-    },
-    None if "lost" not in value else _read_number("lost", value["lost"]),
-    _read_number("unscaling", value.get("unscaling", 0.0)),
-  )
-
-
-def _read_name(value: Any) -> str:
-  """Returns the name of a gradient."""
-  if not isinstance(value, str):
-    raise ValueError("`name` must be a text")
-  return value
-
-
-def _read_count(key: str, value: Any) -> int | None:
-  """Returns a count, or None for none."""
-  if type(value) is int or value is None:
-    return value
-  if isinstance(value, float) and value.is_integer():
-    return int(value)
-  raise ValueError(f"`{key}` must be a whole number")
-
-
-def _read_time(value: Any) -> float | None:
-  """Returns a time, or None for none."""
-  if type(value) is float or value is None:
-    return value
-  return _read_number("time", value)
-
-
-def _read_number(key: str, value: Any) -> float:
-  """Returns a number; words stand for those that are not finite."""
-  if isinstance(value, str):
-    value = _WORDS.get(value)
-  if isinstance(value, (int, float)) and not isinstance(value, bool):
-    try:
-      return float(value)
-    except OverflowError:  # JSON has whole numbers of any size.
-      return math.inf if value > 0 else -math.inf
-  raise ValueError(f"`{key}` must be a number, or 'inf', '-inf' or 'nan'")
 
 
 def _explain(error: Exception) -> str:

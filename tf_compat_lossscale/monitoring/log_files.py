@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what a watch sees to files: JSON lines, and events for TensorBoard.
+"""Writes the rows of a run to files: JSON lines, and events for TensorBoard.
 
 Training goes on whatever happens to the files: an error of the disk is logged
 as a warning, once, and lines wait in memory until the disk takes them.
@@ -19,10 +19,13 @@ from typing import Any
 from absl import logging
 
 from tf_compat_lossscale.monitoring import event_files
-from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import resuming
+from tf_compat_lossscale.monitoring.rows import encode
+from tf_compat_lossscale.monitoring.rows import KEYS
 from tf_compat_lossscale.monitoring.rows import NAME
+from tf_compat_lossscale.monitoring.rows import Row
 from tf_compat_lossscale.monitoring.rows import TAGS
+from tf_compat_lossscale.monitoring.steps import State
 
 try:
   import fcntl
@@ -31,8 +34,6 @@ except ImportError:  # Windows has no such module, and its files no locks.
 
 # The most lines that wait for a full disk. A line may take some kilobytes.
 _MOST_WAITING = 1000
-
-_Entries = dict[str, Any]
 
 # By path, the files of this process that were opened last.
 _owners: dict[str, LogFiles] = {}
@@ -72,9 +73,7 @@ class LogFiles:
     except OSError as error:
       _warn(self._path, error, "the loss scale is not written there")
 
-  def resume(
-    self, state: observations.State, is_new: bool = False
-  ) -> resuming.Place | None:
+  def resume(self, state: State, is_new: bool = False) -> resuming.Place | None:
     """Finds where a run goes on, and cuts what a killed run wrote beyond that.
 
     If the lines are of another run, they are kept in a file of another name.
@@ -107,13 +106,13 @@ class LogFiles:
     self._outputs = [_Output(self._lines.write), _Output(self._write_event)]
     return place
 
-  def write(self, entries: _Entries) -> None:
-    """Writes a line and its scalars, after those that still wait."""
+  def write(self, row: Row) -> None:
+    """Writes the line and the scalars of a row, after those that still wait."""
     if self._reason:
       logging.warning("%s; this hook writes no more.", self._reason)
       self._reason = ""
     for output in self._outputs:
-      output.put(entries)
+      output.put(row)
     self._flush()
 
   def close(self, reason: str = "") -> None:
@@ -148,17 +147,14 @@ class LogFiles:
       logging.info("%s: lines can be written again.", self._path)
     self._has_failed = error is not None
 
-  def _write_event(self, entries: _Entries) -> None:
+  def _write_event(self, row: Row) -> None:
     if self._events is None:
       self._events = _create_events(self._folder, self._first)
     # A deleted file takes all that is written.
     _check_exists(os.path.exists(self._events.path), self._events.path)
-    values = {
-      tag: observations.from_json(entries[tag])
-      for tag in TAGS
-      if tag in entries
-    }
-    self._events.add_scalars(entries["step"], values, entries["time"])
+    found = ((tag, getattr(row, KEYS[tag].field)) for tag in TAGS)
+    values = {tag: value for tag, value in found if value is not None}
+    self._events.add_scalars(row.step, values, row.time or 0.0)
 
 
 class _Lines:
@@ -191,13 +187,13 @@ class _Lines:
     os.ftruncate(self._file, size)
     self._size = size
 
-  def write(self, entries: _Entries) -> None:
+  def write(self, row: Row) -> None:
     """Writes a line.
 
     Raises:
       OSError: The disk is full, or has another error.
     """
-    data = json.dumps(entries, allow_nan=False).encode() + b"\n"
+    data = json.dumps(encode(row), allow_nan=False).encode() + b"\n"
     _check_exists(os.fstat(self._file).st_nlink > 0, self._path)
     try:
       os.lseek(self._file, self._size, os.SEEK_SET)
@@ -222,15 +218,15 @@ class _Output:
     waiting: The lines.
   """
 
-  def __init__(self, write: Callable[[_Entries], None]) -> None:
+  def __init__(self, write: Callable[[Row], None]) -> None:
     self._write = write
-    self.waiting: collections.deque[_Entries] = collections.deque(
+    self.waiting: collections.deque[Row] = collections.deque(
       maxlen=_MOST_WAITING
     )
 
-  def put(self, entries: _Entries) -> None:
+  def put(self, row: Row) -> None:
     """Lets a line wait; of too many lines, the oldest is dropped."""
-    self.waiting.append(entries)
+    self.waiting.append(row)
 
   def flush(self) -> OSError | None:
     """Writes what waits; returns what went wrong."""

@@ -11,12 +11,11 @@ from typing import NamedTuple
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale.monitoring import device_state
 from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import optimizer_steps
 from tf_compat_lossscale.monitoring import recorder
-from tf_compat_lossscale.monitoring import step_gradients
 from tf_compat_lossscale.monitoring import watched
+from tf_compat_lossscale.monitoring.steps import Step
 
 # After so many calls of `step`, an optimizer that took no step is suspect.
 _MANY_CALLS = 100
@@ -134,9 +133,11 @@ class Monitor:
 
   def _watch(self, candidate: _Watched) -> None:
     """Makes the monitor watch one of the optimizers."""
-    self._target, self._loss_scale, self._tap = candidate[:3]
+    self._watched = candidate
     self._seen, self._skipped = candidate.attempted, candidate.skipped
-    self._recorder = recorder.Recorder(candidate.loss_scale, self._settings)
+    self._recorder = recorder.Recorder(
+      self._settings, watched.describe(candidate.loss_scale)
+    )
 
   def step(self, inputs: Any = None) -> bool | None:
     """Takes note of the training steps since the last call.
@@ -198,7 +199,7 @@ class Monitor:
     else:
       self._recorder.close()
 
-  def _take(self) -> list[device_state.Step]:
+  def _take(self) -> list[Step]:
     """Returns the steps that are not known yet."""
     if not tf.executing_eagerly():
       raise RuntimeError(
@@ -206,16 +207,19 @@ class Monitor:
         "that takes the training step, not inside."
       )
     for each in self._candidates:
-      _, loss_scale, steps, attempted, _ = each
-      if steps.take(attempted, loss_scale, self._global_step):
-        if steps is not self._tap:
+      if self._take_from(each, each.attempted):
+        if each is not self._watched:
           self._watch(each)
         self._candidates = []
         break
     if self._candidates:
       self._warn_of_silence()
       return []
-    return self._tap.take(self._seen, self._loss_scale, self._global_step)
+    return self._take_from(self._watched, self._seen)
+
+  def _take_from(self, candidate: _Watched, seen: int) -> list[Step]:
+    """Returns the steps of an optimizer after the first `seen` ones."""
+    return candidate.steps.take(seen, candidate.loss_scale, self._global_step)
 
   def _warn_of_silence(self) -> None:
     """Warns if the optimizer has taken no step in many calls of `step`."""
@@ -226,10 +230,10 @@ class Monitor:
         "optimizer whose minimize() or apply_gradients() is called. If its "
         "class overrides apply_gradients(), that method must call super().",
         self._calls,
-        self._target,
+        self._watched.optimizer,
       )
 
-  def _pass_over(self, step: device_state.Step) -> int:
+  def _pass_over(self, step: Step) -> int:
     """Counts the steps before a step that are not known.
 
     If the recorder has not started, it starts with the state before them.
@@ -249,7 +253,7 @@ class Monitor:
       self._recorder.pass_over(missed, skipped)
     return missed
 
-  def _observe(self, step: device_state.Step) -> None:
+  def _observe(self, step: Step) -> None:
     """Records a step."""
     if step.before is None and not self._has_warned:
       self._has_warned = True
@@ -259,17 +263,14 @@ class Monitor:
         "step for each call of step(). Make the monitor before the first call "
         "of the function."
       )
-    seen = step_gradients.make_observation(
-      step.applied, step.after, step.contents
-    )
-    if self._recorder.observe(seen, self._keep):
+    if self._recorder.observe(step, self._keep):
       self.should_stop = True
 
   def _keep(self, folder: str, message: str) -> None:
     """Keeps the state of a stuck run."""
     variables = [
-      *watched.list_variables(self._target),
-      *(refer() for refer in self._tap.variables),
+      *watched.list_variables(self._watched.optimizer),
+      *(refer() for refer in self._watched.steps.variables),
     ]
     found = {id(x): x for x in variables if x is not None}
     keeping.keep_variables(found.values(), folder, message, self._inputs)

@@ -21,9 +21,10 @@ from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale.monitoring import device_state
 from tf_compat_lossscale.monitoring import gradient_statistics
-from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import step_gradients
+from tf_compat_lossscale.monitoring.steps import State
+from tf_compat_lossscale.monitoring.steps import Step
 
 # Several threads may take steps, and others may ask for them.
 _LOCK = threading.RLock()
@@ -48,12 +49,14 @@ class OptimizerSteps:
     self.skipped = 0
     self.variables: tuple[Callable[[], Any], ...] = ()
     self._steps = steps
-    self._log: collections.deque[device_state.Step] = collections.deque(
+    self._log: collections.deque[Step] = collections.deque(
       maxlen=device_state.CAPACITY
     )
     self._state: device_state.DeviceState | None = None
     self._of_device = (0, 0)  # The steps that were taken from `_state`.
-    self._sites: weakref.WeakSet[device_state.Site] = weakref.WeakSet()
+    self._probes: weakref.WeakSet[device_state.FunctionProbe] = (
+      weakref.WeakSet()
+    )
     self._wishes: weakref.WeakKeyDictionary[Any, int] = (
       weakref.WeakKeyDictionary()
     )
@@ -118,27 +121,20 @@ class OptimizerSteps:
       labels = [x.label for x in gradients]
       contents = step_gradients.decode(labels, np.concatenate(rows))
     self._append(
-      applied,
-      states.decode_state(before.numpy()),
-      states.decode_state(after.numpy()),
-      contents,
-    )
-
-  def _append(
-    self,
-    applied: bool,
-    before: observations.State | None,
-    after: observations.State,
-    contents: step_gradients.Measured,
-  ) -> None:
-    """Adds a step to the log."""
-    self.attempted += 1
-    self.skipped += not applied
-    self._log.append(
-      device_state.Step(
-        self.attempted, applied, self.skipped, before, after, contents
+      Step(
+        applied,
+        State.decode(after.numpy()),
+        State.decode(before.numpy()),
+        **contents,
       )
     )
+
+  def _append(self, step: Step) -> None:
+    """Adds a step to the log, with the next number."""
+    self.attempted += 1
+    self.skipped += not step.applied
+    step = step._replace(number=self.attempted, skipped=self.skipped)
+    self._log.append(step)
 
   def _write(
     self,
@@ -151,14 +147,14 @@ class OptimizerSteps:
     with _LOCK:
       if self._state is None:
         self._state = device_state.DeviceState(self._measure_every)
-      # A step that no monitor wants to be measured has no site with gradients.
+      # A step that no monitor wants to be measured has no probe with gradients.
       wanted_ever = gradients if self._measure_every else []
-      site = device_state.Site(self, self._state, wanted_ever)
-      self._sites.add(site)
-      self._steps.holders.add(site)
-      _keep(site)
+      probe = device_state.FunctionProbe(self, self._state, wanted_ever)
+      self._probes.add(probe)
+      self._steps.holders.add(probe)
+      _keep(probe)
     number, wanted = self._state.write(applied, before, after)
-    return tf.group(*site.write(number, applied, wanted, wanted_ever))
+    return tf.group(*probe.write(number, applied, wanted, wanted_ever))
 
   def _drain(self) -> None:
     """Moves the steps of functions to the log."""
@@ -169,10 +165,10 @@ class OptimizerSteps:
       return
     every = self._measure_every
     measured: dict[int, step_gradients.Measured] = {}
-    # Reading the sites takes much longer than reading rows.
+    # Reading the probes takes much longer than reading rows.
     if any(not x.applied or (every and x.number % every == 0) for x in rows):
-      for site in list(self._sites):
-        measured.update(site.read())
+      for probe in list(self._probes):
+        measured.update(probe.read())
     attempted, skipped = self._of_device
     for row in rows:
       # Rows that were overwritten count, though nothing else is known of them.
@@ -182,13 +178,11 @@ class OptimizerSteps:
       self.attempted += missed
       self.skipped += skips - (not applied)
       contents = measured.get(row.number, {})
-      self._append(applied, row.before, row.after, contents)
+      self._append(row._replace(applied=applied, **contents))
       attempted, skipped = row.number, row.skipped
     self._of_device = attempted, skipped
 
-  def take(
-    self, seen: int, loss_scale: Any, global_step: Any
-  ) -> list[device_state.Step]:
+  def take(self, seen: int, loss_scale: Any, global_step: Any) -> list[Step]:
     """Returns the steps after the first `seen` ones, as far as they are known.
 
     Args:
@@ -221,9 +215,8 @@ class OptimizerSteps:
       return
     if global_step is None:
       global_step = self._steps.global_step()
-    state = states.read_state(loss_scale, global_step)
-    after = states.decode_state(float(x) for x in state)
-    self._append(applied, None, after, {})
+    state = states.stack_state(loss_scale, global_step)
+    self._append(Step(applied, State.decode(state.numpy())))
 
 
 def find(optimizer: Any) -> OptimizerSteps:
@@ -238,7 +231,7 @@ def find(optimizer: Any) -> OptimizerSteps:
     )
 
 
-def _was_applied(row: device_state.Step, missed: int, skips: int) -> bool:
+def _was_applied(row: Step, missed: int, skips: int) -> bool:
   """Returns whether the step of a row was applied.
 
   The counts decide; what the row says is of another step if two steps of
@@ -254,12 +247,12 @@ def _was_applied(row: device_state.Step, missed: int, skips: int) -> bool:
   return row.applied and skips <= missed
 
 
-def _keep(site: device_state.Site) -> None:
-  """Makes the function that is traced own a site, and those around it.
+def _keep(probe: device_state.FunctionProbe) -> None:
+  """Makes the function that is traced own a probe, and those around it.
 
   Any of these functions may live longer than the others.
   """
   graph: Any = tf.compat.v1.get_default_graph()
   while graph is not None and hasattr(graph, "outer_graph"):
-    graphs.keep_on_graph(graph, site, lambda: site)
+    graphs.keep_on_graph(graph, probe, lambda: probe)
     graph = graph.outer_graph

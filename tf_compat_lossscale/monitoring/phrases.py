@@ -34,6 +34,23 @@ ADVICE_ON_RATE = (
 _MOST_NAMES = 3
 
 
+def describe_blame(row: Row, most: int) -> str:
+  """Says which gradients of a step were not finite.
+
+  Args:
+    row: The step, with its blame.
+    most: The most gradients to name.
+
+  Returns:
+    A text such as "1 of 12 gradients: conv/kernel: 3 inf, 0 NaN of 288, largest
+    finite 1.5".
+  """
+  blame = row.blame or ()
+  named = "; ".join(x.describe() for x in blame[:most])
+  more = f"; and {len(blame) - most} more" if len(blame) > most else ""
+  return f"{len(blame)} of {row.gradients} gradients: {named}{more}"
+
+
 def describe_skips(log: RunLog) -> str:
   """Says how many steps were skipped."""
   if all(row.applied is None for row in log.rows):

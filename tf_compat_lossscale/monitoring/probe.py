@@ -20,10 +20,10 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale.monitoring import gradient_statistics
-from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import session_runs
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import step_gradients
+from tf_compat_lossscale.monitoring import steps
 
 # A scope that is entered by its full name takes no name from other ops.
 _SCOPE = f"{control_flow.NAME_SCOPE}/monitoring/"
@@ -92,16 +92,16 @@ class Probe:
     runs = (x.op in ancestors or x.ref() in known for x in self._values)
     return self.fetch if all(runs) else self._state
 
-  def decode(self, values: np.ndarray) -> observations.Observation:
-    """Returns what a session fetched as an observation."""
-    width = 1 + len(observations.State._fields)
+  def decode(self, values: np.ndarray) -> steps.Step:
+    """Returns the step that a session fetched."""
+    width = 1 + len(steps.State._fields)
     applied, *numbers = values[:width].tolist()
     rows = values[width:].reshape(-1, gradient_statistics.COLUMNS)
     measured: step_gradients.Measured = {}
     if len(rows):
       measured = step_gradients.decode(self._labels, rows[self._rows])
-    state = states.decode_state(numbers)
-    return step_gradients.make_observation(bool(applied), state, measured)
+    state = steps.State.decode(numbers)
+    return steps.Step(bool(applied), state, **measured)
 
 
 def stack_state(loss_scale: Any, global_step: Any) -> tf.Tensor:
@@ -153,7 +153,7 @@ def _find_read(
   return min(reads, key=lambda x: x.name, default=None)
 
 
-def _is_multiple(state: observations.State, number: int) -> tf.Tensor:
+def _is_multiple(state: steps.State, number: int) -> tf.Tensor:
   """Returns whether a count of steps is a multiple of a number."""
   # A comparison with NaN is False.
   count = state.global_step

@@ -1,24 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records a run: what hooks and monitors have in common."""
+"""Records a run step by step: what hooks and monitors have in common.
+
+This module needs no TensorFlow: it gets steps as numbers, and the loss scale as
+its arguments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
+import math
 import os
+import time
 from typing import Any
 
 from absl import logging
 
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import log_files
-from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring import phrases
+from tf_compat_lossscale.monitoring import steps
 from tf_compat_lossscale.monitoring import stuck
-from tf_compat_lossscale.monitoring import watch
-from tf_compat_lossscale.monitoring import watched
+from tf_compat_lossscale.monitoring.rows import Blame
+from tf_compat_lossscale.monitoring.rows import Row
+from tf_compat_lossscale.monitoring.rows import Underflow
 
 # The arguments by which loss scales begin.
 _INITIALS = ("initial_loss_scale", "loss_scale_value")
+# The most gradients that a logged line names, and that a line of a file lists.
+_MOST_NAMED = 3
+_MOST_LISTED = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,32 +67,43 @@ class Settings:
 
 
 class Recorder:
-  """Logs the steps of a run, writes them to files, and finds a stuck run.
+  """Counts the steps of a run, logs and writes them, and finds a stuck run.
 
   Attributes:
+    step: The steps attempted so far.
+    skipped: Of these, the steps skipped so far.
     is_started: Whether the state from which the run goes on is known.
   """
 
-  def __init__(self, loss_scale: Any, settings: Settings) -> None:
+  def __init__(self, settings: Settings, config: Mapping[str, Any]) -> None:
     """Creates a recorder; nothing is written yet.
 
     Args:
-      loss_scale: The LossScale of the run.
-      settings: How to record it.
+      settings: How to record the run.
+      config: The arguments of its loss scale, as `watched.describe` has them.
     """
     self._settings = settings
-    self._options = watch.Options(
-      int(settings.every_n_steps),
-      int(settings.patience),
-      watched.find_minimum(loss_scale),
-      watched.describe(loss_scale),
-    )
-    self._watch = watch.Watch(self._options)
+    self._config = config
     self._files: log_files.LogFiles | None = None
     self._has_kept = False
     self.is_started = False
+    self._begin(0, 0, math.nan)
 
-  def start(self, state: observations.State) -> None:
+  def _begin(self, step: int, skipped: int, scale: float) -> None:
+    """Forgets the run before, and begins after a number of steps."""
+    self.step, self.skipped = step, skipped
+    self._scale = scale  # Before the next step.
+    self._in_a_row = 0  # The skipped steps before the next step.
+    self._blame: tuple[Blame, ...] = ()  # Of the last step that has one.
+    self._underflow: Underflow | None = None  # Not written yet.
+    self._row: Row | None = None  # The last step, as its line has it.
+    self._last_written = 0
+    self._stuck = stuck.Rule(
+      int(self._settings.patience), self._config.get("minimum")
+    )
+    self._stuck.start(step, scale)
+
+  def start(self, state: steps.State) -> None:
     """Starts to record a run, or goes on with one.
 
     Args:
@@ -92,40 +116,42 @@ class Recorder:
       place = self._files.resume(state, self._is_new(state))
       if place is not None:
         step, skipped = place.step, place.skipped
-    self._watch.start(step, skipped, state.scale)
+    self._begin(step, skipped, state.scale)
+    logging.info(
+      "%s: the loss scale is %s after %d steps, of which %d were skipped.",
+      self._config.get("class_name", "loss scale"),
+      facts.show_scale(state.scale),
+      step,
+      skipped,
+    )
     self.is_started = True
 
-  def _is_new(self, state: observations.State) -> bool:
+  def _is_new(self, state: steps.State) -> bool:
     """Returns whether a run has just begun, rather than goes on.
 
-    A checkpoint that was saved before the first step is no exception: the run
-    begins anew there.
+    A run that goes on from a checkpoint that was saved before the first step is
+    new, too.
     """
     if state.good_steps or state.global_step or state.skipped_steps:
       return False
-    config = self._options.config
-    initial = [config[name] for name in _INITIALS if name in config]
+    initial = [self._config[key] for key in _INITIALS if key in self._config]
     return initial == [state.scale]
 
-  def pass_over(self, steps: int, skipped: int) -> None:
+  def pass_over(self, count: int, skipped: int) -> None:
     """Counts attempted steps of which nothing else is known.
 
     Args:
-      steps: The number of attempted steps.
+      count: The number of attempted steps.
       skipped: Of these, the steps skipped.
     """
-    self._watch.step += steps
-    self._watch.skipped += skipped
+    self.step += count
+    self.skipped += skipped
 
-  def observe(
-    self,
-    seen: observations.Observation,
-    keep: Callable[[str, str], None],
-  ) -> bool:
+  def observe(self, step: steps.Step, keep: Callable[[str, str], None]) -> bool:
     """Records an attempted step.
 
     Args:
-      seen: What is known of the step.
+      step: What is known of the step.
       keep: Called when the run is found stuck for the first time, if there are
         files: takes the path of a new folder, in which it keeps the state, and
         the message.
@@ -136,17 +162,19 @@ class Recorder:
     Raises:
       StuckError: The run is stuck, and `on_stuck` is "raise".
     """
-    report = self._watch.observe(seen)
-    if report.line is not None and self._files is not None:
-      self._files.write(report.line)
-    if report.stuck is None:
+    row = self._make_row(step)
+    self._log(row)
+    self._write(row, bool(step.given))
+    self._scale = row.loss_scale
+    self._in_a_row = 0 if row.applied else self._in_a_row + 1
+    if row.stuck is None:
       return False
-    message = report.stuck
+    message = f"{row.stuck} {stuck.advise(row)}"
     logging.warning("%s", message)
     folder = self._settings.output_dir
     if folder is not None and not self._has_kept:
       self._has_kept = True
-      keep(os.path.join(folder, f"stuck-{self._watch.step}"), message)
+      keep(os.path.join(folder, f"stuck-{self.step}"), message)
     if self._settings.on_stuck == stuck.RAISE:
       raise stuck.StuckError(message)
     return self._settings.on_stuck == stuck.STOP
@@ -154,9 +182,93 @@ class Recorder:
   def close(self) -> None:
     """Writes the last step if it is not written yet, and closes the files."""
     if self._files is not None:
-      line = self._watch.finish()
-      if line is not None:
-        self._files.write(line)
+      if self._row is not None and self._last_written != self.step:
+        self._files.write(self._row)
+        self._last_written = self.step
       self._files.close()
       self._files = None
     self.is_started = False
+
+  def _make_row(self, step: steps.Step) -> Row:
+    """Returns the row of the next step."""
+    self.step += 1
+    self.skipped += not step.applied
+    if step.applied and step.given:
+      self._underflow = steps.summarize_underflow(step, self._scale)
+    row = Row(
+      self.step,
+      step.applied,
+      step.after.scale,
+      step.after.good_steps,
+      self.skipped,
+      step.after.global_step,
+      round(time.time(), 3),
+      step.find_blame(),
+      self._underflow,
+      self._config if self._row is None else None,
+      gradients=step.total,
+    )
+    return row._replace(stuck=self._stuck.count(row))
+
+  def _write(self, row: Row, was_measured: bool) -> None:
+    """Writes the line of a step if the step is due to have one."""
+    is_new_blame = bool(row.blame) and row.blame != self._blame
+    is_due = (
+      self._row is None
+      or row.step % int(self._settings.every_n_steps) == 0
+      or not row.applied
+      or row.loss_scale != self._scale
+      or is_new_blame
+      or row.stuck is not None
+    )
+    if was_measured or not row.applied:
+      self._blame = row.blame or ()
+    self._row = row._replace(
+      blame=self._blame[:_MOST_LISTED] if is_new_blame else None,
+      gradients=row.gradients if row.blame else None,
+    )
+    if is_due:
+      self._last_written = row.step
+      self._underflow = None
+      if self._files is not None:
+        self._files.write(self._row)
+
+  def _log(self, row: Row) -> None:
+    """Logs a line if something has changed."""
+    same_scale = row.loss_scale == self._scale
+    blame = row.blame or ()
+    same_blame = [x.name for x in blame] == [x.name for x in self._blame]
+    if not row.applied:
+      is_quiet = self._in_a_row and same_scale and same_blame
+    elif blame:
+      # A fixed loss scale, or a rule of the user's, skips no step.
+      is_quiet = same_blame
+    else:
+      is_quiet = not self._in_a_row and same_scale
+    if is_quiet:
+      return
+    scale = f"loss scale {facts.show_scale(row.loss_scale)}"
+    if not same_scale:
+      shown = map(facts.show_scale, (self._scale, row.loss_scale))
+      scale = f"loss scale {' -> '.join(shown)}"
+    why = "the gradients are not finite"
+    if blame:
+      why = phrases.describe_blame(row, _MOST_NAMED)
+    if not row.applied:
+      logging.warning("Step %d was skipped; %s; %s.", row.step, scale, why)
+    elif blame:
+      logging.warning(
+        "Step %d was applied, with gradients that are not finite; %s; %s.",
+        row.step,
+        scale,
+        why,
+      )
+    elif self._in_a_row:
+      logging.info(
+        "Step %d was applied, after %d skipped; %s.",
+        row.step,
+        self._in_a_row,
+        scale,
+      )
+    else:
+      logging.info("Step %d: %s.", row.step, scale)

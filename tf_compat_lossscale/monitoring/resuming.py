@@ -13,14 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 import itertools
 import json
-from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale.monitoring import rows
-from tf_compat_lossscale.monitoring.observations import State
-
-_COUNTS = ("step", rows.SKIPPED)
-_OPTIONAL_COUNTS = (rows.GLOBAL_STEP, rows.GOOD_STEPS)
+from tf_compat_lossscale.monitoring.rows import Row
+from tf_compat_lossscale.monitoring.steps import State
 
 
 class Line(NamedTuple):
@@ -28,11 +25,11 @@ class Line(NamedTuple):
 
   Attributes:
     end: The position after the line, in bytes.
-    entries: The object of the line.
+    row: The row of the line; it has a count of skipped steps.
   """
 
   end: int
-  entries: dict[str, Any]
+  row: Row
 
 
 class Place(NamedTuple):
@@ -81,25 +78,22 @@ def _find_fitting(data: bytes, state: State, alone: bool) -> Place | None:
   """
   limit = None  # The step of the line after this line.
   for line in _read_backward(data):
-    ahead = _count_ahead(line.entries, state, alone)
-    step = line.entries["step"]
+    ahead = _count_ahead(line.row, state, alone)
+    step = line.row.step
     if ahead is not None and (limit is None or step + ahead < limit):
       return _make_place(line, ahead)
     limit = step
   return None
 
 
-def _count_ahead(
-  entries: dict[str, Any], state: State, alone: bool
-) -> int | None:
+def _count_ahead(row: Row, state: State, alone: bool) -> int | None:
   """Returns how many steps after a line a state is; None if it does not fit."""
-  skipped = entries[rows.SKIPPED]
-  if state.skipped_steps not in (None, skipped):
+  if state.skipped_steps not in (None, row.skipped_total):
     return None
-  if entries[rows.SCALE] != state.scale:
+  if row.loss_scale != state.scale:
     return None
-  by_global_step = _subtract(state.global_step, entries.get(rows.GLOBAL_STEP))
-  by_good_steps = _subtract(state.good_steps, entries.get(rows.GOOD_STEPS))
+  by_global_step = _subtract(state.global_step, row.global_step)
+  by_good_steps = _subtract(state.good_steps, row.good_steps)
   found = [x for x in (by_good_steps, by_global_step) if x is not None]
   if min(found, default=0) < 0 or (alone and len(set(found)) > 1):
     return None
@@ -115,7 +109,7 @@ def _find_reachable(data: bytes, global_step: int | None) -> Place | None:
   if global_step == 0:
     return None  # Nothing was learned yet: the run begins anew.
   for line in _read_backward(data):
-    ahead = _subtract(global_step, line.entries.get(rows.GLOBAL_STEP))
+    ahead = _subtract(global_step, line.row.global_step)
     if global_step is None or (ahead is not None and ahead >= 0):
       return _make_place(line, ahead or 0)
   return None
@@ -123,8 +117,8 @@ def _find_reachable(data: bytes, global_step: int | None) -> Place | None:
 
 def _make_place(line: Line, ahead: int) -> Place:
   """Returns the place some steps after a line."""
-  skipped = line.entries[rows.SKIPPED]
-  return Place(line.end, line.entries["step"] + ahead, skipped)
+  skipped = line.row.skipped_total or 0
+  return Place(line.end, line.row.step + ahead, skipped)
 
 
 def _read_backward(data: bytes) -> Iterator[Line]:
@@ -138,20 +132,19 @@ def _read_backward(data: bytes) -> Iterator[Line]:
     begin = data.rfind(b"\n", 0, end - 1) + 1
     text = data[begin:end]
     if text.endswith(b"\n"):
-      entries = _parse(text)
-      if entries is not None:
-        yield Line(end, entries)
+      row = _parse(text)
+      if row is not None:
+        yield Line(end, row)
     end = begin
 
 
-def _parse(text: bytes) -> dict[str, Any] | None:
-  """Returns the object of a line; None if the line is none of a log."""
+def _parse(text: bytes) -> Row | None:
+  """Returns the row of a line; None if the line is none of a log."""
   try:
-    entries = json.loads(text)
-    scale = float(entries[rows.SCALE])
-  except (ValueError, TypeError, KeyError, RecursionError):
+    row = rows.decode(json.loads(text))
+  except (ValueError, TypeError, AttributeError, RecursionError):
     return None
-  counts = [entries.get(key) for key in _COUNTS]
-  optional = [entries.get(key, 0) for key in _OPTIONAL_COUNTS]
-  is_whole = all(isinstance(x, int) and x >= 0 for x in [*counts, *optional])
-  return entries | {rows.SCALE: scale} if is_whole else None
+  if row.skipped_total is None:
+    return None
+  counts = (row.skipped_total, row.good_steps or 0, row.global_step or 0)
+  return row if min(counts) >= 0 else None

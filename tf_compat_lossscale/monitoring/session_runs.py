@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the ops that a session runs for what a run fetches and feeds."""
+"""Finds the steps and the ops that a run of a session does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Generic
 from typing import TypeVar
 
 import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import step_records
 
 _T = TypeVar("_T")
 
@@ -42,17 +44,12 @@ class SessionRuns(Generic[_T]):
     # The items of a run are kept, for the key has their ids.
     self._known: dict[Any, tuple[list[Any], _T]] = {}
 
-  def ask(self, fetches: Any, feed_dict: Any) -> _T:
-    """Returns the answer for a run.
-
-    Args:
-      fetches: As `Session.run` takes them.
-      feed_dict: As `Session.run` takes it.
-    """
+  def ask(self, args: tf.compat.v1.train.SessionRunArgs) -> _T:
+    """Returns the answer for a run with these arguments."""
     graph, known = self._graph, self._known  # Several threads may ask.
     if graph.version != self._version or len(known) >= _MOST_KNOWN:
       self._version, self._known = graph.version, (known := {})
-    fetched, fed = list(_list_leaves(fetches)), list(feed_dict or ())
+    fetched, fed = list(_list_leaves(args.fetches)), list(args.feed_dict or ())
     # Equal names may be different objects.
     key = tuple(
       x if isinstance(x, str) else id(x) for x in [*fetched, None, *fed]
@@ -62,6 +59,12 @@ class SessionRuns(Generic[_T]):
       answer = self._answer(list_ancestors(ops, tensors), tensors)
       known[key] = [*fetched, *fed], answer
     return known[key][1]
+
+
+def list_steps(optimizer: Any, graph: tf.Graph) -> list[step_records.Record]:
+  """Returns the steps of an optimizer that a session of a graph can run."""
+  records = step_records.list_records(optimizer, graph)
+  return [record for record in records if graph.is_fetchable(record.op)]
 
 
 def list_ancestors(

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 import math
 from typing import Any
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale.monitoring.observations import State
+from tf_compat_lossscale.monitoring.steps import State
 
 
 def read_state(loss_scale: Any, global_step: Any) -> State:
@@ -53,9 +52,3 @@ def _read_count(value: Any) -> tf.Tensor:
   ):
     return tf.constant(math.nan, tf.float64)
   return _read(value)
-
-
-def decode_state(values: Iterable[float]) -> State:
-  """Returns the values of a `State`, None for what there is not."""
-  scale, *counts = values
-  return State(scale, *(None if math.isnan(x) else int(x) for x in counts))

@@ -14,12 +14,10 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.monitoring import gradient_statistics
-from tf_compat_lossscale.monitoring import observations
 
-_GIVEN, _COMPUTED, _SCALED = "given", "computed", "scaled"
-
-# The contents of gradients, by role.
-Measured = dict[str, list[observations.Contents]]
+# The contents of gradients, as lists of `steps.Contents` by role. The roles are
+# fields of a `steps.Step`.
+Measured = dict[str, Any]
 
 
 class Gradient(NamedTuple):
@@ -56,7 +54,7 @@ def list_gradients(
   rows = zip(record.names, record.gradients, record.computed, record.scaled)
   for name, given, computed, scaled in rows:
     changed = [grad for grad, own in zip(computed, given) if grad is not own]
-    roles = ((_GIVEN, given), (_COMPUTED, changed), (_SCALED, scaled))
+    roles = (("given", given), ("computed", changed), ("scaled", scaled))
     for role, grads in roles:
       for grad in grads:
         if isinstance(grad, tf.IndexedSlices):
@@ -89,27 +87,6 @@ def decode(labels: Sequence[tuple[str, str]], rows: np.ndarray) -> Measured:
     names = [labels[i][1] for i in places]
     found[role] = gradient_statistics.decode(names, rows[places])
   return found
-
-
-def make_observation(
-  applied: bool, state: observations.State, measured: Measured
-) -> observations.Observation:
-  """Returns what is known of a step.
-
-  Args:
-    applied: Whether the step was applied.
-    state: The state after the step, as Python numbers.
-    measured: What the gradients held; empty if they were not measured.
-  """
-  return observations.Observation(
-    applied,
-    state.scale,
-    state.good_steps,
-    state.global_step,
-    measured.get(_GIVEN, ()),
-    measured.get(_COMPUTED, ()),
-    measured.get(_SCALED, ()),
-  )
 
 
 def choose(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import math
 
 from tf_compat_lossscale.monitoring import facts
-from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import phrases
 from tf_compat_lossscale.monitoring.rows import Row
 
@@ -23,6 +22,9 @@ MOST_SKIPPED = 0.05
 FEW = 10
 # At the minimum, no lower scale is left, so fewer skipped steps tell enough.
 _FEW_AT_MINIMUM = 3
+# float16 has 40 powers of 2: a scale that falls more often in a row does not
+# find one that fits.
+POWERS = 40
 # Steps longer ago may have had other data and another learning rate.
 STRETCH = 1000
 
@@ -56,23 +58,22 @@ class Losses:
     self._count = 0
     self._recent: collections.deque[int] = collections.deque()
 
-  def add(self, step: int, applied: bool, scale: float) -> None:
+  def add(self, row: Row) -> None:
     """Takes note of a step.
 
     Args:
-      step: The number of the step; others before it may be left out if they
-        were applied and did not change the scale.
-      applied: Whether the step was applied.
-      scale: The scale after the step.
+      row: The step. Steps before it may be left out if they were applied and
+        did not change the scale.
     """
-    if not applied and self._scale <= self._minimum:
+    step = row.step
+    if row.applied is False and self._scale <= self._minimum:
       self.first = step if self.first is None else self.first
       self._count += 1
       self._recent.append(step)
-    if scale > self._minimum:
+    if row.loss_scale > self._minimum:
       self.first, self._count = None, 0
       self._recent.clear()
-    self._scale = scale
+    self._scale = row.loss_scale
     while self._recent and self._recent[0] <= step - STRETCH:
       self._recent.popleft()
 
@@ -124,95 +125,93 @@ class Rule:
     self._scale, self._since = scale, step
     self._losses = Losses(self._minimum, scale)
 
-  def count(
-    self,
-    step: int,
-    seen: observations.Observation,
-    blame: Sequence[observations.Contents] = (),
-  ) -> str | None:
+  def count(self, row: Row) -> str | None:
     """Takes note of a step; returns a message if the run is found stuck.
 
     After a message, the next one comes when the run has been stuck for twice as
     long.
 
     Args:
-      step: The number of the attempted step.
-      seen: What is known of the step.
-      blame: Its gradients that are not finite.
+      row: The step, of which `applied` is known.
     """
-    scale = seen.scale
+    step, scale = row.step, row.loss_scale
     if scale > self._scale:
       self._first_bad = None
-    if seen.applied:
+    if row.applied:
       self._first_skipped = None
     else:
       self._first_skipped = self._first_skipped or step
       if self._first_bad is None:
         self._first_bad, self._before = step, self._scale
-    self._losses.add(step, seen.applied, scale)
+    self._losses.add(row)
     if scale != self._scale:
       self._scale, self._since = scale, step
     begins = (self._first_skipped, self._losses.find_begin(step))
     lengths = [step - begin + 1 for begin in begins if begin is not None]
     if not lengths:
       self._due = self._patience
-    if seen.applied or max(lengths) < self._due:
+    if row.applied or max(lengths) < self._due:
       return None
     self._due *= 2
-    return self._describe(step, seen, blame)
+    return self._describe(row)
 
-  def _describe(
-    self,
-    step: int,
-    seen: observations.Observation,
-    blame: Sequence[observations.Contents],
-  ) -> str:
+  def _describe(self, row: Row) -> str:
     """Returns the message: what is stuck, since when, by which gradients."""
-    in_a_row = step - (self._first_skipped or step) + 1
+    in_a_row = row.step - (self._first_skipped or row.step) + 1
     if in_a_row >= self._patience:
       what = (
         f"the last {in_a_row} steps were skipped, from step "
-        f"{self._first_skipped} to step {step}"
+        f"{self._first_skipped} to step {row.step}"
       )
     else:
       what = (
         "steps are skipped at its minimum since step "
-        f"{self._losses.find_begin(step)}, the last one is step {step}"
+        f"{self._losses.find_begin(row.step)}, the last one is step {row.step}"
       )
     parts = [f"The loss scale is stuck: {what}"]
-    if seen.global_step is not None:
-      parts[0] += f"; the global step is {seen.global_step}"
-    before, now = map(facts.show_scale, (self._before, seen.scale))
+    if row.global_step is not None:
+      parts[0] += f"; the global step is {row.global_step}"
+    before, now = map(facts.show_scale, (self._before, row.loss_scale))
     parts.append(
       f"The first bad step was step {self._first_bad}, with the loss scale "
       f"{before}; it is {now} since step {self._since}"
     )
-    if blame:
-      words = observations.describe_blame(blame, seen.total, _MOST_NAMED)
-      parts.append(f"Not finite at step {step}: {words}")
+    if row.blame:
+      words = phrases.describe_blame(row, _MOST_NAMED)
+      parts.append(f"Not finite at step {row.step}: {words}")
     return ". ".join(parts) + "."
 
 
 def find_end(rows: Sequence[Row]) -> Sequence[Row]:
   """Returns the last rows of a log if the run is stuck there, else no rows.
 
-  The run is stuck if it skipped all of its last steps, and these are many, or
-  the run itself says so: it knows the patience of its user. `verdicts` asks for
-  one skipped step more where the loss scale stands still above its minimum.
+  A log does not tell how patient its user is. The run is stuck if it skipped
+  all of its last steps, and one of these is true:
+
+  - The scale stands still: see `stands_still`.
+  - At least `POWERS` steps were skipped, and the scale is below 2^`POWERS`.
+  - The run itself says that it is stuck.
   """
   count = facts.count_final_skips(rows)
   last = rows[len(rows) - count :]
-  return last if count >= FEW or any(row.stuck for row in last) else ()
+  if not last:
+    return ()
+  has_fallen = count >= POWERS and last[-1].loss_scale < 2.0**POWERS
+  says_so = any(row.stuck for row in last)
+  return last if stands_still(last) or has_fallen or says_so else ()
 
 
-def advise(blame: Sequence[observations.Contents], scale: float) -> str:
-  """Returns what to try if a run is stuck.
+def stands_still(skipped: Sequence[Row]) -> bool:
+  """Returns whether at least `FEW` skipped steps have the last one's scale."""
+  scale = skipped[-1].loss_scale
+  changes = [facts.is_change(row.loss_scale, scale) for row in skipped]
+  return changes.count(False) >= FEW
 
-  Args:
-    blame: The gradients that are not finite, if they are known.
-    scale: The loss scale.
-  """
-  is_hopeless = scale <= 1 or (blame and all(x.nan for x in blame))
+
+def advise(row: Row) -> str:
+  """Returns what to try if a run is stuck at a step."""
+  blame = row.blame or ()
+  is_hopeless = row.loss_scale <= 1 or (blame and all(x.nan for x in blame))
   first = (
     "The model itself makes gradients that are not finite: no scale can help."
     if is_hopeless

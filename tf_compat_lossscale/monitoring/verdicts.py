@@ -14,8 +14,8 @@ import math
 import statistics
 
 from tf_compat_lossscale.monitoring import facts
-from tf_compat_lossscale.monitoring import observations
 from tf_compat_lossscale.monitoring import phrases
+from tf_compat_lossscale.monitoring import steps
 from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.monitoring.rows import Row
 from tf_compat_lossscale.monitoring.rows import RunLog
@@ -32,9 +32,6 @@ UNDERFLOW = "underflow"
 GROWS_SLOWLY = "grows_slowly"
 APPLIED = "applied_not_finite"
 
-# float16 has 40 powers of 2: a scale that falls more often in a row does not
-# find one that fits.
-_POWERS = 40
 # With fewer steps, 5 % is less than a handful.
 _LEAST_STEPS = 100
 # The largest gradient differs from step to step by up to so many powers of 2.
@@ -152,7 +149,7 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
   # The step that brought the scale to its minimum belongs to the fall.
   losses = stuck.Losses(minimum, log.rows[max(start - 1, 0)].loss_scale)
   for row in stay:
-    losses.add(row.step, row.applied is not False, row.loss_scale)
+    losses.add(row)
   begin = losses.find_begin(stay[-1].step)
   if begin is None and stuck.find_end(stay):
     begin = losses.first
@@ -196,15 +193,10 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
 
 def _judge_end(log: RunLog) -> Verdict | None:
   """Finds a run that skips all of its last steps."""
-  count = facts.count_final_skips(log.rows)
-  if not count:
+  last = stuck.find_end(log.rows)
+  if not last:
     return None
-  last = log.rows[-count:]
-  scale = last[-1].loss_scale
-  stands = sum(row.loss_scale == scale for row in last) > stuck.FEW
-  falls = count >= _POWERS and scale < 2.0**_POWERS
-  if not (stands or falls or any(row.stuck for row in last)):
-    return None
+  count, scale = len(last), last[-1].loss_scale
   name = log.config.get("class_name")
   return Verdict(
     ALL_SKIPPED,
@@ -224,7 +216,7 @@ def _judge_end(log: RunLog) -> Verdict | None:
       "Use a loss scale that falls when gradients are not finite, such as "
       "DynamicLossScale or policies.GrowthBackoff, and call its update at "
       "every step."
-      if stands
+      if stuck.stands_still(last)
       else "A scale that falls does not mend these gradients: the model makes "
       "them.",
       *phrases.ADVICE_ON_STUCK,
@@ -297,9 +289,9 @@ def _judge_underflow(log: RunLog) -> Verdict | None:
     room = math.floor(math.log2(_LARGEST_FLOAT16 / largest))
     could = f"the scale could be 2^{room} times as high"
   else:
-    room = _POWERS
+    room = stuck.POWERS
     could = "all of them are below float16's range, or nothing is trained"
-  start = facts.show_scale(min(scale * 2.0**room, 2.0**_POWERS))
+  start = facts.show_scale(min(scale * 2.0**room, 2.0**stuck.POWERS))
   return Verdict(
     UNDERFLOW,
     f"The loss scale, {_show(scale)}, is too low: {lost:.0%} of the "
@@ -331,7 +323,7 @@ def _find_lost(seen: Underflow) -> float:
   """
   if seen.lost is not None:
     return seen.lost
-  return seen.zeros if seen.largest < observations.SMALLEST_NORMAL else 0.0
+  return seen.zeros if seen.largest < steps.SMALLEST_NORMAL else 0.0
 
 
 def _describe_zeros(log: RunLog) -> list[str]:

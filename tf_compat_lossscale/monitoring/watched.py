@@ -14,7 +14,7 @@ from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import step_records
-from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring import rows
 
 _Scaled = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
 
@@ -162,7 +162,7 @@ def _to_json(value: Any) -> Any:
     return value
   if isinstance(value, numbers.Integral):
     return int(value)
-  return observations.to_json(float(value))
+  return rows.to_json(float(value))
 
 
 def list_variables(optimizer: Any) -> list[Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one step: the scale, and what its gradients held."""
+"""What a training step did: the state of training, and what gradients held."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import math
 from typing import Any
 from typing import NamedTuple
+
+from tf_compat_lossscale.monitoring.rows import Blame
+from tf_compat_lossscale.monitoring.rows import Underflow
 
 # The most gradients that a line of a log lists for underflow.
 _MOST_GRADIENTS = 20
@@ -34,6 +37,12 @@ class State(NamedTuple):
   global_step: Any = None
   skipped_steps: Any = None
 
+  @classmethod
+  def decode(cls, values: Iterable[float]) -> State:
+    """Returns the state of float64 numbers; NaN stands for no count."""
+    scale, *counts = values
+    return cls(scale, *(None if math.isnan(x) else int(x) for x in counts))
+
 
 class Contents(NamedTuple):
   """What a gradient held, over all replicas.
@@ -59,59 +68,54 @@ class Contents(NamedTuple):
   typical: float = 0.0
   smallest: float = 0.0
 
-  @property
-  def is_finite(self) -> bool:
-    """Whether the gradient held no infinity and no NaN."""
-    return not self.inf and not self.nan
 
-  def describe(self) -> str:
-    """Returns the contents in words, for a message."""
-    return (
-      f"{self.name}: {self.inf} inf, {self.nan} NaN of {self.size}, "
-      f"largest finite {self.largest:.3g}"
-    )
-
-
-class Observation(NamedTuple):
+class Step(NamedTuple):
   """What is known of an attempted step.
 
   Attributes:
     applied: Whether the gradients were applied.
-    scale: The loss scale after the step.
-    good_steps: The good steps after the step, or None.
-    global_step: The global step after the step, or None.
-    gradients: The contents of each gradient as `apply_gradients` got it; none
-      if they were not looked at.
+    after: The state of training after the step.
+    before: The state before the step; None if it is not known.
+    number: The number of the step among those of its optimizer, or 0.
+    skipped: How many of these were skipped so far, this step included, or 0.
+    given: The contents of each gradient as `apply_gradients` got it; none if
+      they were not looked at.
     computed: The contents of each gradient as `compute_gradients` returned it,
       for those that the program changed since; none if they were not looked at.
-    scaled: The contents of each gradient of the scaled loss; none if they were
-      not looked at.
+    scaled: The contents of each gradient of the scaled loss, for those in half
+      precision; none if they were not looked at.
   """
 
   applied: bool
-  scale: float
-  good_steps: int | None = None
-  global_step: int | None = None
-  gradients: Sequence[Contents] = ()
+  after: State
+  before: State | None = None
+  number: int = 0
+  skipped: int = 0
+  given: Sequence[Contents] = ()
   computed: Sequence[Contents] = ()
   scaled: Sequence[Contents] = ()
 
   @property
   def total(self) -> int:
     """The number of variables whose gradients were looked at."""
-    every = (*self.gradients, *self.computed, *self.scaled)
+    every = (*self.given, *self.computed, *self.scaled)
     return len({x.name for x in every})
 
-  @property
-  def at_fault(self) -> list[Contents]:
-    """The gradients that were not finite.
+  def find_blame(self) -> tuple[Blame, ...]:
+    """Returns the gradients that were not finite.
 
     A program that clips by the global norm turns all gradients into NaN if one
     is infinite. So the gradients before the program changed them come first.
     """
-    computed = [x for x in self.computed if not x.is_finite]
-    given = [x for x in self.gradients if not x.is_finite]
-    return computed or given
+    for gradients in (self.computed, self.given):
+      blame = tuple(
+        Blame(x.name, x.inf, x.nan, x.size, x.largest)
+        for x in gradients
+        if x.inf or x.nan
+      )
+      if blame:
+        return blame
+    return ()
 
   def measure_unscaling(self) -> float:
     """Returns which share of the elements unscaling turns to 0.
@@ -121,7 +125,7 @@ class Observation(NamedTuple):
     Returns:
       A share of the elements that are not 0 before.
     """
-    after = {x.name: x for x in (*self.gradients, *self.computed)}
+    after = {x.name: x for x in (*self.given, *self.computed)}
     left = sum(x.size - x.zeros for x in after.values())
     turned = sum(
       max(0, after[x.name].zeros - x.zeros)
@@ -139,7 +143,7 @@ class Observation(NamedTuple):
     Args:
       scale: The loss scale of the step.
     """
-    found = {x.name: x for x in self.gradients}
+    found = {x.name: x for x in self.given}
     found.update((x.name, x) for x in self.computed)
     scaled = {
       name: x._replace(
@@ -182,23 +186,6 @@ def _mix(old: Contents, new: Contents) -> float:
   return 2.0 ** (logs / max(sum(count for _, count in pairs), 1))
 
 
-def describe_blame(at_fault: Sequence[Contents], count: int, most: int) -> str:
-  """Returns the gradients at fault in words.
-
-  Args:
-    at_fault: The gradients that were not finite.
-    count: The number of all gradients.
-    most: The most gradients to name.
-
-  Returns:
-    A text such as "1 of 12 gradients: conv/kernel: 3 inf, 0 NaN of 288, largest
-    finite 1.5".
-  """
-  named = "; ".join(x.describe() for x in at_fault[:most])
-  more = f"; and {len(at_fault) - most} more" if len(at_fault) > most else ""
-  return f"{len(at_fault)} of {count} gradients: {named}{more}"
-
-
 def find_lost(scaled: Sequence[Contents]) -> float:
   """Returns the share of elements that became 0 by a scale that is too low.
 
@@ -219,33 +206,21 @@ def find_lost(scaled: Sequence[Contents]) -> float:
   return lost / max(sum(x.size for x in scaled), 1)
 
 
-def summarize_underflow(seen: Observation, scale: float) -> dict[str, Any]:
-  """Returns the zeros, and the largest magnitudes, for a log's line.
+def summarize_underflow(step: Step, scale: float) -> Underflow:
+  """Returns how small the scaled gradients of a step were.
 
   Args:
-    seen: The step, whose gradients were measured.
+    step: The step, whose gradients were measured.
     scale: The loss scale of the step.
   """
-  scaled = seen.find_scaled(scale)
+  scaled = step.find_scaled(scale)
   size = sum(x.size for x in scaled)
-  ordered = sorted(scaled, key=lambda x: -x.zeros / max(x.size, 1))
-  return {
-    "zeros": sum(x.zeros for x in scaled) / max(size, 1),
-    "largest": to_json(max((x.largest for x in scaled), default=0.0)),
-    "lost": find_lost(scaled),
-    "unscaling": seen.measure_unscaling(),
-    "gradients": {
-      x.name: [x.zeros / max(x.size, 1), to_json(x.largest)]
-      for x in ordered[:_MOST_GRADIENTS]
-    },
-  }
-
-
-def to_json(number: float) -> float | str:
-  """Returns a number as JSON has it: JSON has no infinities and no NaN."""
-  return number if math.isfinite(number) else str(number)
-
-
-def from_json(value: Any) -> Any:
-  """Returns the number that `to_json` was given."""
-  return float(value) if isinstance(value, str) else value
+  shares = {x.name: (x.zeros / max(x.size, 1), x.largest) for x in scaled}
+  ordered = sorted(shares.items(), key=lambda item: -item[1][0])
+  return Underflow(
+    sum(x.zeros for x in scaled) / max(size, 1),
+    max((x.largest for x in scaled), default=0.0),
+    dict(ordered[:_MOST_GRADIENTS]),
+    find_lost(scaled),
+    step.measure_unscaling(),
+  )

@@ -10,11 +10,13 @@ import re
 import helpers
 import pytest
 
-from tf_compat_lossscale.monitoring import observations
+from tf_compat_lossscale.monitoring import recorder
 from tf_compat_lossscale.monitoring import resuming
+from tf_compat_lossscale.monitoring import rows
 from tf_compat_lossscale.monitoring import stuck
-from tf_compat_lossscale.monitoring import watch
-from tf_compat_lossscale.monitoring.observations import State
+from tf_compat_lossscale.monitoring.steps import Contents
+from tf_compat_lossscale.monitoring.steps import State
+from tf_compat_lossscale.monitoring.steps import Step
 
 pytestmark = pytest.mark.any_release
 
@@ -29,13 +31,29 @@ def logged(caplog):
 
 
 def contents(name="w", infinities=1, nans=0):
-  return observations.Contents(name, infinities, nans, 0, 8, 0.5)
+  return Contents(name, infinities, nans, 0, 8, 0.5)
 
 
-def watch_run(every=100, patience=200, minimum=1.0):
-  return watch.Watch(
-    watch.Options(every, patience, minimum, {"class_name": "DynamicLossScale"})
-  )
+class Files:
+  """Files that keep the lines of a run in memory."""
+
+  def __init__(self):
+    self.lines = []
+
+  def write(self, row):
+    self.lines.append(rows.encode(row))
+
+  def close(self):
+    pass
+
+
+def record_run(scale, global_step=0, skipped=0, *, every=100, patience=200):
+  """Returns a recorder that has started, and its files."""
+  settings = recorder.Settings(None, every, True, "warn", patience)
+  own = recorder.Recorder(settings, {"class_name": "DynamicLossScale"})
+  own.start(State(scale, 0, global_step, skipped))
+  own._files = Files()
+  return own, own._files
 
 
 # Where a restarted run goes on ----
@@ -163,29 +181,27 @@ def simulate(rng, count, period):
 @pytest.mark.parametrize("with_global_step", [True, False])
 def test_random_runs_find_their_place(seed, with_global_step):
   rng = random.Random(seed)
-  watched = watch_run(every=rng.choice([1, 3, 100]))
-  watched.start(0, 0, 64.0)
+  own, files = record_run(64.0, every=rng.choice([1, 3, 100]))
   lines, states, data = [], [], b""
   for step in simulate(rng, 120, rng.choice([2, 5, 30])):
     applied, scale, good, global_step = step
-    seen = observations.Observation(
-      applied, scale, good, global_step if with_global_step else None
-    )
-    report = watched.observe(seen)
-    states.append((seen, watched.skipped))
-    if report.line:
-      lines.append((watched.step, len(data)))
-      data += json.dumps(report.line).encode() + b"\n"
+    after = State(scale, good, global_step if with_global_step else None)
+    own.observe(Step(applied, after), None)
+    states.append((after, own.skipped))
+    for line in files.lines:
+      lines.append((own.step, len(data)))
+      data += json.dumps(line).encode() + b"\n"
+    files.lines.clear()
   last = states[lines[-1][0] - 1][0]
   for i, (seen, skipped) in enumerate(states):
     later = [x for x, _ in states[i + 1 :]]
-    if any(x[1:4] == seen[1:4] for x in later):
+    if seen in later:
       continue  # The last step of equal states is as good as any other.
     if not with_global_step and (
       last.scale == seen.scale and last.good_steps < seen.good_steps
     ):
       continue  # For all that is known, the run was killed later.
-    place = resuming.find_place(data, State(*seen[1:4]))
+    place = resuming.find_place(data, seen)
     assert place is not None
     assert place[1:] == (i + 1, skipped), seen
     # The lines that stay are those up to this step.
@@ -202,8 +218,7 @@ def find_stuck(steps, patience, minimum=1.0, start=8.0):
   rule.start(0, start)
   found = {}
   for i, (applied, scale) in enumerate(steps):
-    seen = observations.Observation(applied, scale, 0, 7)
-    message = rule.count(i + 1, seen)
+    message = rule.count(rows.Row(i + 1, applied, scale, 0, global_step=7))
     if message is not None:
       found[i + 1] = message
   return found
@@ -279,7 +294,7 @@ def test_messages_of_stuck_runs():
 
 
 def test_advice():
-  nan, infinite = contents(nans=1), contents()
+  nan, infinite = rows.Blame("v", 1, 1, 8, 0.5), rows.Blame("w", 1, 0, 8, 0.5)
   hopeless = "What to try: The model itself makes"
   for blame, scale, expected in (
     ([nan], 8.0, True),
@@ -289,16 +304,19 @@ def test_advice():
     ([], 1.0, True),
     ([], 8.0, False),
   ):
-    assert stuck.advise(blame, scale).startswith(hopeless) == expected
+    row = rows.Row(1, False, scale, blame=tuple(blame))
+    assert stuck.advise(row).startswith(hopeless) == expected
 
 
 def test_a_stuck_run_names_gradients():
   rule = stuck.Rule(1, None)
   rule.start(4, 8.0)
-  blame = [contents(f"w{i}", nans=i) for i in range(7)]
+  bad = [contents(f"w{i}", nans=i) for i in range(7)]
   good = [contents(f"v{i}", infinities=0) for i in range(5)]
-  seen = observations.Observation(False, 8.0, gradients=[*blame, *good])
-  message = rule.count(5, seen, seen.at_fault)
+  step = Step(False, State(8.0), given=[*bad, *good])
+  blame = step.find_blame()
+  row = rows.Row(5, False, 8.0, blame=blame, gradients=step.total)
+  message = rule.count(row)
   assert "Not finite at step 5: 7 of 12 gradients: w0: 1 inf, 0 NaN" in message
   assert "w4: 1 inf, 4 NaN of 8, largest finite 0.5; and 2 more" in message
   assert "global step" not in message
@@ -307,51 +325,51 @@ def test_a_stuck_run_names_gradients():
 # What is logged and written ----
 
 
-def observe(watched, applied, scale, gradients=(), **more):
-  seen = observations.Observation(applied, scale, gradients=gradients, **more)
-  return watched.observe(seen)
+def observe(own, applied, scale, gradients=()):
+  own.observe(Step(applied, State(scale), given=gradients), None)
 
 
 def test_which_steps_have_a_line():
-  watched = watch_run(every=10, patience=6)
-  watched.start(0, 0, 8.0)
+  own, files = record_run(8.0, every=10, patience=6)
   steps = [(True, 8.0)] * 12 + [(False, 8.0), (True, 8.0), (True, 16.0)]
   steps += [(True, 16.0)] * 3
-  found = [
-    x.line["step"] for x in (observe(watched, *s) for s in steps) if x.line
-  ]
-  assert found == [1, 10, 13, 15]
-  assert watched.finish()["step"] == 18
-  assert watched.finish() is None
+  for step in steps:
+    observe(own, *step)
+  assert [x["step"] for x in files.lines] == [1, 10, 13, 15]
+  own.close()
+  own.close()
+  assert [x["step"] for x in files.lines] == [1, 10, 13, 15, 18]
 
 
 def test_a_run_that_goes_on():
-  watched = watch_run(every=10)
-  watched.start(38, 3, 8.0)
-  first = observe(watched, True, 8.0).line
+  own, files = record_run(8.0, 35, 3, every=10)
+  observe(own, True, 8.0)
+  observe(own, True, 8.0)
+  first, second = files.lines
   assert (first["step"], first["loss_scale/skipped_total"]) == (39, 3)
   assert first["loss_scale/skipped_rate"] == 3 / 39
   assert first["config"] == {"class_name": "DynamicLossScale"}
-  second = observe(watched, True, 8.0).line
   assert second["step"] == 40 and "config" not in second
-  watched.start(5, 0, 8.0)
-  assert observe(watched, True, 8.0).line["step"] == 6
+  own.start(State(8.0, 0, 5))
+  observe(own, True, 8.0)
+  assert files.lines[2]["step"] == 6
 
 
 def test_blame_is_written_when_it_changes():
-  watched = watch_run()
-  watched.start(0, 0, 8.0)
+  own, files = record_run(8.0)
   a, b = contents("a"), contents("b", 2)
   steps = [[a], [a], [a, b], [a, b], [b._replace(nan=1)], [b], [], [a]]
-  lines = [observe(watched, not x, 8.0, x).line or {} for x in steps]
-  assert [
-    [x["name"] for x in y["blame"]] if "blame" in y else None for y in lines
-  ] == [["a"], None, ["a", "b"], None, ["b"], ["b"], None, ["a"]]
+  for blame in steps:
+    observe(own, not blame, 8.0, blame)
+  lines = {line["step"]: line for line in files.lines}
+  found = [lines.get(i + 1, {}).get("blame") for i in range(len(steps))]
+  assert [x and [y["name"] for y in x] for x in found] == [
+    *(["a"], None, ["a", "b"], None, ["b"], ["b"], None, ["a"])
+  ]
 
 
 def test_logged_lines(logged):
-  watched = watch_run()
-  watched.start(4, 1, 8.0)
+  own, _ = record_run(8.0, 3, 1)
   a, b = contents("a"), contents("b")
   for applied, scale, blame in (
     (True, 8.0, []),
@@ -363,7 +381,7 @@ def test_logged_lines(logged):
     (True, 8.0, []),
     (False, 8.0, []),
   ):
-    observe(watched, applied, scale, blame)
+    observe(own, applied, scale, blame)
   found = [
     re.sub(r"gradients: (\w):.*", r"\1", x.getMessage()) for x in logged.records
   ]
@@ -379,10 +397,10 @@ def test_logged_lines(logged):
 
 
 def test_numbers_that_json_lacks():
-  watched = watch_run()
-  watched.start(0, 0, 1e38)
+  own, files = record_run(1e38)
   large = contents(infinities=0)._replace(largest=1e300)
-  line = observe(watched, True, _INF, [large]).line
+  observe(own, True, _INF, [large])
+  (line,) = files.lines
   assert line["loss_scale/value"] == "inf"
   assert line["underflow"]["largest"] == "inf"
   json.dumps(line, allow_nan=False)
