@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws loss scales against steps, as text."""
+"""Describes and draws loss scales against steps, as text."""
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import dataclasses
+import itertools
 import math
 import shutil
 from typing import NamedTuple
 
 from tf_compat_lossscale.cli import terminal
+from tf_compat_lossscale.monitoring import facts
 
 # For a cell: empty, its lower half, its upper half, both. Then the axis.
 _BLOCKS = " \u2584\u2580\u2588\u2502"
@@ -21,6 +25,75 @@ _MOST_ROWS = 12
 
 # The lowest and the highest scale of a column; None if there is none.
 Span = tuple[float, float] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+  """The loss scale over some steps.
+
+  Attributes:
+    first: The first step.
+    last: The last step.
+    changes: (step, scale after the step) of each step that changed the scale.
+      The first pair is the scale before the first step.
+    lost: The skipped steps.
+  """
+
+  first: int
+  last: int
+  changes: Sequence[tuple[int, float]]
+  lost: Sequence[int]
+
+  @property
+  def count(self) -> int:
+    """The number of steps."""
+    return self.last - self.first + 1
+
+  @property
+  def lost_share(self) -> float:
+    """The share of the skipped steps."""
+    return len(self.lost) / self.count if self.count else 0.0
+
+  @property
+  def growths(self) -> int:
+    """How many steps raised the scale."""
+    return sum(a < b for (_, a), (_, b) in itertools.pairwise(self.changes))
+
+  @property
+  def backoffs(self) -> int:
+    """How many steps lowered the scale."""
+    return sum(a > b for (_, a), (_, b) in itertools.pairwise(self.changes))
+
+  @property
+  def scales(self) -> list[float]:
+    """All scales that can be drawn."""
+    return [scale for _, scale in self.changes if facts.is_usable(scale)]
+
+  def describe_counts(self) -> str:
+    """Returns how many steps there are, and what they did to the scale."""
+    return (
+      f"steps {self.count}, skipped {self.describe_lost()}, growths "
+      f"{self.growths}, backoffs {self.backoffs}"
+    )
+
+  def describe_lost(self) -> str:
+    """Returns how many steps were skipped."""
+    return f"{len(self.lost)} ({self.lost_share:.2%})"
+
+  def describe_scales(self) -> str:
+    """Returns where the scale was, in words."""
+    all_scales = [scale for _, scale in self.changes]
+    usable = self.scales
+    if not usable:
+      return f"scale {all_scales[-1]:g}, which cannot scale a loss"
+    named = {
+      "first": all_scales[0],
+      "last": all_scales[-1],
+      "lowest": min(usable),
+      "highest": max(usable),
+    }
+    shown = (f"{word} {facts.show_power(x)}" for word, x in named.items())
+    return f"scale {', '.join(shown)}"
 
 
 class Axis(NamedTuple):
@@ -76,40 +149,18 @@ class Chart:
     width = shutil.get_terminal_size().columns - _LABEL - len(" | ")
     self._columns = min(max(width, _LEAST_COLUMNS), count)
 
-  def print(
-    self, scales: Sequence[float], finite: Sequence[bool], ended: bool
-  ) -> None:
-    """Prints the rows of a simulated run.
+  def print(self, curve: Curve, label: str, ended: bool = False) -> None:
+    """Prints the rows of a chart.
 
     Args:
-      scales: The scale before the first step, and after each step.
-      finite: For each step, whether it was finite.
-      ended: Whether the rule ended the run at the next step.
+      curve: What to draw. It may have fewer steps than the chart.
+      label: What the mark of a skipped step means.
+      ended: Whether the rule of the scale ended the run at the next step.
     """
-    last = len(scales) - 1
-    # A column begins with the scale before its first step.
-    spans: list[Span] = []
-    for first, end in self.find_ranges(last):
-      part = scales[first : end + 1]
-      spans.append((min(part), max(part)))
-    marks = "".join(
-      " " if all(finite[first:end]) else "x"
-      for first, end in self.find_ranges(last)
-    )
+    spans, marks = self._find_columns(curve)
     if ended:
-      column = self._find_column(last)
+      column = self._find_column(curve.count)
       marks = marks[:column].ljust(column) + "!"
-    self.draw(spans, marks, "overflow")
-
-  def draw(self, spans: Sequence[Span], marks: str, label: str) -> None:
-    """Prints rows for the columns of `find_ranges`.
-
-    Args:
-      spans: The lowest and the highest scale of each column; None for a column
-        without scales.
-      marks: A character for each column.
-      label: What the marks mean.
-    """
     halves = [
       span and (self._axis.find_half(span[0]), self._axis.find_half(span[1]))
       for span in spans
@@ -120,22 +171,42 @@ class Chart:
       self._print_row(f"2^{exponent}", (cells, "cyan"))
     self._print_row(label, (marks, "bold red"))
     self._print_row("step", (self._make_steps(), ""))
+    if "?" in marks:
+      self._printer.print("?: the scale is not finite, or not above 0")
+
+  def _find_columns(self, curve: Curve) -> tuple[list[Span], str]:
+    """Returns the scales and the mark of each column that has steps."""
+    steps = [step for step, _ in curve.changes]
+    spans: list[Span] = []
+    marks = ""
+    for first, end in self._find_ranges(curve.count):
+      # A column begins with the scale before its first step.
+      begin = bisect.bisect_left(steps, curve.first + first) - 1
+      stop = bisect.bisect_left(steps, curve.first + end)
+      scales = [scale for _, scale in curve.changes[max(begin, 0) : stop]]
+      usable = [scale for scale in scales if facts.is_usable(scale)]
+      spans.append((min(usable), max(usable)) if usable else None)
+      if len(usable) < len(scales):
+        marks += "?"
+      else:
+        at = bisect.bisect_left(curve.lost, curve.first + first)
+        is_lost = at < len(curve.lost) and curve.lost[at] < curve.first + end
+        marks += "x" if is_lost else " "
+    return spans, marks
 
   def _print_row(self, label: str, cells: terminal.Part) -> None:
     text, style = cells
     bar = f"{label:>{_LABEL}} {self._cells[-1]}"
     self._printer.print(bar, (text.rstrip(), style))
 
-  def find_ranges(self, steps: int | None = None) -> Iterator[tuple[int, int]]:
+  def _find_ranges(self, steps: int) -> Iterator[tuple[int, int]]:
     """Yields the first step of each column, and the first after the column.
 
     Steps are counted from 0 here.
 
     Args:
-      steps: The number of steps that the run has; by default, all. Columns
-        beyond are left out.
+      steps: The number of steps to draw. Columns beyond are left out.
     """
-    steps = self._count if steps is None else steps
     for column in range(self._columns):
       first = column * self._count // self._columns
       if first >= max(steps, 1):
@@ -144,7 +215,7 @@ class Chart:
 
   def _find_column(self, step: int) -> int:
     """Returns the column of a step, counted from 0."""
-    ranges = self.find_ranges()
+    ranges = self._find_ranges(self._count)
     return next(i for i, (_, end) in enumerate(ranges) if step < end)
 
   def _draw_cell(self, row: int, span: tuple[int, int] | None) -> str:

@@ -144,7 +144,7 @@ def _mark_stuck(axes: Any, view: View) -> None:
   first = view.last - count + 1
   axes.axvspan(first, view.last, color=_RED, alpha=0.08, linewidth=0)
   # The text stands in the area, or left of an area that is too narrow.
-  is_wide = count > 0.4 * (view.last - view.first + 1)
+  is_wide = count > 0.4 * view.count
   axes.annotate(
     f"all {count} steps from step {first} on were skipped",
     (first, 1 if is_wide else 0.5),
@@ -210,7 +210,7 @@ def _draw_ticks(
 ) -> None:
   """Draws upright strokes at steps, those of neighbors as one area."""
   # A stroke is wide enough to be seen.
-  width = max(1.0, (view.last - view.first + 1) / 600)
+  width = max(1.0, view.count / 600)
   bars: list[tuple[float, float]] = []
   for step in steps:
     if bars and step <= bars[-1][0] + bars[-1][1]:
@@ -278,9 +278,5 @@ def _superscript(power: int) -> str:
 
 
 def _shorten(name: str, width: int = _LONGEST_NAME) -> str:
-  """Returns a text without its middle if the text is too long."""
-  name = views.clean(name)
-  if len(name) <= width:
-    return name
-  tail = width * 2 // 3
-  return f"{name[: width - tail - 1]}\u2026{name[-tail:]}"
+  """Returns a text that fits a picture."""
+  return views.shorten(views.clean(name), width, "\u2026")

@@ -164,11 +164,7 @@ def _draw(view: View, printer: terminal.Printer) -> None:
   printer.print((views.make_title(view.log), "bold"))
   if view.scales:
     axis = charts.make_axis({*view.scales})
-    chart = charts.Chart(printer, axis, view.first, view.last - view.first + 1)
-    spans, marks = views.find_spans(view, list(chart.find_ranges()))
-    chart.draw(spans, marks, "skipped")
-    if "?" in marks:
-      printer.print("?: the scale is not finite, or not above 0")
+    charts.Chart(printer, axis, view.first, view.count).print(view, "skipped")
   for line in views.summarize(view):
     printer.print(line)
   for row in view.log.rows:
@@ -181,6 +177,8 @@ def _draw(view: View, printer: terminal.Printer) -> None:
 
 def _draw_culprits(view: View, printer: terminal.Printer) -> None:
   """Prints a table of the gradients at fault."""
+  from tf_compat_lossscale.cli import views
+
   shown = view.culprits[:_MOST_CULPRITS]
   table = [_HEADER] + [
     (
@@ -196,21 +194,12 @@ def _draw_culprits(view: View, printer: terminal.Printer) -> None:
     others = sum(widths[1:]) + 2 * len(widths[1:])
     widths[0] = max(_LEAST_NAME, min(widths[0], columns - others - 1))
   for i, row in enumerate(table):
-    name = _shorten(row[0], widths[0]).ljust(widths[0])
+    name = views.shorten(row[0], widths[0]).ljust(widths[0])
     cells = "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths[1:]))
     printer.print((name, "bold" if i == 0 else ""), cells)
   more = len(view.culprits) - len(shown)
   if more:
     printer.print(f"and {more} more gradients; -o FILE.html lists all")
-
-
-def _shorten(name: str, width: int) -> str:
-  """Returns a name without its middle if the name is too long."""
-  if len(name) <= width:
-    return name
-  # The end of a name tells more than its begin.
-  tail = (width - 3) * 2 // 3
-  return f"{name[: width - 3 - tail]}...{name[-tail:]}"
 
 
 def _follow(arguments: argparse.Namespace) -> None:

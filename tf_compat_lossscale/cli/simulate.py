@@ -8,7 +8,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import itertools
-import math
 import sys
 from typing import Any
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from tf_compat_lossscale.cli import selection
 from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
+  from tf_compat_lossscale.cli.charts import Curve
   from tf_compat_lossscale.cli.policy_options import Policy
   from tf_compat_lossscale.cli.step_logs import Steps
 
@@ -49,12 +49,12 @@ class _Run(NamedTuple):
 
   Attributes:
     policy: The policy.
-    scales: The scale before the first step, and after each step.
+    curve: The scale over the steps.
     ended: Whether the rule ended the run at the next step.
   """
 
   policy: Policy
-  scales: list[float]
+  curve: Curve
   ended: bool
 
 
@@ -210,7 +210,7 @@ def _simulate(policies: list[Policy], steps: Steps) -> list[_Run]:
       except MinimumReachedError as error:
         scales, ended = error.scales, True
       start = policy.rule.start().current_loss_scale
-      runs.append(_Run(policy, [start, *scales], ended))
+      runs.append(_Run(policy, _make_curve(steps, start, scales), ended))
   return runs
 
 
@@ -226,21 +226,43 @@ def _watch(
     yield from finite[start : start + _STRIDE]
 
 
-def _summarize(run: _Run, steps: Steps) -> dict[str, Any]:
+def _make_curve(steps: Steps, start: float, scales: Sequence[float]) -> Curve:
+  """Returns the scale over the steps of a run.
+
+  Args:
+    steps: The steps; the run may end before the last.
+    start: The scale before the first step.
+    scales: The scale after each step.
+  """
+  from tf_compat_lossscale.cli import charts
+
+  changes = [(steps.first - 1, start)]
+  lost = []
+  for step, (scale, finite) in enumerate(
+    zip(scales, steps.finite), steps.first
+  ):
+    if scale != changes[-1][1]:
+      changes.append((step, scale))
+    if not finite:
+      lost.append(step)
+  return charts.Curve(steps.first, steps.first + len(scales) - 1, changes, lost)
+
+
+def _summarize(run: _Run) -> dict[str, Any]:
   """Returns the numbers that describe a run."""
-  count = len(run.scales) - 1
-  skipped = steps.finite[:count].count(False)
+  curve = run.curve
+  scales = [scale for _, scale in curve.changes]
   return {
-    "steps": count,
-    "skipped_steps": skipped,
-    "skipped_share": skipped / count if count else 0.0,
-    "growths": sum(a < b for a, b in itertools.pairwise(run.scales)),
-    "backoffs": sum(a > b for a, b in itertools.pairwise(run.scales)),
-    "first_scale": run.scales[0],
-    "last_scale": run.scales[-1],
-    "lowest_scale": min(run.scales),
-    "highest_scale": max(run.scales),
-    "ended_at_step": steps.first + count if run.ended else None,
+    "steps": curve.count,
+    "skipped_steps": len(curve.lost),
+    "skipped_share": curve.lost_share,
+    "growths": curve.growths,
+    "backoffs": curve.backoffs,
+    "first_scale": scales[0],
+    "last_scale": scales[-1],
+    "lowest_scale": min(scales),
+    "highest_scale": max(scales),
+    "ended_at_step": curve.last + 1 if run.ended else None,
   }
 
 
@@ -260,8 +282,8 @@ def _write_json(
       {
         "like": run.policy.system,
         "arguments": run.policy.rule.get_config(),
-        "scales": _list_changes(run.scales, steps.first),
-        "summary": _summarize(run, steps),
+        "scales": run.curve.changes,
+        "summary": _summarize(run),
       }
       for run in runs
     ],
@@ -269,57 +291,29 @@ def _write_json(
   printer.write(f"{json.dumps(value)}\n")
 
 
-def _list_changes(
-  scales: Sequence[float], first: int
-) -> list[tuple[int, float]]:
-  """Returns (step, scale after the step) for each step that changes the scale.
-
-  The first pair is the scale before the first step.
-  """
-  changes = [(first - 1, scales[0])]
-  for step, (before, after) in enumerate(itertools.pairwise(scales), first):
-    if before != after:
-      changes.append((step, after))
-  return changes
-
-
 def _write_text(
   runs: Sequence[_Run], steps: Steps, printer: terminal.Printer
 ) -> None:
   """Prints a chart and a summary of each run."""
   from tf_compat_lossscale.cli import charts
+  from tf_compat_lossscale.monitoring import facts
 
-  axis = charts.make_axis(scale for run in runs for scale in {*run.scales})
+  axis = charts.make_axis({x for run in runs for x in run.curve.scales})
   chart = charts.Chart(printer, axis, steps.first, len(steps.finite))
-  for run in runs:
-    printer.print((run.policy.title, "bold"))
-    chart.print(run.scales, steps.finite, run.ended)
-    facts = _summarize(run, steps)
-    printer.print(
-      f"steps {facts['steps']}, skipped {facts['skipped_steps']} "
-      f"({facts['skipped_share']:.2%}), growths {facts['growths']}, "
-      f"backoffs {facts['backoffs']}"
-    )
-    scales = (
-      f"{name} {_show(facts[f'{name}_scale'])}"
-      for name in ("first", "last", "lowest", "highest")
-    )
-    printer.print(f"scale {', '.join(scales)}")
-    if run.ended:
+  for policy, curve, ended in runs:
+    printer.print((policy.title, "bold"))
+    chart.print(curve, "overflow", ended)
+    printer.print(curve.describe_counts())
+    printer.print(curve.describe_scales())
+    if ended:
       printer.print(
         (
-          f"The run ends at step {facts['ended_at_step']} (!): the step is not "
-          f"finite, and the scale is at its minimum, "
-          f"{_show(facts['last_scale'])}.",
+          f"The run ends at step {curve.last + 1} (!): the step is not finite, "
+          "and the scale is at its minimum, "
+          f"{facts.show_power(curve.changes[-1][1])}.",
           "red",
         )
       )
     printer.print()
   for note in (*steps.notes, _CAVEAT):
     printer.print(note)
-
-
-def _show(scale: float) -> str:
-  """Returns a scale as a power of 2 if the scale is one."""
-  mantissa, exponent = math.frexp(scale)
-  return f"2^{exponent - 1}" if mantissa == 0.5 else f"{scale:.6g}"

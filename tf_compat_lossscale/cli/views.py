@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-import itertools
-from typing import NamedTuple
+import dataclasses
 
 from tf_compat_lossscale.cli import charts
 from tf_compat_lossscale.cli import errors
@@ -16,34 +15,28 @@ from tf_compat_lossscale.monitoring.facts import Culprit
 from tf_compat_lossscale.monitoring.rows import RunLog
 
 
-class View(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class View(charts.Curve):
   """Some steps of a run.
 
   Attributes:
     log: The rows of these steps alone.
-    first: The first step.
-    last: The last step.
-    changes: (step, scale after the step) of each step that changed the scale.
-      The first pair is the scale before the first step.
-    lost: The skipped steps.
     culprits: The gradients at fault, those of the most steps first.
     restarts: The steps at which the run was started again.
     is_whole: Whether these are all steps of the log.
   """
 
   log: RunLog
-  first: int
-  last: int
-  changes: Sequence[tuple[int, float]]
-  lost: Sequence[int]
   culprits: Sequence[Culprit]
   restarts: Sequence[int]
   is_whole: bool
 
-  @property
-  def scales(self) -> list[float]:
-    """All scales that can be drawn."""
-    return [scale for _, scale in self.changes if facts.is_usable(scale)]
+  def describe_lost(self) -> str:
+    """Returns how many steps were skipped, if the log tells."""
+    # Steps without a row were applied.
+    if self.log.rows and all(row.applied is None for row in self.log.rows):
+      return "not in the log"
+    return super().describe_lost()
 
 
 def make_view(
@@ -79,70 +72,22 @@ def make_view(
     changes.append((part.rows[0].step, part.rows[0].loss_scale))
   changes += facts.list_changes(part.rows)
   return View(
-    part,
     low,
     high,
     changes,
     [row.step for row in part.rows if row.applied is False],
+    part,
     facts.find_culprits(part.rows),
     [r.step for r in part.rows if r.config is not None and r.step > begin],
     is_whole,
   )
 
 
-def find_spans(
-  view: View, ranges: Sequence[tuple[int, int]]
-) -> tuple[list[charts.Span], str]:
-  """Returns the scales and the marks of columns.
-
-  Args:
-    view: The steps.
-    ranges: The first step of each column and the first after it, counted from
-      0 at the first step of the view.
-  """
-  steps = [step for step, _ in view.changes]
-  spans: list[charts.Span] = []
-  marks = []
-  for first, end in ranges:
-    # A column begins with the scale before its first step.
-    begin = bisect.bisect_left(steps, view.first + first) - 1
-    stop = bisect.bisect_left(steps, view.first + end)
-    scales = [scale for _, scale in view.changes[max(begin, 0) : stop]]
-    usable = [scale for scale in scales if facts.is_usable(scale)]
-    spans.append((min(usable), max(usable)) if usable else None)
-    if len(usable) < len(scales):
-      marks.append("?")
-    else:
-      at = bisect.bisect_left(view.lost, view.first + first)
-      is_lost = at < len(view.lost) and view.lost[at] < view.first + end
-      marks.append("x" if is_lost else " ")
-  return spans, "".join(marks)
-
-
 def summarize(view: View) -> list[str]:
   """Returns the lines below a chart."""
-  count = view.last - view.first + 1
-  scales = [scale for _, scale in view.changes]
-  pairs = list(itertools.pairwise(scales))
-  skipped = "not in the log"
-  # Steps without a row were applied.
-  if not all(row.applied is None for row in view.log.rows) or not view.log.rows:
-    skipped = f"{len(view.lost)} ({len(view.lost) / count:.2%})"
   restarts = max(len(view.restarts), view.log.restarts)
-  lines = [
-    f"steps {count}, skipped {skipped}, growths {sum(a < b for a, b in pairs)}"
-    f", backoffs {sum(a > b for a, b in pairs)}, restarts {restarts}"
-  ]
-  if usable := view.scales:
-    named = (scales[0], scales[-1], min(usable), max(usable))
-    words = ("first", "last", "lowest", "highest")
-    lines.append(
-      "scale "
-      + ", ".join(f"{w} {facts.show_power(s)}" for w, s in zip(words, named))
-    )
-  else:
-    lines.append(f"scale {scales[-1]:g}, which cannot scale a loss")
-  return lines
+  counts = f"{view.describe_counts()}, restarts {restarts}"
+  return [counts, view.describe_scales()]
 
 
 def make_title(log: RunLog) -> str:
@@ -155,6 +100,21 @@ def clean(text: str) -> str:
   """Returns a text whose control characters and surrogates are escaped."""
   text = terminal.escape(text)
   return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shorten(name: str, width: int, gap: str = "...") -> str:
+  """Returns a name without its middle if the name is too long.
+
+  Args:
+    name: The name.
+    width: The most characters.
+    gap: What stands for the middle.
+  """
+  if len(name) <= width:
+    return name
+  # The end of a name tells more than its begin.
+  tail = (width - len(gap)) * 2 // 3
+  return f"{name[: width - len(gap) - tail]}{gap}{name[-tail:]}"
 
 
 def _show_range(first: int | None, last: int | None) -> str:
