@@ -12,7 +12,6 @@ import pytest
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import moved_modules
-from tf_compat_lossscale.programs import private_modules
 
 # Prints the rows of the table that cannot be used, with the errors.
 _USE_EACH_ROW = """
@@ -94,7 +93,7 @@ def test_what_is_gone_is_said_to_be():
 
 @pytest.mark.any_release
 def test_the_table_is_of_one_kind():
-  watcher = private_modules.PrivateModules(patching.UndoLog())
+  watcher = moved_modules.MovedModules(patching.UndoLog())
   for name in (*moved_modules.TABLE.names, *moved_modules.TABLE.modules):
     assert name.startswith("tensorflow.python.") and watcher.watches(name)
   assert not watcher.watches("tensorflow.python.ops.no_such")

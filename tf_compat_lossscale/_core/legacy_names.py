@@ -216,8 +216,8 @@ def expand_place(text: str) -> list[Place]:
 
 # For each place, the names in it and the module here that defines each.
 NAMES_IN: dict[Place, dict[str, str]] = {}
-# For each place, the last parts of the names of the modules in it that are, or
-# lead to, places.
+# For each place, the modules right below it that are places or have places
+# below them; of a module's name, the last part.
 MODULES_IN: dict[Place, set[str]] = {}
 
 

@@ -45,8 +45,8 @@ class UndoLog:
     """Notes that the import of the module called `name` gives `module`.
 
     The import system is about to set it in `sys.modules` and in its parent. A
-    parent that was supplied keeps its children: it goes itself, and a program
-    that holds it may go on using them.
+    parent that was itself supplied keeps its children: `undo` removes only that
+    parent, and a program that holds the parent may go on using them.
 
     Returns:
       `module`.

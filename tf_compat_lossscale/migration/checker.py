@@ -25,9 +25,9 @@ from tf_compat_lossscale.migration import python2
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration import switches
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import source_facts
-from tf_compat_lossscale.programs import switches
 
 _PACKAGE = "tf_compat_lossscale"
 

@@ -17,8 +17,8 @@ from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
+from tf_compat_lossscale.migration import switches as switches_lib
 from tf_compat_lossscale.programs import scopes
-from tf_compat_lossscale.programs import switches as switches_lib
 from tf_compat_lossscale.programs import uses
 
 _PACKAGE = "tf_compat_lossscale"

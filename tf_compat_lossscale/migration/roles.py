@@ -13,12 +13,12 @@ import re
 from tf_compat_lossscale.migration import absences
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import start_files
+from tf_compat_lossscale.migration import switches
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import choosing
 from tf_compat_lossscale.programs import program_modules
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import source_facts
-from tf_compat_lossscale.programs import switches
 from tf_compat_lossscale.programs import uses
 
 # What a program may call already.

@@ -27,7 +27,8 @@ _FUSIONS = (
   "noop_elimination parallel_batch shuffle_and_repeat_fusion"
 )
 
-# Part of the options -> options in it that do nothing any more.
+# Attribute of the options ("" for the options themselves) -> options in it that
+# do nothing any more.
 _DROPPED = {
   "": "experimental_hoist_random_uniform experimental_latency_all_edges "
   "experimental_map_vectorization experimental_numa_aware "
@@ -36,13 +37,13 @@ _DROPPED = {
   "filter_with_random_uniform_fusion hoist_random_uniform map_vectorization "
   "reorder_data_discarding_ops",
 }
-# An option that does nothing and that has options -> these.
+# An option that does nothing, and is an object -> the options in it.
 _NESTED = {
   "experimental_stats": "aggregator counter_prefix latency_all_edges prefix "
   "transformation_latency",
   "map_vectorization": "enabled use_choose_fastest",
 }
-# (part, option) -> the place of the option today.
+# (attribute, option) -> the attribute and the option that it is today.
 _MOVED = {
   ("", "experimental_autotune"): ("autotune", "enabled"),
   (_OPTIMIZATION, "autotune"): ("autotune", "enabled"),

@@ -22,7 +22,7 @@ from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
-from tf_compat_lossscale.programs import private_modules
+from tf_compat_lossscale.programs import moved_modules
 from tf_compat_lossscale.programs import restored_modules
 
 _KERAS_2 = "tf_compat_lossscale.keras._keras2"
@@ -67,7 +67,7 @@ class _Installer(import_hooks.ImportWatcher):
   def __init__(self) -> None:
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
-    self._private = private_modules.PrivateModules(self._log)
+    self._moved = moved_modules.MovedModules(self._log)
     self._estimator: estimator.EstimatorRestorer | None = None
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
@@ -102,11 +102,11 @@ class _Installer(import_hooks.ImportWatcher):
   def put_in_place(self) -> None:
     """Sets the names in all modules that are loaded, and in others later."""
     self.start()
-    self._private.start()
+    self._moved.start()
     for name, module in list(sys.modules.items()):
       if name.startswith(("tensorflow", "keras.", "tf_keras.")):
         self._fill(name, module)
-    self._private.fill_loaded()
+    self._moved.fill_loaded()
     for cls, name, option in dataset_options.list_old_options(
       importlib.import_module("tensorflow.compat.v2")
     ):
@@ -142,7 +142,7 @@ class _Installer(import_hooks.ImportWatcher):
   def take_back(self) -> None:
     """Leaves every module as it was found, and `Model.compile` as well."""
     self.stop()
-    self._private.stop()
+    self._moved.stop()
     if self._estimator is not None:
       self._estimator.stop()
     self._log.undo()

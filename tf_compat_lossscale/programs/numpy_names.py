@@ -11,8 +11,8 @@ import builtins
 import types
 from typing import Any
 
-# Name -> the same by a name that NumPy still has. In NumPy 1.x, the first eight
-# were the types of Python; NumPy 2 has another `bool` and another `long`.
+# Names that were types of Python in NumPy 1.x -> the type. NumPy 2 has another
+# `bool` and another `long`.
 _BUILTINS = {
   "bool": "bool",
   "complex": "complex",
@@ -23,6 +23,7 @@ _BUILTINS = {
   "str": "str",
   "unicode": "str",
 }
+# Name -> the name by which NumPy still has the same.
 _RENAMED = {
   "Inf": "inf",
   "Infinity": "inf",
@@ -54,8 +55,8 @@ def find_current_name(name: str) -> str | None:
   """Returns the name that means the same as one that NumPy 2 lacks, or None.
 
   Args:
-    name: The name below `numpy`. `numpy.bool` and `numpy.long`, which NumPy 2
-      has again, are others there.
+    name: The name below `numpy`. NumPy 2 has `numpy.bool` and `numpy.long`
+      again, which are not the types of Python.
   """
   if name in _BUILTINS:
     return _BUILTINS[name]

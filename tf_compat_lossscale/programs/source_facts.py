@@ -23,15 +23,15 @@ _DEPTH = 20_000
 _METHODS = tensorflow_names.METHODS
 _DOTTED = re.compile(r"[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)+")
 
-# The nodes that the collector looks at; of others, it looks at the parts.
+# The collector looks at these nodes; of other nodes, at those below them alone.
 _LOOKED_AT = frozenset(
   [
     *(ast.Import, ast.ImportFrom, ast.Attribute, ast.Constant, ast.Call),
     *scopes.SCOPES,
   ]
 )
-# Every use of a name of TensorFlow, or of an object's that may be TensorFlow,
-# has one of these words.
+# Every source that uses a name of TensorFlow, or of an object that may be
+# TensorFlow, has one of these words.
 _MENTIONS = re.compile(
   rf"tensorflow|LossScale|loss_scale|mixed_precision|{'|'.join(_METHODS)}"
 )
@@ -39,7 +39,7 @@ _MENTIONS = re.compile(
 # TensorFlow 2 implements these with Keras.
 _KERAS = frozenset(["keras", "layers", "nn.rnn_cell"])
 
-# The names in the table, and the modules that only TensorFlow had.
+# The names in the table of legacy names; `get` is too common a name.
 _LAST_PARTS = frozenset(
   name
   for found in legacy_names.NAMES_IN.values()
@@ -66,8 +66,8 @@ class Source(NamedTuple):
       dots. Strings that may name modules are among them.
     estimators: The uses of `tf.estimator`, which is built on Keras 2.
     compat_v1: Whether the file uses `tensorflow.compat.v1`.
-    names: All uses of TensorFlow's names, in order, those that are perhaps
-      another object's included.
+    names: All uses of TensorFlow's names, in order. Some may be uses of another
+      object's names.
     tree: The syntax tree.
   """
 

@@ -18,11 +18,11 @@ from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import tensorflow_names
 from tf_compat_lossscale.programs import version_checks
 
-# Decorators that give a function to somebody who calls it.
+# Decorators after which other code may call the function.
 _REGISTERS = re.compile(
   r"regist|route|command|task|hook|app\b|fixture|main|cli|config|gin\b|hydra"
 )
-# The nodes that the reader looks at; of others, it looks at the parts.
+# The reader looks at these nodes; of other nodes, at those below them alone.
 _LOOKED_AT = frozenset(
   [
     *(ast.If, ast.Try, ast.Import, ast.ImportFrom, ast.Attribute, ast.Name),
@@ -284,8 +284,8 @@ class _Reader:
     own = scopes.Scope(node, scope)
     if isinstance(node, ast.ClassDef):
       for base in node.bases:
-        # The names are used when the class is made, the base class itself when
-        # the class is used.
+        # Names of TensorFlow are used when the class statement runs. A base
+        # class of the program is used when the class is used.
         found = Unit("")
         self._read(base, found, scope, guarded)
         unit.found += found.found

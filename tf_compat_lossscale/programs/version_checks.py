@@ -94,8 +94,8 @@ class Checks:
 def tries_names(node: ast.Try) -> bool:
   """Returns whether a `try` tries out if TensorFlow has a name.
 
-  `except Exception` means that only around a few plain statements: programs
-  have it around their whole work, too.
+  With `except Exception`, a `try` counts only around a few plain statements,
+  because programs also have one around all that they do.
   """
   caught: set[str] = set()
   for handler in node.handlers:

@@ -44,12 +44,12 @@ def explain_absence(path: str, other: Any, v1: bool) -> str:
 
 
 def explain_in_modules(real: types.ModuleType, v1: bool) -> None:
-  """Makes TensorFlow's modules say it if the other TensorFlow has a name.
+  """Makes errors for missing names say which names the other TensorFlow has.
 
   Args:
     real: TensorFlow.
-    v1: Whether the program runs on TensorFlow 1, whose namespace itself is
-      another module's matter.
+    v1: Whether the program runs on TensorFlow 1. Then `tensorflow1` makes the
+      errors for the namespace `tensorflow` itself.
   """
   start = _V1 if v1 else _API
   other = real if v1 else real.compat.v1
@@ -66,7 +66,7 @@ def explain_in_modules(real: types.ModuleType, v1: bool) -> None:
 def _set_functions(
   module: types.ModuleType, path: str, other: Any, v1: bool
 ) -> None:
-  """Sets `__getattr__` in a module, and `__dir__`, which leaves both out."""
+  """Sets `__getattr__` in a module, and a `__dir__` that lists neither."""
   own = vars(module).get("__getattr__")
   exported = list(getattr(module, "__all__", ()))
   listed = set(dir(module))

@@ -18,7 +18,11 @@ from tf_compat_lossscale.programs.contrib.rnn_blocks import RNNCell
 
 
 class AttentionMechanism:
-  """A base class for all that attends to a memory."""
+  """A base class for all that attends to a memory [batch, steps, ...].
+
+  An object of it is called with a query [batch, depth] and a state. It returns
+  the alignments, floats [batch, steps], and the next state.
+  """
 
   @property
   def alignments_size(self) -> Any:
@@ -32,7 +36,23 @@ class AttentionMechanism:
 
 
 class _BaseAttentionMechanism(AttentionMechanism):
-  """Attention over a memory; subclasses of programs read its attributes."""
+  """Attention over a memory; subclasses of programs read its attributes.
+
+  Args:
+    query_layer: The layer for queries [batch, depth]; None for none.
+    memory: A tensor of floats [batch, steps, ...].
+    probability_fn: A function of scores [batch, steps] and the state, which
+      returns the alignments [batch, steps].
+    memory_sequence_length: Integers [batch]: how many steps of the memory each
+      sequence has; None if it has all.
+    memory_layer: The layer that makes keys of the memory; None for none.
+    check_inner_dims_defined: Whether the memory's dimensions after the second
+      must be known.
+    score_mask_value: The score of steps after the lengths; minus infinity by
+      default.
+    custom_key_value_fn: A function of keys and values that returns both anew.
+    name: The name scope.
+  """
 
   def __init__(
     self,
@@ -77,12 +97,12 @@ class _BaseAttentionMechanism(AttentionMechanism):
 
   @property
   def values(self) -> Any:
-    """The memory, with zeros after the lengths."""
+    """The memory [batch, steps, ...], with zeros after the lengths."""
     return self._values
 
   @property
   def keys(self) -> Any:
-    """The keys."""
+    """The keys [batch, steps, units]."""
     return self._keys
 
   @property
@@ -100,7 +120,7 @@ class _BaseAttentionMechanism(AttentionMechanism):
     return self.alignments_size
 
   def initial_alignments(self, batch_size: Any, dtype: Any) -> Any:
-    """Returns alignments of zeros."""
+    """Returns alignments of zeros, [batch, steps]."""
     return make_zeros(self.alignments_size, batch_size, dtype)
 
   def initial_state(self, batch_size: Any, dtype: Any) -> Any:
@@ -108,7 +128,7 @@ class _BaseAttentionMechanism(AttentionMechanism):
     return self.initial_alignments(batch_size, dtype)
 
   def _compute_score(self, query: Any) -> Any:
-    """Returns the score of each step of the memory."""
+    """Returns the score of each step of the memory, [batch, steps]."""
     raise NotImplementedError
 
   def __call__(self, query: Any, state: Any) -> tuple[Any, Any]:
@@ -153,7 +173,19 @@ def _ignore_state(function: Any) -> Callable[[Any, Any], Any]:
 
 
 class LuongAttention(_BaseAttentionMechanism):
-  """Attention by the products of queries and keys."""
+  """Attention by the products of queries and keys.
+
+  Args:
+    num_units: The size of keys; queries [batch, num_units] have it, too.
+    memory: A tensor of floats [batch, steps, ...].
+    memory_sequence_length: Integers [batch]; see the base class.
+    scale: Whether a variable of shape [] multiplies the scores.
+    probability_fn: A function of scores [batch, steps]; softmax by default.
+    score_mask_value: The score of steps after the lengths.
+    dtype: The dtype of the memory and of the layer; float32 by default.
+    custom_key_value_fn: A function of keys and values that returns both anew.
+    name: The name scope.
+  """
 
   def __init__(
     self,
@@ -194,7 +226,19 @@ class LuongAttention(_BaseAttentionMechanism):
 
 
 class BahdanauAttention(_BaseAttentionMechanism):
-  """Attention by a layer of the sums of queries and keys."""
+  """Attention by a layer of the sums of queries and keys.
+
+  Args:
+    num_units: The size of keys; a layer brings queries [batch, depth] to it.
+    memory: A tensor of floats [batch, steps, ...].
+    memory_sequence_length: Integers [batch]; see the base class.
+    normalize: Whether the layer's weights are normalized.
+    probability_fn: A function of scores [batch, steps]; softmax by default.
+    score_mask_value: The score of steps after the lengths.
+    dtype: The dtype of memory, queries and layers; float32 by default.
+    custom_key_value_fn: A function of keys and values that returns both anew.
+    name: The name scope.
+  """
 
   def __init__(
     self,
@@ -257,7 +301,19 @@ class AttentionWrapperState(
     ),
   )
 ):
-  """The state of `AttentionWrapper`."""
+  """The state of `AttentionWrapper`.
+
+  With several mechanisms, alignments, alignment_history and attention_state are
+  tuples with one entry each.
+
+  Attributes:
+    cell_state: The state of the cell, floats [batch, ...].
+    attention: The attention, floats [batch, attention size].
+    time: The number of steps so far, an int32 of shape [].
+    alignments: The alignments of the last step, floats [batch, steps].
+    alignment_history: A TensorArray of all alignments; () if it is not kept.
+    attention_state: The mechanism's state.
+  """
 
   __slots__ = ()
 
@@ -273,7 +329,27 @@ class AttentionWrapperState(
 
 
 class AttentionWrapper(RNNCell):
-  """A cell whose inputs and outputs have the attention to a memory."""
+  """A cell whose inputs and outputs have the attention to a memory.
+
+  Args:
+    cell: The cell; its inputs are floats [batch, inputs + attention].
+    attention_mechanism: One or a list of several.
+    attention_layer_size: The size of the attention, or a list of sizes, for
+      layers of cell output and context; None to have the context itself.
+    alignment_history: Whether the state has all alignments, [time, batch,
+      steps].
+    cell_input_fn: A function that joins inputs and attention; `tf.concat` by
+      default.
+    output_attention: Whether the output is the attention, not the cell's
+      output [batch, cell.output_size].
+    initial_cell_state: The cell's first state; zeros by default.
+    name: The cell's name.
+    attention_layer: A layer or a list of layers in place of
+      `attention_layer_size`.
+    attention_fn: A function of mechanism, cell output, state and layer, which
+      returns attention, alignments and state.
+    dtype: The dtype of the variables.
+  """
 
   def __init__(
     self,

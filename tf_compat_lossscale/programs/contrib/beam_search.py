@@ -15,7 +15,14 @@ from tf_compat_lossscale.programs.contrib.helpers import make_embedding_function
 
 
 def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:
-  """Returns tensors with each entry of the batch repeated in place."""
+  """Returns tensors with each entry of the batch repeated in place.
+
+  Args:
+    t: A nest of tensors [batch, ...] of any dtype.
+    multiplier: How often an entry is there: the result is [batch * multiplier,
+      ...].
+    name: The name scope.
+  """
   with tf.name_scope(name, "tile_batch"):
     return tf.nest.map_structure(lambda value: _tile(value, multiplier), t)
 
@@ -46,11 +53,14 @@ def gather_tree(
   """Returns the sequences of beams, from the steps and parents of a search.
 
   Args:
-    step_ids: The ids of each step, [time, batch, beam].
-    parent_ids: The beam of the step before, [time, batch, beam].
-    max_sequence_lengths: The largest length of each batch entry.
-    end_token: The id that ends a sequence and fills its rest.
+    step_ids: The ids of each step, int32 [time, batch, beam].
+    parent_ids: The beam of the step before, int32 [time, batch, beam].
+    max_sequence_lengths: The largest length of each batch entry, int32 [batch].
+    end_token: The id that ends a sequence and fills its rest, of shape [].
     name: The name scope.
+
+  Returns:
+    The ids of the sequences, int32 [time, batch, beam].
   """
   with tf.name_scope(name, "GatherTree"):
     step_ids = tf.convert_to_tensor(step_ids)
@@ -95,7 +105,16 @@ def _follow_parents(
 def gather_tree_from_array(
   t: Any, parent_ids: Any, sequence_length: Any
 ) -> Any:
-  """Returns values of each step, [time, batch, beam, ...], by ancestors."""
+  """Returns the values of each beam's ancestors.
+
+  Args:
+    t: The values of each step, [time, batch, beam, ...], of any dtype.
+    parent_ids: The beam of the step before, int32 [time, batch, beam].
+    sequence_length: The lengths of the beams, integers [batch, beam].
+
+  Returns:
+    Values in the shape of `t`.
+  """
   shape = tf.shape(parent_ids)
   time, batch, beam = shape[0], shape[1], shape[2]
   own = tf.zeros(shape, tf.int32) + tf.range(beam)
@@ -112,10 +131,11 @@ class BeamSearchDecoderState(NamedTuple):
 
   Attributes:
     cell_state: The cell's state, [batch, beam, ...].
-    log_probs: The logarithms of the beams' probabilities.
-    finished: Which beams are finished.
-    lengths: The lengths of the beams.
-    accumulated_attention_probs: The sums of alignments; () if not needed.
+    log_probs: The logarithms of the beams' probabilities, [batch, beam].
+    finished: Which beams are finished, bools [batch, beam].
+    lengths: The lengths of the beams, int64 [batch, beam].
+    accumulated_attention_probs: The sums of alignments, [batch, beam, steps];
+      () if they are not needed.
   """
 
   cell_state: Any
@@ -126,7 +146,13 @@ class BeamSearchDecoderState(NamedTuple):
 
 
 class BeamSearchDecoderOutput(NamedTuple):
-  """The outputs of a step; see `BeamSearchDecoderState`."""
+  """The outputs of a step; all are [batch, beam].
+
+  Attributes:
+    scores: The scores of the beams, floats.
+    predicted_ids: The ids of the step, int32.
+    parent_ids: The beams of the step before that the beams go on from, int32.
+  """
 
   scores: Any
   predicted_ids: Any
@@ -134,7 +160,13 @@ class BeamSearchDecoderOutput(NamedTuple):
 
 
 class FinalBeamSearchDecoderOutput(NamedTuple):
-  """The outputs of a search: whole sequences, and the steps' outputs."""
+  """The outputs of a search.
+
+  Attributes:
+    predicted_ids: The sequences, int32 [batch, time, beam], the best beam
+      first; or time first, as `dynamic_decode` is asked.
+    beam_search_decoder_output: The outputs of all steps.
+  """
 
   predicted_ids: Any
   beam_search_decoder_output: Any
@@ -146,6 +178,21 @@ class BeamSearchDecoder(Decoder):
   The score of a sequence is its log probability, divided by
   `((5 + length) / 6) ** length_penalty_weight`, plus `coverage_penalty_weight`
   times a penalty for steps of the memory without attention.
+
+  Args:
+    cell: The cell, which sees beams as a batch: [batch * beam, ...].
+    embedding: A matrix [classes, depth], or a function of ids, int32 [batch,
+      beam].
+    start_tokens: The first ids, int32 [batch].
+    end_token: The id that ends a sequence, an int32 of shape [].
+    initial_state: The cell's state [batch * beam, ...]; see `tile_batch`.
+    beam_width: The number of beams.
+    output_layer: A layer of the cell's outputs [batch * beam, size]; None for
+      none.
+    length_penalty_weight: A weight of the score.
+    coverage_penalty_weight: A weight of the score.
+    reorder_tensor_arrays: Whether TensorArrays of the state, such as the
+      history of alignments, are sorted by sequences at the end.
   """
 
   def __init__(

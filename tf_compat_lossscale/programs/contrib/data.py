@@ -19,7 +19,7 @@ def batch_and_drop_remainder(batch_size: Any) -> _Transformation:
 def padded_batch_and_drop_remainder(
   batch_size: Any, padded_shapes: Any, padding_values: Any = None
 ) -> _Transformation:
-  """Returns a transformation that pads and batches, without a smaller batch."""
+  """Returns a transformation like the one above, which also pads elements."""
   return lambda dataset: dataset.padded_batch(
     batch_size, padded_shapes, padding_values, drop_remainder=True
   )

@@ -13,7 +13,11 @@ from tf_compat_lossscale.programs.contrib.helpers import swap_batch_and_time
 
 
 class Decoder:
-  """A base class for decoders, which `dynamic_decode` runs."""
+  """A base class for decoders, which `dynamic_decode` runs.
+
+  Inputs, outputs and states are nests of tensors [batch, ...]. "Finished" are
+  bools [batch].
+  """
 
   @property
   def batch_size(self) -> Any:
@@ -56,8 +60,10 @@ class BasicDecoderOutput(NamedTuple):
   """The outputs of `BasicDecoder`.
 
   Attributes:
-    rnn_output: The outputs of the cell, or of the output layer.
-    sample_id: The samples of the helper.
+    rnn_output: The outputs of the cell, or of the output layer: floats [batch,
+      size], after `dynamic_decode` [batch, time, size].
+    sample_id: The samples of the helper: [batch, ...], after `dynamic_decode`
+      [batch, time, ...]; int32 by default.
   """
 
   rnn_output: Any
@@ -65,7 +71,14 @@ class BasicDecoderOutput(NamedTuple):
 
 
 class BasicDecoder(Decoder):
-  """A decoder that samples by a helper."""
+  """A decoder that samples by a helper.
+
+  Args:
+    cell: The cell.
+    helper: The helper, whose inputs [batch, ...] the cell takes.
+    initial_state: The cell's first state, a nest of tensors [batch, ...].
+    output_layer: A layer of the cell's outputs [batch, size]; None for none.
+  """
 
   def __init__(
     self, cell: Any, helper: Any, initial_state: Any, output_layer: Any = None

@@ -41,7 +41,11 @@ def get_name_scope() -> str:
 
 
 def smart_constant_value(pred: Any) -> bool | None:
-  """Returns a condition's value if it is known, else None."""
+  """Returns a condition's value if it is known, else None.
+
+  Args:
+    pred: A bool tensor of shape [], a bool, 0 or 1.
+  """
   if isinstance(pred, tf.Tensor):
     value = tf.get_static_value(pred)
     return None if value is None else bool(value)
@@ -95,7 +99,10 @@ def smart_case(
 
 
 def reduce_sum_n(tensors: Sequence[Any], name: str | None = None) -> Any:
-  """Returns the sum of all elements of all tensors."""
+  """Returns the sum of all elements of all tensors, of shape [].
+
+  The tensors have one dtype, and any shapes.
+  """
   if not tensors:
     raise ValueError("reduce_sum_n got no tensors: at least one was expected")
   with tf.name_scope(name, "reduce_sum_n", tensors):
@@ -117,7 +124,12 @@ def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
 
 
 def with_shape(expected_shape: Any, tensor: Any) -> Any:
-  """Returns a tensor that is known, or is checked, to have a shape."""
+  """Returns a tensor that is known, or is checked, to have a shape.
+
+  Args:
+    expected_shape: A list of integers, or an integer tensor [rank].
+    tensor: A tensor of any dtype.
+  """
   tensor = tf.convert_to_tensor(tensor)
   static = tf.get_static_value(expected_shape)
   if static is not None:
@@ -140,7 +152,16 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
 def remove_squeezable_dimensions(
   predictions: Any, labels: Any, name: str | None = None
 ) -> tuple[Any, Any]:
-  """Squeezes the last dimension of the one that has one dimension more."""
+  """Squeezes the last dimension of the one that has one dimension more.
+
+  Args:
+    predictions: A tensor of any dtype, [...] or [..., 1].
+    labels: A tensor of any dtype, [...] or [..., 1].
+    name: The name scope.
+
+  Returns:
+    Predictions and labels, both [...].
+  """
   with tf.name_scope(
     name, "remove_squeezable_dimensions", [labels, predictions]
   ):

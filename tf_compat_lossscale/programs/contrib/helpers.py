@@ -10,16 +10,20 @@ import tensorflow.compat.v1 as tf
 
 
 class Helper:
-  """A base class for what feeds a decoder: samples and next inputs."""
+  """A base class for what feeds a decoder: samples and next inputs.
+
+  Outputs are logits [batch, classes], inputs nests of tensors [batch, ...], and
+  "finished" are bools [batch].
+  """
 
   @property
   def batch_size(self) -> Any:
-    """The batch size."""
+    """The batch size, an int32 of shape []."""
     raise NotImplementedError
 
   @property
   def sample_ids_shape(self) -> Any:
-    """The shape of a sample."""
+    """The shape of a sample, without the batch."""
     return tf.TensorShape([])
 
   @property
@@ -50,7 +54,18 @@ class Helper:
 
 
 class CustomHelper(Helper):
-  """A helper made of three functions."""
+  """A helper made of three functions.
+
+  Args:
+    initialize_fn: Returns which sequences are finished, bools [batch], and the
+      first inputs [batch, ...].
+    sample_fn: A function of time, outputs and state that returns samples
+      [batch, ...].
+    next_inputs_fn: A function of time, outputs, state and sample_ids that
+      returns finished, inputs and state.
+    sample_ids_shape: The shape of a sample, without the batch; [] by default.
+    sample_ids_dtype: The dtype of samples; int32 by default.
+  """
 
   def __init__(
     self,
@@ -102,7 +117,14 @@ class CustomHelper(Helper):
 
 
 class TrainingHelper(Helper):
-  """A helper whose inputs are given."""
+  """A helper whose inputs are given; it samples the best classes.
+
+  Args:
+    inputs: A nest of tensors [batch, time, ...].
+    sequence_length: The lengths of the sequences, int32 [batch].
+    time_major: Whether inputs are [time, batch, ...].
+    name: The name scope.
+  """
 
   def __init__(
     self,
@@ -121,12 +143,12 @@ class TrainingHelper(Helper):
 
   @property
   def inputs(self) -> Any:
-    """The inputs, time first."""
+    """The inputs, [time, batch, ...]."""
     return self._inputs
 
   @property
   def sequence_length(self) -> Any:
-    """The lengths of the sequences."""
+    """The lengths of the sequences, int32 [batch]."""
     return self._lengths
 
   @property
@@ -168,7 +190,19 @@ class TrainingHelper(Helper):
 
 
 class ScheduledEmbeddingTrainingHelper(TrainingHelper):
-  """A helper that replaces some of the given inputs by samples."""
+  """A helper that replaces some of the given inputs by samples.
+
+  Args:
+    inputs: Embeddings, floats [batch, time, depth].
+    sequence_length: The lengths of the sequences, int32 [batch].
+    embedding: A matrix [classes, depth], or a function of ids, int32 [batch].
+    sampling_probability: The probability of a sample, a float32 of shape [] or
+      [batch].
+    time_major: Whether inputs are [time, batch, depth].
+    seed: The seed of the samples.
+    scheduling_seed: The seed of the choice between input and sample.
+    name: The name scope.
+  """
 
   def __init__(
     self,
@@ -212,7 +246,13 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
 
 
 class GreedyEmbeddingHelper(Helper):
-  """A helper whose next inputs are the embeddings of the best classes."""
+  """A helper whose next inputs are the embeddings of the best classes.
+
+  Args:
+    embedding: A matrix [classes, depth], or a function of ids, int32 [batch].
+    start_tokens: The first ids, int32 [batch].
+    end_token: The id that ends a sequence, an int32 of shape [].
+  """
 
   def __init__(self, embedding: Any, start_tokens: Any, end_token: Any):
     self._embed = make_embedding_function(embedding)
@@ -251,7 +291,16 @@ class GreedyEmbeddingHelper(Helper):
 
 
 class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-  """A helper whose next inputs are the embeddings of random classes."""
+  """A helper whose next inputs are the embeddings of random classes.
+
+  Args:
+    embedding: A matrix [classes, depth], or a function of ids, int32 [batch].
+    start_tokens: The first ids, int32 [batch].
+    end_token: The id that ends a sequence, an int32 of shape [].
+    softmax_temperature: A float of shape [] that divides the logits; None for
+      1.
+    seed: The seed of the samples.
+  """
 
   def __init__(
     self,
@@ -274,7 +323,19 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
 
 class InferenceHelper(Helper):
-  """A helper made of functions, without embeddings."""
+  """A helper made of functions, without embeddings.
+
+  Args:
+    sample_fn: A function of outputs [batch, ...] that returns samples [batch,
+      ...].
+    sample_shape: The shape of a sample, without the batch.
+    sample_dtype: The dtype of samples.
+    start_inputs: The first inputs, [batch, ...].
+    end_fn: A function of samples that returns which sequences are finished,
+      bools [batch].
+    next_inputs_fn: A function of samples that returns the next inputs; None if
+      the samples themselves are the inputs.
+  """
 
   def __init__(
     self,

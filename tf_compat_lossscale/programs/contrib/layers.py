@@ -22,6 +22,20 @@ def embed_sequence(
   """Returns the embeddings of sequences of ids.
 
   The embeddings are the variable `EmbedSequence/embeddings`.
+
+  Args:
+    ids: Integers [batch, length].
+    vocab_size: The number of ids.
+    embed_dim: The size of an embedding.
+    unique: Whether to look up each id once.
+    initializer: The initializer of the embeddings.
+    regularizer: The regularizer of the embeddings.
+    trainable: Whether the embeddings are trained.
+    scope: The variable scope.
+    reuse: Whether the variable scope is reused.
+
+  Returns:
+    Floats [batch, length, embed_dim].
   """
   if not (reuse or (vocab_size and embed_dim)):
     raise ValueError(
@@ -52,7 +66,7 @@ def bow_encoder(
   The embeddings are the variable `bow_encoder/embeddings`.
 
   Args:
-    ids: Ids in shape [batch, length], dense or sparse.
+    ids: Integers [batch, length], dense or sparse.
     vocab_size: The number of ids.
     embed_dim: The size of an embedding.
     sparse_lookup: Whether the id 0 is padding, which does not count. A row
@@ -62,6 +76,9 @@ def bow_encoder(
     trainable: Whether the embeddings are trained.
     scope: The variable scope.
     reuse: Whether the variable scope is reused.
+
+  Returns:
+    Floats [batch, embed_dim].
   """
   if not vocab_size or not embed_dim:
     raise ValueError(
@@ -104,7 +121,17 @@ def _get_embeddings(
 def embedding_lookup_unique(
   params: Any, ids: Any, partition_strategy: str = "mod", name: Any = None
 ) -> Any:
-  """Returns embeddings of ids in any shape; looks up each id once."""
+  """Returns embeddings of ids; looks up each id once.
+
+  Args:
+    params: The embeddings [size, ...], or a list of their partitions.
+    ids: Integers in any shape.
+    partition_strategy: An argument of `tf.nn.embedding_lookup`.
+    name: The name scope.
+
+  Returns:
+    The embeddings, in the shape of `ids` and of an embedding after that.
+  """
   with tf.name_scope(name, "EmbeddingLookupUnique", [params, ids]):
     ids = tf.convert_to_tensor(ids)
     shape = tf.shape(ids)

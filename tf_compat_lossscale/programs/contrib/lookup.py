@@ -13,7 +13,13 @@ _KEYS = tf.lookup.KeyValueTensorInitializer
 def index_to_string_table_from_tensor(
   mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-  """Returns a table that maps an index to the string at that place."""
+  """Returns a table that maps an index to the string at that place.
+
+  Args:
+    mapping: The strings, [size]. Indices are int64 in any shape.
+    default_value: The string of other indices.
+    name: The name scope.
+  """
   with tf.name_scope(name, "index_to_string") as scope:
     values = tf.convert_to_tensor(mapping, tf.string)
     keys = tf.cast(tf.range(tf.size(values)), tf.int64)
@@ -35,7 +41,7 @@ def index_table_from_tensor(
   """Returns a table that maps a key to its index.
 
   Args:
-    mapping: The keys.
+    mapping: The keys, strings or integers [size]. Indices are int64.
     num_oov_buckets: The number of indices for other keys, after the others.
     default_value: The index of other keys if there are no such buckets.
     hasher_spec: Must be None, or a specification of the fast hash.

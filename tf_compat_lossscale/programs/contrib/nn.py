@@ -20,6 +20,14 @@ def alpha_dropout(
   """Returns a tensor in which dropped elements are as SELU's far below zero.
 
   Mean and variance stay 0 and 1.
+
+  Args:
+    x: Floats in any shape, which the result has, too.
+    keep_prob: The probability that an element is kept, of shape [].
+    noise_shape: The shape of the random choice, which is broadcast to that of
+      `x`; by default, each element is chosen by itself.
+    seed: The seed of the choice.
+    name: The name scope.
   """
   with tf.name_scope(name, "alpha_dropout", [x]):
     x = tf.convert_to_tensor(x, name="x")
@@ -42,7 +50,14 @@ def alpha_dropout(
 def scaled_softplus(
   x: Any, alpha: Any, clip: Any = None, name: str | None = None
 ) -> Any:
-  """Returns `alpha * softplus(x / alpha)`, at most `clip`."""
+  """Returns `alpha * softplus(x / alpha)`, at most `clip`.
+
+  Args:
+    x: Floats in any shape, which the result has, too.
+    alpha: The scale, which is broadcast to the shape of `x`.
+    clip: The largest value, in the same way; None for no limit.
+    name: The name scope.
+  """
   with tf.name_scope(name, "scaled_softplus", [x, alpha]):
     x = tf.convert_to_tensor(x, name="x")
     alpha = tf.convert_to_tensor(alpha, x.dtype, name="alpha")

@@ -11,7 +11,13 @@ FusedRNNCell = object  # What all fused cells have in common is `__call__`.
 
 
 class FusedRNNCellAdaptor:
-  """A fused cell, which takes whole sequences, made of a cell."""
+  """A fused cell, which takes whole sequences, made of a cell.
+
+  Args:
+    cell: A cell; sequences are floats [time, batch, depth] or lists of [batch,
+      depth].
+    use_dynamic_rnn: Whether `tf.nn.dynamic_rnn` runs the cell.
+  """
 
   def __init__(self, cell: Any, use_dynamic_rnn: bool = False):
     self._cell, self._dynamic = cell, use_dynamic_rnn
@@ -44,7 +50,10 @@ class FusedRNNCellAdaptor:
 
 
 class TimeReversedFusedRNN:
-  """A fused cell that goes from the last step to the first."""
+  """A fused cell that goes from the last step to the first.
+
+  Its sequences are floats [time, batch, depth], or lists of [batch, depth].
+  """
 
   def __init__(self, cell: Any):
     self._cell = cell
@@ -89,9 +98,19 @@ def stack_bidirectional_rnn(
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
   """Runs layers of two cells each over a list of inputs.
 
+  Args:
+    cells_fw: The cell of each layer that goes forwards.
+    cells_bw: The cell of each layer that goes backwards.
+    inputs: The inputs of each step, floats [batch, depth].
+    initial_states_fw: The first state of each cell; zeros by default.
+    initial_states_bw: The same for the cells that go backwards.
+    dtype: The dtype of states of zeros.
+    sequence_length: The lengths of the sequences, integers [batch].
+    scope: The variable scope.
+
   Returns:
-    The outputs of the last layer, and the states of all layers, forwards and
-    backwards.
+    The outputs of the last layer, floats [batch, both output sizes] for each
+    step; and the states of all layers, forwards and backwards.
   """
   layers = _zip_layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
   states = []
@@ -125,7 +144,25 @@ def stack_bidirectional_dynamic_rnn(
   scope: Any = None,
   swap_memory: bool = False,
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-  """Runs layers of two cells each over a tensor; see the function above."""
+  """Runs layers of two cells each over a tensor.
+
+  Args:
+    cells_fw: As of `stack_bidirectional_rnn`, like other arguments.
+    cells_bw: As there.
+    inputs: The inputs, floats [batch, time, depth].
+    initial_states_fw: As there.
+    initial_states_bw: As there.
+    dtype: As there.
+    sequence_length: As there.
+    parallel_iterations: An argument of `tf.while_loop`.
+    time_major: Whether inputs and outputs are [time, batch, ...].
+    scope: As there.
+    swap_memory: An argument of `tf.while_loop`.
+
+  Returns:
+    The outputs of the last layer, floats [batch, time, both output sizes]; and
+    the states of all layers, forwards and backwards.
+  """
   layers = _zip_layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
   states = []
   with tf.variable_scope(scope or "stack_bidirectional_rnn"):

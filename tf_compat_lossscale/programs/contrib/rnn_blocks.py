@@ -65,7 +65,10 @@ class _BlockLSTM:
 
 
 class LSTMBlockCell(RNNCell):
-  """An LSTM cell of one op."""
+  """An LSTM cell of one op; inputs are floats [batch, depth].
+
+  Cell state and output are [batch, num_units] in the dtype of the inputs.
+  """
 
   def __init__(
     self,
@@ -161,14 +164,17 @@ class LSTMBlockFusedCell:
     """Runs all steps.
 
     Args:
-      inputs: A tensor [time, batch, depth], or a list of tensors.
-      initial_state: Cell state and output before the first step.
+      inputs: Floats [time, batch, depth], or a list of tensors [batch, depth].
+      initial_state: Cell state and output before the first step, both [batch,
+        num_units].
       dtype: The dtype of a new initial state.
-      sequence_length: The lengths; outputs after them are zeros.
+      sequence_length: The lengths, integers [batch]; outputs after them are
+        zeros.
       scope: The variable scope.
 
     Returns:
-      The outputs, and the state after the last step of each sequence.
+      The outputs [time, batch, num_units], or a list as the inputs; and the
+      state after the last step of each sequence.
     """
     is_list = isinstance(inputs, list)
     sequence = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)
@@ -218,7 +224,10 @@ def _take_last(initial: Any, values: Any, lengths: Any) -> Any:
 
 
 class GRUBlockCell(RNNCell):
-  """A GRU cell of one op."""
+  """A GRU cell of one op; inputs are floats [batch, depth].
+
+  State and output are [batch, num_units] in the dtype of the inputs.
+  """
 
   _NAMES = ("w_ru", "b_ru", "w_c", "b_c")
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cells of `tf.contrib.rnn`.
 
+Inputs are floats [batch, depth]. Outputs and states are [batch, num_units] in
+their dtype, if a cell does not say otherwise.
+
 Variables have the names that TensorFlow 1.15 gave them.
 """
 
@@ -110,7 +113,10 @@ class LayerNormBasicLSTMCell(RNNCell):
 
 
 class NASCell(RNNCell):
-  """The cell that neural architecture search found."""
+  """The cell that neural architecture search found.
+
+  With `num_proj`, outputs are [batch, num_proj].
+  """
 
   def __init__(
     self,
@@ -256,7 +262,21 @@ class SRUCell(_SimpleCell):
 
 
 class ConvLSTMCell(RNNCell):
-  """An LSTM cell with convolutions in place of products of matrices."""
+  """An LSTM cell with convolutions in place of products of matrices.
+
+  Args:
+    conv_ndims: The number of dimensions between batch and channels: 1 to 3.
+    input_shape: The shape of the inputs, floats, without the batch: [...,
+      channels].
+    output_channels: The channels of state and output, [batch, ...,
+      output_channels].
+    kernel_shape: The kernel's size in each dimension.
+    use_bias: Whether there is a bias.
+    skip_connection: Whether outputs have the inputs' channels, too.
+    forget_bias: The forget gate's bias.
+    initializers: Ignored.
+    name: The cell's name.
+  """
 
   def __init__(
     self,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrappers of cells of `tf.contrib.rnn`.
 
+Inputs and outputs are floats [batch, size] in one dtype.
+
 Variables have the names that TensorFlow 1.15 gave them.
 """
 
@@ -40,7 +42,7 @@ class _Wrapper(RNNCell):
 
 
 class InputProjectionWrapper(_Wrapper):
-  """A wrapper that multiplies the inputs by a matrix."""
+  """A wrapper that multiplies inputs [batch, depth] by [depth, num_proj]."""
 
   def __init__(
     self,
@@ -61,7 +63,7 @@ class InputProjectionWrapper(_Wrapper):
 
 
 class OutputProjectionWrapper(_Wrapper):
-  """A wrapper that multiplies the outputs by a matrix."""
+  """A wrapper whose outputs [batch, output_size] are the cell's by a matrix."""
 
   def __init__(
     self,
@@ -85,7 +87,10 @@ class OutputProjectionWrapper(_Wrapper):
 
 
 class EmbeddingWrapper(_Wrapper):
-  """A wrapper that replaces ids by embeddings."""
+  """A wrapper that replaces ids, integers [batch], by embeddings.
+
+  The variable `embedding` is [embedding_classes, embedding_size].
+  """
 
   def __init__(
     self,
@@ -116,7 +121,10 @@ class EmbeddingWrapper(_Wrapper):
 
 
 class HighwayWrapper(_Wrapper):
-  """A wrapper that mixes the inputs into the outputs by a gate."""
+  """A wrapper that mixes the inputs into the outputs by a gate.
+
+  Inputs and outputs have one shape, [batch, size].
+  """
 
   def __init__(
     self,
@@ -151,7 +159,11 @@ class HighwayWrapper(_Wrapper):
 
 
 class AttentionCellWrapper(RNNCell):
-  """A wrapper that attends to the last outputs."""
+  """A wrapper that attends to the last `attn_length` outputs.
+
+  The state is a tuple: the cell's state, the attention [batch, attn_size], and
+  the last outputs [batch, attn_length * attn_size].
+  """
 
   def __init__(
     self,

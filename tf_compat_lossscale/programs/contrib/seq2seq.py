@@ -10,7 +10,10 @@ import tensorflow.compat.v1 as tf
 
 
 def hardmax(logits: Any, name: str | None = None) -> Any:
-  """Returns 1 for the largest logit, and 0 for the others."""
+  """Returns 1 for the largest logit, and 0 for the others.
+
+  Logits and result are floats [..., classes].
+  """
   with tf.name_scope(name, "Hardmax", [logits]):
     logits = tf.convert_to_tensor(logits, name="logits")
     depth = logits.shape[-1] or tf.shape(logits)[-1]
@@ -18,7 +21,13 @@ def hardmax(logits: Any, name: str | None = None) -> Any:
 
 
 def safe_cumprod(x: Any, *args: Any, **kwargs: Any) -> Any:
-  """Returns `tf.cumprod` of values in [0, 1], by the sum of logarithms."""
+  """Returns `tf.cumprod` of values in [0, 1], by the sum of logarithms.
+
+  Args:
+    x: Floats in any shape, which the result has, too.
+    *args: Further arguments of `tf.cumsum`, such as `axis`.
+    **kwargs: The same by name.
+  """
   with tf.name_scope(None, "SafeCumprod", [x]):
     x = tf.convert_to_tensor(x, name="x")
     tiny = tf.as_dtype(x.dtype).as_numpy_dtype
@@ -41,9 +50,9 @@ def sequence_loss(
   """Returns the weighted cross entropy of sequences.
 
   Args:
-    logits: A tensor [batch, time, classes].
-    targets: The classes, a tensor [batch, time].
-    weights: The weights, a tensor [batch, time].
+    logits: Floats [batch, time, classes].
+    targets: The classes, integers [batch, time].
+    weights: The weights, [batch, time] in the dtype of the logits.
     average_across_timesteps: Whether to sum over time, and divide by the sum of
       the weights.
     average_across_batch: Whether to do so over the batch.
@@ -53,6 +62,9 @@ def sequence_loss(
     softmax_loss_function: The loss of `labels` and `logits`; by default, the
       sparse softmax cross entropy.
     name: The name scope.
+
+  Returns:
+    The loss, without the dimensions that it was summed over: [] by default.
   """
   averages = average_across_timesteps, average_across_batch
   sums = sum_over_timesteps, sum_over_batch

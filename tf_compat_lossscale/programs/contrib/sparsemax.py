@@ -11,6 +11,8 @@ import tensorflow.compat.v1 as tf
 def sparsemax(logits: Any, name: str | None = None) -> Any:
   """Returns the nearest points of the probability simplex, row by row.
 
+  Logits and result are floats [..., classes] of the same dtype.
+
   With logits z in descending order, k is the largest number for which
   `1 + k * z[k] > sum(z[:k])`, and the result is
   `max(0, z - (sum(z[:k]) - 1) / k)`.
@@ -32,7 +34,17 @@ def sparsemax(logits: Any, name: str | None = None) -> Any:
 def sparsemax_loss(
   logits: Any, sparsemax: Any, labels: Any, name: str | None = None
 ) -> Any:
-  """Returns the loss of rows whose sparsemax is given."""
+  """Returns the loss of rows whose sparsemax is given.
+
+  Args:
+    logits: Floats [batch, classes].
+    sparsemax: What `sparsemax` returns for them, [batch, classes].
+    labels: The probabilities that are right, [batch, classes].
+    name: The name scope.
+
+  Returns:
+    The losses, floats [batch].
+  """
   with tf.name_scope(name, "sparsemax_loss", [logits, sparsemax, labels]):
     z = logits - tf.reduce_mean(logits, -1, keepdims=True)
     by_support = tf.where(
