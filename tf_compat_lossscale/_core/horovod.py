@@ -21,9 +21,8 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import agreements
+from tf_compat_lossscale._core import wrapped_optimizers
 
-# The attributes in which optimizers hold the optimizer that they wrap.
-_WRAPPED = ("_optimizer", "_opt")
 # What Horovod 0.21 to 0.28 call the function that reduces.
 _REDUCE = "_allreduce_grads"
 # The number of frames to look at for an optimizer that calls another one. With
@@ -43,7 +42,7 @@ def check_passes(optimizer: Any) -> None:
   Raises:
     ValueError: An optimizer of Horovod has backward_passes_per_step above 1.
   """
-  for found in _list_wrapped(optimizer):
+  for found in wrapped_optimizers.walk(optimizer):
     passes = _find_passes(found)
     if passes > 1:
       raise ValueError(
@@ -72,29 +71,18 @@ def find_agreement(optimizer: Any) -> agreements.Agreement | None:
   """
   if "horovod" not in sys.modules:
     return None
-  for found in (*_list_wrapped(optimizer), *_list_callers(optimizer)):
+  for found in (*wrapped_optimizers.walk(optimizer), *_list_callers(optimizer)):
     if _is_horovods(found) and _has_local_gradients(found):
       return make_agreement(getattr(found, "process_set", None))
   return None
 
 
-def _list_wrapped(optimizer: Any) -> Iterator[Any]:
-  """Yields an optimizer, and the optimizers that it wraps."""
-  seen: list[Any] = []
-  # An optimizer may refer to itself.
-  while optimizer is not None and not any(optimizer is x for x in seen):
-    yield optimizer
-    seen.append(optimizer)
-    inner = (getattr(optimizer, name, None) for name in _WRAPPED)
-    optimizer = next((x for x in inner if x is not None), None)
-
-
 def _list_callers(optimizer: Any) -> Iterator[Any]:
   """Yields the optimizers of Horovod that wrap an optimizer and now call it.
 
-  `distributed.agree` is the explicit way. But programs with Adasum were
-  promised that they need not call it, and Horovod gives the optimizer that it
-  wraps no sign of itself: only the stack knows who calls.
+  The call stack tells. `distributed.agree` is the explicit way, but programs
+  with Adasum were promised that they need not call it, and Horovod gives the
+  optimizer that it wraps no sign of itself.
   """
   frame: Any = sys._getframe(1)
   for _ in range(_MOST_FRAMES):
@@ -103,7 +91,7 @@ def _list_callers(optimizer: Any) -> Iterator[Any]:
     if "self" in frame.f_code.co_varnames + frame.f_code.co_freevars:
       caller = frame.f_locals.get("self")
       if _is_horovods(caller) and any(
-        x is optimizer for x in _list_wrapped(caller)
+        x is optimizer for x in wrapped_optimizers.walk(caller)
       ):
         yield caller
     frame = frame.f_back

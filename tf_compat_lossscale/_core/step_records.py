@@ -103,9 +103,11 @@ class _Steps:
   """What one optimizer did in one graph.
 
   Attributes:
-    computed: In each thread, the last gradients that were computed: by the id
-      of their variable, since a program may drop pairs or change their order
-      before it applies them. Each replica computes in a thread of its own.
+    computed: In each thread, the last gradients that were computed, by the id
+      of their variable. Nothing else leads from `apply_gradients` back to
+      `compute_gradients`: a program makes new gradients when it clips them,
+      drops pairs and changes their order; and each replica, as each thread of a
+      program, has gradients of its own.
     records: The calls of `apply_gradients`, in their order.
     applied: Whether the last step was applied; None if there was none.
   """

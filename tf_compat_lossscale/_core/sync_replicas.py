@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import control_flow
 
 # The ops that take a mean from an accumulator, with the ops that set its time.
@@ -96,20 +97,9 @@ def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
 
 def wraps_synchronizer(optimizer: Any) -> bool:
   """Returns whether an optimizer is or wraps a `SyncReplicasOptimizer`."""
-  return _wraps_synchronizer(optimizer, set())
-
-
-def _wraps_synchronizer(optimizer: Any, seen: set[int]) -> bool:
-  """Returns what `wraps_synchronizer` does, without those in `seen`."""
-  if isinstance(optimizer, tf.compat.v1.train.SyncReplicasOptimizer):
-    return True
-  if id(optimizer) in seen:
-    return False
-  seen.add(id(optimizer))
   return any(
-    _wraps_synchronizer(value, seen)
-    for value in getattr(optimizer, "__dict__", {}).values()
-    if isinstance(value, tf.compat.v1.train.Optimizer)
+    isinstance(each, tf.compat.v1.train.SyncReplicasOptimizer)
+    for each in wrapped_optimizers.walk(optimizer)
   )
 
 

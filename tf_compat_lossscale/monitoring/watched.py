@@ -6,25 +6,16 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-import tensorflow.compat.v2 as tf
-
 from tf_compat_lossscale import accumulation
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale.monitoring import rows
 
 _Scaled = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
-
-_Optimizer = tf.compat.v1.train.Optimizer
-
-# The attributes in which objects that are no `tf.train.Optimizer` hold the
-# optimizer that they wrap; those of TensorFlow and Horovod may be properties.
-_WRAPPED = ("_optimizer", "_opt", "optimizer")
-# An object that makes a new one whenever it is asked would be asked for ever.
-_MOST_WRAPPED = 64
 
 
 def list_optimizers(optimizer: Any, keras: bool = False) -> list[Any]:
@@ -44,19 +35,15 @@ def list_optimizers(optimizer: Any, keras: bool = False) -> list[Any]:
   Raises:
     ValueError: There is no loss scale.
   """
+
+  def is_scaled(each: Any) -> bool:
+    return isinstance(each, _Scaled) or (keras and is_keras(each))
+
   found: list[Any] = []
-  waiting: list[Any] = [optimizer]
-  for each in waiting:  # The list grows meanwhile.
-    if isinstance(each, _Scaled) or (keras and is_keras(each)):
-      own, inner = each, []
-    else:
-      own, inner = environment.find_steps(each), _list_wrapped(each)
+  for each in wrapped_optimizers.walk(optimizer, is_scaled):
+    own = each if is_scaled(each) else environment.find_steps(each)
     if own is not None and all(own is not x for x in found):
       found.append(own)
-    for x in inner:
-      is_new = all(x is not y for y in waiting)  # It may refer to itself.
-      if is_new and len(waiting) < _MOST_WRAPPED:
-        waiting.append(x)
   if not found:
     also = "tf_compat_lossscale.keras.LossScaleOptimizer, a " if keras else ""
     raise ValueError(
@@ -65,14 +52,6 @@ def list_optimizers(optimizer: Any, keras: bool = False) -> list[Any]:
       f"{optimizer!r}. For models of Keras, use LossScaleCallback."
     )
   return found
-
-
-def _list_wrapped(optimizer: Any) -> list[Any]:
-  """Returns the optimizers that an optimizer holds in its attributes."""
-  found = [getattr(optimizer, name, None) for name in _WRAPPED]
-  own = getattr(optimizer, "__dict__", {})
-  found += [x for x in list(own.values()) if isinstance(x, _Optimizer)]
-  return [x for x in found if x is not None]
 
 
 def find_optimizer(optimizer: Any, keras: bool = False) -> Any:

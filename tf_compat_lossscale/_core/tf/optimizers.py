@@ -114,7 +114,8 @@ def _is_writing_saved_model() -> bool:
   """Returns whether the writer of a SavedModel asks for slots.
 
   The call stack tells: the writer asks with the same call, without arguments,
-  as a program does, and it sets nothing that could be read.
+  as a program does. TensorFlow's private `in_save_context` does not tell: the
+  writer leaves that context before it writes the variables.
   """
   frame: Any = sys._getframe(3)  # Below are this module's functions.
   name = str(frame.f_globals.get("__name__", ""))
