@@ -53,8 +53,7 @@ def test_python_blocks_run(code, tmp_path):
   (tmp_path / "block.py").write_text(code, "utf-8")
   # A forked process has imported TensorFlow: `use_keras_2` checks that its
   # variable was set before.
-  chooses_keras = "use_keras_2()" in code and helpers.RELEASE >= (2, 16)
-  env = {"TF_USE_LEGACY_KERAS": "1"} if chooses_keras else {}
+  env = helpers.KERAS_2 if "use_keras_2()" in code else {}
   helpers.run_forked("block.py", cwd=tmp_path, **env)
 
 

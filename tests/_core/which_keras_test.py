@@ -5,7 +5,6 @@ import os
 import sys
 
 import helpers
-import legacy_processes
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -44,7 +43,7 @@ def test_use_keras_2_before_tensorflow_is_imported():
     tfl.use_keras_2()
     assert ".engine." in tensorflow.keras.Model.__module__
   """
-  helpers.run_forked("-c", code, **legacy_processes.KERAS_2)
+  helpers.run_forked("-c", code, **helpers.KERAS_2)
 
 
 def test_use_keras_2_too_late(monkeypatch):

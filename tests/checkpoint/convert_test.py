@@ -224,11 +224,10 @@ def test_keras_itself_restores_that(tmp_path):
   new, old = contents(from_names), contents(names)
   key = "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
   assert new[key] == old["dense/kernel"]
-  legacy = "1" if helpers.RELEASE > (2, 15) else "0"
   helpers.run_alone(
     restore_by_keras,
     CHECKPOINTS=json.dumps([from_objects, from_names]),
-    TF_USE_LEGACY_KERAS=legacy,
+    **helpers.KERAS_2,
   )
 
 

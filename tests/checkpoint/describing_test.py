@@ -218,14 +218,13 @@ def save_by_keras():
 def test_todays_keras(generations, tmp_path):
   if generations == "3" and helpers.RELEASE < (2, 16):
     pytest.skip("Keras 3 is not TensorFlow's before 2.16")
-  legacy = "1" if generations != "3" and helpers.RELEASE > (2, 15) else "0"
   for generation in generations.split():
     (tmp_path / generation).mkdir()
   helpers.run_alone(
     save_by_keras,
     FOLDER=str(tmp_path),
     GENERATIONS=generations,
-    TF_USE_LEGACY_KERAS=legacy,
+    **(helpers.KERAS_2 if generations != "3" else {}),
   )
   for generation in generations.split():
     check_todays_keras(generation, tmp_path / generation)

@@ -84,12 +84,11 @@ def restore_keras_files():
 def test_keras_files(generation, tmp_path):
   if generation == "3" and helpers.RELEASE < (2, 16):
     pytest.skip("Keras 3 is not TensorFlow's before 2.16")
-  legacy = "1" if generation == "2" and helpers.RELEASE > (2, 15) else "0"
   helpers.run_alone(
     restore_keras_files,
     FOLDER=str(tmp_path),
     GENERATION=generation,
-    TF_USE_LEGACY_KERAS=legacy,
+    **(helpers.KERAS_2 if generation == "2" else {}),
   )
 
 

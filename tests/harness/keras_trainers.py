@@ -7,7 +7,6 @@ The tests save a model, load it, and train both models on.
 import contextlib
 import logging
 
-import helpers
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +18,6 @@ from tf_compat_lossscale.keras import _keras2
 k2 = _keras2.keras
 KINDS = {"legacy": k2.optimizers.legacy, "new": k2.optimizers}
 kinds = pytest.mark.parametrize("kind", list(KINDS))
-KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 _BAD = (2, 5)  # The steps whose loss is not finite.
 _GROWTH = 2
 # The steps before a model is saved, and after it is loaded. Each of a GAN's

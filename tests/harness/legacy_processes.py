@@ -7,8 +7,6 @@ import sys
 
 import helpers
 
-# A program that uses Keras 2 needs this before it imports TensorFlow.
-KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 _RUNNER = str(helpers.HARNESS / "legacy_runner.py")
 
 
@@ -83,5 +81,5 @@ def run_forked(*args, cwd):
   Returns:
     What the program prints.
   """
-  env = {} if "--keras3" in args else KERAS_2
+  env = {} if "--keras3" in args else helpers.KERAS_2
   return helpers.run_forked(_RUNNER, *args, cwd=cwd, **env)

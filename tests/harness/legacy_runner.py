@@ -27,7 +27,7 @@ from tf_compat_lossscale.programs import launch
 
 OTHER_KERAS = 87
 _PROGRAMS = "tf_compat_lossscale.programs"
-_KERAS = "TF_USE_PROGRAMS_KERAS"
+_KERAS = "TF_USE_LEGACY_KERAS"
 _OPTIONS = {
   "--tf1": {"tensorflow": 1},
   "--tf2": {"tensorflow": 2},

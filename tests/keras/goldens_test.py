@@ -22,8 +22,7 @@ def expected_of(golden):
 def results(factory):
   runner = str(helpers.HARNESS / "keras_golden_runner.py")
   paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
-  keras_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
-  printed = helpers.run_once(factory, runner, *paths, **keras_2)
+  printed = helpers.run_once(factory, runner, *paths, **helpers.KERAS_2)
   return helpers.parse_json(printed[printed.index("{") :])
 
 

@@ -16,7 +16,6 @@ k2 = _keras2.keras
 own = k2.mixed_precision
 _INF = float("inf")
 _HAS_KERAS_3 = helpers.RELEASE >= (2, 16)
-_KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if _HAS_KERAS_3 else {}
 _KINDS = {
   "legacy": k2.optimizers.legacy,
   "new": k2.optimizers,
@@ -446,7 +445,7 @@ def sessions():
 
 
 def test_sessions():
-  helpers.run_alone(sessions, **_KERAS_2)
+  helpers.run_alone(sessions, **helpers.KERAS_2)
 
 
 def test_checkpoints_are_keras_own(tmp_path):
@@ -534,7 +533,7 @@ assert isinstance(opt, tf.keras.mixed_precision.LossScaleOptimizer)
 assert isinstance(mp.Policy("mixed_float16").loss_scale,
                   tf.mixed_precision.experimental.DynamicLossScale)
 """
-  helpers.run_forked("-c", code, **_KERAS_2)
+  helpers.run_forked("-c", code, **helpers.KERAS_2)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from keras_trainers import compiled
 from keras_trainers import FIRST
 from keras_trainers import gan_of
 from keras_trainers import k2
-from keras_trainers import KERAS_2
 from keras_trainers import save
 from keras_trainers import state_of
 from keras_trainers import STEPS
@@ -101,7 +100,7 @@ def test_sessions(control_flow, eager_folder, tmp_path):
     CONTROL_FLOW=control_flow,
     EAGER_FOLDER=str(eager_folder),
     FOLDER=str(tmp_path),
-    **KERAS_2,
+    **helpers.KERAS_2,
   )
 
 

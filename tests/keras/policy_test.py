@@ -19,7 +19,6 @@ from tf_compat_lossscale.keras import _keras2
 
 k2 = _keras2.keras
 _WING = "tf_compat_lossscale.keras"
-_KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 
 
 @pytest.fixture(autouse=True)
@@ -300,7 +299,7 @@ def optimizers_in_graphs():
 
 
 def test_compile_says_what_graphs_do_not_take():
-  helpers.run_alone(optimizers_in_graphs, **_KERAS_2)
+  helpers.run_alone(optimizers_in_graphs, **helpers.KERAS_2)
 
 
 @pytest.mark.parametrize("scale", [None, 8])

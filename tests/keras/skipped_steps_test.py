@@ -28,7 +28,6 @@ _RELEASES = {
 }
 _OLD, _NEW = "tf-2.0.4", "tf-2.4.4"
 _MARK = "skipped_steps_are_not_counted"
-_KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
 
 
 def path_of(release):
@@ -325,7 +324,7 @@ def test_sessions(function, tmp_path):
   helpers.run_alone(
     function,
     FOLDER=str(tmp_path),
-    **_KERAS_2,
+    **helpers.KERAS_2,
   )
 
 

@@ -136,11 +136,10 @@ def run_forked(project, command, *options):
   """
   path, args = prepare_command(project, command)
   args = [_RUNNER, *options, *([f"--path={path}"] if path else []), *args]
-  env = legacy_processes.KERAS_2
+  env = helpers.KERAS_2
   done = helpers.complete_forked(*args, cwd=project, **env)
   if done.returncode == legacy_runner.OTHER_KERAS:
-    env = {"TF_USE_LEGACY_KERAS": "0"}
-    done = helpers.complete_forked(*args, cwd=project, **env)
+    done = helpers.complete_forked(*args, cwd=project)
   assert done.returncode == 0, done.stdout + done.stderr
   return done.stdout.splitlines()
 

@@ -415,8 +415,9 @@ for steps in 8, 6:
 
 @pytest.mark.parametrize("replicas", ["one", "two"])
 def test_estimator(tmp_path, replicas):
-  keras = {"TF_USE_LEGACY_KERAS": "1"} if helpers.RELEASE >= (2, 16) else {}
-  helpers.run_forked("-c", _ESTIMATOR, str(tmp_path), replicas, **keras)
+  helpers.run_forked(
+    "-c", _ESTIMATOR, str(tmp_path), replicas, **helpers.KERAS_2
+  )
   lines = monitored_runs.assert_same_series(tmp_path / "log")
   last = lines[-1]
   assert last["global_step"] == 14

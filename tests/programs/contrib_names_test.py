@@ -7,7 +7,6 @@ import json
 import sys
 
 import helpers
-from legacy_processes import KERAS_2
 import pytest
 import tensorflow as tf
 
@@ -52,7 +51,7 @@ _TENSORBOARD = {
 
 
 def test_each_row_is_what_tensorflow_1_had():
-  printed = helpers.run_forked("-c", _USE_EACH_ROW, **KERAS_2)
+  printed = helpers.run_forked("-c", _USE_EACH_ROW, **helpers.KERAS_2)
   wrong, callables = json.loads(printed.splitlines()[-1])
   missing = _GONE_SINCE_2_16 if helpers.RELEASE >= (2, 16) else set()
   assert set(wrong) - _TENSORBOARD <= missing, wrong

@@ -11,7 +11,6 @@ import os
 
 import contrib_signatures
 import helpers
-from legacy_processes import KERAS_2
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -98,7 +97,11 @@ def find_differences(old, new):
 @pytest.fixture(scope="module")
 def current():
   printed = helpers.run_forked(
-    "-c", _CURRENT, json.dumps(list_names()), cwd=helpers.ROOT, **KERAS_2
+    "-c",
+    _CURRENT,
+    json.dumps(list_names()),
+    cwd=helpers.ROOT,
+    **helpers.KERAS_2,
   )
   return json.loads(printed.splitlines()[-1])
 

@@ -35,7 +35,7 @@ def test_programs_print_what_they_printed(name):
 def run_code(code):
   """Runs code in a process; returns the lines it prints."""
   text = f"import sys\nimport tensorflow as tf\n{code}"
-  env = legacy_processes.KERAS_2
+  env = helpers.KERAS_2
   return helpers.run_forked("-c", text, **env).splitlines()
 
 

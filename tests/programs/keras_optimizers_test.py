@@ -51,7 +51,7 @@ _INSTALL = """if True:
 )
 def test_install_and_uninstall(loaded):
   code = _INSTALL.replace("LOADED", loaded)
-  helpers.run_forked("-c", code, **legacy_processes.KERAS_2)
+  helpers.run_forked("-c", code, **helpers.KERAS_2)
 
 
 @pytest.mark.any_release

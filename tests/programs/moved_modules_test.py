@@ -6,7 +6,6 @@ import json
 import sys
 
 import helpers
-from legacy_processes import KERAS_2
 import pytest
 
 import tf_compat_lossscale as tfl
@@ -37,7 +36,7 @@ print(json.dumps(wrong))
 
 
 def test_each_row_can_be_used():
-  printed = helpers.run_forked("-c", _USE_EACH_ROW, **KERAS_2)
+  printed = helpers.run_forked("-c", _USE_EACH_ROW, **helpers.KERAS_2)
   wrong = json.loads(printed.splitlines()[-1])
   assert not wrong
 

@@ -56,7 +56,7 @@ def run(program, *args, cwd):
 def run_migrated(program, cwd):
   """Runs a migrated program; returns the lines it prints."""
   command = ("-c", _FORK_CHILDREN) if program == _CHILDREN else ()
-  env = legacy_processes.KERAS_2
+  env = helpers.KERAS_2
   return helpers.run_forked(*command, program, cwd=cwd, **env).splitlines()
 
 
@@ -156,11 +156,11 @@ def test_digits(resumed, tmp_path):
     str(_DIGITS / "train_digits.py"),
     f"--data={_DIGITS / 'digits.npz'}",
     f"--model_dir={tmp_path / 'model'}",
-    "--steps=400",
+    "--steps=200",
     cwd=tmp_path,
   )
   now = progress(lines)
-  assert sorted(now) == sorted(expected) and len(now) == 8
+  assert sorted(now) == [50, 100, 150, 200]
   for ran, (scale, accuracy) in now.items():
     # Training from the start has random weights. The scale is always close to
     # overflow, so chance decides when the scale doubles: up to 50 steps sooner

@@ -5,7 +5,6 @@
 """
 
 import helpers
-from legacy_processes import KERAS_2
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -287,7 +286,7 @@ def test_shapes():
   assert private.RegisterShape("Op")(len) is len
 
 
-@pytest.mark.skipif(not KERAS_2, reason="tf.keras is Keras 2 here")
+@pytest.mark.skipif(not helpers.KERAS_2, reason="tf.keras is Keras 2 here")
 def test_cells_without_keras_2_say_what_to_do():
   """Checks the error of a piece that is built on Keras 2, on Keras 3."""
   code = """

@@ -8,7 +8,6 @@ TensorFlow 1.15.5. The same program runs here, and every element is compared.
 import json
 
 import helpers
-from legacy_processes import KERAS_2
 import numpy as np
 import pytest
 
@@ -30,7 +29,7 @@ _NAMES = [
 def current(tmp_path_factory):
   program = str(helpers.GOLDENS / "make_contrib_goldens.py")
   printed = helpers.run_once(
-    tmp_path_factory, program, "/dev/stdout", **KERAS_2
+    tmp_path_factory, program, "/dev/stdout", **helpers.KERAS_2
   )
   return helpers.parse_json(printed)
 
