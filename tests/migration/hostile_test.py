@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 
 import helpers
 import pytest
@@ -278,6 +279,34 @@ def test_a_file_that_changes_between_scan_and_plan(tmp_path):
   (change,) = migrator.plan(project)
   assert change.before == path.read_bytes()
   assert change.after.decode() == f"# Another line.\n{_AFTER}"
+
+
+_LONG = 8000
+_CHAINS = {
+  "attributes": "x = a" + ".b" * _LONG,
+  "names of TensorFlow": "x = tf.contrib" + ".b" * _LONG,
+  "methods": "x = a" + ".b()" * (_LONG // 4),
+  "an attribute of a call": "x = a()" + ".b" * _LONG,
+  "a question": f"if hasattr(tf, 'a') and a{'.b' * _LONG}: pass",
+  "an assignment": f"import sys\na{'.b' * _LONG} = sys.path",
+  "modules": f"import a{'.b' * _LONG}\nx = 'a{'.b' * _LONG}'",
+  "names": "x0 = tf\n"
+  + "\n".join(f"x{i + 1} = x{i}.c" for i in range(_LONG // 8)),
+  "ways": "def f(): return x40.y\n"
+  + "\n".join(f"x{i + 1} = x{i}.c; x{i + 1} = x{i}.d" for i in range(40)),
+}
+
+
+@pytest.mark.parametrize("kind", _CHAINS)
+def test_long_chains(kind, tmp_path):
+  path = tmp_path / "train.py"
+  # A name of TensorFlow 1 has the whole program read.
+  path.write_text(f"{_BEFORE}tf.placeholder\n{_CHAINS[kind]}\n")
+  start = time.process_time()
+  report = scanner.scan([str(tmp_path)], scanner.Options(jobs=1))
+  assert time.process_time() - start < 10
+  assert not report.errors
+  assert "LS101" in {finding.code for finding in report.findings}
 
 
 def test_two_at_once(tmp_path):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import os
 from typing import Any
 
+from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import source_facts
 
 _PACKAGE = "tf_compat_lossscale"
@@ -149,7 +150,7 @@ def list_candidates(
   """
   if is_relative:
     yield os.path.join(folder, "__init__.py")
-  for i in range(1, len(parts) + 1):
+  for i in range(1, min(len(parts), scopes.MOST_PARTS) + 1):
     start = os.path.join(folder, *parts[:i])
     yield f"{start}.py"
     yield os.path.join(start, "__init__.py")

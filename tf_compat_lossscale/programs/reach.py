@@ -167,7 +167,7 @@ class _Search:
   ) -> Iterator[tuple[unit_names.Module, str]]:
     """Yields the modules that a reference begins with, and the rest of it."""
     parts = reference.split(".")
-    for i in range(len(parts) - 1, 0, -1):
+    for i in range(min(len(parts) - 1, scopes.MOST_PARTS), 0, -1):
       name = ".".join(parts[:i])
       if not name.strip("."):
         name += "."

@@ -17,6 +17,11 @@ SCOPES = (
   ast.DictComp,
   ast.GeneratorExp,
 )
+# No name of a module, or of TensorFlow, has more parts. `a.b.c…` may have any
+# number.
+MOST_PARTS = 64
+# Assignments may lead from name to name, on many ways.
+_MOST_LOOKUPS = 200
 # Nodes below which nothing is bound, or only names of a scope of its own.
 _BIND_NOTHING = (
   *SCOPES,
@@ -60,16 +65,26 @@ def list_children(node: ast.AST) -> list[ast.AST]:
   return found
 
 
+def list_attributes(node: ast.AST) -> tuple[list[ast.Attribute], ast.AST]:
+  """Returns the attributes in `a.b.c`, the last one first, and the root `a`."""
+  attributes: list[ast.Attribute] = []
+  while isinstance(node, ast.Attribute):
+    attributes.append(node)
+    node = node.value
+  return attributes, node
+
+
+def find_dotted_name(node: ast.AST) -> str | None:
+  """Returns the dotted name that `a.b.c` is; None for other expressions."""
+  attributes, root = list_attributes(node)
+  if not isinstance(root, ast.Name):
+    return None
+  return ".".join([root.id, *(each.attr for each in reversed(attributes))])
+
+
 def unparse(node: ast.AST) -> str:
   """Returns the code of a node, as `ast.unparse`; `a.b.c` takes less time."""
-  parts: list[str] = []
-  part = node
-  while isinstance(part, ast.Attribute):
-    parts.append(part.attr)
-    part = part.value
-  if not isinstance(part, ast.Name):
-    return ast.unparse(node)
-  return ".".join([part.id, *reversed(parts)])
+  return find_dotted_name(node) or ast.unparse(node)
 
 
 def split(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
@@ -143,8 +158,14 @@ def asks_for_main(statement: ast.stmt) -> bool:
   """Returns whether a statement is `if __name__ == "__main__":`."""
   if not isinstance(statement, ast.If):
     return False
-  test = unparse(statement.test)
-  return "__name__" in test and "__main__" in test
+  words = [
+    str(getattr(part, "id", None) or getattr(part, "value", ""))
+    for part in list_parts(statement.test)
+    if isinstance(part, (ast.Name, ast.Constant))
+  ]
+  return any("__name__" in word for word in words) and any(
+    "__main__" in word for word in words
+  )
 
 
 def join(module: str, name: str) -> str:
@@ -160,6 +181,8 @@ class Scope:
     # For each name, its values: full names, expressions, or None for others.
     self._values: dict[str, list[str | ast.expr | None]] = {}
     self._resolving: set[str] = set()
+    self._root: Scope = parent._root if parent is not None else self
+    self._lookups = 0  # Of the root: those of one expression.
     self._bind_all(node)
 
   def _bind(self, name: str, value: str | ast.expr | None) -> None:
@@ -200,18 +223,31 @@ class Scope:
     return next(iter(self.resolve_all(node)), None)
 
   def resolve_all(self, node: ast.AST | None) -> list[str]:
-    """Returns the full names that an expression such as `a.b.c` may have."""
+    """Returns the full names that an expression such as `a.b.c` may have.
+
+    Attributes after the first `MOST_PARTS` are left out.
+    """
+    self._root._lookups = 0
+    return self._resolve(node)
+
+  def _resolve(self, node: ast.AST | None) -> list[str]:
+    """Returns what `resolve_all` returns, as a part of a search."""
     if isinstance(node, ast.Name):
       return self._resolve_name(node.id)
     if isinstance(node, ast.Attribute):
-      owners = self.resolve_all(node.value)
-      return [f"{owner}.{node.attr}" for owner in owners]
+      attributes, root = list_attributes(node)
+      owners = self._resolve(root)
+      if not owners:
+        return []
+      parts = [each.attr for each in reversed(attributes[-MOST_PARTS:])]
+      return [".".join([owner, *parts]) for owner in owners]
     if isinstance(node, ast.Call):
       return self._resolve_getattr(node)
     return []
 
   def resolve_asked(self, node: ast.Call) -> str | None:
     """Returns the full name that `hasattr(a.b, "c")` asks for, or None."""
+    self._root._lookups = 0
     return next(iter(self._resolve_getattr(node, "hasattr")), None)
 
   def _resolve_getattr(
@@ -227,7 +263,7 @@ class Scope:
     ):
       return []
     name = node.args[1].value
-    return [f"{owner}.{name}" for owner in self.resolve_all(node.args[0])]
+    return [f"{owner}.{name}" for owner in self._resolve(node.args[0])]
 
   def _resolve_name(self, name: str) -> list[str]:
     """Returns the full names that a name may stand for."""
@@ -241,13 +277,14 @@ class Scope:
 
   def _resolve_own_name(self, name: str) -> list[str]:
     """Resolves a name that is bound in this very scope."""
-    if name in self._resolving:
+    self._root._lookups += 1
+    if name in self._resolving or self._root._lookups > _MOST_LOOKUPS:
       return []
     self._resolving.add(name)
     try:
       found: list[str] = []
       for value in self._values[name]:
-        found += [value] if isinstance(value, str) else self.resolve_all(value)
+        found += [value] if isinstance(value, str) else self._resolve(value)
       return found
     finally:
       self._resolving.discard(name)

@@ -88,15 +88,17 @@ def _find_edits(tree: ast.Module) -> Iterator[ast.expr]:
   """Yields the expressions that a module adds to `sys.path`."""
   for node in scopes.list_nodes(tree):
     if isinstance(node, ast.Call):
-      index = _ADDS.get(scopes.unparse(node.func))
+      index = _ADDS.get(scopes.find_dotted_name(node.func) or "")
       if index is not None and len(node.args) > index:
         yield node.args[index]
     elif isinstance(node, ast.AugAssign):
-      if ast.unparse(node.target) == "sys.path":
+      if scopes.find_dotted_name(node.target) == "sys.path":
         yield node.value
     elif isinstance(node, ast.Assign):
-      target = ast.unparse(node.targets[0])
-      if target == "sys.path" or target.startswith("sys.path["):
+      target = node.targets[0]
+      if isinstance(target, ast.Subscript):
+        target = target.value
+      if scopes.find_dotted_name(target) == "sys.path":
         yield node.value
 
 

@@ -36,6 +36,7 @@ _MENTIONS = re.compile(
   rf"tensorflow|LossScale|loss_scale|mixed_precision|{'|'.join(_METHODS)}"
 )
 
+_ASKING = ("getattr", "hasattr")
 # TensorFlow 2 implements these with Keras.
 _KERAS = frozenset(["keras", "layers", "nn.rnn_cell"])
 
@@ -131,18 +132,12 @@ class _UseCollector:
         self._collect_import(child)
       elif isinstance(child, ast.ImportFrom):
         self._collect_import_from(child)
-      elif isinstance(child, ast.Attribute) and scope.resolve(child):
-        self._collect_attribute(child, scope)
+      elif isinstance(child, ast.Attribute):
+        self._collect_attributes(child, scope)
       elif isinstance(child, scopes.SCOPES):
         outside, inside = scopes.split(child)
         self._walk_all(outside, scope)
         self._walk_all(inside, scopes.Scope(child, scope))
-      elif isinstance(child, ast.Attribute) and child.attr in _METHODS:
-        self._add(child, f".{child.attr}", _METHODS[child.attr], "method")
-        self._walk(child, scope)
-      elif isinstance(child, ast.Attribute) and child.attr in _LAST_PARTS:
-        self._collect_unknown(child)
-        self._walk(child, scope)
       elif isinstance(child, ast.Constant):
         self._collect_text(child)
       else:
@@ -181,28 +176,36 @@ class _UseCollector:
       else:
         self._add(alias, alias.name, full, "from")
 
-  def _collect_attribute(
+  def _collect_attributes(
     self, node: ast.Attribute, scope: scopes.Scope
   ) -> None:
-    """Adds a use for the longest legacy name in `a.b.c`, or for all of it."""
+    """Adds the uses in `a.b.c`, which is looked at as a whole.
+
+    If it is TensorFlow's, that is one use: of the longest legacy name in it, or
+    of all of it.
+    """
+    attributes, root = scopes.list_attributes(node)
     full = scope.resolve(node)
-    assert full is not None
+    if full is None:
+      for part in attributes:
+        if part.attr in _METHODS:
+          self._add(part, f".{part.attr}", _METHODS[part.attr], "method")
+        elif part.attr in _LAST_PARTS:
+          self._collect_unknown(part)
+      self._walk_all([root], scope)
+      return
     if isinstance(node.ctx, ast.Store):
       self._assigned.add(full)
       return
-    root: ast.expr = node
-    while isinstance(root, ast.Attribute):
-      root = root.value
-    # The root's full name, from an import or an assignment.
-    given = scope.resolve(root) or ""
-    part: ast.expr = node
-    while isinstance(part, ast.Attribute):
-      name = scope.resolve(part) or ""
+    name = full
+    for part in attributes[-scopes.MOST_PARTS :]:
       if uses.find_home(name):
+        # The root's full name is from an import or an assignment.
+        given = scope.resolve(root) or ""
         form = "follows" if uses.find_home(given) else "expression"
         self._add(part, scopes.unparse(part), name, form)
         return
-      part = part.value
+      name = name.rpartition(".")[0]
     self._add(node, scopes.unparse(node), full, "expression")
 
   def _collect_call(self, node: ast.Call, scope: scopes.Scope) -> None:
@@ -212,7 +215,8 @@ class _UseCollector:
       if uses.find_home(full):
         self._add(node, scopes.unparse(node), full, "getattr")
       return
-    if scopes.unparse(node.func) in ("getattr", "hasattr") and node.args:
+    asks = isinstance(node.func, ast.Name) and node.func.id in _ASKING
+    if asks and node.args:
       owner = scope.resolve(node.args[0]) or ""
       if legacy_names.find_place(owner) in legacy_names.NAMES_IN:
         self._add(node, scopes.unparse(node), owner, "text")

@@ -322,24 +322,20 @@ class _Reader:
     if method:
       unit.found.append(Found(method, f".{node.attr}", node.lineno, guarded))
     self._refer(node, unit, scope)
-    root: ast.AST = node
-    while isinstance(root, ast.Attribute):
-      unit.references.add(f".{root.attr}")
-      root = root.value
+    attributes, root = scopes.list_attributes(node)
+    unit.references.update(f".{each.attr}" for each in attributes)
     if not isinstance(root, ast.Name):
       self._read(root, unit, scope, guarded)
 
   def _refer(self, node: ast.expr, unit: Unit, scope: scopes.Scope) -> None:
     """Adds the reference that `a` or `a.b.c` is, if `a` is a plain name."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-      parts.insert(0, node.attr)
-      node = node.value
-    if not isinstance(node, ast.Name) or scope.resolve_all(node):
+    attributes, root = scopes.list_attributes(node)
+    if not isinstance(root, ast.Name) or scope.resolve_all(root):
       return
-    for target in self.bindings.get(node.id, {node.id}):
+    parts = [each.attr for each in reversed(attributes)]
+    for target in self.bindings.get(root.id, {root.id}):
       unit.references.add(".".join([target, *parts]))
-    unit.references.add(node.id)
+    unit.references.add(root.id)
 
   def _read_arguments(
     self, node: ast.Call, unit: Unit, scope: scopes.Scope, guarded: bool

@@ -121,9 +121,12 @@ def find_constant(test: ast.expr, is_main: bool) -> bool | None:
   """
   if isinstance(test, ast.Constant):
     return bool(test.value)
-  text = ast.unparse(test)
-  if text in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+  name = scopes.find_dotted_name(test)
+  if name in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
     return False
-  if text in ("__name__ == '__main__'", "'__main__' == __name__"):
-    return is_main
+  if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq):
+    sides = [test.left, *test.comparators]
+    words = {getattr(s, "id", None) or getattr(s, "value", None) for s in sides}
+    if len(sides) == 2 and words == {"__name__", "__main__"}:
+      return is_main
   return None
