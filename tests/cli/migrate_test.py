@@ -15,7 +15,6 @@ import pytest
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import scanner
 
 pytestmark = pytest.mark.any_release
@@ -35,48 +34,41 @@ def change(path, data, after, offered):
   made = finding(path, findings.OFFERED if offered else findings.APPLIED)
   left = finding(path, findings.APPLIED, "tf.odd")
   found = (left,) if b"odd" in data else ()
-  return migrator.Change(path, data, after, (made,), found)
+  return findings.Change(path, data, after, (made,), found)
 
 
 @pytest.fixture(autouse=True)
 def core(monkeypatch, tmp_path):
   """Stands in for the core: replaces `_BEFORE` by `_AFTER`."""
 
-  def scan(paths, options, progress=None):
-    found, errors = [], []
+  def plan(path, data, check):
+    after = data.replace(_BEFORE.encode(), _AFTER.encode())
+    return change(path, data, after, check.keywords["offered"])
+
+  def scan(paths, options, progress, check):
+    found, errors, changes = [], [], []
     for path in paths:
-      text = pathlib.Path(path).read_text("utf-8")
+      data = pathlib.Path(path).read_bytes()
+      text = data.decode("utf-8")
       if "2to3" in text:
         errors.append(f"{path}:1: cannot be parsed")
         continue
       found.append(finding(path, findings.APPLIED))
       if "by hand" in text:
         found.append(finding(path, findings.BY_HAND, "tf.gone"))
+      if _BEFORE in text:
+        changes.append(plan(path, data, check))
     project = findings.Project(".", 2, 1, "", True, tuple(found))
-    return findings.Report((project,), tuple(errors))
+    return findings.Report((project,), tuple(errors), (), tuple(changes))
 
-  def plan(project, options, offered=False):
-    for path in dict.fromkeys(f.path for f in project.findings):
-      with open(path, "rb") as file:
-        data = file.read()
-      after = data.replace(_BEFORE.encode(), _AFTER.encode())
-      if after != data:
-        yield change(path, data, after, offered)
-
-  def scan_text(data, name, options):
+  def scan_text(data, name, options, check):
     if b"2to3" in data:
       return findings.Report((), (f"{name}:1: cannot be parsed",))
     project = findings.Project(name, 1, 1, "", True, ())
-    return findings.Report((project,), ())
-
-  def edit_text(data, name, options, offered=False):
-    after = data.replace(_BEFORE.encode(), _AFTER.encode())
-    return change(name, data, after, offered)
+    return findings.Report((project,), (), (), (plan(name, data, check),))
 
   monkeypatch.setattr(scanner, "scan", scan)
   monkeypatch.setattr(scanner, "scan_text", scan_text)
-  monkeypatch.setattr(migrator, "plan", plan)
-  monkeypatch.setattr(migrator, "edit_text", edit_text)
   monkeypatch.chdir(tmp_path)
 
 
@@ -201,14 +193,14 @@ def test_a_full_disk(old, tmp_path, monkeypatch, capsys):
 
 
 def test_a_file_that_changes_meanwhile(old, monkeypatch, capsys):
-  plan = migrator.plan
+  scan = scanner.scan
 
   def edit_meanwhile(*args):
-    for each in plan(*args):
-      old.write_text("# Mine.\n")
-      yield each
+    report = scan(*args)
+    old.write_text("# Mine.\n")
+    return report
 
-  monkeypatch.setattr(migrator, "plan", edit_meanwhile)
+  monkeypatch.setattr(scanner, "scan", edit_meanwhile)
   status, out, err = run(capsys, "--write", "old.py")
   assert (status, out) == (2, "")
   assert err.startswith("tf-lossscale: old.py: left alone: ")

@@ -18,6 +18,7 @@ from tf_compat_lossscale.cli.reports import codes
 from tf_compat_lossscale.cli.reports import formats
 from tf_compat_lossscale.cli.reports import sarif
 from tf_compat_lossscale.migration import application
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rule_states
@@ -262,8 +263,9 @@ def test_sarif_of_nothing(capsys):
 def test_fixes_of_sarif(before, after, monkeypatch, tmp_path, capsys):
   def edit(read, found):
     assert found == [one]
-    assert read.document.replace([]) == before.encode()
-    return after.encode()
+    assert read.document.data == before.encode()
+    document = documents.read(read.document.path, after.encode())
+    return read._replace(document=document)
 
   monkeypatch.setattr(application, "edit", edit)
   monkeypatch.chdir(tmp_path)

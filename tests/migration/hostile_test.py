@@ -14,7 +14,6 @@ import pytest
 
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
-from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import scanner
 
 pytestmark = pytest.mark.any_release
@@ -267,18 +266,6 @@ def test_a_real_interrupt(tmp_path):
   assert texts == sorted(texts, reverse=texts[0] > _BEFORE)
   assert 0 <= texts.count(_AFTER) - len(out) - 1 <= 1
   assert len(list_files(tmp_path)) == len(paths)
-
-
-def test_a_file_that_changes_between_scan_and_plan(tmp_path):
-  path = tmp_path / "train.py"
-  path.write_text(_BEFORE)
-  (project,) = scanner.scan([str(path)]).projects
-  path.write_text(f"# {'123456789 ' * 9}\nx = 1\n")
-  assert not list(migrator.plan(project))
-  path.write_text(f"# Another line.\n{_BEFORE}")
-  (change,) = migrator.plan(project)
-  assert change.before == path.read_bytes()
-  assert change.after.decode() == f"# Another line.\n{_AFTER}"
 
 
 _LONG = 8000

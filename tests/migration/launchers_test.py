@@ -88,9 +88,9 @@ def find(folder, options=_OPTIONS):
 
 def migrate(folder, options=_OPTIONS):
   """Migrates a folder; returns the findings of the switch that are left."""
-  for project in scanner.scan([str(folder)], options).projects:
-    for change in migrator.plan(project, options):
-      whole_files.replace_file(change.path, change.after)
+  report = scanner.scan([str(folder)], options, check=migrator.check)
+  for change in report.changes:
+    whole_files.replace_file(change.path, change.after)
   return find(folder, options)
 
 

@@ -106,9 +106,9 @@ def run(project, command, tensorflow):
 
 def migrate(project, options=_OPTIONS):
   """Migrates a project; returns the findings that are left."""
-  for each in scanner.scan([str(project)], options).projects:
-    for change in migrator.plan(each, options):
-      whole_files.replace_file(change.path, change.after)
+  report = scanner.scan([str(project)], options, check=migrator.check)
+  for change in report.changes:
+    whole_files.replace_file(change.path, change.after)
   again = scanner.scan([str(project)], options)
   assert not again.errors
   assert not [f for f in again.findings if f.state == findings.APPLIED]

@@ -46,9 +46,10 @@ def run(source, is_old):
 
 def migrate(path):
   """Writes the edits of a file; returns its project, and findings left."""
-  (project,) = scanner.scan([str(path)], _OPTIONS).projects
+  report = scanner.scan([str(path)], _OPTIONS, check=migrator.check)
+  (project,) = report.projects
   left = []
-  for change in migrator.plan(project, _OPTIONS):
+  for change in report.changes:
     whole_files.replace_file(change.path, change.after)
     left += change.left
   return project, left

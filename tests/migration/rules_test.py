@@ -25,15 +25,21 @@ _EXAMPLES = [
 ]
 
 
+def plan(data, name):
+  """Returns the changes of a program."""
+  return scanner.scan_text(data, name, check=migrator.check).changes
+
+
 def edited(text, name="program.py"):
   """Migrates a text; checks that a second migration changes nothing."""
   data = text.encode("utf-8")
-  change = migrator.edit_text(data, name)
-  if change is None:
+  changes = plan(data, name)
+  if not changes:
     return text
+  (change,) = changes
   assert change.before == data
   assert not change.left
-  assert migrator.edit_text(change.after, name) is None
+  assert not plan(change.after, name)
   return change.after.decode("utf-8")
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.migration import checker
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import scanner
 from tf_compat_lossscale.migration import trees
+from tf_compat_lossscale.programs import source_facts
 
 pytestmark = pytest.mark.any_release
 
@@ -47,15 +49,36 @@ def scanned(*paths, **options):
 
 def migrated(folder):
   """Migrates a folder; returns {file: text}."""
-  for project in scanner.scan([str(folder)]).projects:
-    for change in migrator.plan(project):
-      whole_files.replace_file(change.path, change.after)
+  for change in scanner.scan([str(folder)], check=migrator.check).changes:
+    whole_files.replace_file(change.path, change.after)
   (again,) = scanner.scan([str(folder)]).projects
   assert not [f for f in again.findings if f.state == findings.APPLIED]
   return {
     path.relative_to(folder).as_posix(): path.read_text()
     for path in folder.rglob("*.py")
   }
+
+
+def test_migrate_reads_a_file_once(tmp_path, monkeypatch):
+  write(tmp_path, **{f"m{i}": "import tensorflow as tf\n" for i in range(49)})
+  imports = "".join(f"import m{i}\n" for i in range(49))
+  write(tmp_path, main=imports + _OLD)
+  paths, parse = [], source_facts.parse
+  monkeypatch.setattr(
+    source_facts,
+    "parse",
+    lambda path, text: paths.append(path) or parse(path, text),
+  )
+  checks, check = [], checker.check
+  monkeypatch.setattr(
+    checker, "check", lambda *args: checks.append(args) or check(*args)
+  )
+  report = scanner.scan(
+    [str(tmp_path)], scanner.Options(jobs=1), check=migrator.check
+  )
+  assert [change.left for change in report.changes] == [()]
+  # The edited file is read again, and its project checked again.
+  assert (len(paths), len(checks)) == (51, 2)
 
 
 def test_code_without_legacy_names_is_none_of_its_business(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.migration import findings
-  from tf_compat_lossscale.migration import migrator
 
 SUMMARY = "edit old sources so that they use this package"
 
@@ -60,18 +60,28 @@ def execute(arguments: argparse.Namespace) -> int:
   _check_modes(arguments)
   selected = selection.select(arguments)
   data = b"" if selected.paths else selection.read_standard_input()
-  report = scan.read(selected, data)
+  report = _read(selected, data, arguments.offered)
   run = _Run(arguments, terminal.Printer(sys.stdout))
   with terminal.allow_closed_pipe():
     if selected.paths:
-      run.take_projects(report, selected)
+      run.take_changes(report)
     elif not report.errors:
-      run.take_text(data, selected)
+      run.take_text(data, report)
   run.print_rest(report)
   scan.warn(report)
   if run.failed or report.errors:
     return 2
   return 1 if arguments.check and run.files else 0
+
+
+def _read(
+  selected: selection.Selection, data: bytes, offered: bool
+) -> findings.Report:
+  """Reads the sources, and plans their edits."""
+  from tf_compat_lossscale.migration import migrator
+
+  check = functools.partial(migrator.check, offered=offered)
+  return scan.read(selected, data, check)
 
 
 def _check_modes(arguments: argparse.Namespace) -> None:
@@ -107,30 +117,20 @@ class _Run:
     self.files = 0
     self.failed = False
 
-  def take_projects(
-    self, report: findings.Report, selected: selection.Selection
-  ) -> None:
-    """Writes or shows the changes of all projects, file by file."""
-    from tf_compat_lossscale.migration import migrator
+  def take_changes(self, report: findings.Report) -> None:
+    """Writes or shows the changes, file by file."""
+    for change in report.changes:
+      self._left += change.left
+      if change.before == change.after:
+        continue
+      if self._arguments.write:
+        self._write(change)
+      else:
+        self._show(change)
 
-    offered = self._arguments.offered
-    for project in report.projects:
-      for change in migrator.plan(project, selected.options, offered):
-        self._left += change.left
-        if change.before == change.after:
-          continue
-        if self._arguments.write:
-          self._write(change)
-        else:
-          self._show(change)
-
-  def take_text(self, data: bytes, selected: selection.Selection) -> None:
+  def take_text(self, data: bytes, report: findings.Report) -> None:
     """Prints the source of standard input with its edits."""
-    from tf_compat_lossscale.migration import migrator
-
-    change = migrator.edit_text(
-      data, selected.name, selected.options, self._arguments.offered
-    )
+    change = next(iter(report.changes), None)
     if change is not None:
       self._left += change.left
     if not self._arguments.check and not self._arguments.diff:
@@ -163,12 +163,12 @@ class _Run:
     rest = len(by_hand) + len(self._left)
     self._printer.print((f"{line}, {rest} left to do by hand.", "bold"))
 
-  def _count(self, change: migrator.Change) -> None:
+  def _count(self, change: findings.Change) -> None:
     """Adds a change to the counts."""
     self.files += 1
     self._edits += len(change.made)
 
-  def _show(self, change: migrator.Change) -> None:
+  def _show(self, change: findings.Change) -> None:
     """Names a file that would change, or prints its diff."""
     self._count(change)
     if self._arguments.check and not self._arguments.diff:
@@ -176,14 +176,14 @@ class _Run:
     else:
       self._print_diff(change)
 
-  def _print_diff(self, change: migrator.Change) -> None:
+  def _print_diff(self, change: findings.Change) -> None:
     """Prints a change as a diff."""
     from tf_compat_lossscale.cli import diffs
 
     diff = diffs.make_diff(change.path, change.before, change.after)
     self._printer.print_diff(diff)
 
-  def _write(self, change: migrator.Change) -> None:
+  def _write(self, change: findings.Change) -> None:
     """Writes a file and prints its name.
 
     Raises:

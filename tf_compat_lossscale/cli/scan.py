@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from tf_compat_lossscale.cli import selection
 from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
+  from tf_compat_lossscale.migration import checker
   from tf_compat_lossscale.migration import findings
 
 SUMMARY = "list what has to change in old sources, and the edits"
@@ -77,27 +79,32 @@ def list_codes() -> int:
 
 
 def read(
-  selected: selection.Selection, data: bytes | None = None
+  selected: selection.Selection,
+  data: bytes | None = None,
+  check: Callable[..., checker.Checked] | None = None,
 ) -> findings.Report:
   """Reads the sources for a subcommand.
 
   Args:
     selected: What to read.
     data: What standard input was; None if it was not read so far.
+    check: The function that checks a project; by default, `checker.check`.
 
   Raises:
     Mistake: There is no such file or folder.
   """
+  from tf_compat_lossscale.migration import checker
   from tf_compat_lossscale.migration import findings
   from tf_compat_lossscale.migration import scanner
 
+  check = check or checker.check
   try:
     if not selected.paths:
       if data is None:
         data = selection.read_standard_input()
-      return scanner.scan_text(data, selected.name, selected.options)
+      return scanner.scan_text(data, selected.name, selected.options, check)
     with terminal.show_progress("Reading") as progress:
-      return scanner.scan(selected.paths, selected.options, progress)
+      return scanner.scan(selected.paths, selected.options, progress, check)
   except (FileNotFoundError, findings.ScanError) as error:
     raise errors.Mistake(errors.as_line(error)) from None
 

@@ -21,8 +21,8 @@ _EARLY = "use_keras_2()"
 def edit(
   read: reading.Read,
   findings: Sequence[findings_lib.Finding],
-) -> bytes:
-  """Returns a file's bytes with the edits of findings.
+) -> reading.Read:
+  """Returns a file with the edits of findings.
 
   Edits that overlap those of an earlier finding are left out: the next round
   makes them. If the text with all edits does not parse, each finding is tried
@@ -34,16 +34,17 @@ def edit(
   """
   taken = _Taken()
   chosen = [finding for finding in findings if taken.take(finding.edits)]
-  data = _make(read, chosen)
-  if data is not None:
-    return data
+  edited = _make(read, chosen)
+  if edited is not None:
+    return edited
+  edited = read
   good: list[findings_lib.Finding] = []
   for finding in chosen:
     tried = _make(read, [*good, finding])
     if tried is not None:
       good.append(finding)
-      data = tried
-  return data or read.document.replace([])
+      edited = tried
+  return edited
 
 
 class _Taken:
@@ -73,8 +74,8 @@ class _Taken:
 def _make(
   read: reading.Read,
   findings: Sequence[findings_lib.Finding],
-) -> bytes | None:
-  """Returns a file's bytes with edits; None if they are no longer Python."""
+) -> reading.Read | None:
+  """Returns a file with edits; None if it is no longer Python."""
   edits = list(
     dict.fromkeys(edit for finding in findings for edit in finding.edits)
   )
@@ -83,12 +84,16 @@ def _make(
   )
   first = min((f.first_import for f in findings if f.opening), default=0)
   edits[:0] = _make_opening(read, lines, first)
+  path = read.document.path
   text = edits_lib.apply(read.document.text, edits)
   try:
-    source_facts.parse(read.source.path, text)
-    return read.document.replace(edits)
+    source = source_facts.read_text(path, text)
+    document = documents.read(path, read.document.replace(edits))
+    if document.text != text:  # A notebook's magics are found anew.
+      source = source_facts.read_text(path, document.text)
   except (source_facts.SourceError, documents.DocumentError):
     return None
+  return reading.Read(document, source)
 
 
 def _make_opening(

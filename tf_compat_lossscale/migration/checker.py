@@ -64,11 +64,13 @@ class Checked(NamedTuple):
     project: The project with its findings.
     errors: A line for each file that could not be read.
     warnings: A line for each comment that names an unknown code.
+    changes: The files that `migrate` would change, and those with edits left.
   """
 
   project: findings_lib.Project
   errors: tuple[str, ...] = ()
   warnings: tuple[str, ...] = ()
+  changes: tuple[findings_lib.Change, ...] = ()
 
 
 def make_project(
@@ -192,12 +194,6 @@ class _Check:
       findings=tuple(
         finding._replace(path=self._shown[finding.path]) for finding in findings
       ),
-      digests=tuple(
-        (path, self._reader.make_digest(path))
-        for path in dict.fromkeys(finding.path for finding in findings)
-        if path in self._sources
-      ),
-      group=self._group,
     )
     return Checked(project, tuple(self._errors), tuple(self._warnings))
 
@@ -206,7 +202,7 @@ class _Check:
     readable = self._can_read(path)
     if self._unparsed.get(path):
       # Python 2 has no facts: its words decide.
-      data = self._reader.read_document(path).replace([])
+      data = self._reader.read_document(path).data
       if b"tensorflow" in data and outlines.read(path, data).matters:
         return True
     if not readable:

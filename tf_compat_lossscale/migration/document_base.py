@@ -34,10 +34,12 @@ class Document(abc.ABC):
 
   Attributes:
     path: The file.
+    data: The whole file's bytes.
     text: The code, in which positions are counted.
   """
 
   path: str
+  data: bytes
   text: str
 
   @abc.abstractmethod

@@ -4,12 +4,8 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.migration import edits as edits_lib
-
-if TYPE_CHECKING:
-  from tf_compat_lossscale.migration import trees
 
 # The states of a finding.
 APPLIED = "applied"  # `migrate` makes the edit.
@@ -81,10 +77,6 @@ class Project(NamedTuple):
     uses_loss_scaling: Whether it uses a legacy name, an environment variable of
       NVIDIA's TensorFlow 1, or this package. Others have no findings.
     findings: The findings, file by file and line by line.
-    group: The files that belong to it, whether they were asked for or not; None
-      for projects without findings.
-    digests: (path, digest of the text that was read) for each file with
-      findings.
   """
 
   path: str
@@ -93,22 +85,41 @@ class Project(NamedTuple):
   reason: str
   uses_loss_scaling: bool
   findings: tuple[Finding, ...]
-  group: trees.Group | None = None
-  digests: tuple[tuple[str, int], ...] = ()
+
+
+class Change(NamedTuple):
+  """The edits of a file.
+
+  Attributes:
+    path: The file.
+    before: Its bytes.
+    after: Its bytes with the edits.
+    made: The findings whose edits are made.
+    left: The findings whose edits are wanted, and cannot be made.
+  """
+
+  path: str
+  before: bytes
+  after: bytes
+  made: tuple[Finding, ...]
+  left: tuple[Finding, ...]
 
 
 class Report(NamedTuple):
-  """What `scan` found.
+  """What `scan` found, and what `migrate` would change.
 
   Attributes:
     projects: The projects, by path.
     errors: A line for each file that could not be read.
     warnings: A line for each comment that names an unknown code.
+    changes: The files that `migrate` would change, and those with edits left;
+      none of `scan`.
   """
 
   projects: tuple[Project, ...]
   errors: tuple[str, ...]
   warnings: tuple[str, ...] = ()
+  changes: tuple[Change, ...] = ()
 
   @property
   def findings(self) -> tuple[Finding, ...]:

@@ -54,7 +54,7 @@ class Notebook(document_base.Document):
       DocumentError: The bytes are no notebook, or its language is not Python.
     """
     self.path = path
-    self._data = data
+    self.data = data
     self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     self.cells: list[Cell] = []
     start = 0
@@ -85,7 +85,7 @@ class Notebook(document_base.Document):
 
   def replace(self, edits: Sequence[edits_lib.Edit]) -> bytes:
     if not edits:
-      return self._data
+      return self.data
     inside: dict[Cell, list[edits_lib.Edit]] = {}
     for edit in sorted(edits, key=lambda each: (each.start, each.end)):
       cell = self._find_cell(edit.start)

@@ -29,14 +29,14 @@ class PythonFile(document_base.Document):
       DocumentError: The bytes are no text in the declared encoding.
     """
     self.path = path
-    self._data = data
+    self.data = data
     self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     self.encoding = _find_encoding(path, data)
     self.text = _decode(path, data[len(self._mark) :], self.encoding)
 
   def replace(self, edits: Sequence[edits_lib.Edit]) -> bytes:
     if not edits:
-      return self._data
+      return self.data
     shown = document_base.show_path(self.path)
     for edit in edits:
       try:
@@ -49,12 +49,12 @@ class PythonFile(document_base.Document):
           edit,
         ) from None
     data = self._encode(edits_lib.apply(self.text, edits))
-    if data is None or self._encode(self.text) != self._data:
+    if data is None or self._encode(self.text) != self.data:
       raise document_base.DocumentError(
         f"{shown}: cannot be edited: {self.encoding} would change bytes "
         "outside the edits"
       )
-    if _find_encoding(self.path, data) != _find_encoding(self.path, self._data):
+    if _find_encoding(self.path, data) != _find_encoding(self.path, self.data):
       raise document_base.EditError(
         f"{shown}: cannot be edited: the encoding would no longer be declared "
         "in the first two lines",

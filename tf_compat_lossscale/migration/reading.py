@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
-import zlib
 
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.programs import source_facts
@@ -38,16 +36,9 @@ class Reader:
     """
     self._documents[path] = documents.read(path, data)
 
-  def copy(self, changed: Mapping[str, bytes]) -> Reader:
-    """Returns a reader that has read the same, but for files that changed."""
-    other = Reader()
-    other._read = {p: r for p, r in self._read.items() if p not in changed}
-    other._documents = {
-      p: d for p, d in self._documents.items() if p not in changed
-    }
-    for path, data in changed.items():
-      other.add_text(path, data)
-    return other
+  def replace(self, path: str, read: Read) -> None:
+    """Sets a file that was read with other content than it has."""
+    self._documents[path], self._read[path] = read.document, read
 
   def read_document(self, path: str) -> documents.Document:
     """Returns the text of a file.
@@ -58,14 +49,6 @@ class Reader:
     if path not in self._documents:
       self._documents[path] = documents.read(path)
     return self._documents[path]
-
-  def make_digest(self, path: str) -> int:
-    """Returns a digest of a file's text.
-
-    Raises:
-      documents.DocumentError: The file cannot be read.
-    """
-    return zlib.crc32(self.read_document(path).text.encode("utf-8", "replace"))
 
   def read(self, path: str) -> Read:
     """Returns a file.

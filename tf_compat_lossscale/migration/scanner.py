@@ -26,6 +26,7 @@ def scan(
   paths: Sequence[str],
   options: checker.Options = DEFAULT,
   progress: Callable[[int, int], None] | None = None,
+  check: Callable[..., checker.Checked] = checker.check,
 ) -> findings_lib.Report:
   """Finds what has to change in files and folders.
 
@@ -34,6 +35,7 @@ def scan(
     options: What the user asks for.
     progress: A function that takes the number of files that are done, and that
       of all files.
+    check: The function that checks a project, such as that of `migrator`.
 
   Returns:
     The report.
@@ -64,7 +66,7 @@ def scan(
     else:
       checked.append(checker.Checked(checker.make_project(group, own)))
       done += len(own)
-  for _, result in workers.run(checker.check, waiting, options.jobs):
+  for _, result in workers.run(check, waiting, options.jobs):
     done += result.project.files
     checked.append(result)
     if progress is not None:
@@ -74,7 +76,10 @@ def scan(
 
 
 def scan_text(
-  data: bytes, name: str, options: checker.Options = DEFAULT
+  data: bytes,
+  name: str,
+  options: checker.Options = DEFAULT,
+  check: Callable[..., checker.Checked] = checker.check,
 ) -> findings_lib.Report:
   """Finds what has to change in a program that is not in a file.
 
@@ -83,18 +88,19 @@ def scan_text(
     name: The name for its findings. If it ends with ".ipynb", the program is a
       notebook.
     options: What the user asks for.
+    check: As of `scan`.
 
   Returns:
     The report; its error says if the bytes are no program.
   """
   try:
-    group, reader = read_text(data, name)
+    group, reader = _read_text(data, name)
   except documents.DocumentError as error:
     return findings_lib.Report((), (str(error),))
-  return _make_report([checker.check(group, {name: name}, options, reader)])
+  return _make_report([check(group, {name: name}, options, reader)])
 
 
-def read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
+def _read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   """Returns the project that a program without a file is, and its reader."""
   reader = reading.Reader()
   reader.add_text(name, data)
@@ -119,6 +125,7 @@ def _make_report(checked: Sequence[checker.Checked]) -> findings_lib.Report:
     tuple(each.project for each in checked),
     tuple(line for each in checked for line in each.errors),
     tuple(line for each in checked for line in each.warnings),
+    tuple(change for each in checked for change in each.changes),
   )
 
 

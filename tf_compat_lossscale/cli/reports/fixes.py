@@ -28,7 +28,7 @@ class Fixer:
     try:
       read = self._reader.read(os.path.abspath(finding.path))
       edited = application.edit(read, [finding])
-      before, after = _decode(read.document.replace([])), _decode(edited)
+      before, after = _decode(read.document.data), _decode(edited.document.data)
     except (source_facts.SourceError, document_base.DocumentError):
       return []  # The file has changed since.
     except (SyntaxError, UnicodeDecodeError):
