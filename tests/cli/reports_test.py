@@ -21,6 +21,7 @@ from tf_compat_lossscale.migration import application
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import rule_states
 from tf_compat_lossscale.migration import rules
 
@@ -265,7 +266,7 @@ def test_fixes_of_sarif(before, after, monkeypatch, tmp_path, capsys):
     assert found == [one]
     assert read.document.data == before.encode()
     document = documents.read(read.document.path, after.encode())
-    return read._replace(document=document)
+    return reading.Read(document, read.source)
 
   monkeypatch.setattr(application, "edit", edit)
   monkeypatch.chdir(tmp_path)

@@ -18,7 +18,6 @@ from tf_compat_lossscale.programs import contrib_hints
 from tf_compat_lossscale.programs import contrib_names
 from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import moved_modules
-from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import tensorflow_names
 from tf_compat_lossscale.programs import uses
@@ -184,21 +183,19 @@ def list_absences(
       found.append((use, absence))
   if not found:
     return []
-  guarded = _find_guarded_lines(source.tree)
+  guarded = _find_guarded_lines(source)
   return [each for each in found if each[0].line not in guarded]
 
 
-def _find_guarded_lines(tree: ast.Module) -> set[int]:
+def _find_guarded_lines(source: source_facts.Source) -> set[int]:
   """Returns the lines of code that runs only if TensorFlow has its names."""
-  nodes = scopes.list_nodes(tree)
-  scope = scopes.Scope(tree, None)
-  checks = version_checks.Checks(nodes, scope)
+  checks = version_checks.Checks(source.nodes, source.scope)
   lines: set[int] = set()
-  for node in nodes:
+  for node in source.nodes:
     if isinstance(node, ast.Try) and version_checks.tries_names(node):
       parts: list[Any] = [*node.body, *node.handlers]
     elif isinstance(node, (ast.If, ast.IfExp)) and checks.is_version_check(
-      node.test, scope
+      node.test, source.scope
     ):
       parts = [node]
     else:

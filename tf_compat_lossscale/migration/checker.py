@@ -25,7 +25,6 @@ from tf_compat_lossscale.migration import python2
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration import switches
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import source_facts
 
@@ -212,7 +211,7 @@ class _Check:
       source.uses
       or any(use.form == "unknown" for use in source.names)
       or any(module.partition(".")[0] == _PACKAGE for module in source.modules)
-      or switches.find_switches(source.tree)
+      or self._reader.read(path).switches
     )
 
   def _can_read(self, path: str) -> bool:

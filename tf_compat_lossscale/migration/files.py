@@ -49,7 +49,8 @@ class File:
       read: The file.
       project: The roles of the files of its project.
     """
-    self.document, self.source = read
+    self._read = read
+    self.document, self.source = read.document, read.source
     self.path = self.source.path
     self.text = self.document.lines
     self._project = project
@@ -87,19 +88,16 @@ class File:
 
   @property
   def switches(self) -> list[switches_lib.Switch]:
-    """The strings that name NVIDIA's variables."""
-    return self._project.list_switches(self.source)
-
-  @functools.cached_property
-  def nodes(self) -> list[ast.AST]:
-    """All nodes of the syntax tree."""
-    return scopes.list_nodes(self.source.tree)
+    """The strings and keywords that name NVIDIA's variables."""
+    return self._read.switches
 
   @functools.cached_property
   def imports(self) -> list[ast.Import | ast.ImportFrom]:
     """All import statements, those in functions, too."""
     return [
-      n for n in self.nodes if isinstance(n, (ast.Import, ast.ImportFrom))
+      n
+      for n in self.source.nodes
+      if isinstance(n, (ast.Import, ast.ImportFrom))
     ]
 
   @functools.cached_property
@@ -107,7 +105,7 @@ class File:
     """Module -> the names that imports bind to it, and nothing else does."""
     bound: dict[str, set[str]] = {}
     others = set[str]()
-    for node in self.nodes:
+    for node in self.source.nodes:
       if isinstance(node, ast.Import):
         for alias in node.names:
           first = alias.name.partition(".")[0]
@@ -254,7 +252,7 @@ class File:
     A name that the file also binds to something else is left out.
     """
     names = self._modules.get(module, set())
-    for node in self.nodes if names else ():
+    for node in self.source.nodes if names else ():
       if (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)

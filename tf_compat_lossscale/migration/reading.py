@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+import functools
 
 from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import switches as switches_lib
 from tf_compat_lossscale.programs import source_facts
 
 
-class Read(NamedTuple):
+@dataclasses.dataclass(eq=False)
+class Read:
   """A file that was read.
 
   Attributes:
@@ -19,6 +22,11 @@ class Read(NamedTuple):
 
   document: documents.Document
   source: source_facts.Source
+
+  @functools.cached_property
+  def switches(self) -> list[switches_lib.Switch]:
+    """The strings and keywords that name NVIDIA's variables."""
+    return switches_lib.find_switches(self.source.nodes)
 
 
 class Reader:

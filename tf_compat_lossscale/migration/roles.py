@@ -13,7 +13,6 @@ import re
 from tf_compat_lossscale.migration import absences
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import start_files
-from tf_compat_lossscale.migration import switches
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import choosing
 from tf_compat_lossscale.programs import program_modules
@@ -134,7 +133,6 @@ class Roles:
       tuple[str, int | None], list[tuple[uses.Use, absences.Absence]]
     ] = {}
     self._optimizers: dict[str, bool] = {}
-    self._switches: dict[str, list[switches.Switch]] = {}
     self._calls: dict[tuple[str, bool], set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self.release = tensorflow, release
@@ -218,17 +216,13 @@ class Roles:
       if path in switch.started
     ]
     for source in program.sources:
-      for switch in () if source.imports else self.list_switches(source):
+      if source.imports:
+        continue
+      for switch in self._reader.read(source.path).switches:
         found.append(f"{os.path.relpath(source.path, folder)}:{switch.line}")
     if self._nvidia_switch:
       found.append("--nvidia-switch")
     return found
-
-  def list_switches(self, source: source_facts.Source) -> list[switches.Switch]:
-    """Returns `switches.find_switches` of a file; computes it once."""
-    if source.path not in self._switches:
-      self._switches[source.path] = switches.find_switches(source.tree)
-    return self._switches[source.path]
 
   def _decide_when(self, path: str, role: Role) -> None:
     """Decides when an imported file turns TensorFlow 2's behavior off.
@@ -383,8 +377,7 @@ class Roles:
 def uses_optimizers(source: source_facts.Source) -> bool:
   """Returns whether a file uses optimizers of Keras, by class or by name."""
   return any(_OPTIMIZERS.search(use.name) for use in source.keras) or any(
-    isinstance(node, ast.Call) and _compiles(node)
-    for node in scopes.list_nodes(source.tree)
+    isinstance(node, ast.Call) and _compiles(node) for node in source.nodes
   )
 
 

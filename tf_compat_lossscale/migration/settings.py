@@ -69,7 +69,7 @@ def _read_setup(path: str, text: str) -> Iterator[tuple[str, str]]:
   except (SyntaxError, ValueError, RecursionError, MemoryError):
     return
   values = search_paths.Values(path, tree)
-  for node in scopes.list_nodes(tree):
+  for node in scopes.list_parts(tree):
     if isinstance(node, ast.keyword) and node.arg == "package_dir":
       yield from _list_pairs(values.find(node.value))
     elif isinstance(node, ast.Dict):

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale.programs import scopes
 
 _SWITCHES = {
   legacy_names.MIXED_PRECISION,
@@ -33,14 +33,14 @@ class Switch(NamedTuple):
   length: int
 
 
-def find_switches(tree: ast.Module) -> list[Switch]:
-  """Returns the strings and keywords in a source that name the variables.
+def find_switches(nodes: Iterable[ast.AST]) -> list[Switch]:
+  """Returns the strings and keywords that name the variables, of all nodes.
 
   A source that calls `honor_environment` has none: there is nothing to change.
   """
   found = []
   honors = False
-  for node in scopes.list_nodes(tree):
+  for node in nodes:
     if isinstance(node, ast.Constant):
       if isinstance(node.value, str) and node.value in _SWITCHES:
         found.append(_make(node, node.value, len(node.value) + 2))

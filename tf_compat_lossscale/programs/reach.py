@@ -29,7 +29,7 @@ def find_reached(
 def read_modules(program: program_modules.Program) -> list[unit_names.Module]:
   """Returns the modules of a program, read unit by unit."""
   return [
-    unit_names.read_module(source.path, source.tree, is_main=i == 0)
+    unit_names.read_module(source, is_main=i == 0)
     for i, source in enumerate(program.sources)
   ]
 
@@ -72,9 +72,9 @@ class _Search:
   def _read(self, path: str) -> unit_names.Module:
     """Returns the module in a file; reads it at the first call."""
     if path not in self._modules:
-      tree = self._sources[path].tree
       is_main = path == self._program.sources[0].path
-      self._modules[path] = unit_names.read_module(path, tree, is_main)
+      source = self._sources[path]
+      self._modules[path] = unit_names.read_module(source, is_main)
     return self._modules[path]
 
   def _reach(self, module: unit_names.Module, unit: unit_names.Unit) -> None:

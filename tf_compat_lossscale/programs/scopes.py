@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (
@@ -123,12 +122,6 @@ def split(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
     elif id(child) not in taken:
       inside.append(child)
   return outside, inside
-
-
-@functools.lru_cache(4096)
-def list_nodes(tree: ast.Module) -> list[ast.AST]:
-  """Returns all nodes of a tree, those near its root first."""
-  return list_parts(tree)
 
 
 def list_parts(node: ast.AST) -> list[ast.AST]:

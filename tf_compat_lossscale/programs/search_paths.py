@@ -86,7 +86,7 @@ def find_folders(path: str, tree: ast.Module) -> list[str]:
 
 def _find_edits(tree: ast.Module) -> Iterator[ast.expr]:
   """Yields the expressions that a module adds to `sys.path`."""
-  for node in scopes.list_nodes(tree):
+  for node in scopes.list_parts(tree):
     if isinstance(node, ast.Call):
       index = _ADDS.get(scopes.find_dotted_name(node.func) or "")
       if index is not None and len(node.args) > index:
@@ -109,7 +109,7 @@ class Values:
     self._path = path
     self._assigned: dict[str, ast.expr] = {}
     self._loops: dict[str, ast.expr] = {}
-    for node in scopes.list_nodes(tree):
+    for node in scopes.list_parts(tree):
       if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
         self._assigned.setdefault(node.targets[0].id, node.value)
       elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):

@@ -7,17 +7,18 @@ import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
+import dataclasses
+import functools
 import re
 import sys
 import tokenize
 from typing import Any
-from typing import NamedTuple
 import warnings
 
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import tensorflow_names
-from tf_compat_lossscale.programs import uses
+from tf_compat_lossscale.programs import uses as uses_lib
 
 _DEPTH = 20_000
 _METHODS = tensorflow_names.METHODS
@@ -53,11 +54,13 @@ _PLACES = re.compile(
 )
 
 
-class Source(NamedTuple):
+@dataclasses.dataclass(eq=False)
+class Source:
   """The facts that were read from a file of Python code.
 
   Attributes:
     path: The file.
+    tree: The syntax tree.
     uses: The uses of legacy names, in order.
     tensorflow1: The uses, on plain `tensorflow`, of names that TensorFlow 2 has
       in `tf.compat.v1` alone.
@@ -69,19 +72,28 @@ class Source(NamedTuple):
     compat_v1: Whether the file uses `tensorflow.compat.v1`.
     names: All uses of TensorFlow's names, in order. Some may be uses of another
       object's names.
-    tree: The syntax tree.
   """
 
   path: str
-  uses: tuple[uses.Use, ...]
-  tensorflow1: tuple[uses.Use, ...]
-  keras: tuple[uses.Use, ...]
-  imports: tuple[uses.Use, ...]
-  modules: tuple[str, ...]
-  estimators: tuple[uses.Use, ...]
-  compat_v1: bool
-  names: tuple[uses.Use, ...]
   tree: ast.Module
+  uses: list[uses_lib.Use] = dataclasses.field(default_factory=list)
+  tensorflow1: list[uses_lib.Use] = dataclasses.field(default_factory=list)
+  keras: list[uses_lib.Use] = dataclasses.field(default_factory=list)
+  imports: list[uses_lib.Use] = dataclasses.field(default_factory=list)
+  modules: list[str] = dataclasses.field(default_factory=list)
+  estimators: list[uses_lib.Use] = dataclasses.field(default_factory=list)
+  compat_v1: bool = False
+  names: list[uses_lib.Use] = dataclasses.field(default_factory=list)
+
+  @functools.cached_property
+  def nodes(self) -> list[ast.AST]:
+    """All nodes of the tree, those near its root first."""
+    return scopes.list_parts(self.tree)
+
+  @functools.cached_property
+  def scope(self) -> scopes.Scope:
+    """The names that the module binds."""
+    return scopes.Scope(self.tree, None)
 
 
 def find_module_name(node: ast.Constant) -> str | None:
@@ -97,26 +109,19 @@ def find_module_name(node: ast.Constant) -> str | None:
 
 
 class _UseCollector:
-  """Collects the uses of TensorFlow's names in a syntax tree."""
+  """Collects the uses of TensorFlow's names in a source."""
 
-  def __init__(self, text: str, tree: ast.Module):
+  def __init__(self, source: Source, text: str):
+    self._source = source
     self._lines = re.split("\r\n|\r|\n", text)
-    self.uses: list[uses.Use] = []
-    self.tensorflow1: list[uses.Use] = []
-    self.keras: list[uses.Use] = []
-    self.imports: list[uses.Use] = []
-    self.modules: list[str] = []
-    self.estimators: list[uses.Use] = []
-    self.compat_v1 = False
-    self.names: list[uses.Use] = []
     self._assigned: set[str] = set()
     if _MENTIONS.search(text):
-      self._walk(tree, scopes.Scope(tree, None))
+      self._walk(source.tree, source.scope)
     else:
-      self._walk_imports(tree)
+      self._walk_imports()
     # A program that assigns `tf.Session` has a Session of its own.
-    self.tensorflow1 = [
-      use for use in self.tensorflow1 if use.name not in self._assigned
+    source.tensorflow1 = [
+      use for use in source.tensorflow1 if use.name not in self._assigned
     ]
 
   def _walk(self, node: ast.AST, scope: scopes.Scope) -> None:
@@ -145,9 +150,9 @@ class _UseCollector:
           self._collect_call(child, scope)
         self._walk(child, scope)
 
-  def _walk_imports(self, tree: ast.Module) -> None:
+  def _walk_imports(self) -> None:
     """Collects the modules that a file without TensorFlow imports."""
-    for node in scopes.list_nodes(tree):
+    for node in self._source.nodes:
       if isinstance(node, ast.Import):
         self._collect_import(node)
       elif isinstance(node, ast.ImportFrom):
@@ -158,17 +163,17 @@ class _UseCollector:
   def _collect_import(self, node: ast.Import) -> None:
     """Adds the modules of an `import`, and a use for each of TensorFlow's."""
     for alias in node.names:
-      self.modules.append(alias.name)
+      self._source.modules.append(alias.name)
       if scopes.if_tensorflow(alias.name):
         self._add(alias, alias.name, alias.name, "import")
 
   def _collect_import_from(self, node: ast.ImportFrom) -> None:
     """Adds the modules of a `from … import`, and uses for TensorFlow's."""
     module = scopes.get_module(node)
-    self.modules.append(module)
+    self._source.modules.append(module)
     for alias in node.names:
       full = scopes.join(module, alias.name)
-      self.modules.append(full)
+      self._source.modules.append(full)
       if not scopes.if_tensorflow(module):
         continue
       if alias.name == "*":
@@ -199,10 +204,10 @@ class _UseCollector:
       return
     name = full
     for part in attributes[-scopes.MOST_PARTS :]:
-      if uses.find_home(name):
+      if uses_lib.find_home(name):
         # The root's full name is from an import or an assignment.
         given = scope.resolve(root) or ""
-        form = "follows" if uses.find_home(given) else "expression"
+        form = "follows" if uses_lib.find_home(given) else "expression"
         self._add(part, scopes.unparse(part), name, form)
         return
       name = name.rpartition(".")[0]
@@ -212,7 +217,7 @@ class _UseCollector:
     """Adds a use for `getattr(a, "b")`, or for a call of TensorFlow 1's."""
     full = scope.resolve(node) or scope.resolve_asked(node)
     if full is not None:
-      if uses.find_home(full):
+      if uses_lib.find_home(full):
         self._add(node, scopes.unparse(node), full, "getattr")
       return
     asks = isinstance(node.func, ast.Name) and node.func.id in _ASKING
@@ -238,7 +243,7 @@ class _UseCollector:
     name = find_module_name(node)
     if name is None:
       return
-    self.modules.append(name)
+    self._source.modules.append(name)
     if scopes.if_tensorflow(name):
       self._add(node, scopes.unparse(node), name, "text")
 
@@ -251,31 +256,31 @@ class _UseCollector:
     place = legacy_names.find_place(name)
     if place is None:
       return
-    home = uses.find_home(name)
+    home = uses_lib.find_home(name)
     if form in ("star", "text") and not home and place in legacy_names.NAMES_IN:
       home = next(iter(legacy_names.NAMES_IN[place].values()))
-    use = uses.Use(node.lineno, column, written, name, home, form, node)
+    use = uses_lib.Use(node.lineno, column, written, name, home, form, node)
     if form == "text" and not home:
       return
-    self.names.append(use)
+    self._source.names.append(use)
     if form == "unknown":
       return
     if use.home:
-      self.uses.append(use)
+      self._source.uses.append(use)
     if form in ("import", "from", "star"):
-      self.imports.append(use)
+      self._source.imports.append(use)
     parts = place.module.split(".")
     starts = {parts[0], ".".join(parts[:2])}
     plain = name == f"tensorflow.{place.module}"
     if form == "call" or (
       plain and tensorflow_names.find_tensorflow_1_name(place.module)
     ):
-      self.tensorflow1.append(use)
-    self.compat_v1 |= place.space == "v1"
+      self._source.tensorflow1.append(use)
+    self._source.compat_v1 |= place.space == "v1"
     if starts & _KERAS:
-      self.keras.append(use)
+      self._source.keras.append(use)
     if "estimator" in starts:
-      self.estimators.append(use)
+      self._source.estimators.append(use)
 
 
 @contextlib.contextmanager
@@ -329,26 +334,15 @@ def read_text(path: str, text: str) -> Source:
   Raises:
     SourceError: This Python cannot parse the text.
   """
-  tree = parse(path, text)
+  source = Source(path, parse(path, text))
   try:
     with allow_depth():
-      collector = _UseCollector(text, tree)
+      _UseCollector(source, text)
   except RecursionError:
     raise SourceError(
       f"{path}:1: cannot be read: its code is nested too deeply"
     ) from None
-  return Source(
-    path,
-    tuple(collector.uses),
-    tuple(collector.tensorflow1),
-    tuple(collector.keras),
-    tuple(collector.imports),
-    tuple(collector.modules),
-    tuple(collector.estimators),
-    collector.compat_v1,
-    tuple(collector.names),
-    tree,
-  )
+  return source
 
 
 def _explain(path: str, error: Exception) -> SourceError:

@@ -104,18 +104,17 @@ class Module(NamedTuple):
 
 
 @functools.lru_cache(4096)
-def read_module(path: str, tree: ast.Module, is_main: bool) -> Module:
+def read_module(source: source_facts.Source, is_main: bool) -> Module:
   """Reads a module.
 
   Args:
-    path: The file.
-    tree: Its syntax tree.
+    source: The file.
     is_main: Whether the module is the program itself, whose `__name__` is
       "__main__".
   """
-  reader = _Reader(tree, is_main)
+  reader = _Reader(source, is_main)
   return Module(
-    path,
+    source.path,
     reader.body,
     reader.dead,
     tuple(reader.units),
@@ -125,19 +124,17 @@ def read_module(path: str, tree: ast.Module, is_main: bool) -> Module:
 
 
 class _Reader:
-  """Reads the units of a syntax tree."""
+  """Reads the units of a file."""
 
-  def __init__(self, tree: ast.Module, is_main: bool):
+  def __init__(self, source: source_facts.Source, is_main: bool):
     self._is_main = is_main
-    nodes = scopes.list_nodes(tree)
-    scope = scopes.Scope(tree, None)
-    self._checks = version_checks.Checks(nodes, scope)
+    self._checks = version_checks.Checks(source.nodes, source.scope)
     self.body, self.dead = Unit(""), Unit("")
     self.units: list[Unit] = []
     self.named: dict[str, list[Unit]] = {}
     self.bindings: dict[str, set[str]] = {}
-    self._bind_imports(nodes)
-    self._read_block(tree.body, self.body, scope, False)
+    self._bind_imports(source.nodes)
+    self._read_block(source.tree.body, self.body, source.scope, False)
 
   def _bind_imports(self, nodes: Sequence[ast.AST]) -> None:
     """Fills `bindings` from all imports of the module."""
