@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests which files `scan` reads, and how it groups them into projects."""
 
+import json
 import textwrap
 
 import helpers
@@ -254,6 +255,15 @@ def test_a_home_folder_is_no_project(tmp_path, monkeypatch):
   )
   monkeypatch.setenv("HOME", str(tmp_path / "other"))
   assert trees.find_root(str(tmp_path / "a" / "model.py")) == str(tmp_path)
+
+
+def test_python_2_after_a_magic(tmp_path):
+  sources = [_OLD, "%matplotlib inline\nprint 'x'"]
+  cells = [{"cell_type": "code", "source": source} for source in sources]
+  (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
+  found = scanner.scan([str(tmp_path)]).findings
+  places = {each.code: (each.cell, each.line) for each in found}
+  assert places["LS501"] == (2, 2)
 
 
 def test_python_2(tmp_path):

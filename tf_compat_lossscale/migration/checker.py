@@ -18,7 +18,7 @@ from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import launch_switch
-from tf_compat_lossscale.migration import lexing
+from tf_compat_lossscale.migration import notebook_magics
 from tf_compat_lossscale.migration import notebooks
 from tf_compat_lossscale.migration import outlines
 from tf_compat_lossscale.migration import python2
@@ -26,6 +26,7 @@ from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
+from tf_compat_lossscale.migration.rewrites import python_2_source
 from tf_compat_lossscale.programs import source_facts
 
 _PACKAGE = "tf_compat_lossscale"
@@ -235,31 +236,31 @@ class _Check:
   ) -> list[findings_lib.Finding]:
     """Returns the findings in a file that cannot be parsed; notes an error."""
     try:
-      text = self._reader.read_document(path).text
+      line = python2.find_line(self._reader.read_document(path).text)
     except documents.DocumentError:
-      text = ""  # The message says why.
-    found = _find_python_2(path, text)
-    if found is None:
-      shown = document_base.show_path(self._shown[path])
-      for written in (path, document_base.show_path(path)):
-        message = message.replace(written, shown)
-      self._errors.append(message)
-    return found or []
+      line = None  # The message says why.
+    if line is not None:
+      return [python_2_source.make(path, line)]
+    shown = document_base.show_path(self._shown[path])
+    for written in (path, document_base.show_path(path)):
+      message = message.replace(written, shown)
+    self._errors.append(message)
+    return []
 
   def _read_cells(
     self, notebook: notebooks.Notebook
   ) -> Iterator[findings_lib.Finding]:
     """Yields the findings in cells that cannot be parsed; notes errors."""
     for cell in notebook.cells:
-      if not cell.code.error:
+      if cell.code.line is None:
         continue
-      found = _find_python_2(notebook.path, cell.source, cell.number)
-      if found is None and cell.code.error.startswith("line "):
+      if cell.code.error == notebook_magics.PYTHON_2:
+        yield python_2_source.make(notebook.path, cell.code.line, cell.number)
+      else:
         shown = document_base.show_path(self._shown[notebook.path])
         self._errors.append(
           f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
         )
-      yield from found or ()
 
   def _find(
     self, path: str, project: roles.Roles
@@ -283,38 +284,3 @@ class _Check:
         for line in finding.lines_in_text
       ):
         yield finding
-
-
-def _find_python_2(
-  path: str, text: str, cell: int | None = None
-) -> list[findings_lib.Finding] | None:
-  """Returns the finding for Python 2, or None if the text is not Python 2.
-
-  Args:
-    path: The file.
-    text: The text.
-    cell: The number of the cell of a notebook that has the text.
-  """
-  error = lexing.find_error(text)
-  # Without a line, it is an error of another kind, such as too deep code.
-  if (
-    error is None
-    or error.lineno is None
-    or not python2.is_python_2(text, error)
-  ):
-    return None
-  name = "Python 2"
-  return [
-    findings_lib.Finding(
-      path,
-      error.lineno,
-      1,
-      error.lineno,
-      1 + len(name),
-      "LS501",  # Of `rewrites/python_2_source.py`.
-      name,
-      "run 2to3 first, then scan the file again",
-      findings_lib.BY_HAND,
-      cell=cell,
-    )
-  ]

@@ -68,11 +68,13 @@ class Code(NamedTuple):
     text: Code that can be parsed, of the cell's length.
     blanks: The parts that were blanked.
     error: Why all of the cell was blanked, such as `PYTHON_2`, or "".
+    line: The line of the error in the cell; None if that is a cell magic.
   """
 
   text: str
   blanks: tuple[Blank, ...] = ()
   error: str = ""
+  line: int | None = None
 
 
 def read_code(source: str) -> Code:
@@ -98,9 +100,11 @@ def read_code(source: str) -> Code:
   error = lexing.find_error(text)
   if error is None:
     return Code(text, tuple(blanks))
-  if python2.is_python_2(text, error):
-    return _blank_all(source, PYTHON_2)
-  return _blank_all(source, f"line {error.lineno}: {error.msg}")
+  line = python2.find_line(text)
+  if line is not None:
+    return _blank_all(source, PYTHON_2, line)
+  line = error.lineno or 1
+  return _blank_all(source, f"line {error.lineno}: {error.msg}", line)
 
 
 def _is_line(text: str, place: int) -> bool:
@@ -108,10 +112,10 @@ def _is_line(text: str, place: int) -> bool:
   return text[place:][:1] in ("\r", "\n")
 
 
-def _blank_all(source: str, error: str) -> Code:
+def _blank_all(source: str, error: str, line: int | None = None) -> Code:
   """Returns a cell without Python."""
   text = re.sub(r"[^\r\n]", " ", source)
-  return Code(text, (Blank(0, len(source)),), error)
+  return Code(text, (Blank(0, len(source)),), error, line)
 
 
 def _find_magics(source: str, at: int) -> Iterator[Blank]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from tf_compat_lossscale.migration import lexing
+
 # What `ast.parse` says of code that Python 2 allows.
 _MESSAGES = re.compile(
   r"Missing parentheses in call to|multiple exception types|leading zeros in"
@@ -25,14 +27,17 @@ _SIGNS = re.compile(
 )
 
 
-def is_python_2(text: str, error: SyntaxError) -> bool:
-  """Returns whether code that Python 3 cannot parse is Python 2.
+def find_line(text: str) -> int | None:
+  """Returns the first line that Python 2 alone can parse.
 
-  Args:
-    text: The code.
-    error: What `ast.parse` raised.
+  Returns:
+    The number, counted from 1; None if the code is Python 3, or is broken.
   """
+  error = lexing.find_error(text)
+  if error is None or error.lineno is None:
+    return None  # Without a line, the code is too deep, or the like.
   if _MESSAGES.search(error.msg or ""):
-    return True
+    return error.lineno
   lines = re.split("\r\n|\r|\n", text)
-  return bool(_SIGNS.search(lines[min(error.lineno or 1, len(lines)) - 1]))
+  line = lines[min(error.lineno or 1, len(lines)) - 1]
+  return error.lineno if _SIGNS.search(line) else None

@@ -25,3 +25,26 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields nothing: a file that can be parsed is no source for Python 2."""
   del file
   yield from ()
+
+
+def make(path: str, line: int, cell: int | None = None) -> findings.Finding:
+  """Returns the finding in a file or in a cell of a notebook.
+
+  Args:
+    path: The file.
+    line: The first line that Python 2 alone can parse.
+    cell: The number of the cell, counted from 1.
+  """
+  name = "Python 2"
+  return findings.Finding(
+    path,
+    line,
+    1,
+    line,
+    1 + len(name),
+    "LS501",
+    name,
+    "run 2to3 first, then scan the file again",
+    findings.BY_HAND,
+    cell=cell,
+  )
