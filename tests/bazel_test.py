@@ -11,7 +11,8 @@ import pytest
 import tf_compat_lossscale as tfl
 
 pytestmark = pytest.mark.any_release
-_PACKAGES = [name.removesuffix("/BUILD") for name in build_files.format_all()]
+_TEXTS = build_files.format_all()
+_PACKAGES = [name.removesuffix("/BUILD") for name in _TEXTS]
 
 
 def rules(package):
@@ -39,9 +40,7 @@ def absolute(label, package):
   return label
 
 
-@pytest.mark.parametrize(
-  ("name", "text"), list(build_files.format_all().items())
-)
+@pytest.mark.parametrize(("name", "text"), list(_TEXTS.items()))
 def test_deps_are_the_imports(name, text):
   actual = (helpers.ROOT / name).read_text("utf-8")
   assert actual == text, "run: python tools/build_files.py"

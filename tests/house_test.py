@@ -2,7 +2,6 @@
 """Tests the rules of the package's structure, and that no paths are local."""
 
 import ast
-import functools
 import inspect
 import json
 import re
@@ -67,10 +66,9 @@ def wing_of(name):
   return None
 
 
-@functools.cache  # Several tests read each module.
 def imported_names(path):
   """Returns all names that a module imports, also for its types."""
-  return list(build_files.imported_names(path, types=True))
+  return build_files.imported_names(path, types=True)
 
 
 def imported_modules(path):

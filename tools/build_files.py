@@ -12,7 +12,7 @@ of a deleted file goes. Write by hand what else a rule needs, such as `data`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
 import pathlib
 import re
 
@@ -51,8 +51,9 @@ def _is_package(folder: pathlib.Path) -> bool:
   return (folder / "__init__.py").exists()
 
 
-def imported_names(path: pathlib.Path, types: bool = False) -> Iterator[str]:
-  """Yields the dotted names that a module imports.
+@functools.cache  # Each import from a folder asks for its `__init__`.
+def imported_names(path: pathlib.Path, types: bool = False) -> tuple[str, ...]:
+  """Returns the dotted names that a module imports.
 
   Args:
     path: The module.
@@ -63,11 +64,13 @@ def imported_names(path: pathlib.Path, types: bool = False) -> Iterator[str]:
     guard = node.test if isinstance(node, ast.If) else None
     if not types and getattr(guard, "id", "") == "TYPE_CHECKING":
       node.body = []
+  names: list[str] = []
   for node in ast.walk(tree):
     if isinstance(node, ast.Import):
-      yield from (alias.name for alias in node.names)
+      names += (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
-      yield from (f"{node.module}.{alias.name}" for alias in node.names)
+      names += (f"{node.module}.{alias.name}" for alias in node.names)
+  return tuple(names)
 
 
 def find_target(name: str, folder: str) -> str | None:

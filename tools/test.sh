@@ -8,6 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$1
 shift
+# Or each process would compile TensorFlow's modules anew, for four seconds.
+unset PYTHONDONTWRITEBYTECODE
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 # Unquoted: several arguments, or none.
