@@ -189,9 +189,8 @@ def test_edits_that_an_encoding_cannot_take(data, new, message):
 def test_the_declared_encoding_stays_declared():
   document = read(b"#!/usr/bin/python\n# coding: latin-1\nx = '\xe9'\n")
   edit = Edit(18, 18, "import y\n")
-  with pytest.raises(documents.EditError, match=r"first two lines") as caught:
+  with pytest.raises(documents.DocumentError, match=r"first two lines"):
     document.replace([edit])
-  assert caught.value.edit == edit
   same = Edit(18, 18, "# coding: latin-1\n")
   assert document.replace([same]).endswith(b"-1\nx = '\xe9'\n")
 

@@ -152,10 +152,10 @@ def _check_strings(value: object) -> tuple[str, ...]:
 
 def _check_codes(value: object) -> tuple[str, ...]:
   """Returns a list of codes as a tuple."""
-  from tf_compat_lossscale.migration import code_choice
+  from tf_compat_lossscale.migration import rules
 
   words = _check_strings(value)
-  code_choice.check_codes(words)
+  rules.check_codes(words)
   return words
 
 

@@ -174,7 +174,7 @@ def _choose_codes(
   An option replaces the same key of the configuration. `--select` replaces the
   key `ignore`, too: who asks for a code wants to see it.
   """
-  from tf_compat_lossscale.migration import code_choice
+  from tf_compat_lossscale.migration import rules
 
   chosen, unwanted = settings.select, settings.ignore
   if arguments.select is not None:
@@ -183,8 +183,8 @@ def _choose_codes(
     unwanted = _split(arguments.ignore)
   for option, words in (("select", chosen), ("ignore", unwanted)):
     try:
-      code_choice.check_codes(words)
-    except code_choice.CodeError as error:
+      rules.check_codes(words)
+    except rules.CodeError as error:
       raise errors.Mistake(f"--{option}: {error}") from None
   return chosen, unwanted
 

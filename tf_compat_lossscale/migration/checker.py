@@ -11,7 +11,6 @@ import os
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.migration import code_choice
 from tf_compat_lossscale.migration import comments
 from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import documents
@@ -38,7 +37,7 @@ class Options(NamedTuple):
   Attributes:
     select: Codes, and beginnings of codes, of the findings that are wanted;
       empty for all.
-    ignore: The same of those that are not wanted.
+    ignore: Codes, and beginnings of codes, of findings that are not wanted.
     exclude: Patterns of files and folders to leave out.
     tensorflow: 1 or 2: the TensorFlow that the programs mean; None to decide by
       their source.
@@ -158,7 +157,7 @@ class _Check:
   def run(self) -> Checked:
     """Returns the project with its findings."""
     project = make_project(self._group, self._shown)
-    # All of them are read, also if the first one matters: for their errors.
+    # All files are read, even if the first one matters, to report their errors.
     matter = [o.path for o in self._group.files if o.matters]
     if not list(filter(self._matters, matter)) and not (
       self._group.switches or self._options.nvidia_switch
@@ -180,7 +179,7 @@ class _Check:
         *(f for path in sorted(self._sources) for f in self._find(path, found)),
         *launch_switch.find(self._group, found, self._shown, self._reader),
       )
-      if code_choice.is_selected(
+      if rules.is_selected(
         finding.code, self._options.select, self._options.ignore
       )
     ]
@@ -201,7 +200,7 @@ class _Check:
     """Returns whether a file uses loss scaling, or this package."""
     readable = self._can_read(path)
     if self._unparsed.get(path):
-      # Python 2 has no facts: its words decide.
+      # Code for Python 2 cannot be parsed: its outline tells if it matters.
       data = self._reader.read_document(path).data
       if b"tensorflow" in data and outlines.read(path, data).matters:
         return True

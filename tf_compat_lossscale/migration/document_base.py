@@ -11,22 +11,10 @@ from tf_compat_lossscale.migration import edits as edits_lib
 
 
 class DocumentError(Exception):
-  """An error for a file that cannot be read as Python.
+  """An error for a file that cannot be read as Python, or cannot be edited.
 
   The message is one line that begins with the path.
   """
-
-
-class EditError(DocumentError):
-  """An error for an edit that a file cannot take; the file stays as it is.
-
-  Attributes:
-    edit: The edit.
-  """
-
-  def __init__(self, message: str, edit: edits_lib.Edit):
-    super().__init__(message)
-    self.edit = edit
 
 
 class Document(abc.ABC):
@@ -49,8 +37,7 @@ class Document(abc.ABC):
     Every byte outside the edits stays.
 
     Raises:
-      EditError: The file cannot take an edit.
-      DocumentError: The file cannot take any edit.
+      DocumentError: The file cannot take an edit; it stays as it is.
     """
 
   @abc.abstractmethod

@@ -13,7 +13,6 @@ from tf_compat_lossscale.migration.document_base import Document as Document
 from tf_compat_lossscale.migration.document_base import (
   DocumentError as DocumentError,
 )
-from tf_compat_lossscale.migration.document_base import EditError as EditError
 from tf_compat_lossscale.migration.document_base import show_path
 
 _HEAD = 1 << 16

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what shell scripts and the like turn on of NVIDIA's variables.
+"""Finds where shell scripts and the like turn on NVIDIA's variables.
 
-The edit is one of the Python file that starts: see `rewrites/nvidia_switch`.
+The edit is made in the Python file that they start: `rewrites/nvidia_switch`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def find(
     if started and not rest:
       continue
     if not started and project.all_honor:
-      continue  # Whichever of them starts.
+      continue  # Any program that the switch may start obeys it.
     state, message = findings.BY_HAND, _UNKNOWN
     if rest:
       folder = os.path.dirname(switch.path)

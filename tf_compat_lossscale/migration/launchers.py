@@ -84,7 +84,7 @@ _BATCH_COMMENT = re.compile(r"(?mi)^[ \t]*@?(?:rem\b|::)[^\n]*")
 _DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|\$)[ \t]")
 _MAGIC = re.compile(r"[ \t]*%(?:set_)?env\b")
 _TALK = re.compile(r"[ \t]*@?(?:echo|printf)\b[^>]*")
-# Programs that only look at the Python files that they are given.
+# Commands that do not run the Python files that they name.
 _TOOLS = re.compile(
   r"\b(?:pip3?|black|flake8|pylint|isort|yapf|ruff|mypy|rm|cp|mv|chmod|ls|git"
   r"|sed|grep|COPY|ADD)\b"
@@ -147,7 +147,7 @@ def is_script(head: bytes) -> bool:
 
 
 def read(path: str) -> Launcher:
-  """Returns what a file tells; nothing of a file that is no text."""
+  """Returns what a file says; an empty launcher if the file is binary."""
   data = documents.load_start(path, _LONGEST)
   if b"\0" in data:
     return Launcher(path)
@@ -246,7 +246,7 @@ def _list_settings(text: str, code: str) -> Iterator[Setting]:
 
   @functools.cache
   def read_command(line: int) -> tuple[bool, tuple[str, ...], bool]:
-    """Returns whether a command only talks, its words, and if it is %env."""
+    """Returns whether a command only prints, its files, and if it is %env."""
     command = commands.get_line(line)
     return (
       _TALK.fullmatch(command) is not None,

@@ -136,8 +136,9 @@ def _find_magics(source: str, at: int) -> Iterator[Blank]:
 def _make_blank(source: str, line: int, start: int, end: int) -> Blank:
   """Returns the blank for a magic in a line.
 
-  In a block, and after "=", there must be something. Elsewhere, a comment does:
-  new statements then stand in the first cell that has others.
+  In a block, and after "=", Python needs an expression: `0`. Elsewhere, the
+  magic becomes a comment: a `0` would be a statement, and `migrate` would add
+  its lines before it, to a cell that has no other code.
   """
   is_assigned = bool(source[line:start].strip())
   timed = _TIMED.match(source, start, end)

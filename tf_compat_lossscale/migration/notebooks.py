@@ -94,8 +94,8 @@ class Notebook(document_base.Document):
         place = document_base.show_path(self.path)
         if cell:
           place = "{}:cell {}:{}:{}".format(place, *self.locate(edit.start))
-        raise document_base.EditError(
-          f"{place}: cannot be edited: {reason}", edit
+        raise document_base.DocumentError(
+          f"{place}: cannot be edited: {reason}"
         )
       inside.setdefault(cell, []).append(_move_into(cell, edit))
     return self._mark + self._apply(inside).encode("utf-8")

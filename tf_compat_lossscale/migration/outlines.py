@@ -35,7 +35,7 @@ _WORDS = re.compile(
 )
 _PATHS = re.compile(rb"\bsys\.path\b|\baddsitedir\b|\bimport path\b")
 _TEST = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
-# What `migrate` writes says nothing about the file.
+# Calls that `migrate` adds: a module that makes no other stays a module.
 _OPENING = re.compile(
   rb"^[\w.]+\.(?:disable_v2_behavior|honor_environment|install|use_keras_2)\("
   rb"[^\n]*",

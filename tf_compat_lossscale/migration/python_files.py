@@ -43,10 +43,9 @@ class PythonFile(document_base.Document):
         edit.text.encode(self.encoding)
       except UnicodeEncodeError as error:
         line = self.locate(edit.start)[1]
-        raise document_base.EditError(
+        raise document_base.DocumentError(
           f"{shown}:{line}: cannot be edited: the file's encoding "
-          f"({self.encoding}) has no {error.object[error.start]!a}",
-          edit,
+          f"({self.encoding}) has no {error.object[error.start]!a}"
         ) from None
     data = self._encode(edits_lib.apply(self.text, edits))
     if data is None or self._encode(self.text) != self.data:
@@ -55,10 +54,9 @@ class PythonFile(document_base.Document):
         "outside the edits"
       )
     if _find_encoding(self.path, data) != _find_encoding(self.path, self.data):
-      raise document_base.EditError(
+      raise document_base.DocumentError(
         f"{shown}: cannot be edited: the encoding would no longer be declared "
-        "in the first two lines",
-        min(edits),
+        "in the first two lines"
       )
     return data
 

@@ -52,11 +52,12 @@ class Role:
     restored: The missing names for which it must call `tfl.install()`.
     optimizers: Whether that call must put Keras's legacy optimizers back.
     is_imported: Whether other files import the file.
-    is_whole: Whether the files that start the programs are all looked at.
+    is_whole: Whether the user asked for all files that start these programs.
     installs: Whether all the programs call `tfl.install()`.
     disables: Whether the file must turn TensorFlow 2's behavior off.
-    exposes: Whether no program here reaches the file, but a module that the
-      file imports: one that leaves TensorFlow 2's behavior to its programs.
+    exposes: Whether no program here reaches the file, and the file imports a
+      module of one. Such a module leaves it to its programs to turn TensorFlow
+      2's behavior off.
     as_main: Whether it must do so only if it is `__main__`: the programs that
       import the file decide for themselves.
     opposes: A program that imports the file and wants TensorFlow 2's behavior;

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register of rules. A rule is a file in `rewrites/`.
+"""The register of rules, and the choice of rules by their codes.
 
-A rule's docstring is its page in the documentation: the first line says what a
-finding is, the rest says why the code has to change and what happens to it.
+A rule is a file in `rewrites/`. The file's docstring is its page in the
+documentation: the first line says what a finding is, the rest says why the code
+has to change and what happens to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import functools
 import importlib
 import pkgutil
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.migration import findings
 
 _FOLDER = "tf_compat_lossscale.migration.rewrites"
+
+
+class CodeError(ValueError):
+  """An error for a code that no rule has; the message is one line."""
 
 
 class Example(NamedTuple):
@@ -99,3 +106,41 @@ def list_rules() -> tuple[Rule, ...]:
   for module in pkgutil.iter_modules(folder.__path__):
     importlib.import_module(f"{_FOLDER}.{module.name}")
   return tuple(_rules[code] for code in sorted(_rules))
+
+
+def check_codes(words: Iterable[str]) -> None:
+  """Checks that each word is a code, or the beginning of a code.
+
+  Raises:
+    CodeError: A word is neither.
+  """
+  known = [each.code for each in list_rules()]
+  for word in words:
+    if not word or not any(code.startswith(word) for code in known):
+      raise CodeError(
+        f"there is no code {word!r}: expected {', '.join(known)}, or the "
+        "beginning of such a code"
+      )
+
+
+def is_selected(
+  code: str, select: Sequence[str], ignore: Sequence[str]
+) -> bool:
+  """Returns whether findings with a code are wanted.
+
+  The longest word that the code begins with decides, so that LS101 can be
+  selected although LS1 is ignored. Of equal words, `ignore` wins.
+
+  Args:
+    code: The code.
+    select: Codes and beginnings of codes; empty for all.
+    ignore: The same.
+  """
+  wanted = max(
+    (len(word) for word in select if code.startswith(word)),
+    default=-1 if select else 0,
+  )
+  unwanted = max(
+    (len(word) for word in ignore if code.startswith(word)), default=-1
+  )
+  return wanted > unwanted

@@ -159,10 +159,10 @@ def _list_files(
 def _read_files(
   paths: Sequence[str], shown: Iterable[str], launching: Iterable[str]
 ) -> tuple[list[outlines.Outline], list[launchers.Launcher]]:
-  """Reads files, and those of the projects around single files.
+  """Reads files, and all files of the projects around single files.
 
   Returns:
-    The outlines of Python files, and what others tell that may start them.
+    The outlines of Python files and notebooks, and the launchers.
   """
   sources, others = dict.fromkeys(shown), dict.fromkeys(launching)
   roots = {
@@ -181,7 +181,7 @@ def _read_files(
     try:
       data = documents.load(path)
     except documents.DocumentError:
-      # The file matters: its reader says what is wrong.
+      # The file matters, so that the check reads it and reports the error.
       found.append(outlines.Outline(path, (), False, False, True))
       continue
     outline = outlines.read(path, data)

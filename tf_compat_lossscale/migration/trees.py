@@ -83,15 +83,17 @@ class Group(NamedTuple):
 def list_files(
   path: str, is_excluded: Callable[[str], bool] = lambda path: False
 ) -> Iterator[tuple[str, bool]]:
-  """Yields a file itself, or the files in a folder that tell of programs.
+  """Yields a file itself, or the programs in a folder and what starts them.
 
   These are Python files, notebooks, and launchers: shell scripts and the like.
-  Beside each file stands whether the file is a launcher.
 
   Args:
     path: A file or a folder. Hidden folders in it, virtual environments and
       installed packages are left out. Links to folders are not followed.
     is_excluded: A function that tells which paths below `path` to leave out.
+
+  Yields:
+    The path of each file, and whether it is a launcher.
   """
   if not os.path.isdir(path):
     yield path, bool(_find_kind(path))
@@ -131,8 +133,9 @@ def _find_kind(path: str) -> bool | None:
 def find_root(path: str) -> str:
   """Returns the folder that holds the project of a file: that of a marker.
 
-  Without a marker in the folders around the file, this is its own folder. A
-  home folder that is a repository holds much more than a project.
+  Without a marker in the folders around the file, this is its own folder. The
+  search ends below the home folder: a home folder that is a repository holds
+  more than one project.
   """
   own = folder = os.path.dirname(path)
   while folder != os.path.expanduser("~"):
@@ -213,9 +216,10 @@ def group(
 
 
 def _find_around(groups: list[Group], folder: str) -> int:
-  """Returns the number of the project around a folder, or of the one below.
+  """Returns the index of the project that a folder belongs to.
 
-  If there is none around it, and not exactly one below, a project is added.
+  It is the project around the folder, or the only one in the folder. If there
+  is neither, a project is added.
   """
   around = [
     i
@@ -305,7 +309,8 @@ class _Modules:
     """Returns path -> the known files that the file imports."""
     found: dict[str, set[str]] = {}
     count = -1
-    # What one file guesses is where its neighbors import from, too.
+    # If a module was found by its name alone, in some folder, then all files
+    # beside the one that imports it may import from that folder.
     while count != (count := sum(map(len, self._guessed.values()))):
       for folder, places in self._guessed.items():
         below = {p: None for p in places if _is_below(p, folder)}
@@ -399,8 +404,8 @@ class _Modules:
   def _guess(self, folder: str, parts: Sequence[str]) -> list[str]:
     """Returns the files of a module that lies elsewhere in the project.
 
-    Whoever starts the program may have set PYTHONPATH, or installed the
-    package. There must be one such module alone.
+    The user may have set PYTHONPATH, or installed the package. If several
+    folders have such a module, none of its files is returned.
     """
     first = parts[0]
     if first in sys.stdlib_module_names or scopes.if_tensorflow(first):
@@ -409,7 +414,7 @@ class _Modules:
     for place in self._holders.get(first, ()):
       files = self._list_files(place, parts, is_relative=False)
       if not files or os.path.join(place, "__init__.py") in self._known:
-        continue  # A module of a package has a longer name.
+        continue  # Imports of a package's module name the package first.
       is_whole = len(parts) > 1 and any(
         program_modules.is_file_of(path, parts[:i])
         for path in files

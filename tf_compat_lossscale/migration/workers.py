@@ -17,7 +17,7 @@ from typing import TypeVar
 _Arguments = TypeVar("_Arguments", bound=tuple[Any, ...])
 _Result = TypeVar("_Result")
 
-# With fewer calls, starting processes takes longer than they save.
+# Fewer calls take less time than starting processes.
 _FEW = 4
 
 

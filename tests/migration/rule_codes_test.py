@@ -6,7 +6,6 @@ import types
 import helpers
 import pytest
 
-from tf_compat_lossscale.migration import code_choice
 from tf_compat_lossscale.migration import excludes
 from tf_compat_lossscale.migration import rules
 
@@ -21,11 +20,11 @@ def two_rules(monkeypatch):
 
 @pytest.mark.usefixtures("two_rules")
 def test_codes_are_checked():
-  code_choice.check_codes(["LS101", "LS2", "LS"])
-  code_choice.check_codes([])
+  rules.check_codes(["LS101", "LS2", "LS"])
+  rules.check_codes([])
   for word in ("LS3", "LS1011", "", "ls101"):
-    with pytest.raises(code_choice.CodeError) as error:
-      code_choice.check_codes(["LS101", word])
+    with pytest.raises(rules.CodeError) as error:
+      rules.check_codes(["LS101", word])
     assert str(error.value).startswith(f"there is no code {word!r}: expected ")
     assert "LS101, LS203" in str(error.value)
 
@@ -46,7 +45,7 @@ def test_codes_are_checked():
   ],
 )
 def test_the_longest_word_decides(select, ignore, selected):
-  assert code_choice.is_selected("LS101", select, ignore) == selected
+  assert rules.is_selected("LS101", select, ignore) == selected
 
 
 @pytest.mark.parametrize(
