@@ -102,16 +102,23 @@ def make_install_command(release: tuple[int, ...]) -> str:
   return f"pip install 'tf_keras=={release[0]}.{release[1]}.*'"
 
 
+def find_tensorflow() -> str | None:
+  """Returns TensorFlow's folder, or None if it is not installed."""
+  spec = importlib.machinery.PathFinder.find_spec("tensorflow")
+  if spec is None or spec.origin is None:
+    return None
+  return os.path.dirname(spec.origin)
+
+
 def find_release() -> tuple[int, int] | None:
   """Returns TensorFlow's (major, minor), or None if it is not installed.
 
   The release is read off a folder's name, because importing TensorFlow is slow.
   """
-  spec = importlib.machinery.PathFinder.find_spec("tensorflow")
-  if spec is None or spec.origin is None:
+  folder = find_tensorflow()
+  if folder is None:
     return None
-  packages = os.path.dirname(os.path.dirname(spec.origin))
-  for entry in os.listdir(packages):
+  for entry in os.listdir(os.path.dirname(folder)):
     match = re.fullmatch(
       r"(?:tensorflow(?:_cpu|_gpu|_intel|_rocm|_macos|_cpu_aws)?|tf_nightly\w*)"
       r"-(\d+)\.(\d+)\..*\.dist-info",

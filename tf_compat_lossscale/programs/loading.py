@@ -19,11 +19,8 @@ from typing import NamedTuple
 _TENSORFLOW = "tensorflow.compat.v1"
 _PARTS = "tf_compat_lossscale.programs.contrib"
 
-# Packages of others that serve old names -> what installs them.
-_EXTRAS = {
-  "tensorboard": "pip install tensorboard",
-  "tf_slim": "pip install tf_slim",
-}
+# Packages of others that serve old names.
+_EXTRAS = ("tensorboard", "tf_slim")
 _KERAS_2 = (
   "it is built on Keras 2: install tf_keras in TensorFlow's minor version, and "
   "run the program by `tf-lossscale run --keras2` or call "
@@ -180,7 +177,6 @@ def _explain_missing_package(
   package: str, error: ModuleNotFoundError
 ) -> ImportError:
   """Returns the error for a package that is not installed."""
-  command = _EXTRAS.get(package)
-  if command is None:
+  if package not in _EXTRAS:
     return TargetError(str(error), name=error.name)
-  return TargetError(f"it is in {package}: {command}", name=package)
+  return TargetError(f"it is in {package}: pip install {package}", name=package)

@@ -147,6 +147,26 @@ def list_modules(node: ast.AST) -> list[str]:
   return [get_module(node)] if isinstance(node, ast.ImportFrom) else []
 
 
+def list_bindings(node: ast.Import | ast.ImportFrom) -> list[tuple[str, str]]:
+  """Returns the names that an import binds, each with what it stands for.
+
+  Returns:
+    (name, dotted name) for each. Relative names begin with dots.
+  """
+  if isinstance(node, ast.ImportFrom):
+    module = get_module(node)
+    return [
+      (alias.asname or alias.name, join(module, alias.name))
+      for alias in node.names
+    ]
+  return [
+    (alias.asname, alias.name)
+    if alias.asname
+    else (alias.name.partition(".")[0],) * 2
+    for alias in node.names
+  ]
+
+
 def asks_for_main(statement: ast.stmt) -> bool:
   """Returns whether a statement is `if __name__ == "__main__":`."""
   if not isinstance(statement, ast.If):
@@ -185,15 +205,9 @@ class Scope:
   def _bind_all(self, node: ast.AST) -> None:
     """Binds the names of this scope, without those of the scopes inside it."""
     for child in list_children(node):
-      if isinstance(child, ast.Import):
-        for alias in child.names:
-          first = alias.name.partition(".")[0]
-          full = alias.name if alias.asname else first
-          self._bind(alias.asname or first, if_tensorflow(full))
-      elif isinstance(child, ast.ImportFrom):
-        for alias in child.names:
-          full = "" if child.level else f"{child.module}.{alias.name}"
-          self._bind(alias.asname or alias.name, if_tensorflow(full))
+      if isinstance(child, (ast.Import, ast.ImportFrom)):
+        for name, full in list_bindings(child):
+          self._bind(name, if_tensorflow(full))
       elif isinstance(child, ast.Assign) and len(child.targets) == 1:
         if isinstance(child.targets[0], ast.Name):
           self._bind(child.targets[0].id, child.value)

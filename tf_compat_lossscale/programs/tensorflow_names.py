@@ -12,9 +12,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 import functools
-import importlib.machinery
 import os
 import re
+
+from tf_compat_lossscale._core import which_keras
 
 _LIST = "tools/compatibility/renames_v2.py"
 
@@ -175,10 +176,10 @@ def find_module_file(name: str) -> str | None:
   Returns:
     The path; None if this TensorFlow has no such module.
   """
-  spec = importlib.machinery.PathFinder.find_spec("tensorflow")
-  if spec is None or spec.origin is None:
+  folder = which_keras.find_tensorflow()
+  if folder is None:
     return None
-  base = os.path.join(os.path.dirname(spec.origin), *name.split(".")[1:])
+  base = os.path.join(folder, *name.split(".")[1:])
   for path in (f"{base}.py", os.path.join(base, "__init__.py")):
     if os.path.isfile(path):
       return path
@@ -229,13 +230,11 @@ def _read_module(namespace: str, module: str) -> frozenset[str]:
 
 def _read(path: str) -> str:
   """Returns the text of a file of TensorFlow; "" if there is no such file."""
-  spec = importlib.machinery.PathFinder.find_spec("tensorflow")
-  if spec is None or spec.origin is None:
+  folder = which_keras.find_tensorflow()
+  if folder is None:
     return ""
   try:
-    with open(
-      os.path.join(os.path.dirname(spec.origin), path), encoding="utf-8"
-    ) as file:
+    with open(os.path.join(folder, path), encoding="utf-8") as file:
       return file.read()
   except OSError:
     return ""

@@ -139,14 +139,9 @@ class _Reader:
   def _bind_imports(self, nodes: Sequence[ast.AST]) -> None:
     """Fills `bindings` from all imports of the module."""
     for node in nodes:
-      if isinstance(node, ast.Import):
-        for alias in node.names:
-          full = alias.name if alias.asname else alias.name.partition(".")[0]
-          self.bindings.setdefault(alias.asname or full, set()).add(full)
-      elif isinstance(node, ast.ImportFrom):
-        for alias in node.names:
-          full = scopes.join(scopes.get_module(node), alias.name)
-          self.bindings.setdefault(alias.asname or alias.name, set()).add(full)
+      if isinstance(node, (ast.Import, ast.ImportFrom)):
+        for name, full in scopes.list_bindings(node):
+          self.bindings.setdefault(name, set()).add(full)
 
   def _read_block(
     self,
@@ -243,14 +238,9 @@ class _Reader:
     self, node: ast.Import | ast.ImportFrom, unit: Unit, guarded: bool
   ) -> None:
     """Reads an import, of TensorFlow or of other modules."""
-    if isinstance(node, ast.Import):
-      names = [alias.name for alias in node.names]
-    else:
-      module = scopes.get_module(node)
-      names = [
-        module,
-        *(scopes.join(module, alias.name) for alias in node.names),
-      ]
+    names = scopes.list_modules(node)
+    if isinstance(node, ast.ImportFrom):
+      names += [full for _, full in scopes.list_bindings(node)]
     for name in names:
       if scopes.if_tensorflow(name):
         unit.found.append(Found(name, name, node.lineno, guarded))
