@@ -18,6 +18,7 @@ from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import accumulation_window
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
+from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
@@ -220,8 +221,8 @@ class AccumulatingOptimizer(
     aggregated = sync_replicas.are_aggregated(grads_and_vars)
     sums = self._window.prepare(grads_and_vars, is_shared=aggregated)
     with tf.name_scope(control_flow.NAME_SCOPE):
-      only_finite = self._drop == _MICRO_BATCH
-      count = self._window.add(grads_and_vars, only_finite)
+      keeps = finite.are_finite if self._drop == _MICRO_BATCH else None
+      count = self._window.add(grads_and_vars, keeps)
       ends = count >= self._steps
     none = [(None, var) for grad, var in grads_and_vars if grad is None]
     variables = [*(var for _, var in grads_and_vars), global_step]
@@ -312,10 +313,10 @@ class AccumulatingOptimizer(
     with tf.name_scope(control_flow.NAME_SCOPE):
       # All workers exchange their counts before they exchange this answer.
       with tf.control_dependencies([counts.added]):
-        finite = gradients.all_replicas_finite(grads)
+        is_finite = gradients.all_replicas_finite(grads)
       # The loss scale falls although the gradients that are left are finite.
       mark = tf.where(counts.is_complete, 0.0, float("inf"))
-      good = tf.logical_and(finite, counts.is_complete)
+      good = tf.logical_and(is_finite, counts.is_complete)
     marked = gradients.NamedGradients(
       [*grads, mark],
       [*grads.names, "micro-batches that were left out"],
@@ -331,7 +332,7 @@ class AccumulatingOptimizer(
     with tf.name_scope(control_flow.NAME_SCOPE):
       answer = tf.convert_to_tensor(answer)
       applied = tf.where(counts.is_complete, answer, counts.any_added)
-      applied = tf.logical_and(applied, finite)
+      applied = tf.logical_and(applied, is_finite)
     # Without `named`, name-based checkpoints have the names that variables get
     # without this cond.
     named = not is_fixed or self._drop == _MICRO_BATCH

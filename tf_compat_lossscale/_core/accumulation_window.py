@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of gradient accumulation: sums of gradients, and two counts.
 
+`Window` holds the variables, their checkpoints, and the arithmetic: add, count,
+read, reset. It knows no loss scale. `accumulation` decides when a window ends,
+what is left out, and what is applied.
+
 Each replica has sums of its own, so that replicas need not communicate before
 the window ends.
 
@@ -20,14 +24,17 @@ import re
 import threading
 from typing import Any
 from typing import NamedTuple
+from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import agreements
-from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
+
+# A function of the values of a replica's gradients; it returns a bool scalar.
+Keeps: TypeAlias = Callable[[list[tf.Tensor]], tf.Tensor]
 
 HALF = (tf.float16, tf.bfloat16)
 _LOCK = threading.RLock()  # Several threads may use one optimizer.
@@ -346,15 +353,15 @@ class Window(tracking.SlotsByGraph):
       )
 
   def add(
-    self, grads_and_vars: Sequence[tuple[Any, Any]], only_finite: bool
+    self, grads_and_vars: Sequence[tuple[Any, Any]], keeps: Keeps | None
   ) -> Any:
     """Adds a micro-batch to the sums.
 
     Args:
       grads_and_vars: The (gradient, variable) pairs, per replica if there are
         any.
-      only_finite: Whether a replica leaves its gradients out if one of them is
-        not finite.
+      keeps: Tells whether a replica adds its gradients; None if it always
+        does.
 
     Returns:
       The number of micro-batches in the window, a scalar.
@@ -371,7 +378,7 @@ class Window(tracking.SlotsByGraph):
     for i, kept in enumerate(state.kept):
       pairs = [(grads[i], parts[i]) for grads, parts in chosen]
       with tf.device(kept.device):
-        done.append(_add_in_replica(pairs, kept, only_finite))
+        done.append(_add_in_replica(pairs, kept, keeps))
     with tf.control_dependencies(done):
       counted = state.micro_batches.assign_add(1, read_value=False)
       with tf.control_dependencies([tf.group(counted)]):
@@ -565,24 +572,26 @@ def _check(state: _State, var: Any, is_shared: bool) -> None:
 
 
 def _add_in_replica(
-  pairs: Sequence[tuple[Any, tf.Variable]], kept: tf.Variable, only_finite: bool
+  pairs: Sequence[tuple[Any, tf.Variable]],
+  kept: tf.Variable,
+  keeps: Keeps | None,
 ) -> Any:
   """Adds the gradients of one replica to its sums.
 
   Args:
     pairs: Gradients, each with the variable that has its sum.
     kept: The variable that counts what was added.
-    only_finite: Whether nothing is added if a gradient is not finite.
+    keeps: As `Window.add` takes it.
   """
 
   def add() -> Any:
     done = [_add_to(total, grad) for grad, total in pairs]
     return tf.group([*done, kept.assign_add(1, read_value=False)])
 
-  if not only_finite:
+  if keeps is None:
     return add()
   values = [_values_of(grad) for grad, _ in pairs]
-  return control_flow.cond(finite.are_finite(values), add, tf.no_op)
+  return control_flow.cond(keeps(values), add, tf.no_op)
 
 
 def _values_of(grad: Any) -> tf.Tensor:
