@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Iterable
+import functools
 import re
 import sys
 
 from tf_compat_lossscale.cli import errors
+from tf_compat_lossscale.cli import terminal
 
 # The first '=' that is not escaped separates the names.
 _PAIR = re.compile(r"((?:[^=\\]|\\.|\\\Z)+)=(.+)", re.DOTALL)
@@ -74,10 +77,9 @@ def execute(arguments: argparse.Namespace) -> int:
   """Converts the checkpoint and returns the exit status."""
   from tf_compat_lossscale import checkpoint
   from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
-  from tf_compat_lossscale.cli import printing
 
   try:
-    with printing.show_progress(f"Writing {arguments.destination}") as progress:
+    with terminal.show_progress(f"Writing {arguments.destination}") as show:
       conversion = checkpoint.convert(
         arguments.source,
         arguments.destination,
@@ -87,7 +89,7 @@ def execute(arguments: argparse.Namespace) -> int:
         template=arguments.template,
         mapping=_make_mapping(arguments.map),
         overwrite=arguments.overwrite,
-        progress=progress,
+        progress=functools.partial(_count_bytes, show),
       )
   except checkpoint.CheckpointError as error:
     raise errors.Mistake(str(error)) from error
@@ -103,6 +105,25 @@ def execute(arguments: argparse.Namespace) -> int:
   for path in conversion.left:
     errors.warn(f"{path}, which was replaced, could not be removed", "convert")
   return 0
+
+
+def _count_bytes(
+  show: Callable[[int, int], None], total: int
+) -> Callable[[int], None]:
+  """Returns a function that takes further bytes, and shows all so far.
+
+  Args:
+    show: Takes the bytes that are written, and `total`.
+    total: The number of all bytes.
+  """
+  done = 0
+
+  def add(size: int) -> None:
+    nonlocal done
+    done += size
+    show(done, total)
+
+  return add
 
 
 def _parse_pair(text: str) -> tuple[str, str]:

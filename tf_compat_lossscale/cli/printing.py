@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints descriptions of checkpoints as text or JSON, and progress bars."""
+"""Prints descriptions of checkpoints as text or JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterator
-import contextlib
 import dataclasses
 import json
 import math
@@ -16,6 +14,7 @@ from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.cli import terminal
 
 _KINDS = {
   "saver": "variables by name (tf.compat.v1.train.Saver)",
@@ -70,23 +69,13 @@ def show(description: Description, keys: bool = False) -> None:
       (f"  {name}", str(tensor)) for name, tensor in description.keys.items()
     ]
   rows = [(escape(name), escape(value)) for name, value in rows]
-  if sys.stdout.isatty():
-    try:
-      from rich import box
-      from rich.console import Console
-      from rich.table import Table
-    except ImportError:
-      pass  # The plain text below says the same.
-    else:
-      table = Table(box=box.SIMPLE, show_header=False, title_justify="left")
-      table.add_column(style="bold", no_wrap=True)
-      table.add_column(overflow="fold")
-      for name, value in rows:
-        table.add_row(name, value)
-      Console(highlight=False, markup=False).print(table)
-      return
+  printer = terminal.Printer(sys.stdout)
+  width = max(len(name) for name, _ in rows) + 2
   for name, value in rows:
-    print(f"{name}: {value}")
+    if printer.is_terminal:
+      printer.print((name.ljust(width), "bold"), value)
+    else:
+      printer.print(f"{name}: {value}")
 
 
 def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
@@ -136,33 +125,3 @@ def _describe_state(state: LossScaleState) -> str:
     counts.append("its counter of good steps is missing")
   value = ", ".join([f"{state.value:.9g}", *counts])
   return f"{value} ({', '.join(state.names)})"
-
-
-@contextlib.contextmanager
-def show_progress(
-  what: str,
-) -> Iterator[Callable[[int], Callable[[int], None]]]:
-  """Shows a progress bar on stderr, if that is a terminal and rich is there.
-
-  Args:
-    what: The label of the bar.
-
-  Yields:
-    The argument `progress` of `convert`: a function that takes the number of
-    all bytes and returns a function that takes the number of further bytes.
-  """
-  try:
-    if not sys.stderr.isatty():
-      raise ImportError
-    from rich.console import Console
-    from rich.progress import Progress
-  except ImportError:
-    yield lambda total: lambda size: None
-    return
-  with Progress(console=Console(stderr=True), transient=True) as bar:
-
-    def start(total: int) -> Callable[[int], None]:
-      task = bar.add_task(what, total=total)
-      return lambda size: bar.advance(task, size)
-
-    yield start
