@@ -15,9 +15,9 @@ import tensorflow as tf
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale import policies
 from tf_compat_lossscale.monitoring import facts
-from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import rows
 from tf_compat_lossscale.monitoring import state_verdicts
+from tf_compat_lossscale.monitoring import step_gradients
 from tf_compat_lossscale.monitoring import steps
 from tf_compat_lossscale.monitoring import stuck
 
@@ -348,11 +348,12 @@ def measure_run(judge, make, scale, wide=False):
       name: (grad * scale).astype(dtype).astype(np.float32) / np.float32(scale)
       for name, grad in make().items()
     }
-    numbers = gradient_statistics.measure(
+    numbers = step_gradients.measure(
       [tf.constant(x) for x in grads.values()]
     ).numpy()
-    contents = gradient_statistics.decode(list(grads), numbers)
-    step = steps.Step(True, steps.State(scale), given=contents)
+    labels = [("given", name) for name in grads]
+    measured = step_gradients.decode(labels, numbers)
+    step = steps.Step(True, steps.State(scale), **measured)
     row = rows.Row(
       1, True, scale, underflow=steps.summarize_underflow(step, scale)
     )

@@ -92,14 +92,14 @@ def _examine(path: str) -> Iterator[_Finding]:
 
   if not path:
     raise errors.Mistake("'' is no path")
-  missing: list[str] = []
+  missing = ""
   is_found = False
   if run_logs.has_log(path):
     try:
       log = run_logs.read_run(path)
     except rows.MissingLogError as error:
       # Training writes event files beside checkpoints that are not of a hook.
-      missing.append(str(error))
+      missing = str(error)
     except rows.LogError as error:
       raise errors.Mistake(str(error)) from error
     else:
@@ -107,23 +107,19 @@ def _examine(path: str) -> Iterator[_Finding]:
       yield _Finding(log.source, "run", "", verdicts.judge(log))
     if os.path.isfile(path):
       if missing:
-        raise errors.Mistake(missing[0])
+        raise errors.Mistake(missing)
       return
   try:
     yield from _examine_checkpoint(path)
   except checkpoint.CheckpointError as error:
-    is_folder = os.path.isdir(path)
-    if is_found and not _has_checkpoint(path):
-      return
-    if missing and not _has_checkpoint(path):
-      raise errors.Mistake(missing[0]) from error
-    if is_folder and not is_found and not _has_checkpoint(path):
-      raise errors.Mistake(_explain_folder(path)) from error
-    raise errors.Mistake(str(error)) from error
+    if _has_checkpoint(path):
+      raise errors.Mistake(str(error)) from error
+    if not is_found:
+      raise errors.Mistake(missing or _explain_folder(path)) from error
 
 
 def _has_checkpoint(path: str) -> bool:
-  """Returns whether a path that cannot be read is meant as a checkpoint."""
+  """Returns whether a path, which cannot be read, should be a checkpoint."""
   if not os.path.isdir(path):
     return True
   names = os.listdir(path)

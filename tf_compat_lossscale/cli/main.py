@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _open_closed_streams() -> None:
   """Opens the null device for a closed standard output or standard error.
 
-  A file that is opened to be written would else take the place of the stream.
+  Otherwise the next file that is opened would get the stream's descriptor.
   """
   for name in ("stdout", "stderr"):
     if getattr(sys, name) is None:

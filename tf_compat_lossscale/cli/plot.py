@@ -109,7 +109,7 @@ def _parse_output(text: str) -> str:
 
 def _parse_range(text: str) -> tuple[int | None, int | None]:
   """Returns the first and the last step of `--steps`."""
-  # Python would take other scripts' digits, too.
+  # `\d` would match digits of other scripts, too.
   match = re.fullmatch(r"([0-9]{0,18}):([0-9]{0,18})", text)
   if not match or text == ":":
     raise argparse.ArgumentTypeError(
@@ -127,7 +127,7 @@ def _parse_seconds(text: str) -> float:
     seconds = float(text)
   except ValueError:
     seconds = math.nan
-  # A day is longer than anybody waits; `time.sleep` takes years, no centuries.
+  # `time.sleep` refuses centuries, and nobody waits longer than a day.
   if not 0.01 <= seconds <= 86400:
     raise argparse.ArgumentTypeError(
       f"{text!r} is no number of seconds from 0.01 to 86400"

@@ -171,8 +171,8 @@ def _choose_codes(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
   """Returns the codes to select and to ignore.
 
-  An option replaces the same key of the configuration. `--select` replaces the
-  key `ignore`, too: who asks for a code wants to see it.
+  An option replaces the same key of the configuration. `--select` also replaces
+  the key `ignore`, because a user who asks for a code wants to see it.
   """
   from tf_compat_lossscale.migration import rules
 

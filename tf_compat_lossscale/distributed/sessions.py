@@ -285,7 +285,7 @@ class _Creator(_train.SessionCreator):
       self._session.close()
 
   def _prepare(self, session: _Session, until: float) -> None:
-    """Returns when a new session may train."""
+    """Waits until a new session may train."""
     raise NotImplementedError
 
   def _make_ready(self, session: _Session) -> str:
@@ -308,7 +308,7 @@ class _Creator(_train.SessionCreator):
       if "uninitialized" not in error.message:
         raise
       return error.message
-    # An op may also be any other than that of Scaffold: then it need only run.
+    # The user's own op may return anything: it is enough that the op runs.
     if names is None or np.asarray(names).dtype.kind not in "OSU":
       return ""
     return ", ".join(tf.compat.as_text(name) for name in np.ravel(names))

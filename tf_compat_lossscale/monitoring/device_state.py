@@ -19,7 +19,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
-from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import step_gradients
 from tf_compat_lossscale.monitoring.steps import State
 from tf_compat_lossscale.monitoring.steps import Step
@@ -190,7 +189,7 @@ class _Part:
   """The gradients of one device, and the variable with their numbers.
 
   The variable is of shape [2, 1 + number of gradients,
-  `gradient_statistics.COLUMNS`]: for the last skipped step and for the last
+  `step_gradients.COLUMNS`]: for the last skipped step and for the last
   good step that was measured, a row with the step's number and a row for each
   gradient.
   """
@@ -199,7 +198,7 @@ class _Part:
     self, device: str, gradients: list[step_gradients.Gradient]
   ) -> None:
     self._device = device
-    shape = [2, 1 + len(gradients), gradient_statistics.COLUMNS]
+    shape = [2, 1 + len(gradients), step_gradients.COLUMNS]
     self.variable = _make_variable(np.zeros(shape, np.float64), device)
 
   def write(
@@ -226,9 +225,9 @@ def _measure(
   """Returns the rows of a part after a step that is measured."""
   mark = tf.pad(
     tf.reshape(tf.cast(number, tf.float64), [1, 1]),
-    [[0, 0], [0, gradient_statistics.COLUMNS - 1]],
+    [[0, 0], [0, step_gradients.COLUMNS - 1]],
   )
-  new = tf.concat([mark, gradient_statistics.measure(values)], 0)
+  new = tf.concat([mark, step_gradients.measure(values)], 0)
   return tf.where(applied, tf.stack([old[0], new]), tf.stack([new, old[1]]))
 
 
@@ -241,7 +240,7 @@ def _keep(old: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:
 def _make_variable(value: np.ndarray, device: str = "") -> tf.Variable:
   """Returns an eager variable that belongs to no strategy.
 
-  A strategy's scope ends at the border of a thread, as do all other scopes.
+  A new thread makes it, because no scope of the caller holds there.
   """
 
   def make() -> tf.Variable:

@@ -133,7 +133,7 @@ def find_start(rows: Sequence[Row]) -> float:
 
 
 def find_fall(rows: Sequence[Row]) -> tuple[Row, Row, float] | None:
-  """Returns how the scale came to where it is at the end.
+  """Returns the last fall of the scale.
 
   Returns:
     The first and the last row of the fall, and the scale before the fall; None

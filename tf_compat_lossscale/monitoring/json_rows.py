@@ -62,7 +62,7 @@ class JsonReader:
     return self._offset != before
 
   def finish(self) -> None:
-    """Takes a last line that only lacks its end, as editors leave it."""
+    """Reads a last line that has no line feed, as some editors leave it."""
     with contextlib.suppress(LogError):
       if self._unfinished:
         self._add(self._unfinished)

@@ -27,7 +27,7 @@ class _Watched(NamedTuple):
   Attributes:
     optimizer: The optimizer, which has a loss scale.
     loss_scale: Its loss scale.
-    steps: What looks on at its steps.
+    steps: The observer of its steps.
     attempted: How many steps it had taken before the monitor was made.
     skipped: Of these, how many were skipped.
   """
@@ -117,11 +117,11 @@ class Monitor:
     likely = watched.find_optimizer(optimizer, keras=True)
     found = watched.list_optimizers(optimizer, keras=True)
     # The first that takes a step from now on is the one to watch.
-    self._candidates = [self._look_on(x) for x in found]
+    self._candidates = [self._observe_steps(x) for x in found]
     self._watch(next(x for x in self._candidates if x.optimizer is likely))
 
-  def _look_on(self, optimizer: Any) -> _Watched:
-    """Begins to look on at the steps of an optimizer."""
+  def _observe_steps(self, optimizer: Any) -> _Watched:
+    """Begins to observe the steps of an optimizer."""
     loss_scale = watched.find_loss_scale(optimizer)
     steps = optimizer_steps.find(optimizer)
     steps.add_monitor(self, self._settings.measure_every)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks on at the steps of one optimizer, eager ones and those of functions.
+"""Observes the steps of one optimizer: eager steps and steps of functions.
 
-An optimizer has at most one `OptimizerSteps`. Its monitors own it, and so do
-the functions that were traced while it looked on: a monitor that is made later,
-for the same functions, finds it there.
+An optimizer has at most one `OptimizerSteps`. The optimizer's monitors own it,
+and so do the functions that were traced since it was made. So a monitor that is
+made later finds the steps of these functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale.monitoring import device_state
-from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import step_gradients
 from tf_compat_lossscale.monitoring.steps import State
@@ -40,7 +39,7 @@ class OptimizerSteps:
   """
 
   def __init__(self, steps: eager_steps.EagerSteps) -> None:
-    """Starts to look on.
+    """Begins to observe.
 
     Args:
       steps: The steps of the optimizer.
@@ -64,7 +63,7 @@ class OptimizerSteps:
     steps.take_unseen()  # Only steps from now on count.
 
   def __deepcopy__(self, memo: dict[int, Any]) -> OptimizerSteps:
-    """Returns this object: it looks on at one optimizer, not at copies."""
+    """Returns this object: it observes one optimizer, not its copies."""
     return self
 
   def add_monitor(self, monitor: Any, measure_every: int) -> None:
@@ -117,7 +116,7 @@ class OptimizerSteps:
     is_due = every and (self.attempted + 1) % every == 0
     contents: step_gradients.Measured = {}
     if gradients and every and (is_due or not applied):
-      rows = [gradient_statistics.measure([x.value]).numpy() for x in gradients]
+      rows = [step_gradients.measure([x.value]).numpy() for x in gradients]
       labels = [x.label for x in gradients]
       contents = step_gradients.decode(labels, np.concatenate(rows))
     self._append(
@@ -220,7 +219,7 @@ class OptimizerSteps:
 
 
 def find(optimizer: Any) -> OptimizerSteps:
-  """Returns what looks on at an optimizer; makes it first if there is none."""
+  """Returns the observer of an optimizer; makes it first if there is none."""
   with _LOCK:
     steps = eager_steps.find(optimizer)
     observer = steps.observer

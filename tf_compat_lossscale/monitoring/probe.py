@@ -19,7 +19,6 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import control_flow
-from tf_compat_lossscale.monitoring import gradient_statistics
 from tf_compat_lossscale.monitoring import session_runs
 from tf_compat_lossscale.monitoring import states
 from tf_compat_lossscale.monitoring import step_gradients
@@ -81,8 +80,8 @@ class Probe:
   ) -> tf.Tensor:
     """Returns the tensor to fetch in a run that does the step.
 
-    If the run feeds gradients, it may not compute others. Then the probe must
-    not make it do so, and measures nothing.
+    A run that feeds gradients may not compute the other gradients. The probe
+    must not make the run compute these, so it measures nothing then.
 
     Args:
       ancestors: The ops that the run runs.
@@ -96,7 +95,7 @@ class Probe:
     """Returns the step that a session fetched."""
     width = 1 + len(steps.State._fields)
     applied, *numbers = values[:width].tolist()
-    rows = values[width:].reshape(-1, gradient_statistics.COLUMNS)
+    rows = values[width:].reshape(-1, step_gradients.COLUMNS)
     measured: step_gradients.Measured = {}
     if len(rows):
       measured = step_gradients.decode(self._labels, rows[self._rows])
@@ -172,13 +171,13 @@ def _measure_if(
   """
   branches = (_measure, _measure_nothing)
   rows = step_gradients.choose(wanted, branches, values, device)
-  return tf.ensure_shape(rows, [None, gradient_statistics.COLUMNS])
+  return tf.ensure_shape(rows, [None, step_gradients.COLUMNS])
 
 
 def _measure(*values: tf.Tensor) -> tf.Tensor:
-  return gradient_statistics.measure(values)
+  return step_gradients.measure(values)
 
 
 def _measure_nothing(*values: tf.Tensor) -> tf.Tensor:
   del values
-  return gradient_statistics.measure([])
+  return step_gradients.measure([])

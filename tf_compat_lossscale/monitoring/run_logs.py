@@ -58,8 +58,8 @@ class Follower:
     """Reads what is new, and returns whether there was anything.
 
     Args:
-      finish: Whether no more will come: a last line that only lacks its end is
-        then taken, too.
+      finish: Whether no more will come. Then a last line without a line feed
+        is read, too.
 
     Raises:
       LogError: There is no log, or it is damaged; `MissingLogError` if a log

@@ -22,7 +22,7 @@ _MOST_KNOWN = 256
 
 
 class SessionRuns(Generic[_T]):
-  """Says of each run of a graph what a function says of the run's ops.
+  """Answers a question about the runs of a graph, by the ops that they run.
 
   Programs repeat their runs, so the answers are kept.
   """

@@ -16,9 +16,9 @@ from tf_compat_lossscale.monitoring.rows import Underflow
 _MOST_GRADIENTS = 20
 # The smallest number that float16 holds with all its bits.
 SMALLEST_NORMAL = 2.0**-14
-# Within this distance of its end, float16 has at most five bits.
+# Below this number, float16 has at most five bits.
 _FADING = 2.0**-19
-# An average of gradients of float16 may be below 2**-24, but not so far.
+# Averages of float16 gradients may be below 2**-24, but not below this.
 _WIDER = 2.0**-30
 
 
@@ -189,10 +189,11 @@ def _mix(old: Contents, new: Contents) -> float:
 def find_lost(scaled: Sequence[Contents]) -> float:
   """Returns the share of elements that became 0 by a scale that is too low.
 
-  float16 ends at 2**-24. Where the scale is too low, the elements that are not
-  0 are near that end. Other zeros are none of it: those of units that are off,
-  and of words that are absent. A gradient of zeros alone tells nothing, but if
-  all others end there, too, it is lost.
+  The smallest number of float16 is 2**-24. If the scale is too low, the
+  elements of a gradient that are not 0 are near that number. So the zeros of
+  such a gradient count, but not those of units that are off and of words that
+  are absent. The zeros of a gradient that has nothing else count if all other
+  gradients are near that number.
 
   Args:
     scaled: The contents of the gradients of the scaled loss.

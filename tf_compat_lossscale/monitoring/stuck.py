@@ -14,13 +14,13 @@ from tf_compat_lossscale.monitoring.rows import Row
 # The most gradients that a message names.
 _MOST_NAMED = 5
 
-# If a larger share of the steps is skipped, that costs training more than a
-# higher scale brings. The default rule, whose scale grows after 2000 steps,
-# skips 0.05 %.
+# A run that skips a larger share of its steps loses more by that than it gains
+# by a higher scale. The default rule, whose scale grows after 2000 steps, skips
+# 0.05 %.
 MOST_SKIPPED = 0.05
 # Fewer skipped steps may be chance.
 FEW = 10
-# At the minimum, no lower scale is left, so fewer skipped steps tell enough.
+# At the minimum, the scale cannot fall, so fewer skipped steps are enough.
 _FEW_AT_MINIMUM = 3
 # float16 has 40 powers of 2: a scale that falls more often in a row does not
 # find one that fits.
@@ -36,11 +36,11 @@ class StuckError(RuntimeError):
 
 
 class Losses:
-  """The steps that were skipped at the minimum of a loss scale.
+  """The lost steps: those that were skipped at the minimum of a loss scale.
 
-  The step that brought the scale there is none of them. There are too many if
-  no lower scale is left, and training still loses more than `MOST_SKIPPED` of
-  its steps: of all since the first that was lost, or of the last `STRETCH`.
+  The step that lowered the scale to its minimum is not lost. Too many steps are
+  lost if they are more than `MOST_SKIPPED` of all steps since the first lost
+  step, or of the last `STRETCH` steps.
 
   Attributes:
     first: The first lost step; None if there is none.
@@ -78,7 +78,7 @@ class Losses:
       self._recent.popleft()
 
   def find_begin(self, last: int) -> int | None:
-    """Returns the first of too many skipped steps; None if they are few.
+    """Returns the first lost step if too many are lost, else None.
 
     Args:
       last: The last attempted step, which `add` has got.

@@ -97,7 +97,7 @@ def judge(log: RunLog) -> Verdict:
 
 
 def _judge_value(log: RunLog) -> Verdict | None:
-  """Finds a scale that is none."""
+  """Finds a loss scale that is not finite or not above 0."""
   scale = log.rows[-1].loss_scale
   if facts.is_usable(scale):
     return None
@@ -124,7 +124,7 @@ def _judge_applied(log: RunLog) -> Verdict | None:
 
 
 def refuse(scale: float, *evidence: str) -> Verdict:
-  """Returns the verdict on a scale that is none."""
+  """Returns the verdict on a loss scale that cannot scale a loss."""
   return Verdict(
     INVALID,
     f"The loss scale is {scale:g}, which cannot scale a loss: it must be "
@@ -140,7 +140,7 @@ def refuse(scale: float, *evidence: str) -> Verdict:
 
 
 def _judge_minimum(log: RunLog) -> Verdict | None:
-  """Finds a scale that cannot fall any more, though it should."""
+  """Finds a scale that stays at its minimum while steps are skipped."""
   minimum = facts.find_minimum(log)
   start = _find_stay(log.rows, minimum)
   if start is None:
