@@ -12,7 +12,7 @@ import tensorflow.compat.v2 as tf
 # The attributes in which objects that are no `tf.train.Optimizer` hold the
 # optimizer that they wrap; those of TensorFlow and Horovod may be properties.
 _NAMES = ("_optimizer", "_opt", "optimizer")
-# An object that makes a new one whenever it is asked would be asked for ever.
+# Some objects make a new optimizer at each access, which would never end.
 _MOST = 64
 
 

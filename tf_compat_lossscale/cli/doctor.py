@@ -98,7 +98,7 @@ def _examine(path: str) -> Iterator[_Finding]:
     try:
       log = run_logs.read_run(path)
     except rows.MissingLogError as error:
-      # Training writes event files beside checkpoints that are not of a hook.
+      # Programs write event files of their own beside their checkpoints.
       missing = str(error)
     except rows.LogError as error:
       raise errors.Mistake(str(error)) from error

@@ -190,7 +190,7 @@ def _draw_culprits(axes: Any, view: View, shown: Sequence[Any]) -> None:
     pad=4,
   )
   if nan:
-    # A row of ticks at no step is the key to a color.
+    # The entries of the legend are rows of ticks without a step.
     for color, label in ((_RED, "inf"), (_PURPLE, "NaN")):
       axes.broken_barh([], (0, 0), color=color, label=label)
     axes.legend(
@@ -208,7 +208,7 @@ def _draw_culprits(axes: Any, view: View, shown: Sequence[Any]) -> None:
 def _draw_ticks(
   axes: Any, steps: Sequence[int], place: int, color: str, view: View
 ) -> None:
-  """Draws upright strokes at steps, those of neighbors as one area."""
+  """Draws vertical strokes at steps; neighboring strokes become one area."""
   # A stroke is wide enough to be seen.
   width = max(1.0, view.count / 600)
   bars: list[tuple[float, float]] = []

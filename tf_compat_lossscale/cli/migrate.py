@@ -190,7 +190,7 @@ class _Run:
       Mistake: No file can be written any more.
     """
     try:
-      # Also for writing: the new file would not be write-protected.
+      # Opened for writing, too, so that a write-protected file is an error.
       with open(change.path, "rb+") as file:
         is_current = file.read() == change.before
       if is_current:

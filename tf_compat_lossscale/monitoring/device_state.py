@@ -25,7 +25,8 @@ from tf_compat_lossscale.monitoring.steps import Step
 
 _T = TypeVar("_T")
 
-# The most steps of functions between two looks that are known step by step.
+# The rows of the ring: so many steps between two calls of `take` are known one
+# by one.
 CAPACITY = 1000
 
 # Columns of the counts: attempted steps, skipped steps, and how often gradients
@@ -74,7 +75,7 @@ class DeviceState:
   def set_measure_every(self, number: int) -> None:
     """Sets how often the gradients of good steps are measured."""
     counts = self._counts.numpy()
-    # A difference, because a function may count at the same time.
+    # We add a difference, because a function may count at the same time.
     self._counts.assign_add([0, 0, number - int(counts[_EVERY])])
 
   def write(
@@ -92,7 +93,7 @@ class DeviceState:
     """
     skipped = 1 - tf.cast(applied, tf.int64)
     one = tf.stack([tf.ones([], tf.int64), skipped, tf.zeros([], tf.int64)])
-    # One read: functions that run at the same time count between two reads.
+    # We read once, because another function may count between two reads.
     counts = tf.convert_to_tensor(self._counts.assign_add(one))
     number, every = counts[_ATTEMPTED], counts[_EVERY]
     facts = tf.stack([number, 1 - skipped, counts[_SKIPPED]])

@@ -147,7 +147,7 @@ class EventFile:
     size = self._size + len(rest)
     try:
       while rest:
-        # The second round asks for the reason if the first wrote a part alone.
+        # After a write that was cut short, the next one raises the reason.
         rest = rest[os.write(self._file, rest) :]
     except BaseException as error:
       os.ftruncate(self._file, self._size)
@@ -220,7 +220,7 @@ def _create_in(folder: str) -> tuple[str, int]:
   several files in a second.
   """
   found = (_NAME.fullmatch(name) for name in os.listdir(folder))
-  # Only names of ten digits compare as their numbers do.
+  # Names sort as their numbers do if all numbers have ten digits.
   seconds = (int(match[1]) for match in found if match and len(match[1]) == 10)
   second = max([int(time.time()), *(number + 1 for number in seconds)])
   while True:
@@ -331,8 +331,8 @@ def _read_summary(data: memoryview) -> Iterator[tuple[str, float]]:
       yield name, number
 
 
-# A `DataType` of numbers -> how `tensor_content` has them, and the field of a
-# `TensorProto` that has them else. A bfloat16 is the upper half of a float32.
+# A `DataType` of numbers -> the layout of `tensor_content`, and the field of a
+# `TensorProto` that has the number if there is no `tensor_content`.
 _NUMBERS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
 
 

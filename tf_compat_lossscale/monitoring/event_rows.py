@@ -51,7 +51,7 @@ class EventReader:
     )
     ends = list(self._files.items())
     if any(not _has(path, file.end) for path, file in ends) or (
-      # A file that is new, but not the last, changes what the later ones mean.
+      # A new file that is not the last must be read before the files after it.
       paths[: len(ends)] != [path for path, _ in ends]
     ):
       self._forget()

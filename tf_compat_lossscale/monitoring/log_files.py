@@ -150,7 +150,7 @@ class LogFiles:
   def _write_event(self, row: Row) -> None:
     if self._events is None:
       self._events = _create_events(self._folder, self._first)
-    # A deleted file takes all that is written.
+    # Writing to a deleted file raises no error.
     _check_exists(os.path.exists(self._events.path), self._events.path)
     found = ((tag, getattr(row, KEYS[tag].field)) for tag in TAGS)
     values = {tag: value for tag, value in found if value is not None}

@@ -116,7 +116,7 @@ class Monitor:
     self.should_stop = False
     likely = watched.find_optimizer(optimizer, keras=True)
     found = watched.list_optimizers(optimizer, keras=True)
-    # The first that takes a step from now on is the one to watch.
+    # The first optimizer that takes a step from now on is watched.
     self._candidates = [self._observe_steps(x) for x in found]
     self._watch(next(x for x in self._candidates if x.optimizer is likely))
 

@@ -146,7 +146,7 @@ class OptimizerSteps:
     with _LOCK:
       if self._state is None:
         self._state = device_state.DeviceState(self._measure_every)
-      # A step that no monitor wants to be measured has no probe with gradients.
+      # If no monitor wants gradients, the probe has none.
       wanted_ever = gradients if self._measure_every else []
       probe = device_state.FunctionProbe(self, self._state, wanted_ever)
       self._probes.add(probe)

@@ -41,7 +41,7 @@ class SessionRuns(Generic[_T]):
     self._graph = graph
     self._answer = answer
     self._version = graph.version
-    # The items of a run are kept, for the key has their ids.
+    # The items of a run are kept alive, because the key has their ids.
     self._known: dict[Any, tuple[list[Any], _T]] = {}
 
   def ask(self, args: tf.compat.v1.train.SessionRunArgs) -> _T:

@@ -199,7 +199,7 @@ def find_lost(scaled: Sequence[Contents]) -> float:
     scaled: The contents of the gradients of the scaled loss.
   """
   others = [x for x in scaled if x.largest]
-  # Numbers of a wider format go on below the end of float16.
+  # Smaller numbers than `_WIDER` show that a gradient has a wider format.
   fading = [x for x in others if x.typical < _FADING and x.smallest >= _WIDER]
   lost = sum(x.zeros for x in fading)
   if all(x in fading and x.largest < SMALLEST_NORMAL for x in others):

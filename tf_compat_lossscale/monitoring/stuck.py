@@ -22,8 +22,7 @@ MOST_SKIPPED = 0.05
 FEW = 10
 # At the minimum, the scale cannot fall, so fewer skipped steps are enough.
 _FEW_AT_MINIMUM = 3
-# float16 has 40 powers of 2: a scale that falls more often in a row does not
-# find one that fits.
+# float16 has 40 powers of 2. If a scale falls more often, then no scale fits.
 POWERS = 40
 # Steps longer ago may have had other data and another learning rate.
 STRETCH = 1000

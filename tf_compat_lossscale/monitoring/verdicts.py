@@ -238,7 +238,7 @@ def _judge_length(log: RunLog) -> Verdict | None:
 
 def _judge_rate(log: RunLog) -> Verdict | None:
   """Finds a run that loses too many steps."""
-  # The search for the first scale that fits loses steps at the begin.
+  # At its begin, a run loses steps until it has found a scale that fits.
   stretch = max(_LEAST_STEPS, min(stuck.STRETCH, log.steps // 2))
   first = log.rows[-1].step - stretch + 1
   lost = [r for r in log.rows if r.step >= first and r.applied is False]
