@@ -2,6 +2,7 @@
 """Tests checkpoints of models with several optimizers and loss scales."""
 
 import functools
+import os
 
 import helpers
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from saved_graphs import adam_on
 from saved_graphs import dynamic
 from saved_graphs import save
+from saved_graphs import variable
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
@@ -127,6 +129,32 @@ def test_a_part_of_several_is_not_guessed(tmp_path):
     error = pytest.raises(checkpoint.CheckpointError, match="beta1_power")
     with tf1.Session() as session, error:
       checkpoint.restore(session, path)
+
+
+def scaled_descent_and_adam():
+  """Builds an optimizer with a loss scale but no slots, and an Adam without."""
+  w, v = variable("w", [1.0]), variable("v", [2.0])
+  descent = tf1.train.GradientDescentOptimizer(0.1)
+  tfl.MixedPrecisionLossScaleOptimizer(descent, dynamic()).minimize(
+    tf.reduce_sum(w), var_list=[w]
+  )
+  tf1.train.AdamOptimizer().minimize(tf.reduce_sum(v), var_list=[v])
+
+
+@pytest.mark.any_release
+def test_a_power_beside_the_loss_scale_of_another_optimizer(tmp_path):
+  with helpers.control_flow(False):
+    path = save(tmp_path, scaled_descent_and_adam)
+  new = tmp_path / "new"
+  assert not checkpoint.convert(path, new, "saver").renamed
+  os.remove(f"{path}.meta")
+  with pytest.raises(
+    checkpoint.CheckpointError, match="which optimizers have a loss scale"
+  ):
+    checkpoint.convert(path, new, "saver", overwrite=True)
+  mapping = {name: name for name in ("beta1_power", "beta2_power")}
+  done = checkpoint.convert(path, new, "saver", mapping=mapping, overwrite=True)
+  assert not done.renamed
 
 
 if __name__ == "__main__":

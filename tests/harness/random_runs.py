@@ -22,7 +22,6 @@ from random_checks import check_own_layout
 from random_programs import changed
 from random_programs import own_layout
 from random_programs import program_of
-from random_programs import SCALING
 from random_programs import variant_of
 from random_saves import make_old
 from random_saves import save
@@ -101,11 +100,7 @@ def run(seed: int, restores: int = 3):
           check_conversion(program, variant, path, manifest, to, graphs),
         )
       own = own_layout(program, variant)
-      # Without a MetaGraph, the only power beside the only loss scale is taken
-      # for that of the optimizer that is scaled; it may be another one's.
-      scaled = [kind in SCALING for kind in variant["kinds"].values()]
-      is_proven = meta or all(scaled) or not any(scaled)
-      if own and not by_object and is_proven:
+      if own and not by_object:
         finding = check_own_layout(path, own)
         yield "convert to own", f"{told} -> {own}", finding
 

@@ -46,6 +46,8 @@ from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 # API -> the number of the cond in which a scope's first optimizer applies
 # gradients. In compat.v1, the loss scale is updated in a cond before that.
 _FIRST_COND = {names.COMPAT: 1, names.CONTRIB: 0}
+# The names of averages, which no optimizer trains.
+_UNTRAINED = {"moving_mean", "moving_variance", "ExponentialMovingAverage"}
 
 
 def rename_variables(
@@ -335,25 +337,32 @@ class _Renaming:
       for n in powers
       if names.get_cond_number(n) is not None
     }
+    bases = {names.get_base(name) for name in powers}
+    wrapped = {base: self._is_wrapped(base) for base in bases}
+    by_power = {name: wrapped[names.get_base(name)] for name in powers}
     creations = {}
     for name in self.left:
       if has_evidence:
         in_cond = self.inventory.belongs_to_optimizer(name)
       else:
         in_cond = names.split_scope(name)[0] in scopes
-      if name in powers or in_cond:
-        creations[name] = self._find_creation(name, in_cond, powers, scopes)
+      if name in by_power or in_cond:
+        creations[name] = self._find_creation(name, in_cond, by_power, scopes)
     return creations
 
   def _find_creation(
-    self, name: str, in_cond: bool, powers: list[str], scopes: set[str]
+    self,
+    name: str,
+    in_cond: bool,
+    powers: Mapping[str, bool | None],
+    scopes: set[str],
   ) -> _Creation:
     """Finds the circumstances in which a variable is created.
 
     Args:
       name: The variable.
       in_cond: Whether the variable is created in a cond of TensorFlow 1.
-      powers: All powers.
+      powers: Power -> whether its optimizer has a loss scale; None if unknown.
       scopes: The scopes of conds in which powers are created.
     """
     if in_cond:
@@ -369,9 +378,9 @@ class _Renaming:
     scope = names.split_scope(name)[0]
     wrapped: bool | None = False
     if self.inventory.has_new_scale:
-      wrapped = self._is_wrapped(name, powers)
+      wrapped = powers[name]
     if not wrapped and not scope and not self.inventory.has_evidence:
-      wrapped = not scopes and self._is_wrapped(name, powers)
+      wrapped = not scopes and powers[name]
     return _Creation(scope, None, wrapped)
 
   def _is_unscaled(self, name: str) -> bool:
@@ -386,18 +395,42 @@ class _Renaming:
       and not any(served & each for each in by_scales if served and each)
     )
 
-  def _is_wrapped(self, name: str, powers: list[str]) -> bool | None:
-    """Guesses by names whether the optimizer of a power has a loss scale.
+  def _is_wrapped(self, base: str) -> bool | None:
+    """Returns whether names show that the optimizer of powers has a loss scale.
 
     Returns True if there is one optimizer and one loss scale, False if there is
-    no loss scale, and None otherwise.
+    no loss scale, and None otherwise. There may be an optimizer without slots,
+    which owns the loss scale, if a weight has no slots.
     """
     if not self.scales and not self.unclear:
       return False
-    alike = [n for n in powers if names.get_base(n) == names.get_base(name)]
-    kinds = {names.get_base(slot) for slot, _ in names.find_slots(self.sources)}
+    # Some optimizers have one power alone, so all are counted.
+    alike = [
+      n
+      for n, source in self.sources.items()
+      if names.get_base(n) == base
+      and names.is_power(n, source.spec)
+      and not self.inventory.belongs_to_user(n)
+    ]
+    slots = dict(names.find_slots(self.sources))
+    kinds = {names.get_base(slot) for slot in slots}
     alone = len(alike) == len(self.scales) == 1 and len(kinds) < 2
-    return True if alone else None
+    # A loss scale that was just added is for the only optimizer.
+    are_trained = self.inventory.has_new_scale or all(
+      name in slots or name in slots.values() or not self._may_be_weight(name)
+      for name in self.sources
+    )
+    return True if alone and are_trained else None
+
+  def _may_be_weight(self, name: str) -> bool:
+    """Returns whether a variable may be a weight, as far as its name tells."""
+    spec, base = self.sources[name].spec, names.get_base(name)
+    return not (
+      spec.dtype in names.INTEGERS
+      or names.is_ambiguous(name, spec)
+      or policy_weights.is_further(base)
+      or base in _UNTRAINED
+    )
 
   def _make_scope(
     self, name: str, creation: _Creation, api: str | None, control_flow: str
