@@ -11,7 +11,7 @@ the bottom:
 - `matching` (with `match` and `mapping`) finds the values of variables by name;
   `by_name` renames variables for another layout.
 - `object_bridges` fits an object graph to a program's objects; `by_object` and
-  `templates` (with `object_variables`) convert to object-based layouts.
+  `templates` convert to object-based layouts.
 - `problems` writes the messages.
 
 No module here imports TensorFlow.

@@ -27,8 +27,12 @@ of creation. One error lists all variables that are missing or not proven.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -43,13 +47,6 @@ from tf_compat_lossscale.checkpoint.layouts.evidence import ObjectEvidence
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.inventory import pair_items
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
-from tf_compat_lossscale.checkpoint.layouts.object_variables import (
-  describe_unclear,
-)
-from tf_compat_lossscale.checkpoint.layouts.object_variables import ObjectScale
-from tf_compat_lossscale.checkpoint.layouts.object_variables import (
-  ObjectVariable,
-)
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -59,6 +56,58 @@ _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 _ADAM = {"m": "Adam", "v": "Adam_1"}
 # Attributes of Keras's optimizers that other checkpoints have no variables for.
 _HYPERPARAMETERS = {"beta_1", "beta_2", "decay", "learning_rate", "epsilon"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variable:
+  """A variable of an object graph.
+
+  Attributes:
+    number: The number of its node.
+    path: Its path in the objects.
+    name: Its name in a checkpoint of a Saver.
+    key: Its key in the checkpoint.
+    tensor: Its dtype and shape.
+  """
+
+  number: int
+  path: str
+  name: str
+  key: str
+  tensor: TensorSpec
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """The name, in the form of `_Scale.names`."""
+    return (self.name,)
+
+  def __str__(self) -> str:
+    return f"{self.path} ({self.name})"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scale:
+  """A loss scale of an object graph.
+
+  Attributes:
+    api: COMPAT or CONTRIB.
+    variables: The variables, in the order of `names.SCALE_TENSORS[api]`.
+  """
+
+  api: str
+  variables: tuple[_Variable, ...]
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """The names of the variables in a checkpoint of a Saver."""
+    return tuple(variable.name for variable in self.variables)
+
+  def __str__(self) -> str:
+    path = self.variables[0].path.rpartition("/")[0]
+    return f"{path} ({', '.join(self.names)})"
+
+
+_Named = TypeVar("_Named", _Variable, _Scale)
 
 
 class TemplateFiller:
@@ -87,7 +136,7 @@ class TemplateFiller:
     """
     self._graph, self._given, self._path = graph, given, path
     self._variables = [
-      ObjectVariable(
+      _Variable(
         number,
         attribute.key.removesuffix(_SUFFIX),
         attribute.full_name,
@@ -138,7 +187,7 @@ class TemplateFiller:
     self._fill_others(rest, [n for n in self._given if n not in used])
     self._check()
 
-  def _find_scales(self) -> Iterable[ObjectScale]:
+  def _find_scales(self) -> Iterable[_Scale]:
     """Yields each loss scale of the template once."""
     seen = set()
     for node in self._graph.nodes:
@@ -150,11 +199,11 @@ class TemplateFiller:
       for api, tensors in names.SCALE_TENSORS.items():
         numbers = [children.get(base, -1) for base in tensors]
         if all(n in self._by_number for n in numbers):
-          yield ObjectScale(api, tuple(self._by_number[n] for n in numbers))
+          yield _Scale(api, tuple(self._by_number[n] for n in numbers))
           break
 
   def _apply_mapping(
-    self, mapping: Mapping[str, str], scales: list[ObjectScale]
+    self, mapping: Mapping[str, str], scales: list[_Scale]
   ) -> None:
     """Fills the variables in the mapping; a loss scale is mapped as a whole."""
     by_key = {v.key: scale for scale in scales for v in scale.variables}
@@ -173,7 +222,7 @@ class TemplateFiller:
       else:
         self.sources[variable.key] = self._given[name]
 
-  def _find_variable(self, here: str) -> ObjectVariable:
+  def _find_variable(self, here: str) -> _Variable:
     """Returns the variable of the template with a path, key or name."""
     numbers = self._paths.find(here)
     found = [
@@ -208,37 +257,70 @@ class TemplateFiller:
       f"{problems.suggest_names(there, self._given)}"
     )
 
-  def _fill_scale(self, scale: ObjectScale, there: ScaleNames) -> None:
+  def _fill_scale(self, scale: _Scale, there: ScaleNames) -> None:
     """Fills a loss scale, perhaps from one of another API."""
     sources = convert_scale(self._given, there, scale.api)
     for variable, source in zip(scale.variables, sources):
       self.sources[variable.key] = source
 
-  def _pair_scales(self, scales: list[ObjectScale]) -> None:
+  def _pair_scales(self, scales: list[_Scale]) -> None:
     """Fills the loss scales that the mapping does not decide on."""
     wanted = [s for s in scales if s.variables[0].key not in self.sources]
     there = {scale.names: scale for scale in self._scales_left}
-    by_names = {scale.names: scale for scale in wanted}
-    if len(by_names) < len(wanted):  # Two have the same names.
-      if there:
-        listed = (" and ".join(found) for found in there)
-        self._unclear.append(describe_unclear("loss scales", wanted, listed))
-      return
+    pairs, _ = self._pair("loss scales", wanted, there, are_scales=True)
+    for scale, found in pairs:
+      self._fill_scale(scale, there.pop(found))
+    self._scales_left = list(there.values())
+
+  def _pair(
+    self,
+    what: str,
+    wanted: Sequence[_Named],
+    given: Collection[tuple[str, ...]],
+    are_scales: bool = False,
+  ) -> tuple[list[tuple[_Named, tuple[str, ...]]], list[_Named]]:
+    """Pairs variables or loss scales as `layouts/pairing.py` describes.
+
+    Args:
+      what: The kind, for messages.
+      wanted: The variables or loss scales of the template.
+      given: The names of those in the checkpoint by name.
+      are_scales: Whether they are loss scales.
+
+    Returns:
+      The pairs, and the items of the template for which there is nothing.
+    """
+    by_names = {item.names: item for item in wanted}
+    if len(by_names) < len(wanted) and given:  # Two have the same names.
+      self._add_unclear(what, wanted, map(" and ".join, given))
+      return [], []
     found = pair_items(
       self._here,
       self._there,
-      [self._here.make_item(s.names, is_scale=True) for s in wanted],
-      [self._there.make_item(s.names, is_scale=True) for s in there.values()],
-      keeps_scope=not len(wanted) == len(there) == 1,
-      are_scales=True,
+      [self._here.make_item(each, are_scales) for each in by_names],
+      [self._there.make_item(each, are_scales) for each in given],
+      keeps_scope=are_scales and not len(wanted) == len(given) == 1,
+      are_scales=are_scales,
     )
-    for item, (other, _) in found.pairs.items():
-      self._fill_scale(by_names[item.names], there.pop(other.names))
-    self._scales_left = list(there.values())
     unclear = [by_names[item.names] for item in found.undecided]
     if unclear:
-      listed = (" and ".join(item.names) for item in found.left)
-      self._unclear.append(describe_unclear("loss scales", unclear, listed))
+      candidates = (" and ".join(item.names) for item in found.left)
+      self._add_unclear(what, unclear, candidates)
+    pairs = [(by_names[a.names], b.names) for a, (b, _) in found.pairs.items()]
+    missing = {item.names for item in found.missing}
+    return pairs, [item for item in wanted if item.names in missing]
+
+  def _add_unclear(
+    self,
+    what: str,
+    here: Iterable[_Variable | _Scale],
+    there: Iterable[str],
+  ) -> None:
+    """Notes variables or loss scales that have several candidates."""
+    ours = ", ".join(sorted(map(str, here)))
+    self._unclear.append(
+      f"the {what} {ours} here and {', '.join(sorted(there))} there"
+    )
 
   def _find_hyperparameters(self) -> set[int]:
     """Returns the nodes of Keras's hyperparameters, which keep their values."""
@@ -250,9 +332,7 @@ class TemplateFiller:
       if name in _HYPERPARAMETERS
     }
 
-  def _fill_others(
-    self, variables: list[ObjectVariable], given: list[str]
-  ) -> None:
+  def _fill_others(self, variables: list[_Variable], given: list[str]) -> None:
     """Fills variables that are no loss scale's.
 
     Args:
@@ -261,7 +341,20 @@ class TemplateFiller:
     """
     known = set(given)
     powers = [v for v in variables if names.is_power(v.name)]
-    self._pair_powers(powers, [n for n in given if names.is_power(n)])
+    for base in sorted({names.get_base(v.name) for v in powers}):
+      pairs, missing = self._pair(
+        "powers",
+        [v for v in powers if names.get_base(v.name) == base],
+        [
+          (name,)
+          for name in given
+          if names.is_power(name) and names.get_base(name) == base
+        ],
+      )
+      for variable, (name,) in pairs:
+        self.sources[variable.key] = self._given[name]
+      for variable in missing:
+        self._add_missing(variable)
     others = [v for v in variables if v not in powers]
     families = names.group_by_family(v.name for v in others)
     families_there = names.group_by_family(given)
@@ -281,9 +374,7 @@ class TemplateFiller:
     for variable in others:
       if variable.name in unclear:
         candidates = unclear[variable.name]
-        self._unclear.append(
-          describe_unclear("variables", [variable], candidates)
-        )
+        self._add_unclear("variables", [variable], candidates)
         continue
       if variable.name in shared.keys:
         candidates = [n for n in known if n == shared.keys[variable.name]]
@@ -296,45 +387,11 @@ class TemplateFiller:
         alone = len(families[family]) == 1
         candidates = families_there.get(family, []) if alone else []
       if len(candidates) > 1:
-        self._unclear.append(
-          describe_unclear("variables", [variable], candidates)
-        )
+        self._add_unclear("variables", [variable], candidates)
       elif candidates:
         self.sources[variable.key] = self._given[candidates[0]]
       else:
         self._add_missing(variable)
-
-  def _pair_powers(
-    self, variables: list[ObjectVariable], given: list[str]
-  ) -> None:
-    """Fills Adam's powers, each of the two by itself."""
-    for base in sorted({names.get_base(v.name) for v in variables}):
-      ours = [v for v in variables if names.get_base(v.name) == base]
-      theirs = [name for name in given if names.get_base(name) == base]
-      by_name = {v.name: v for v in ours}
-      if len(by_name) < len(ours):  # Two have the same name.
-        self._unclear.append(describe_unclear("powers", ours, theirs))
-        continue
-      found = pair_items(
-        self._here,
-        self._there,
-        [self._here.make_item((name,)) for name in by_name],
-        [self._there.make_item((name,)) for name in theirs],
-        keeps_scope=False,
-      )
-      for item, (other, _) in found.pairs.items():
-        key = by_name[item.names[0]].key
-        self.sources[key] = self._given[other.names[0]]
-      for item in found.missing:
-        self._add_missing(by_name[item.names[0]])
-      if found.undecided:
-        self._unclear.append(
-          describe_unclear(
-            "powers",
-            [by_name[item.names[0]] for item in found.undecided],
-            [item.names[0] for item in found.left],
-          )
-        )
 
   def _find_keras_candidates(self) -> dict[int, list[str]]:
     """Returns the node of each of Keras 2's own variables -> candidates."""
@@ -358,7 +415,7 @@ class TemplateFiller:
           result[slot.slot] = found
     return result
 
-  def _add_missing(self, variable: ObjectVariable) -> None:
+  def _add_missing(self, variable: _Variable) -> None:
     near = ""
     if len(self._missing) < problems.MOST:  # Others are not listed.
       near = problems.suggest_names(variable.name, self._given)
@@ -390,7 +447,7 @@ class TemplateFiller:
       for node in self._graph.nodes
       if "iter" in node.children
     }
-    uses: dict[str, list[ObjectVariable]] = {}
+    uses: dict[str, list[_Variable]] = {}
     for key, source in self.sources.items():
       variable = by_key[key]
       if source.spec != variable.tensor:
@@ -404,4 +461,4 @@ class TemplateFiller:
         uses.setdefault(name, []).append(variable)
     for name, variables in uses.items():
       if len(variables) > 1:
-        self._unclear.append(describe_unclear("variables", variables, [name]))
+        self._add_unclear("variables", variables, [name])
