@@ -19,49 +19,8 @@ from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
-
-
-class LossScaleView:
-  """The loss scale of an optimizer of Keras 2, in the form of a `LossScale`.
-
-  Attributes:
-    class_name: The class of this package that has the same rule.
-    minimum: The lowest value; None for a fixed loss scale.
-  """
-
-  def __init__(self, optimizer: Any) -> None:
-    """Looks at the loss scale of an optimizer.
-
-    Args:
-      optimizer: A loss-scale optimizer of Keras 2.
-    """
-    self._optimizer = optimizer
-    is_dynamic = optimizer.dynamic
-    self.class_name = "DynamicLossScale" if is_dynamic else "FixedLossScale"
-    self.minimum = 1.0 if is_dynamic else None
-
-  @property
-  def _tracked_weights(self) -> dict[str, tf.Variable]:
-    optimizer = self._optimizer
-    return (
-      {"good_steps": optimizer.dynamic_counter} if optimizer.dynamic else {}
-    )
-
-  def __call__(self) -> tf.Tensor:
-    """Returns the loss scale, a float32 scalar."""
-    return tf.convert_to_tensor(self._optimizer.loss_scale)
-
-  def get_config(self) -> dict[str, Any]:
-    """Returns the arguments of the class of this package."""
-    initial = float(self._optimizer.initial_scale)
-    if not self._optimizer.dynamic:
-      return {"loss_scale_value": initial}
-    return {
-      "initial_loss_scale": initial,
-      "increment_period": int(self._optimizer.dynamic_growth_steps),
-      "multiplier": 2.0,
-    }
 
 
 class Call:
@@ -79,7 +38,7 @@ class Call:
     """
     self._optimizer = optimizer
     self._skipped_steps = skipped_steps
-    self._view = LossScaleView(optimizer)
+    self._view = _callable_scale.LossScaleView(optimizer)
     self._pairs = [pair for pair in pairs if pair[0] is not None]
     self._computed = [(None, None)] * len(self._pairs)
     if self._is_observed:

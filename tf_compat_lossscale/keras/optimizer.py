@@ -110,7 +110,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   @property
   def monitored_loss_scale(self) -> Any:
     """The loss scale in the form of a `LossScale`, for monitors."""
-    return _watched_steps.LossScaleView(self)
+    return _callable_scale.LossScaleView(self)
 
   def get_unscaled_gradients(self, grads: Any) -> Any:
     """Unscales gradients, as the method of Keras's own class does."""
