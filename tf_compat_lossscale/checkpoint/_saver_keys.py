@@ -6,6 +6,11 @@ Only these ops show which key belongs to which variable: an op reads a tensor by
 its key, and another op assigns the tensor to the variable:
 
     RestoreV2(prefix, ["w/key"], [""]) -> Identity -> AssignVariableOp(w)
+
+`meta_graph.find_saved_keys` reads the Saver's other half, the ops that save. A
+program's Saver may change values on either way. So the variables to restore are
+found by the ops that restore, and the meaning of a checkpoint's tensors by the
+ops that saved them.
 """
 
 from __future__ import annotations

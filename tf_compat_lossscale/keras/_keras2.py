@@ -58,15 +58,21 @@ _State: Any = _module._DynamicLossScaleState
 
 
 class ObservedState(_State):
-  """A dynamic loss scale of Keras, of which each update is another's work.
+  """A dynamic loss scale of Keras whose `update` calls a given function.
 
-  Keras asks for the class, and then calls `update` alone.
+  Keras checks the class, and then calls no method but `update`.
   """
 
   def __init__(
     self, state: Any, update: Callable[[Any, Any], tuple[Any, Any]]
   ) -> None:
-    """Takes a loss scale, and what returns an op and the answer of a step."""
+    """Takes a loss scale and a function.
+
+    Args:
+      state: The dynamic loss scale of Keras.
+      update: Takes the loss scale and the gradients of a step. Returns an op,
+        and whether to apply the gradients.
+    """
     self.__dict__.update(vars(state))
     self._observed, self._update = state, update
 

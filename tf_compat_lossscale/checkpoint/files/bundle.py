@@ -56,6 +56,10 @@ class Stamp(NamedTuple):
 class Bundle:
   """A checkpoint that is open for reading.
 
+  Outside of `files/`, nothing knows of entries, shards and offsets. A reader of
+  another kind of checkpoint has `prefix`, `specs`, `size`, `is_small`, `check`,
+  `is_current` and the methods that read the value of a name.
+
   Attributes:
     prefix: The path, without '.index'.
     specs: Name -> dtype and shape of every tensor, sorted by key.
@@ -213,6 +217,8 @@ class Bundle:
     Raises:
       CheckpointError: A data file became shorter meanwhile.
     """
+    if not entry.size:
+      return  # There may be no data file.
     path = self.make_shard_path(entry.shard)
     file.flush()
     with open_file(path) as shard:

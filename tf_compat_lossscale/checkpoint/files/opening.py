@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens files for reading, and refuses what could be read without end."""
+"""Opens regular files for reading, and refuses pipes and devices."""
 
 from __future__ import annotations
 

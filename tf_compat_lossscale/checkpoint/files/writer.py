@@ -125,9 +125,13 @@ class NewCheckpoint:
 
         try:
           for piece in pieces:
-            _copy_piece(piece, file, copied)
+            if piece.bundle is None:
+              file.write(piece.data)
+              copied(len(piece.data))
+            else:
+              piece.bundle.copy(piece.entry, file, copied)
             mark.advance(piece.offset + piece.entry.size, file)
-          mark.end(file)
+          mark.advance(sys.maxsize, file)
           _flush(file)
           check.result()
         finally:
@@ -339,19 +343,17 @@ class _Mark:
     self._stopped = False
 
   def advance(self, end: int, file: IO[bytes]) -> None:
-    """Lets the other thread read up to `end`, if that is far enough."""
+    """Lets the other thread read up to `end`, if that is many more bytes.
+
+    Args:
+      end: The number of bytes that were written; `sys.maxsize` if all were.
+      file: The file to which they were written.
+    """
     if end - self._end >= _bundle.CHUNK:
       file.flush()
       with self._condition:
         self._end = end
         self._condition.notify_all()
-
-  def end(self, file: IO[bytes]) -> None:
-    """Lets the other thread read all."""
-    file.flush()
-    with self._condition:
-      self._end = sys.maxsize
-      self._condition.notify_all()
 
   def stop(self) -> None:
     """Lets the other thread know that no further bytes follow."""
@@ -388,15 +390,6 @@ def _check_copy(
         f"{error} (the bytes in the new file are not those of the source: "
         "another process changed the source meanwhile, or the disk is damaged)"
       ) from None
-
-
-def _copy_piece(piece: _Piece, file: IO[bytes], progress: _Progress) -> None:
-  """Writes a part of the data file, which ends where the part begins."""
-  if piece.bundle is None:
-    file.write(piece.data)
-    progress(len(piece.data))
-  elif piece.entry.size:
-    piece.bundle.copy(piece.entry, file, progress)
 
 
 @contextlib.contextmanager

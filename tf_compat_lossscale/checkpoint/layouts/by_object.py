@@ -16,7 +16,6 @@ means changing the graph; the tensors stay as they are. Keras 3 tracks a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 
 from tf_compat_lossscale._core import legacy_names
@@ -45,12 +44,20 @@ SCALE_CHILDREN = {"current_loss_scale", LOSS_SCALE, KERAS_3_SCALE}
 def list_by_name(bundle: Bundle) -> Sources:
   """Returns the variables of any checkpoint by name: name -> tensor.
 
+  In an object-based checkpoint, the object graph has the names.
+
   Raises:
     CheckpointError: Two variables have one name.
   """
+  pairs = [(key, key) for key in bundle.specs]
+  if (
+    OBJECT_GRAPH in bundle.specs
+  ):  # Tensors that are no variables have no name.
+    attributes = ObjectGraph.read(bundle).list_attributes()
+    pairs = [(a.full_name, a.key) for _, a in attributes if a.full_name]
   sources: Sources = {}
-  for name, key in _list_names_and_keys(bundle):
-    if key.startswith("save_counter/"):
+  for name, key in pairs:
+    if key not in bundle.specs or key.startswith("save_counter/"):
       continue
     source = Stored(bundle, key)
     if sources.get(name, source) != source:
@@ -60,20 +67,6 @@ def list_by_name(bundle: Bundle) -> Sources:
       )
     sources[name] = source
   return sources
-
-
-def _list_names_and_keys(bundle: Bundle) -> Iterator[tuple[str, str]]:
-  """Yields the name of each variable and the key of its tensor.
-
-  In an object-based checkpoint, the object graph has the names. Tensors that
-  are no variables are left out.
-  """
-  if OBJECT_GRAPH not in bundle.specs:
-    yield from ((name, name) for name in bundle.specs)
-    return
-  for _, attribute in ObjectGraph.read(bundle).list_attributes():
-    if attribute.full_name and attribute.key in bundle.specs:
-      yield attribute.full_name, attribute.key
 
 
 def copy_all(bundle: Bundle) -> Sources:

@@ -284,11 +284,11 @@ class TemplateFiller:
     Args:
       what: The kind, for messages.
       wanted: The variables or loss scales of the template.
-      given: The names of those in the checkpoint by name.
-      are_scales: Whether they are loss scales.
+      given: The names of the candidates in the checkpoint.
+      are_scales: Whether loss scales are paired.
 
     Returns:
-      The pairs, and the items of the template for which there is nothing.
+      The pairs, and the items of the template that have no candidate.
     """
     by_names = {item.names: item for item in wanted}
     if len(by_names) < len(wanted) and given:  # Two have the same names.
