@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import dataclasses
 import os
 from typing import Any
 
@@ -26,7 +25,6 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
-from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import inventory
@@ -41,19 +39,6 @@ from tf_compat_lossscale.checkpoint.targets import Targets
 WHAT = ("all", "weights", "all_but_optimizer")
 MISSING = ("error", "initialize")
 _NOT_ASKED = "it is not among the variables to restore"
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-  """The source of each variable's value, before any is assigned.
-
-  Attributes:
-    match: The sources of the variables to restore.
-    sources: All tensors of the checkpoint, by the names that a Saver has.
-  """
-
-  match: Match
-  sources: Sources
 
 
 def restore(
@@ -127,9 +112,9 @@ def restore(
         session, bundle, objects, missing
       )
     targets = Targets(_choose_variables(session, objects, variables))
-    plan = match_by_name(session, bundle, targets, what, mapping, missing)
+    match = match_by_name(session, bundle, targets, what, mapping, missing)
     initial = {} if session else _restoring_objects.find_initial_values(objects)
-    return assign_by_name(session, bundle, targets, plan, initial)
+    return assign_by_name(session, bundle, targets, match, initial)
 
   return consistency.read_consistently(lambda: paths.find(path).path, attempt)
 
@@ -168,7 +153,7 @@ def match_by_name(
   what: str = "all",
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
-) -> Plan:
+) -> Match:
   """Returns the tensor that each variable is to get."""
   sources = by_object.list_by_name(bundle)
   here = inventory.Inventory(
@@ -199,7 +184,7 @@ def match_by_name(
       first,
       f" and {len(more)} more" if more else "",
     )
-  return Plan(match, sources)
+  return match
 
 
 def _trains_once(graph: tf.Graph) -> bool:
@@ -211,7 +196,7 @@ def assign_by_name(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
-  plan: Plan,
+  match: Match,
   initial: Mapping[int, Any],
 ) -> Report:
   """Assigns the values that `match_by_name` found.
@@ -220,13 +205,12 @@ def assign_by_name(
     session: The session; None when eager.
     bundle: The checkpoint.
     targets: The variables.
-    plan: The sources of their values.
+    match: The sources of their values.
     initial: The `id` of a variable -> its initial value, when eager.
 
   Returns:
     The source of each variable's value.
   """
-  match = plan.match
   # All values are read before the first is assigned, so damage shows here.
   values = {name: source.read_array() for name, source in match.sources.items()}
   if not bundle.is_current():
@@ -253,15 +237,13 @@ def assign_by_name(
     fresh = [v for name in initialized for v in targets.parts[name]]
     _assign_in_session(session, fresh, assigned)
   origins = {n: source.origin for n, source in match.sources.items()}
-  unused = {source.origin for source in plan.sources.values()}
-  unused -= set(origins.values())
   return Report(
     bundle.prefix,
     restored={n: key for n, key in origins.items() if n not in match.proofs},
     bridged={n: origins[n] for n in match.proofs},
     initialized=initialized,
     kept=kept,
-    unused=tuple(sorted(unused)),
+    unused=match.unused,
     proofs=match.proofs,
   )
 

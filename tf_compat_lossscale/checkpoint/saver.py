@@ -74,8 +74,8 @@ class Saver(tf.compat.v1.train.Saver):
     targets = Targets(saved.variables)
 
     def attempt(bundle: Bundle) -> Report | None:
-      plan = restoring.match_by_name(sess, bundle, targets)
-      if plan.match.is_exact:
+      match = restoring.match_by_name(sess, bundle, targets)
+      if match.is_exact:
         super(Saver, self).restore(sess, bundle.prefix)
         return None
       if saved.others:
@@ -84,7 +84,7 @@ class Saver(tf.compat.v1.train.Saver):
           f"and the Saver has more ({', '.join(saved.others)}): convert the "
           "checkpoint first (tf-lossscale convert)"
         )
-      return restoring.assign_by_name(sess, bundle, targets, plan, {})
+      return restoring.assign_by_name(sess, bundle, targets, match, {})
 
     self.last_report = consistency.read_consistently(
       lambda: paths.find(path).path, attempt

@@ -14,7 +14,7 @@ from tf_compat_lossscale.checkpoint.files.opening import open_file
 # In bytes. Parsing takes a second for every 10 MB. A proof is worth more time
 # than a description.
 LARGEST_TO_DESCRIBE = 32 << 20
-_LARGEST = 512 << 20
+LARGEST = 512 << 20
 _TRAINABLE = "trainable_variables"
 
 
@@ -44,7 +44,7 @@ class MetaGraph(NamedTuple):
     return ("v1" if is_v1 else "v2") if is_v1 != is_v2 else None
 
 
-def load(path: str, largest: int = _LARGEST) -> MetaGraph | None:
+def load(path: str, largest: int = LARGEST) -> MetaGraph | None:
   """Loads a '.meta' file.
 
   Args:

@@ -418,9 +418,14 @@ def find_evidence(
 
 
 def load_meta_graph(
-  bundle: Bundle, *largest: int
+  bundle: Bundle, largest: int = meta_graph.LARGEST
 ) -> meta_graph.MetaGraph | None:
-  """Loads the MetaGraph beside a checkpoint, unless the file is older."""
+  """Loads the MetaGraph beside a checkpoint, unless the file is older.
+
+  Args:
+    bundle: The checkpoint.
+    largest: The size in bytes up to which the file is read.
+  """
   path = bundle.prefix + ".meta"
   try:
     written = os.path.getmtime(path)
@@ -428,7 +433,7 @@ def load_meta_graph(
       return None
   except OSError:
     return None
-  return meta_graph.load(path, *largest)
+  return meta_graph.load(path, largest)
 
 
 def was_applied_by_contrib(meta: meta_graph.MetaGraph) -> bool:

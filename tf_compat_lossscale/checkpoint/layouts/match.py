@@ -35,12 +35,14 @@ class Match:
     proofs: Variable -> how its source was found, if not by the variable's name.
     unproven: The slots of several optimizers of one name for which nothing but
       equal names decided, since evidence is missing.
+    unused: The tensors of the checkpoint that no variable gets, sorted.
   """
 
   sources: Sources = dataclasses.field(default_factory=dict)
   initialized: dict[str, str] = dataclasses.field(default_factory=dict)
   proofs: dict[str, str] = dataclasses.field(default_factory=dict)
   unproven: list[str] = dataclasses.field(default_factory=list)
+  unused: tuple[str, ...] = ()
 
   @property
   def is_exact(self) -> bool:

@@ -80,6 +80,7 @@ def match_variables(
     ValueError: The mapping has a name that does not exist.
   """
   inventory.gather_evidence(here, there)
+  unused = {source.origin for source in sources.values()}
   sources = dict(sources)
   there.complete_scales(sources)
   match = PartialMatch(here, there, sources)
@@ -98,6 +99,8 @@ def match_variables(
     match.missing = []
   if match.missing or match.misfits or match.undecided:
     raise _make_error(match, path)
+  unused -= {source.origin for source in match.match.sources.values()}
+  match.match.unused = tuple(sorted(unused))
   return match.match
 
 
