@@ -16,7 +16,6 @@ from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
-from tf_compat_lossscale.migration import launch_switch
 from tf_compat_lossscale.migration import notebook_magics
 from tf_compat_lossscale.migration import notebooks
 from tf_compat_lossscale.migration import outlines
@@ -25,6 +24,7 @@ from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
+from tf_compat_lossscale.migration.rewrites import nvidia_switch
 from tf_compat_lossscale.migration.rewrites import python_2_source
 from tf_compat_lossscale.programs import source_facts
 
@@ -177,7 +177,9 @@ class _Check:
       finding
       for finding in (
         *(f for path in sorted(self._sources) for f in self._find(path, found)),
-        *launch_switch.find(self._group, found, self._shown, self._reader),
+        *nvidia_switch.find_in_launchers(
+          self._group, found, self._shown, self._reader
+        ),
       )
       if rules.is_selected(
         finding.code, self._options.select, self._options.ignore

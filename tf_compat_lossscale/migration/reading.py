@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import re
 
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import switches as switches_lib
 from tf_compat_lossscale.programs import source_facts
+
+_OPTIMIZERS = re.compile(r"\bkeras\.optimizers(\.(?!legacy)|$)")
 
 
 @dataclasses.dataclass(eq=False)
@@ -27,6 +31,27 @@ class Read:
   def switches(self) -> list[switches_lib.Switch]:
     """The strings and keywords that name NVIDIA's variables."""
     return switches_lib.find_switches(self.source.nodes)
+
+  @functools.cached_property
+  def uses_optimizers(self) -> bool:
+    """Whether the file uses optimizers of Keras, by class or by name."""
+    return any(
+      _OPTIMIZERS.search(use.name) for use in self.source.keras
+    ) or any(
+      isinstance(node, ast.Call) and _compiles(node)
+      for node in self.source.nodes
+    )
+
+
+def _compiles(node: ast.Call) -> bool:
+  """Returns whether a call may be that of `Model.compile`."""
+  function = node.func
+  return (
+    isinstance(function, ast.Attribute)
+    and function.attr == "compile"
+    and not (isinstance(function.value, ast.Name) and function.value.id == "re")
+    and any(word.arg in ("loss", "optimizer") for word in node.keywords)
+  )
 
 
 class Reader:

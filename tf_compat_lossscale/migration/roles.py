@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Container
 import dataclasses
 import functools
@@ -34,7 +33,6 @@ _CALLS = {
   # The environment variable chooses Keras 2 as well.
   "use_keras_2": re.compile(r"\buse_keras_2\b|\bTF_USE_LEGACY_KERAS\b"),
 }
-_OPTIMIZERS = re.compile(r"\bkeras\.optimizers(\.(?!legacy)|$)")
 _PACKAGE = "tf_compat_lossscale"
 
 
@@ -128,12 +126,11 @@ class Roles:
     self._opposing: dict[str, list[str]] = {}
     self._memories: dict[tuple[str, ...], program_modules.Memory] = {}
     self._is_file = functools.lru_cache(None)(os.path.isfile)
-    # What was found so far: (path, TensorFlow) -> missing names; path ->
-    # whether the file uses Keras's optimizers; path -> keys of `_CALLS`.
+    # What was found so far: (path, TensorFlow) -> missing names;
+    # (path, whether it is the program) -> keys of `_CALLS`.
     self._absences: dict[
       tuple[str, int | None], list[tuple[uses.Use, absences.Absence]]
     ] = {}
-    self._optimizers: dict[str, bool] = {}
     self._calls: dict[tuple[str, bool], set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self.release = tensorflow, release
@@ -313,17 +310,14 @@ class Roles:
       restored=[] if installs else lacks,
       optimizers=keras_2
       and not installs
-      and any(map(self._uses_optimizers, program.sources)),
+      and any(
+        self._reader.read(source.path).uses_optimizers
+        for source in program.sources
+      ),
       installs=installs,
       disables=choice.tensorflow == 1 and "disable" not in calls,
       honors="honor" in calls,
     )
-
-  def _uses_optimizers(self, source: source_facts.Source) -> bool:
-    """Returns what `uses_optimizers` returns; asks once for each file."""
-    if source.path not in self._optimizers:
-      self._optimizers[source.path] = uses_optimizers(source)
-    return self._optimizers[source.path]
 
   def list_absences(
     self, source: source_facts.Source, tensorflow: int | None
@@ -373,21 +367,3 @@ class Roles:
     role.disables |= needs.disables
     role.switches += needs.switches
     role.own_modules |= needs.own_modules
-
-
-def uses_optimizers(source: source_facts.Source) -> bool:
-  """Returns whether a file uses optimizers of Keras, by class or by name."""
-  return any(_OPTIMIZERS.search(use.name) for use in source.keras) or any(
-    isinstance(node, ast.Call) and _compiles(node) for node in source.nodes
-  )
-
-
-def _compiles(node: ast.Call) -> bool:
-  """Returns whether a call may be that of `Model.compile`."""
-  function = node.func
-  return (
-    isinstance(function, ast.Attribute)
-    and function.attr == "compile"
-    and not (isinstance(function.value, ast.Name) and function.value.id == "re")
-    and any(word.arg in ("loss", "optimizer") for word in node.keywords)
-  )

@@ -18,13 +18,28 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from collections.abc import Mapping
+import os
 
+from tf_compat_lossscale.migration import document_base
+from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import launch_switch
+from tf_compat_lossscale.migration import reading
+from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import scopes
 
+_NOTE = (
+  "NVIDIA's TensorFlow 1 obeyed this environment variable; tf-lossscale run "
+  "obeys it, too"
+)
+_CALL = "tfl.honor_environment()"
+_UNKNOWN = (
+  f"{_CALL} in the program that starts with it; nothing here tells which one: "
+  "with --nvidia-switch, migrate edits all that start"
+)
 _BY_HAND = """\
 import os
 
@@ -92,7 +107,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       switch.name,
       message,
       state,
-      launch_switch.NOTE,
+      _NOTE,
       edits if is_first else [],
       opening if is_first else [],
     )
@@ -100,10 +115,9 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 
 def _describe_elsewhere(file: files.File) -> tuple[str, str]:
   """Returns what to do in another file, and the state of the finding."""
-  call = "tfl.honor_environment()"
   if not file.role.entries:
-    return f"where TensorFlow is imported: {call}", findings.BY_HAND
-  message = f"{call} in {' and '.join(file.starts)}"
+    return f"where TensorFlow is imported: {_CALL}", findings.BY_HAND
+  message = f"{_CALL} in {' and '.join(file.starts)}"
   if not file.role.is_whole:
     return f"{message}, which you do not give", findings.BY_HAND
   return message, findings.APPLIED
@@ -148,3 +162,74 @@ def _imports_tensorflow(node: ast.AST) -> bool:
   """Returns whether a node imports TensorFlow or this package."""
   tops = {name.partition(".")[0] for name in scopes.list_modules(node)}
   return not tops.isdisjoint({"tensorflow", "tf_compat_lossscale"})
+
+
+def find_in_launchers(
+  group: trees.Group,
+  project: roles.Roles,
+  shown: Mapping[str, str],
+  reader: reading.Reader,
+) -> Iterator[findings.Finding]:
+  """Yields a finding for each place that turns a variable on.
+
+  Args:
+    group: The project.
+    project: The roles of its files.
+    shown: The paths of the files that are asked for.
+    reader: The reader of its files.
+  """
+  for switch in group.switches:
+    if switch.path not in shown:
+      continue
+    started = [path for path in switch.started if path in project.of]
+    rest = [path for path in started if not project.of[path].obeys]
+    if started and not rest:
+      continue
+    if not started and project.all_honor:
+      continue  # Any program that the switch may start obeys it.
+    state, message = findings.BY_HAND, _UNKNOWN
+    if rest:
+      folder = os.path.dirname(switch.path)
+      names = [
+        document_base.show_path(os.path.relpath(path, folder)) for path in rest
+      ]
+      message = f"{_CALL} in {' and '.join(names)}"
+      reasons = {
+        reason
+        for path in rest
+        if (reason := _find_obstacle(path, project.of[path], shown))
+      }
+      if reasons:
+        message += f": {'; '.join(sorted(reasons))}"
+      else:
+        state = findings.APPLIED
+    setting = switch.setting
+    cell, line, column = None, setting.line, setting.column
+    if documents.is_notebook(switch.path):
+      document = reader.read_document(switch.path)
+      cell, line, column = document.locate(setting.start)
+    yield findings.Finding(
+      switch.path,
+      line,
+      column,
+      line,
+      column + len(setting.name),
+      "LS205",
+      setting.name,
+      message,
+      state,
+      _NOTE,
+      cell=cell,
+    )
+
+
+def _find_obstacle(
+  path: str, role: roles.Role, shown: Mapping[str, str]
+) -> str:
+  """Returns why `migrate` does not edit a file, or ""."""
+  name = os.path.basename(path)
+  if path not in shown:
+    return f"{name} is not among the files that you give"
+  if not role.starts:
+    return f"{name} cannot be read, or does not import TensorFlow"
+  return ""
