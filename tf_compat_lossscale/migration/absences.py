@@ -189,14 +189,13 @@ def list_absences(
 
 def _find_guarded_lines(source: source_facts.Source) -> set[int]:
   """Returns the lines of code that runs only if TensorFlow has its names."""
-  checks = version_checks.Checks(source.nodes, source.scope)
   lines: set[int] = set()
   for node in source.nodes:
     if isinstance(node, ast.Try) and version_checks.tries_names(node):
       parts: list[Any] = [*node.body, *node.handlers]
-    elif isinstance(node, (ast.If, ast.IfExp)) and checks.is_version_check(
-      node.test, source.scope
-    ):
+    elif isinstance(
+      node, (ast.If, ast.IfExp)
+    ) and source.checks.is_version_check(node.test, source.scope):
       parts = [node]
     else:
       continue

@@ -196,7 +196,14 @@ class Scope:
     self._resolving: set[str] = set()
     self._root: Scope = parent._root if parent is not None else self
     self._lookups = 0  # Of the root: those of one expression.
+    self._inner: dict[ast.AST, Scope] = {}
     self._bind_all(node)
+
+  def enter(self, node: ast.AST) -> Scope:
+    """Returns the scope of a node in `SCOPES` that is right inside this one."""
+    if node not in self._inner:
+      self._inner[node] = Scope(node, self)
+    return self._inner[node]
 
   def _bind(self, name: str, value: str | ast.expr | None) -> None:
     """Adds a value to those of a name."""

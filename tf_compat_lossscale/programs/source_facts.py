@@ -19,6 +19,7 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import tensorflow_names
 from tf_compat_lossscale.programs import uses as uses_lib
+from tf_compat_lossscale.programs import version_checks
 
 _DEPTH = 20_000
 _METHODS = tensorflow_names.METHODS
@@ -95,6 +96,11 @@ class Source:
     """The names that the module binds."""
     return scopes.Scope(self.tree, None)
 
+  @functools.cached_property
+  def checks(self) -> version_checks.Checks:
+    """The code that asks which TensorFlow there is."""
+    return version_checks.Checks(self.nodes, self.scope)
+
 
 def find_module_name(node: ast.Constant) -> str | None:
   """Returns a constant that may be the dotted name of a module, or None.
@@ -142,7 +148,7 @@ class _UseCollector:
       elif isinstance(child, scopes.SCOPES):
         outside, inside = scopes.split(child)
         self._walk_all(outside, scope)
-        self._walk_all(inside, scopes.Scope(child, scope))
+        self._walk_all(inside, scope.enter(child))
       elif isinstance(child, ast.Constant):
         self._collect_text(child)
       else:

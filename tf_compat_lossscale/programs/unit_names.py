@@ -128,7 +128,7 @@ class _Reader:
 
   def __init__(self, source: source_facts.Source, is_main: bool):
     self._is_main = is_main
-    self._checks = version_checks.Checks(source.nodes, source.scope)
+    self._checks = source.checks
     self.body, self.dead = Unit(""), Unit("")
     self.units: list[Unit] = []
     self.named: dict[str, list[Unit]] = {}
@@ -193,7 +193,7 @@ class _Reader:
         self._read_call(node, unit)
         self._read_arguments(node, unit, scope, guarded)
       if isinstance(node, scopes.SCOPES):
-        scope = scopes.Scope(node, scope)
+        scope = scope.enter(node)
       self._read_children(node, unit, scope, guarded)
 
   def _read_children(
@@ -268,7 +268,7 @@ class _Reader:
     for decorator in node.decorator_list:
       self._read(decorator, unit, scope, guarded)
       inner.registered |= bool(_REGISTERS.search(scopes.unparse(decorator)))
-    own = scopes.Scope(node, scope)
+    own = scope.enter(node)
     if isinstance(node, ast.ClassDef):
       for base in node.bases:
         # Names of TensorFlow are used when the class statement runs. A base
