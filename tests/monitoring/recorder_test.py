@@ -355,6 +355,21 @@ def test_a_run_that_goes_on():
   assert files.lines[2]["step"] == 6
 
 
+@pytest.mark.parametrize(
+  "name", ["initial_loss_scale", "init_loss_scale", "loss_scale_value"]
+)
+def test_a_new_run_goes_on_with_no_log(tmp_path, name):
+  settings = recorder.Settings(tmp_path, 1, True, "warn", 200)
+  for scale in (8.0, 4.0, 8.0):  # The second run goes on with the first.
+    own = recorder.Recorder(settings, {name: 8.0})
+    own.start(State(scale))
+    observe(own, True, 4.0)
+    own.close()
+  assert own.step == 1
+  lines = (tmp_path / "loss_scale.1.jsonl").read_text().splitlines()
+  assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
 def test_blame_is_written_when_it_changes():
   own, files = record_run(8.0)
   a, b = contents("a"), contents("b", 2)

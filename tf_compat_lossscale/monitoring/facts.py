@@ -18,7 +18,7 @@ _INTERVALS = (
   *("increment_period", "growth_interval"),
   *("incr_every_n_steps", "recovery_interval"),
 )
-_INITIALS = ("initial_loss_scale", "init_loss_scale")
+_INITIALS = ("initial_loss_scale", "init_loss_scale", "loss_scale_value")
 _MAXIMA = ("max_loss_scale", "maximum")
 _MINIMA = ("minimum", "min_loss_scale")
 MINIMUM = 1.0  # That of most rules.
@@ -122,11 +122,16 @@ def is_change(before: float, after: float) -> bool:
   return before != after and not (math.isnan(before) and math.isnan(after))
 
 
+def find_initial(config: Mapping[str, object]) -> float | None:
+  """Returns the scale that a loss scale begins with; None if unknown."""
+  return _get_number(config, _INITIALS)
+
+
 def find_start(rows: Sequence[Row]) -> float:
   """Returns the scale before the first row, as far as it shows."""
   first = rows[0]
   if first.applied is False and first.config:
-    initial = _get_number(first.config, _INITIALS)
+    initial = find_initial(first.config)
     if initial is not None:
       return initial
   return first.loss_scale

@@ -27,8 +27,6 @@ from tf_compat_lossscale.monitoring.rows import Blame
 from tf_compat_lossscale.monitoring.rows import Row
 from tf_compat_lossscale.monitoring.rows import Underflow
 
-# The arguments by which loss scales begin.
-_INITIALS = ("initial_loss_scale", "loss_scale_value")
 # The most gradients that a logged line names, and that a line of a file lists.
 _MOST_NAMED = 3
 _MOST_LISTED = 50
@@ -134,8 +132,7 @@ class Recorder:
     """
     if state.good_steps or state.global_step or state.skipped_steps:
       return False
-    initial = [self._config[key] for key in _INITIALS if key in self._config]
-    return initial == [state.scale]
+    return facts.find_initial(self._config) == state.scale
 
   def pass_over(self, count: int, skipped: int) -> None:
     """Counts attempted steps of which nothing else is known.
