@@ -126,10 +126,18 @@ def test_a_finalized_graph_that_the_hook_knows():
     v = tf1.get_variable("v", initializer=1.0, use_resource=True)
     opt = wrap(tfl.DynamicLossScale(8))
     op = opt.minimize(v * 1.0)
-    hook = distributed.DriftHook(opt, 1, lambda row: row[None])
+    gathered = []
+
+    def all_gather(row):
+      gathered.append(row)
+      return row[None]
+
+    hook = distributed.DriftHook(opt, 1, all_gather)
     for _ in range(2):
       with tf1.train.MonitoredSession(hooks=[hook]) as session:
         session.run(op)
+        assert session.run(v) == 0.5
+  assert len(gathered) == 1
 
 
 def test_arguments_are_checked():
