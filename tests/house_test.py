@@ -87,6 +87,7 @@ def is_module(name):
   return path.is_dir() or path.with_suffix(".py").exists()
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("path", _MODULES, ids=name_of)
 def test_wings(path):
   own = name_of(path)
@@ -128,6 +129,7 @@ def test_no_module_imports_itself_by_way_of_others():
   assert not graph
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("path", _MODULES, ids=name_of)
 def test_underscored_modules_stay_in_their_folder(path):
   folder = name_of(path).rpartition(".")[0]
@@ -139,6 +141,7 @@ def test_underscored_modules_stay_in_their_folder(path):
         assert f"{folder}.".startswith(f"{home}." if home else ""), name
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("path", _MODULES, ids=name_of)
 def test_one_door(path):
   for name in imported_names(path):
@@ -149,6 +152,7 @@ def test_one_door(path):
     assert not name.startswith("tensorflow.keras")
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("path", _MODULES, ids=name_of)
 def test_modules_say_what_they_are(path):
   assert ast.get_docstring(ast.parse(path.read_text("utf-8")))
@@ -178,6 +182,7 @@ def public_functions():
         yield name, value
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize(
   "function", [pytest.param(f, id=name) for name, f in public_functions()]
 )

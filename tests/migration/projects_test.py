@@ -161,10 +161,6 @@ def check_prints(name, run_command, project, *options):
     assert printed == row["printed"], row["command"]
 
 
-def test_runs_untouched(name, tmp_path):
-  check_prints(name, run_forked, copy_project(name, tmp_path))
-
-
 @pytest.mark.slow
 @pytest.mark.any_release
 @pytest.mark.parametrize("name", ["console_scripts", "run_as_module"])
@@ -173,6 +169,11 @@ def test_runs_untouched_in_a_process(name, tmp_path):
   check_prints(name, run_process, copy_project(name, tmp_path), *run)
 
 
+def test_runs_untouched(name, tmp_path):
+  check_prints(name, run_forked, copy_project(name, tmp_path))
+
+
+@pytest.mark.any_release  # The test above runs the commands on all releases.
 def test_runs_migrated(name, migrated):
   check_prints(name, run_forked, migrated, "--plain")
 
