@@ -87,8 +87,8 @@ class Reader:
     """Returns a file.
 
     Raises:
-      sources.SourceError: The file cannot be read, or this Python cannot parse
-        it.
+      source_facts.SourceError: The file cannot be read, or this Python cannot
+        parse it.
     """
     if path not in self._read:
       try:
@@ -108,6 +108,6 @@ class Reader:
     """Returns the facts that a file's syntax tree tells.
 
     Raises:
-      sources.SourceError: As of `read`.
+      source_facts.SourceError: As of `read`.
     """
     return self.read(path).source
