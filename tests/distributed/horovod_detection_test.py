@@ -50,9 +50,9 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
 class _Wrapper(tf1.train.Optimizer):
   """An optimizer of a user, around another one."""
 
-  def __init__(self, optimizer):
+  def __init__(self, optimizer, attribute="_opt"):
     super().__init__(name="Wrapper", use_locking=False)
-    self._opt = optimizer
+    setattr(self, attribute, optimizer)
 
 
 def sgd():
@@ -80,6 +80,7 @@ def other(monkeypatch):
     lambda: _DistributedOptimizer(sgd(), 2),
     lambda: _DistributedAdasumOptimizer(sgd(), 2),
     lambda: _Wrapper(_DistributedOptimizer(sgd(), 2)),
+    lambda: _Wrapper(_DistributedOptimizer(sgd(), 2), "inner"),
     lambda: _DistributedOptimizer(_DistributedOptimizer(sgd(), 2)),
   ],
 )
