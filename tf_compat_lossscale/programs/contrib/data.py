@@ -12,14 +12,33 @@ _Transformation = Callable[[Any], Any]
 
 
 def batch_and_drop_remainder(batch_size: Any) -> _Transformation:
-  """Returns a transformation that batches, and drops a smaller last batch."""
+  """Returns a transformation that batches, and drops a smaller last batch.
+
+  Args:
+    batch_size: An integer [].
+
+  Returns:
+    A function from a dataset to a dataset. Elements [...] become
+    [batch_size, ...], of the same dtypes.
+  """
   return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(
   batch_size: Any, padded_shapes: Any, padding_values: Any = None
 ) -> _Transformation:
-  """Returns a transformation like the one above, which also pads elements."""
+  """Returns a transformation that pads, batches, and drops a smaller batch.
+
+  Args:
+    batch_size: An integer [].
+    padded_shapes: The shapes of an element's components after padding.
+    padding_values: A value [] for each component, of its dtype; None for what
+      `tf.data.Dataset.padded_batch` pads with by default.
+
+  Returns:
+    A function from a dataset to a dataset, whose elements are
+    [batch_size, ...].
+  """
   return lambda dataset: dataset.padded_batch(
     batch_size, padded_shapes, padding_values, drop_remainder=True
   )
@@ -28,14 +47,37 @@ def padded_batch_and_drop_remainder(
 def sloppy_interleave(
   map_func: Callable[..., Any], cycle_length: int, block_length: int = 1
 ) -> _Transformation:
-  """Returns a transformation that interleaves datasets in any order."""
+  """Returns a transformation that interleaves datasets in any order.
+
+  Args:
+    map_func: A function from an element to a dataset.
+    cycle_length: The number of datasets that are read at a time, [].
+    block_length: The number of elements in a row from one dataset, [].
+
+  Returns:
+    A function from a dataset to a dataset.
+  """
   return tf.data.experimental.parallel_interleave(
     map_func, cycle_length, block_length, sloppy=True
   )
 
 
 def assert_element_shape(expected_shapes: Any) -> _Transformation:
-  """Returns a transformation that checks each element's shape and sets it."""
+  """Returns a transformation that checks each element's shape and sets it.
+
+  Args:
+    expected_shapes: A shape for each tensor of an element, in dicts and tuples
+      as in the element.
+
+  Returns:
+    A function from a dataset to a dataset with the same dtypes.
+
+  Raises:
+    ValueError: The dataset's known shapes contradict `expected_shapes`. The
+      function that is returned raises the error.
+    tf.errors.InvalidArgumentError: An element has another shape. The error is
+      raised when the element is read.
+  """
 
   def check(*components: Any) -> Any:
     element = components if len(components) > 1 else components[0]
@@ -57,6 +99,14 @@ def reduce_dataset(dataset: Any, reducer: Any) -> Any:
   """Returns the last state of a `Reducer` over all elements of a dataset.
 
   As in TensorFlow 1.15, `finalize_func` is not called.
+
+  Args:
+    dataset: The dataset.
+    reducer: An object with `init_func`, from an int64 [] to the first state,
+      and `reduce_func`, from state and element to the next state.
+
+  Returns:
+    The state, with the shapes and dtypes of `init_func`.
   """
   zero = tf.zeros([], tf.int64)
   return dataset.reduce(reducer.init_func(zero), reducer.reduce_func)
@@ -71,11 +121,19 @@ def sliding_window_batch(
   """Returns a transformation that batches elements in windows that slide.
 
   Args:
-    window_size: The number of elements in a window.
+    window_size: The number of elements in a window, an integer []. So are the
+      other arguments.
     stride: An older name of `window_shift`.
     window_shift: How far one window begins after the window before; 1 by
       default.
     window_stride: The distance of a window's elements in the input.
+
+  Returns:
+    A function from a dataset to a dataset. Elements [...] become
+    [window_size, ...], of the same dtypes. Smaller windows are dropped.
+
+  Raises:
+    ValueError: Both `stride` and `window_shift` are given.
   """
   if stride is not None and window_shift is not None:
     raise ValueError(

@@ -14,7 +14,16 @@ class _RunsAsOnce(tf.distribute.Strategy):
   def experimental_run_v2(
     self, fn: Any, args: Any = (), kwargs: Any = None
   ) -> Any:
-    """Runs a function on each replica."""
+    """Runs a function on each replica.
+
+    Args:
+      fn: The function.
+      args: A tuple of arguments; each replica gets its part of them.
+      kwargs: A dict of arguments by name, or None.
+
+    Returns:
+      The function's results, with a value for each replica.
+    """
     return self.run(fn, args, kwargs)
 
 
@@ -33,12 +42,16 @@ class MirroredStrategy(_RunsAsOnce, tf.distribute.MirroredStrategy):
     """Creates the strategy.
 
     Args:
-      devices: The devices; by default the GPUs, or the CPU if there are none.
-      num_gpus: The number of GPUs to use, if `devices` is None.
+      devices: The names of devices; by default the GPUs, or the CPU if there
+        are none.
+      num_gpus: The number of GPUs to use, if `devices` is None; 0 for the CPU.
       num_gpus_per_worker: Another name of `num_gpus`.
       cross_device_ops: How values are reduced.
       auto_shard_dataset: Must be False.
       cross_tower_ops: An older name of `cross_device_ops`.
+
+    Raises:
+      ValueError: `auto_shard_dataset` is true.
     """
     if auto_shard_dataset:
       raise ValueError(
@@ -55,6 +68,7 @@ class OneDeviceStrategy(_RunsAsOnce, tf.distribute.OneDeviceStrategy):
   """`tf.distribute.OneDeviceStrategy`."""
 
   def __init__(self, device: Any):
+    """Creates the strategy for a device, by its name."""
     super().__init__(device)
 
 
@@ -67,6 +81,12 @@ class CollectiveAllReduceStrategy(
   """
 
   def __init__(self, num_gpus_per_worker: int = 0, communication: Any = None):
+    """Creates the strategy.
+
+    Args:
+      num_gpus_per_worker: Not used.
+      communication: As for TensorFlow's class; None for its default.
+    """
     del num_gpus_per_worker
     given = () if communication is None else (communication,)
     super().__init__(*given)
@@ -81,6 +101,11 @@ class ParameterServerStrategy(
   """
 
   def __init__(self, num_gpus_per_worker: int = 0):
+    """Creates the strategy.
+
+    Args:
+      num_gpus_per_worker: Not used.
+    """
     del num_gpus_per_worker
     super().__init__()
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 
 class Iterator:
-  """An iterator over a dataset, for eager execution."""
+  """An iterator over a `tf.data.Dataset`, for eager execution."""
 
   def __init__(self, dataset: Any):
     self._dataset, self._iterator = dataset, iter(dataset)
@@ -21,11 +21,22 @@ class Iterator:
     return next(self._iterator)
 
   def next(self) -> Any:
-    """Returns the next element."""
+    """Returns the next element.
+
+    Raises:
+      StopIteration: There are no more elements.
+    """
     return next(self)
 
   def get_next(self, name: str | None = None) -> Any:
-    """Returns the next element; raises `OutOfRangeError` at the end."""
+    """Returns the next element.
+
+    Args:
+      name: Not used.
+
+    Raises:
+      tf.errors.OutOfRangeError: There are no more elements.
+    """
     del name
     return self._iterator.get_next()
 

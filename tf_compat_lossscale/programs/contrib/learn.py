@@ -13,7 +13,11 @@ class ModeKeys:
 
   @classmethod
   def validate(cls, key: str) -> None:
-    """Raises a ValueError if `key` is no mode."""
+    """Checks that `key` is a mode.
+
+    Raises:
+      ValueError: `key` is no mode.
+    """
     if key not in (cls.TRAIN, cls.EVAL, cls.INFER):
       raise ValueError(
         f"the mode must be one of {cls.TRAIN!r}, {cls.EVAL!r} and "

@@ -24,6 +24,13 @@ class DecoupledWeightDecayExtension:
   """
 
   def __init__(self, weight_decay: Any, **kwargs: Any):
+    """Creates the optimizer.
+
+    Args:
+      weight_decay: A float [], or a function without arguments that returns
+        one. Each step casts it to the variable's dtype.
+      **kwargs: Arguments for the optimizer that is extended.
+    """
     self._decaying: set[Any] | None = None  # References; None means all.
     self._weight_decay = weight_decay
     self._weight_decay_tensor: Any = None
@@ -45,6 +52,20 @@ class DecoupledWeightDecayExtension:
 
     As in TensorFlow 1.15, all variables decay, also if `decay_var_list` is
     given: call `compute_gradients` and `apply_gradients` to choose variables.
+
+    Args:
+      loss: As for `tf.train.Optimizer`.
+      global_step: An integer variable [] to increment, or None.
+      var_list: The variables to train; by default all trainable variables.
+      gate_gradients: As for `tf.train.Optimizer`.
+      aggregation_method: As for `tf.train.Optimizer`.
+      colocate_gradients_with_ops: As for `tf.train.Optimizer`.
+      name: The name of the op.
+      grad_loss: The gradient of the loss, of its shape, or None.
+      decay_var_list: Not used.
+
+    Returns:
+      The op that takes the step.
     """
     del decay_var_list
     return super().minimize(  # type: ignore[misc]
@@ -65,7 +86,18 @@ class DecoupledWeightDecayExtension:
     name: str | None = None,
     decay_var_list: Any = None,
   ) -> Any:
-    """Applies gradients, after the variables of `decay_var_list` decayed."""
+    """Applies gradients, after the variables of `decay_var_list` decayed.
+
+    Args:
+      grads_and_vars: Pairs of gradient and variable. A gradient is a tensor of
+        the variable's shape and dtype, an IndexedSlices or None.
+      global_step: An integer variable [] to increment, or None.
+      name: The name of the op.
+      decay_var_list: The variables that decay; all, if None or empty.
+
+    Returns:
+      The op that takes the step.
+    """
     self._decaying = {v.ref() for v in decay_var_list or ()} or None
     return super().apply_gradients(  # type: ignore[misc]
       grads_and_vars, global_step=global_step, name=name
@@ -111,7 +143,15 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-  """Returns a subclass of an optimizer whose first argument is weight decay."""
+  """Returns a subclass of an optimizer whose first argument is weight decay.
+
+  Args:
+    base_optimizer: A subclass of `tf.train.Optimizer`.
+
+  Returns:
+    A class; see `DecoupledWeightDecayExtension`. Its constructor takes the
+    weight decay, then the arguments of `base_optimizer`.
+  """
 
   class OptimizerWithDecoupledWeightDecay(
     DecoupledWeightDecayExtension,

@@ -42,7 +42,8 @@ class LARSOptimizer(_RuleOptimizer):
     learning_rate * eeta * |w| / (|g| + weight_decay * |w| + epsilon)
 
   or `learning_rate` if a norm is 0. A variable whose name has an entry of
-  `skip_list` in it has `learning_rate` and no weight decay.
+  `skip_list` in it has `learning_rate` and no weight decay. So has a variable
+  with a sparse gradient.
   """
 
   def __init__(
@@ -56,6 +57,22 @@ class LARSOptimizer(_RuleOptimizer):
     skip_list: Any = None,
     use_nesterov: bool = False,
   ):
+    """Creates the optimizer.
+
+    Args:
+      learning_rate: A float [], or a function without arguments that returns
+        one. Each step casts it to the variable's dtype.
+      momentum: A number, 0 or more.
+      weight_decay: A number, 0 or more.
+      eeta: A number; see the class.
+      epsilon: A number; see the class.
+      name: The name of the optimizer.
+      skip_list: Strings, or None.
+      use_nesterov: Whether to use Nesterov momentum.
+
+    Raises:
+      ValueError: `momentum` or `weight_decay` is negative.
+    """
     for label, value in (
       ("momentum", momentum),
       ("weight_decay", weight_decay),
@@ -82,7 +99,16 @@ class LARSOptimizer(_RuleOptimizer):
     )
 
   def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
-    """Returns a variable's rate, and the gradient with weight decay."""
+    """Returns a variable's rate, and the gradient with weight decay.
+
+    Args:
+      grad: A dense gradient, of the variable's shape and dtype.
+      var: The variable.
+
+    Returns:
+      The rate [] and the gradient, of the variable's shape. Both have the
+      variable's dtype.
+    """
     rate = tf.cast(self._rate, var.dtype.base_dtype)
     if self._skipped and any(part in var.name for part in self._skipped):
       return rate, grad
@@ -145,7 +171,20 @@ class _SignOptimizer(_RuleOptimizer):
   def apply_gradients(
     self, grads_and_vars: Any, global_step: Any = None, name: Any = None
   ) -> Any:
-    """Applies gradients; see the class."""
+    """Applies gradients; see the class.
+
+    Args:
+      grads_and_vars: Pairs of dense gradient and variable.
+      global_step: An integer variable [] to increment, or None. The function
+        `sign_decay_fn` gets it.
+      name: The name of the op.
+
+    Returns:
+      The op that takes the step.
+
+    Raises:
+      NotImplementedError: A gradient is sparse.
+    """
     if self._decay_function is not None:
       self._sign_decay = tf.convert_to_tensor(
         self._decay_function(global_step), name="sign_decay"
@@ -174,7 +213,12 @@ class _SignOptimizer(_RuleOptimizer):
 
 
 class AddSignOptimizer(_SignOptimizer):
-  """An optimizer whose factor is `alpha + sign(g) * sign(m)`."""
+  """An optimizer whose factor is `alpha + sign(g) * sign(m)`.
+
+  Rate, `alpha` and `beta` are floats [], cast to the variable's dtype.
+  `sign_decay_fn` takes the global step and returns a float [], which multiplies
+  `sign(g) * sign(m)`.
+  """
 
   def __init__(
     self,
@@ -193,7 +237,13 @@ class AddSignOptimizer(_SignOptimizer):
 
 
 class PowerSignOptimizer(_SignOptimizer):
-  """An optimizer whose factor is `base ** (sign(g) * sign(m))`."""
+  """An optimizer whose factor is `base ** (sign(g) * sign(m))`.
+
+  Rate and `beta` are floats [], cast to the variable's dtype. `base` is a
+  number above 0, else the constructor raises a ValueError. `sign_decay_fn`
+  takes the global step and returns a float [], which multiplies
+  `sign(g) * sign(m)`.
+  """
 
   def __init__(
     self,
@@ -217,6 +267,9 @@ class NadamOptimizer(tf.train.AdamOptimizer):
   m = beta1 * m + (1 - beta1) * g
   v = beta2 * v + (1 - beta2) * g * g
   w = w - rate * (beta1 * m + (1 - beta1) * g) / (sqrt(v) + epsilon)
+
+  The arguments are those of `tf.train.AdamOptimizer`. Sparse gradients are made
+  dense.
   """
 
   def _apply_dense(self, grad: Any, var: Any) -> Any:
@@ -246,6 +299,9 @@ class AdaMaxOptimizer(_RuleOptimizer):
   m = beta1 * m + (1 - beta1) * g
   v = max(beta2 * v, |g|)
   w = w - learning_rate / (1 - beta1 ** t) * m / (v + epsilon)
+
+  Rate, `beta1`, `beta2` and `epsilon` are floats [], cast to the variable's
+  dtype. A sparse gradient changes its rows of `m`, `v` and `w` alone.
   """
 
   def __init__(

@@ -26,8 +26,8 @@ class MovingAverageOptimizer(tf.train.Optimizer):
 
     Args:
       opt: The optimizer.
-      average_decay: The decay of the averages.
-      num_updates: The number of updates, which makes the decay start small.
+      average_decay: The decay of the averages, a float [].
+      num_updates: The number of updates [], which makes the decay start small.
       sequential_update: Whether averages are computed after the step.
     """
     self._optimizer = opt
@@ -44,7 +44,17 @@ class MovingAverageOptimizer(tf.train.Optimizer):
   def apply_gradients(
     self, grads_and_vars: Any, global_step: Any = None, name: Any = None
   ) -> Any:
-    """Applies gradients by the wrapped optimizer, and updates averages."""
+    """Applies gradients by the wrapped optimizer, and updates averages.
+
+    Args:
+      grads_and_vars: Pairs of gradient and variable. Variables whose gradient
+        is None get no average.
+      global_step: An integer variable [] to increment, or None.
+      name: The name of the wrapped optimizer's op.
+
+    Returns:
+      The op that does both.
+    """
     grads_and_vars = list(grads_and_vars)
     train = self._optimizer.apply_gradients(
       grads_and_vars, global_step=global_step, name=name
@@ -68,6 +78,11 @@ class MovingAverageOptimizer(tf.train.Optimizer):
         averages; by default all global variables.
       name: The saver's name scope.
       **kwargs: Arguments for `tf.train.Saver`.
+
+    Raises:
+      RuntimeError: No gradients have been applied yet.
+      ValueError: A variable's average is not in `var_list`, or an average's
+        variable is not.
     """
     if self._swapped is None:
       raise RuntimeError(
@@ -125,8 +140,9 @@ class VariableClippingOptimizer(tf.train.Optimizer):
 
     Args:
       opt: The optimizer.
-      vars_to_clip_dims: Variable -> the dimensions over which its norm goes.
-      max_norm: The largest norm.
+      vars_to_clip_dims: Variable -> the dimensions over which its norm goes,
+        as integers.
+      max_norm: The largest norm, a float [].
       use_locking: Whether updates lock variables.
       colocate_clip_ops_with_vars: Not used: ops go where TensorFlow puts them.
       name: The name scope.
@@ -154,7 +170,20 @@ class VariableClippingOptimizer(tf.train.Optimizer):
   def apply_gradients(
     self, grads_and_vars: Any, global_step: Any = None, name: Any = None
   ) -> Any:
-    """Applies gradients by the wrapped optimizer, then clips variables."""
+    """Applies gradients by the wrapped optimizer, then clips variables.
+
+    If a gradient is sparse and dimension 0 is not among the variable's
+    dimensions, the rows with gradients alone are clipped.
+
+    Args:
+      grads_and_vars: Pairs of gradient and variable. Variables whose gradient
+        is None are not clipped.
+      global_step: An integer variable [] to increment, or None.
+      name: The name scope; by default the optimizer's name.
+
+    Returns:
+      The op that does both.
+    """
     grads_and_vars = list(grads_and_vars)
     with tf.name_scope(name, self.get_name()) as scope:
       update = self._optimizer.apply_gradients(
@@ -185,6 +214,14 @@ class MultitaskOptimizerWrapper:
   """An optimizer whose state stays as it is if a gradient is all zeros."""
 
   def __init__(self, opt: Any):
+    """Wraps an optimizer, and replaces its methods that apply gradients.
+
+    Args:
+      opt: A `tf.train.Optimizer`.
+
+    Raises:
+      TypeError: `opt` is not a `tf.train.Optimizer`.
+    """
     if not isinstance(opt, tf.train.Optimizer):
       raise TypeError(f"{opt!r} is not a tf.train.Optimizer")
     self._optimizer = opt
@@ -222,10 +259,18 @@ def _is_zero(grad: Any) -> Any:
 def clip_gradients_by_global_norm(
   gradients_variables: Any, clip_norm: Any = 20.0
 ) -> tuple[list[Any], Any]:
-  """Clips gradients by a global norm that leaves out gradients of zeros.
+  """Clips gradients by the global norm of all that are not None.
+
+  Args:
+    gradients_variables: Pairs of gradient and variable, at least one. A
+      gradient is a float tensor, an IndexedSlices or None.
+    clip_norm: The largest global norm, a float [].
 
   Returns:
-    Pairs of gradient and variable, and the norm.
+    Pairs of clipped gradient and variable, and the norm before clipping, [].
+
+  Raises:
+    ValueError: There are no pairs.
   """
   gradients, variables = zip(*gradients_variables)
   norm = tf.linalg.global_norm([grad for grad in gradients if grad is not None])

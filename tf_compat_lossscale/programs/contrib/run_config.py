@@ -96,6 +96,10 @@ class RunConfig(_Base):
       model_dir: The folder of the model; by default what TF_CONFIG says.
       session_config: The ConfigProto of sessions.
       session_creation_timeout_secs: How long workers wait for a session.
+
+    Raises:
+      ValueError: `model_dir` is not the one of TF_CONFIG, or TF_CONFIG is
+        malformed or names a task that its cluster lacks.
     """
     # The constructor of the base class reads TF_CONFIG by other rules.
     self._read_cluster(master, evaluation_master)
@@ -166,8 +170,8 @@ class RunConfig(_Base):
     """Returns a text of all values.
 
     Args:
-      whitelist: The properties to leave out; by default those that a program
-        may change.
+      whitelist: The names of the properties to leave out; by default those
+        that a program may change.
     """
     state = dict(vars(self))
     for name in _LEFT_OUT if whitelist is None else whitelist:

@@ -19,7 +19,21 @@ def print_model_analysis(
   tfprof_cmd: str = "scope",
   tfprof_options: Any = TRAINABLE_VARS_PARAMS_STAT_OPTIONS,
 ) -> Any:
-  """Prints and returns a profile of a graph."""
+  """Prints and returns a profile of a graph.
+
+  Args:
+    graph: The `tf.Graph`.
+    run_meta: The `tf.RunMetadata` of a traced step, or None.
+    op_log: An `OpLogProto` with more about the ops, or None.
+    tfprof_cmd: The view: "scope", "graph", "op" or "code".
+    tfprof_options: A dict that `tf.profiler.ProfileOptionBuilder` built.
+
+  Returns:
+    A `GraphNodeProto` for "scope" and "graph", else a `MultiGraphNodeProto`.
+
+  Raises:
+    tf.errors.InvalidArgumentError: The view is unknown.
+  """
   return tf.profiler.profile(
     graph,
     run_meta=run_meta,

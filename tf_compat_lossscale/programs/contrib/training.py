@@ -54,7 +54,10 @@ class HParams:
     Args:
       hparam_def: Must be None. TensorFlow 1 read a protocol buffer here.
       model_structure: A value that `get_model_structure` returns.
-      **kwargs: The hyperparameters.
+      **kwargs: The hyperparameters; see `add_hparam`.
+
+    Raises:
+      ValueError: `hparam_def` is given, or `add_hparam` raises the error.
     """
     if hparam_def:
       raise ValueError(
@@ -67,7 +70,16 @@ class HParams:
       self.add_hparam(name, value)
 
   def add_hparam(self, name: str, value: Any) -> None:
-    """Adds a hyperparameter whose name is new and no method's name."""
+    """Adds a hyperparameter whose name is new and no method's name.
+
+    Args:
+      name: The name.
+      value: The value, or a list or tuple of values. The type of a list is the
+        type of its first element.
+
+    Raises:
+      ValueError: The name is taken, or the list is empty.
+    """
     if getattr(self, name, None) is not None:
       raise ValueError(
         f"HParams has an attribute {name!r} already: give the hyperparameter "
@@ -86,6 +98,11 @@ class HParams:
 
   def set_hparam(self, name: str, value: Any) -> None:
     """Sets a hyperparameter that exists to a value of its type.
+
+    Args:
+      name: The name.
+      value: The value, or a list (not a tuple) if the hyperparameter is a list
+        or tuple.
 
     Raises:
       KeyError: There is no such hyperparameter.
@@ -113,12 +130,28 @@ class HParams:
     )
 
   def parse(self, values: str) -> HParams:
-    """Sets hyperparameters from a text such as `a=1,b=[2,3]`."""
+    """Sets hyperparameters from a text such as `a=1,b=[2,3]`.
+
+    Returns:
+      This object.
+
+    Raises:
+      ValueError: The text is malformed, sets one element of a list, or has a
+        name that is unknown or there twice, or a value of another type.
+    """
     types = {name: kind.type for name, kind in self._hparam_types.items()}
     return self.override_from_dict(parse_values(values, types))
 
   def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
-    """Sets hyperparameters from a dict."""
+    """Sets hyperparameters from a dict of name -> value.
+
+    Returns:
+      This object.
+
+    Raises:
+      KeyError: There is no such hyperparameter.
+      ValueError: A value is of another type.
+    """
     for name, value in values_dict.items():
       self.set_hparam(name, value)
     return self
@@ -138,13 +171,25 @@ class HParams:
   def to_json(
     self, indent: Any = None, separators: Any = None, sort_keys: bool = False
   ) -> str:
-    """Returns the hyperparameters as JSON, by the arguments of `json.dumps`."""
+    """Returns the hyperparameters as JSON, by the arguments of `json.dumps`.
+
+    Raises:
+      TypeError: JSON cannot hold a value.
+    """
     return json.dumps(
       self.values(), indent=indent, separators=separators, sort_keys=sort_keys
     )
 
   def parse_json(self, values_json: str) -> HParams:
-    """Sets hyperparameters from JSON."""
+    """Sets hyperparameters from the text of a JSON object.
+
+    Returns:
+      This object.
+
+    Raises:
+      KeyError: There is no such hyperparameter.
+      ValueError: The text is no JSON, or a value is of another type.
+    """
     return self.override_from_dict(json.loads(values_json))
 
   def values(self) -> dict[str, Any]:
