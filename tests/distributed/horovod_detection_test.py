@@ -111,6 +111,15 @@ def test_other_optimizers_pass():
   tfl.MixedPrecisionLossScaleOptimizer(looped, 8)
 
 
+def test_a_property_of_the_program_is_left_alone():
+  class Lazy(tf1.train.GradientDescentOptimizer):
+    @property
+    def optimizer(self):
+      raise RuntimeError("not built yet")
+
+  tfl.MixedPrecisionLossScaleOptimizer(Lazy(1.0), "dynamic")
+
+
 def test_pairs_that_were_read_before_are_an_error():
   v = tf.Variable(1.0)
   opt = tfl.MixedPrecisionLossScaleOptimizer(sgd(), "dynamic")

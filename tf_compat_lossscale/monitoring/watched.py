@@ -40,7 +40,7 @@ def list_optimizers(optimizer: Any, keras: bool = False) -> list[Any]:
     return isinstance(each, _Scaled) or (keras and is_keras(each))
 
   found: list[Any] = []
-  for each in wrapped_optimizers.walk(optimizer, is_scaled):
+  for each in wrapped_optimizers.walk(optimizer, is_scaled, ("optimizer",)):
     own = each if is_scaled(each) else environment.find_steps(each)
     if own is not None and all(own is not x for x in found):
       found.append(own)

@@ -125,7 +125,10 @@ class EstimatorRestorer(import_hooks.ImportWatcher):
     message = explain_absence() if name == "estimator" else None
     if message:
       raise AttributeError(message, name=name, obj=namespace)
-    value = loading.load(target)
+    try:
+      value = loading.load(target)
+    except loading.TargetError as error:
+      raise AttributeError(str(error), name=name, obj=namespace) from error
     self._log.set(namespace, name, value)
     return value
 

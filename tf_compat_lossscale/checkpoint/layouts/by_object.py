@@ -50,9 +50,8 @@ def list_by_name(bundle: Bundle) -> Sources:
     CheckpointError: Two variables have one name.
   """
   pairs = [(key, key) for key in bundle.specs]
-  if (
-    OBJECT_GRAPH in bundle.specs
-  ):  # Tensors that are no variables have no name.
+  if OBJECT_GRAPH in bundle.specs:
+    # Tensors that are no variables have no name.
     attributes = ObjectGraph.read(bundle).list_attributes()
     pairs = [(a.full_name, a.key) for _, a in attributes if a.full_name]
   sources: Sources = {}
