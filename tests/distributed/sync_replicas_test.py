@@ -96,7 +96,13 @@ def start(folder, **given):
 def test_two_workers_in_lockstep(tmp_path, kind, v2, use_resource):
   """Checks that infinities of each worker make the step of both skipped."""
   given = {"kind": kind, "v2": v2, "use_resource": use_resource, "seed": 3}
-  given |= {"steps": 200, "bad": 0.2, "aggregated": 2, "tokens": 0}
+  given |= {
+    "steps": 200,
+    "bad": 0.2,
+    "aggregated": 2,
+    "tokens": 0,
+    "lockstep": True,
+  }
   with start(tmp_path, **given) as cluster:
     states = [
       cluster.wait(cluster.tasks[f"worker{i}"], "state", 120) for i in range(2)
@@ -120,7 +126,13 @@ def test_two_workers_in_lockstep(tmp_path, kind, v2, use_resource):
 def test_two_workers_accumulate(tmp_path, kind, v2, use_resource, drop):
   """Checks that a micro-batch is that of both workers."""
   given = {"kind": kind, "v2": v2, "use_resource": use_resource, "seed": 3}
-  given |= {"steps": 121, "bad": 0.1, "aggregated": 2, "tokens": 0}
+  given |= {
+    "steps": 121,
+    "bad": 0.1,
+    "aggregated": 2,
+    "tokens": 0,
+    "lockstep": True,
+  }
   given["window"] = [4, drop]
   with start(tmp_path, **given) as cluster:
     states = [
@@ -137,7 +149,7 @@ def test_two_workers_accumulate(tmp_path, kind, v2, use_resource, drop):
 def test_workers_that_do_not_wait_for_each_other(tmp_path, aggregated, tokens):
   """Checks fewer and more gradients in a step than there are workers."""
   given = {"kind": "plain", "v2": True, "use_resource": True, "seed": 5}
-  given |= {"steps": 200, "bad": 0.2}
+  given |= {"steps": 200, "bad": 0.2, "lockstep": False}
   given |= {"aggregated": aggregated, "tokens": tokens}
   with start(tmp_path, **given) as cluster:
     for i in range(2):

@@ -87,6 +87,28 @@ def build(kind, aggregated, total, use_resource=True, window=None):
   return factor, op, [tf.identity(x) for x in read], opt
 
 
+def build_barrier(index, total):
+  """Returns ops that tell the other workers, and wait until they have told.
+
+  The token that lets a worker go on says nothing of its owner: a worker that is
+  fast may take its own and that of a slow one, and give two gradients to one
+  step. Workers that meet after each step cannot.
+
+  Args:
+    index: The worker's number.
+    total: The number of workers.
+  """
+  with tf1.device("/job:ps/task:0"):
+    queues = [
+      tf1.FIFOQueue(100, [tf.int32], [[]], shared_name=f"barrier{i}")
+      for i in range(total)
+    ]
+  others = [queue for i, queue in enumerate(queues) if i != index]
+  return [queue.enqueue(0) for queue in others], [
+    queues[index].dequeue_many(len(others))
+  ]
+
+
 def draw_bad(seed, worker, steps, rate):
   """Returns for each step of a worker whether its gradients are infinite."""
   return np.random.RandomState(seed + worker).rand(steps) < rate
@@ -154,6 +176,7 @@ def main():
       given["use_resource"],
       given.get("window"),
     )
+    tell, wait = build_barrier(index, total)
     hook = opt.make_session_run_hook(index == 0, num_tokens=given["tokens"])
     config = tf1.ConfigProto(operation_timeout_in_ms=60_000)
     steps, seed = given["steps"], given["seed"]
@@ -166,6 +189,9 @@ def main():
     ) as session:
       for bad in draw_bad(seed, index, steps, given["bad"]):
         session.run(op, {factor: np.inf if bad else 1.0})
+        if given["lockstep"]:
+          session.run(tell)
+          session.run(wait)
       values = session.run(state)
       print(json.dumps({"state": [x.tolist() for x in values]}), flush=True)
       while True:  # Other workers need this worker until they are killed.
