@@ -216,15 +216,5 @@ def test_a_folder_beside_a_folder_called_as_an_index(tmp_path):
   assert paths.find(str(tmp_path / "model")).path == inner
 
 
-def test_a_state_that_names_the_first_format(tmp_path):
-  with tf.Graph().as_default(), tf1.Session() as session:
-    v = tf1.get_variable("v", initializer=1.0)
-    session.run(v.initializer)
-    saver = tf1.train.Saver(write_version=tf1.train.SaverDef.V1)
-    saver.save(session, str(tmp_path / "model"))
-  with pytest.raises(CheckpointError, match="of the first format"):
-    paths.find(str(tmp_path))
-
-
 if __name__ == "__main__":
   helpers.main()

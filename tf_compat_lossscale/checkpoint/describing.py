@@ -78,7 +78,11 @@ def _describe(bundle: Bundle, verify: bool) -> Description:
   if facts["step"] is None:
     facts["step"] = _find_step_in_path(found.path)
   return Description(
-    path=found.path, keys=bundle.specs, checked=checked, **facts
+    path=found.path,
+    keys=bundle.specs,
+    checked=checked,
+    is_first_format=bundle.is_first_format,
+    **facts,
   )
 
 

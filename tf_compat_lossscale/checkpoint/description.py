@@ -69,6 +69,8 @@ class Description:
     inner_optimizer: The wrapped optimizers, separated by commas; None if the
       checkpoint does not show them. SGD has no state.
     keys: Name -> dtype and shape of every tensor.
+    is_first_format: Whether the file is of TensorFlow's first format (V1), that
+      of the Savers before TensorFlow 0.12, and of later ones if asked for it.
     checked: Whether every byte was compared with its checksum. The values in
       this description were compared in any case.
   """
@@ -83,6 +85,7 @@ class Description:
   inner_optimizer: str | None = None
   keys: dict[str, TensorSpec] = dataclasses.field(default_factory=dict)
   checked: bool = False
+  is_first_format: bool = False
 
   @property
   def advice(self) -> str:

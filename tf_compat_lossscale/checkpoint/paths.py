@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import description as kinds
-from tf_compat_lossscale.checkpoint.files import table as _table
+from tf_compat_lossscale.checkpoint.files import first_format
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
@@ -42,7 +42,8 @@ class Found(NamedTuple):
   """A checkpoint.
 
   Attributes:
-    path: The prefix, or the file of a Keras file.
+    path: The prefix, or the file of a Keras file; of the first format, the file
+      or the pattern of its shards.
     kind: SAVED_MODEL, KERAS_H5, KERAS_ZIP, or SAVER for all other checkpoints,
       also for object-based ones: the index shows that, but is not read here.
     folder: The folder of a SavedModel.
@@ -84,6 +85,10 @@ def _find(path: str) -> Found:
   match = _PARTS.fullmatch(path)
   if match and os.path.exists(match[1] + ".index"):
     return find_at_prefix(match[1])
+  for candidate in (path, path.removesuffix(".meta")):
+    first = first_format.find_files(candidate)
+    if first:
+      return Found(first.path)
   if not os.path.exists(path):
     if match:
       raise CheckpointError(f"{match[1]}.index: No such file")
@@ -93,17 +98,10 @@ def _find(path: str) -> Found:
     )
   with open_file(path) as file:
     begin = file.read(len(_H5))
-    file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
-    end = file.read()
   if begin == _H5:
     return Found(path, kinds.KERAS_H5)
   if begin.startswith(_ZIP):
     return Found(path, kinds.KERAS_ZIP)
-  if _table.is_table(end) and not path.endswith(".index"):
-    raise CheckpointError(
-      f"{path}: a checkpoint of the first format (before TensorFlow 0.12): "
-      "restore and save it with tf.compat.v1.train.Saver"
-    )
   raise CheckpointError(
     f"{path}: neither a checkpoint nor a Keras file (.h5, .keras)"
   )
@@ -138,7 +136,7 @@ def _find_in_folder(folder: str) -> Found:
       ):
         if os.path.exists(candidate + ".index"):
           return find_at_prefix(candidate)
-        if os.path.isfile(candidate):
+        if os.path.isfile(candidate) or first_format.find_files(candidate):
           return _find(candidate)
       latest, tried = _read_latest(state), latest
       if latest == tried:
@@ -148,10 +146,9 @@ def _find_in_folder(folder: str) -> Found:
     )
   entries = sorted(os.listdir(folder))
   prefixes = [name[:-6] for name in entries if name.endswith(".index")]
+  prefixes += first_format.find_in_folder(folder)
   if prefixes:
-    return find_at_prefix(
-      os.path.join(folder, max(prefixes, key=_get_step_and_name))
-    )
+    return _find(os.path.join(folder, max(prefixes, key=_get_step_and_name)))
   files = [name for name in entries if name.endswith((".h5", ".keras"))]
   if len(files) == 1:
     return _find(os.path.join(folder, files[0]))

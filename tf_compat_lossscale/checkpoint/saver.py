@@ -75,8 +75,8 @@ class Saver(tf.compat.v1.train.Saver):
 
     def attempt(bundle: Bundle) -> Report | None:
       match = restoring.match_by_name(sess, bundle, targets)
-      if match.is_exact:
-        super(Saver, self).restore(sess, bundle.prefix)
+      if match.is_exact and (saved.others or not bundle.is_first_format):
+        super(Saver, self).restore(sess, bundle.path)
         return None
       if saved.others:
         raise CheckpointError(
@@ -84,7 +84,8 @@ class Saver(tf.compat.v1.train.Saver):
           f"and the Saver has more ({', '.join(saved.others)}): convert the "
           "checkpoint first (tf-lossscale convert)"
         )
-      return restoring.assign_by_name(sess, bundle, targets, match, {})
+      report = restoring.assign_by_name(sess, bundle, targets, match, {})
+      return None if match.is_exact else report
 
     self.last_report = consistency.read_consistently(
       lambda: paths.find(path).path, attempt

@@ -81,7 +81,8 @@ def show(description: Description, keys: bool = False) -> None:
 def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   """Yields the rows of a description as (name, value)."""
   yield "checkpoint", d.path
-  yield "kind", _KINDS[d.kind]
+  first = ", in the first format (V1)" if d.is_first_format else ""
+  yield "kind", _KINDS[d.kind] + first
   by = d.api or "unknown"
   if not d.api and not d.loss_scales:
     by += " (it has no state of a loss scale)"

@@ -270,7 +270,7 @@ def test_damaged_tables():
   ],
 )
 def test_entries_whose_size_does_not_fit(dtype, shape, size):
-  with pytest.raises(ValueError, match=f"has {size} bytes"):
+  with pytest.raises(ValueError, match=rf"has {size} bytes|the shape \[-1"):
     entries.Entry.parse(entries.Entry(dtype, shape, size=size).encode())
 
 

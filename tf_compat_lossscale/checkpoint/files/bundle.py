@@ -41,7 +41,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 CHECKED_AT_SIGHT = 64 << 20
 _LARGE = 1 << 20
 CHUNK = 8 << 20  # The number of bytes that are copied at a time.
-_Progress = Callable[[int], None]
+Progress = Callable[[int], None]
 _T = TypeVar("_T")
 
 
@@ -56,16 +56,19 @@ class Stamp(NamedTuple):
 class Bundle:
   """A checkpoint that is open for reading.
 
-  Outside of `files/`, nothing knows of entries, shards and offsets. A reader of
-  another kind of checkpoint has `prefix`, `specs`, `size`, `is_small`, `check`,
-  `is_current` and the methods that read the value of a name.
+  Outside of `files/`, nothing knows of entries, shards and offsets. The format
+  is the second one; `first_format` reads the first one with the same methods.
 
   Attributes:
+    is_first_format: Whether the checkpoint is of the first format.
     prefix: The path, without '.index'.
+    path: The path that TensorFlow's own Saver takes.
     specs: Name -> dtype and shape of every tensor, sorted by key.
     entries: Key -> Entry, slices of partitioned variables included.
     shards: The number of data files.
   """
+
+  is_first_format = False
 
   def __init__(self, prefix: str) -> None:
     """Reads the index.
@@ -77,10 +80,10 @@ class Bundle:
       CheckpointError: The checkpoint is missing or damaged, or a shard is
         missing or too short.
     """
-    self.prefix = prefix
+    self.prefix = self.path = prefix
     index = prefix + ".index"
     self.entries: dict[bytes, Entry] = {}
-    with _name_file_in_errors(index):
+    with name_file_in_errors(index):
       with open_file(index) as file:
         data = file.read()
       self._digest = hashlib.sha256(data).digest()
@@ -90,22 +93,26 @@ class Bundle:
         self.entries[key] = Entry.parse(value)
       self._parts = self._find_parts()
       ends = self._find_ends()
-    self._slices = set().union(*self._parts.values())
-    self.specs: dict[str, TensorSpec] = {
-      decode_name(key): entry.spec
-      for key, entry in self.entries.items()
-      if key not in self._slices
-    }
+    self._list_specs()
     self._stamps: dict[str, Stamp] = {}
     for shard, end in ends.items():
       path = self.make_shard_path(shard)
-      with _name_file_in_errors(path):
+      with name_file_in_errors(path):
         self._stamps[path] = stamp = read_stamp(path)
         if not 0 <= shard < self.shards or stamp.size < end:
           raise ValueError(
             f"it has {stamp.size} bytes, but the index says {end}: it is cut "
             "off or belongs to another checkpoint"
           )
+
+  def _list_specs(self) -> None:
+    """Sets `specs`."""
+    self._slices: set[bytes] = set().union(*self._parts.values())
+    self.specs: dict[str, TensorSpec] = {
+      decode_name(key): self.entries[key].spec
+      for key in sorted(self.entries)
+      if key not in self._slices
+    }
 
   def _find_parts(self) -> dict[bytes, dict[bytes, Any]]:
     """Returns the key of each partitioned variable -> those of its slices.
@@ -167,12 +174,21 @@ class Bundle:
     compared with its checksum in the index.
     """
     try:
-      with open_file(self.prefix + ".index") as file:
-        digest = hashlib.sha256(file.read()).digest()
+      digest = self._read_digest()
       stamps = {path: read_stamp(path) for path in self._stamps}
     except OSError:
       return False
     return digest == self._digest and stamps == self._stamps
+
+  def _read_digest(self) -> bytes:
+    """Returns a checksum of the index as it is now."""
+    with open_file(self.prefix + ".index") as file:
+      return hashlib.sha256(file.read()).digest()
+
+  @property
+  def time(self) -> float:
+    """When the index was written, in seconds."""
+    return os.path.getmtime(self.prefix + ".index")
 
   def list_parts(
     self, name: str, new: str
@@ -204,14 +220,14 @@ class Bundle:
       CheckpointError: The bytes fail their checksum, or cannot be read.
     """
     path = self.make_shard_path(entry.shard)
-    with _name_file_in_errors(path):
+    with name_file_in_errors(path):
       with open_file(path) as file:
         file.seek(entry.offset)
         data = file.read(entry.size)
       entry.check(data)
     return data
 
-  def copy(self, entry: Entry, file: IO[bytes], progress: _Progress) -> None:
+  def copy(self, entry: Entry, file: IO[bytes], progress: Progress) -> None:
     """Appends the bytes of an entry to a file.
 
     Raises:
@@ -259,7 +275,7 @@ class Bundle:
 
     return tensorflow_reader.TensorReader(self.prefix)
 
-  def check(self, progress: _Progress = lambda size: None) -> None:
+  def check(self, progress: Progress = lambda size: None) -> None:
     """Compares every byte with its checksum.
 
     Args:
@@ -316,7 +332,7 @@ def read_shard_count(index: str) -> int:
   Raises:
     CheckpointError: The index cannot be read.
   """
-  with _name_file_in_errors(index), open_file(index) as file:
+  with name_file_in_errors(index), open_file(index) as file:
     return _read_header(_table.read(file.read())[b""])
 
 
@@ -354,7 +370,7 @@ def encode_index(entries: dict[bytes, Entry], shards: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _name_file_in_errors(path: str) -> Iterator[None]:
+def name_file_in_errors(path: str) -> Iterator[None]:
   """Raises errors as `CheckpointError`s that name the file."""
   try:
     yield

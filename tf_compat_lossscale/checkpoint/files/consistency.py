@@ -8,6 +8,7 @@ import time
 from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files import bundle as bundles
+from tf_compat_lossscale.checkpoint.files import first_format
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
@@ -35,8 +36,9 @@ def read_consistently(
   A reader may then get tensors of both checkpoints, or an error.
 
   Args:
-    find: Returns the checkpoint, without '.index'. It is called for each try,
-      since the latest checkpoint of a folder may change, too.
+    find: Returns the checkpoint, without '.index'; of the first format, the
+      file or the pattern of its shards. It is called for each try, since the
+      latest checkpoint of a folder may change, too.
     attempt: Called with the open checkpoint, possibly several times.
     tries: The number of calls after which reading fails.
 
@@ -56,7 +58,7 @@ def read_consistently(
     try:
       prefix = find()
       stamps = _read_stamps(prefix)
-      bundle = bundles.Bundle(prefix)
+      bundle = _open(prefix)
       result = attempt(bundle)
     except Exception as error:
       if not _will_differ(find, prefix, stamps):
@@ -74,10 +76,19 @@ def read_consistently(
   ) from last
 
 
+def _open(path: str) -> bundles.Bundle:
+  """Opens a checkpoint of either format."""
+  if first_format.find_files(path):
+    return first_format.FirstFormatBundle(path)
+  return bundles.Bundle(path)
+
+
 def _read_stamps(prefix: str) -> _Stamps:
   """Returns the stamps of all files that a checkpoint has."""
   stamps: _Stamps = {}
-  for path in (prefix + ".index", *bundles.list_data_files(prefix)):
+  first = first_format.find_files(prefix)
+  tables = first.tables if first else ()
+  for path in (prefix + ".index", *bundles.list_data_files(prefix), *tables):
     try:
       stamps[path] = bundles.read_stamp(path)
     except OSError:
@@ -111,6 +122,8 @@ def _get_patience(prefix: str, stamps: _Stamps) -> float:
   times = {path: stamp.time_ns for path, stamp in stamps.items()}
   newest = max(times.values(), default=0)
   is_recent = time.time() - newest / 1e9 < _RECENT
-  if newest > times.get(prefix + ".index", 0):
+  index = prefix + ".index"
+  is_first_format = not any(path.startswith(f"{prefix}.") for path in times)
+  if not is_first_format and newest > times.get(index, 0):
     return _PATIENCE_FOR_INDEX if is_recent else _PATIENCE
   return _PATIENCE if is_recent else 0.0

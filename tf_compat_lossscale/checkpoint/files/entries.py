@@ -7,11 +7,15 @@ An entry is a `BundleEntryProto` of TensorFlow (tensor_bundle.proto).
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 import itertools
 import math
 import struct
 from typing import NamedTuple
+
+import numpy as np
 
 from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale._core.bytes import wire as _wire
@@ -46,6 +50,17 @@ _DTYPES: dict[int, tuple[str, int, str]] = {
   22: ("uint32", 4, "I"),
   23: ("uint64", 8, "Q"),
 }
+# For dtypes that are no single number, the code of NumPy. Sessions return
+# quantized numbers as integers.
+_CODES = {
+  "complex64": "c8",
+  "complex128": "c16",
+  "qint8": "i1",
+  "quint8": "u1",
+  "qint16": "i2",
+  "quint16": "u2",
+  "qint32": "i4",
+}
 _Box = tuple[tuple[int, int], ...]  # The begin and end in each dimension.
 _NUMBERS = {name: number for number, (name, _, _) in _DTYPES.items()}
 
@@ -77,7 +92,7 @@ class Slice(NamedTuple):
   lengths: tuple[int, ...]
 
   @classmethod
-  def parse(cls, data: bytes) -> Slice:
+  def parse(cls, data: bytes | memoryview) -> Slice:
     """Parses a TensorSliceProto.
 
     Raises:
@@ -251,7 +266,7 @@ class Entry:
     slices = []
     for tag, value in _wire.read_fields(data):
       if tag == 2:
-        shape += _parse_shape(_wire.get_bytes(value))
+        shape += parse_shape(_wire.get_bytes(value))
       elif tag == 7:
         slices.append(bytes(_wire.get_bytes(value)))
       else:
@@ -259,15 +274,52 @@ class Entry:
     dtype, shard, offset, size, crc = (
       values.get(tag, 0) for tag in (1, 3, 4, 5, 6)
     )
-    if len(shape) > _MOST_DIMENSIONS:
-      raise ValueError(f"a tensor has {len(shape)} dimensions")
+    _check_dimensions(shape)
     entry = cls(dtype, tuple(shape), shard, offset, size, crc, tuple(slices))
-    item = _DTYPES.get(entry.dtype, ("", 0, ""))[1]
-    if min(shape, default=0) < 0 or (
-      item and not slices and entry.size != item * math.prod(shape)
-    ):
+    item = _get_width(dtype)
+    if item and not slices and entry.size != item * math.prod(shape):
       raise ValueError(f"a tensor {entry.spec} has {entry.size} bytes")
     return entry
+
+  @classmethod
+  def make_unplaced(
+    cls, dtype: int, shape: tuple[int, ...], slices: tuple[bytes, ...]
+  ) -> Entry:
+    """Returns the entry of a tensor whose bytes have no place yet.
+
+    Raises:
+      ValueError: There are no tensors of such a shape.
+    """
+    _check_dimensions(shape)
+    return cls(dtype, shape, slices=slices)
+
+  def make_part(
+    self,
+    shape: tuple[int, ...],
+    slices: tuple[bytes, ...] = (),
+    shard: int = 0,
+    offset: int = 0,
+  ) -> Entry:
+    """Returns an entry of the same dtype.
+
+    Args:
+      shape: The dimensions.
+      slices: As the attribute. If there are none, the entry has the size of its
+        numbers.
+      shard: As the attribute.
+      offset: As the attribute.
+    """
+    size = 0 if slices else _get_width(self.dtype) * math.prod(shape)
+    return Entry(self.dtype, shape, shard, offset, size, slices=slices)
+
+  def count_elements(self, data: bytes) -> int:
+    """Returns the number of elements of an encoded slice.
+
+    Raises:
+      ValueError: The slice does not fit the shape.
+    """
+    box = Slice.parse(data).find_box(self.shape)
+    return math.prod(end - at for at, end in box)
 
   def encode(self) -> bytes:
     """Returns the message's bytes."""
@@ -320,17 +372,30 @@ class Entry:
     Raises:
       ValueError: The bytes do not have the entry's checksum.
     """
+    if self._compute_checksum(data) != self.crc:
+      raise ValueError(
+        f"the bytes from {self.offset} to {self.offset + self.size} fail their "
+        "checksum: the file is damaged or belongs to another checkpoint"
+      )
+
+  def seal(self, data: bytes) -> Entry:
+    """Returns the entry with the size and the checksum of its bytes.
+
+    Args:
+      data: The bytes of the tensor.
+    """
+    crc = self._compute_checksum(data)
+    return dataclasses.replace(self, size=len(data), crc=crc)
+
+  def _compute_checksum(self, data: bytes) -> int:
+    """Returns the masked checksum of the tensor's bytes."""
     if self.dtype == _STRING:
       crc = _compute_string_checksum(data, math.prod(self.shape))
     elif self.dtype == _VARIANT:
       crc = _compute_variant_checksum(data, math.prod(self.shape))
     else:
       crc = _crc32c.crc32c(data)
-    if _crc32c.mask(crc) != self.crc:
-      raise ValueError(
-        f"the bytes from {self.offset} to {self.offset + self.size} fail their "
-        "checksum: the file is damaged or belongs to another checkpoint"
-      )
+    return _crc32c.mask(crc)
 
   def decode_number(self, data: bytes) -> float | int:
     """Returns the value of a scalar number.
@@ -346,6 +411,25 @@ class Entry:
       raise ValueError(f"{self.spec} is no scalar number")
     value: float | int = struct.unpack("<" + code, data)[0]
     return value
+
+  def decode_array(self, data: bytes) -> np.ndarray:
+    """Returns the value of a tensor, as TensorFlow's sessions return it.
+
+    Args:
+      data: The bytes of the tensor.
+
+    Raises:
+      ValueError: NumPy has no such dtype.
+    """
+    if self.dtype == _STRING:
+      return np.array(
+        list(_split_strings(data, math.prod(self.shape))), object
+      ).reshape(self.shape)
+    name, _, code = _DTYPES.get(self.dtype, ("", 0, ""))
+    code = code or _CODES.get(name, "")
+    if not code:
+      raise ValueError(f"NumPy has no {self.spec.dtype}")
+    return np.frombuffer(data, "<" + code).reshape(self.shape)
 
   def decode_string(self, data: bytes) -> bytes:
     """Returns the value of a scalar string.
@@ -381,17 +465,57 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
   """
   number = _NUMBERS[dtype]
   if isinstance(value, bytes):
-    length = _wire.encode_varint(len(value))
-    crc = _crc32c.crc32c(_encode_length(len(value)))
-    data = length + _crc32c.mask(crc).to_bytes(4, "little") + value
-    crc = _compute_string_checksum(data, 1)
+    data = encode_strings([len(value)], value)
   else:
     data = struct.pack("<" + _DTYPES[number][2], value)
-    crc = _crc32c.crc32c(data)
-  return Entry(number, (), size=len(data), crc=_crc32c.mask(crc)), data
+  return Entry(number, ()).seal(data), data
 
 
-def _parse_shape(data: memoryview) -> list[int]:
+def encode_strings(lengths: Sequence[int], content: bytes | bytearray) -> bytes:
+  """Returns the bytes of a tensor of strings.
+
+  Args:
+    lengths: The lengths of the strings.
+    content: The strings, one after the other.
+  """
+  data, fixed = bytearray(), bytearray()
+  for length in lengths:
+    data += _wire.encode_varint(length)
+    fixed += _encode_length(length)
+  crc = _crc32c.mask(_crc32c.crc32c(memoryview(fixed)))
+  return bytes(data + crc.to_bytes(4, "little") + content)
+
+
+def _get_width(dtype: int) -> int:
+  """Returns the number of bytes of an element; 0 if elements differ."""
+  return _DTYPES.get(dtype, ("", 0, ""))[1]
+
+
+def _check_dimensions(shape: Sequence[int]) -> None:
+  """Checks the dimensions of a tensor.
+
+  Raises:
+    ValueError: There are too many, or a size is negative.
+  """
+  if len(shape) > _MOST_DIMENSIONS:
+    raise ValueError(f"a tensor has {len(shape)} dimensions")
+  if min(shape, default=0) < 0:
+    raise ValueError(f"a tensor has the shape {list(shape)}")
+
+
+def _split_strings(data: bytes, count: int) -> Iterator[bytes]:
+  """Yields the strings of a tensor of `count` strings."""
+  lengths, at = [], 0
+  for _ in range(count):
+    length, at = _wire.read_varint(data, at)
+    lengths.append(length)
+  at += 4  # The checksum of the lengths.
+  for length in lengths:
+    yield data[at : at + length]
+    at += length
+
+
+def parse_shape(data: memoryview) -> list[int]:
   """Parses a TensorShapeProto."""
   shape = []
   for tag, dim in _wire.read_fields(data):

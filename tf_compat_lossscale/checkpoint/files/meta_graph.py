@@ -16,6 +16,9 @@ from tf_compat_lossscale.checkpoint.files.opening import open_file
 LARGEST_TO_DESCRIBE = 32 << 20
 LARGEST = 512 << 20
 _TRAINABLE = "trainable_variables"
+# Op that saves -> the number of its first input that is saved. The last two
+# write the first format.
+_SAVES = {"SaveV2": 3, "SaveSlices": 3, "Save": 2}
 
 
 class MetaGraph(NamedTuple):
@@ -134,7 +137,8 @@ def find_saved_keys(
   keys: dict[str, set[str]] = {}
   found = False
   for node in known.values():
-    if node.op != "SaveV2" or not node.name.startswith(scope):
+    first = _SAVES.get(node.op)
+    if first is None or not node.name.startswith(scope):
       continue
     value = _graph_def.find_attribute(known[node.inputs[1]], "value")
     if 8 not in value:
@@ -144,10 +148,10 @@ def find_saved_keys(
       for tag, text in _wire.read_fields(_wire.get_bytes(value[8]))
       if tag == 8
     ]
-    if len(texts) != len(node.inputs) - 3:
+    if len(texts) != len(node.inputs) - first:
       return None
     found = True
-    for key, tensor in zip(texts, node.inputs[3:]):
+    for key, tensor in zip(texts, node.inputs[first:]):
       op = known[tensor.partition(":")[0]]
       passed = set()
       while op.op in ("Identity", "ReadVariableOp") and op.inputs:

@@ -18,6 +18,7 @@ from typing import IO
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint.files import bundle as _bundle
+from tf_compat_lossscale.checkpoint.files import first_format
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -238,6 +239,12 @@ def _check_absence(prefix: str, overwrite: bool) -> None:
   Raises:
     CheckpointError: There are such files.
   """
+  first = first_format.find_files(prefix)
+  if first:
+    raise CheckpointError(
+      f"{first.path}: there is a checkpoint of the first format already, which "
+      "is not replaced: name another path, or remove it"
+    )
   if overwrite:
     return
   if os.path.lexists(prefix + ".index"):

@@ -429,7 +429,7 @@ def load_meta_graph(
   path = bundle.prefix + ".meta"
   try:
     written = os.path.getmtime(path)
-    if written < os.path.getmtime(bundle.prefix + ".index") - _MARGIN:
+    if written < bundle.time - _MARGIN:
       return None
   except OSError:
     return None
