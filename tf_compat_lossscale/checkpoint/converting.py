@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import dataclasses
 import os
 
+import numpy as np
+
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
@@ -21,15 +23,19 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Sources
+from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import by_name
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
+from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
 
 LAYOUTS = ("saver", "saver-v2", "contrib", "object", "keras2", "fp32")
+# The layouts for which a template of an object-based source has names.
+_TEMPLATES_BY_NAME = ("saver", "saver-v2")
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
 
@@ -45,6 +51,7 @@ class Conversion:
     added: The tensors that the source does not have, with initial values.
     changed: The loss scales and counters that were set.
     left: The files of the replaced checkpoint that could not be removed.
+    notes: What was computed, or could not be known, and what follows.
   """
 
   path: str
@@ -53,6 +60,7 @@ class Conversion:
   added: tuple[str, ...]
   changed: tuple[str, ...]
   left: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
 
 
 def convert(
@@ -64,6 +72,7 @@ def convert(
   reset: bool = False,
   template: str | os.PathLike[str] | None = None,
   mapping: Mapping[str, str] | None = None,
+  learning_rate: float | None = None,
   overwrite: bool = False,
   progress: Callable[[int], _Progress] | None = None,
 ) -> Conversion:
@@ -84,11 +93,16 @@ def convert(
     set_loss_scale: The new value of every loss scale, whose counters become 0.
       If the source has no loss scale, one is added.
     reset: Sets the loss scales to 32768, the default of DynamicLossScale.
-    template: An object-based checkpoint of the same model, whose object graph
-      is used. Only 'object' and 'keras2' need one, and only if the source names
-      variables.
+    template: A checkpoint that the program to go on wrote. For 'object' and
+      'keras2' it is object-based, and its object graph is used; they need one
+      if the source names variables. For 'saver' and 'saver-v2' of an
+      object-based source it is by name, of a program of TensorFlow 1 whose
+      optimizer takes over from Keras's; keep the MetaGraph beside it.
     mapping: New name -> name in the source. It decides if nothing proves which
       of several variables gets a name.
+    learning_rate: The learning rate with which training goes on, positive.
+      The momentum of Keras's SGD is that of `MomentumOptimizer` times this
+      rate. By default it is the template's, or else the MetaGraph's.
     overwrite: Whether the destination may be replaced.
     progress: Called with the number of bytes to read and write. It returns a
       function that is called with each number of bytes read or written.
@@ -106,8 +120,7 @@ def convert(
   scale = _check_scale(set_loss_scale, reset)
   if scale is not None and to == "fp32":
     raise CheckpointError("fp32 has no loss scale that could be set")
-  if template is not None and to not in ("object", "keras2"):
-    raise CheckpointError(f"{to} names variables, so it needs no template")
+  rate = _check_rate(learning_rate, template is not None)
   found = paths.find(os.fspath(source))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     raise CheckpointError(
@@ -119,7 +132,9 @@ def convert(
 
   def attempt(bundle: Bundle, model: Bundle | None = None) -> Conversion:
     try:
-      sources, changed = _plan(bundle, to, scale, model, mapping or {})
+      sources, changed, notes = _plan(
+        bundle, to, scale, model, mapping or {}, rate
+      )
     except CheckpointError:
       raise
     except ValueError as error:
@@ -128,9 +143,14 @@ def convert(
       size = 2 * bundle.size
       advance.append(progress(size) if progress else lambda size: None)
     new.write(sources, advance[0])
-    return _summarize(new.prefix, bundle, sources, changed)
+    return _summarize(new.prefix, bundle, sources, changed, notes)
 
   def attempt_with_template(bundle: Bundle) -> Conversion:
+    takes_names = OBJECT_GRAPH in bundle.specs and to in _TEMPLATES_BY_NAME
+    if to not in ("object", "keras2") and not takes_names:
+      raise CheckpointError(
+        f"{bundle.prefix}: {to} names variables, so it needs no template"
+      )
     return consistency.read_consistently(
       lambda: paths.find(os.fspath(template or "")).path,
       lambda model: attempt(bundle, model),
@@ -157,14 +177,36 @@ def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
     raise CheckpointError(str(error)) from None
 
 
+def _check_rate(learning_rate: float | None, is_used: bool) -> float | None:
+  """Returns the learning rate, if it is a positive number.
+
+  Raises:
+    CheckpointError: It is not, or nothing depends on it.
+  """
+  if learning_rate is None:
+    return None
+  if not is_used:
+    raise CheckpointError(
+      f"learning_rate is {learning_rate}, but only slots that fill a template "
+      "depend on it: leave it out"
+    )
+  is_number = isinstance(learning_rate, (int, float, np.number))
+  if not is_number or not 0 < learning_rate < float("inf"):
+    raise CheckpointError(
+      f"learning_rate is {learning_rate!r}, but must be a positive number"
+    )
+  return float(learning_rate)
+
+
 def _plan(
   bundle: Bundle,
   to: str,
   scale: float | None,
   template: Bundle | None,
   mapping: Mapping[str, str],
-) -> tuple[Sources, list[str]]:
-  """Returns the new checkpoint's tensors, and the names of those set."""
+  learning_rate: float | None,
+) -> tuple[Sources, list[str], list[str]]:
+  """Returns the new checkpoint's tensors, the names of those set, and notes."""
   objects = OBJECT_GRAPH in bundle.specs
   if to in ("object", "keras2") and not objects and template is None:
     raise CheckpointError(
@@ -183,25 +225,72 @@ def _plan(
       sources = by_object.flatten_keras(bundle)
     else:
       sources = by_object.remove_scales(bundle)
-    return sources, _set_in_objects(sources, bundle, scale, to)
+    return sources, _set_in_objects(sources, bundle, scale, to), []
   variables = by_object.list_by_name(bundle)
   inventory = Inventory(
     {name: source.spec for name, source in variables.items()},
     lambda: evidence.find_evidence(bundle),
   )
   changed = _set_scales(variables, inventory, scale, bundle.prefix)
+  if template is not None and to in _TEMPLATES_BY_NAME:
+    filled, notes = _fill_names(
+      variables, bundle, template, mapping, learning_rate
+    )
+    return filled, [n for n in changed if n in filled], notes
   if template is not None:
     if inventory.scales.incomplete:
       inventory.gather_evidence()
       inventory.complete_scales(variables, are_known=True)
-    return by_object.fill_template(
-      variables, template, to == "keras2", mapping, inventory
-    ), changed
+    filled, notes = by_object.fill_template(
+      variables, template, to == "keras2", mapping, inventory, learning_rate
+    )
+    return filled, changed, notes
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
-  return by_name.rename_variables(
-    variables, inventory, api, flow, bundle.prefix, mapping
-  ), changed
+  return (
+    by_name.rename_variables(
+      variables, inventory, api, flow, bundle.prefix, mapping
+    ),
+    changed,
+    [],
+  )
+
+
+def _fill_names(
+  variables: Sources,
+  bundle: Bundle,
+  template: Bundle,
+  mapping: Mapping[str, str],
+  learning_rate: float | None,
+) -> tuple[Sources, list[str]]:
+  """Fills the names of a program of TensorFlow 1 with a checkpoint by object.
+
+  Args:
+    variables: Name -> tensor, of the checkpoint by object.
+    bundle: That checkpoint.
+    template: A checkpoint by name that the program wrote.
+    mapping: Name in the template -> name in `variables`.
+    learning_rate: The learning rate with which training goes on, if the caller
+      says it.
+
+  Returns:
+    Name -> source, and what the user should know.
+  """
+  if OBJECT_GRAPH in template.specs:
+    raise CheckpointError(
+      f"{template.prefix}: a template for names must be a checkpoint by name, "
+      "of tf.train.Saver; this one is object-based"
+    )
+  here = Inventory(
+    dict(template.specs), lambda: evidence.find_evidence(template)
+  )
+  match = slots_by_name.match_names(
+    here, variables, bundle, mapping=mapping, learning_rate=learning_rate
+  )
+  initial = {name: Stored(template, name) for name in match.initialized}
+  found = match.initialized | match.proofs
+  notes = [f"{name}: {why}" for name, why in sorted(found.items())]
+  return match.sources | initial, notes
 
 
 def _set_scales(
@@ -279,6 +368,7 @@ def _summarize(
   bundle: Bundle,
   sources: Sources,
   changed: list[str],
+  notes: list[str],
 ) -> Conversion:
   """Compares the new checkpoint with the source."""
   origins = {
@@ -304,4 +394,5 @@ def _summarize(
       and name != OBJECT_GRAPH
     ),
     changed=tuple(name for name in changed if name in sources),
+    notes=tuple(notes),
   )

@@ -26,11 +26,10 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 from tf_compat_lossscale.checkpoint.layouts import by_object
-from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import inventory
-from tf_compat_lossscale.checkpoint.layouts import matching
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
+from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import slice_part
@@ -50,6 +49,7 @@ def restore(
   what: str = "all",
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
+  learning_rate: float | None = None,
 ) -> Report:
   """Restores a checkpoint by name or by object, as the checkpoint was saved.
 
@@ -80,6 +80,9 @@ def restore(
       several names is the variable's; None to initialize it. By name only.
     missing: 'error', or 'initialize' to initialize variables that the
       checkpoint does not have, instead of an error.
+    learning_rate: The learning rate with which training goes on, positive, if
+      the momentum of `MomentumOptimizer` comes from Keras's SGD or the other
+      way round. By default it is the program's, or else the checkpoint's.
 
   Returns:
     The source of each variable's value.
@@ -112,7 +115,9 @@ def restore(
         session, bundle, objects, missing
       )
     targets = Targets(_choose_variables(session, objects, variables))
-    match = match_by_name(session, bundle, targets, what, mapping, missing)
+    match = match_by_name(
+      session, bundle, targets, what, mapping, missing, learning_rate
+    )
     initial = {} if session else _restoring_objects.find_initial_values(objects)
     return assign_by_name(session, bundle, targets, match, initial)
 
@@ -153,6 +158,7 @@ def match_by_name(
   what: str = "all",
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
+  learning_rate: float | None = None,
 ) -> Match:
   """Returns the tensor that each variable is to get."""
   sources = by_object.list_by_name(bundle)
@@ -161,18 +167,14 @@ def match_by_name(
     lambda: targets.find_evidence(session) if session else None,
     session is not None and _trains_once(session.graph),
   )
-  there = inventory.Inventory(
-    {name: source.spec for name, source in sources.items()},
-    lambda: evidence.find_evidence(bundle),
-  )
-  match = matching.match_variables(
+  match = slots_by_name.match_names(
     here,
-    there,
     sources,
-    bundle.prefix,
+    bundle,
     excused=_excuse(targets, what),
     mapping=mapping,
     missing=missing,
+    learning_rate=learning_rate,
   )
   if match.unproven:
     first, *more = sorted(match.unproven)

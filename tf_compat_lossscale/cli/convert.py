@@ -54,8 +54,17 @@ def add_arguments(parser: errors.Parser) -> None:
   parser.add_argument(
     "--template",
     metavar="CHECKPOINT",
-    help="an object-based checkpoint of the same model; needed to write object "
-    "or keras2 from variables by name",
+    help="a checkpoint that the program to go on wrote: by object, to write "
+    "object or keras2 from variables by name; or by name, to write saver or "
+    "saver-v2 from Keras's objects",
+  )
+  parser.add_argument(
+    "--learning-rate",
+    type=float,
+    metavar="X",
+    help="the learning rate with which training goes on, by which the momentum "
+    "of MomentumOptimizer and that of Keras's SGD differ; by default the "
+    "template's, or else the source's",
   )
   parser.add_argument(
     "--map",
@@ -88,6 +97,7 @@ def execute(arguments: argparse.Namespace) -> int:
         reset=arguments.reset,
         template=arguments.template,
         mapping=_make_mapping(arguments.map),
+        learning_rate=arguments.learning_rate,
         overwrite=arguments.overwrite,
         progress=functools.partial(_count_bytes, show),
       )
@@ -102,6 +112,8 @@ def execute(arguments: argparse.Namespace) -> int:
   ):
     if names:
       print(f"{action}: {', '.join(map(escape, names))}")
+  for note in conversion.notes:
+    print(f"note: {escape(note)}")
   for path in conversion.left:
     errors.warn(f"{path}, which was replaced, could not be removed", "convert")
   return 0

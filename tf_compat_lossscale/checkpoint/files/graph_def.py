@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from tf_compat_lossscale._core.bytes import wire as _wire
@@ -147,6 +148,19 @@ def find_functions(node: NodeDef) -> dict[str, list[str]]:
 def _get_function_name(value: int | memoryview) -> str:
   """Returns the name in an encoded NameAttrList."""
   return _wire.get_text(dict(_wire.read_fields(_wire.get_bytes(value)))[1])
+
+
+def decode_scalar(data: bytes) -> float:
+  """Returns the value of a scalar that `find_scalar` found.
+
+  Raises:
+    ValueError, KeyError: It is neither a float32 nor a float64.
+  """
+  fields = dict(_wire.read_fields(data))
+  code, field = {1: ("<f", 5), 2: ("<d", 6)}[_wire.get_number(fields[1])]
+  found = fields[field] if field in fields else fields[4]
+  value: float = struct.unpack(code, _wire.get_bytes(found))[0]
+  return value
 
 
 def find_scalar(node: NodeDef) -> bytes | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of values: a tensor of a checkpoint, or a given scalar.
+"""Sources of values: a tensor of a checkpoint, perhaps scaled, or a scalar.
 
 Restoring and converting first decide, for each variable of the program or of
 the new checkpoint, where its value comes from. Nothing is copied meanwhile:
@@ -7,6 +7,7 @@ the new checkpoint, where its value comes from. Nothing is copied meanwhile:
     w      -> Stored(bundle, "w")                 # Copy that tensor.
     steps  -> Literal("int32", 7, origin="steps")  # Was int64.
     epochs -> Literal("int32", 0)                  # Starts anew.
+    v      -> Scaled(bundle, "accum", -0.1)        # Multiply that tensor.
 """
 
 from __future__ import annotations
@@ -77,6 +78,30 @@ class Literal:
   def read_array(self) -> np.ndarray:
     """Returns the value of any scalar."""
     return np.array(self.value, self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(Stored):
+  """A floating-point tensor of a checkpoint times a factor.
+
+  Attributes:
+    factor: The factor. Products are rounded once, to the tensor's dtype.
+  """
+
+  factor: float
+
+  def read_scalar(self) -> float | int:
+    """Returns the product, if the tensor is a scalar."""
+    return float(self.read_array())
+
+  def read_array(self) -> np.ndarray:
+    """Returns the product."""
+    return multiply(super().read_array(), self.factor)
+
+
+def multiply(values: np.ndarray, factor: float) -> np.ndarray:
+  """Multiplies floating-point values; rounds to their dtype once."""
+  return np.asarray(values.astype(np.float64) * factor).astype(values.dtype)
 
 
 Source = Stored | Literal

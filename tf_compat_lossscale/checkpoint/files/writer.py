@@ -17,6 +17,7 @@ import threading
 from typing import IO
 from typing import NamedTuple
 
+from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale.checkpoint.files import bundle as _bundle
 from tf_compat_lossscale.checkpoint.files import first_format
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
@@ -28,6 +29,8 @@ from tf_compat_lossscale.checkpoint.files.entries import encode_scalar
 from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.entries import Place
 from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import multiply
+from tf_compat_lossscale.checkpoint.files.values import Scaled
 from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.files.values import Stored
 
@@ -57,6 +60,7 @@ class _Piece(NamedTuple):
     old_key: The key of the tensor there.
     entry: The tensor's entry there.
     data: The bytes of a tensor that no checkpoint has.
+    factor: The factor by which the values there are multiplied.
   """
 
   key: bytes
@@ -65,6 +69,17 @@ class _Piece(NamedTuple):
   old_key: bytes
   entry: Entry
   data: bytes = b""
+  factor: float | None = None
+
+  def compute(self) -> bytes:
+    """Returns the bytes of a tensor that is multiplied by the factor.
+
+    Raises:
+      CheckpointError: The bytes there are damaged.
+    """
+    assert self.bundle is not None and self.factor is not None
+    values = self.entry.decode_array(self.bundle.read(self.entry))
+    return multiply(values, self.factor).tobytes()
 
 
 class NewCheckpoint:
@@ -129,6 +144,8 @@ class NewCheckpoint:
             if piece.bundle is None:
               file.write(piece.data)
               copied(len(piece.data))
+            elif piece.factor is not None:
+              copied(file.write(piece.compute()))
             else:
               piece.bundle.copy(piece.entry, file, copied)
             mark.advance(piece.offset + piece.entry.size, file)
@@ -282,16 +299,17 @@ def write_overlay(
     if os.path.exists(target):
       _link(target, _bundle.make_shard_path(prefix, shard, shards))
   entries: dict[bytes, Entry] = {}
-  literals: dict[str, Source] = {}
+  computed: dict[str, Source] = {}
   for name, source in sources.items():
-    if isinstance(source, Literal):
-      literals[name] = source
+    if isinstance(source, (Literal, Scaled)):
+      computed[name] = source
     else:
       for _, key, entry in source.bundle.list_parts(source.name, name):
         entries[key] = entry
-  own, pieces = _lay_out(literals)
+  own, pieces = _lay_out(computed)
   with open(_bundle.make_shard_path(prefix, shards - 1, shards), "wb") as file:
-    file.write(b"".join(piece.data for piece in pieces))
+    for piece in pieces:
+      file.write(piece.data or piece.compute())
   for key, entry in own.items():
     entries[key] = dataclasses.replace(entry, shard=shards - 1)
   with open(prefix + ".index", "wb") as file:
@@ -333,6 +351,15 @@ def _lay_out(
       end += entry.size
       continue
     for old_key, key, entry in source.bundle.list_parts(source.name, name):
+      if isinstance(source, Scaled) and entry.size:
+        piece = _Piece(
+          key, end, source.bundle, old_key, entry, factor=source.factor
+        )
+        crc = _crc32c.mask(_crc32c.crc32c(piece.compute()))
+        entries[key] = dataclasses.replace(entry, offset=end, shard=0, crc=crc)
+        pieces.append(piece)
+        end += entry.size
+        continue
       offset = places.setdefault((id(source.bundle), entry.place), end)
       entries[key] = dataclasses.replace(entry, offset=offset, shard=0)
       if offset == end:

@@ -180,7 +180,8 @@ def fill_template(
   keras: bool,
   mapping: Mapping[str, str] | None = None,
   inventory: Inventory | None = None,
-) -> Sources:
+  learning_rate: float | None = None,
+) -> tuple[Sources, list[str]]:
   """Fills the object graph of a checkpoint of the same model with variables.
 
   Args:
@@ -190,9 +191,11 @@ def fill_template(
     mapping: A variable's name or path in the template -> the name in
       `variables`, as the caller decided.
     inventory: The same variables, with the evidence about them.
+    learning_rate: The learning rate with which training goes on, if the caller
+      says it.
 
   Returns:
-    The new checkpoint: key -> source.
+    The new checkpoint: key -> source; and what the user should know of it.
 
   Raises:
     CheckpointError: A variable of the template has no value, or nothing proves
@@ -205,15 +208,14 @@ def fill_template(
     )
   sources = flatten_keras(template) if keras else copy_all(template)
   graph = ObjectGraph(_read_graph(sources, template))
-  tensors = {key: source.spec for key, source in sources.items()}
   inventory = inventory or Inventory(
     {name: source.spec for name, source in variables.items()}, lambda: None
   )
   filler = templates.TemplateFiller(
-    graph, tensors, variables, inventory, template.prefix
+    graph, sources, variables, inventory, template.prefix, learning_rate
   )
   filler.fill(mapping)
-  return sources | filler.sources
+  return sources | filler.sources, list(filler.notes)
 
 
 def _collect_tensors(

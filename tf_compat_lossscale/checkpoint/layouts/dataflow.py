@@ -52,6 +52,10 @@ _UPDATES = re.compile(
   r"|(Resource)?Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)"
   r"|(Resource)?StridedSliceAssign"
 )
+# Of `tf.compat.v1.train.MomentumOptimizer`; the third input is the rate.
+_MOMENTUM = re.compile(r"(Resource)?(Sparse)?ApplyMomentum")
+# Ops that pass on the value of their first input.
+_PASS_VALUE = {*_PASS_RESOURCE, "Cast", "ReadVariableOp", "RefSwitch"}
 _CONDS = {"If", "StatelessIf", "Case", "StatelessCase"}
 _LOOPS = {"While", "StatelessWhile"}
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
@@ -394,6 +398,38 @@ class DataFlow:
       frozenset(self._find_settings(application.updates)),
       frozenset(types.items()),
     )
+
+  def find_rates(self, application: Application) -> set[float | str | None]:
+    """Finds the learning rates of an application of MomentumOptimizer.
+
+    Returns:
+      Each rate: its value, or the name of the variable that has the value; None
+      for a rate that is neither a constant nor a variable.
+    """
+    return {
+      self._find_setting(self._inputs[number][2])
+      for number in application.updates
+      if _MOMENTUM.fullmatch(self._types[number])
+    }
+
+  def _find_setting(self, number: int) -> float | str | None:
+    """Returns the constant or variable whose value an op passes on, or None."""
+    seen = set()
+    while number not in seen:
+      seen.add(number)
+      if number in self._handles:
+        variable = self._handles[number]
+        return next(n for n, each in self._ids.items() if each == variable)
+      node = self._nodes.get(number)
+      if node is not None and node.op == "Const":
+        value = graphs.find_scalar(node)
+        return None if value is None else graphs.decode_scalar(value)
+      inputs = self._inputs[number]
+      is_argument = node is None and len(set(inputs)) == 1
+      if not is_argument and (node is None or node.op not in _PASS_VALUE):
+        return None
+      number = inputs[0]
+    return None
 
   def _find_settings(self, updates: Sequence[int]) -> Iterator[bytes]:
     """Yields the floating-point scalars that updates are computed with.

@@ -215,6 +215,20 @@ class GraphEvidence:
       ),
       frozenset().union(*(each.settings for each in origins)),
       frozenset().union(*(each.types for each in origins)),
+      self._find_rates(applications),
+    )
+
+  def _find_rates(
+    self, applications: list[Application]
+  ) -> frozenset[float | str | None]:
+    """Returns the learning rates; variables have names of the checkpoint."""
+    try:
+      found = {r for a in applications for r in self._flow.find_rates(a)}
+    except _UNREADABLE:
+      return frozenset([None])
+    return frozenset(
+      min(self._keys[rate], default=None) if isinstance(rate, str) else rate
+      for rate in found
     )
 
   def _get_keys(self, variables: Iterable[str]) -> frozenset[str]:

@@ -80,6 +80,8 @@ class Owner:
       whose names have a number.
     settings: The constants of the optimizer, such as its learning rate.
     types: The types of the ops that compute the updates.
+    rates: The learning rates of MomentumOptimizer: values, or the names of
+      variables in the checkpoint; None for others.
   """
 
   number: int
@@ -89,6 +91,7 @@ class Owner:
   feeds: frozenset[str] = frozenset()
   settings: frozenset[bytes] = frozenset()
   types: frozenset[tuple[str, int]] = frozenset()
+  rates: frozenset[float | str | None] = frozenset()
 
 
 class Inventory(Protocol):

@@ -18,8 +18,7 @@ A variable of the template knows its own name. The steps:
 4. Slots of several optimizers of one name are paired as `layouts/slots.py`
    describes. Other variables get the values of their own names, else of the
    only name that differs in its conds alone. Keras's own variables have other
-   names: they get the global step and the slots of
-   `tf.compat.v1.train.AdamOptimizer`.
+   names: they get the global step and slots, as `layouts/keras_slots.py` says.
 
 The order of objects proves nothing, since objects are not numbered in the order
 of creation. One error lists all variables that are missing or not proven.
@@ -32,6 +31,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import math
 from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
@@ -39,23 +39,24 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 )
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Scaled
+from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.files.values import Sources
+from tf_compat_lossscale.checkpoint.files.values import Stored
+from tf_compat_lossscale.checkpoint.layouts import keras_slots
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.evidence import ObjectEvidence
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.inventory import pair_items
+from tf_compat_lossscale.checkpoint.layouts.keras_slots import KerasOptimizer
+from tf_compat_lossscale.checkpoint.layouts.keras_slots import KerasSlot
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-# Slots of Keras 2's Adam -> slots of `tf.compat.v1.train.AdamOptimizer`. Slots
-# of other optimizers have other meanings: Keras's SGD, for instance, keeps the
-# sum that is added to a variable, and MomentumOptimizer accumulated gradients.
-_ADAM = {"m": "Adam", "v": "Adam_1"}
-# Attributes of Keras's optimizers that other checkpoints have no variables for.
-_HYPERPARAMETERS = {"beta_1", "beta_2", "decay", "learning_rate", "epsilon"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,36 +116,42 @@ class TemplateFiller:
 
   Attributes:
     sources: Key in the template -> the source of its value.
+    notes: What the user should know of the values, in order.
   """
 
   def __init__(
     self,
     graph: ObjectGraph,
-    tensors: Mapping[str, TensorSpec],
+    template: Sources,
     given: Sources,
     there: Inventory,
     path: str,
+    learning_rate: float | None = None,
   ) -> None:
     """Reads the variables of the template.
 
     Args:
       graph: The template's object graph.
-      tensors: Key in the template -> dtype and shape.
+      template: Key in the template -> tensor.
       given: Name -> tensor, of the checkpoint by name.
       there: The same variables, with the evidence about them.
       path: The template, for messages.
+      learning_rate: The learning rate with which training goes on; None if
+        the template or the checkpoint has it.
     """
     self._graph, self._given, self._path = graph, given, path
+    self._template = template
+    self._rate = learning_rate
     self._variables = [
       _Variable(
         number,
         attribute.key.removesuffix(_SUFFIX),
         attribute.full_name,
         attribute.key,
-        tensors[attribute.key],
+        template[attribute.key].spec,
       )
       for number, node in enumerate(graph.nodes)
-      if (attribute := graph.find_value(number)) and attribute.key in tensors
+      if (attribute := graph.find_value(number)) and attribute.key in template
     ]
     self._by_number = {v.number: v for v in self._variables}
     self._paths = graph.find_paths()
@@ -155,11 +162,22 @@ class TemplateFiller:
     self._there = there
     self._here.gather_evidence()
     there.gather_evidence()
+    self._named = keras_slots.NamedSlots(there)
+    self._optimizers = list(keras_slots.find_keras_optimizers(graph))
+    # The slots of Keras's SGD, which are scaled.
+    self._sums = {
+      slot.number: (optimizer, slot)
+      for optimizer in self._optimizers
+      if optimizer.kind == "Momentum"
+      for slot in optimizer.slots
+    }
     self._scales_left = there.scales.known
     self._chosen: set[str] = set()  # The keys that the mapping decides on.
     self._missing: list[str] = []
     self._unclear: list[str] = []
+    self._rateless: list[str] = []
     self.sources: Sources = {}
+    self.notes: dict[str, None] = {}
 
   def fill(self, mapping: Mapping[str, str] | None = None) -> None:
     """Finds all values.
@@ -220,7 +238,7 @@ class TemplateFiller:
         self._fill_scale(scale, scale_there)
         self._chosen.update(v.key for v in scale.variables)
       else:
-        self.sources[variable.key] = self._given[name]
+        self.sources[variable.key] = self._convert(variable, name)
 
   def _find_variable(self, here: str) -> _Variable:
     """Returns the variable of the template with a path, key or name."""
@@ -326,10 +344,9 @@ class TemplateFiller:
     """Returns the nodes of Keras's hyperparameters, which keep their values."""
     return {
       number
-      for node in self._graph.nodes
-      if "iter" in node.children
-      for name, number in node.children.items()
-      if name in _HYPERPARAMETERS
+      for optimizer in self._optimizers
+      for name, number in optimizer.children.items()
+      if name in keras_slots.HYPERPARAMETERS
     }
 
   def _fill_others(self, variables: list[_Variable], given: list[str]) -> None:
@@ -371,7 +388,8 @@ class TemplateFiller:
       <= self._there.tensors.keys(),
     )
     unclear = {slot: found for ours, found in shared.undecided for slot in ours}
-    for variable in others:
+    without: list[_Variable] = []
+    for variable in sorted(others, key=lambda v: v.number in self._sums):
       if variable.name in unclear:
         candidates = unclear[variable.name]
         self._add_unclear("variables", [variable], candidates)
@@ -389,9 +407,11 @@ class TemplateFiller:
       if len(candidates) > 1:
         self._add_unclear("variables", [variable], candidates)
       elif candidates:
-        self.sources[variable.key] = self._given[candidates[0]]
+        name = candidates[0]
+        self.sources[variable.key] = self._convert(variable, name)
       else:
-        self._add_missing(variable)
+        without.append(variable)
+    self._fill_counters(without)
 
   def _find_keras_candidates(self) -> dict[int, list[str]]:
     """Returns the node of each of Keras 2's own variables -> candidates."""
@@ -401,19 +421,185 @@ class TemplateFiller:
       if names.split_scope(name)[1] == "global_step"
     ]
     result = {}
-    for node in self._graph.nodes:
-      if "iter" not in node.children:
-        continue
-      result[node.children["iter"]] = steps
-      for slot in node.slots:
-        variable = self._by_number.get(slot.variable)
-        if variable and slot.name in _ADAM:
-          family = slots.Family(variable.name, "Adam")
-          found = self._there.families.get(family, [])
-          if slots.count_owners(self._there, found, "Adam") == 1:
-            found = [f"{variable.name}/{_ADAM[slot.name]}"]
-          result[slot.slot] = found
+    for optimizer in self._optimizers:
+      result[optimizer.iterations] = steps
+      for slot in optimizer.slots:
+        found = self._find_slots(optimizer, slot)
+        name = found.roles.get(slot.role)
+        result[slot.number] = [name] if name else found.candidates
     return result
+
+  def _find_slots(
+    self, optimizer: KerasOptimizer, slot: KerasSlot
+  ) -> keras_slots.FoundSlots:
+    """Finds the slots that the weight of a slot has in the checkpoint."""
+    weight = self._by_number.get(slot.weight)
+    if weight is None or not optimizer.kind:
+      return keras_slots.FoundSlots()
+    source = (
+      self.sources.get(weight.key) if weight.key in self._chosen else None
+    )
+    name = source.origin if source else weight.name
+    return self._named.find(name, optimizer.kind)
+
+  def _convert(self, variable: _Variable, name: str) -> Source:
+    """Returns the source of a variable that has another name there."""
+    source = self._given[name]
+    spec = source.spec
+    base = names.get_base(name)
+    if base in keras_slots.OWN_NAMES:
+      self._add_note(
+        f"{base} is of an optimizer that does not correct it for the first "
+        "steps, as Keras does: the first steps differ unless iterations is "
+        "large"
+      )
+    if variable.number not in self._sums or not isinstance(source, Stored):
+      return source
+    optimizer, slot = self._sums[variable.number]
+    if name == variable.name:
+      return source  # Of Keras's SGD, too.
+    rate = self._find_rate(optimizer, self._find_slots(optimizer, slot).rates)
+    if rate is None:
+      self._rateless.append(str(variable))
+      return source
+    if spec.dtype not in ("float16", "float32", "float64"):
+      raise CheckpointError(
+        f"{name} is {spec}, which cannot be multiplied by a learning rate"
+      )
+    self._add_note(
+      f"Keras's SGD has the sums of MomentumOptimizer times -{rate:g}, the "
+      "negative learning rate"
+    )
+    return Scaled(source.bundle, source.name, -rate)
+
+  def _find_rate(
+    self, optimizer: KerasOptimizer, rates: Iterable[float | str | None]
+  ) -> float | None:
+    """Returns the learning rate with which an optimizer goes on, or None.
+
+    Args:
+      optimizer: The optimizer of the template.
+      rates: Those of the program that was left, as `slots.Owner` has them.
+    """
+    if self._rate is not None:
+      return self._rate
+    left = keras_slots.find_rate(
+      rates,
+      {
+        name: self._given[name].read_scalar()
+        for name in rates
+        if isinstance(name, str) and name in self._given
+      },
+    )
+    rate = self._read(optimizer.rate)
+    if rate is None:
+      return left
+    decay = self._read(optimizer.children.get("decay"))
+    if decay:
+      steps = self._get_steps(optimizer)
+      rate = None if steps is None else rate / (1 + decay * steps)
+    elif left is not None and not math.isclose(left, rate, rel_tol=1e-6):
+      self._add_note(
+        f"the learning rate is {rate:g} in the template, but {left:g} in the "
+        "MetaGraph: training goes on with that of the template"
+      )
+    return rate
+
+  def _read(self, number: int | None) -> float | None:
+    """Returns the value that a scalar of the template has, or None."""
+    variable = self._by_number.get(-1 if number is None else number)
+    if variable is None or variable.tensor.shape:
+      return None
+    return self._template[variable.key].read_scalar()
+
+  def _get_steps(self, optimizer: KerasOptimizer) -> int | None:
+    """Returns the number of steps that an optimizer is to have, or None."""
+    counter = self._by_number.get(optimizer.iterations)
+    source = self.sources.get(counter.key) if counter else None
+    return None if source is None else int(source.read_scalar())
+
+  def _fill_counters(self, missing: list[_Variable]) -> None:
+    """Fills what Keras's optimizers count, as far as it can be known.
+
+    Args:
+      missing: The variables of the template without a source.
+    """
+    left = {variable.number: variable for variable in missing}
+    for optimizer in self._optimizers:
+      counted = self._count_steps(optimizer)
+      variable = left.get(optimizer.iterations)
+      if variable is not None:
+        if counted is not None:
+          power, shown = counted
+          source = Literal(variable.tensor.dtype, shown, origin=power)
+          self._add_note(f"{variable.path} is {shown}, as {power} shows")
+        elif optimizer.kind and optimizer.kind not in keras_slots.CORRECTED:
+          source = Literal(variable.tensor.dtype, 0)
+          self._add_note(
+            f"{variable.path} starts from 0, since there is no global_step"
+          )
+        else:
+          continue
+        self.sources[variable.key] = source
+        del left[variable.number]
+      elif counted is not None:
+        power, counts = counted
+        known = self._get_steps(optimizer) or 0
+        if not keras_slots.are_steps_near(known, counts):
+          self._add_note(
+            f"the optimizer's {power} has counted {counts} steps, but "
+            f"iterations is {known}: Keras goes by iterations alone, so its "
+            "next steps have another size"
+          )
+      cache = left.get(-1 if optimizer.cache is None else optimizer.cache)
+      steps = self._get_steps(optimizer)
+      beta, decay = (
+        self._read(optimizer.children.get(name)) for name in ("beta_1", "decay")
+      )
+      if cache and steps is not None and beta is not None and decay is not None:
+        product = keras_slots.compute_nadam_cache(beta, decay, steps)
+        self.sources[cache.key] = Literal(cache.tensor.dtype, product)
+        self._add_note(
+          f"{cache.path} is what Keras's Nadam has after {steps} steps: the "
+          "optimizer of TensorFlow 1 has no schedule of momentums"
+        )
+        del left[cache.number]
+    for variable in left.values():
+      self._add_missing(variable)
+
+  def _count_steps(self, optimizer: KerasOptimizer) -> tuple[str, int] | None:
+    """Returns a power of an optimizer, and the number of steps it shows.
+
+    Returns:
+      None if nothing tells the optimizer's power, or the steps.
+    """
+    if optimizer.kind not in keras_slots.CORRECTED:
+      return None
+    weights = {
+      self._by_number[slot.weight].name
+      for slot in optimizer.slots
+      if slot.weight in self._by_number
+    }
+    for base, child in (("beta2_power", "beta_2"), ("beta1_power", "beta_1")):
+      beta = self._read(optimizer.children.get(child))
+      powers = [
+        name
+        for name, source in self._given.items()
+        if names.get_base(name) == base and names.is_power(name, source.spec)
+      ]
+      own = [
+        n for n in powers if (self._there.get_served(n) or set()) & weights
+      ]
+      found = own or powers
+      if beta is not None and len(found) == 1:
+        power = self._given[found[0]].read_scalar()
+        steps = keras_slots.count_steps(power, beta)
+        if steps is not None:
+          return found[0], steps
+    return None
+
+  def _add_note(self, note: str) -> None:
+    self.notes[note] = None
 
   def _add_missing(self, variable: _Variable) -> None:
     near = ""
@@ -436,6 +622,12 @@ class TemplateFiller:
         f"{problems.join(self._unclear)}; decide by a mapping from the "
         "template's paths to names (--map HERE=THERE)"
       )
+    if self._rateless:
+      listed.append(
+        "nothing tells the learning rate, by which the slots of Keras's SGD "
+        f"({problems.join(self._rateless)}) are those of MomentumOptimizer "
+        "multiplied; give it (--learning-rate)"
+      )
     if listed:
       raise CheckpointError(f"{self._path}: {'; '.join(listed)}")
 
@@ -443,9 +635,9 @@ class TemplateFiller:
     """Notes sources of another dtype or shape, and sources used twice."""
     by_key = {variable.key: variable for variable in self._variables}
     counters = {
-      node.children["iter"]
-      for node in self._graph.nodes
-      if "iter" in node.children
+      optimizer.iterations
+      for optimizer in self._optimizers
+      if "inner_optimizer" not in optimizer.children
     }
     uses: dict[str, list[_Variable]] = {}
     for key, source in self.sources.items():
@@ -456,7 +648,10 @@ class TemplateFiller:
         )
       name = getattr(source, "name", "")
       # Keras's only step counter may get the global step a second time.
-      is_only_counter = len(counters) == 1 and variable.number in counters
+      is_only_counter = len(counters) == 1 and any(
+        variable.number == optimizer.iterations
+        for optimizer in self._optimizers
+      )
       if name and key not in self._chosen and not is_only_counter:
         uses.setdefault(name, []).append(variable)
     for name, variables in uses.items():

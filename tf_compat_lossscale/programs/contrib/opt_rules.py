@@ -329,7 +329,8 @@ class AdaMaxOptimizer(_RuleOptimizer):
 
   def _get_power(self) -> Any:
     """Returns the variable that is `beta1 ** t`."""
-    graph = None if tf.executing_eagerly() else tf.get_default_graph()
+    with tf.init_scope():  # A cond of TensorFlow 2 has a graph of its own.
+      graph = None if tf.executing_eagerly() else tf.get_default_graph()
     return self._get_non_slot_variable("beta1_power", graph=graph)
 
   def _update(self, grad: Any, var: Any) -> Any:

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Knows what slots of TensorFlow 1's optimizers are called in Keras.
+
+    tf.compat.v1.train   slots of w                     Keras
+    MomentumOptimizer    Momentum                       momentum (*)
+    RMSPropOptimizer     RMSProp, RMSProp_1             rms, momentum
+      centered           RMSProp, RMSProp_1, RMSProp_2  rms, mg, momentum
+    AdagradOptimizer     Adagrad                        accumulator
+    AdadeltaOptimizer    Adadelta, Adadelta_1           accum_grad, accum_var
+    FtrlOptimizer        Ftrl, Ftrl_1                   accumulator, linear
+    AdamOptimizer        Adam, Adam_1                   m, v
+    contrib's AdaMax     AdaMax, AdaMax_1               m, v
+    BERT's AdamW, LAMB   adam_m, adam_v                 m, v
+
+All slots but one have the same values in both. (*) MomentumOptimizer sums
+gradients, and Keras's SGD sums what it adds to the variable:
+
+    MomentumOptimizer    a = momentum * a + g;         w -= rate * a
+    SGD                  v = momentum * v - rate * g;  w += v
+
+So v is -rate * a. If the rate of the program that goes on differs from that of
+the program that was left, then it is the new rate that counts: with v, SGD goes
+on as MomentumOptimizer would with that rate, and the other way round.
+
+This module speaks of a slot's *role*: the slot's name in the table's last
+column. Keras 2's `tf.keras.optimizers.legacy` has slots by these names. Later
+optimizers have a list of variables for each role, such as `_velocities`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import math
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from tf_compat_lossscale.checkpoint.files.object_graph import Node
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import slots
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+
+# The name of an optimizer of TensorFlow 1, which its slots have -> the roles of
+# the slots, in the order of their numbers. Some optimizers have alternatives.
+_ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
+  "Adadelta": (("accum_grad", "accum_var"),),
+  "Adagrad": (("accumulator",),),
+  "Adam": (("m", "v"),),
+  "AdaMax": (("m", "v"),),
+  "Ftrl": (("accumulator", "linear"),),
+  "Momentum": (("momentum",),),
+  "RMSProp": (("rms", "momentum"), ("rms", "mg", "momentum")),
+}
+# Further names -> the optimizer with the same slots. Weight decay is no slot.
+_SAME_SLOTS = {"AdamW": "Adam", "MomentumW": "Momentum"}
+# The slots of BERT's optimizers, which each have a name of their own.
+OWN_NAMES = {
+  "adam_m": ("Adam", "m"),
+  "adam_v": ("Adam", "v"),
+  "lamb_m": ("Adam", "m"),
+  "lamb_v": ("Adam", "v"),
+}
+# It runs MomentumOptimizer's ops with a rate for each weight.
+_OTHERS = {"LARSOptimizer"}
+_OPS = re.compile(
+  r"(?:Resource)?(?:Sparse)?Apply(?:Centered)?"
+  r"(Adadelta|Adagrad|Adam|AdaMax|Ftrl|Momentum|RMSProp)(?:V2)?"
+)
+# A role -> the attributes of Keras's newer optimizers that list its variables.
+# The first optimizer of which all lists are there is the optimizer.
+_LISTS: dict[str, dict[str, str]] = {
+  "RMSProp": {
+    "rms": "_velocities",
+    "mg": "_average_gradients",
+    "momentum": "_momentums",
+  },
+  "Adam": {"m": "_momentums", "v": "_velocities"},
+  "AdaMax": {"m": "_m", "v": "_u"},
+  "Adadelta": {
+    "accum_grad": "_accumulated_grads",
+    "accum_var": "_accumulated_delta_vars",
+  },
+  "Ftrl": {"accumulator": "_accumulators", "linear": "_linears"},
+  "Adagrad": {"accumulator": "_accumulators"},
+  "Momentum": {"momentum": "momentums"},
+}
+# Attributes of Keras's optimizers that other checkpoints have no variables for.
+HYPERPARAMETERS = {
+  "beta",
+  "beta_1",
+  "beta_2",
+  "decay",
+  "epsilon",
+  "l1_regularization_strength",
+  "l2_regularization_strength",
+  "learning_rate",
+  "learning_rate_power",
+  "momentum",
+  "rho",
+  "weight_decay",
+  "weight_decay_rate",
+  "_learning_rate",
+}
+_RATES = ("learning_rate", "_learning_rate")
+_COUNTERS = ("iter", "_iterations")
+_CACHES = ("momentum_cache", "_u_product")
+# The optimizers that correct their slots by the number of steps.
+CORRECTED = {"Adam", "AdaMax"}
+# In steps, for each step: powers are products in float32.
+_TOLERANCE = 1e-4
+
+
+class KerasSlot(NamedTuple):
+  """A slot of one of Keras's optimizers in an object graph.
+
+  Attributes:
+    weight: The number of the weight's node.
+    role: The slot's role.
+    number: The number of the slot's node.
+  """
+
+  weight: int
+  role: str
+  number: int
+
+
+class KerasOptimizer(NamedTuple):
+  """One of Keras's optimizers in an object graph.
+
+  Attributes:
+    kind: The optimizer of TensorFlow 1 that has the same slots: a key of
+      `_ROLES`; '' if there is none.
+    iterations: The number of the node of the counter of steps.
+    slots: The slots.
+    children: Attribute -> number of its node; those of a wrapped optimizer too.
+  """
+
+  kind: str
+  iterations: int
+  slots: tuple[KerasSlot, ...]
+  children: dict[str, int]
+
+  @property
+  def rate(self) -> int | None:
+    """The number of the learning rate's node; None if it is no variable."""
+    found = [self.children[n] for n in _RATES if n in self.children]
+    return found[0] if found else None
+
+  @property
+  def cache(self) -> int | None:
+    """The number of the node of Nadam's product of momentums; None if none."""
+    found = [self.children[n] for n in _CACHES if n in self.children]
+    return found[0] if found else None
+
+
+def find_keras_optimizers(graph: ObjectGraph) -> Iterator[KerasOptimizer]:
+  """Yields each of Keras's optimizers in an object graph."""
+  for node in graph.nodes:
+    counters = [node.children[n] for n in _COUNTERS if n in node.children]
+    if not counters:
+      continue
+    children = dict(node.children)
+    base = children.get(names.BASE_OPTIMIZER)
+    if base is not None:
+      children = graph.nodes[base].children | children
+    if "iter" in node.children:
+      found = tuple(KerasSlot(s.variable, s.name, s.slot) for s in node.slots)
+      kind = _find_kind(graph, node)
+    else:
+      kind, found = _find_listed(graph, node)
+    yield KerasOptimizer(kind, counters[0], found, children)
+
+
+def _find_kind(graph: ObjectGraph, node: Node) -> str:
+  """Returns the kind of an optimizer of `tf.keras.optimizers.legacy`."""
+  found = {slot.name for slot in node.slots}
+  if {"m", "v"} <= found:
+    slot = node.slots[0]
+    weight, value = map(graph.find_value, (slot.variable, slot.slot))
+    scope = ""
+    if weight and value:
+      scope = value.full_name.rpartition(f"/{weight.full_name}/")[0]
+    last = names.split_number(scope.rpartition("/")[2])[0]
+    return "AdaMax" if last.lower() == "adamax" else "Adam"
+  for kind, alternatives in _ROLES.items():
+    roles = set(alternatives[-1])
+    if found == roles or (kind == "RMSProp" and "rms" in found <= roles):
+      return kind
+  return ""
+
+
+def _find_listed(
+  graph: ObjectGraph, node: Node
+) -> tuple[str, tuple[KerasSlot, ...]]:
+  """Returns the kind and the slots of an optimizer of Keras 2.11 or later."""
+  kind = next(
+    (k for k, v in _LISTS.items() if node.children.keys() >= set(v.values())),
+    "",
+  )
+  lists = _LISTS.get(kind, {})
+  found: list[KerasSlot] = []
+  weights = _list_children(graph, node, "_trainable_variables")
+  by_name: dict[str, int] = {}
+  for number in range(len(graph.nodes)):
+    value = graph.find_value(number)
+    if value and value.full_name:
+      by_name.setdefault(value.full_name, number)
+  for role, name in lists.items():
+    members = _list_children(graph, node, name)
+    if weights and len(members) == len(weights):  # Keras 3.
+      found += [KerasSlot(w, role, n) for w, n in zip(weights, members)]
+      continue
+    for number in members:  # Keras 2: `Adam/m/dense/kernel`.
+      value = graph.find_value(number)
+      rest = value.full_name if value else ""
+      while "/" in rest:
+        rest = rest.partition("/")[2]
+        if rest in by_name:
+          found.append(KerasSlot(by_name[rest], role, number))
+          break
+  return kind, tuple(found)
+
+
+def _list_children(graph: ObjectGraph, node: Node, name: str) -> list[int]:
+  """Returns the members of a list that an object has as an attribute."""
+  if name not in node.children:
+    return []
+  children = graph.nodes[node.children[name]].children
+  return [children[key] for key in sorted(children, key=_sort_key)]
+
+
+def _sort_key(name: str) -> tuple[int, str]:
+  return (int(name), "") if name.isdecimal() else (10**9, name)
+
+
+@dataclasses.dataclass
+class FoundSlots:
+  """The slots of a weight that one of TensorFlow 1's optimizers has.
+
+  Attributes:
+    roles: Role -> the slot's name.
+    candidates: The slots of several optimizers, if nothing tells them apart.
+    rates: The learning rates of MomentumOptimizer, as `slots.Owner` has them.
+  """
+
+  roles: dict[str, str] = dataclasses.field(default_factory=dict)
+  candidates: list[str] = dataclasses.field(default_factory=list)
+  rates: frozenset[float | str | None] = frozenset()
+
+
+class NamedSlots:
+  """The slots of TensorFlow 1's optimizers among variables by name."""
+
+  def __init__(self, inventory: Inventory) -> None:
+    """Takes the variables, whose evidence is gathered."""
+    self._inventory = inventory
+    self._by_weight: dict[str, list[tuple[str, list[str]]]] = {}
+    for family, members in inventory.families.items():
+      self._by_weight.setdefault(family.weight, []).append(
+        (family.base, members)
+      )
+
+  def find(self, weight: str, kind: str) -> FoundSlots:
+    """Finds the slots of a weight.
+
+    Args:
+      weight: The weight's name.
+      kind: The optimizer: a key of `_ROLES`.
+    """
+    result = FoundSlots()
+    for base, members in self._by_weight.get(weight, ()):
+      if self._find_kind(base, members) != kind:
+        continue
+      roles = self._find_roles(base, members, kind)
+      if not roles or roles.keys() & result.roles.keys():
+        result.candidates += [*result.roles.values(), *members]
+        result.roles = {}
+      elif not result.candidates:
+        result.roles |= roles
+        owners = self._inventory.find_owners(members).values()
+        result.rates = frozenset().union(*(owner.rates for owner in owners))
+    return result
+
+  def _find_kind(self, base: str, members: list[str]) -> str:
+    """Returns which optimizer slots of one name belong to; '' if unknown.
+
+    The ops that update a slot tell. If there is no graph, or only ops that any
+    optimizer has, then the name does.
+    """
+    if base in _OTHERS:
+      return ""
+    if base in OWN_NAMES:
+      return OWN_NAMES[base][0]
+    owners = self._inventory.find_owners(members).values()
+    kinds = {
+      found[1]
+      for owner in owners
+      for op, _ in owner.types
+      if (found := _OPS.fullmatch(op))
+    }
+    by_name = _SAME_SLOTS.get(base, base)
+    if len(kinds) == 1:
+      return kinds.pop()
+    return by_name if by_name in (kinds or _ROLES) else ""
+
+  def _find_roles(
+    self, base: str, members: list[str], kind: str
+  ) -> dict[str, str]:
+    """Returns role -> slot; {} if several optimizers may have the slots."""
+    if base in OWN_NAMES:
+      return {OWN_NAMES[base][1]: members[0]} if len(members) == 1 else {}
+    fitting = [each for each in _ROLES[kind] if len(each) == len(members)]
+    count = slots.count_owners(self._inventory, members, kind)
+    return dict(zip(fitting[0], members)) if fitting and count == 1 else {}
+
+
+def count_steps(power: float, beta: float) -> int | None:
+  """Returns after how many steps a power of Adam has a value; None if unknown.
+
+  Args:
+    power: The value of `beta1_power` or `beta2_power`: beta ** (steps + 1).
+    beta: The base.
+  """
+  if not 0 < beta < 1 or not np.finfo(np.float32).tiny <= power <= beta * 1.001:
+    return None
+  return round(math.log(power) / math.log(beta)) - 1
+
+
+def are_steps_near(steps: int, others: int) -> bool:
+  """Returns whether two numbers of steps are equal but for float32's errors."""
+  return abs(steps - others) <= max(1, _TOLERANCE * others)
+
+
+def compute_nadam_cache(beta: float, decay: float, steps: int) -> float:
+  """Returns Keras's product of Nadam's momentums after some steps.
+
+  Args:
+    beta: Nadam's `beta_1`.
+    decay: Its `schedule_decay`.
+    steps: The number of steps.
+  """
+  product = np.float32(1)
+  for step in range(1, steps + 1):
+    product *= np.float32(beta * (1 - 0.5 * 0.96 ** (decay * step)))
+    if not product:
+      break
+  return float(product)
+
+
+def find_rate(
+  found: Iterable[float | str | None], values: Mapping[str, float]
+) -> float | None:
+  """Returns the only learning rate, if there is one and it is known.
+
+  Args:
+    found: The rates, as `slots.Owner` has them.
+    values: Variable -> value, of those that may be rates.
+  """
+  known = {values.get(r) if isinstance(r, str) else r for r in found}
+  return known.pop() if len(known) == 1 else None

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives slots of Keras's optimizers the names of TensorFlow 1's.
+
+A checkpoint of Keras is restored by name, into a program of TensorFlow 1:
+
+    program         checkpoint           value
+    w/Momentum      SGD/w/momentum       times -1 / learning rate
+    w/Adam          Adam/w/m
+    beta1_power     Adam/beta_1, iter    beta_1 ** (iter + 1)
+    global_step     Adam/iter
+
+The program's graph shows which optimizers it has, and `layouts/keras_slots.py`
+knows the names and the values of their slots. The new names are added to those
+of the checkpoint; the matching of names then goes on as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Scaled
+from tf_compat_lossscale.checkpoint.files.values import Source
+from tf_compat_lossscale.checkpoint.files.values import Sources
+from tf_compat_lossscale.checkpoint.files.values import Stored
+from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import keras_slots
+from tf_compat_lossscale.checkpoint.layouts import matching
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.match import Match
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
+
+_SAME = "the slot that Keras's optimizer calls {}"
+_SUM = "Keras's sum of steps, divided by the learning rate {:g} and negated"
+_POWER = "computed from the steps and {} of Keras's optimizer"
+_STEPS = "the steps of Keras's optimizer"
+_NO_MOMENTUM = "Keras's optimizer has no momentum"
+
+
+@dataclasses.dataclass
+class _NewNames:
+  """The names that were added.
+
+  Attributes:
+    proofs: Name -> how its value was found.
+    initial: Name -> why the variable starts from its initial value.
+  """
+
+  proofs: dict[str, str] = dataclasses.field(default_factory=dict)
+  initial: dict[str, str] = dataclasses.field(default_factory=dict)
+
+  def simplify(
+    self, mapping: Mapping[str, str | None]
+  ) -> dict[str, str | None]:
+    """Returns a mapping in which added names stand for themselves.
+
+    The caller may have mapped a slot to the name that it has in Keras, whose
+    value is another.
+    """
+    return {n: n if n in self.proofs else key for n, key in mapping.items()}
+
+
+def match_names(
+  here: Inventory,
+  sources: Sources,
+  bundle: Bundle,
+  *,
+  excused: Mapping[str, str] | None = None,
+  mapping: Mapping[str, str | None] | None = None,
+  missing: str = "error",
+  learning_rate: float | None = None,
+) -> Match:
+  """Finds the source of every variable's value in any checkpoint.
+
+  Args:
+    here: The variables to restore.
+    sources: Name -> tensor, of the checkpoint. Names are added.
+    bundle: The checkpoint.
+    excused: As for `matching.match_variables`.
+    mapping: As there.
+    missing: As there.
+    learning_rate: The learning rate with which training goes on; None if the
+      program's graph or the checkpoint has it.
+
+  Returns:
+    The sources, and the variables to initialize.
+
+  Raises:
+    CheckpointError, ValueError: As there; or a slot depends on the learning
+      rate, which nothing tells.
+  """
+  given = dict(mapping or {})
+  added = _add_names(sources, bundle, here, given, learning_rate, excused or {})
+  there = Inventory(
+    {name: source.spec for name, source in sources.items()},
+    lambda: evidence.find_evidence(bundle),
+  )
+  match = matching.match_variables(
+    here,
+    there,
+    sources,
+    bundle.prefix,
+    excused=added.initial | dict(excused or {}),
+    mapping=added.simplify(given),
+    missing=missing,
+  )
+  match.proofs.update(
+    {n: proof for n, proof in added.proofs.items() if n in match.sources}
+  )
+  return match
+
+
+def _add_names(
+  sources: Sources,
+  bundle: Bundle,
+  here: Inventory,
+  mapping: Mapping[str, str | None],
+  learning_rate: float | None = None,
+  excused: Collection[str] = (),
+) -> _NewNames:
+  """Adds the names that a program of TensorFlow 1 has for Keras's slots.
+
+  Args:
+    sources: Name -> tensor, of the checkpoint. Names are added.
+    bundle: The checkpoint.
+    here: The variables of the program.
+    mapping: Variable of the program -> its name in the checkpoint, as the
+      caller decided. Slots of a variable go with it.
+    learning_rate: The learning rate with which training goes on; None if the
+      program's graph or the checkpoint has it.
+    excused: Variables of the program that need no value.
+
+  Raises:
+    CheckpointError: A slot depends on the learning rate, which nothing tells.
+  """
+  result = _NewNames()
+  if OBJECT_GRAPH not in bundle.specs:
+    return result
+  graph = ObjectGraph.read(bundle)
+  # A wrapper has the slots of the optimizer that it wraps.
+  found = {
+    optimizer.slots[0].number: optimizer
+    for optimizer in keras_slots.find_keras_optimizers(graph)
+    if optimizer.kind and optimizer.slots
+  }
+  if not found:
+    return result
+  if not here.has_evidence:
+    here.gather_evidence()
+  wanted = {
+    name: tensor
+    for name, tensor in here.tensors.items()
+    if name not in excused and mapping.get(name, name) is not None
+  }
+  naming = _Naming(
+    sources, bundle, graph, here, wanted, mapping, learning_rate, result
+  )
+  for optimizer in found.values():
+    naming.add(optimizer, is_only=len(found) == 1)
+  return result
+
+
+class _Naming:
+  """The naming of the slots of one checkpoint."""
+
+  def __init__(
+    self,
+    sources: Sources,
+    bundle: Bundle,
+    graph: ObjectGraph,
+    here: Inventory,
+    wanted: Mapping[str, TensorSpec],
+    mapping: Mapping[str, str | None],
+    learning_rate: float | None,
+    result: _NewNames,
+  ) -> None:
+    self._sources, self._bundle, self._graph = sources, bundle, graph
+    self._here, self._wanted = here, wanted
+    self._rate, self._result = learning_rate, result
+    self._named = keras_slots.NamedSlots(here)
+    self._by_key: dict[str, list[str]] = {}  # Name there -> names here.
+    for name in here.tensors:
+      key = mapping.get(name, name)
+      if key is not None:
+        self._by_key.setdefault(key, []).append(name)
+
+  def add(self, optimizer: keras_slots.KerasOptimizer, is_only: bool) -> None:
+    """Adds the names of an optimizer's slots, powers and steps.
+
+    Args:
+      optimizer: The optimizer.
+      is_only: Whether the checkpoint has no other.
+    """
+    weights: dict[str, keras_slots.FoundSlots] = {}
+    for slot in optimizer.slots:
+      source = self._get(slot.number)
+      weight = self._graph.find_value(slot.weight)
+      if source is None or weight is None:
+        continue
+      for name in self._by_key.get(weight.full_name, ()):
+        roles = weights.setdefault(name, self._named.find(name, optimizer.kind))
+        new = roles.roles.get(slot.role)
+        if new is not None:
+          self._add_slot(new, source, slot.role, optimizer, roles)
+    for found in weights.values():
+      momentum = found.roles.get("momentum")
+      if momentum in self._wanted and momentum not in self._sources:
+        self._result.initial[str(momentum)] = _NO_MOMENTUM
+    if any(found.roles for found in weights.values()):
+      self._add_counters(optimizer, weights, is_only)
+
+  def _get(self, number: int | None) -> Stored | None:
+    """Returns the tensor of a variable of the object graph, or None."""
+    value = None if number is None else self._graph.find_value(number)
+    if value is None or value.key not in self._bundle.specs:
+      return None
+    return Stored(self._bundle, value.key)
+
+  def _add(self, name: str, source: Source, proof: str) -> None:
+    """Adds a name, if the program wants it and the checkpoint lacks it."""
+    if name in self._wanted and name not in self._sources:
+      self._sources[name] = source
+      self._result.proofs[name] = proof
+
+  def _add_slot(
+    self,
+    name: str,
+    source: Stored,
+    role: str,
+    optimizer: keras_slots.KerasOptimizer,
+    found: keras_slots.FoundSlots,
+  ) -> None:
+    """Adds the name of a slot."""
+    if optimizer.kind != "Momentum":
+      self._add(name, source, _SAME.format(role))
+      return
+    if name not in self._wanted or name in self._sources:
+      return
+    rate = self._find_rate(optimizer, found)
+    if rate is None:
+      raise CheckpointError(
+        f"{self._bundle.prefix}: nothing tells the learning rate, by which "
+        f"{name} ({source.name} in it) must be divided: give learning_rate"
+      )
+    if source.spec.dtype not in ("float16", "float32", "float64"):
+      raise CheckpointError(
+        f"{self._bundle.prefix}: {source.name} is {source.spec}, which cannot "
+        "be divided by a learning rate"
+      )
+    scaled = Scaled(source.bundle, source.name, -1 / rate)
+    self._add(name, scaled, _SUM.format(rate))
+
+  def _find_rate(
+    self,
+    optimizer: keras_slots.KerasOptimizer,
+    found: keras_slots.FoundSlots,
+  ) -> float | None:
+    """Returns the positive rate with which training goes on, or None."""
+    if self._rate is not None:
+      return self._rate
+    rate = keras_slots.find_rate(
+      found.rates,
+      {
+        name: source.read_scalar()
+        for name in found.rates
+        if isinstance(name, str)
+        and (source := self._sources.get(name))
+        and not source.spec.shape
+      },
+    )
+    if rate is None and (source := self._get(optimizer.rate)):
+      rate = source.read_scalar()
+      decay = self._get(optimizer.children.get("decay"))
+      steps = self._get(optimizer.iterations)
+      if decay and steps:
+        rate /= 1 + decay.read_scalar() * steps.read_scalar()
+    return rate if rate and rate > 0 else None
+
+  def _add_counters(
+    self,
+    optimizer: keras_slots.KerasOptimizer,
+    weights: Mapping[str, keras_slots.FoundSlots],
+    is_only: bool,
+  ) -> None:
+    """Adds the global step, if the optimizer is the only one, and powers."""
+    steps = self._get(optimizer.iterations)
+    if steps is None or steps.spec.shape:
+      return
+    for name, tensor in self._wanted.items():
+      if is_only and names.split_scope(name)[1] == "global_step":
+        self._add(name, convert_counter(steps, tensor), _STEPS)
+    for name in self._find_powers(weights, is_only):
+      child = f"beta_{names.get_base(name)[4]}"
+      beta = self._get(optimizer.children.get(child))
+      if beta is not None and not beta.spec.shape:
+        tensor = self._wanted[name]
+        value = beta.read_scalar() ** (int(steps.read_scalar()) + 1)
+        source = Literal(tensor.dtype, value, origin=steps.name)
+        self._add(name, source, _POWER.format(child))
+
+  def _find_powers(
+    self, weights: Mapping[str, keras_slots.FoundSlots], is_only: bool
+  ) -> Iterator[str]:
+    """Yields the powers of the program that update weights."""
+    for name, tensor in self._wanted.items():
+      if names.is_power(name, tensor):
+        served = self._here.get_served(name)
+        if served & weights.keys() if served else is_only:
+          yield name
