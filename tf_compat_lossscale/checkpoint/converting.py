@@ -29,6 +29,7 @@ from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
+from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
@@ -51,7 +52,9 @@ class Conversion:
     added: The tensors that the source does not have, with initial values.
     changed: The loss scales and counters that were set.
     left: The files of the replaced checkpoint that could not be removed.
-    notes: What was computed, or could not be known, and what follows.
+    notes: What was computed, or could not be known, and what follows; of
+      another system's loss scale what could not be taken over, and the loss
+      scale that has its rule.
   """
 
   path: str
@@ -75,6 +78,7 @@ def convert(
   learning_rate: float | None = None,
   overwrite: bool = False,
   progress: Callable[[int], _Progress] | None = None,
+  like: str | None = None,
 ) -> Conversion:
   """Writes a new checkpoint from another one, in another layout.
 
@@ -106,6 +110,7 @@ def convert(
     overwrite: Whether the destination may be replaced.
     progress: Called with the number of bytes to read and write. It returns a
       function that is called with each number of bytes read or written.
+    like: The system that wrote the source, as `describe` takes it.
 
   Returns:
     The result.
@@ -132,9 +137,15 @@ def convert(
 
   def attempt(bundle: Bundle, model: Bundle | None = None) -> Conversion:
     try:
-      sources, changed, notes = _plan(
-        bundle, to, scale, model, mapping or {}, rate
+      foreign = evidence.find_foreign(bundle, like)
+      bridge = scaler_bridges.bridge_foreign(
+        foreign, by_object.list_by_name(bundle) if foreign else {}
       )
+      sources, changed, notes = _plan(
+        bundle, to, scale, model, mapping or {}, rate, bridge
+      )
+      if to != "fp32":
+        notes += bridge.notes
     except CheckpointError:
       raise
     except ValueError as error:
@@ -205,6 +216,7 @@ def _plan(
   template: Bundle | None,
   mapping: Mapping[str, str],
   learning_rate: float | None,
+  bridge: scaler_bridges.Bridge,
 ) -> tuple[Sources, list[str], list[str]]:
   """Returns the new checkpoint's tensors, the names of those set, and notes."""
   objects = OBJECT_GRAPH in bundle.specs
@@ -227,9 +239,13 @@ def _plan(
       sources = by_object.remove_scales(bundle)
     return sources, _set_in_objects(sources, bundle, scale, to), []
   variables = by_object.list_by_name(bundle)
+  if bridge.sources:
+    mapping = bridge.translate_mapping(mapping, variables)
+    variables = bridge.sources
   inventory = Inventory(
     {name: source.spec for name, source in variables.items()},
-    lambda: evidence.find_evidence(bundle),
+    # The names of compat.v1 are given already, which the graph does not have.
+    lambda: None if bridge.proofs else evidence.find_evidence(bundle),
   )
   changed = _set_scales(variables, inventory, scale, bundle.prefix)
   if template is not None and to in _TEMPLATES_BY_NAME:

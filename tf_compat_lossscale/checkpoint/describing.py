@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
@@ -26,13 +27,17 @@ from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import optimizer_names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
+from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
+from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _Path = Callable[[], str]
 _LONG = 1000  # Characters of a path from which on it is abbreviated.
 
 
-def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
+def describe(
+  path: str | os.PathLike[str], verify: bool = False, like: str | None = None
+) -> Description:
   """Describes a checkpoint: its format, its API and its loss scales.
 
   Nothing in the file is executed. TensorFlow is not imported, except to compare
@@ -43,35 +48,43 @@ def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
       checkpoint), a SavedModel, an '.h5' or a '.keras' file.
     verify: Whether to compare every byte with its checksum, whatever the size.
       Checkpoints of up to 64 MiB are always compared. HDF5 has no checksums.
+    like: The system that wrote the checkpoint, if the MetaGraph beside it is
+      missing, which would prove it: 'openseq2seq', 'opennmt-tf',
+      'tf_cnn_benchmarks' or 'thumt'.
 
   Returns:
     The description.
 
   Raises:
-    CheckpointError: The checkpoint is missing or damaged.
+    CheckpointError: The checkpoint is missing or damaged, or is not laid out as
+      `like` says.
   """
   path = os.fspath(path)
   found = paths.find(path)
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
+    scalers.refuse_like(like, found.path)
     return _describing_keras.describe(found.path, found.kind)
   return consistency.read_consistently(
-    lambda: paths.find(path).path, lambda bundle: _describe(bundle, verify)
+    lambda: paths.find(path).path,
+    lambda bundle: _describe(bundle, verify, like),
   )
 
 
-def _describe(bundle: Bundle, verify: bool) -> Description:
+def _describe(bundle: Bundle, verify: bool, like: str | None) -> Description:
   """Describes an open checkpoint."""
   found = paths.find_at_prefix(bundle.prefix)
   checked = verify or bundle.is_small
   if checked:
     bundle.check()
   if OBJECT_GRAPH in bundle.specs:
+    scalers.refuse_like(like, bundle.prefix)
     facts = _describe_objects(bundle, ObjectGraph.read(bundle))
   elif found.kind == kinds.SAVED_MODEL:
-    facts = _describe_names(bundle, None)
+    facts = _describe_names(bundle, None, like)
   else:
     largest = _meta_graph.LARGEST_TO_DESCRIBE
-    facts = _describe_names(bundle, evidence.load_meta_graph(bundle, largest))
+    meta = evidence.load_meta_graph(bundle, largest)
+    facts = _describe_names(bundle, meta, like)
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
     facts["release"] = _meta_graph.read_saved_model_release(found.folder)
@@ -93,10 +106,12 @@ def _find_step_in_path(path: str) -> int | None:
 
 
 def _describe_names(
-  bundle: Bundle, meta: _meta_graph.MetaGraph | None
+  bundle: Bundle, meta: _meta_graph.MetaGraph | None, like: str | None
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
-  tensors = bundle.specs
+  foreign = evidence.find_foreign(bundle, like, meta)
+  of_others = set(foreign.scaler.names.values()) if foreign.scaler else set()
+  tensors = {n: spec for n, spec in bundle.specs.items() if n not in of_others}
   inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle, meta))
   if any(inventory.scales):
     inventory.gather_evidence()  # The user may have variables of such names.
@@ -105,12 +120,19 @@ def _describe_names(
   incomplete = [
     scale
     for scale in inventory.scales.incomplete
-    if inventory.is_likely_scale(scale) or inventory.get_served(scale.names[0])
+    if inventory.is_likely_scale(scale)
+    or (
+      inventory.get_served(scale.names[0])
+      and not inventory.is_constant(scale.names[0])
+    )
   ]
   further = policy_weights.find_further(tensors, scales)
   proven = [s for s in incomplete if inventory.get_served(s.names[0])]
-  api = ", ".join(sorted({s.api for s in [*scales, *proven]})) or None
-  if meta and not scales and not incomplete:
+  apis = {s.api for s in [*scales, *proven]}
+  if foreign:
+    apis.add(foreign.scaler.system if foreign.scaler else scalers.SEQ2SEQ)
+  api = ", ".join(sorted(apis)) or None
+  if meta and not scales and not incomplete and not api:
     api = names.CONTRIB if evidence.was_applied_by_contrib(meta) else api
   steps = [
     name
@@ -123,12 +145,96 @@ def _describe_names(
     "release": meta and meta.release,
     "control_flow": meta and meta.control_flow,
     "inner_optimizer": optimizer_names.guess_by_names(tensors),
-    "loss_scales": tuple(
-      _read_state(bundle, scale, further.get(scale.names[0], {}))
-      for scale in [*scales, *incomplete]
+    "loss_scales": (
+      *_read_foreign(bundle, foreign.scaler),
+      *(
+        _read_state(bundle, scale, further.get(scale.names[0], {}))
+        for scale in [*scales, *incomplete]
+      ),
+    ),
+    "masters": foreign.masters,
+    "notes": (
+      *foreign.hints,
+      *_note_dead(inventory, scales),
+      *_note_lone(bundle, inventory, [*scales, *incomplete]),
     ),
     "step": int(bundle.read_scalar(steps[0])) if steps else None,
   }
+
+
+def _read_foreign(
+  bundle: Bundle, scaler: scalers.Scaler | None
+) -> Iterator[LossScaleState]:
+  """Yields the state of another system's loss scale, if there is one."""
+  if scaler is None:
+    return
+  values = {
+    role: bundle.read_scalar(name) for role, name in scaler.names.items()
+  }
+  rule = scaler_bridges.find_rule(scaler)
+  yield LossScaleState(
+    float(values["scale"]),
+    scaler_bridges.count_good_steps(scaler, values.__getitem__),
+    names=(
+      scaler.names["scale"],
+      *(name for role, name in scaler.names.items() if role != "scale"),
+    ),
+    system=scaler.title,
+    counters={
+      name: values[role]
+      for role, name in scaler.names.items()
+      if role != "scale"
+    },
+    rule=rule.arguments,
+    policy=rule.policy or None,
+    notes=(f"found: {scaler.proof}", *rule.notes),
+  )
+
+
+def _note_dead(
+  inventory: Inventory, scales: Sequence[names.ScaleNames]
+) -> Iterator[str]:
+  """Yields a sentence for each loss scale that nothing depends on."""
+  alive = {name for scale in scales for name in scale.names}
+  first = next(iter(names.SCALE_TENSORS[names.COMPAT]))
+  for name in inventory.tensors:
+    if names.get_base(name) != first or name in alive or not alive:
+      continue
+    if inventory.belongs_to_user(name):
+      scope, last = names.split_scope(name)
+      number = names.split_number(last)[1]
+      members = [
+        scope + names.add_number(base, number)
+        for base in names.SCALE_TENSORS[names.COMPAT]
+      ]
+      listed = ", ".join(n for n in members if n in inventory.tensors)
+      yield (
+        f"dead: {listed}: no weight depends on it, as a Horovod wrapper around "
+        "an optimizer of NVIDIA's TensorFlow 1 leaves one"
+      )
+
+
+def _note_lone(
+  bundle: Bundle, inventory: Inventory, scales: Sequence[names.ScaleNames]
+) -> Iterator[str]:
+  """Yields a sentence for a `loss_scale` that has no counters."""
+  name = names.LOSS_SCALE
+  known = {name for scale in scales for name in scale.names}
+  wanted = names.SCALE_TENSORS[names.CONTRIB][name]
+  if name in known or inventory.tensors.get(name) != wanted:
+    return
+  value = bundle.read_scalar(name)
+  if inventory.get_served(name) and inventory.is_constant(name):
+    yield (
+      f"{name} ({value:.9g}) is a fixed loss scale, such as tf_cnn_benchmarks "
+      "saves: the MetaGraph shows that weights depend on it, and that nothing "
+      "changes it"
+    )
+  else:
+    yield (
+      f"{name} ({value:.9g}) may be a fixed loss scale of tf_cnn_benchmarks, "
+      "or a variable of the program's own: the name alone proves nothing"
+    )
 
 
 def _read_state(

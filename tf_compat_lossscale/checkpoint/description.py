@@ -19,6 +19,8 @@ ENVIRONMENT = "NVIDIA's TensorFlow 1"  # By its environment variables.
 class LossScaleState:
   """A loss scale in a checkpoint.
 
+  The last five attributes are of other systems' loss scales.
+
   Attributes:
     value: The loss scale; None if the file has the initial value only.
     good_steps: The number of finite steps since the loss scale last changed, or
@@ -30,6 +32,15 @@ class LossScaleState:
     initial: The initial loss scale, if the file has it.
     skipped_steps: The number of all steps that were not finite, which only the
       loss scales of `policies` count; None for others.
+    system: The system whose loss scale it is, such as 'OpenSeq2Seq (Backoff)';
+      None for those of TensorFlow.
+    counters: Name -> value of the system's own counters.
+    rule: The arguments with which `DynamicLossScale` goes on, as far as they
+      are known: 'increment_period' and 'multiplier'.
+    policy: The loss scale of `policies` that has the rule, as Python code; None
+      if there is none, or the constants are not known.
+    notes: What `DynamicLossScale` cannot express, and what is not known, in
+      sentences.
   """
 
   value: float | None
@@ -38,6 +49,11 @@ class LossScaleState:
   names: tuple[str, ...] = ()
   initial: float | None = None
   skipped_steps: int | None = None
+  system: str | None = None
+  counters: dict[str, int | float] = dataclasses.field(default_factory=dict)
+  rule: dict[str, float] = dataclasses.field(default_factory=dict)
+  policy: str | None = None
+  notes: tuple[str, ...] = ()
 
 
 def is_usable(value: float | None) -> bool:
@@ -58,8 +74,8 @@ class Description:
       variables; by name its checkpoints are those of 'compat.v1'),
       'Keras <=2.2' (that is, TensorFlow 1.14 to 2.2), 'Keras 2.3+' (and
       `optimizers.legacy`), 'Keras 2.11+' (its newer optimizers), 'Keras 3';
-      'compat.v1, contrib' if it has loss scales of both; or None if the
-      checkpoint does not show it.
+      'compat.v1, contrib' if it has loss scales of both; another system, such
+      as 'OpenSeq2Seq'; or None if the checkpoint does not show it.
     step: The global step, or the optimizer's iterations; None if unknown.
     release: The TensorFlow or Keras that wrote the checkpoint, if the file or a
       MetaGraph beside it has the release.
@@ -68,6 +84,9 @@ class Description:
     loss_scales: The dynamic loss scales. A fixed loss scale has no state.
     inner_optimizer: The wrapped optimizers, separated by commas; None if the
       checkpoint does not show them. SGD has no state.
+    masters: float16 weight -> its float32 master, in other systems' layouts.
+    notes: What the names suggest and nothing proves, and loss scales that
+      nothing depends on, in sentences.
     keys: Name -> dtype and shape of every tensor.
     is_first_format: Whether the file is of TensorFlow's first format (V1), that
       of the Savers before TensorFlow 0.12, and of later ones if asked for it.
@@ -83,6 +102,8 @@ class Description:
   control_flow: str | None = None
   loss_scales: tuple[LossScaleState, ...] = ()
   inner_optimizer: str | None = None
+  masters: dict[str, str] = dataclasses.field(default_factory=dict)
+  notes: tuple[str, ...] = ()
   keys: dict[str, TensorSpec] = dataclasses.field(default_factory=dict)
   checked: bool = False
   is_first_format: bool = False

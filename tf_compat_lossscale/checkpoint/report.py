@@ -25,6 +25,8 @@ class Report:
     kept: Variable -> why it has the value that it had before.
     unused: The keys of the checkpoint that no variable was restored from.
     proofs: Variable in `bridged` -> how its key was found.
+    notes: What of another system's loss scale could not be taken over, and the
+      loss scale that has its rule, in sentences.
   """
 
   path: str
@@ -34,6 +36,7 @@ class Report:
   kept: dict[str, str] = dataclasses.field(default_factory=dict)
   unused: tuple[str, ...] = ()
   proofs: dict[str, str] = dataclasses.field(default_factory=dict)
+  notes: tuple[str, ...] = ()
 
   def __str__(self) -> str:
     lines = [self._describe_counts()]
@@ -46,6 +49,7 @@ class Report:
         f"  {name} {what}: {why}" for name, why in getattr(self, what).items()
       ]
     lines += [f"  {key} unused" for key in self.unused]
+    lines += [f"  note: {note}" for note in self.notes]
     return "\n".join(map(escape, lines))
 
   @property
@@ -57,7 +61,8 @@ class Report:
     more = len(details) - problems.MOST
     details = details[: problems.MOST] + [f"and {more} more"] * (more > 0)
     listed = f": {', '.join(details)}" * bool(details)
-    return escape(self._describe_counts() + listed)
+    noted = "".join(f"; {note}" for note in self.notes)
+    return escape(self._describe_counts() + listed + noted)
 
   def _describe_counts(self) -> str:
     """Returns the path, and the number of variables of each kind."""

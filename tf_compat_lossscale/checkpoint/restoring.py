@@ -26,9 +26,12 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 from tf_compat_lossscale.checkpoint.layouts import by_object
+from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
+from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
+from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.report import Report
@@ -50,6 +53,7 @@ def restore(
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
   learning_rate: float | None = None,
+  like: str | None = None,
 ) -> Report:
   """Restores a checkpoint by name or by object, as the checkpoint was saved.
 
@@ -83,6 +87,8 @@ def restore(
     learning_rate: The learning rate with which training goes on, positive, if
       the momentum of `MomentumOptimizer` comes from Keras's SGD or the other
       way round. By default it is the program's, or else the checkpoint's.
+    like: The system that wrote the checkpoint, as `describe` takes it. By name
+      only.
 
   Returns:
     The source of each variable's value.
@@ -98,6 +104,7 @@ def restore(
   path = os.fspath(path)
   found = paths.find(path)
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
+    scalers.refuse_like(like, found.path)
     description = describing.describe(found.path)
     return _restoring_models.restore_model(description, objects, missing)
 
@@ -111,12 +118,13 @@ def restore(
           "but the objects are restored by their paths: leave both out; to "
           "restore some objects, give those alone."
         )
+      scalers.refuse_like(like, bundle.prefix)
       return _restoring_objects.restore_objects(
         session, bundle, objects, missing
       )
     targets = Targets(_choose_variables(session, objects, variables))
     match = match_by_name(
-      session, bundle, targets, what, mapping, missing, learning_rate
+      session, bundle, targets, what, mapping, missing, learning_rate, like
     )
     initial = {} if session else _restoring_objects.find_initial_values(objects)
     return assign_by_name(session, bundle, targets, match, initial)
@@ -159,9 +167,12 @@ def match_by_name(
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
   learning_rate: float | None = None,
+  like: str | None = None,
 ) -> Match:
   """Returns the tensor that each variable is to get."""
-  sources = by_object.list_by_name(bundle)
+  stored = by_object.list_by_name(bundle)
+  foreign = evidence.find_foreign(bundle, like)
+  bridge = scaler_bridges.bridge_foreign(foreign, stored, targets.tensors)
   here = inventory.Inventory(
     targets.tensors,
     lambda: targets.find_evidence(session) if session else None,
@@ -169,13 +180,15 @@ def match_by_name(
   )
   match = slots_by_name.match_names(
     here,
-    sources,
+    bridge.sources,
     bundle,
     excused=_excuse(targets, what),
-    mapping=mapping,
+    mapping=bridge.translate_mapping(mapping or {}, stored),
     missing=missing,
     learning_rate=learning_rate,
+    renamed=bridge.renamed,
   )
+  bridge.complete(match, stored)
   if match.unproven:
     first, *more = sorted(match.unproven)
     logging.warning(
@@ -247,6 +260,7 @@ def assign_by_name(
     kept=kept,
     unused=match.unused,
     proofs=match.proofs,
+    notes=match.notes,
   )
 
 

@@ -39,9 +39,12 @@ class Saver(tf.compat.v1.train.Saver):
   Attributes:
     last_report: The `Report` of the last `restore`; None if there was no
       `restore`, or every variable had its own name in the checkpoint.
+    like: The system that wrote the checkpoints, as `describe` takes it; may be
+      set after the Saver was created.
   """
 
   last_report: Report | None = None
+  like: str | None = None
   _import_scope: str | None = None
 
   def restore(self, sess: tf.compat.v1.Session, save_path: str) -> None:
@@ -74,7 +77,7 @@ class Saver(tf.compat.v1.train.Saver):
     targets = Targets(saved.variables)
 
     def attempt(bundle: Bundle) -> Report | None:
-      match = restoring.match_by_name(sess, bundle, targets)
+      match = restoring.match_by_name(sess, bundle, targets, like=self.like)
       if match.is_exact and (saved.others or not bundle.is_first_format):
         super(Saver, self).restore(sess, bundle.path)
         return None

@@ -78,6 +78,12 @@ def add_arguments(parser: errors.Parser) -> None:
     "inspect prints it",
   )
   parser.add_argument(
+    "--like",
+    metavar="SYSTEM",
+    help="the system that wrote SRC, if the MetaGraph beside SRC, which would "
+    "prove it, is missing: openseq2seq, opennmt-tf, tf_cnn_benchmarks or thumt",
+  )
+  parser.add_argument(
     "--overwrite", action="store_true", help="replace DST if it exists"
   )
 
@@ -100,6 +106,7 @@ def execute(arguments: argparse.Namespace) -> int:
         learning_rate=arguments.learning_rate,
         overwrite=arguments.overwrite,
         progress=functools.partial(_count_bytes, show),
+        like=arguments.like,
       )
   except checkpoint.CheckpointError as error:
     raise errors.Mistake(str(error)) from error

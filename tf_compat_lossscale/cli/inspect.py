@@ -14,9 +14,10 @@ def add_arguments(parser: errors.Parser) -> None:
   """Adds the subcommand's description and arguments to its parser."""
   parser.description = (
     "Describes checkpoints: which API and release wrote them, what their loss "
-    "scales are, and how to restore them today. With --like, prints the state "
-    "of a checkpoint's loss scale for another system instead, as JSON. The "
-    "exit status is 2 if a checkpoint cannot be read."
+    "scales are, and how to restore them today. With --like, takes the "
+    "checkpoints for those of an older system; or prints the state of a "
+    "checkpoint's loss scale for a system of today instead, as JSON. The exit "
+    "status is 2 if a checkpoint cannot be read."
   )
   parser.add_argument(
     "paths",
@@ -35,7 +36,9 @@ def add_arguments(parser: errors.Parser) -> None:
   parser.add_argument(
     "--like",
     metavar="SYSTEM",
-    help="print the state that the loss scale has in deepspeed, keras3, "
+    help="openseq2seq, opennmt-tf, tf_cnn_benchmarks or thumt: the system that "
+    "wrote the checkpoints, if the MetaGraph, which would prove it, is "
+    "missing; or print the state that the loss scale has in deepspeed, keras3, "
     "megatron or torch, with numbers for tensors; see "
     "tf_compat_lossscale.policies.state_dict",
   )
@@ -57,12 +60,19 @@ def add_arguments(parser: errors.Parser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
   """Prints the descriptions and returns the exit status."""
-  if arguments.like is not None:
+  from tf_compat_lossscale.checkpoint.layouts import scalers
+
+  like = arguments.like
+  if like is not None and like not in scalers.LIKE:
     _print_state(arguments)
     return 0
   for option in ("policy", "loss_scale"):
     if getattr(arguments, option):
-      raise errors.Mistake(f"--{option.replace('_', '-')} goes with --like")
+      option = option.replace("_", "-")
+      raise errors.Mistake(
+        f"--{option} goes with --like=SYSTEM of deepspeed, keras3, megatron or "
+        "torch"
+      )
   from tf_compat_lossscale import checkpoint
   from tf_compat_lossscale.cli import printing
 
@@ -70,7 +80,7 @@ def execute(arguments: argparse.Namespace) -> int:
   status = 0
   for path in arguments.paths:
     try:
-      description = checkpoint.describe(path, arguments.verify)
+      description = checkpoint.describe(path, arguments.verify, like)
     except checkpoint.CheckpointError as error:
       if arguments.traceback:
         raise

@@ -84,7 +84,7 @@ def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   first = ", in the first format (V1)" if d.is_first_format else ""
   yield "kind", _KINDS[d.kind] + first
   by = d.api or "unknown"
-  if not d.api and not d.loss_scales:
+  if not d.api and not d.loss_scales and not d.notes:
     by += " (it has no state of a loss scale)"
   yield "written by", f"{by}, {d.release}" if d.release else by
   yield "step", "unknown" if d.step is None else str(d.step)
@@ -93,11 +93,38 @@ def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   yield "inner optimizer", d.inner_optimizer or "does not show"
   for state in d.loss_scales:
     yield "loss scale", _describe_state(state)
+    yield from _describe_rule(state)
   if not d.loss_scales:
-    yield "loss scale", "none in it (a fixed loss scale has no state)"
+    none = "none is proven" if d.notes else "none in it"
+    yield "loss scale", f"{none} (a fixed loss scale has no state)"
+  if d.masters:
+    weight, master = next(iter(d.masters.items()))
+    yield (
+      "masters",
+      f"{len(d.masters)} float32 masters of float16 weights, such as {master} "
+      f"of {weight}",
+    )
+  for note in d.notes:
+    yield "note", note
   yield "checksums", _describe_checksums(d)
   yield "tensors", str(len(d.keys))
   yield "today", d.advice
+
+
+def _describe_rule(state: LossScaleState) -> Iterator[tuple[str, str]]:
+  """Yields what is known of the rule of another system's loss scale."""
+  if state.system is None:
+    return
+  yield "  system", state.system
+  for name, value in state.counters.items():
+    yield "  counter", f"{name} {value:.9g}"
+  if state.rule:
+    arguments = ", ".join(f"{n}={v:.9g}" for n, v in state.rule.items())
+    yield "  nearest", f"DynamicLossScale({arguments})"
+  if state.policy:
+    yield "  same rule", state.policy
+  for note in state.notes:
+    yield "  note", note
 
 
 def _describe_checksums(d: Description) -> str:
@@ -122,7 +149,7 @@ def _describe_state(state: LossScaleState) -> str:
     )
     if count is not None
   ]
-  if state.good_steps is None:
+  if state.good_steps is None and state.system is None:
     counts.append("its counter of good steps is missing")
   value = ", ".join([f"{state.value:.9g}", *counts])
   return f"{value} ({', '.join(state.names)})"

@@ -11,6 +11,9 @@ from tf_compat_lossscale._core.bytes import wire as _wire
 REFERENCES = {"Variable", "VariableV2"}  # TensorFlow 1's variables.
 VARIABLES = {"VarHandleOp", *REFERENCES}
 _FLOATS = {1, 2, 14, 19}  # float32, float64, bfloat16 and float16.
+# The dtypes of numbers that `find_number` reads: number of the dtype -> the
+# format of its bytes, and the field of a tensor that lists its values.
+_NUMBERS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
 
 
 class NodeDef(NamedTuple):
@@ -172,3 +175,38 @@ def find_scalar(node: NodeDef) -> bytes | None:
   if fields.get(1) not in _FLOATS or fields.get(2):  # It has dimensions.
     return None
   return bytes(value)
+
+
+def find_number(node: NodeDef) -> float | int | None:
+  """Returns a constant's value if the constant is a scalar number.
+
+  Args:
+    node: Any op.
+
+  Returns:
+    The value of a float32, float64, int32 or int64 scalar; None for all else.
+
+  Raises:
+    ValueError: The bytes are no tensor.
+  """
+  value = find_attribute(node, "value").get(8) if node.op == "Const" else None
+  if not isinstance(value, memoryview):
+    return None
+  fields = dict(_wire.read_fields(value))
+  kind = fields.get(1)
+  shape = fields.get(2)
+  if kind not in _NUMBERS or (isinstance(shape, memoryview) and len(shape)):
+    return None
+  layout, listed = _NUMBERS[kind]
+  size = struct.calcsize(layout)
+  content = fields.get(4)
+  if isinstance(content, memoryview) and len(content) == size:
+    return struct.unpack(layout, content)[0]
+  found = fields.get(listed, 0)  # TensorFlow may leave out a 0.
+  if kind in (3, 9):
+    if isinstance(found, memoryview):
+      found = _wire.read_varint(found, 0)[0]
+    return _wire.decode_signed(found)
+  if isinstance(found, int):
+    found = memoryview(found.to_bytes(size, "little"))
+  return struct.unpack(layout, found)[0] if len(found) == size else None

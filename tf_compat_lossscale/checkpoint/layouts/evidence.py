@@ -34,12 +34,15 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 )
 from tf_compat_lossscale.checkpoint.files.graph_def import NodeDef
 from tf_compat_lossscale.checkpoint.files.graph_def import parse_graph
+from tf_compat_lossscale.checkpoint.files.graph_def import VARIABLES
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts.dataflow import Application
 from tf_compat_lossscale.checkpoint.layouts.dataflow import DataFlow
 from tf_compat_lossscale.checkpoint.layouts.dataflow import is_pivot
 from tf_compat_lossscale.checkpoint.layouts.dataflow import PLACEHOLDERS
+from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import ScalerGraph
 from tf_compat_lossscale.checkpoint.layouts.slots import Owner
 
 # The errors for a graph that is damaged, too large or of an unknown kind. Such
@@ -397,7 +400,9 @@ class ObjectEvidence:
 
 
 def find_evidence(
-  bundle: Bundle, meta: meta_graph.MetaGraph | None = None
+  bundle: Bundle,
+  meta: meta_graph.MetaGraph | None = None,
+  renamed: Mapping[str, str | None] | None = None,
 ) -> Evidence | None:
   """Finds the evidence of a checkpoint's variables.
 
@@ -408,6 +413,8 @@ def find_evidence(
       file is older: a Saver writes it last, so an older file belongs to
       another checkpoint.
     meta: That MetaGraph, if it is loaded already.
+    renamed: Name in the checkpoint -> the name that the caller gave it, as
+      `scaler_bridges.Bridge` has it.
 
   Returns:
     The evidence; None if there is none.
@@ -419,16 +426,92 @@ def find_evidence(
     return None
   try:
     flow = DataFlow(meta.graph)
-    keys = meta.saver and meta_graph.find_saved_keys(flow.nodes, meta.saver)
+    keys = _find_keys(bundle, meta, flow.variables)
   except _UNREADABLE:
     return None
-  keys = keys or {
-    name: {meta.full_names.get(name, name)} for name in flow.variables
-  }
-  known = {key for found in keys.values() for key in found}
-  if not known.issuperset(bundle.specs):
+  if keys is None:
     return None
-  return GraphEvidence(flow, keys, meta.trainable)
+  trainable = set(meta.trainable)
+  if renamed:
+    # A master is trained, and its weight is declared trainable.
+    weights = {key for v in trainable for key in keys.get(v, ())}
+    trainable.update(
+      v
+      for v, found in keys.items()
+      if weights & {renamed.get(k) for k in found}
+    )
+    keys = {
+      v: {new for key in found if (new := renamed.get(key, key))}
+      for v, found in keys.items()
+    }
+  return GraphEvidence(flow, keys, trainable)
+
+
+def find_foreign(
+  bundle: Bundle,
+  like: str | None = None,
+  meta: meta_graph.MetaGraph | None = None,
+) -> scalers.Foreign:
+  """Finds what is of other systems in a checkpoint.
+
+  Args:
+    bundle: The checkpoint.
+    like: The system, as the user says; a key of `scalers.LIKE`.
+    meta: The MetaGraph beside the checkpoint, if it is loaded already.
+
+  Raises:
+    CheckpointError: The checkpoint is not laid out as `like` says.
+  """
+  if OBJECT_GRAPH in bundle.specs:
+    scalers.refuse_like(like, bundle.prefix)
+    return scalers.Foreign()
+  try:
+    return scalers.find_foreign(
+      bundle.specs, lambda: find_scaler_graph(bundle, meta), like
+    )
+  except CheckpointError as error:
+    raise CheckpointError(f"{bundle.prefix}: {error}") from None
+
+
+def find_scaler_graph(
+  bundle: Bundle, meta: meta_graph.MetaGraph | None = None
+) -> tuple[ScalerGraph, dict[str, set[str]]] | None:
+  """Finds the graph that shows the rules of other systems' loss scalers.
+
+  Args:
+    bundle: The checkpoint.
+    meta: The MetaGraph beside it, if it is loaded already.
+
+  Returns:
+    The graph, and variable of the graph -> its names in the checkpoint; None if
+    there is no MetaGraph, or the MetaGraph is another checkpoint's.
+  """
+  if OBJECT_GRAPH in bundle.specs:
+    return None
+  meta = meta or load_meta_graph(bundle)
+  if meta is None:
+    return None
+  variables = [node.name for node in meta.graph.nodes if node.op in VARIABLES]
+  try:
+    keys = _find_keys(bundle, meta, variables)
+    return None if keys is None else (ScalerGraph(meta.graph.nodes), keys)
+  except _UNREADABLE:
+    return None
+
+
+def _find_keys(
+  bundle: Bundle, meta: meta_graph.MetaGraph, variables: Iterable[str]
+) -> dict[str, set[str]] | None:
+  """Finds the names in the checkpoint of each variable of its MetaGraph.
+
+  Returns:
+    Variable -> names; None if the MetaGraph does not save all of the
+    checkpoint.
+  """
+  keys = meta.saver and meta_graph.find_saved_keys(meta.graph.nodes, meta.saver)
+  keys = keys or {name: {meta.full_names.get(name, name)} for name in variables}
+  known = {key for found in keys.values() for key in found}
+  return keys if known.issuperset(bundle.specs) else None
 
 
 def load_meta_graph(

@@ -164,7 +164,10 @@ class Inventory:
     added = []
     for scale in self.scales.incomplete:
       is_known = are_known and self.is_likely_scale(scale)
-      if is_known or self.get_served(scale.names[0]):
+      is_proven = self.get_served(scale.names[0]) and (
+        self.is_likely_scale(scale) or not self.is_constant(scale.names[0])
+      )
+      if is_known or is_proven:
         for name, spec in zip(
           scale.names, names.SCALE_TENSORS[scale.api].values()
         ):
@@ -181,6 +184,10 @@ class Inventory:
     """
     counters = self.tensors.keys() & set(scale.names[1:])
     return scale.api == names.COMPAT or bool(counters)
+
+  def is_constant(self, name: str) -> bool:
+    """Returns whether the evidence shows that nothing changes a variable."""
+    return self.has_evidence and name not in self._usage.trained
 
   def is_in_cond(self, name: str) -> bool:
     """Returns whether a variable is known to be created in a cond."""

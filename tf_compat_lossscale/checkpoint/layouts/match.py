@@ -36,6 +36,7 @@ class Match:
     unproven: The slots of several optimizers of one name for which nothing but
       equal names decided, since evidence is missing.
     unused: The tensors of the checkpoint that no variable gets, sorted.
+    notes: What of another system's loss scale could not be taken over.
   """
 
   sources: Sources = dataclasses.field(default_factory=dict)
@@ -43,6 +44,7 @@ class Match:
   proofs: dict[str, str] = dataclasses.field(default_factory=dict)
   unproven: list[str] = dataclasses.field(default_factory=list)
   unused: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
 
   @property
   def is_exact(self) -> bool:

@@ -105,8 +105,12 @@ def match_further(match: PartialMatch, further: Further) -> None:
     further: The further variables of the program.
   """
   specs = {name: source.spec for name, source in match.sources.items()}
+  # Another system's loss scale has other names in the checkpoint.
   scales_there = {
-    name: scale for scale in match.scales_there.known for name in scale.names
+    key: scale
+    for scale in match.scales_there.known
+    for name in scale.names
+    for key in (name, match.sources[name].origin if name in specs else name)
   }
   further_there = find_further(specs, match.scales_there.known)
   for first, members in further.items():

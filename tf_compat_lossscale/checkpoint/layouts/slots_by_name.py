@@ -80,6 +80,7 @@ def match_names(
   mapping: Mapping[str, str | None] | None = None,
   missing: str = "error",
   learning_rate: float | None = None,
+  renamed: Mapping[str, str | None] | None = None,
 ) -> Match:
   """Finds the source of every variable's value in any checkpoint.
 
@@ -92,6 +93,8 @@ def match_names(
     missing: As there.
     learning_rate: The learning rate with which training goes on; None if the
       program's graph or the checkpoint has it.
+    renamed: Name in the checkpoint -> the name in `sources`, if the caller
+      renamed some.
 
   Returns:
     The sources, and the variables to initialize.
@@ -104,7 +107,7 @@ def match_names(
   added = _add_names(sources, bundle, here, given, learning_rate, excused or {})
   there = Inventory(
     {name: source.spec for name, source in sources.items()},
-    lambda: evidence.find_evidence(bundle),
+    lambda: evidence.find_evidence(bundle, renamed=renamed),
   )
   match = matching.match_variables(
     here,

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the rules of other systems' loss scalers from the graphs beside them.
+
+A checkpoint has a scaler's variables alone. The graph shows what the program
+did with them, and the constants of its rule:
+
+    scale = Minimum(scale / factor, upper)     after an overflow
+    scale = Minimum(scale * factor, upper)     after a window of good steps
+    FloorMod(iteration - last_overflow, window) == 0
+    Less(normal_steps, window)                 in tf_cnn_benchmarks
+    overflows / (iteration - last_change) > tolerance         in THUMT
+
+So the graph also proves which of several unnamed variables is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tf_compat_lossscale.checkpoint.files import graph_def
+
+_PASSES = {
+  "Identity",
+  "Switch",
+  "RefSwitch",
+  "RefIdentity",
+  "ReadVariableOp",
+  "Enter",
+  "RefEnter",
+  "Cast",
+}
+_ASSIGNS = {"Assign", "AssignVariableOp"}
+_QUOTIENTS = {"RealDiv", "Div"}
+_MODULI = {"FloorMod", "Mod"}
+_LONGEST = 64  # The ops that pass on a value, one after another, at most.
+
+
+class Update(NamedTuple):
+  """An op that multiplies or divides a variable, and assigns the result.
+
+  Attributes:
+    variable: The variable.
+    op: The name of the op that assigns.
+    factor: The factor; below 1 if the value falls.
+    lower: The lower bound of the result; None if there is none.
+    upper: The upper bound of the result; None if there is none.
+    divisor: The number by which the value is divided; None for a product.
+  """
+
+  variable: str
+  op: str
+  factor: float
+  lower: float | None
+  upper: float | None
+  divisor: float | None
+
+
+class Period(NamedTuple):
+  """An op that compares a count of good steps with a window.
+
+  Attributes:
+    op: The op's name.
+    iteration: The variable that counts the steps.
+    last: The variable that has the count of the last overflow; None if
+      `iteration` counts from there.
+    window: The number of steps; None if the graph has no constant for it.
+  """
+
+  op: str
+  iteration: str
+  last: str | None
+  window: int | None
+
+
+class Tolerance(NamedTuple):
+  """An op that compares the share of overflows with a limit.
+
+  Attributes:
+    overflows: The variable that counts the overflows.
+    iteration: The variable that counts the steps.
+    last_change: The variable that has the count of the scale's last change.
+    limit: The limit; None if the graph has no constant for it.
+  """
+
+  overflows: str
+  iteration: str
+  last_change: str
+  limit: float | None
+
+
+class Power(NamedTuple):
+  """A variable that is assigned a clipped power of 2.
+
+  Attributes:
+    variable: The variable.
+    origins: The variables from which the exponent is computed.
+    lower: The lower bound of the power; None if there is none.
+    upper: The upper bound of the power; None if there is none.
+  """
+
+  variable: str
+  origins: frozenset[str]
+  lower: float | None
+  upper: float | None
+
+
+class ScalerGraph:
+  """The ops of a graph from which the rules of loss scalers are read.
+
+  Attributes:
+    updates: The ops that multiply or divide a variable.
+    periods: The ops that compare a count with a window.
+    tolerances: The ops that compare a share of overflows with a limit.
+  """
+
+  def __init__(self, nodes: list[graph_def.NodeDef]) -> None:
+    """Finds the ops.
+
+    Raises:
+      ValueError, KeyError: The graph is damaged.
+    """
+    self._nodes = {node.name: node for node in nodes}
+    self._order = nodes
+    self.updates = list(self._find_updates())
+    self.periods = list(self._find_periods())
+    self.tolerances = list(self._find_tolerances())
+
+  def _get(self, tensor: str) -> graph_def.NodeDef | None:
+    """Returns the op of a tensor."""
+    return self._nodes.get(tensor.partition(":")[0])
+
+  def _find_source(self, tensor: str) -> graph_def.NodeDef | None:
+    """Returns the op whose value a tensor is, past ops that pass it on."""
+    node = self._get(tensor)
+    for _ in range(_LONGEST):
+      if node is None or node.op not in _PASSES or not node.inputs:
+        return node
+      node = self._get(node.inputs[0])
+    return None
+
+  def _find_variable(self, tensor: str) -> str | None:
+    """Returns the variable whose value a tensor is."""
+    node = self._find_source(tensor)
+    return node.name if node and node.op in graph_def.VARIABLES else None
+
+  def _find_number(self, tensor: str) -> float | int | None:
+    """Returns the constant whose value a tensor is."""
+    node = self._find_source(tensor)
+    return graph_def.find_number(node) if node else None
+
+  def _skip_passes(self, tensor: str) -> graph_def.NodeDef | None:
+    """Returns the op that computes a tensor; None for variables."""
+    node = self._find_source(tensor)
+    return None if node is None or node.op in graph_def.VARIABLES else node
+
+  def _find_assignments(
+    self,
+  ) -> Iterator[tuple[graph_def.NodeDef, str, graph_def.NodeDef]]:
+    """Yields each op that assigns, its variable and the op of the value."""
+    for node in self._order:
+      if node.op in _ASSIGNS and len(node.inputs) >= 2:
+        variable = self._find_variable(node.inputs[0])
+        value = self._skip_passes(node.inputs[1])
+        if variable and value:
+          yield node, variable, value
+
+  def _clip(
+    self, node: graph_def.NodeDef
+  ) -> tuple[graph_def.NodeDef | None, float | None, float | None]:
+    """Returns the op that is clipped, and its lower and upper bound."""
+    found: graph_def.NodeDef | None = node
+    lower = upper = None
+    while found and len(found.inputs) >= 2:
+      if found.op == "ClipByValue" and len(found.inputs) == 3:
+        lower, upper = map(self._find_number, found.inputs[1:])
+      elif found.op in ("Minimum", "Maximum"):
+        inputs = list(found.inputs)
+        bound = self._find_number(inputs[1])
+        if bound is None:
+          inputs.reverse()
+          bound = self._find_number(inputs[1])
+        if found.op == "Minimum":
+          upper = bound
+        else:
+          lower = bound
+        found = self._skip_passes(inputs[0])
+        continue
+      else:
+        break
+      found = self._skip_passes(found.inputs[0])
+    return found, lower, upper
+
+  def _find_updates(self) -> Iterator[Update]:
+    for assign, variable, value in self._find_assignments():
+      found, lower, upper = self._clip(value)
+      if found is None or len(found.inputs) != 2:
+        continue
+      inputs = list(found.inputs)
+      if found.op == "Mul" and self._find_variable(inputs[0]) != variable:
+        inputs.reverse()
+      if self._find_variable(inputs[0]) != variable:
+        continue
+      number = self._find_number(inputs[1])
+      if not number:
+        continue
+      if found.op == "Mul":
+        yield Update(variable, assign.name, number, lower, upper, None)
+      elif found.op in _QUOTIENTS:
+        yield Update(variable, assign.name, 1 / number, lower, upper, number)
+
+  def _find_difference(self, tensor: str) -> tuple[str, str] | None:
+    """Returns the variables whose difference a tensor is."""
+    node = self._skip_passes(tensor)
+    if node is None or node.op != "Sub" or len(node.inputs) != 2:
+      return None
+    first, second = map(self._find_variable, node.inputs)
+    return (first, second) if first and second else None
+
+  def _find_periods(self) -> Iterator[Period]:
+    for node in self._order:
+      if len(node.inputs) != 2:
+        continue
+      if node.op in _MODULI:
+        counts = self._find_difference(node.inputs[0])
+        if counts:
+          window = self._find_number(node.inputs[1])
+          if not isinstance(window, int) or window < 1:
+            window = None
+          yield Period(node.name, *counts, window)
+      elif node.op == "Less":
+        count = self._find_variable(node.inputs[0])
+        window = self._find_number(node.inputs[1])
+        if count and isinstance(window, int):
+          yield Period(node.name, count, None, window)
+
+  def _find_tolerances(self) -> Iterator[Tolerance]:
+    for node in self._order:
+      if node.op != "Greater" or len(node.inputs) != 2:
+        continue
+      share = self._skip_passes(node.inputs[0])
+      if share is None or share.op not in _QUOTIENTS:
+        continue
+      overflows = self._find_variable(share.inputs[0])
+      counts = self._find_difference(share.inputs[1])
+      if overflows and counts:
+        limit = self._find_number(node.inputs[1])
+        yield Tolerance(overflows, *counts, limit)
+
+  def find_changes(self, variable: str) -> tuple[Update | None, Update | None]:
+    """Returns the updates by which a variable falls and grows, if unique."""
+    own = [update for update in self.updates if update.variable == variable]
+    falls = [update for update in own if update.factor < 1]
+    grows = [update for update in own if update.factor > 1]
+    return (
+      falls[0] if len(falls) == 1 else None,
+      grows[0] if len(grows) == 1 else None,
+    )
+
+  def find_period(
+    self, update: Update, accept: Callable[[Period], bool]
+  ) -> Period | None:
+    """Returns the accepted period in the innermost scope around an update.
+
+    Returns:
+      The period; None if there is none, or several.
+    """
+    inner: list[Period] = []
+    depth = -1
+    for period in filter(accept, self.periods):
+      scope = period.op.rpartition("/")[0]
+      if scope and not update.op.startswith(scope + "/"):
+        continue
+      if len(scope) > depth:
+        inner, depth = [], len(scope)
+      if len(scope) == depth:
+        inner.append(period)
+    return inner[0] if len(inner) == 1 else None
+
+  def find_powers(self) -> Iterator[Power]:
+    """Yields each variable that is assigned a clipped power of 2."""
+    for _, variable, value in self._find_assignments():
+      found, lower, upper = self._clip(value)
+      if found is None or found.op != "Pow":
+        continue
+      if self._find_number(found.inputs[0]) == 2:
+        origins = self._find_origins(found.inputs[1])
+        yield Power(variable, origins, lower, upper)
+
+  def _find_origins(self, tensor: str) -> frozenset[str]:
+    """Returns the variables from whose values a tensor is computed."""
+    names = [tensor.partition(":")[0]]
+    seen = set(names)
+    found = set()
+    for name in names:
+      node = self._nodes.get(name)
+      if node is None:
+        continue
+      if node.op in graph_def.VARIABLES:
+        found.add(name)
+        continue
+      for each in node.inputs:
+        head = each.partition(":")[0]
+        if head not in seen:
+          seen.add(head)
+          names.append(head)
+    return frozenset(found)
+
+  def is_counted(self, variable: str) -> bool:
+    """Returns whether an op adds a constant to a variable."""
+    return any(
+      node.op in ("AssignAdd", "AssignAddVariableOp")
+      and self._find_variable(node.inputs[0]) == variable
+      and self._find_number(node.inputs[1]) is not None
+      for node in self._order
+      if len(node.inputs) == 2
+    )
+
+  def is_changed(self, variable: str) -> bool:
+    """Returns whether an op assigns a variable something else than a start."""
+    for node in self._order:
+      if node.op.startswith("Assign") and node.inputs:
+        if self._find_variable(node.inputs[0]) != variable:
+          continue
+        if node.name != f"{variable}/Assign" and "/restore" not in node.name:
+          restored = self._find_source(node.inputs[1])
+          if restored is None or not restored.op.startswith("Restore"):
+            return True
+    return False
