@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale._core.bytes import crc32c
 from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.cli import main as cli
@@ -469,6 +470,7 @@ sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=fp32"]))
 def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
   """Checks that damage is found if TensorFlow compares the checksums."""
   path = large(tmp_path, megabytes=2)
+  monkeypatch.setattr(crc32c, "_extend", None)  # As without google-crc32c.
   monkeypatch.setattr(bundle, "CHECKED_AT_SIGHT", 1 << 20)
   d = checkpoint.describe(path)
   assert not d.checked and checkpoint.describe(path, verify=True).checked
@@ -483,6 +485,35 @@ def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
   with pytest.raises(checkpoint.CheckpointError, match="w2"):
     checkpoint.convert(path, tmp_path / "bad", "fp32")
   assert not list(tmp_path.glob("*bad*"))
+
+
+@pytest.mark.any_release
+def test_a_large_one_is_checked_without_tensorflow(tmp_path):
+  """Checks that google-crc32c needs neither TensorFlow nor much memory."""
+  pytest.importorskip("google_crc32c")
+  path = large(tmp_path, megabytes=12)
+  with open(f"{path}.data-00000-of-00001", "r+b") as file:
+    file.seek(15 << 20)
+    file.write(b"\xff\xfe")
+  run = helpers.run_python("-c", _CHECK_LARGE, path, str(tmp_path / "new"))
+  assert run.splitlines() == ["w1: the bytes", "w1: the bytes", "False True"]
+
+
+_CHECK_LARGE = """
+import re, resource, sys
+from tf_compat_lossscale import checkpoint
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for use in (
+  lambda: checkpoint.describe(sys.argv[1], verify=True),
+  lambda: checkpoint.convert(sys.argv[1], sys.argv[2], "fp32"),
+):
+  try:
+    use()
+  except checkpoint.CheckpointError as error:
+    print(re.search("w1: the bytes", str(error))[0])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print("tensorflow" in sys.modules, peak < 6 << 10)
+"""
 
 
 @pytest.mark.any_release

@@ -292,9 +292,10 @@ class Interleaving:
 
   def __init__(self, monkeypatch, at, steps):
     self.count = 0
-    for module in (bundles, paths, meta_graph):
-      monkeypatch.setattr(module, "open_file", self._wrap(opening.open_file))
-    monkeypatch.setattr(bundles, "read_stamp", self._wrap(_READ_STAMP))
+    open_file = self._wrap(opening.open_file)
+    for module in (opening, paths, meta_graph):
+      monkeypatch.setattr(module, "open_file", open_file)
+    monkeypatch.setattr(opening, "read_stamp", self._wrap(_READ_STAMP))
     monkeypatch.setattr(paths, "find_at_prefix", self._wrap(_FIND_AT_PREFIX))
     monkeypatch.setattr(paths, "_read_latest", self._wrap_end(_READ_LATEST))
     self._at, self._steps = at, steps
@@ -305,9 +306,9 @@ class Interleaving:
       self._steps()
 
   def _wrap(self, function):
-    def call(path):
+    def call(path, **kwargs):
       self._step()
-      return function(path)
+      return function(path, **kwargs)
 
     return call
 
@@ -320,7 +321,7 @@ class Interleaving:
     return call
 
 
-_READ_STAMP = bundles.read_stamp
+_READ_STAMP = opening.read_stamp
 _READ_LATEST, _FIND_AT_PREFIX = paths._read_latest, paths.find_at_prefix
 _DATA = ".data-00000-of-00001"
 

@@ -7,8 +7,10 @@ import io
 import math
 import os
 import pathlib
+import sys
 import time
 import tracemalloc
+import types
 
 import helpers
 import hypothesis
@@ -56,6 +58,27 @@ def slowly(data, value=0):
   return value ^ 0xFFFFFFFF
 
 
+@pytest.fixture(params=["google-crc32c", "numpy"])
+def route(request, monkeypatch):
+  """Computes checksums by the package, or by this one."""
+  if request.param == "numpy":
+    monkeypatch.setattr(_crc32c, "_extend", None)
+  elif not _crc32c.is_fast():
+    pytest.skip("google-crc32c is not installed")
+
+
+@pytest.mark.parametrize("implementation", ["c", "cffi", "python", None])
+def test_checksums_by_the_processors_instruction(implementation, monkeypatch):
+  """Checks that google-crc32c is used if its C code is there, and only then."""
+  other = implementation and types.SimpleNamespace(
+    implementation=implementation, extend=len
+  )
+  monkeypatch.setitem(sys.modules, "google_crc32c", other)
+  found = _crc32c._find_extend()
+  assert found is (len if implementation == "c" else None)
+
+
+@pytest.mark.usefixtures("route")
 def test_checksum_of_the_standard():
   """Checks the examples of RFC 3720, B.4."""
   assert _crc32c.crc32c(b"123456789") == 0xE3069283
@@ -64,12 +87,15 @@ def test_checksum_of_the_standard():
   assert _crc32c.crc32c(bytes(range(32))) == 0x46DD794E
 
 
+@pytest.mark.usefixtures("route")
 @pytest.mark.parametrize("size", [0, 1, 16383, 16384, 16385, 262147, 1100003])
 def test_checksum_of_any_length(size):
   data = np.random.RandomState(size).bytes(size)
   whole = _crc32c.crc32c(data)
   cut = size // 3
   assert _crc32c.crc32c(data[cut:], _crc32c.crc32c(data[:cut])) == whole
+  view = memoryview(bytearray(data))
+  assert _crc32c.crc32c(view[cut:], _crc32c.crc32c(view[:cut])) == whole
   if size < 20000:
     assert whole == slowly(data)
 

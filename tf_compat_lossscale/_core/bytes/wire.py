@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_BYTE = [bytes([value]) for value in range(128)]  # Varints of one byte.
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -28,6 +29,8 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 def encode_varint(value: int) -> bytes:
   """Returns a varint; negative numbers have 64 bits, in two's complement."""
+  if 0 <= value < 128:
+    return _BYTE[value]
   value &= 2**64 - 1
   out = bytearray()
   while value > 127:
@@ -53,7 +56,10 @@ def read_fields(
   view = memoryview(data)
   at = 0
   while at < len(view):
-    head, at = read_varint(view, at)
+    head = view[at]
+    at += 1
+    if head > 127:  # Most have one byte.
+      head, at = read_varint(view, at - 1)
     tag, kind = head >> 3, head & 7
     if kind == _VARINT:
       value, at = read_varint(view, at)

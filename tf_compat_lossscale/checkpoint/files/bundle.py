@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import functools
-import glob
 import hashlib
+import io
 import os
+import re
 import sys
 from typing import Any
+from typing import BinaryIO
 from typing import IO
-from typing import NamedTuple
 from typing import TypeVar
 
+from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale._core.bytes import wire as _wire
+from tf_compat_lossscale.checkpoint.files import opening as _opening
 from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -31,26 +35,19 @@ from tf_compat_lossscale.checkpoint.files.entries import decode_name
 from tf_compat_lossscale.checkpoint.files.entries import encode_name
 from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.entries import Place
+from tf_compat_lossscale.checkpoint.files.entries import read_exactly
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
-from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # In bytes. Describing a checkpoint of up to this size compares all checksums.
-# TensorFlow's reader is faster than NumPy, but importing TensorFlow takes as
-# long as NumPy needs for a gigabyte.
+# Without google-crc32c, TensorFlow's reader is faster than NumPy, but importing
+# TensorFlow takes as long as NumPy needs for a gigabyte.
 CHECKED_AT_SIGHT = 64 << 20
 _LARGE = 1 << 20
+_DATA_FILE = re.compile(r"\.data-.{5}-of-.{5}", re.DOTALL)
 CHUNK = 8 << 20  # The number of bytes that are copied at a time.
 Progress = Callable[[int], None]
 _T = TypeVar("_T")
-
-
-class Stamp(NamedTuple):
-  """A file's state, which changes if the file is replaced or written."""
-
-  inode: int
-  size: int
-  time_ns: int
 
 
 class Bundle:
@@ -84,7 +81,7 @@ class Bundle:
     index = prefix + ".index"
     self.entries: dict[bytes, Entry] = {}
     with name_file_in_errors(index):
-      with open_file(index) as file:
+      with _opening.open_file(index) as file:
         data = file.read()
       self._digest = hashlib.sha256(data).digest()
       items = _table.read(data)
@@ -94,11 +91,11 @@ class Bundle:
       self._parts = self._find_parts()
       ends = self._find_ends()
     self._list_specs()
-    self._stamps: dict[str, Stamp] = {}
+    self._stamps: dict[str, _opening.Stamp] = {}
     for shard, end in ends.items():
       path = self.make_shard_path(shard)
       with name_file_in_errors(path):
-        self._stamps[path] = stamp = read_stamp(path)
+        self._stamps[path] = stamp = _opening.read_stamp(path)
         if not 0 <= shard < self.shards or stamp.size < end:
           raise ValueError(
             f"it has {stamp.size} bytes, but the index says {end}: it is cut "
@@ -175,14 +172,14 @@ class Bundle:
     """
     try:
       digest = self._read_digest()
-      stamps = {path: read_stamp(path) for path in self._stamps}
+      stamps = {path: _opening.read_stamp(path) for path in self._stamps}
     except OSError:
       return False
     return digest == self._digest and stamps == self._stamps
 
   def _read_digest(self) -> bytes:
     """Returns a checksum of the index as it is now."""
-    with open_file(self.prefix + ".index") as file:
+    with _opening.open_file(self.prefix + ".index") as file:
       return hashlib.sha256(file.read()).digest()
 
   @property
@@ -221,31 +218,35 @@ class Bundle:
     """
     path = self.make_shard_path(entry.shard)
     with name_file_in_errors(path):
-      with open_file(path) as file:
+      with _opening.open_file(path, buffered=False) as file:
         file.seek(entry.offset)
-        data = file.read(entry.size)
+        data = read_exactly(file, entry.size)
       entry.check(data)
     return data
 
-  def copy(self, entry: Entry, file: IO[bytes], progress: Progress) -> None:
-    """Appends the bytes of an entry to a file.
+  def copy(
+    self, entries: Sequence[Entry], file: IO[bytes], progress: Progress
+  ) -> None:
+    """Appends the bytes of entries to a file, one after the other.
 
     Raises:
       CheckpointError: A data file became shorter meanwhile.
+      OSError: A data file cannot be read, or the file cannot be written.
     """
-    if not entry.size:
-      return  # There may be no data file.
-    path = self.make_shard_path(entry.shard)
     file.flush()
-    with open_file(path) as shard:
-      shard.seek(entry.offset)
-      at, end = entry.offset, entry.offset + entry.size
-      while at < end:
-        size = _copy_chunk(shard, at, min(end - at, CHUNK), file)
-        if not size:
-          raise CheckpointError(f"{path}: it became shorter while it was read")
-        at += size
-        progress(size)
+    for place in _join(entries):
+      path = self.make_shard_path(place.shard)
+      with _opening.open_file(path, buffered=False) as shard:
+        shard.seek(place.offset)
+        at, end = place.offset, place.offset + place.size
+        while at < end:
+          size = _copy_chunk(shard, at, min(end - at, CHUNK), file)
+          if not size:
+            raise CheckpointError(
+              f"{path}: it became shorter while it was read"
+            )
+          at += size
+          progress(size)
 
   def read_scalar(self, name: str) -> float | int:
     """Returns the value of a scalar number."""
@@ -285,31 +286,76 @@ class Bundle:
       CheckpointError: A tensor fails its checksum.
     """
     seen: set[Place] = set()
-    for key, entry in self.entries.items():
-      if not entry.size or entry.place not in seen:
-        seen.add(entry.place)
-        self.check_entry(key, entry)
-        progress(entry.size)
+    with self.open_check() as check_entry:
+      for key, entry in self.entries.items():
+        place = entry.place
+        if not place.size or place not in seen:
+          seen.add(place)
+          check_entry(key, entry)
+          progress(place.size)
 
-  def check_entry(self, key: bytes, entry: Entry) -> None:
-    """Compares the bytes of an entry with their checksum.
+  @contextlib.contextmanager
+  def open_check(self) -> Iterator[Callable[[bytes, Entry], None]]:
+    """Opens the checkpoint for comparing entries with their checksums.
 
-    Raises:
-      CheckpointError: The bytes fail their checksum.
+    Yields:
+      A function that compares the entry of a key. It raises `CheckpointError`
+      if the bytes fail their checksum. It keeps one data file open, without a
+      buffer, so that it can read what another thread has just written.
     """
-    if entry.slices:
-      return  # The slices have entries of their own.
-    if self.is_small or entry.size <= _LARGE or key in self._slices:
-      self.read(entry)
-    else:
-      self._tensorflow.check(decode_name(key), entry.spec.dtype)
+    file: BinaryIO | None = None
+    opened = -1
+    is_slow = not (_crc32c.is_fast() or self.is_small)
+
+    def check_entry(key: bytes, entry: Entry) -> None:
+      nonlocal file, opened
+      if entry.slices:
+        return  # The slices have entries of their own.
+      if is_slow and entry.size > _LARGE and key not in self._slices:
+        self._tensorflow.check(decode_name(key), entry.spec.dtype)
+        return
+      path = self.make_shard_path(entry.shard)
+      with name_file_in_errors(path):
+        if file is None or opened != entry.shard:
+          if file is not None:
+            file.close()
+          file = None  # Opening may fail.
+          file, opened = _opening.open_file(path, buffered=False), entry.shard
+        file.seek(entry.offset)
+        try:
+          entry.check_file(file)
+        except ValueError as error:
+          if key in self._slices:
+            raise
+          raise ValueError(f"{decode_name(key)}: {error}") from None
+
+    try:
+      yield check_entry
+    finally:
+      if file is not None:
+        file.close()
+
+
+def _join(entries: Sequence[Entry]) -> Iterator[Place]:
+  """Yields the places of bytes; those that follow one another as one place."""
+  last: Place | None = None
+  for place in (entry.place for entry in entries if entry.size):
+    if last and place[:2] == (last.shard, last.offset + last.size):
+      last = last._replace(size=last.size + place.size)
+      continue
+    if last:
+      yield last
+    last = place
+  if last:
+    yield last
 
 
 def _copy_chunk(shard: IO[bytes], at: int, size: int, file: IO[bytes]) -> int:
   """Appends a part of one file to another file.
 
   Args:
-    shard: The first file, whose position is `at` unless the kernel copies.
+    shard: The first file, without a buffer, whose position is `at` unless the
+      kernel copies.
     at: The part's offset.
     size: The part's size.
     file: The other file.
@@ -319,7 +365,8 @@ def _copy_chunk(shard: IO[bytes], at: int, size: int, file: IO[bytes]) -> int:
   """
   # Linux copies in the kernel. Other systems send only to sockets, or have no
   # `sendfile`.
-  if sys.platform == "linux" and hasattr(os, "sendfile"):
+  is_local = isinstance(shard, io.FileIO)
+  if is_local and sys.platform == "linux" and hasattr(os, "sendfile"):
     return os.sendfile(file.fileno(), shard.fileno(), at, size)
   data = shard.read(size)
   file.write(data)
@@ -332,7 +379,7 @@ def read_shard_count(index: str) -> int:
   Raises:
     CheckpointError: The index cannot be read.
   """
-  with name_file_in_errors(index), open_file(index) as file:
+  with name_file_in_errors(index), _opening.open_file(index) as file:
     return _read_header(_table.read(file.read())[b""])
 
 
@@ -349,15 +396,20 @@ def make_shard_path(prefix: str, shard: int, shards: int) -> str:
   return f"{prefix}.data-{shard:05}-of-{shards:05}"
 
 
-def read_stamp(path: str) -> Stamp:
-  """Reads the state of a file."""
-  status = os.stat(path)
-  return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 def list_data_files(prefix: str) -> list[str]:
   """Returns the paths of all data files that a checkpoint has on the disk."""
-  return sorted(glob.glob(glob.escape(prefix) + ".data-?????-of-?????"))
+  base = os.path.basename(prefix)
+  folder = prefix[: len(prefix) - len(base)]  # With the slash, or empty.
+  try:
+    names = _opening.list_folder(folder)
+  except OSError:
+    return []
+  size = len(base)
+  return [
+    os.path.join(folder, name)
+    for name in names
+    if name.startswith(base) and _DATA_FILE.fullmatch(name, size)
+  ]
 
 
 def encode_index(entries: dict[bytes, Entry], shards: int) -> bytes:

@@ -9,13 +9,14 @@ from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files import bundle as bundles
 from tf_compat_lossscale.checkpoint.files import first_format
+from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 
 TRIES = 5
 _T = TypeVar("_T")
-_Stamps = dict[str, bundles.Stamp]
+_Stamps = dict[str, opening.Stamp]
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
 # A process may have written the data files but not yet the index. We wait for
 # `_PATIENCE` seconds if a file is younger than `_RECENT` seconds.
@@ -90,7 +91,7 @@ def _read_stamps(prefix: str) -> _Stamps:
   tables = first.tables if first else ()
   for path in (prefix + ".index", *bundles.list_data_files(prefix), *tables):
     try:
-      stamps[path] = bundles.read_stamp(path)
+      stamps[path] = opening.read_stamp(path)
     except OSError:
       continue  # There is no index, or another process just removed the file.
   return stamps

@@ -10,9 +10,11 @@ import collections
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 import math
 import struct
+from typing import BinaryIO
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ _STRING = 7
 _VARIANT = 21
 _MOST_DIMENSIONS = 254  # As in TensorFlow.
 _MOST_SLICED = 8  # TensorFlow restores slices of no more dimensions.
+_CHUNK = 1 << 20  # The number of bytes that are read at a time.
 # `DataType` of TensorFlow (types.proto): number -> (name, bytes, struct code).
 _DTYPES: dict[int, tuple[str, int, str]] = {
   1: ("float32", 4, "f"),
@@ -262,11 +265,11 @@ class Entry:
         dtype and the shape.
     """
     values: dict[int, int] = {}
-    shape: list[int] = []
+    shape: tuple[int, ...] = ()
     slices = []
     for tag, value in _wire.read_fields(data):
       if tag == 2:
-        shape += parse_shape(_wire.get_bytes(value))
+        shape += parse_shape(bytes(_wire.get_bytes(value)))
       elif tag == 7:
         slices.append(bytes(_wire.get_bytes(value)))
       else:
@@ -275,7 +278,7 @@ class Entry:
       values.get(tag, 0) for tag in (1, 3, 4, 5, 6)
     )
     _check_dimensions(shape)
-    entry = cls(dtype, tuple(shape), shard, offset, size, crc, tuple(slices))
+    entry = cls(dtype, shape, shard, offset, size, crc, tuple(slices))
     item = _get_width(dtype)
     if item and not slices and entry.size != item * math.prod(shape):
       raise ValueError(f"a tensor {entry.spec} has {entry.size} bytes")
@@ -323,15 +326,11 @@ class Entry:
 
   def encode(self) -> bytes:
     """Returns the message's bytes."""
-    dims = b"".join(
-      _wire.encode_field(2, _wire.encode_field(1, size) if size else b"")
-      for size in self.shape
-    )
     numbers = ((3, self.shard), (4, self.offset), (5, self.size))
     return b"".join(
       [
         _wire.encode_field(1, self.dtype),
-        _wire.encode_field(2, dims),
+        _encode_shape(self.shape),
         *(_wire.encode_field(tag, value) for tag, value in numbers if value),
         _wire.encode_fixed32(6, self.crc) if self.crc else b"",
         *(_wire.encode_field(7, part) for part in self.slices),
@@ -372,11 +371,7 @@ class Entry:
     Raises:
       ValueError: The bytes do not have the entry's checksum.
     """
-    if self._compute_checksum(data) != self.crc:
-      raise ValueError(
-        f"the bytes from {self.offset} to {self.offset + self.size} fail their "
-        "checksum: the file is damaged or belongs to another checkpoint"
-      )
+    self._compare(self._compute_checksum(data))
 
   def seal(self, data: bytes) -> Entry:
     """Returns the entry with the size and the checksum of its bytes.
@@ -396,6 +391,35 @@ class Entry:
     else:
       crc = _crc32c.crc32c(data)
     return _crc32c.mask(crc)
+
+  def check_file(self, file: BinaryIO) -> None:
+    """Checks the bytes of the tensor in a file, without keeping numbers.
+
+    Args:
+      file: The data file, without a buffer, at the position of the bytes.
+
+    Raises:
+      ValueError: The bytes do not have the entry's checksum.
+    """
+    if self.dtype in (_STRING, _VARIANT):
+      self.check(read_exactly(file, self.size))
+      return
+    crc, left = 0, self.size
+    while left:
+      data = file.read(min(left, _CHUNK))
+      if not data:
+        break  # The file became shorter.
+      crc = _crc32c.crc32c(data, crc)
+      left -= len(data)
+    self._compare(_crc32c.mask(crc))
+
+  def _compare(self, crc: int) -> None:
+    """Compares a masked checksum of the bytes with the entry's."""
+    if crc != self.crc:
+      raise ValueError(
+        f"the bytes from {self.offset} to {self.offset + self.size} fail their "
+        "checksum: the file is damaged or belongs to another checkpoint"
+      )
 
   def decode_number(self, data: bytes) -> float | int:
     """Returns the value of a scalar number.
@@ -515,7 +539,29 @@ def _split_strings(data: bytes, count: int) -> Iterator[bytes]:
     at += length
 
 
-def parse_shape(data: memoryview) -> list[int]:
+def read_exactly(file: BinaryIO, size: int) -> bytes:
+  """Reads bytes of a file without a buffer, fewer only at the file's end."""
+  parts = []
+  while size and (part := file.read(size)):
+    parts.append(part)
+    size -= len(part)
+  return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+@functools.lru_cache(1024)
+def _encode_shape(shape: tuple[int, ...]) -> bytes:
+  """Returns the field of an entry that has the shape."""
+  return _wire.encode_field(
+    2,
+    b"".join(
+      _wire.encode_field(2, _wire.encode_field(1, size) if size else b"")
+      for size in shape
+    ),
+  )
+
+
+@functools.lru_cache(1024)  # Many tensors have the same shape.
+def parse_shape(data: bytes) -> tuple[int, ...]:
   """Parses a TensorShapeProto."""
   shape = []
   for tag, dim in _wire.read_fields(data):
@@ -526,7 +572,7 @@ def parse_shape(data: memoryview) -> list[int]:
         if inner == 1
       ]
       shape.append(sizes[-1] if sizes else 0)
-  return shape
+  return tuple(shape)
 
 
 def _compute_string_checksum(data: bytes, count: int) -> int:

@@ -10,7 +10,10 @@ its tensors, and each other key is a slice's, whose value is the slice's values
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
 import glob
 import os
 import re
@@ -23,12 +26,12 @@ from tf_compat_lossscale._core.bytes import snappy as _snappy
 from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files import bundle as _bundle
 from tf_compat_lossscale.checkpoint.files import entries as _entries
+from tf_compat_lossscale.checkpoint.files import opening as _opening
 from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files import tensor_values as _values
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
-from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 # A shard, or the pattern of all shards, which TensorFlow takes as a path. The
 # second format has data files, which are no such shards.
@@ -73,7 +76,7 @@ def find_files(path: str) -> Files | None:
     found = _make_files(match[1], int(match[2]))
     return found if any(map(os.path.isfile, found.tables)) else None
   if os.path.isfile(path):
-    with open_file(path) as file:
+    with _opening.open_file(path) as file:
       file.seek(max(0, os.fstat(file.fileno()).st_size - _table.FOOTER))
       is_table = _table.is_table(file.read())
     return Files(path, path, (path,)) if is_table else None
@@ -160,7 +163,7 @@ class FirstFormatBundle(_bundle.Bundle):
     slices: dict[bytes, list[tuple[int, bytes]]] = {}
     for number, table in enumerate(files.tables):
       with _bundle.name_file_in_errors(table):
-        self._stamps[table] = _bundle.read_stamp(table)
+        self._stamps[table] = _opening.read_stamp(table)
         elements = 0
         self._tables.append(_open_table(table))
         meta = self._tables[number].read_value(b"")
@@ -250,16 +253,20 @@ class FirstFormatBundle(_bundle.Bundle):
       return _decode(value, item, entry)
 
   def copy(
-    self, entry: _entries.Entry, file: Any, progress: _bundle.Progress
+    self,
+    entries: Sequence[_entries.Entry],
+    file: Any,
+    progress: _bundle.Progress,
   ) -> None:
-    """Appends the bytes of an entry to a file.
+    """Appends the bytes of entries to a file, one after the other.
 
     Raises:
       CheckpointError: The bytes fail their checksum, or cannot be read.
     """
-    data = self.read(entry)
-    file.write(data)
-    progress(len(data))
+    for entry in entries:
+      data = self.read(entry)
+      file.write(data)
+      progress(len(data))
 
   def read_array(self, name: str) -> Any:
     """Returns the value of a tensor, as an array of NumPy."""
@@ -302,21 +309,24 @@ class FirstFormatBundle(_bundle.Bundle):
           name = _entries.decode_name(self._items[number].name)
           raise ValueError(f"{name}: it is in the list, but has no values")
 
-  def check_entry(self, key: bytes, entry: _entries.Entry) -> None:
-    """Compares the bytes of an entry with their checksum.
+  @contextlib.contextmanager
+  def open_check(
+    self,
+  ) -> Iterator[Callable[[bytes, _entries.Entry], None]]:
+    """Yields a function that reads an entry, as `Bundle` does."""
 
-    Raises:
-      CheckpointError: The bytes fail their checksum.
-    """
-    del key
-    self.read(entry)
+    def check_entry(key: bytes, entry: _entries.Entry) -> None:
+      del key
+      self.read(entry)
+
+    yield check_entry
 
 
 def _open_table(path: str) -> _table.Table:
   """Opens a table, whose file is opened anew for each read."""
 
   def read_at(offset: int, size: int) -> bytes:
-    with open_file(path) as file:
+    with _opening.open_file(path) as file:
       file.seek(offset)
       return file.read(size)
 
@@ -374,18 +384,19 @@ def _parse_tensor(data: memoryview) -> tuple[bytes, _entries.Entry]:
   Raises:
     ValueError: The bytes are no such message.
   """
-  name, dtype, shape, slices = b"", 0, [], []
+  name, dtype, slices = b"", 0, []
+  shape: tuple[int, ...] = ()
   for tag, value in _wire.read_fields(data):
     if tag == 1:
       name = bytes(_wire.get_bytes(value))
     elif tag == 2:
-      shape += _entries.parse_shape(_wire.get_bytes(value))
+      shape += _entries.parse_shape(bytes(_wire.get_bytes(value)))
     elif tag == 3:
       dtype = _wire.get_number(value)
     elif tag == 4:
       slices.append(bytes(_wire.get_bytes(value)))
   text = _entries.decode_name(name)
-  entry = _entries.Entry.make_unplaced(dtype, tuple(shape), tuple(slices))
+  entry = _entries.Entry.make_unplaced(dtype, shape, tuple(slices))
   if not slices:
     raise ValueError(f"{text!r} has no slices")
   if not _values.is_known(entry.spec.dtype):

@@ -215,6 +215,15 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, memoryview]]:
     raise ValueError("an entry is cut off")
 
 
+def _count_shared(key: bytes, other: bytes) -> int:
+  """Returns how many bytes two keys have in common at their beginning."""
+  most = min(len(key), len(other))
+  differing = int.from_bytes(key[:most], "big") ^ int.from_bytes(
+    other[:most], "big"
+  )
+  return most - (differing.bit_length() + 7) // 8
+
+
 def _append(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
   """Appends a block of entries to `out`, and returns its handle."""
   block = bytearray()
@@ -225,8 +234,7 @@ def _append(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
     if i % _RESTARTS == 0:
       restarts.append(len(block))
     else:
-      while shared < min(len(key), len(last)) and key[shared] == last[shared]:
-        shared += 1
+      shared = _count_shared(key, last)
     lengths = (shared, len(key) - shared, len(value))
     block += b"".join(map(_wire.encode_varint, lengths)) + key[shared:] + value
     last = key

@@ -71,13 +71,19 @@ class _Piece(NamedTuple):
   data: bytes = b""
   factor: float | None = None
 
+  @property
+  def copied(self) -> Bundle | None:
+    """The checkpoint whose bytes are copied; None if they are computed."""
+    return self.bundle if self.factor is None else None
+
   def compute(self) -> bytes:
-    """Returns the bytes of a tensor that is multiplied by the factor.
+    """Returns bytes that are not copied: `data`, or values times the factor.
 
     Raises:
       CheckpointError: The bytes there are damaged.
     """
-    assert self.bundle is not None and self.factor is not None
+    if self.bundle is None or self.factor is None:
+      return self.data
     values = self.entry.decode_array(self.bundle.read(self.entry))
     return multiply(values, self.factor).tobytes()
 
@@ -140,15 +146,14 @@ class NewCheckpoint:
           progress(size)
 
         try:
-          for piece in pieces:
-            if piece.bundle is None:
-              file.write(piece.data)
-              copied(len(piece.data))
-            elif piece.factor is not None:
-              copied(file.write(piece.compute()))
+          for group in _group(pieces):
+            source, last = group[0].copied, group[-1]
+            if source is not None:
+              source.copy([piece.entry for piece in group], file, copied)
             else:
-              piece.bundle.copy(piece.entry, file, copied)
-            mark.advance(piece.offset + piece.entry.size, file)
+              for piece in group:
+                copied(file.write(piece.compute()))
+            mark.advance(last.offset + last.entry.size, file)
           mark.advance(sys.maxsize, file)
           _flush(file)
           check.result()
@@ -309,7 +314,7 @@ def write_overlay(
   own, pieces = _lay_out(computed)
   with open(_bundle.make_shard_path(prefix, shards - 1, shards), "wb") as file:
     for piece in pieces:
-      file.write(piece.data or piece.compute())
+      file.write(piece.compute())
   for key, entry in own.items():
     entries[key] = dataclasses.replace(entry, shard=shards - 1)
   with open(prefix + ".index", "wb") as file:
@@ -368,6 +373,24 @@ def _lay_out(
   return entries, pieces
 
 
+def _group(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
+  """Yields pieces that are copied by one call: of one source, one by one.
+
+  They have no more than `CHUNK` bytes, unless it is one piece: while they are
+  copied, another thread compares those before with their checksums.
+  """
+  group: list[_Piece] = []
+  size = 0
+  for piece in pieces:
+    size += piece.entry.size
+    if group and (piece.copied is not group[0].copied or size > _bundle.CHUNK):
+      yield group
+      group, size = [], piece.entry.size
+    group.append(piece)
+  if group:
+    yield group
+
+
 class _Mark:
   """The end of the bytes that one thread wrote and another one may read."""
 
@@ -397,6 +420,8 @@ class _Mark:
 
   def wait(self, end: int) -> bool:
     """Waits for the bytes up to `end`; returns whether they were written."""
+    if self._end >= end and not self._stopped:
+      return True  # Most tensors are smaller than what is written at once.
     with self._condition:
       self._condition.wait_for(lambda: self._end >= end or self._stopped)
       return self._end >= end and not self._stopped
@@ -410,20 +435,23 @@ def _check_copy(
   Raises:
     CheckpointError: A tensor fails its checksum. The message names the source.
   """
-  for piece in pieces:
-    entry = copy.entries[piece.key]
-    if not mark.wait(entry.offset + entry.size):
-      return  # Copying failed, with an error of its own.
-    try:
-      copy.check_entry(piece.key, entry)
-      progress(entry.size)
-    except CheckpointError as error:
-      if piece.bundle is not None:
-        piece.bundle.check_entry(piece.old_key, piece.entry)
-      raise CheckpointError(
-        f"{error} (the bytes in the new file are not those of the source: "
-        "another process changed the source meanwhile, or the disk is damaged)"
-      ) from None
+  with copy.open_check() as check_entry:
+    for piece in pieces:
+      entry = copy.entries[piece.key]
+      if not mark.wait(entry.offset + entry.size):
+        return  # Copying failed, with an error of its own.
+      try:
+        check_entry(piece.key, entry)
+        progress(entry.size)
+      except CheckpointError as error:
+        if piece.bundle is not None:
+          with piece.bundle.open_check() as check_source:
+            check_source(piece.old_key, piece.entry)
+        raise CheckpointError(
+          f"{error} (the bytes in the new file are not those of the source: "
+          "another process changed the source meanwhile, or the disk is "
+          "damaged)"
+        ) from None
 
 
 @contextlib.contextmanager
