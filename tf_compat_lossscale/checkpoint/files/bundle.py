@@ -24,6 +24,8 @@ from typing import BinaryIO
 from typing import IO
 from typing import TypeVar
 
+import numpy as np
+
 from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files import opening as _opening
@@ -36,6 +38,7 @@ from tf_compat_lossscale.checkpoint.files.entries import encode_name
 from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.entries import Place
 from tf_compat_lossscale.checkpoint.files.entries import read_exactly
+from tf_compat_lossscale.checkpoint.files.entries import Slice
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -45,6 +48,8 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 CHECKED_AT_SIGHT = 64 << 20
 _LARGE = 1 << 20
 _DATA_FILE = re.compile(r"\.data-.{5}-of-.{5}", re.DOTALL)
+# TensorFlow's op joins no slices of these dtypes.
+_UNJOINED = {"float16", "string", "uint16", "uint32", "uint64"}
 CHUNK = 8 << 20  # The number of bytes that are copied at a time.
 Progress = Callable[[int], None]
 _T = TypeVar("_T")
@@ -267,7 +272,25 @@ class Bundle:
 
   def read_array(self, name: str) -> Any:
     """Returns the value of a tensor, as an array of NumPy."""
+    entry = self.entries[encode_name(name)]
+    if entry.slices and entry.spec.dtype in _UNJOINED:
+      return self._join(name)
     return self._tensorflow.read(name, self.specs[name].dtype)
+
+  def _join(self, name: str) -> Any:
+    """Returns the value of a tensor, joined if it was partitioned."""
+    key = encode_name(name)
+    entry = self.entries[key]
+    if not entry.slices:
+      return entry.decode_array(self.read(entry))
+    joined = None
+    for part, data in zip(self._parts[key], entry.slices):
+      piece = self.entries[part].decode_array(self.read(self.entries[part]))
+      if joined is None:
+        joined = np.empty(entry.shape, piece.dtype)
+      box = Slice.parse(data).find_box(entry.shape)
+      joined[tuple(slice(begin, end) for begin, end in box)] = piece
+    return joined
 
   @functools.cached_property
   def _tensorflow(self) -> Any:

@@ -59,7 +59,7 @@ def read_consistently(
     try:
       prefix = find()
       stamps = _read_stamps(prefix)
-      bundle = _open(prefix)
+      bundle = open_bundle(prefix)
       result = attempt(bundle)
     except Exception as error:
       if not _will_differ(find, prefix, stamps):
@@ -77,8 +77,16 @@ def read_consistently(
   ) from last
 
 
-def _open(path: str) -> bundles.Bundle:
-  """Opens a checkpoint of either format."""
+def open_bundle(path: str) -> bundles.Bundle:
+  """Opens a checkpoint of either format.
+
+  Args:
+    path: The path without '.index'; of the first format, the file or the
+      pattern of its shards.
+
+  Raises:
+    CheckpointError: The checkpoint is missing or damaged.
+  """
   if first_format.find_files(path):
     return first_format.FirstFormatBundle(path)
   return bundles.Bundle(path)

@@ -14,13 +14,10 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
-import glob
 import os
 import re
 from typing import Any
 from typing import NamedTuple
-
-import numpy as np
 
 from tf_compat_lossscale._core.bytes import snappy as _snappy
 from tf_compat_lossscale._core.bytes import wire as _wire
@@ -69,21 +66,26 @@ def find_files(path: str) -> Files | None:
   Raises:
     CheckpointError: There are several numbers of shards.
   """
-  if os.path.exists(path + ".index"):
+  if _opening.exists(path + ".index"):
     return None
   match = _SHARD.fullmatch(path)
   if match:
     found = _make_files(match[1], int(match[2]))
-    return found if any(map(os.path.isfile, found.tables)) else None
-  if os.path.isfile(path):
+    return found if any(map(_opening.is_file, found.tables)) else None
+  if _opening.is_file(path):
     with _opening.open_file(path) as file:
-      file.seek(max(0, os.fstat(file.fileno()).st_size - _table.FOOTER))
+      file.seek(max(0, _opening.read_stamp(path).size - _table.FOOTER))
       is_table = _table.is_table(file.read())
     return Files(path, path, (path,)) if is_table else None
+  folder, base = os.path.split(path)
+  try:
+    names = _opening.list_folder(folder) if base else []
+  except OSError:
+    return None
   counts = set()
-  for shard in glob.iglob(glob.escape(path) + "-?????-of-?????"):
-    match = _SHARD.fullmatch(shard)
-    if match and match[1] == path and os.path.isfile(shard):
+  for name in names:
+    match = _SHARD.fullmatch(name)
+    if match and match[1] == base:
       counts.add(int(match[2]))
   if len(counts) > 1:
     patterns = [_make_files(path, count).path for count in sorted(counts)]
@@ -99,11 +101,11 @@ def find_in_folder(folder: str) -> list[str]:
 
   A file needs a MetaGraph beside it: other programs have tables, too.
   """
-  names = set(os.listdir(folder))
+  names = set(_opening.list_folder(folder))
   prefixes = {name[:-5] for name in names if name.endswith(".meta")} & names
   prefixes |= {match[1] for name in names if (match := _SHARD.fullmatch(name))}
   return sorted(
-    name for name in prefixes if find_files(os.path.join(folder, name))
+    name for name in prefixes if find_files(_opening.join(folder, name))
   )
 
 
@@ -270,18 +272,7 @@ class FirstFormatBundle(_bundle.Bundle):
 
   def read_array(self, name: str) -> Any:
     """Returns the value of a tensor, as an array of NumPy."""
-    key = _entries.encode_name(name)
-    entry = self.entries[key]
-    if not entry.slices:
-      return entry.decode_array(self.read(entry))
-    result = None
-    for part, data in zip(self._parts[key], entry.slices):
-      piece = self.entries[part].decode_array(self.read(self.entries[part]))
-      if result is None:
-        result = np.empty(entry.shape, piece.dtype)
-      box = _entries.Slice.parse(data).find_box(entry.shape)
-      result[tuple(slice(begin, end) for begin, end in box)] = piece
-    return result
+    return self._join(name)
 
   def check(self, progress: _bundle.Progress = lambda size: None) -> None:
     """Compares every block with its checksum, and decodes every tensor.
@@ -330,7 +321,7 @@ def _open_table(path: str) -> _table.Table:
       file.seek(offset)
       return file.read(size)
 
-  return _table.Table(read_at, os.stat(path).st_size)
+  return _table.Table(read_at, _opening.read_stamp(path).size)
 
 
 def _read_meta(value: memoryview) -> Iterator[tuple[bytes, _entries.Entry]]:
