@@ -22,6 +22,10 @@ train = tf1.train
 k2 = _keras2.keras
 legacy = k2.optimizers.legacy
 _RATE, _STEPS = 0.05, 5
+if helpers.RELEASE >= (2, 16):
+  import keras as k3
+else:
+  k3 = None
 _TINY = 1e-30  # As epsilon it is nothing, inside of a root or outside.
 _SHAPES = {"net/w": (3, 2), "net/embedding": (6, 2)}
 
@@ -137,7 +141,8 @@ class Program:
       self.optimizer = optimizer()
       self.step = self.optimizer.minimize(
         compute_loss(self.weights, self.grads, self.rows, sparse),
-        tf1.train.get_or_create_global_step() if steps else None,
+        train.get_or_create_global_step() if steps else None,
+        self.weights,
       )
       self.session = tf1.Session()
       self.session.run(tf1.global_variables_initializer())
@@ -176,7 +181,13 @@ class KerasProgram:
           self.weights, gradients(step), rows(step), self.sparse
         )
 
-      self.optimizer.minimize(loss, self.weights)
+      if hasattr(self.optimizer, "minimize"):
+        self.optimizer.minimize(loss, self.weights)
+      else:
+        with tf.GradientTape() as tape:
+          value = loss()
+        grads = tape.gradient(value, self.weights)
+        self.optimizer.apply_gradients(zip(grads, self.weights))
     return [weight.numpy() for weight in self.weights]
 
   def save(self, folder):
@@ -225,6 +236,23 @@ def test_keras_goes_on(name, wrapped, tmp_path):
   assert int(new.optimizer.iterations) == 2 * _STEPS
 
 
+@pairs
+def test_restore_into_keras(name, tmp_path):
+  pair = PAIRS[name]
+  old = Program(pair.v1, pair.lazy)
+  old.train(0, _STEPS)
+  path = old.save(tmp_path)
+  new = KerasProgram(pair.keras, pair.lazy)
+  new.train(90, 91)
+  report = checkpoint.restore(None, path, new.objects)
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert set(report.restored) == {"a", "b"}
+  assert report.bridged["optimizer/iter"] == "global_step"
+  assert "optimizer/learning_rate" in report.kept
+  assert not report.initialized
+
+
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "scaled"])
 @pairs
 def test_tensorflow_1_goes_on(name, wrapped, tmp_path):
@@ -265,6 +293,332 @@ def test_tensorflow_1_goes_on(name, wrapped, tmp_path):
   with other.graph.as_default():
     train.Saver().restore(other.session, str(tmp_path / "names"))
   assert_near(other.train(_STEPS, 2 * _STEPS), wanted)
+
+
+NEWER = {
+  "momentum": lambda k: k.SGD(_RATE, 0.9),
+  "nesterov": lambda k: k.SGD(_RATE, 0.9, nesterov=True),
+  "rmsprop": lambda k: k.RMSprop(_RATE, 0.8, epsilon=_TINY),
+  "rmsprop_momentum": lambda k: k.RMSprop(_RATE, 0.8, 0.7, 0.1),
+  "centered": lambda k: k.RMSprop(_RATE, 0.8, 0.0, _TINY, centered=True),
+  "centered_momentum": lambda k: k.RMSprop(_RATE, 0.8, 0.7, 0.1, centered=True),
+  "adagrad": lambda k: k.Adagrad(_RATE, 0.3, epsilon=_TINY),
+  "adadelta": lambda k: k.Adadelta(_RATE, 0.8, 1e-3),
+  "ftrl": lambda k: k.Ftrl(
+    _RATE, -0.5, 0.2, 0.01, 0.02, l2_shrinkage_regularization_strength=0.1
+  ),
+  "adam": lambda k: k.Adam(_RATE, 0.8, 0.99, epsilon=1e-8),
+  "adamax": lambda k: k.Adamax(_RATE, 0.8, 0.99, epsilon=1e-8),
+}
+
+
+@pytest.mark.parametrize("keras", ["newer", "keras3"])
+@pairs
+def test_newer_optimizers_go_on(name, keras, tmp_path):
+  if keras == "keras3" and k3 is None:
+    pytest.skip("Keras 3 comes with TensorFlow 2.16")
+  module = (k2 if keras == "newer" else k3).optimizers
+
+  def make():
+    return NEWER[name](module)
+
+  old = Program(PAIRS[name].v1, sparse=False)
+  old.train(0, _STEPS)
+  path = old.save(tmp_path)
+  template = KerasProgram(make, sparse=False)
+  template.train(90, 91)
+  done = checkpoint.convert(
+    path, tmp_path / "new", "object", template=template.save(tmp_path)
+  )
+  assert ("-0.05" in "".join(done.notes)) == (name in ("momentum", "nesterov"))
+  new = KerasProgram(make, sparse=False)
+  new.train(90, 91)  # Variables must exist.
+  new.restore(tmp_path / "new")
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+
+@pytest.mark.parametrize("keras", ["newer", "keras3"])
+@pairs
+def test_tensorflow_1_goes_on_after_newer(name, keras, tmp_path):
+  if keras == "keras3" and k3 is None:
+    pytest.skip("Keras 3 comes with TensorFlow 2.16")
+  module = (k2 if keras == "newer" else k3).optimizers
+  old = KerasProgram(lambda: NEWER[name](module), sparse=False)
+  old.train(0, _STEPS)
+  path = old.save(tmp_path)
+  new = Program(PAIRS[name].v1, sparse=False)
+  checkpoint.restore(new.session, path)
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+
+def convert_and_go_on(old, keras, tmp_path, **kwargs):
+  """Converts a program's checkpoint; returns the conversion and Keras's."""
+  path = old.save(tmp_path)
+  template = kwargs.pop("template", None) or make_template(keras, tmp_path)
+  done = checkpoint.convert(
+    path, tmp_path / "new", "object", template=template, **kwargs
+  )
+  new = KerasProgram(keras)
+  new.train(90, 91)
+  new.restore(tmp_path / "new")
+  return done, new
+
+
+def test_nadam_gets_its_schedule(tmp_path):
+  """Checks m, v and the product: the rules themselves differ."""
+  old = Program(lambda: contrib.NadamOptimizer(_RATE, 0.8, 0.99))
+  old.train(0, _STEPS)
+  keras = lambda: legacy.Nadam(_RATE, 0.8, 0.99)  # noqa: E731
+  done, new = convert_and_go_on(old, keras, tmp_path)
+  same = KerasProgram(keras)
+  same.train(0, _STEPS)
+  opt, other = new.optimizer, same.optimizer
+  cache = opt._m_cache.numpy()
+  np.testing.assert_allclose(cache, other._m_cache.numpy(), rtol=1e-6)
+  for weight, twin in zip(new.weights, same.weights):
+    for role in ("m", "v"):
+      assert_near([opt.get_slot(weight, role)], [other.get_slot(twin, role)])
+  assert "Keras's Nadam has after 5 steps" in "".join(done.notes)
+
+
+class Bert(train.Optimizer):
+  """The rule of BERT's AdamWeightDecayOptimizer, without decay."""
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    updates = [] if global_step is None else [global_step.assign_add(1)]
+    for grad, weight in grads_and_vars:
+      grad = tf.convert_to_tensor(grad)
+      name = weight.op.name
+      m, v = (
+        tf1.get_variable(
+          f"{name}/adam_{part}",
+          weight.shape,
+          trainable=False,
+          initializer=tf1.zeros_initializer(),
+        )
+        for part in "mv"
+      )
+      next_m = 0.9 * m + 0.1 * grad
+      next_v = 0.999 * v + 0.001 * tf.square(grad)
+      step = _RATE * next_m / (tf.sqrt(next_v) + 1e-6)
+      updates += [
+        weight.assign_sub(step),
+        m.assign(next_m),
+        v.assign(next_v),
+      ]
+    return tf.group(*updates)
+
+
+def make_adam_w():
+  kwargs = {"learning_rate": _RATE, "epsilon": 1e-6, "weight_decay": 0.0}
+  return k2.optimizers.AdamW(**kwargs)
+
+
+@pytest.mark.parametrize(
+  "keras",
+  [make_adam_w, lambda: legacy.Adam(_RATE, epsilon=1e-6, name="LAMB")],
+  ids=["newer", "legacy"],
+)
+def test_bert(keras, tmp_path):
+  old = Program(lambda: Bert(False, "Bert"))
+  old.train(0, _STEPS)
+  with old.graph.as_default():  # So that Keras's correction is over.
+    step = tf1.train.get_global_step()
+    old.session.run(step.assign(30000))
+  done, new = convert_and_go_on(old, keras, tmp_path)
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert "does not correct" in "".join(done.notes)
+  path = new.save(tmp_path / "back")
+  back = Program(lambda: Bert(False, "Bert"))
+  checkpoint.restore(back.session, path)
+  assert_near(back.train(10, 15), old.train(10, 15))
+
+
+def momentum(rate=_RATE, name="Momentum"):
+  return train.MomentumOptimizer(rate, 0.9, name=name)
+
+
+def sgd(rate=_RATE, **kwargs):
+  return legacy.SGD(rate, 0.9, **kwargs)
+
+
+def test_the_name_is_the_users(tmp_path):
+  """Checks that the MetaGraph proves what a slot is, whatever its name."""
+  old = Program(lambda: momentum(name="Adam"))
+  old.train(0, _STEPS)
+  _, new = convert_and_go_on(old, sgd, tmp_path)
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  path = new.save(tmp_path / "back")
+  back = Program(lambda: momentum(name="RMSProp"))
+  checkpoint.restore(back.session, path)
+  assert_near(back.train(10, 15), old.train(10, 15))
+
+
+@pytest.mark.parametrize(
+  ("v1", "keras"),
+  [
+    ("adam", "adamax"),
+    ("adamax", "adam"),
+    ("adagrad", "ftrl"),
+    ("momentum", "rmsprop"),
+    ("rmsprop", "centered"),
+  ],
+)
+def test_another_optimizer_is_refused(v1, keras, tmp_path):
+  old, saved = Program(PAIRS[v1].v1), KerasProgram(PAIRS[keras].keras)
+  old.train(0, 1)
+  saved.train(0, 1)
+  path, template = old.save(tmp_path), saved.save(tmp_path)
+  with pytest.raises(checkpoint.CheckpointError, match="net/w"):
+    checkpoint.convert(path, tmp_path / "new", "object", template=template)
+  if keras == "centered":
+    # The mean of gradients is not needed then.
+    report = checkpoint.restore(old.session, template)
+    assert "a/.OPTIMIZER_SLOT/optimizer/mg" in "".join(report.unused)
+  else:
+    with pytest.raises(checkpoint.CheckpointError, match="net/w"):
+      checkpoint.restore(old.session, template)
+
+
+def test_a_misleading_name_is_refused(tmp_path):
+  """Checks that a name does not count if the MetaGraph says otherwise."""
+  old = Program(lambda: momentum(name="Adagrad"))
+  old.train(0, 1)
+  path = old.save(tmp_path)
+  template = make_template(PAIRS["adagrad"].keras, tmp_path)
+  with pytest.raises(checkpoint.CheckpointError, match="accumulator"):
+    checkpoint.convert(path, tmp_path / "new", "object", template=template)
+
+
+def test_missing_slots_keep_their_values(tmp_path):
+  old = Program(PAIRS["rmsprop"].v1)
+  old.train(0, 1)
+  path = old.save(tmp_path)
+  new = KerasProgram(PAIRS["centered"].keras)
+  new.train(90, 91)
+  before = [w.numpy() for w in new.weights]
+  with pytest.raises(checkpoint.CheckpointError, match="mg") as caught:
+    checkpoint.restore(None, path, new.objects)
+  assert path in str(caught.value) and "template" not in caught.value.args[0]
+  assert_near(new.weights, before)
+  report = checkpoint.restore(None, path, new.objects, missing="initialize")
+  assert any("/mg" in name for name in report.kept)
+  assert_near(new.weights, old.session.run(old.weights))
+
+
+class TestRates:
+  """Tests which learning rate scales the slots of SGD."""
+
+  def test_the_template_decides(self, tmp_path):
+    """Checks that training goes on as MomentumOptimizer with that rate."""
+    old = Program(lambda: momentum(0.5))
+    old.train(0, _STEPS)
+    done, new = convert_and_go_on(old, sgd, tmp_path)
+    (note,) = [note for note in done.notes if "0.05 in the template" in note]
+    assert "0.5 in the MetaGraph" in note
+    same = Program(momentum)
+    checkpoint.restore(same.session, old.save(tmp_path))
+    wanted = same.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+  def test_a_schedule_in_keras(self, tmp_path):
+    def schedule():
+      return sgd(
+        k2.optimizers.schedules.PiecewiseConstantDecay([100], [_RATE, 0.1])
+      )
+
+    old = Program(momentum)
+    old.train(0, _STEPS)
+    _, new = convert_and_go_on(old, schedule, tmp_path)
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+  def test_a_decay_in_keras(self, tmp_path):
+    def decaying():
+      return sgd(0.1, decay=1 / _STEPS)
+
+    old = Program(momentum)
+    old.train(0, _STEPS)
+    done, _ = convert_and_go_on(old, decaying, tmp_path)
+    assert "-0.05" in "".join(done.notes)  # 0.1 / (1 + 5 / 5).
+
+  @pytest.mark.parametrize("kind", ["variable", "placeholder"])
+  def test_no_constant_in_the_metagraph(self, kind, tmp_path):
+    def make():
+      if kind == "variable":
+        return momentum(tf1.get_variable("rate", initializer=_RATE))
+      return momentum(tf1.placeholder_with_default(_RATE, []))
+
+    def schedule():
+      return sgd(k2.optimizers.schedules.ExponentialDecay(_RATE, 100, 1.0))
+
+    old = Program(make)
+    old.train(0, _STEPS)
+    path = old.save(tmp_path)
+    template = make_template(schedule, tmp_path)
+    kwargs = {}
+    if kind == "placeholder":
+      with pytest.raises(checkpoint.CheckpointError, match="--learning-rate"):
+        checkpoint.convert(path, tmp_path / "x", "object", template=template)
+      kwargs["learning_rate"] = _RATE
+    _, new = convert_and_go_on(
+      old, schedule, tmp_path, template=template, **kwargs
+    )
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+    path = new.save(tmp_path / "back")
+    back = Program(make)
+    if kind == "placeholder":
+      with pytest.raises(checkpoint.CheckpointError, match="learning_rate"):
+        checkpoint.restore(back.session, path)
+    else:  # Its value is not in the checkpoint, so it stays.
+      kwargs["mapping"] = {"rate": None}
+      kwargs["learning_rate"] = _RATE
+    checkpoint.restore(back.session, path, **kwargs)
+    assert_near(back.train(10, 15), old.train(10, 15))
+
+  @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+  def test_mistakes(self, rate, tmp_path):
+    with pytest.raises(checkpoint.CheckpointError, match="positive number"):
+      checkpoint.convert(
+        "x", tmp_path / "y", "object", template="z", learning_rate=rate
+      )
+    with pytest.raises(checkpoint.CheckpointError, match="leave it out"):
+      checkpoint.convert("x", tmp_path / "y", "saver", learning_rate=0.1)
+    with pytest.raises(ValueError, match="positive number"):
+      checkpoint.restore(None, "x", learning_rate=rate)
+
+
+class TestSteps:
+  """Tests the number of steps that Keras's optimizer gets."""
+
+  def test_powers_tell(self, tmp_path):
+    old = Program(PAIRS["adam"].v1, steps=False)
+    old.train(0, _STEPS)
+    done, new = convert_and_go_on(old, PAIRS["adam"].keras, tmp_path)
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+    assert "iter is 5, as beta2_power shows" in "".join(done.notes)
+
+  def test_others_start_from_0(self, tmp_path):
+    old = Program(momentum, steps=False)
+    old.train(0, _STEPS)
+    done, new = convert_and_go_on(old, sgd, tmp_path)
+    assert int(new.optimizer.iterations) == 0
+    assert "starts from 0" in "".join(done.notes)
+
+  def test_powers_and_step_differ(self, tmp_path):
+    old = Program(PAIRS["adam"].v1)
+    old.train(0, _STEPS)
+    with old.graph.as_default():
+      old.session.run(tf1.train.get_global_step().assign(100))
+    done, new = convert_and_go_on(old, PAIRS["adam"].keras, tmp_path)
+    assert int(new.optimizer.iterations) == 100
+    assert "counted 5 steps, but iterations is 100" in "".join(done.notes)
 
 
 if __name__ == "__main__":

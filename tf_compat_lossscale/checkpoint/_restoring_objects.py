@@ -79,6 +79,14 @@ def list_variables(objects: Any) -> list[tf.Variable]:
   return list(found.values())
 
 
+def has_keras_optimizer(objects: Any) -> bool:
+  """Returns whether there is an optimizer of Keras among objects."""
+  return any(
+    hasattr(type(item), "iterations") and hasattr(item, "apply_gradients")
+    for item in _walk_objects(objects)
+  )
+
+
 def find_initial_values(objects: Any) -> dict[int, tf.Tensor]:
   """Returns the initial values of loss scales: `id` of a variable -> value."""
   return {
@@ -109,7 +117,7 @@ class _Restorer:
   ) -> None:
     self._session, self._bundle = session, bundle
     self._initializes = initializes
-    self._root = _make_checkpoint(objects)
+    self._root = make_checkpoint(objects)
     bundle.check()
     self._graph = ObjectGraph.read(bundle)
     self._bridge = GraphBridge(bundle, self._graph)
@@ -298,7 +306,7 @@ class _Restorer:
     return writing.write_overlay(folder, self._bundle, sources)
 
 
-def _make_checkpoint(objects: Any) -> Any:
+def make_checkpoint(objects: Any) -> Any:
   """Returns a `tf.train.Checkpoint` of objects."""
   if isinstance(objects, dict):
     return tf.train.Checkpoint(**objects)

@@ -25,8 +25,8 @@ class Report:
     kept: Variable -> why it has the value that it had before.
     unused: The keys of the checkpoint that no variable was restored from.
     proofs: Variable in `bridged` -> how its key was found.
-    notes: What of another system's loss scale could not be taken over, and the
-      loss scale that has its rule, in sentences.
+    notes: What could not be taken over as it was, what was computed, and what
+      follows, in sentences.
   """
 
   path: str

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import session_values
+from tf_compat_lossscale.checkpoint import _restoring_keras
 from tf_compat_lossscale.checkpoint import _restoring_models
 from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint import describing
@@ -99,6 +100,10 @@ def restore(
       is. No variable is assigned then.
     ValueError: An argument has a value that is not listed above.
   """
+  if learning_rate is not None and not 0 < learning_rate < float("inf"):
+    raise ValueError(
+      f"learning_rate must be a positive number, but got {learning_rate!r}."
+    )
   _check_choice("missing", missing, MISSING)
   _check_choice("what", what, WHAT)
   path = os.fspath(path)
@@ -121,6 +126,17 @@ def restore(
       scalers.refuse_like(like, bundle.prefix)
       return _restoring_objects.restore_objects(
         session, bundle, objects, missing
+      )
+    if (
+      session is None
+      and objects is not None
+      and variables is None
+      and what == "all"
+      and OBJECT_GRAPH not in bundle.specs
+      and _restoring_objects.has_keras_optimizer(objects)
+    ):
+      return _restoring_keras.restore_names(
+        bundle, objects, mapping or {}, missing, learning_rate, like
       )
     targets = Targets(_choose_variables(session, objects, variables))
     match = match_by_name(

@@ -181,6 +181,7 @@ def fill_template(
   mapping: Mapping[str, str] | None = None,
   inventory: Inventory | None = None,
   learning_rate: float | None = None,
+  may_miss: bool = False,
 ) -> tuple[Sources, list[str]]:
   """Fills the object graph of a checkpoint of the same model with variables.
 
@@ -193,6 +194,7 @@ def fill_template(
     inventory: The same variables, with the evidence about them.
     learning_rate: The learning rate with which training goes on, if the caller
       says it.
+    may_miss: Whether variables without a value keep that of the template.
 
   Returns:
     The new checkpoint: key -> source; and what the user should know of it.
@@ -214,7 +216,7 @@ def fill_template(
   filler = templates.TemplateFiller(
     graph, sources, variables, inventory, template.prefix, learning_rate
   )
-  filler.fill(mapping)
+  filler.fill(mapping, may_miss)
   return sources | filler.sources, list(filler.notes)
 
 

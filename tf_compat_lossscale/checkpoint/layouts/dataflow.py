@@ -412,6 +412,20 @@ class DataFlow:
       if _MOMENTUM.fullmatch(self._types[number])
     }
 
+  def find_initial(self, variable: str) -> float | None:
+    """Returns the constant from which a scalar variable starts, or None."""
+    for node in self.nodes:
+      if (
+        node.name == f"{variable}/Assign"
+        and node.op in ("Assign", "AssignVariableOp")
+        and node.inputs[0].partition(":")[0] == variable
+      ):
+        name = node.inputs[1].partition(":")[0]
+        found = [each for each in self.nodes if each.name == name]
+        value = graphs.find_scalar(found[0]) if found else None
+        return None if value is None else graphs.decode_scalar(value)
+    return None
+
   def _find_setting(self, number: int) -> float | str | None:
     """Returns the constant or variable whose value an op passes on, or None."""
     seen = set()

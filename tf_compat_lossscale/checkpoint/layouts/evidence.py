@@ -100,6 +100,9 @@ class Evidence(Protocol):
   def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
     """Finds the optimizer of each slot, for slots whose optimizer is known."""
 
+  def find_initial(self, name: str) -> float | None:
+    """Returns the constant from which a scalar variable starts, or None."""
+
 
 class GraphEvidence:
   """The evidence of a TensorFlow graph."""
@@ -199,6 +202,16 @@ class GraphEvidence:
       if found
     }
     return {slot: owners[found] for slot, found in by_slot.items() if found}
+
+  def find_initial(self, name: str) -> float | None:
+    """Returns the constant from which a scalar variable starts, or None."""
+    try:
+      found = {
+        self._flow.find_initial(v) for v in self._variables.get(name, ())
+      }
+    except _UNREADABLE:
+      return None
+    return found.pop() if len(found) == 1 else None
 
   def _make_owner(self, number: int, applications: list[Application]) -> Owner:
     """Returns the optimizer that applies gradients so often."""
@@ -341,6 +354,11 @@ class ObjectEvidence:
       owner = Owner(number, frozenset([*weights, *found]))
       owners.update({slot: owner for slot in found if slot in slots})
     return owners
+
+  def find_initial(self, name: str) -> float | None:
+    """Returns None: an object graph does not show initial values."""
+    del name
+    return None
 
   def _find_served(
     self,

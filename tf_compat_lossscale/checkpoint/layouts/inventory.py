@@ -115,6 +115,10 @@ class Inventory:
       self._owners = self._evidence.find_owners(every) if self._evidence else {}
     return {slot: self._owners[slot] for slot in asked if slot in self._owners}
 
+  def find_initial(self, name: str) -> float | None:
+    """Returns the constant from which a scalar starts, if evidence shows it."""
+    return self._evidence.find_initial(name) if self._evidence else None
+
   @property
   def known(self) -> frozenset[str]:
     """The names of all variables, including variables not to be restored."""

@@ -305,10 +305,14 @@ class _Naming:
         self._add(name, convert_counter(steps, tensor), _STEPS)
     for name in self._find_powers(weights, is_only):
       child = f"beta_{names.get_base(name)[4]}"
-      beta = self._get(optimizer.children.get(child))
-      if beta is not None and not beta.spec.shape:
+      found = self._get(optimizer.children.get(child))
+      if found is not None and not found.spec.shape:
+        beta: float | None = found.read_scalar()
+      else:  # Newer optimizers do not save it.
+        beta = self._here.find_initial(name)
+      if beta is not None:
         tensor = self._wanted[name]
-        value = beta.read_scalar() ** (int(steps.read_scalar()) + 1)
+        value = beta ** (int(steps.read_scalar()) + 1)
         source = Literal(tensor.dtype, value, origin=steps.name)
         self._add(name, source, _POWER.format(child))
 

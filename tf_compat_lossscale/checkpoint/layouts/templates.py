@@ -179,11 +179,14 @@ class TemplateFiller:
     self.sources: Sources = {}
     self.notes: dict[str, None] = {}
 
-  def fill(self, mapping: Mapping[str, str] | None = None) -> None:
+  def fill(
+    self, mapping: Mapping[str, str] | None = None, may_miss: bool = False
+  ) -> None:
     """Finds all values.
 
     Args:
       mapping: Name or path in the template -> name in the checkpoint by name.
+      may_miss: Whether variables without a value keep that of the template.
 
     Raises:
       CheckpointError: A variable has no value, or nothing proves its value.
@@ -203,7 +206,7 @@ class TemplateFiller:
     scales_there = self._there.scales.known
     used = {name for scale in scales_there for name in scale.names} - left
     self._fill_others(rest, [n for n in self._given if n not in used])
-    self._check()
+    self._check(may_miss)
 
   def _find_scales(self) -> Iterable[_Scale]:
     """Yields each loss scale of the template once."""
@@ -591,6 +594,8 @@ class TemplateFiller:
         n for n in powers if (self._there.get_served(n) or set()) & weights
       ]
       found = own or powers
+      if beta is None and len(found) == 1:
+        beta = self._there.find_initial(found[0])
       if beta is not None and len(found) == 1:
         power = self._given[found[0]].read_scalar()
         steps = keras_slots.count_steps(power, beta)
@@ -607,8 +612,10 @@ class TemplateFiller:
       near = problems.suggest_names(variable.name, self._given)
     self._missing.append(f"{variable}{near}")
 
-  def _check(self) -> None:
+  def _check(self, may_miss: bool) -> None:
     """Raises an error for missing, unclear, unfit or twice used values."""
+    if may_miss:
+      self._missing = []
     self._check_sources()
     listed = []
     if self._missing:

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restores checkpoints by name into objects with optimizers of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import tempfile
+from typing import Any
+
+from tf_compat_lossscale.checkpoint import _restoring_objects
+from tf_compat_lossscale.checkpoint.files import writer
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Scaled
+from tf_compat_lossscale.checkpoint.files.values import Source
+from tf_compat_lossscale.checkpoint.files.values import Sources
+from tf_compat_lossscale.checkpoint.files.values import Stored
+from tf_compat_lossscale.checkpoint.layouts import by_object
+from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.report import Report
+
+# The words of errors about templates -> those about objects.
+_WORDS = {
+  "the template has variables without values": "it has no value for",
+  "in the template": "among the objects",
+  "that of the template": "that of the objects",
+  "the template's paths to names (--map HERE=THERE)": "paths to names",
+  "(--learning-rate)": "as learning_rate",
+}
+_NOT_THERE = "the checkpoint does not have it"
+_OTHER_NAME = "what TensorFlow 1 has for the same"
+_COMPUTED = "computed from that"
+
+
+def restore_names(
+  bundle: Bundle,
+  objects: Any,
+  mapping: Mapping[str, str | None],
+  missing: str,
+  learning_rate: float | None,
+  like: str | None,
+) -> Report:
+  """Restores a checkpoint by name into objects, eagerly.
+
+  The objects are saved as a template, which is filled and restored.
+
+  Args:
+    bundle: The checkpoint.
+    objects: A trackable, or a dict of trackables. The optimizers must have
+      their slots.
+    mapping: A variable's name or path -> its name in the checkpoint.
+    missing: 'error', or 'initialize': variables that the checkpoint does not
+      have keep their values, since their initial values are not known.
+    learning_rate: The learning rate with which training goes on, if the caller
+      says it.
+    like: The system that wrote the checkpoint, if the caller says it.
+
+  Returns:
+    The source of each variable's value.
+
+  Raises:
+    CheckpointError: A variable has no value, or nothing proves its value. No
+      variable was assigned.
+  """
+  chosen = {name: key for name, key in mapping.items() if key is not None}
+  if len(chosen) < len(mapping):
+    raise ValueError(
+      "mapping has None, but variables of Keras's optimizers are not "
+      "initialized: leave the names out, or leave out the optimizer."
+    )
+  stored = by_object.list_by_name(bundle)
+  bridge = scaler_bridges.bridge_foreign(
+    evidence.find_foreign(bundle, like), stored
+  )
+  chosen = bridge.translate_mapping(chosen, stored)
+  variables = bridge.sources or stored
+  there = Inventory(
+    {name: source.spec for name, source in variables.items()},
+    lambda: None if bridge.proofs else evidence.find_evidence(bundle),
+  )
+  with tempfile.TemporaryDirectory() as folder:
+    saved = _restoring_objects.make_checkpoint(objects)
+    template = Bundle(saved.write(os.path.join(folder, "template")))
+    try:
+      sources, notes = by_object.fill_template(
+        variables,
+        template,
+        False,
+        chosen,
+        there,
+        learning_rate,
+        may_miss=missing == "initialize",
+      )
+    except CheckpointError as error:  # The message names a temporary file.
+      message = str(error).replace(template.prefix, bundle.prefix)
+      raise CheckpointError(_speak_of_objects(message)) from None
+    with writer.reserve(os.path.join(folder, "filled")) as new:
+      new.write(sources)
+      new.publish()
+    report = _restoring_objects.restore_objects(
+      None, Bundle(new.prefix), objects
+    )
+    report = _translate(report, sources, template, bundle)
+  notes = [_speak_of_objects(note) for note in notes]
+  return dataclasses.replace(report, notes=(*notes, *bridge.notes))
+
+
+def _speak_of_objects(text: str) -> str:
+  """Returns a sentence about a template as one about objects."""
+  for old, new in _WORDS.items():
+    text = text.replace(old, new)
+  return text
+
+
+def _translate(
+  report: Report, sources: Sources, template: Bundle, bundle: Bundle
+) -> Report:
+  """Returns a report of a filled template as one of the checkpoint by name."""
+  names = {
+    attribute.key: attribute.full_name
+    for _, attribute in ObjectGraph.read(template).list_attributes()
+  }
+  result = Report(bundle.prefix)
+  for path, key in (report.restored | report.bridged).items():
+    source = sources[key]
+    if getattr(source, "bundle", None) is template:
+      result.kept[path] = _NOT_THERE
+    elif not source.origin:
+      result.initialized[path] = _NOT_THERE
+    elif isinstance(source, Stored) and source.name == names[key]:
+      result.restored[path] = source.origin
+    else:
+      result.bridged[path] = source.origin
+      result.proofs[path] = _describe(source)
+  used = {*result.restored.values(), *result.bridged.values()}
+  return dataclasses.replace(
+    result, unused=tuple(sorted(bundle.specs.keys() - used))
+  )
+
+
+def _describe(source: Source) -> str:
+  """Returns how a value was found."""
+  if isinstance(source, Scaled):
+    return f"multiplied by {source.factor:g}, the negative learning rate"
+  return _COMPUTED if isinstance(source, Literal) else _OTHER_NAME
