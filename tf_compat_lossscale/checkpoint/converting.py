@@ -145,7 +145,7 @@ def convert(
         bundle, to, scale, model, mapping or {}, rate, bridge
       )
       if to != "fp32":
-        notes += bridge.notes
+        notes = [*notes, *bridge.notes]
     except CheckpointError:
       raise
     except ValueError as error:

@@ -130,7 +130,7 @@ def _describe_names(
   proven = [s for s in incomplete if inventory.get_served(s.names[0])]
   apis = {s.api for s in [*scales, *proven]}
   if foreign:
-    apis.add(foreign.scaler.system if foreign.scaler else scalers.SEQ2SEQ)
+    apis.add(foreign.system)
   api = ", ".join(sorted(apis)) or None
   if meta and not scales and not incomplete and not api:
     api = names.CONTRIB if evidence.was_applied_by_contrib(meta) else api
@@ -156,6 +156,7 @@ def _describe_names(
     "notes": (
       *foreign.hints,
       *_note_dead(inventory, scales),
+      *_note_npu(meta, scales),
       *_note_lone(bundle, inventory, [*scales, *incomplete]),
     ),
     "step": int(bundle.read_scalar(steps[0])) if steps else None,
@@ -212,6 +213,19 @@ def _note_dead(
         f"dead: {listed}: no weight depends on it, as a Horovod wrapper around "
         "an optimizer of NVIDIA's TensorFlow 1 leaves one"
       )
+
+
+def _note_npu(
+  meta: _meta_graph.MetaGraph | None, scales: Sequence[names.ScaleNames]
+) -> Iterator[str]:
+  """Yields a sentence if the loss scale is of Ascend's NPULossScaleManagers."""
+  is_contrib = any(scale.api == names.CONTRIB for scale in scales)
+  nodes = meta.graph.nodes if meta and is_contrib else []
+  if any(node.op.startswith("Npu") for node in nodes):
+    yield (
+      "the MetaGraph has ops of Ascend's NPUs: the loss scale is an "
+      "NPULossScaleManager's, whose names and rule are those of tf.contrib"
+    )
 
 
 def _note_lone(

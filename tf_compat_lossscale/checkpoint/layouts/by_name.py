@@ -128,7 +128,13 @@ class _Renaming:
     self.origins: dict[str, str] = {}
     self.left = dict.fromkeys(sources)
     self.scales, self.unclear, incomplete, self.counters = inventory.scales
-    lone = {name for scale in incomplete for name in scale.names}
+    lone = {
+      name
+      for scale in incomplete
+      if not inventory.is_constant(scale.names[0])
+      or inventory.is_likely_scale(scale)
+      for name in scale.names
+    }
     self.unclear |= lone & sources.keys()
     self.was_scaled = bool(self.scales or self.unclear)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import math
@@ -103,7 +104,7 @@ def find_rule(scaler: Scaler) -> Rule:
         "LogMax follows the mean and the deviation of the gradients' "
         "logarithms; no loss scale has this rule, so only its present scale "
         "can be taken over (policies.LogNormal is the nearest)",
-        *_note_bounds(scaler, 0, math.inf),
+        *(_note_bounds(scaler) if constants.are_known else [_NO_GRAPH]),
       ),
     )
   notes = []
@@ -125,6 +126,11 @@ def find_rule(scaler: Scaler) -> Rule:
         f"{constants.growth:g} and falls by {constants.divisor:g}: "
         "policies.GrowthBackoff has both"
       )
+    if math.frexp(constants.divisor)[0] != 0.5:
+      notes.append(
+        f"the scale is divided by {constants.divisor:g}, which is no power of "
+        "2, and multiplied by its reciprocal here: the last bit may differ"
+      )
   if not constants.are_known:
     notes.append(_NO_GRAPH)
   else:
@@ -132,7 +138,7 @@ def find_rule(scaler: Scaler) -> Rule:
     if constants.upper is not None:
       policy["initial_loss_scale"] = constants.upper
       policy["max_loss_scale"] = constants.upper
-    notes += _note_bounds(scaler, 1, math.inf)
+    notes += _note_bounds(scaler)
   if scaler.system == scalers.THUMT:
     notes += _note_tolerance(scaler, policy)
     notes.append(
@@ -154,30 +160,27 @@ def find_rule(scaler: Scaler) -> Rule:
 
 def _show(value: float | str | None) -> str:
   """Returns an argument's value as Python code."""
-  if isinstance(value, float):
-    return f"{value:.9g}"
-  return value if isinstance(value, str) else str(value)
+  if not isinstance(value, float):
+    return str(value)
+  short = f"{value:.9g}"
+  return short if float(short) == value else repr(value)
 
 
-def _note_bounds(
-  scaler: Scaler, lowest: float, highest: float
-) -> Iterable[str]:
+def _note_bounds(scaler: Scaler) -> Iterator[str]:
   """Yields sentences on bounds that DynamicLossScale does not have."""
   constants = scaler.constants
-  if not constants.are_known:
-    return
-  if constants.upper is not None and constants.upper < highest:
+  if constants.upper is not None:
     yield (
-      f"DynamicLossScale has no maximum, but this scale stays at "
+      "DynamicLossScale has no maximum, but this scale stays at "
       f"{constants.upper:g} or below"
     )
-  if constants.lower is None and lowest:
+  if constants.lower is None:
     yield (
       "DynamicLossScale does not fall below 1, but this scale has no minimum"
     )
-  elif constants.lower is not None and constants.lower != lowest:
+  elif constants.lower != 1:
     yield (
-      f"DynamicLossScale's minimum is 1, but this scale stays at "
+      "DynamicLossScale's minimum is 1, but this scale stays at "
       f"{constants.lower:g} or above"
     )
 
@@ -209,7 +212,7 @@ def _note_tolerance(
 def _find_next(limit: float) -> float:
   """Returns the number halfway to float32's next above `limit`."""
   step = 2.0 ** (math.frexp(limit)[1] - 24)
-  return float32.round_nearest(limit) + step / 2
+  return float(f"{float32.round_nearest(limit) + step / 2:.9g}")
 
 
 @dataclasses.dataclass
@@ -274,10 +277,15 @@ class Bridge:
       if source.origin in self.proofs and self._is_changed(name, source):
         match.proofs[name] = self.proofs[source.origin]
     taken = {source.origin for source in match.sources.values()}
-    if taken & self.used or any(
+    is_taken = any(
       new == _SCALE and old in taken for old, new in self.renamed.items()
-    ):
+    )
+    is_missed = not self.used and any(
+      names.get_base(name) == _SCALE for name in match.initialized
+    )
+    if is_taken or is_missed:
       match.notes = tuple(self.notes)
+    if is_taken:
       taken |= self.used
     given = {source.origin for source in stored.values()}
     match.unused = tuple(sorted(given - taken)) if self.proofs else match.unused
@@ -303,7 +311,7 @@ def bridge_foreign(
   Returns:
     The bridge.
   """
-  bridge = Bridge(dict(sources))
+  bridge = Bridge(dict(sources), notes=list(foreign.hints))
   ours = wanted or {}
 
   def is_own(name: str) -> bool:
@@ -416,9 +424,19 @@ def _rename_powers(
     if names.is_power(name, source.spec):
       powers.setdefault(names.get_base(name), []).append(name)
   for base, found in powers.items():
-    if len(found) == 1 and found[0] not in ours:
-      new = f"cond_1/{base}"
-      bridge.rename(found[0], new, f"the only {base} of {scaler.title}")
+    first, *others = names.sort_names(found)
+    if first in ours or not _are_equal(bridge.sources[n] for n in found):
+      continue
+    new = f"cond_1/{base}"
+    alone = "the only" if not others else "the replicas' common"
+    bridge.rename(first, new, f"{alone} {base} of {scaler.title}")
+    for name in others:
+      del bridge.sources[name]
+
+
+def _are_equal(sources: Iterable[Source]) -> bool:
+  """Returns whether scalars have one value."""
+  return len({source.read_scalar() for source in sources}) == 1
 
 
 def _rename_replicas(bridge: Bridge, ours: Mapping[str, TensorSpec]) -> None:

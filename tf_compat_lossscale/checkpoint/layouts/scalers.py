@@ -150,9 +150,17 @@ class Foreign:
     return bool(self.scaler or self.masters)
 
   @property
+  def system(self) -> str:
+    """The system."""
+    if self.scaler:
+      return self.scaler.system
+    master = next(iter(self.masters.values()), "")
+    return _name_system(master.rpartition(f"{MASTERS}/")[0])
+
+  @property
   def title(self) -> str:
     """The system, and the kind of its scaler if that is known."""
-    return self.scaler.title if self.scaler else SEQ2SEQ
+    return self.scaler.title if self.scaler else self.system
 
 
 # Returns the graph beside a checkpoint, and the names in the checkpoint of each
@@ -220,7 +228,8 @@ def find_foreign(
       raise _make_error(like or "", "it has no variables of such a loss scale")
   hints: tuple[str, ...] = ()
   if not found:
-    hints = tuple(_make_hints(runs, masters))
+    if graph is None or masters:
+      hints = tuple(_make_hints(runs, masters, graph is not None))
   elif len(found) > 1:
     listed = " and ".join(
       f"{each.title} ({each.names['scale']})" for each in found
@@ -481,8 +490,12 @@ def _decide_unnamed(
 def _make_hints(
   runs: Mapping[str, list[dict[str, str]]],
   masters: Mapping[str, str],
+  has_graph: bool,
 ) -> Iterator[str]:
   """Yields sentences on variables that may be a scaler's."""
+  advice = "say --like=openseq2seq"
+  if not has_graph:
+    advice = f"put the MetaGraph, the '.meta' file, beside it, or {advice}"
   for kind, found in runs.items():
     for each in found:
       # Unnamed scalars are common. Masters make OpenSeq2Seq likely.
@@ -490,6 +503,5 @@ def _make_hints(
       likely = "are probably" if masters else "may be"
       yield (
         f"{listed} {likely} OpenSeq2Seq's or OpenNMT-tf's {kind}, but nothing "
-        "proves it: put the MetaGraph, the '.meta' file, beside it, or say "
-        "--like=openseq2seq"
+        f"proves it: {advice}"
       )

@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that other systems' loss scalers are recognized, and no others."""
+
+import os
+
+import helpers
+import pytest
+import scaler_programs
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+from tf_compat_lossscale.cli import main
+
+tf1 = tf.compat.v1
+_SEQ2SEQ = scaler_programs.openseq2seq
+_THUMT = scaler_programs.thumt
+_CNN = scaler_programs.tf_cnn_benchmarks
+_STEPS = "x..x.."
+
+
+def save(folder, build, steps=_STEPS, meta=True, **options):
+  return scaler_programs.save(folder, build, steps, meta, **options)
+
+
+def describe(*args, **options):
+  d = checkpoint.describe(save(*args, **options))
+  return d, d.loss_scales[0] if d.loss_scales else None
+
+
+@pytest.mark.parametrize(
+  ("options", "scope", "first"),
+  [
+    ({}, "Loss_Optimization/", 0),
+    ({"scope": None}, "", 0),
+    ({"scope": "optim"}, "optim/", 0),
+    ({"scope": "a/b", "before": 2}, "a/b/", 2),
+    ({"clipping": True}, "Loss_Optimization/", 0),
+    ({"use_resource": True, "before": 1}, "Loss_Optimization/", 1),
+  ],
+)
+def test_backoff_in_any_scope_with_any_numbers(options, scope, first, tmp_path):
+  d, state = describe(tmp_path, _SEQ2SEQ, upper=2.0**12, **options)
+  numbered = [
+    f"{scope}Variable" + (f"_{n}" if n else "") for n in range(first, first + 3)
+  ]
+  assert set(state.names) == set(numbered) and state.names[0] == numbered[2]
+  assert state.counters[numbered[0]] == 6 and state.counters[numbered[1]] == 4
+  assert state.value == 1024 and state.good_steps == 2
+  assert state.rule == {"increment_period": 3, "multiplier": 2}
+  assert d.api == ("OpenNMT-tf 1.x" if scope == "optim/" else "OpenSeq2Seq")
+  assert d.masters == {"layer/w": f"{scope}FP32-master-copy/layer/w"}
+  assert any("4096 or below" in note for note in state.notes)
+  assert any("one too many" in note for note in state.notes)
+
+
+def test_backoff_with_other_constants(tmp_path):
+  _, state = describe(
+    tmp_path, _SEQ2SEQ, window=7, factor=3.0, lower=4.0, upper=2.0**20
+  )
+  assert state.rule == {"increment_period": 7, "multiplier": 3}
+  assert "min_loss_scale=4" in state.policy
+  assert "max_loss_scale=1048576" in state.policy
+  assert any("4 or above" in note for note in state.notes)
+  assert any("no power of 2" in note for note in state.notes)
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_log_max_gives_its_present_scale_alone(before, tmp_path):
+  d, state = describe(tmp_path, _SEQ2SEQ, kind="LogMax", before=before)
+  assert d.api == "OpenSeq2Seq" and state.system == "OpenSeq2Seq (LogMax)"
+  assert state.names[0].endswith(f"Variable_{before + 1}")
+  assert state.good_steps is None and not state.rule and not state.policy
+  assert any("no loss scale has this rule" in note for note in state.notes)
+  with tf.Graph().as_default():
+    session, scale = build_today(["layer/w"])
+    report = checkpoint.restore(session, d.path)
+    assert list(report.initialized) == ["good_steps"]
+    assert session.run(scale()) == state.value
+
+
+def test_a_fixed_scale_of_openseq2seq_has_masters_alone(tmp_path):
+  d, state = describe(tmp_path, _SEQ2SEQ, kind="fixed", scope="optim")
+  assert state is None and d.api == "OpenNMT-tf 1.x" and len(d.masters) == 1
+
+
+@pytest.mark.parametrize("accumulates", [False, True])
+@pytest.mark.parametrize("meta", [False, True])
+def test_thumt(meta, accumulates, tmp_path):
+  d, state = describe(tmp_path, _THUMT, meta=meta, accumulates=accumulates)
+  count = "iter_1" if accumulates else "iter"
+  assert d.api == "THUMT" and state.system == "THUMT"
+  assert state.names[:2] == ("scale", count)
+  assert state.counters == {
+    count: 6,
+    "rescale_iter": 1,
+    "overflow_iter": 4,
+    "overflow": 1,
+  }
+  assert state.value == 2048 and state.good_steps == 2
+  assert bool(state.rule) == bool(state.policy) == meta
+  assert any(("0.6" if meta else "settings") in note for note in state.notes)
+  assert any("zeros" in note for note in state.notes)
+
+
+def test_a_threshold_of_thumt_is_its_minimum(tmp_path):
+  _, state = describe(tmp_path, _THUMT, threshold=8.0, window=5, tolerance=0.05)
+  assert "min_loss_scale=8" in state.policy
+  assert "growth_interval=5" in state.policy
+  assert any("8 or above" in note for note in state.notes)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.05, 0.5, 0.6])
+def test_the_tolerance_of_thumt_is_exclusive(tolerance, tmp_path):
+  """THUMT's scale falls above the tolerance, a policy's from it on."""
+  from tf_compat_lossscale.policies import GrowthBackoffRule
+
+  _, state = describe(tmp_path, _THUMT, tolerance=tolerance)
+  arguments = eval(state.policy.replace("policies.GrowthBackoff", "dict"))
+  rule = GrowthBackoffRule(initial_loss_scale=2.0**12, **arguments)
+  steps = [c == "." for c in ".x..x.x..x.xx....x.x...x"]
+  expected = []
+  scale, changed, count, last = 2.0**12, 0, 0, -1
+  for i, finite in enumerate(steps, 1):
+    if not finite:
+      count, last = count + 1, i
+      if count / (i - changed) > tolerance + 1e-9:
+        scale, changed, count = scale / 2, i, 0
+    elif (i - last) % 3 == 0:
+      scale, changed = scale * 2, i
+    expected.append(scale)
+  # THUMT's first window is a step shorter.
+  state = rule.start()._replace(good_steps=1, steps_to_overflow=-1)
+  found = []
+  for finite in steps:
+    state = rule.step(state, finite)
+    found.append(state.current_loss_scale)
+  assert found == expected
+
+
+@pytest.mark.parametrize("prefix", ["v", "v0"])
+@pytest.mark.parametrize("meta", [False, True])
+def test_tf_cnn_benchmarks(meta, prefix, tmp_path):
+  d, state = describe(tmp_path, _CNN, meta=meta, every=5, prefix=prefix)
+  assert d.api == "tf_cnn_benchmarks" and state.good_steps == 2
+  assert state.names == ("loss_scale", "loss_scale_normal_steps")
+  assert state.rule == (
+    {"increment_period": 6, "multiplier": 2} if meta else {}
+  )
+  assert any("counts steps with overflow" in note for note in state.notes)
+
+
+@pytest.mark.parametrize("meta", [False, True])
+def test_a_fixed_scale_of_tf_cnn_benchmarks_is_not_taken_over(meta, tmp_path):
+  d, state = describe(tmp_path, _CNN, "...", meta=meta, automatic=False)
+  assert state is None and d.api is None
+  (note,) = d.notes
+  assert note.startswith("loss_scale (128)")
+  assert ("nothing changes it" in note) == meta
+  with tf.Graph().as_default():
+    session, scale = build_today(["v/cg/affine0/weights"])
+    report = checkpoint.restore(session, d.path)
+    assert set(report.initialized) == {"current_loss_scale", "good_steps"}
+    assert session.run(scale()) == 2.0**15
+  if meta:
+    new = checkpoint.convert(d.path, tmp_path / "new", "saver")
+    assert "loss_scale" in checkpoint.describe(new.path).keys
+
+
+def build_today(weights, dtype=tf.float32, scope=None):
+  """Trains weights with a DynamicLossScale; returns its session."""
+  step = tf1.train.get_or_create_global_step()
+  found = [tf1.get_variable(name, [2], dtype) for name in weights]
+  scale = tfl.DynamicLossScale(increment_period=3)
+  with tf1.variable_scope(scope or tf1.get_variable_scope()):
+    optimizer = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), scale
+    )
+    loss = tf.add_n([tf.reduce_sum(w) for w in found])
+    optimizer.minimize(loss, global_step=step)
+  session = tf1.Session()
+  session.run(tf1.global_variables_initializer())
+  return session, scale
+
+
+_PROGRAMS = [
+  (_SEQ2SEQ, {}),
+  (_SEQ2SEQ, {"scope": None, "clipping": True}),
+  (_SEQ2SEQ, {"scope": "optim", "before": 2}),
+  (_THUMT, {}),
+  (_THUMT, {"accumulates": True}),
+  (_CNN, {}),
+]
+
+
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("scope", [None, "s"])
+@pytest.mark.parametrize(("build", "options"), _PROGRAMS)
+def test_todays_programs_restore_all(build, options, scope, v2, tmp_path):
+  d, state = describe(tmp_path, build, **options)
+  name = "v/cg/affine0/weights" if build is _CNN else "layer/w"
+  stored = d.masters.get(name, name)
+  value = tf.train.load_variable(d.path, stored)
+  power = next(k for k in d.keys if k.endswith("beta1_power"))
+  with helpers.control_flow(v2), tf.Graph().as_default():
+    session, scale = build_today([name], scope=scope)
+    report = checkpoint.restore(session, d.path)
+    assert not report.initialized and not report.kept
+    variables = {v.op.name: v for v in tf1.global_variables()}
+    restored = session.run(variables)
+    assert (restored[name] == value).all()
+    assert session.run(scale()) == state.value
+    weights = session.run(scale._weights)
+    assert weights["good_steps"] == state.good_steps
+    (mine,) = (n for n in restored if n.endswith("beta1_power"))
+    assert restored[mine] == tf.train.load_variable(d.path, power)
+    (slot,) = (n for n in restored if n.endswith("/Adam"))
+    theirs = next(k for k in d.keys if k.endswith("/Adam"))
+    assert (restored[slot] == tf.train.load_variable(d.path, theirs)).all()
+
+
+@pytest.mark.parametrize("to", ["saver", "saver-v2"])
+@pytest.mark.parametrize(("build", "options"), _PROGRAMS)
+def test_a_plain_saver_reads_converted_programs(build, options, to, tmp_path):
+  d, state = describe(tmp_path, build, **options)
+  name = "v/cg/affine0/weights" if build is _CNN else "layer/w"
+  new = checkpoint.convert(d.path, tmp_path / "new", to)
+  with helpers.control_flow(to == "saver-v2"), tf.Graph().as_default():
+    session, scale = build_today([name])
+    tf1.train.Saver().restore(session, new.path)
+    assert session.run(scale()) == state.value
+  (converted,) = checkpoint.describe(new.path).loss_scales
+  assert converted.good_steps == state.good_steps
+
+
+@pytest.mark.parametrize(("build", "options"), _PROGRAMS)
+def test_the_same_program_restores_exactly(build, options, tmp_path):
+  path = save(tmp_path, build, **options)
+  with helpers.control_flow(False), tf.Graph().as_default():
+    build(**options)
+    saver = checkpoint.Saver()
+    with tf1.Session() as session:
+      saver.restore(session, path)
+    assert saver.last_report is None
+
+
+def test_float16_weights_stay_in_a_program_of_float16(tmp_path):
+  path = save(tmp_path, _SEQ2SEQ)
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable("layer/w", [2], tf.float16)
+    report = checkpoint.restore(session, path)
+    assert report.restored == {"layer/w": "layer/w"} and not report.notes
+    assert (session.run(w) == tf.train.load_variable(path, "layer/w")).all()
+
+
+def test_the_first_replica_is_brought_to_a_program_without_replicas(tmp_path):
+  path = save(tmp_path, _CNN, prefix="v0")
+  with tf.Graph().as_default():
+    session, _ = build_today(["v/cg/affine0/weights"])
+    report = checkpoint.restore(session, path)
+    assert report.bridged["v/cg/affine0/weights"] == "v0/cg/affine0/weights"
+    assert not report.initialized
+
+
+def test_replicas_that_have_a_power_each(tmp_path):
+  path = str(tmp_path / "model")
+  scope = "append_apply_gradient_ops/cond_if_grad_has_inf_nan/"
+  with tf.Graph().as_default(), tf1.Session() as session:
+    scaler_programs._variable(8.0, tf.float32, "loss_scale")
+    scaler_programs._variable(1, tf.int32, "loss_scale_normal_steps")
+    for power in ("beta1_power", "beta2_power"):
+      for i in range(2):
+        name = f"{scope}{power}" + "_1" * i
+        tf1.get_variable(name, initializer=0.5, trainable=False)
+    session.run(tf1.global_variables_initializer())
+    tf1.train.Saver().save(session, path, write_meta_graph=False)
+  new = checkpoint.convert(path, tmp_path / "new", "saver")
+  keys = checkpoint.describe(new.path).keys
+  assert [k for k in keys if "power" in k] == [
+    "cond_1/beta1_power",
+    "cond_1/beta2_power",
+  ]
+
+
+def test_without_a_metagraph_the_user_says_the_system(tmp_path, capsys):
+  path = save(tmp_path, _SEQ2SEQ, "x..x", meta=False, before=2)
+  d = checkpoint.describe(path)
+  assert not d.loss_scales and "--like=openseq2seq" in d.notes[0]
+  with tf.Graph().as_default():
+    session, scale = build_today(["layer/w"])
+    report = checkpoint.restore(session, path)
+    assert session.run(scale()) == 2.0**15 and report.notes == d.notes
+    report = checkpoint.restore(session, path, like="openseq2seq")
+    assert session.run(scale()) == 1024 and not report.initialized
+    saver = checkpoint.Saver()
+    saver.like = "openseq2seq"
+    saver.restore(session, path)
+    assert saver.last_report.notes == report.notes
+  new = str(tmp_path / "new")
+  assert not main.main(
+    ["convert", path, new, "--to=saver", "--like=openseq2seq"]
+  )
+  assert not main.main(["inspect", path, "--like=openseq2seq"])
+  assert "1024, 0 good steps" in capsys.readouterr().out
+
+
+def test_a_count_modulo_an_unknown_window_is_not_guessed(tmp_path):
+  path = save(tmp_path, _SEQ2SEQ, "x.....", meta=False)
+  (state,) = checkpoint.describe(path, like="openseq2seq").loss_scales
+  assert state.good_steps is None
+  with tf.Graph().as_default():
+    session, _ = build_today(["layer/w"])
+    report = checkpoint.restore(session, path, like="openseq2seq")
+    assert list(report.initialized) == ["good_steps"]
+    assert any("nothing shows the window" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+  ("like", "message"),
+  [
+    ("torch", "is no system"),
+    ("thumt", "no variables of such a loss scale"),
+    ("openseq2seq", "several groups"),
+  ],
+)
+def test_what_the_user_says_must_fit(like, message, tmp_path):
+  path = save(tmp_path, save_two_groups, meta=False)
+  with pytest.raises(CheckpointError, match=message) as error:
+    checkpoint.convert(path, tmp_path / "new", "saver", like=like)
+  assert str(error.value).startswith(path) and "\n" not in str(error.value)
+  assert not os.path.exists(tmp_path / "new.index")
+
+
+def save_two_groups():
+  for scope in ("a", "b"):
+    with tf1.variable_scope(scope):
+      for value, dtype in ((0, tf.int64), (-1, tf.int64), (8.0, tf.float32)):
+        tf1.Variable(value, trainable=False, dtype=dtype)
+  return scaler_programs.Built(tf.no_op(), tf1.placeholder(tf.bool, []))
+
+
+@pytest.mark.parametrize(
+  "variables",
+  [
+    {"scale": 2.0, "iter": 3},
+    {"loss_scale": 2.0, "loss_scale_normal_steps": 1.0},
+    {"scale": 2.0, "iter": 3, "rescale_iter": 1, "overflow_iter": 1},
+    {"s/loss_scale": 2.0, "s/loss_scale_normal_steps": 3},
+    {"Variable": 3, "Variable_1": 2.0},
+  ],
+)
+@pytest.mark.parametrize("meta", [False, True])
+def test_a_users_variables_of_some_such_names(variables, meta, tmp_path):
+  check_users_variables(variables, meta, tmp_path)
+
+
+@pytest.mark.parametrize(
+  "variables",
+  [
+    {"loss_scale": 2.0, "loss_scale_normal_steps": 3},
+    {
+      "scale": 2.0,
+      "iter": 3,
+      "rescale_iter": 1,
+      "overflow_iter": 1,
+      "overflow": 1,
+    },
+    {"Variable": 3, "Variable_1": 4, "Variable_2": 2.0},
+  ],
+)
+def test_a_graph_shows_that_all_such_names_are_the_users(variables, tmp_path):
+  check_users_variables(variables, True, tmp_path)
+
+
+def check_users_variables(variables, meta, folder):
+  """Checks that variables are restored as they are, as no loss scale's."""
+
+  def build():
+    for name, value in variables.items():
+      whole = tf.int64 if "Variable" in name else tf.int32
+      dtype = whole if isinstance(value, int) else tf.float32
+      tf1.get_variable(
+        name, initializer=tf.constant(value, dtype), trainable=False
+      )
+
+  path = str(folder / "model")
+  with tf.Graph().as_default(), tf1.Session() as session:
+    build()
+    session.run(tf1.global_variables_initializer())
+    tf1.train.Saver().save(session, path, write_meta_graph=meta)
+  d = checkpoint.describe(path)
+  assert not d.loss_scales and d.api is None
+  with tf.Graph().as_default():
+    build()
+    session, scale = build_today(["w"])
+    report = checkpoint.restore(session, path, missing="initialize")
+    assert set(report.restored) == set(variables) and not report.bridged
+    assert session.run(scale()) == 2.0**15
+  if meta or not any("loss_scale" in name for name in variables):
+    new = checkpoint.convert(path, folder / "new", "saver")
+    assert not new.renamed and not new.notes
+
+
+def test_ascends_loss_scale_is_described_as_contribs(tmp_path):
+  def build():
+    w = tf1.get_variable("w", [2], use_resource=False)
+    scale = scaler_programs._variable(8.0, tf.float32, "loss_scale")
+    good = scaler_programs._variable(1, tf.int32, "good_steps")
+    bad = scaler_programs._variable(0, tf.int32, "bad_steps")
+    overflow = tf1.placeholder(tf.bool, [], name="npu_status")
+
+    def fall():
+      more = tf1.assign_add(bad, 1)
+      lower = tf.where(more > 1, scale * 0.5, scale)
+      return tf.group(tf1.assign(scale, lower), tf1.assign(good, 0))
+
+    def grow():
+      more = tf1.assign_add(good, 1)
+      upper = tf.where(more > 2, scale * 2.0, scale)
+      return tf.group(tf1.assign(scale, upper), tf1.assign(bad, 0))
+
+    (gradient,) = tf.gradients(tf.reduce_sum(w * w) * scale, [w])
+    inner = tf1.train.AdamOptimizer(0.1)
+    train = tf1.cond(
+      overflow,
+      tf.no_op,
+      lambda: inner.apply_gradients([(gradient / scale, w)]),
+    )
+    op = tf.group(train, tf1.cond(overflow, fall, grow))
+    return scaler_programs.Built(op, overflow)
+
+  path = save(tmp_path, build)
+  meta = tf1.MetaGraphDef()
+  with open(path + ".meta", "rb") as file:
+    meta.ParseFromString(file.read())
+  for node in meta.graph_def.node:
+    if node.name == "npu_status":
+      node.op = "NpuGetFloatStatus"
+  with open(path + ".meta", "wb") as file:
+    file.write(meta.SerializeToString())
+  d = checkpoint.describe(path)
+  (state,) = d.loss_scales
+  assert d.api == "contrib" and "Ascend" in d.notes[0]
+  assert state.names == ("loss_scale", "good_steps", "bad_steps")
+  with tf.Graph().as_default():
+    session, scale = build_today(["w"])
+    checkpoint.restore(session, path, missing="initialize")
+    assert session.run(scale()) == state.value
+
+
+def test_a_dead_loss_scale_of_a_horovod_wrapper_is_named(tmp_path):
+  def build():
+    w = tf1.get_variable("w", [2])
+    optimizer = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), tfl.DynamicLossScale()
+    )
+    tfl.DynamicLossScale()._weights  # noqa: B018
+    factor = tf1.placeholder(tf.bool, [])
+    loss = tf.reduce_sum(w) * tf.where(factor, float("inf"), 1.0)
+    return scaler_programs.Built(optimizer.minimize(loss), factor)
+
+  d, state = describe(tmp_path, build)
+  assert state.names == ("current_loss_scale", "good_steps")
+  assert len(d.loss_scales) == 1
+  (note,) = d.notes
+  assert note.startswith("dead: current_loss_scale_1, good_steps_1")
+  with tf.Graph().as_default():
+    session, scale = build_today(["w"])
+    report = checkpoint.restore(session, d.path, missing="initialize")
+    assert session.run(scale()) == state.value
+    assert {"current_loss_scale_1", "good_steps_1"} <= set(report.unused)
