@@ -19,7 +19,6 @@ from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files import bundle as bundles
 from tf_compat_lossscale.checkpoint.files import consistency as _consistency
-from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 
@@ -292,9 +291,7 @@ class Interleaving:
 
   def __init__(self, monkeypatch, at, steps):
     self.count = 0
-    open_file = self._wrap(opening.open_file)
-    for module in (opening, paths, meta_graph):
-      monkeypatch.setattr(module, "open_file", open_file)
+    monkeypatch.setattr(opening, "open_file", self._wrap(opening.open_file))
     monkeypatch.setattr(opening, "read_stamp", self._wrap(_READ_STAMP))
     monkeypatch.setattr(paths, "find_at_prefix", self._wrap(_FIND_AT_PREFIX))
     monkeypatch.setattr(paths, "_read_latest", self._wrap_end(_READ_LATEST))

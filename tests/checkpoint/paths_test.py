@@ -182,6 +182,29 @@ def test_states_that_name_nothing(text, what, tmp_path):
   assert len(str(error.value).splitlines()) == 1
 
 
+def test_the_state_itself_means_its_folder(tmp_path, monkeypatch):
+  """Checks the paths of states, also of a state with a name of its own."""
+  for name in ("a", "b", "c"):
+    put(tmp_path / name)
+  (tmp_path / "checkpoint").write_text('model_checkpoint_path: "b"')
+  (tmp_path / "latest").write_text('model_checkpoint_path: "a"')
+  assert paths.find(f"{tmp_path}/checkpoint").path == f"{tmp_path}/b"
+  assert paths.find(f"{tmp_path}/latest").path == f"{tmp_path}/a"
+  monkeypatch.chdir(tmp_path)
+  assert paths.find("checkpoint").path == "b"
+  put(tmp_path / "checkpoint")  # A checkpoint of that name comes first.
+  assert paths.find("checkpoint").path == "checkpoint"
+
+
+@pytest.mark.parametrize("named", ["checkpoint", "other"])
+def test_states_that_name_states(named, tmp_path):
+  for name, other in (("checkpoint", named), ("other", "checkpoint")):
+    (tmp_path / name).write_text(f'model_checkpoint_path: "{other}"')
+  for path in (tmp_path, tmp_path / "checkpoint", tmp_path / "other"):
+    with pytest.raises(CheckpointError, match="neither a checkpoint"):
+      paths.find(str(path))
+
+
 def test_names_that_are_no_text(tmp_path):
   """Checks that the name of a checkpoint may be any bytes."""
   prefix = str(tmp_path / os.fsdecode(b"\xff\xe4"))

@@ -12,6 +12,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint.description import Description
+from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -47,20 +48,22 @@ def restore_model(
       "objects, or load it anew with tf_compat_lossscale.keras.load_model()"
     )
   try:
-    if not _is_keras_2(model):
-      model.load_weights(path)
-      # Keras 3 restores the optimizer from its own formats alone.
-      keys = sorted(description.keys)
-      left = tuple(k for k in keys if k.startswith("optimizer_weights/"))
-      restored = {key: key for key in keys if key not in left}
-      own = model.optimizer.variables if left and model.optimizer else ()
-      kept = {f"optimizer/{v.path}": _OWN_FORMATS for v in own}
-      return Report(path, restored=restored, kept=kept, unused=left)
-    # Keras 2 restores an optimizer only into a new model. So the file is loaded
-    # as a new model, which is saved as a checkpoint and restored from there.
-    from tf_compat_lossscale import keras
+    with opening.make_local(path) as local:
+      if not _is_keras_2(model):
+        model.load_weights(local)
+        # Keras 3 restores the optimizer from its own formats alone.
+        keys = sorted(description.keys)
+        left = tuple(k for k in keys if k.startswith("optimizer_weights/"))
+        restored = {key: key for key in keys if key not in left}
+        own = model.optimizer.variables if left and model.optimizer else ()
+        kept = {f"optimizer/{v.path}": _OWN_FORMATS for v in own}
+        return Report(path, restored=restored, kept=kept, unused=left)
+      # Keras 2 restores an optimizer only into a new model. So the file is
+      # loaded as a new model, which is saved as a checkpoint and restored from
+      # there.
+      from tf_compat_lossscale import keras
 
-    saved = tf.train.Checkpoint(model=keras.load_model(path))
+      saved = tf.train.Checkpoint(model=keras.load_model(local))
   except (ImportError, OSError, ValueError, TypeError, KeyError) as error:
     raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
   with tempfile.TemporaryDirectory() as folder:

@@ -126,6 +126,7 @@ def convert(
   if scale is not None and to == "fp32":
     raise CheckpointError("fp32 has no loss scale that could be set")
   rate = _check_rate(learning_rate, template is not None)
+  writer.check_destination(os.fspath(destination))
   found = paths.find(os.fspath(source))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     raise CheckpointError(

@@ -41,11 +41,14 @@ def describe(
   """Describes a checkpoint: its format, its API and its loss scales.
 
   Nothing in the file is executed. TensorFlow is not imported, except to compare
-  large files with their checksums.
+  large files with their checksums if google-crc32c is not installed, and for
+  paths of its file systems.
 
   Args:
-    path: A checkpoint's prefix, its '.index', a folder (its latest
-      checkpoint), a SavedModel, an '.h5' or a '.keras' file.
+    path: A checkpoint's prefix, its '.index', a folder or its file 'checkpoint'
+      (the latest checkpoint), a SavedModel, an '.h5' or a '.keras' file. Paths
+      such as gs://bucket/model.ckpt-1000, on TensorFlow's file systems, are
+      read by `tf.io.gfile`.
     verify: Whether to compare every byte with its checksum, whatever the size.
       Checkpoints of up to 64 MiB are always compared. HDF5 has no checksums.
     like: The system that wrote the checkpoint, if the MetaGraph beside it is

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint.files import first_format
+from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
-from tf_compat_lossscale.checkpoint.files.opening import open_file
 
 _PARTS = re.compile(
   r"(.+)\.(?:index|meta|data-[0-9]{5}-of-[0-9]{5})", re.DOTALL
@@ -36,6 +36,9 @@ _LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
 _VARIABLES = os.path.join("variables", "variables")
 _H5 = b"\x89HDF\r\n\x1a\n"
 _ZIP = b"PK\x03\x04"
+_BEGIN = 512  # Bytes that tell what a file is.
+_STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
+_LATEST = b"model_checkpoint_path:"
 
 
 class Found(NamedTuple):
@@ -67,7 +70,7 @@ def find(path: str) -> Found:
     CheckpointError: There is no checkpoint.
   """
   try:
-    return _find(path)
+    return _find(path, may_be_state=True)
   except CheckpointError:
     raise
   except (OSError, ValueError) as error:
@@ -75,33 +78,43 @@ def find(path: str) -> Found:
     raise CheckpointError(f"{path}: {reason}") from None
 
 
-def _find(path: str) -> Found:
+def _find(path: str, may_be_state: bool = False) -> Found:
+  """Finds the checkpoint that a path means.
+
+  Args:
+    path: The path.
+    may_be_state: Whether the path may be a folder's list of checkpoints.
+  """
   # A folder may have the name of a prefix beside it. TensorFlow's Saver then
   # takes the prefix, too.
-  if os.path.isdir(path) and not os.path.isfile(path + ".index"):
+  if opening.is_folder(path) and not opening.is_file(path + ".index"):
     return _find_in_folder(path)
-  if os.path.exists(path + ".index"):
+  if opening.exists(path + ".index"):
     return find_at_prefix(path)
   match = _PARTS.fullmatch(path)
-  if match and os.path.exists(match[1] + ".index"):
+  if match and opening.exists(match[1] + ".index"):
     return find_at_prefix(match[1])
   for candidate in (path, path.removesuffix(".meta")):
     first = first_format.find_files(candidate)
     if first:
       return Found(first.path)
-  if not os.path.exists(path):
+  if not opening.exists(path):
     if match:
       raise CheckpointError(f"{match[1]}.index: No such file")
     raise CheckpointError(
       f"{path}: no such checkpoint, file or folder (name a prefix such as "
       "model.ckpt-1000, without .index)"
     )
-  with open_file(path) as file:
-    begin = file.read(len(_H5))
-  if begin == _H5:
+  with opening.open_file(path) as file:
+    begin = file.read(_BEGIN)
+  if begin.startswith(_H5):
     return Found(path, kinds.KERAS_H5)
   if begin.startswith(_ZIP):
     return Found(path, kinds.KERAS_ZIP)
+  if may_be_state and (
+    os.path.basename(path) == _STATE or begin.startswith(_LATEST)
+  ):
+    return _find_by_state(path)
   raise CheckpointError(
     f"{path}: neither a checkpoint nor a Keras file (.h5, .keras)"
   )
@@ -110,7 +123,7 @@ def _find(path: str) -> Found:
 def find_at_prefix(prefix: str) -> Found:
   """Returns the checkpoint with a prefix, whose index exists."""
   folder = os.path.dirname(os.path.dirname(prefix))
-  if prefix.endswith(_VARIABLES) and os.path.exists(
+  if prefix.endswith(_VARIABLES) and opening.exists(
     os.path.join(folder, "saved_model.pb")
   ):
     return Found(prefix, kinds.SAVED_MODEL, folder)
@@ -119,32 +132,15 @@ def find_at_prefix(prefix: str) -> Found:
 
 def _find_in_folder(folder: str) -> Found:
   """Finds the latest checkpoint of a folder, or its only Keras file."""
-  if os.path.exists(os.path.join(folder, "saved_model.pb")):
+  if opening.exists(os.path.join(folder, "saved_model.pb")):
     variables = os.path.join(folder, _VARIABLES)
-    if not os.path.exists(variables + ".index"):
+    if not opening.exists(variables + ".index"):
       raise CheckpointError(f"{folder}: a SavedModel without variables")
     return Found(variables, kinds.SAVED_MODEL, folder)
-  state = os.path.join(folder, "checkpoint")
-  if os.path.isfile(state):
-    latest, tried = _read_latest(state), ""
-    # A Saver may remove the latest checkpoint after it saved another one.
-    for _ in range(_TRIES):
-      # The path may be absolute, and the folder may have moved since.
-      for candidate in (
-        os.path.join(folder, latest),
-        os.path.join(folder, os.path.basename(latest)),
-      ):
-        if os.path.exists(candidate + ".index"):
-          return find_at_prefix(candidate)
-        if os.path.isfile(candidate) or first_format.find_files(candidate):
-          return _find(candidate)
-      latest, tried = _read_latest(state), latest
-      if latest == tried:
-        break
-    raise CheckpointError(
-      f"{state}: it names {latest!r} as the latest checkpoint, which is missing"
-    )
-  entries = sorted(os.listdir(folder))
+  state = os.path.join(folder, _STATE)
+  if opening.is_file(state):
+    return _find_by_state(state)
+  entries = opening.list_folder(folder)
   prefixes = [name[:-6] for name in entries if name.endswith(".index")]
   prefixes += first_format.find_in_folder(folder)
   if prefixes:
@@ -153,6 +149,29 @@ def _find_in_folder(folder: str) -> Found:
   if len(files) == 1:
     return _find(os.path.join(folder, files[0]))
   raise CheckpointError(f"{folder}: a folder without a checkpoint")
+
+
+def _find_by_state(state: str) -> Found:
+  """Finds the latest checkpoint that a folder's list names."""
+  folder = os.path.dirname(state)
+  latest, tried = _read_latest(state), ""
+  # A Saver may remove the latest checkpoint after it saved another one.
+  for _ in range(_TRIES):
+    # The path may be absolute, and the folder may have moved since.
+    for candidate in (
+      opening.join(folder, latest),
+      os.path.join(folder, os.path.basename(latest)),
+    ):
+      if opening.exists(candidate + ".index"):
+        return find_at_prefix(candidate)
+      if opening.is_file(candidate) or first_format.find_files(candidate):
+        return _find(candidate)
+    latest, tried = _read_latest(state), latest
+    if latest == tried:
+      break
+  raise CheckpointError(
+    f"{state}: it names {latest!r} as the latest checkpoint, which is missing"
+  )
 
 
 def _read_latest(state: str) -> str:
@@ -167,7 +186,7 @@ def _read_latest(state: str) -> str:
   Raises:
     CheckpointError: The file is no CheckpointState, or has no such path.
   """
-  with open_file(state) as file:
+  with opening.open_file(state) as file:
     data = file.read(_LARGEST_STATE + 1)
   if len(data) > _LARGEST_STATE:
     raise CheckpointError(

@@ -67,10 +67,6 @@ class Saver(tf.compat.v1.train.Saver):
         "save_path must be a checkpoint, but got None: pass its path; "
         "tf.train.latest_checkpoint returns None if a folder has none."
       )
-    if "://" in os.fspath(save_path):
-      # Only TensorFlow can read files that are not local: by exact names.
-      super().restore(sess, save_path)
-      return
     path = os.fspath(save_path)
     paths.find(path)  # A missing checkpoint is the first error to report.
     saved = self._find_saved(sess.graph)

@@ -23,8 +23,9 @@ def add_arguments(parser: errors.Parser) -> None:
     "paths",
     nargs="+",
     metavar="PATH",
-    help="a checkpoint's prefix or index, a folder (its latest checkpoint), a "
-    "SavedModel, an .h5 or a .keras file",
+    help="a checkpoint's prefix or index, a folder or its file checkpoint (the "
+    "latest checkpoint), a SavedModel, an .h5 or a .keras file; also on "
+    "TensorFlow's file systems, such as gs://bucket/model.ckpt-1000",
   )
   parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--keys", action="store_true", help="list every tensor")

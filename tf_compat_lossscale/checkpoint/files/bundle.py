@@ -190,7 +190,7 @@ class Bundle:
   @property
   def time(self) -> float:
     """When the index was written, in seconds."""
-    return os.path.getmtime(self.prefix + ".index")
+    return _opening.read_stamp(self.prefix + ".index").time_ns / 1e9
 
   def list_parts(
     self, name: str, new: str

@@ -77,7 +77,8 @@ def find_files(path: str) -> Files | None:
       file.seek(max(0, _opening.read_stamp(path).size - _table.FOOTER))
       is_table = _table.is_table(file.read())
     return Files(path, path, (path,)) if is_table else None
-  folder, base = os.path.split(path)
+  base = os.path.basename(path)
+  folder = path[: len(path) - len(base)]
   try:
     names = _opening.list_folder(folder) if base else []
   except OSError:

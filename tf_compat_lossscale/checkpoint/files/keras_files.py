@@ -18,6 +18,7 @@ from typing import IO
 import zipfile
 import zlib
 
+from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
@@ -80,15 +81,16 @@ def read(path: str, is_zip: bool) -> KerasFile:
       f"{path}: reading it needs h5py: pip install h5py"
     ) from None
   try:
-    if not is_zip:
-      with h5py.File(path, "r") as file:
-        return _read_h5(file)
-    with zipfile.ZipFile(path) as archive:
-      _check_names(path, archive.namelist())
-      config = _read_json(archive, "config.json")
-      metadata = _read_json(archive, "metadata.json")
-      with _open_weights(archive) as weights, h5py.File(weights, "r") as file:
-        found = _read_h5(file)
+    with opening.make_local(path) as local:
+      if not is_zip:
+        with h5py.File(local, "r") as file:
+          return _read_h5(file)
+      with zipfile.ZipFile(local) as archive:
+        _check_names(path, archive.namelist())
+        config = _read_json(archive, "config.json")
+        metadata = _read_json(archive, "metadata.json")
+        with _open_weights(archive) as weights, h5py.File(weights, "r") as file:
+          found = _read_h5(file)
     found.version = metadata.get("keras_version") or found.version
     if found.optimizer is None:
       found.optimizer = (config.get("compile_config") or {}).get("optimizer")

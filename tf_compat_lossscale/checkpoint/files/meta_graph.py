@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files import graph_def as _graph_def
-from tf_compat_lossscale.checkpoint.files.opening import open_file
+from tf_compat_lossscale.checkpoint.files import opening
 
 # In bytes. Parsing takes a second for every 10 MB. A proof is worth more time
 # than a description.
@@ -59,9 +59,9 @@ def load(path: str, largest: int = LARGEST) -> MetaGraph | None:
     has no checksum, and the checkpoint beside it can be restored without it.
   """
   try:
-    if os.path.getsize(path) > largest:
+    if opening.read_stamp(path).size > largest:
       return None
-    with open_file(path) as file:
+    with opening.open_file(path) as file:
       data = memoryview(file.read())
     release = _find_release(data)
     graph = saver = None
@@ -169,9 +169,9 @@ def read_saved_model_release(folder: str) -> str | None:
   """Returns the release that wrote a SavedModel, if the SavedModel has it."""
   try:
     path = os.path.join(folder, "saved_model.pb")
-    if os.path.getsize(path) > LARGEST_TO_DESCRIBE:
+    if opening.read_stamp(path).size > LARGEST_TO_DESCRIBE:
       return None
-    with open_file(path) as file:
+    with opening.open_file(path) as file:
       for tag, value in _wire.read_fields(file.read()):
         if tag == 2:
           return _find_release(_wire.get_bytes(value))

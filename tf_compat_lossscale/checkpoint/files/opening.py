@@ -13,7 +13,9 @@ import errno
 import io
 import os
 import re
+import shutil
 import stat
+import tempfile
 from typing import Any
 from typing import BinaryIO
 from typing import cast
@@ -21,6 +23,7 @@ from typing import NamedTuple
 
 _SCHEME = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")  # As in TensorFlow.
 _BUFFER = 1 << 18  # Bytes: each read may be a request to a server.
+_COPIED = 16 << 20  # Bytes that are copied at a time.
 _LONG = 300  # Characters of an error from which on it is cut.
 
 
@@ -131,6 +134,34 @@ def list_folder(folder: str) -> list[str]:
 def join(folder: str, path: str) -> str:
   """Returns the path that `path` is, seen from a folder."""
   return path if is_remote(path) else os.path.join(folder, path)
+
+
+def copy_file(source: str, path: str) -> None:
+  """Copies a file to a path of this machine.
+
+  Raises:
+    OSError: The file cannot be read, or the copy cannot be written.
+  """
+  with open_file(source, buffered=False) as file, open(path, "wb") as copy:
+    shutil.copyfileobj(file, copy, _COPIED)
+
+
+@contextlib.contextmanager
+def make_local(path: str) -> Iterator[str]:
+  """Yields the path of a file on this machine: the same one, or a copy.
+
+  Libraries such as h5py read such files alone. The copy is removed at the end.
+
+  Raises:
+    OSError: The file cannot be read, or the copy cannot be written.
+  """
+  if not is_remote(path):
+    yield path
+    return
+  with tempfile.TemporaryDirectory() as folder:
+    copy = os.path.join(folder, os.path.basename(path))
+    copy_file(path, copy)
+    yield copy
 
 
 class _RemoteFile(io.RawIOBase):

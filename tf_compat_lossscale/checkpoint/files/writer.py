@@ -10,7 +10,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
-import shutil
 import stat
 import sys
 import threading
@@ -20,6 +19,7 @@ from typing import NamedTuple
 from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale.checkpoint.files import bundle as _bundle
 from tf_compat_lossscale.checkpoint.files import first_format
+from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -238,6 +238,7 @@ def reserve(prefix: str, overwrite: bool = False) -> Iterator[NewCheckpoint]:
     CheckpointError: The folder cannot be written, or another process writes
       the checkpoint.
   """
+  check_destination(prefix)
   if os.path.isdir(prefix) or not os.path.basename(prefix):
     raise CheckpointError(
       f"{prefix}: a folder; name a checkpoint in it, such as "
@@ -249,6 +250,22 @@ def reserve(prefix: str, overwrite: bool = False) -> Iterator[NewCheckpoint]:
   except OSError as error:
     where = error.filename or prefix
     raise CheckpointError(f"{where}: {error.strerror or error}") from None
+
+
+def check_destination(path: str) -> None:
+  """Checks that a path is one of this machine.
+
+  On TensorFlow's file systems, files can neither be locked nor be renamed all
+  at once, so a checkpoint would not appear whole or not at all.
+
+  Raises:
+    CheckpointError: The path is one of TensorFlow's file systems.
+  """
+  if opening.is_remote(path):
+    raise CheckpointError(
+      f"{path}: checkpoints are written to folders of this machine alone: name "
+      "one, and copy the files with the tool of that storage, the index last"
+    )
 
 
 def _check_absence(prefix: str, overwrite: bool) -> None:
@@ -300,8 +317,8 @@ def write_overlay(
   prefix = os.path.join(folder, "overlay")
   shards = bundle.shards + 1
   for shard in range(bundle.shards):
-    target = os.path.abspath(bundle.make_shard_path(shard))
-    if os.path.exists(target):
+    target = bundle.make_shard_path(shard)
+    if opening.exists(target):
       _link(target, _bundle.make_shard_path(prefix, shard, shards))
   entries: dict[bytes, Entry] = {}
   computed: dict[str, Source] = {}
@@ -324,12 +341,13 @@ def write_overlay(
 
 def _link(target: str, path: str) -> None:
   """Makes a file appear at a second path: as a link, or else as a copy."""
-  for link in (os.symlink, os.link):
-    try:
-      return link(target, path)
-    except OSError:
-      continue  # Windows may forbid links, and some file systems have none.
-  shutil.copyfile(target, path)
+  if not opening.is_remote(target):
+    for link in (os.symlink, os.link):
+      try:
+        return link(os.path.abspath(target), path)
+      except OSError:
+        continue  # Windows may forbid links, and some file systems have none.
+  opening.copy_file(target, path)
 
 
 def _lay_out(

@@ -23,10 +23,10 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import itertools
-import os
 from typing import Protocol
 
 from tf_compat_lossscale.checkpoint.files import meta_graph
+from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
@@ -543,7 +543,7 @@ def load_meta_graph(
   """
   path = bundle.prefix + ".meta"
   try:
-    written = os.path.getmtime(path)
+    written = opening.read_stamp(path).time_ns / 1e9
     if written < bundle.time - _MARGIN:
       return None
   except OSError:
