@@ -145,6 +145,12 @@ def find_rule(scaler: Scaler) -> Rule:
       "after an overflow, THUMT's optimizer applies zeros: slots decay, and "
       "weights and global_step move. A loss scale here skips the step"
     )
+  if constants.places > 1:
+    notes.append(
+      f"the graph changes the scale at {constants.places} places, one for each "
+      "replica, so it may fall and grow several times in a step; nothing here "
+      "does"
+    )
   if scaler.system == scalers.TF_CNN:
     notes.append("its global_step counts steps with overflow too")
   else:

@@ -57,6 +57,20 @@ class Update(NamedTuple):
   divisor: float | None
 
 
+class Changes(NamedTuple):
+  """The updates by which a loss scale falls and grows.
+
+  Attributes:
+    falls: The first update by which the scale falls.
+    grows: The first update by which the scale grows.
+    places: The number of ops by which the scale falls.
+  """
+
+  falls: Update
+  grows: Update
+  places: int
+
+
 class Period(NamedTuple):
   """An op that compares a count of good steps with a window.
 
@@ -248,15 +262,22 @@ class ScalerGraph:
         limit = self._find_number(node.inputs[1])
         yield Tolerance(overflows, *counts, limit)
 
-  def find_changes(self, variable: str) -> tuple[Update | None, Update | None]:
-    """Returns the updates by which a variable falls and grows, if unique."""
+  def find_changes(self, variable: str) -> Changes | None:
+    """Returns the updates by which a variable falls and grows.
+
+    Each replica may have such updates of its own, which then must be alike.
+
+    Returns:
+      The updates; None if the variable does not fall, does not grow, or does so
+      in several ways.
+    """
     own = [update for update in self.updates if update.variable == variable]
     falls = [update for update in own if update.factor < 1]
     grows = [update for update in own if update.factor > 1]
-    return (
-      falls[0] if len(falls) == 1 else None,
-      grows[0] if len(grows) == 1 else None,
-    )
+    for updates in (falls, grows):
+      if len({each._replace(op="") for each in updates}) != 1:
+        return None
+    return Changes(falls[0], grows[0], len(falls))
 
   def find_period(
     self, update: Update, accept: Callable[[Period], bool]

@@ -33,9 +33,9 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 )
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import Changes
 from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import Power
 from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import ScalerGraph
-from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import Update
 
 TF_CNN = "tf_cnn_benchmarks"
 SEQ2SEQ = "OpenSeq2Seq"
@@ -91,6 +91,7 @@ class Constants:
     lower: The lower bound of the scale; None also if it has none.
     upper: The upper bound of the scale; None also if it has none.
     tolerance: The share of overflows above which the scale falls.
+    places: The number of ops by which the scale falls in a step.
     are_known: Whether a graph was read at all.
   """
 
@@ -100,6 +101,7 @@ class Constants:
   lower: float | None = None
   upper: float | None = None
   tolerance: float | None = None
+  places: int = 1
   are_known: bool = False
 
 
@@ -344,11 +346,10 @@ def _get_key(keys: Mapping[str, set[str]], variable: str | None) -> str:
 
 
 def _make_constants(
-  falls: Update,
-  grows: Update,
-  window: int | None,
-  tolerance: float | None = None,
+  changes: Changes, window: int | None, tolerance: float | None = None
 ) -> Constants:
+  """Returns the constants that a graph shows."""
+  falls, grows, places = changes
   return Constants(
     window=window,
     growth=grows.factor,
@@ -356,6 +357,7 @@ def _make_constants(
     lower=falls.lower,
     upper=grows.upper,
     tolerance=tolerance,
+    places=places,
     are_known=True,
   )
 
@@ -368,20 +370,20 @@ def _prove_named(
   """Yields the scalers with names of their own that a graph proves."""
   variables = {key: op for op, found in keys.items() for key in found}
   for system, found in named.items():
-    falls, grows = graph.find_changes(variables.get(found["scale"], ""))
-    if not falls or not grows:
+    changes = graph.find_changes(variables.get(found["scale"], ""))
+    if changes is None:
       continue  # The user's own variables are called so.
     found = dict(found)
     limit = None
     if system == TF_CNN:
       period = graph.find_period(
-        falls,
+        changes.falls,
         lambda each: each.last is None
         and _get_key(keys, each.iteration) == named[TF_CNN]["good_steps"],
       )
     else:
       period = graph.find_period(
-        falls,
+        changes.falls,
         lambda each: _get_key(keys, each.last) == named[THUMT]["last_overflow"],
       )
       if period:
@@ -394,7 +396,7 @@ def _prove_named(
       limit = limits[0] if len(limits) == 1 else None
     if period is None or not all(found.values()):
       continue
-    constants = _make_constants(falls, grows, period.window, limit)
+    constants = _make_constants(changes, period.window, limit)
     yield Scaler(system, "", found, constants, "the MetaGraph shows its rule")
 
 
@@ -405,10 +407,12 @@ def _prove_backoff(
 ) -> Iterator[Scaler]:
   """Yields OpenSeq2Seq's Backoff scalers that a graph proves."""
   for variable in dict.fromkeys(update.variable for update in graph.updates):
-    falls, grows = graph.find_changes(variable)
-    if not falls or not grows:
+    changes = graph.find_changes(variable)
+    if changes is None:
       continue
-    period = graph.find_period(falls, lambda each: each.last is not None)
+    period = graph.find_period(
+      changes.falls, lambda each: each.last is not None
+    )
     if period is None or not graph.is_counted(period.iteration):
       continue
     found = {
@@ -418,7 +422,7 @@ def _prove_backoff(
     }
     if _are_unnamed(found, tensors, BACKOFF):
       system = _name_system(names.split_scope(found["scale"])[0])
-      constants = _make_constants(falls, grows, period.window)
+      constants = _make_constants(changes, period.window)
       proof = "the MetaGraph shows its rule"
       yield Scaler(system, BACKOFF, found, constants, proof)
 
@@ -445,7 +449,7 @@ def _prove_log_max(
     scale = _get_key(keys, power.variable)
     for found in runs:
       averages = set(found.values()) - {found["iteration"], found["scale"]}
-      if found["scale"] == scale and origins == averages:
+      if found["scale"] == scale and origins >= averages:
         yield _make_log_max(found, power)
 
 
