@@ -200,6 +200,19 @@ class KerasProgram:
     status.assert_existing_objects_matched()
 
 
+class ScaledKeras3(KerasProgram):
+  """A program of Keras 3 with a loss scale, whose gradients are dense."""
+
+  def train(self, begin, end):
+    for step in range(begin, end):
+      with tf.GradientTape() as tape:
+        loss = compute_loss(self.weights, gradients(step), rows(step), False)
+        loss = self.optimizer.scale_loss(loss)
+      grads = tape.gradient(loss, self.weights)
+      self.optimizer.apply_gradients(zip(grads, self.weights))
+    return [weight.numpy() for weight in self.weights]
+
+
 def make_template(optimizer, folder):
   program = KerasProgram(optimizer)
   program.train(90, 91)
@@ -353,6 +366,29 @@ def test_tensorflow_1_goes_on_after_newer(name, keras, tmp_path):
   assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
 
 
+@pytest.mark.skipif(k3 is None, reason="Keras 3 comes with TensorFlow 2.16")
+@pytest.mark.parametrize(
+  "name", ["momentum", "nesterov", "rmsprop_momentum", "adadelta", "adam"]
+)
+def test_on_to_keras_3(name, tmp_path):
+  pair = PAIRS[name]
+  old = Program(
+    lambda: tfl.MixedPrecisionLossScaleOptimizer(pair.v1(), "dynamic"),
+    sparse=False,
+  )
+  old.train(0, _STEPS)
+  middle = KerasProgram(
+    lambda: k2.mixed_precision.LossScaleOptimizer(pair.keras()), sparse=False
+  )
+  middle.train(90, 91)
+  checkpoint.restore(None, old.save(tmp_path), middle.objects)
+  optimizer = tfl.keras.to_keras3(middle.optimizer, variables=middle.weights)
+  new = ScaledKeras3(lambda: optimizer)
+  new.weights = middle.weights  # Keras 3 trains Keras 2's variables.
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+
 def convert_and_go_on(old, keras, tmp_path, **kwargs):
   """Converts a program's checkpoint; returns the conversion and Keras's."""
   path = old.save(tmp_path)
@@ -492,6 +528,59 @@ def test_a_misleading_name_is_refused(tmp_path):
   template = make_template(PAIRS["adagrad"].keras, tmp_path)
   with pytest.raises(checkpoint.CheckpointError, match="accumulator"):
     checkpoint.convert(path, tmp_path / "new", "object", template=template)
+
+
+def test_slots_without_an_optimizer_are_noted(tmp_path):
+  old = Program(momentum)
+  old.train(0, 1)
+  new = KerasProgram(sgd)  # It has no slots yet.
+  report = checkpoint.restore(None, old.save(tmp_path), new.objects)
+  assert "net/w/Momentum went to no optimizer" in str(report)
+
+
+@pytest.mark.parametrize("name", ["LARS", "Yogi"])
+def test_other_meanings_are_refused(name, tmp_path):
+  v1 = momentum if name == "LARS" else PAIRS["adam"].v1
+  make = legacy.SGD if name == "LARS" else legacy.Adam
+  kwargs = {"momentum": 0.9} if name == "LARS" else {}
+  old = Program(v1)
+  path = old.save(tmp_path)
+  template = make_template(lambda: make(_RATE, name=name, **kwargs), tmp_path)
+  with pytest.raises(checkpoint.CheckpointError, match=f"{name}/net/w"):
+    checkpoint.convert(path, tmp_path / "new", "keras2", template=template)
+
+
+@pytest.mark.skipif(k3 is None, reason="Keras 3 comes with TensorFlow 2.16")
+def test_loss_scale_of_keras_3(tmp_path):
+  def make_v1():
+    return tfl.MixedPrecisionLossScaleOptimizer(
+      momentum(), tfl.DynamicLossScale(2.0**10, 4)
+    )
+
+  def make_keras():
+    inner = k3.optimizers.SGD(_RATE, 0.9)
+    return k3.optimizers.LossScaleOptimizer(inner, 2.0, 4)
+
+  def scale_of(program):
+    opt = program.optimizer
+    if isinstance(program, ScaledKeras3):
+      return float(opt.dynamic_scale.value), int(opt.step_counter.value)
+    names = ["current_loss_scale:0", "good_steps:0"]
+    found = {v.name: v for v in program.graph.get_collection("variables")}
+    return tuple(program.session.run([found[name] for name in names]))
+
+  old = Program(make_v1, sparse=False)
+  old.train(0, _STEPS)
+  new = ScaledKeras3(make_keras)
+  new.train(90, 91)
+  checkpoint.restore(None, old.save(tmp_path), new.objects)
+  assert scale_of(new) == scale_of(old) == (2.0**11, 1)
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  back = Program(make_v1, sparse=False)
+  checkpoint.restore(back.session, new.save(tmp_path))
+  assert scale_of(back) == scale_of(old) == (2.0**12, 2)
+  assert_near(back.train(10, 15), old.train(10, 15))
 
 
 def test_missing_slots_keep_their_values(tmp_path):

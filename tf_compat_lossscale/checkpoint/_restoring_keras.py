@@ -23,6 +23,8 @@ from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.report import Report
@@ -110,6 +112,12 @@ def restore_names(
     )
     report = _translate(report, sources, template, bundle)
   notes = [_speak_of_objects(note) for note in notes]
+  left = {slot for slot, _ in names.find_slots(stored)} & set(report.unused)
+  if left:
+    notes.append(
+      f"{problems.join(sorted(left))} went to no optimizer: an optimizer has "
+      "its slots after its first step, or after build"
+    )
   return dataclasses.replace(report, notes=(*notes, *bridge.notes))
 
 
@@ -124,7 +132,7 @@ def _translate(
   report: Report, sources: Sources, template: Bundle, bundle: Bundle
 ) -> Report:
   """Returns a report of a filled template as one of the checkpoint by name."""
-  names = {
+  full_names = {
     attribute.key: attribute.full_name
     for _, attribute in ObjectGraph.read(template).list_attributes()
   }
@@ -135,7 +143,7 @@ def _translate(
       result.kept[path] = _NOT_THERE
     elif not source.origin:
       result.initialized[path] = _NOT_THERE
-    elif isinstance(source, Stored) and source.name == names[key]:
+    elif isinstance(source, Stored) and source.name == full_names[key]:
       result.restored[path] = source.origin
     else:
       result.bridged[path] = source.origin

@@ -89,6 +89,9 @@ _LISTS: dict[str, dict[str, str]] = {
   "Adagrad": {"accumulator": "_accumulators"},
   "Momentum": {"momentum": "momentums"},
 }
+# Keras's optimizers, in lower case, whose slots have these roles' names, but
+# other meanings.
+_OTHER_MEANINGS = {"adabelief", "lars", "novograd", "yogi"}
 # Attributes of Keras's optimizers that other checkpoints have no variables for.
 HYPERPARAMETERS = {
   "beta",
@@ -179,18 +182,26 @@ def find_keras_optimizers(graph: ObjectGraph) -> Iterator[KerasOptimizer]:
 def _find_kind(graph: ObjectGraph, node: Node) -> str:
   """Returns the kind of an optimizer of `tf.keras.optimizers.legacy`."""
   found = {slot.name for slot in node.slots}
+  scope = _find_scope(graph, node)
+  if scope in _OTHER_MEANINGS:
+    return ""
   if {"m", "v"} <= found:
-    slot = node.slots[0]
-    weight, value = map(graph.find_value, (slot.variable, slot.slot))
-    scope = ""
-    if weight and value:
-      scope = value.full_name.rpartition(f"/{weight.full_name}/")[0]
-    last = names.split_number(scope.rpartition("/")[2])[0]
-    return "AdaMax" if last.lower() == "adamax" else "Adam"
+    return "AdaMax" if scope == "adamax" else "Adam"
   for kind, alternatives in _ROLES.items():
     roles = set(alternatives[-1])
     if found == roles or (kind == "RMSProp" and "rms" in found <= roles):
       return kind
+  return ""
+
+
+def _find_scope(graph: ObjectGraph, node: Node) -> str:
+  """Returns the name of an optimizer, in lower case; '' if unknown."""
+  for slot in node.slots[:1]:
+    weight, value = map(graph.find_value, (slot.variable, slot.slot))
+    if weight and value:  # It is `Adam/w/m`.
+      scope = value.full_name.rpartition(f"/{weight.full_name}/")[0]
+      name = names.split_number(scope.rpartition("/")[2])[0]
+      return name.lower().replace("_", "")
   return ""
 
 

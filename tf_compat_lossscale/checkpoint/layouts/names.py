@@ -45,6 +45,8 @@ SCALE_TENSORS: dict[str, dict[str, TensorSpec]] = {
 # The attributes of a MixedPrecisionLossScaleOptimizer in an object graph.
 BASE_OPTIMIZER, LOSS_SCALE = "base_optimizer", "loss_scale"
 KERAS_3_SCALE = "dynamic_scale"  # The same in Keras 3's LossScaleOptimizer.
+# Its loss scale and its counter of good steps, in the order of SCALE_TENSORS.
+KERAS_3 = (KERAS_3_SCALE, "step_counter")
 # The dtypes that no weight or slot has, since no gradient has them.
 INTEGERS = {
   f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)

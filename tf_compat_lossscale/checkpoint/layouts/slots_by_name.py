@@ -40,11 +40,13 @@ from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _SAME = "the slot that Keras's optimizer calls {}"
 _SUM = "Keras's sum of steps, divided by the learning rate {:g} and negated"
 _POWER = "computed from the steps and {} of Keras's optimizer"
 _STEPS = "the steps of Keras's optimizer"
+_SCALE = "of Keras 3's loss scale"
 _NO_MOMENTUM = "Keras's optimizer has no momentum"
 
 
@@ -171,6 +173,7 @@ def _add_names(
   )
   for optimizer in found.values():
     naming.add(optimizer, is_only=len(found) == 1)
+  naming.add_scale_of_keras_3()
   return result
 
 
@@ -222,6 +225,27 @@ class _Naming:
         self._result.initial[str(momentum)] = _NO_MOMENTUM
     if any(found.roles for found in weights.values()):
       self._add_counters(optimizer, weights, is_only)
+
+  def add_scale_of_keras_3(self) -> None:
+    """Adds the names of the program's only loss scale, if Keras 3 has one."""
+    found = [
+      [self._get(node.children.get(name)) for name in names.KERAS_3]
+      for node in self._graph.nodes
+      if names.KERAS_3_SCALE in node.children
+    ]
+    scales = self._here.scales.known
+    if len(found) != 1 or len(scales) != 1 or None in found[0]:
+      return
+    tensors = names.SCALE_TENSORS[names.COMPAT]
+    given = {
+      name: convert_counter(source, tensor)
+      for (name, tensor), source in zip(tensors.items(), found[0])
+      if source is not None
+    }
+    scale = names.ScaleNames(names.COMPAT, "", tuple(tensors))
+    sources = convert_scale(given, scale, scales[0].api)
+    for name, new in zip(scales[0].names, sources):
+      self._add(name, new, _SCALE)
 
   def _get(self, number: int | None) -> Stored | None:
     """Returns the tensor of a variable of the object graph, or None."""

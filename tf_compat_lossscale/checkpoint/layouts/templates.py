@@ -54,6 +54,7 @@ from tf_compat_lossscale.checkpoint.layouts.inventory import pair_items
 from tf_compat_lossscale.checkpoint.layouts.keras_slots import KerasOptimizer
 from tf_compat_lossscale.checkpoint.layouts.keras_slots import KerasSlot
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
+from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -194,6 +195,7 @@ class TemplateFiller:
     scales = list(self._find_scales())
     self._apply_mapping(mapping or {}, scales)
     self._pair_scales(scales)
+    self._fill_scales_of_keras_3()
     hyperparameters = self._find_hyperparameters()
     rest = [
       variable
@@ -292,6 +294,22 @@ class TemplateFiller:
     for scale, found in pairs:
       self._fill_scale(scale, there.pop(found))
     self._scales_left = list(there.values())
+
+  def _fill_scales_of_keras_3(self) -> None:
+    """Fills the only loss scale of Keras 3 from the only one that is left."""
+    found = [
+      [self._by_number.get(node.children.get(n, -1)) for n in names.KERAS_3]
+      for node in self._graph.nodes
+      if names.KERAS_3_SCALE in node.children
+    ]
+    if len(found) != 1 or len(self._scales_left) != 1:
+      return
+    sources = convert_scale(self._given, self._scales_left[0], names.COMPAT)
+    for variable, source in zip(found[0], sources):
+      if variable is not None and variable.key not in self.sources:
+        converted = convert_counter(source, variable.tensor)
+        self.sources[variable.key] = converted
+    self._scales_left = []
 
   def _pair(
     self,
