@@ -17,6 +17,7 @@ from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
+from tf_compat_lossscale.checkpoint.files import array_files
 from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
@@ -46,7 +47,8 @@ def describe(
 
   Args:
     path: A checkpoint's prefix, its '.index', a folder or its file 'checkpoint'
-      (the latest checkpoint), a SavedModel, an '.h5' or a '.keras' file. Paths
+      (the latest checkpoint), a SavedModel, an '.h5', '.keras', '.npz' or
+      '.safetensors' file. Paths
       such as gs://bucket/model.ckpt-1000, on TensorFlow's file systems, are
       read by `tf.io.gfile`.
     verify: Whether to compare every byte with its checksum, whatever the size.
@@ -63,7 +65,10 @@ def describe(
       `like` says.
   """
   path = os.fspath(path)
-  found = paths.find(path)
+  found = paths.find(path, takes_arrays=True)
+  if found.kind in paths.ARRAYS:
+    scalers.refuse_like(like, found.path)
+    return _describe_arrays(found, verify)
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     scalers.refuse_like(like, found.path)
     return _describing_keras.describe(found.path, found.kind)
@@ -100,6 +105,15 @@ def _describe(bundle: Bundle, verify: bool, like: str | None) -> Description:
     is_first_format=bundle.is_first_format,
     **facts,
   )
+
+
+def _describe_arrays(found: paths.Found, verify: bool) -> Description:
+  """Describes a file of arrays by name."""
+  if found.kind == kinds.NPZ:
+    keys = array_files.read_npz(found.path, verify)
+    return Description(found.path, found.kind, keys=keys, checked=verify)
+  keys = array_files.read_safetensors(found.path)
+  return Description(found.path, found.kind, keys=keys)
 
 
 def _find_step_in_path(path: str) -> int | None:

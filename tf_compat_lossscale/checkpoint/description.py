@@ -10,6 +10,7 @@ from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 SAVER, OBJECT, SAVED_MODEL = "saver", "object", "saved_model"
 KERAS_H5, KERAS_ZIP = "keras_h5", "keras"
+NPZ, SAFETENSORS = "npz", "safetensors"
 KERAS_22, KERAS_23 = "Keras <=2.2", "Keras 2.3+"
 KERAS_211, KERAS_3 = "Keras 2.11+", "Keras 3"
 ENVIRONMENT = "NVIDIA's TensorFlow 1"  # By its environment variables.
@@ -68,7 +69,8 @@ class Description:
   Attributes:
     path: The checkpoint's prefix, or the file.
     kind: 'saver' (variables by name), 'object' (`tf.train.Checkpoint`),
-      'saved_model', 'keras_h5' or 'keras' (Keras's zip files).
+      'saved_model', 'keras_h5', 'keras' (Keras's zip files), or 'npz' and
+      'safetensors' (arrays by name, in which no loss scale is looked for).
     api: The API of the loss scale and the optimizer: 'contrib', 'compat.v1',
       "NVIDIA's TensorFlow 1" (an optimizer with a loss scale by environment
       variables; by name its checkpoints are those of 'compat.v1'),
@@ -128,6 +130,12 @@ class Description:
       return (
         "Load it with tf_compat_lossscale.keras.load_model; the file has no "
         "loss scale but the initial one."
+      )
+    if self.kind in (NPZ, SAFETENSORS):
+      reader = "numpy.load" if self.kind == NPZ else "safetensors.numpy"
+      return (
+        f"Load it with {reader}, and assign its arrays to the variables of "
+        "their names."
       )
     if self.kind == SAVED_MODEL:
       return (

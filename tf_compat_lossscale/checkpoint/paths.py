@@ -8,6 +8,8 @@ import re
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import description as kinds
+from tf_compat_lossscale.checkpoint.files import array_files
+from tf_compat_lossscale.checkpoint.files import file_kinds
 from tf_compat_lossscale.checkpoint.files import first_format
 from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
@@ -34,9 +36,17 @@ _ESCAPED = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v")) | {c: c for c in b"\\'\"?"}
 _TRIES = 10  # To find the latest checkpoint while a Saver replaces it.
 _LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
 _VARIABLES = os.path.join("variables", "variables")
-_H5 = b"\x89HDF\r\n\x1a\n"
-_ZIP = b"PK\x03\x04"
-_BEGIN = 512  # Bytes that tell what a file is.
+ARRAYS = {  # The kinds of files that can be described alone, in words.
+  kinds.NPZ: "a file of NumPy arrays (.npz)",
+  kinds.SAFETENSORS: "a file of the safetensors package",
+}
+# The files of a folder without checkpoints that its path may mean.
+_ENDS = (
+  (".h5", ".keras"),
+  (".safetensors", ".npz"),
+  (".pt", ".pth", "pytorch_model.bin"),
+)
+_SAVED_MODEL = "saved_model.pb"
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path:"
 
@@ -57,11 +67,12 @@ class Found(NamedTuple):
   folder: str = ""
 
 
-def find(path: str) -> Found:
+def find(path: str, takes_arrays: bool = False) -> Found:
   """Finds the checkpoint that a path means.
 
   Args:
     path: A path as for `describe`.
+    takes_arrays: Whether it may be of a kind in `ARRAYS`.
 
   Returns:
     The checkpoint.
@@ -70,7 +81,14 @@ def find(path: str) -> Found:
     CheckpointError: There is no checkpoint.
   """
   try:
-    return _find(path, may_be_state=True)
+    found = _find(path, may_be_state=True)
+    if found.kind in ARRAYS and not takes_arrays:
+      raise CheckpointError(
+        f"{found.path}: {ARRAYS[found.kind]}, which tf-lossscale inspect "
+        "describes, but which is no checkpoint: load it with numpy.load or "
+        "safetensors.numpy.load_file, and assign its arrays"
+      )
+    return found
   except CheckpointError:
     raise
   except (OSError, ValueError) as error:
@@ -106,17 +124,26 @@ def _find(path: str, may_be_state: bool = False) -> Found:
       "model.ckpt-1000, without .index)"
     )
   with opening.open_file(path) as file:
-    begin = file.read(_BEGIN)
-  if begin.startswith(_H5):
+    begin = file.read(file_kinds.BEGIN)
+  if file_kinds.is_h5(begin):
     return Found(path, kinds.KERAS_H5)
-  if begin.startswith(_ZIP):
-    return Found(path, kinds.KERAS_ZIP)
+  if file_kinds.is_zip(begin):
+    is_npz = path.endswith(".npz") or file_kinds.is_npz(
+      array_files.list_zip(path)
+    )
+    return Found(path, kinds.NPZ if is_npz else kinds.KERAS_ZIP)
+  if file_kinds.is_safetensors(begin):
+    return Found(path, kinds.SAFETENSORS)
   if may_be_state and (
     os.path.basename(path) == _STATE or begin.startswith(_LATEST)
   ):
     return _find_by_state(path)
+  if os.path.basename(path) == _SAVED_MODEL:
+    return _find_in_folder(os.path.dirname(path))
+  what = file_kinds.name_file(path, begin)
   raise CheckpointError(
     f"{path}: neither a checkpoint nor a Keras file (.h5, .keras)"
+    + (f", but {what}" if what else "")
   )
 
 
@@ -124,7 +151,7 @@ def find_at_prefix(prefix: str) -> Found:
   """Returns the checkpoint with a prefix, whose index exists."""
   folder = os.path.dirname(os.path.dirname(prefix))
   if prefix.endswith(_VARIABLES) and opening.exists(
-    os.path.join(folder, "saved_model.pb")
+    os.path.join(folder, _SAVED_MODEL)
   ):
     return Found(prefix, kinds.SAVED_MODEL, folder)
   return Found(prefix)
@@ -132,7 +159,7 @@ def find_at_prefix(prefix: str) -> Found:
 
 def _find_in_folder(folder: str) -> Found:
   """Finds the latest checkpoint of a folder, or its only Keras file."""
-  if opening.exists(os.path.join(folder, "saved_model.pb")):
+  if opening.exists(os.path.join(folder, _SAVED_MODEL)):
     variables = os.path.join(folder, _VARIABLES)
     if not opening.exists(variables + ".index"):
       raise CheckpointError(f"{folder}: a SavedModel without variables")
@@ -145,9 +172,15 @@ def _find_in_folder(folder: str) -> Found:
   prefixes += first_format.find_in_folder(folder)
   if prefixes:
     return _find(os.path.join(folder, max(prefixes, key=_get_step_and_name)))
-  files = [name for name in entries if name.endswith((".h5", ".keras"))]
-  if len(files) == 1:
-    return _find(os.path.join(folder, files[0]))
+  for ends in _ENDS:
+    files = [name for name in entries if name.endswith(ends)]
+    if len(files) == 1:
+      return _find(os.path.join(folder, files[0]))
+    if files:
+      raise CheckpointError(
+        f"{folder}: a folder without a checkpoint, but with several files that "
+        f"may be meant: name one, such as {files[0]}"
+      )
   raise CheckpointError(f"{folder}: a folder without a checkpoint")
 
 

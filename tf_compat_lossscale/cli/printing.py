@@ -22,6 +22,8 @@ _KINDS = {
   "saved_model": "the variables of a SavedModel",
   "keras_h5": "a Keras HDF5 file",
   "keras": "a Keras file",
+  "npz": "arrays of NumPy (.npz)",
+  "safetensors": "tensors of the safetensors package",
 }
 
 
@@ -83,6 +85,12 @@ def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   yield "checkpoint", d.path
   first = ", in the first format (V1)" if d.is_first_format else ""
   yield "kind", _KINDS[d.kind] + first
+  if d.kind in ("npz", "safetensors"):
+    yield "loss scale", "not looked for: such files have weights alone"
+    yield "checksums", _describe_checksums(d)
+    yield "tensors", str(len(d.keys))
+    yield "today", d.advice
+    return
   by = d.api or "unknown"
   if not d.api and not d.loss_scales and not d.notes:
     by += " (it has no state of a loss scale)"
@@ -131,8 +139,11 @@ def _describe_checksums(d: Description) -> str:
   """Returns which checksums were compared, in words."""
   if d.checked:
     return "all right"
-  if d.kind == "keras_h5":
-    return "none in HDF5: damage to numbers does not show"
+  without = {"keras_h5": "HDF5", "safetensors": "safetensors"}.get(d.kind)
+  if without:
+    return f"none in {without}: damage to numbers does not show"
+  if d.kind == "npz":
+    return "not compared; --verify compares all"
   return "of these values right; --verify compares all"
 
 

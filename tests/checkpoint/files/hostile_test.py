@@ -444,7 +444,7 @@ def test_weights_in_keras_files(compression, tmp_path):
 @pytest.mark.parametrize(
   ("name", "members", "what"),
   [
-    ("x.npz", ["w.npy", "b.npy"], "NumPy arrays"),
+    ("x.npy", ["w.npy", "b.txt"], "NumPy arrays"),
     ("x.pt", ["archive/data.pkl", "archive/data/0"], "PyTorch"),
     ("x.zip", ["a/saved_model.pb"], "SavedModel that was packed"),
     ("x.docx", ["word/document.xml"], "that Keras did not write"),

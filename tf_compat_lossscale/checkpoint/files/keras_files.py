@@ -18,6 +18,7 @@ from typing import IO
 import zipfile
 import zlib
 
+from tf_compat_lossscale.checkpoint.files import file_kinds
 from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -33,12 +34,6 @@ _LARGEST_UNPACKED = 64 << 20
 _LARGEST_RATIO = 16
 _CHUNK = 1 << 20
 _LOCAL_HEADER = 30  # Bytes before a file's name in a zip file.
-# The ends of names in other programs' zip files -> what they are.
-_OTHERS = {
-  ".npy": "a file of NumPy arrays (.npz)",
-  "/data.pkl": "a checkpoint of PyTorch",
-  "saved_model.pb": "a SavedModel that was packed: unpack it",
-}
 
 
 @dataclasses.dataclass
@@ -115,16 +110,9 @@ def _check_names(path: str, names: list[str]) -> None:
   """
   needed = {"config.json", "metadata.json", _WEIGHTS}
   if needed.isdisjoint(names):
-    kind = next(
-      (
-        kind
-        for end, kind in _OTHERS.items()
-        if any(name.endswith(end) for name in names)
-      ),
-      "a zip file that Keras did not write",
-    )
     raise CheckpointError(
-      f"{path}: {kind}, and neither a checkpoint of TensorFlow nor a Keras file"
+      f"{path}: neither a checkpoint of TensorFlow nor a Keras file, but "
+      f"{file_kinds.name_zip(names)}"
     )
   missing = sorted(needed.difference(names))
   if missing:
