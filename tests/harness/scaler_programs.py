@@ -257,11 +257,11 @@ def thumt(
   by = tf.constant(factor)
 
   def fall():
-    lower = scale / by
+    lower = tf1.assign(scale, scale / by)
     if threshold is not None:
-      lower = tf.maximum(lower, threshold)
+      lower = tf1.assign(lower, tf.maximum(scale, threshold))
     return tf.group(
-      tf1.assign(scale, lower),
+      lower,
       tf1.assign(changed, iteration),
       tf1.assign(count, 0),
     )
@@ -287,6 +287,7 @@ def tf_cnn_benchmarks(
   every: int = 2,
   prefix: str = "v",
   optimizer: str = "adam",
+  replicas: int = 1,
 ) -> Built:
   """Returns a program in the manner of tf_cnn_benchmarks.
 
@@ -295,6 +296,7 @@ def tf_cnn_benchmarks(
     every: The number after which the scale grows.
     prefix: `v`, or `v0` for the first replica.
     optimizer: 'adam' or 'momentum'.
+    replicas: How often gradients are applied in a step.
   """
   step = tf1.train.get_or_create_global_step()
   scale = tf1.get_variable(
@@ -333,8 +335,9 @@ def tf_cnn_benchmarks(
       ),
     )
 
-  count = tf1.assign_add(step, 1)
-  scope = tf1.name_scope("append_apply_gradient_ops")
-  with scope, tf.control_dependencies([count]):
-    op = tf1.cond(bad, fall, train, name="cond_if_grad_has_inf_nan")
-  return Built(op, overflow)
+  ops = [tf1.assign_add(step, 1)]
+  for _ in range(replicas):
+    scope = tf1.name_scope("append_apply_gradient_ops")
+    with scope, tf.control_dependencies(ops[-1:]):
+      ops.append(tf1.cond(bad, fall, train, name="cond_if_grad_has_inf_nan"))
+  return Built(ops[-1], overflow)

@@ -85,6 +85,15 @@ def test_log_max_gives_its_present_scale_alone(before, tmp_path):
 def test_a_fixed_scale_of_openseq2seq_has_masters_alone(tmp_path):
   d, state = describe(tmp_path, _SEQ2SEQ, kind="fixed", scope="optim")
   assert state is None and d.api == "OpenNMT-tf 1.x" and len(d.masters) == 1
+  new = checkpoint.convert(d.path, tmp_path / "new", "saver")
+  assert set(checkpoint.describe(new.path).keys) == {
+    "beta1_power",
+    "beta2_power",
+    "global_step",
+    "layer/w",
+    "layer/w/Adam",
+    "layer/w/Adam_1",
+  }
 
 
 @pytest.mark.parametrize("accumulates", [False, True])
@@ -111,6 +120,7 @@ def test_a_threshold_of_thumt_is_its_minimum(tmp_path):
   assert "min_loss_scale=8" in state.policy
   assert "growth_interval=5" in state.policy
   assert any("8 or above" in note for note in state.notes)
+  assert any("lost a fall" in note for note in state.notes)
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05, 0.5, 0.6])
@@ -168,6 +178,18 @@ def test_a_fixed_scale_of_tf_cnn_benchmarks_is_not_taken_over(meta, tmp_path):
   if meta:
     new = checkpoint.convert(d.path, tmp_path / "new", "saver")
     assert "loss_scale" in checkpoint.describe(new.path).keys
+
+
+def test_each_replica_may_change_the_scale(tmp_path):
+  _, state = describe(tmp_path, _CNN, optimizer="momentum", replicas=2)
+  assert state.rule == {"increment_period": 3, "multiplier": 2}
+  assert any("at 2 places" in note for note in state.notes)
+
+
+def test_sums_of_an_accumulation_are_named(tmp_path):
+  path = save(tmp_path, _THUMT, accumulates=True)
+  new = checkpoint.convert(path, tmp_path / "new", "saver")
+  assert any("layer/w/MultiStepOptimizer" in note for note in new.notes)
 
 
 def build_today(weights, dtype=tf.float32, scope=None):
@@ -234,6 +256,39 @@ def test_a_plain_saver_reads_converted_programs(build, options, to, tmp_path):
     assert session.run(scale()) == state.value
   (converted,) = checkpoint.describe(new.path).loss_scales
   assert converted.good_steps == state.good_steps
+
+
+# A process numbers slots of equal weights, so each weight's name comes once.
+@pytest.mark.parametrize(
+  ("build", "options"), [(_SEQ2SEQ, {"scope": "optim"}), (_CNN, {})]
+)
+def test_objects_restore_them_eagerly(build, options, tmp_path):
+  d, state = describe(tmp_path, build, **options)
+  name = "v/cg/affine0/weights" if build is _CNN else "layer/w"
+
+  def make():
+    w = tf.Variable([1.0, 2.0], name=name)
+    scale = tfl.DynamicLossScale(increment_period=3)
+    optimizer = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), scale
+    )
+    optimizer.minimize(lambda: tf.reduce_sum(w), var_list=[w])
+    return w, scale, optimizer
+
+  w, scale, optimizer = make()
+  objects = {"w": w, "optimizer": optimizer}
+  report = checkpoint.restore(None, d.path, objects)
+  stored = d.masters.get(name, name)
+  assert (w.numpy() == tf.train.load_variable(d.path, stored)).all()
+  assert float(scale()) == state.value and report.notes
+  assert int(scale._weights["good_steps"]) == state.good_steps
+  template = tf.train.Checkpoint(**objects).save(str(tmp_path / "template"))
+  new = checkpoint.convert(
+    d.path, tmp_path / "new", "object", template=template
+  )
+  other, scale, optimizer = make()
+  tf.train.Checkpoint(w=other, optimizer=optimizer).read(new.path)
+  assert (w.numpy() == other.numpy()).all() and float(scale()) == state.value
 
 
 @pytest.mark.parametrize(("build", "options"), _PROGRAMS)

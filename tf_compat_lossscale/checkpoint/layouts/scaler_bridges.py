@@ -151,6 +151,11 @@ def find_rule(scaler: Scaler) -> Rule:
       "replica, so it may fall and grow several times in a step; nothing here "
       "does"
     )
+  if constants.has_own_floor:
+    notes.append(
+      "the graph reads the scale for its minimum without an order, so it may "
+      "have lost a fall now and then; nothing here does"
+    )
   if scaler.system == scalers.TF_CNN:
     notes.append("its global_step counts steps with overflow too")
   else:
@@ -326,9 +331,11 @@ def bridge_foreign(
   scaler = foreign.scaler
   if scaler and not all(map(is_own, scaler.names.values())):
     _bridge_scale(bridge, scaler, ours)
-    _rename_powers(bridge, scaler, ours)
+    _rename_powers(bridge, foreign.title, ours, "cond_1/")
     if scaler.system == scalers.TF_CNN:
       _rename_replicas(bridge, ours)
+  elif not scaler and foreign.masters:  # The scale was fixed.
+    _rename_powers(bridge, foreign.title, ours, "")
   _bridge_masters(bridge, foreign, sources, wanted)
   return bridge
 
@@ -343,6 +350,12 @@ def _bridge_scale(
 
   good = count_good_steps(scaler, lambda role: get(role).read_scalar())
   rule = find_rule(scaler)
+  sums = [n for n in bridge.sources if n.endswith("/MultiStepOptimizer")]
+  if scaler.system == scalers.THUMT and sums:
+    bridge.notes.append(
+      f"{scaler.title}: {len(sums)} sums of gradients, such as {sums[0]}, are "
+      "of an accumulation that was under way; its window counts micro-batches"
+    )
   last = scaler.names.get("good_steps") or scaler.names.get("last_overflow")
   left = {
     role: bridge.sources[name]
@@ -422,9 +435,9 @@ def _describe(scaler: Scaler, what: str) -> str:
 
 
 def _rename_powers(
-  bridge: Bridge, scaler: Scaler, ours: Mapping[str, TensorSpec]
+  bridge: Bridge, title: str, ours: Mapping[str, TensorSpec], scope: str
 ) -> None:
-  """Gives Adam's powers the names that compat.v1's cond gives them."""
+  """Gives Adam's powers the scope in which compat.v1 makes them."""
   powers: dict[str, list[str]] = {}
   for name, source in bridge.sources.items():
     if names.is_power(name, source.spec):
@@ -433,9 +446,9 @@ def _rename_powers(
     first, *others = names.sort_names(found)
     if first in ours or not _are_equal(bridge.sources[n] for n in found):
       continue
-    new = f"cond_1/{base}"
+    new = f"{scope}{base}"
     alone = "the only" if not others else "the replicas' common"
-    bridge.rename(first, new, f"{alone} {base} of {scaler.title}")
+    bridge.rename(first, new, f"{alone} {base} of {title}")
     for name in others:
       del bridge.sources[name]
 

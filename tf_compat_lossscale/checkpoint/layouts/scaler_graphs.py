@@ -64,11 +64,14 @@ class Changes(NamedTuple):
     falls: The first update by which the scale falls.
     grows: The first update by which the scale grows.
     places: The number of ops by which the scale falls.
+    has_own_floor: Whether an op of its own keeps the scale at its minimum,
+      after the op by which the scale falls.
   """
 
   falls: Update
   grows: Update
   places: int
+  has_own_floor: bool
 
 
 class Period(NamedTuple):
@@ -140,6 +143,7 @@ class ScalerGraph:
     self.updates = list(self._find_updates())
     self.periods = list(self._find_periods())
     self.tolerances = list(self._find_tolerances())
+    self._floors = dict(self._find_floors())
 
   def _get(self, tensor: str) -> graph_def.NodeDef | None:
     """Returns the op of a tensor."""
@@ -159,6 +163,18 @@ class ScalerGraph:
     node = self._find_source(tensor)
     return node.name if node and node.op in graph_def.VARIABLES else None
 
+  def _find_target(self, tensor: str) -> str | None:
+    """Returns the variable that an op assigns to.
+
+    In TensorFlow 1, an op may assign to the result of another one.
+    """
+    for _ in range(_LONGEST):
+      node = self._find_source(tensor)
+      if node is None or not node.op.startswith("Assign") or not node.inputs:
+        break
+      tensor = node.inputs[0]
+    return self._find_variable(tensor)
+
   def _find_number(self, tensor: str) -> float | int | None:
     """Returns the constant whose value a tensor is."""
     node = self._find_source(tensor)
@@ -175,7 +191,7 @@ class ScalerGraph:
     """Yields each op that assigns, its variable and the op of the value."""
     for node in self._order:
       if node.op in _ASSIGNS and len(node.inputs) >= 2:
-        variable = self._find_variable(node.inputs[0])
+        variable = self._find_target(node.inputs[0])
         value = self._skip_passes(node.inputs[1])
         if variable and value:
           yield node, variable, value
@@ -223,6 +239,15 @@ class ScalerGraph:
         yield Update(variable, assign.name, number, lower, upper, None)
       elif found.op in _QUOTIENTS:
         yield Update(variable, assign.name, 1 / number, lower, upper, number)
+
+  def _find_floors(self) -> Iterator[tuple[str, float]]:
+    """Yields each variable that is assigned its own maximum with a number."""
+    for _, variable, value in self._find_assignments():
+      if value.op == "Maximum" and len(value.inputs) == 2:
+        for here, other in (value.inputs, value.inputs[::-1]):
+          bound = self._find_number(other)
+          if bound is not None and self._find_variable(here) == variable:
+            yield variable, bound
 
   def _find_difference(self, tensor: str) -> tuple[str, str] | None:
     """Returns the variables whose difference a tensor is."""
@@ -277,7 +302,11 @@ class ScalerGraph:
     for updates in (falls, grows):
       if len({each._replace(op="") for each in updates}) != 1:
         return None
-    return Changes(falls[0], grows[0], len(falls))
+    fall, floor = falls[0], self._floors.get(variable)
+    has_own_floor = fall.lower is None and floor is not None
+    if has_own_floor:
+      fall = fall._replace(lower=floor)
+    return Changes(fall, grows[0], len(falls), has_own_floor)
 
   def find_period(
     self, update: Update, accept: Callable[[Period], bool]

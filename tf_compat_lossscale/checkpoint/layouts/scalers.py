@@ -92,6 +92,7 @@ class Constants:
     upper: The upper bound of the scale; None also if it has none.
     tolerance: The share of overflows above which the scale falls.
     places: The number of ops by which the scale falls in a step.
+    has_own_floor: Whether an op of its own keeps the scale at its minimum.
     are_known: Whether a graph was read at all.
   """
 
@@ -102,6 +103,7 @@ class Constants:
   upper: float | None = None
   tolerance: float | None = None
   places: int = 1
+  has_own_floor: bool = False
   are_known: bool = False
 
 
@@ -349,7 +351,7 @@ def _make_constants(
   changes: Changes, window: int | None, tolerance: float | None = None
 ) -> Constants:
   """Returns the constants that a graph shows."""
-  falls, grows, places = changes
+  falls, grows, places, has_own_floor = changes
   return Constants(
     window=window,
     growth=grows.factor,
@@ -358,6 +360,7 @@ def _make_constants(
     upper=grows.upper,
     tolerance=tolerance,
     places=places,
+    has_own_floor=has_own_floor,
     are_known=True,
   )
 
