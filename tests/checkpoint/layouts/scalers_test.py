@@ -302,6 +302,71 @@ def test_the_same_program_restores_exactly(build, options, tmp_path):
     assert saver.last_report is None
 
 
+def test_a_mapping_decides_without_a_proof(tmp_path):
+  path = save(tmp_path, _SEQ2SEQ, meta=False)
+  scale = "Loss_Optimization/Variable_2"
+  mapping = {"current_loss_scale": scale}
+  new = checkpoint.convert(path, tmp_path / "new", "saver", mapping=mapping)
+  (state,) = checkpoint.describe(new.path).loss_scales
+  assert state.value == 1024
+  with tf.Graph().as_default():
+    session, today = build_today(["layer/w"])
+    report = checkpoint.restore(session, path, mapping=mapping)
+    assert session.run(today()) == 1024
+    assert report.bridged["layer/w"].endswith("FP32-master-copy/layer/w")
+
+
+def test_a_mapping_may_name_the_systems_variables(tmp_path):
+  path = save(tmp_path, _THUMT)
+  with tf.Graph().as_default():
+    session, today = build_today(["layer/w"])
+    with session.graph.as_default():
+      count = tf1.get_variable("n", [], tf.int32, trainable=False)
+    mapping = {"current_loss_scale": "scale", "n": "iter"}
+    report = checkpoint.restore(session, path, mapping=mapping)
+    assert session.run(today()) == 2048 and session.run(count) == 6
+    assert not report.initialized
+
+
+@pytest.mark.parametrize("build", [_THUMT, _CNN])
+def test_tf_contribs_loss_scale_takes_them_over(build, tmp_path):
+  d, state = describe(tmp_path, build)
+  name = "v/cg/affine0/weights" if build is _CNN else "layer/w"
+  with tf.Graph().as_default():
+    step = tf1.train.get_or_create_global_step()
+    w = tf1.get_variable(name, [2])
+    manager = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 3)
+    optimizer = tfl.contrib.LossScaleOptimizer(
+      tf1.train.AdamOptimizer(0.1), manager
+    )
+    optimizer.minimize(tf.reduce_sum(w), global_step=step)
+    with tf1.Session() as session:
+      report = checkpoint.restore(session, d.path)
+      assert session.run(manager.get_loss_scale()) == state.value
+      names = ("good_steps", "bad_steps")
+      variables = {v.op.name: v for v in tf1.global_variables()}
+      found = session.run([variables[name] for name in names])
+      assert found == [state.good_steps, 0] and report.notes
+
+
+def test_the_first_format_has_them_too(tmp_path):
+  path = str(tmp_path / "model")
+  with helpers.control_flow(False), tf.Graph().as_default():
+    built = _SEQ2SEQ()
+    saver = tf1.train.Saver(write_version=tf1.train.SaverDef.V1)
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      for step in "x..":
+        session.run(built.op, {built.overflow: step == "x"})
+      saver.save(session, path)
+  (state,) = checkpoint.describe(path).loss_scales
+  assert state.value == 2048 and state.good_steps == 2 and state.policy
+  with tf.Graph().as_default():
+    session, scale = build_today(["layer/w"])
+    checkpoint.restore(session, path)
+    assert session.run(scale()) == 2048
+
+
 def test_float16_weights_stay_in_a_program_of_float16(tmp_path):
   path = save(tmp_path, _SEQ2SEQ)
   with tf.Graph().as_default(), tf1.Session() as session:

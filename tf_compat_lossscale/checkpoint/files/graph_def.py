@@ -208,5 +208,5 @@ def find_number(node: NodeDef) -> float | int | None:
       found = _wire.read_varint(found, 0)[0]
     return _wire.decode_signed(found)
   if isinstance(found, int):
-    found = memoryview(found.to_bytes(size, "little"))
+    found = memoryview(found.to_bytes(10, "little"))[:size]
   return struct.unpack(layout, found)[0] if len(found) == size else None

@@ -16,6 +16,7 @@ So the graph also proves which of several unnamed variables is which.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -127,9 +128,9 @@ class ScalerGraph:
   """The ops of a graph from which the rules of loss scalers are read.
 
   Attributes:
-    updates: The ops that multiply or divide a variable.
-    periods: The ops that compare a count with a window.
+    updates: Variable -> the ops that multiply or divide the variable.
     tolerances: The ops that compare a share of overflows with a limit.
+    counted: The variables to which an op adds a constant.
   """
 
   def __init__(self, nodes: list[graph_def.NodeDef]) -> None:
@@ -140,10 +141,17 @@ class ScalerGraph:
     """
     self._nodes = {node.name: node for node in nodes}
     self._order = nodes
-    self.updates = list(self._find_updates())
-    self.periods = list(self._find_periods())
+    self.updates: dict[str, list[Update]] = {}
+    for update in self._find_updates():
+      self.updates.setdefault(update.variable, []).append(update)
+    self._periods: dict[str, list[Period]] = {}
+    for period in self._find_periods():
+      scope = period.op.rpartition("/")[0]
+      self._periods.setdefault(scope, []).append(period)
     self.tolerances = list(self._find_tolerances())
     self._floors = dict(self._find_floors())
+    self._powers = list(self._find_powers())
+    self.counted = frozenset(self._find_counted())
 
   def _get(self, tensor: str) -> graph_def.NodeDef | None:
     """Returns the op of a tensor."""
@@ -296,7 +304,7 @@ class ScalerGraph:
       The updates; None if the variable does not fall, does not grow, or does so
       in several ways.
     """
-    own = [update for update in self.updates if update.variable == variable]
+    own = self.updates.get(variable, [])
     falls = [update for update in own if update.factor < 1]
     grows = [update for update in own if update.factor > 1]
     for updates in (falls, grows):
@@ -316,27 +324,28 @@ class ScalerGraph:
     Returns:
       The period; None if there is none, or several.
     """
-    inner: list[Period] = []
-    depth = -1
-    for period in filter(accept, self.periods):
-      scope = period.op.rpartition("/")[0]
-      if scope and not update.op.startswith(scope + "/"):
-        continue
-      if len(scope) > depth:
-        inner, depth = [], len(scope)
-      if len(scope) == depth:
-        inner.append(period)
-    return inner[0] if len(inner) == 1 else None
+    scope = update.op
+    for _ in range(_LONGEST):
+      scope = scope.rpartition("/")[0]
+      inner = [each for each in self._periods.get(scope, []) if accept(each)]
+      if inner or not scope:
+        return inner[0] if len(inner) == 1 else None
+    return None
 
-  def find_powers(self) -> Iterator[Power]:
-    """Yields each variable that is assigned a clipped power of 2."""
+  def _find_powers(self) -> Iterator[tuple[Power, str]]:
+    """Yields each power of 2 without its origins, and the exponent."""
     for _, variable, value in self._find_assignments():
       found, lower, upper = self._clip(value)
       if found is None or found.op != "Pow":
         continue
       if self._find_number(found.inputs[0]) == 2:
-        origins = self._find_origins(found.inputs[1])
-        yield Power(variable, origins, lower, upper)
+        yield Power(variable, frozenset(), lower, upper), found.inputs[1]
+
+  def find_powers(self, variables: Collection[str]) -> Iterator[Power]:
+    """Yields each of some variables that is assigned a clipped power of 2."""
+    for power, exponent in self._powers:
+      if power.variable in variables:
+        yield power._replace(origins=self._find_origins(exponent))
 
   def _find_origins(self, tensor: str) -> frozenset[str]:
     """Returns the variables from whose values a tensor is computed."""
@@ -357,24 +366,10 @@ class ScalerGraph:
           names.append(head)
     return frozenset(found)
 
-  def is_counted(self, variable: str) -> bool:
-    """Returns whether an op adds a constant to a variable."""
-    return any(
-      node.op in ("AssignAdd", "AssignAddVariableOp")
-      and self._find_variable(node.inputs[0]) == variable
-      and self._find_number(node.inputs[1]) is not None
-      for node in self._order
-      if len(node.inputs) == 2
-    )
-
-  def is_changed(self, variable: str) -> bool:
-    """Returns whether an op assigns a variable something else than a start."""
+  def _find_counted(self) -> Iterator[str]:
+    """Yields each variable to which an op adds a constant."""
     for node in self._order:
-      if node.op.startswith("Assign") and node.inputs:
-        if self._find_variable(node.inputs[0]) != variable:
-          continue
-        if node.name != f"{variable}/Assign" and "/restore" not in node.name:
-          restored = self._find_source(node.inputs[1])
-          if restored is None or not restored.op.startswith("Restore"):
-            return True
-    return False
+      if node.op in ("AssignAdd", "AssignAddVariableOp"):
+        variable = self._find_target(node.inputs[0])
+        if variable and self._find_number(node.inputs[1]) is not None:
+          yield variable

@@ -409,14 +409,14 @@ def _prove_backoff(
   keys: Mapping[str, set[str]],
 ) -> Iterator[Scaler]:
   """Yields OpenSeq2Seq's Backoff scalers that a graph proves."""
-  for variable in dict.fromkeys(update.variable for update in graph.updates):
+  for variable in graph.updates:
     changes = graph.find_changes(variable)
     if changes is None:
       continue
     period = graph.find_period(
       changes.falls, lambda each: each.last is not None
     )
-    if period is None or not graph.is_counted(period.iteration):
+    if period is None or period.iteration not in graph.counted:
       continue
     found = {
       "iteration": _get_key(keys, period.iteration),
@@ -447,7 +447,9 @@ def _prove_log_max(
 ) -> Iterator[Scaler]:
   """Yields OpenSeq2Seq's LogMax scalers that a graph proves."""
   runs = list(_find_runs(tensors, LOG_MAX))
-  for power in graph.find_powers():
+  scales = {found["scale"] for found in runs}
+  variables = {v for v, found in keys.items() if scales & found}
+  for power in graph.find_powers(variables):
     origins = {_get_key(keys, origin) for origin in power.origins}
     scale = _get_key(keys, power.variable)
     for found in runs:
