@@ -406,34 +406,23 @@ class DataFlow:
       Each rate: its value, or the name of the variable that has the value; None
       for a rate that is neither a constant nor a variable.
     """
-    return {
-      self._find_setting(self._inputs[number][2])
+    numbers = {
+      self._inputs[number][2]
       for number in application.updates
       if _MOMENTUM.fullmatch(self._types[number])
     }
+    by_number = {n: name for name, n in self._ids.items()} if numbers else {}
+    return {self._find_setting(number, by_number) for number in numbers}
 
-  def find_initial(self, variable: str) -> float | None:
-    """Returns the constant from which a scalar variable starts, or None."""
-    for node in self.nodes:
-      if (
-        node.name == f"{variable}/Assign"
-        and node.op in ("Assign", "AssignVariableOp")
-        and node.inputs[0].partition(":")[0] == variable
-      ):
-        name = node.inputs[1].partition(":")[0]
-        found = [each for each in self.nodes if each.name == name]
-        value = graphs.find_scalar(found[0]) if found else None
-        return None if value is None else graphs.decode_scalar(value)
-    return None
-
-  def _find_setting(self, number: int) -> float | str | None:
+  def _find_setting(
+    self, number: int, by_number: dict[int, str]
+  ) -> float | str | None:
     """Returns the constant or variable whose value an op passes on, or None."""
     seen = set()
     while number not in seen:
       seen.add(number)
       if number in self._handles:
-        variable = self._handles[number]
-        return next(n for n, each in self._ids.items() if each == variable)
+        return by_number[self._handles[number]]
       node = self._nodes.get(number)
       if node is not None and node.op == "Const":
         value = graphs.find_scalar(node)
@@ -444,6 +433,21 @@ class DataFlow:
         return None
       number = inputs[0]
     return None
+
+  def find_initial(self, variable: str) -> float | None:
+    """Returns the constant from which a scalar variable starts, or None."""
+    assign = self._by_name.get(f"{variable}/Assign")
+    if assign is None or assign.op not in ("Assign", "AssignVariableOp"):
+      return None
+    target, source = (name.partition(":")[0] for name in assign.inputs[:2])
+    node = self._by_name.get(source)
+    value = graphs.find_scalar(node) if node and target == variable else None
+    return None if value is None else graphs.decode_scalar(value)
+
+  @functools.cached_property
+  def _by_name(self) -> dict[str, graphs.NodeDef]:
+    """Name -> op, of the graph itself."""
+    return {node.name: node for node in self.nodes}
 
   def _find_settings(self, updates: Sequence[int]) -> Iterator[bytes]:
     """Yields the floating-point scalars that updates are computed with.

@@ -39,6 +39,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names
@@ -112,6 +115,9 @@ HYPERPARAMETERS = {
 _RATES = ("learning_rate", "_learning_rate")
 _COUNTERS = ("iter", "_iterations")
 _CACHES = ("momentum_cache", "_u_product")
+_KNOWN = {*HYPERPARAMETERS, *_CACHES, "inner_optimizer"}
+_MOST_MEMBERS = 20_000_000  # Of the lists of all optimizers.
+_MOST_PARTS = 100  # Of a slot's name.
 # The optimizers that correct their slots by the number of steps.
 CORRECTED = {"Adam", "AdaMax"}
 # In steps, for each step: powers are products in float32.
@@ -140,7 +146,8 @@ class KerasOptimizer(NamedTuple):
       `_ROLES`; '' if there is none.
     iterations: The number of the node of the counter of steps.
     slots: The slots.
-    children: Attribute -> number of its node; those of a wrapped optimizer too.
+    children: Attribute -> number of its node, of the attributes that this
+      wing knows; those of a wrapped optimizer too.
   """
 
   kind: str
@@ -162,20 +169,29 @@ class KerasOptimizer(NamedTuple):
 
 
 def find_keras_optimizers(graph: ObjectGraph) -> Iterator[KerasOptimizer]:
-  """Yields each of Keras's optimizers in an object graph."""
+  """Yields each of Keras's optimizers in an object graph.
+
+  Raises:
+    CheckpointError: The optimizers share more variables than any program has.
+  """
+  lists: _Lists | None = None
   for node in graph.nodes:
     counters = [node.children[n] for n in _COUNTERS if n in node.children]
     if not counters:
       continue
-    children = dict(node.children)
-    base = children.get(names.BASE_OPTIMIZER)
-    if base is not None:
-      children = graph.nodes[base].children | children
+    base = node.children.get(names.BASE_OPTIMIZER)
+    parents = [node] if base is None else [node, graph.nodes[base]]
+    children = {
+      name: parent.children[name]
+      for parent in reversed(parents)
+      for name in _KNOWN & parent.children.keys()
+    }
     if "iter" in node.children:
       found = tuple(KerasSlot(s.variable, s.name, s.slot) for s in node.slots)
       kind = _find_kind(graph, node)
     else:
-      kind, found = _find_listed(graph, node)
+      lists = lists or _Lists(graph)
+      kind, found = lists.find(node)
     yield KerasOptimizer(kind, counters[0], found, children)
 
 
@@ -205,48 +221,69 @@ def _find_scope(graph: ObjectGraph, node: Node) -> str:
   return ""
 
 
-def _find_listed(
-  graph: ObjectGraph, node: Node
-) -> tuple[str, tuple[KerasSlot, ...]]:
-  """Returns the kind and the slots of an optimizer of Keras 2.11 or later."""
-  kind = next(
-    (k for k, v in _LISTS.items() if node.children.keys() >= set(v.values())),
-    "",
-  )
-  lists = _LISTS.get(kind, {})
-  found: list[KerasSlot] = []
-  weights = _list_children(graph, node, "_trainable_variables")
-  by_name: dict[str, int] = {}
-  for number in range(len(graph.nodes)):
-    value = graph.find_value(number)
-    if value and value.full_name:
-      by_name.setdefault(value.full_name, number)
-  for role, name in lists.items():
-    members = _list_children(graph, node, name)
-    if weights and len(members) == len(weights):  # Keras 3.
-      found += [KerasSlot(w, role, n) for w, n in zip(weights, members)]
-      continue
-    for number in members:  # Keras 2: `Adam/m/dense/kernel`.
+class _Lists:
+  """The lists of variables that Keras's newer optimizers have."""
+
+  def __init__(self, graph: ObjectGraph) -> None:
+    self._graph = graph
+    self._left = _MOST_MEMBERS
+    self._by_name: dict[str, int] = {}
+    for number in range(len(graph.nodes)):
       value = graph.find_value(number)
-      rest = value.full_name if value else ""
-      while "/" in rest:
-        rest = rest.partition("/")[2]
-        if rest in by_name:
-          found.append(KerasSlot(by_name[rest], role, number))
-          break
-  return kind, tuple(found)
+      if value and value.full_name:
+        self._by_name.setdefault(value.full_name, number)
 
+  def find(self, node: Node) -> tuple[str, tuple[KerasSlot, ...]]:
+    """Returns the kind and the slots of an optimizer of Keras 2.11 or later."""
+    kind = next(
+      (k for k, v in _LISTS.items() if node.children.keys() >= set(v.values())),
+      "",
+    )
+    lists = {
+      role: members
+      for role, name in _LISTS.get(kind, {}).items()
+      if (members := self._list(node, name))
+    }
+    weights = self._list(node, "_trainable_variables") if lists else []
+    found: list[KerasSlot] = []
+    for role, members in lists.items():
+      if len(members) == len(weights):  # Keras 3.
+        found += [KerasSlot(w, role, n) for w, n in zip(weights, members)]
+        continue
+      for number in members:
+        weight = self._find_weight(number)
+        if weight is not None:
+          found.append(KerasSlot(weight, role, number))
+    return kind, tuple(found)
 
-def _list_children(graph: ObjectGraph, node: Node, name: str) -> list[int]:
-  """Returns the members of a list that an object has as an attribute."""
-  if name not in node.children:
-    return []
-  children = graph.nodes[node.children[name]].children
-  return [children[key] for key in sorted(children, key=_sort_key)]
+  def _find_weight(self, number: int) -> int | None:
+    """Returns the node of the weight of a slot `Adam/m/dense/kernel`."""
+    value = self._graph.find_value(number)
+    rest = value.full_name if value else ""
+    for _ in range(_MOST_PARTS):
+      _, slash, rest = rest.partition("/")
+      if not slash or rest in self._by_name:
+        return self._by_name.get(rest)
+    return None
+
+  def _list(self, node: Node, name: str) -> list[int]:
+    """Returns the members of a list that an object has as an attribute."""
+    if name not in node.children:
+      return []
+    children = self._graph.nodes[node.children[name]].children
+    self._left -= len(children)
+    if self._left < 0:
+      raise CheckpointError(
+        "the object graph is damaged: its optimizers share more variables "
+        "than those of any program"
+      )
+    return [children[key] for key in sorted(children, key=_sort_key)]
 
 
 def _sort_key(name: str) -> tuple[int, str]:
-  return (int(name), "") if name.isdecimal() else (10**9, name)
+  """Returns a key that sorts the names of a list's members as numbers."""
+  is_number = name.isdecimal() and len(name) < 10
+  return (int(name), "") if is_number else (10**9, name)
 
 
 @dataclasses.dataclass

@@ -195,6 +195,7 @@ class _Naming:
     self._here, self._wanted = here, wanted
     self._rate, self._result = learning_rate, result
     self._named = keras_slots.NamedSlots(here)
+    self._powers = [n for n, t in wanted.items() if names.is_power(n, t)]
     self._by_key: dict[str, list[str]] = {}  # Name there -> names here.
     for name in here.tensors:
       key = mapping.get(name, name)
@@ -278,7 +279,8 @@ class _Naming:
     if rate is None:
       raise CheckpointError(
         f"{self._bundle.prefix}: nothing tells the learning rate, by which "
-        f"{name} ({source.name} in it) must be divided: give learning_rate"
+        f"{name} ({source.name} in it) must be divided: give learning_rate to "
+        "checkpoint.restore, or --learning-rate to tf-lossscale convert"
       )
     if source.spec.dtype not in ("float16", "float32", "float64"):
       raise CheckpointError(
@@ -324,8 +326,8 @@ class _Naming:
     steps = self._get(optimizer.iterations)
     if steps is None or steps.spec.shape:
       return
-    for name, tensor in self._wanted.items():
-      if is_only and names.split_scope(name)[1] == "global_step":
+    for name, tensor in self._wanted.items() if is_only else ():
+      if names.split_scope(name)[1] == "global_step":
         self._add(name, convert_counter(steps, tensor), _STEPS)
     for name in self._find_powers(weights, is_only):
       child = f"beta_{names.get_base(name)[4]}"
@@ -344,8 +346,7 @@ class _Naming:
     self, weights: Mapping[str, keras_slots.FoundSlots], is_only: bool
   ) -> Iterator[str]:
     """Yields the powers of the program that update weights."""
-    for name, tensor in self._wanted.items():
-      if names.is_power(name, tensor):
-        served = self._here.get_served(name)
-        if served & weights.keys() if served else is_only:
-          yield name
+    for name in self._powers:
+      served = self._here.get_served(name)
+      if served & weights.keys() if served else is_only:
+        yield name

@@ -172,6 +172,11 @@ class TemplateFiller:
       if optimizer.kind == "Momentum"
       for slot in optimizer.slots
     }
+    self._powers = [
+      name
+      for name, source in given.items()
+      if names.is_power(name, source.spec)
+    ]
     self._scales_left = there.scales.known
     self._chosen: set[str] = set()  # The keys that the mapping decides on.
     self._missing: list[str] = []
@@ -603,11 +608,7 @@ class TemplateFiller:
     }
     for base, child in (("beta2_power", "beta_2"), ("beta1_power", "beta_1")):
       beta = self._read(optimizer.children.get(child))
-      powers = [
-        name
-        for name, source in self._given.items()
-        if names.get_base(name) == base and names.is_power(name, source.spec)
-      ]
+      powers = [n for n in self._powers if names.get_base(n) == base]
       own = [
         n for n in powers if (self._there.get_served(n) or set()) & weights
       ]
