@@ -256,6 +256,51 @@ def test_conversion_replaces_no_file_of_the_first_format(sharded, tmp_path):
   assert checkpoint.describe(new).loss_scales[0].value == 8
 
 
+def build_in_scope(count):
+  """Builds a partitioned variable and an optimizer in one scope.
+
+  TensorFlow then gives the slot of each part a tensor of its own, which has the
+  shape of the whole variable and one slice.
+  """
+  with tf1.variable_scope("net"):
+    slicing = tf1.fixed_size_partitioner(count)
+    v = tf1.get_variable("v", [6], tf.float16, partitioner=slicing)
+    loss = tf.reduce_sum(tf.square(tf.convert_to_tensor(v)))
+    return tf1.train.MomentumOptimizer(0.25, 0.5).minimize(loss)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_slots_of_parts_in_a_scope(version, tmp_path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    train = build_in_scope(3)
+    session.run(tf1.global_variables_initializer())
+    session.run(train)
+    path = tf1.train.Saver(write_version=version).save(
+      session, str(tmp_path / "model")
+    )
+    expected = session.run([v.value() for v in tf1.global_variables()])
+    session.run(train)
+    after = session.run([v.value() for v in tf1.global_variables()])
+  new = str(tmp_path / "new")
+  checkpoint.convert(path, new, "saver-v2")
+  keys = checkpoint.describe(path, verify=True).keys
+  names = [name for name in keys if name.endswith("_1/Momentum")]
+  assert [keys[name].shape for name in names] == [(6,)]
+  for source in (path, new):
+    with tf.Graph().as_default(), tf1.Session() as session:
+      train = build_in_scope(3)
+      checkpoint.restore(session, source)
+      for values in (expected, after):
+        found = session.run([v.value() for v in tf1.global_variables()])
+        assert [v.tolist() for v in found] == [v.tolist() for v in values]
+        session.run(train)
+      # That tensor has no values for another part, or for a whole variable.
+      whole = tf1.get_variable("whole", [6], tf.float16)
+      for variable in (tf1.global_variables()[0], whole):
+        with pytest.raises(checkpoint.CheckpointError, match="other slices"):
+          checkpoint.restore(session, source, variables={names[0]: variable})
+
+
 def test_saveables_that_are_no_variables(tmp_path):
   """Checks a Saver of a table, which TensorFlow's own restore reads."""
   with tf.Graph().as_default():

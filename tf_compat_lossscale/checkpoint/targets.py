@@ -11,6 +11,10 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import tracking
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+from tf_compat_lossscale.checkpoint.files.entries import Slices
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import evidence as evidence_lib
 
@@ -88,9 +92,26 @@ def _list_parts(value: Any) -> list[Any]:
   return list(value) if hasattr(value, "partitions") else [value]
 
 
-def slice_part(variable: Any, value: np.ndarray) -> np.ndarray:
-  """Returns the slice of a value that a part of a variable holds."""
+def slice_part(variable: Any, value: np.ndarray | Slices) -> np.ndarray:
+  """Returns the slice of a value that a part of a variable holds.
+
+  Args:
+    variable: The variable, or the part.
+    value: The value of the whole; `Slices` if the checkpoint lacks others.
+
+  Raises:
+    CheckpointError: The checkpoint lacks elements of the slice.
+  """
   part = tracking.find_slice(variable)
+  if isinstance(value, Slices):
+    found = value.cut(part.var_offset, part.var_shape) if part else None
+    if found is None:
+      raise CheckpointError(
+        f"{variable.name.split(':')[0]}: the checkpoint has only other slices "
+        "of that variable: build it with the partitions of the program that "
+        "saved it"
+      )
+    return found
   if part is None:
     return value
   slices = zip(part.var_offset, part.var_shape)

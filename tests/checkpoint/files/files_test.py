@@ -461,17 +461,19 @@ def write_index(prefix, made):
   pathlib.Path(f"{prefix}.index").write_bytes(bundle.encode_index(made, 1))
 
 
+def encode_slice(box):
+  """Returns a TensorSliceProto of begins and ends."""
+  return b"".join(
+    _wire.encode_field(
+      1, _wire.encode_field(1, begin) + _wire.encode_field(2, end - begin)
+    )
+    for begin, end in box
+  )
+
+
 def make_slices(boxes, shape=(4, 3), name=b"v"):
   """Returns the entries of a partitioned variable with slices of zeros."""
-  slices = [
-    b"".join(
-      _wire.encode_field(
-        1, _wire.encode_field(1, begin) + _wire.encode_field(2, end - begin)
-      )
-      for begin, end in box
-    )
-    for box in boxes
-  ]
+  slices = [encode_slice(box) for box in boxes]
   made = {name: entries.Entry(1, shape, slices=tuple(slices))}
   for data, box in zip(slices, boxes):
     size = 4 * math.prod(end - begin for begin, end in box)
@@ -492,10 +494,10 @@ _COVER = [((0, 1), (0, 3)), ((1, 4), (0, 2)), ((1, 4), (2, 3))]
   [
     (_COVER, 0, None),
     (_COVER, 1, "a slice .* is missing"),
-    (_COVER[:2], 0, "each of its elements once"),
-    ([*_COVER, _COVER[0]], 0, "each of its elements once"),
-    ([_COVER[0], ((1, 4), (0, 3)), _COVER[2]], 0, "each of its elements once"),
-    ([((0, 4), (0, 2)), ((0, 4), (1, 3))], 0, "each of its elements once"),
+    (_COVER[:2], 0, "only some slices"),
+    ([*_COVER, _COVER[0]], 0, "overlap"),
+    ([_COVER[0], ((1, 4), (0, 3)), _COVER[2]], 0, "overlap"),
+    ([((0, 4), (0, 2)), ((0, 4), (1, 3))], 0, "overlap"),
     ([((0, 5), (0, 3))], 0, "does not fit"),
     ([((0, 4),)], 0, "does not fit"),
   ],
@@ -512,6 +514,59 @@ def test_slices_of_a_partitioned_variable(boxes, lost, what, tmp_path):
   else:
     with pytest.raises(bundle.CheckpointError, match=what):
       checkpoint.describe(prefix)
+      bundle.Bundle(prefix).read_array("v")
+
+
+@pytest.mark.any_release
+@hypothesis.settings(deadline=None, max_examples=300, derandomize=True)
+@hypothesis.given(
+  st.lists(
+    st.tuples(
+      *[st.tuples(st.integers(0, 5), st.integers(0, 5)).map(sorted)] * 2
+    ),
+    min_size=1,
+    max_size=5,
+  )
+)
+def test_slices_that_overlap(boxes):
+  """Checks any slices, by counting how often each element is in them."""
+  times = np.zeros((5, 5), int)
+  for (a, b), (c, d) in boxes:
+    times[a:b, c:d] += 1
+  index = make_slices(boxes, (5, 5))
+  entry = index[b"v"]
+  if times.max() > 1:
+    with pytest.raises(ValueError, match="overlap"):
+      entry.find_parts(b"v")
+    return
+  entry.find_parts(b"v")
+  assert entry.lacks_elements == (times.min() < 1)
+  value = np.arange(25.0).reshape(5, 5)
+  pieces = [(box, value[slice(*box[0]), slice(*box[1])]) for box in boxes]
+  for (a, b), (c, d) in [((0, 5), (0, 5)), ((1, 3), (2, 5)), *boxes]:
+    found = entries.Slices(pieces).cut((a, c), (b - a, d - c))
+    if times[a:b, c:d].all():
+      np.testing.assert_equal(found, value[a:b, c:d])
+    else:
+      assert found is None
+
+
+@pytest.mark.any_release
+def test_very_many_slices():
+  """Checks that comparing slices takes bounded time."""
+
+  def make(shape, boxes):
+    return entries.Entry(1, shape, slices=tuple(map(encode_slice, boxes)))
+
+  begin = time.process_time()
+  apart = [((0, 1), (2 * i, 2 * i + 1)) for i in range(20_000)]
+  assert len(make((1, 40_000), apart).find_parts(b"v")) == 20_000
+  # Each is compared with most of the others, whatever the dimension.
+  cross = [((0, 3000), (2 * i, 2 * i + 1)) for i in range(1500)]
+  cross += [((2 * i, 2 * i + 1), (3001, 6000)) for i in range(1500)]
+  with pytest.raises(ValueError, match="overlap"):
+    make((3000, 6000), cross).find_parts(b"v")
+  assert time.process_time() - begin < 10
 
 
 @hypothesis.settings(deadline=None, max_examples=200, derandomize=True)

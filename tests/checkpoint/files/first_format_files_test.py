@@ -454,10 +454,12 @@ _HUGE = describe_tensor(b"v", 1, (2**40, 2**20), (None, None))
   ("metas", "items", "what"),
   [
     # Slices.
-    (*halves(((0, 2),), ((1, 3),)), "cover each of its elements once"),
-    (*halves(((0, 2),), ((3, 1),)), "cover each of its elements once"),
-    (*halves(((0, 2),), ((2, 1),)), "cover each of its elements once"),
-    (*halves(((0, 4),), ((0, 4),)), "cover each|is there twice"),
+    (*halves(((0, 2),), ((1, 3),)), "overlap"),
+    (*halves(((0, 2),), ((1, 1),)), "overlap"),
+    (*halves(((3, 1),), ((0, 2),), ((1, 1),)), "overlap"),
+    (*halves(((0, 1), (0, 4)), ((0, 2), (3, 1)), shape=(4, 4)), "overlap"),
+    (*halves(((0, 4), (0, 1)), ((3, 1), (0, 2)), shape=(4, 4)), "overlap"),
+    (*halves(((0, 4),), ((0, 4),)), "overlap|is there twice"),
     (*halves(((0, 4),), ((4, 0),), ((4, 0),)), "is there twice"),
     (*halves(((0, 2),), ((2, 3),)), "does not fit"),
     (*halves(((0, 2), (0, 1))), "does not fit"),
@@ -467,7 +469,7 @@ _HUGE = describe_tensor(b"v", 1, (2**40, 2**20), (None, None))
     # Tensors.
     ([_V, describe_tensor(b"v", 1, (4,), _WHOLE)], [_ITEM], "elsewhere"),
     ([_V, describe_tensor(b"v", 3, (3,), _WHOLE)], [_ITEM], "elsewhere"),
-    ([_V, _V], [_ITEM], "cover each"),
+    ([_V, _V], [_ITEM], "overlap"),
     ([_HUGE], [make_item(b"v", (None, None), b"")], "too small"),
     ([describe_tensor(b"v", 1, (-3,), _WHOLE)], [], r"the shape \[-3\]"),
     ([describe_tensor(b"v", 1, (1,) * 300, _WHOLE)], [], "300 dimensions"),
@@ -578,7 +580,7 @@ def test_shards_that_do_not_belong_together(tmp_path):
   prefix = tmp_path / "m"
   for number, metas in enumerate(([_V], [_V])):
     write_table(tmp_path / f"m-0000{number}-of-00002", metas, [_ITEM])
-  with pytest.raises(checkpoint.CheckpointError, match="cover each"):
+  with pytest.raises(checkpoint.CheckpointError, match="overlap"):
     checkpoint.describe(prefix)
   other = describe_tensor(b"v", 1, (4,), _WHOLE)
   write_table(tmp_path / "m-00001-of-00002", [other], [_ITEM])

@@ -24,8 +24,6 @@ from typing import BinaryIO
 from typing import IO
 from typing import TypeVar
 
-import numpy as np
-
 from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files import opening as _opening
@@ -39,6 +37,7 @@ from tf_compat_lossscale.checkpoint.files.entries import Entry
 from tf_compat_lossscale.checkpoint.files.entries import Place
 from tf_compat_lossscale.checkpoint.files.entries import read_exactly
 from tf_compat_lossscale.checkpoint.files.entries import Slice
+from tf_compat_lossscale.checkpoint.files.entries import Slices
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -271,26 +270,50 @@ class Bundle:
       raise CheckpointError(f"{self.prefix}: {name}: {error}") from None
 
   def read_array(self, name: str) -> Any:
-    """Returns the value of a tensor, as an array of NumPy."""
+    """Returns the value of a tensor, as an array of NumPy.
+
+    Raises:
+      CheckpointError: The bytes fail their checksum, or elements are missing.
+    """
     entry = self.entries[encode_name(name)]
-    if entry.slices and entry.spec.dtype in _UNJOINED:
+    if entry.slices and (entry.lacks_elements or entry.spec.dtype in _UNJOINED):
       return self._join(name)
     return self._tensorflow.read(name, self.specs[name].dtype)
 
-  def _join(self, name: str) -> Any:
-    """Returns the value of a tensor, joined if it was partitioned."""
+  def lacks_elements(self, name: str) -> bool:
+    """Returns whether the checkpoint has only some slices of a tensor.
+
+    TensorFlow 1 gave the slot of each part of a partitioned variable a tensor
+    of its own if the program had a scope open: 'a/v/v/part_0/Momentum' has the
+    variable's shape, but one slice.
+    """
+    return self.entries[encode_name(name)].lacks_elements
+
+  def read_slices(self, name: str) -> Slices:
+    """Returns all slices of a partitioned variable.
+
+    Raises:
+      CheckpointError: The bytes fail their checksum.
+    """
     key = encode_name(name)
     entry = self.entries[key]
+    pieces = []
+    for part, data in zip(self._parts[key], entry.slices):
+      box = Slice.parse(data).find_box(entry.shape)
+      array = self.entries[part].decode_array(self.read(self.entries[part]))
+      pieces.append((box, array))
+    return Slices(pieces)
+
+  def _join(self, name: str) -> Any:
+    """Returns the value of a tensor, joined if it was partitioned."""
+    entry = self.entries[encode_name(name)]
     if not entry.slices:
       return entry.decode_array(self.read(entry))
-    joined = None
-    for part, data in zip(self._parts[key], entry.slices):
-      piece = self.entries[part].decode_array(self.read(self.entries[part]))
-      if joined is None:
-        joined = np.empty(entry.shape, piece.dtype)
-      box = Slice.parse(data).find_box(entry.shape)
-      joined[tuple(slice(begin, end) for begin, end in box)] = piece
-    return joined
+    if entry.lacks_elements:
+      raise CheckpointError(
+        f"{self.prefix}: {name}: it has only some slices of that variable"
+      )
+    return self.read_slices(name).cut((0,) * len(entry.shape), entry.shape)
 
   @functools.cached_property
   def _tensorflow(self) -> Any:

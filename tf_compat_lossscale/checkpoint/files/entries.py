@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 import struct
+from typing import Any
 from typing import BinaryIO
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ _VARIANT = 21
 _MOST_DIMENSIONS = 254  # As in TensorFlow.
 _MOST_SLICED = 8  # TensorFlow restores slices of no more dimensions.
 _CHUNK = 1 << 20  # The number of bytes that are read at a time.
+_MOST_PAIRS = 1 << 20  # Of slices that are compared: 1,400 in all dimensions.
 # `DataType` of TensorFlow (types.proto): number -> (name, bytes, struct code).
 _DTYPES: dict[int, tuple[str, int, str]] = {
   1: ("float32", 4, "f"),
@@ -148,15 +150,52 @@ class Slice(NamedTuple):
     return bytes(key)
 
 
-def _check_cover(boxes: list[_Box], shape: tuple[int, ...]) -> None:
-  """Checks that boxes cover a tensor's elements, each once.
+@dataclasses.dataclass(frozen=True)
+class Slices:
+  """The values of a partitioned variable's slices, which do not overlap.
+
+  Attributes:
+    pieces: The begin and end in each dimension, and the array, of each slice.
+  """
+
+  pieces: list[tuple[_Box, np.ndarray]]
+
+  def cut(self, starts: Sequence[int], sizes: Sequence[int]) -> Any:
+    """Returns a part of the variable; None if it is not in the slices.
+
+    Args:
+      starts: The first index in each dimension.
+      sizes: The number of indices in each dimension.
+    """
+    result = np.empty(sizes, self.pieces[0][1].dtype)
+    count = 0
+    for box, piece in self.pieces:
+      ends = [
+        (max(begin, at), min(end, at + size))
+        for (begin, end), at, size in zip(box, starts, sizes)
+      ]
+      if all(begin < end for begin, end in ends):
+        there = tuple(
+          slice(begin - at, end - at)
+          for (begin, end), (at, _) in zip(ends, box)
+        )
+        here = tuple(
+          slice(begin - at, end - at) for (begin, end), at in zip(ends, starts)
+        )
+        result[here] = piece[there]
+        count += math.prod(end - begin for begin, end in ends)
+    return result if count == result.size else None
+
+
+def _do_cover(boxes: list[_Box], shape: tuple[int, ...]) -> bool:
+  """Returns whether boxes cover a tensor's elements, each once.
 
   Each corner of a box counts as 1 or, with an odd number of lower bounds, as
   -1. These counts determine how often the boxes cover each element. So they
   must be those of the whole tensor.
 
   Raises:
-    ValueError: An element is not covered, or covered twice.
+    ValueError: The tensor is sliced in too many dimensions.
   """
   whole = tuple((0, size) for size in shape)
   axes = [
@@ -171,11 +210,36 @@ def _check_cover(boxes: list[_Box], shape: tuple[int, ...]) -> None:
     for ends in itertools.product((0, 1), repeat=len(axes)):
       corner = tuple(box[axis][end] for axis, end in zip(axes, ends))
       counts[corner] += sign * (-1) ** (len(axes) - sum(ends))
-  if any(counts.values()):
-    raise ValueError(
-      f"the slices of a partitioned variable of shape {list(shape)} do not "
-      "cover each of its elements once"
-    )
+  return not any(counts.values())
+
+
+def _check_disjoint(boxes: list[_Box], shape: tuple[int, ...]) -> None:
+  """Checks that no two boxes have an element in common.
+
+  Boxes are compared that overlap in the dimension with the most begins.
+
+  Raises:
+    ValueError: Two boxes have, or there are too many boxes to compare.
+  """
+  boxes = [box for box in boxes if all(at < end for at, end in box)]
+  axis = max(
+    range(len(shape)),
+    key=lambda axis: len({box[axis][0] for box in boxes}),
+    default=0,
+  )
+  current: list[_Box] = []
+  pairs = 0
+  for box in sorted(boxes, key=lambda box: box[axis:]):
+    current = [other for other in current if other[axis][1] > box[axis][0]]
+    pairs += len(current)
+    if pairs > _MOST_PAIRS or any(
+      all(a < d and c < b for (a, b), (c, d) in zip(box, other))
+      for other in current
+    ):
+      raise ValueError(
+        f"slices of a partitioned variable of shape {list(shape)} overlap"
+      )
+    current.append(box)
 
 
 def _encode_unsigned(value: int) -> bytes:
@@ -348,19 +412,25 @@ class Entry:
       is not partitioned.
 
     Raises:
-      ValueError: The slices do not cover each element once.
+      ValueError: Slices overlap, or do not fit the shape.
     """
     slices = [Slice.parse(data) for data in self.slices]
     if self.size and slices:
       raise ValueError(f"a partitioned variable has {self.size} bytes itself")
     boxes = [part.find_box(self.shape) for part in slices]
-    if slices:
-      _check_cover(boxes, self.shape)
+    if slices and not _do_cover(boxes, self.shape):
+      _check_disjoint(boxes, self.shape)
     dtype = self.spec.dtype
     return {
       part.make_key(name): TensorSpec(dtype, tuple(end - at for at, end in box))
       for part, box in zip(slices, boxes)
     }
+
+  @property
+  def lacks_elements(self) -> bool:
+    """Whether the slices of a partitioned variable leave elements out."""
+    boxes = [Slice.parse(data).find_box(self.shape) for data in self.slices]
+    return bool(boxes) and not _do_cover(boxes, self.shape)
 
   def check(self, data: bytes) -> None:
     """Checks the bytes of the tensor.

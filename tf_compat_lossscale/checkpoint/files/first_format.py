@@ -272,7 +272,7 @@ class FirstFormatBundle(_bundle.Bundle):
       progress(len(data))
 
   def read_array(self, name: str) -> Any:
-    """Returns the value of a tensor, as an array of NumPy."""
+    """Returns the value of a tensor as `Bundle` does."""
     return self._join(name)
 
   def check(self, progress: _bundle.Progress = lambda size: None) -> None:

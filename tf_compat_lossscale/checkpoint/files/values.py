@@ -17,6 +17,7 @@ import dataclasses
 import numpy as np
 
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.entries import Slices
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 
@@ -50,6 +51,12 @@ class Stored:
     """Returns the value of any tensor."""
     return self.bundle.read_array(self.name)
 
+  def read_slices(self) -> Slices | None:
+    """Returns the slices of a tensor; None if the checkpoint has all of it."""
+    if self.bundle.lacks_elements(self.name):
+      return self.bundle.read_slices(self.name)
+    return None
+
 
 @dataclasses.dataclass(frozen=True)
 class Literal:
@@ -79,6 +86,9 @@ class Literal:
     """Returns the value of any scalar."""
     return np.array(self.value, self.dtype)
 
+  def read_slices(self) -> None:
+    """Returns None: a scalar is always whole."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Scaled(Stored):
@@ -97,6 +107,9 @@ class Scaled(Stored):
   def read_array(self) -> np.ndarray:
     """Returns the product."""
     return multiply(super().read_array(), self.factor)
+
+  def read_slices(self) -> None:
+    """Returns None: the whole tensor is multiplied."""
 
 
 def multiply(values: np.ndarray, factor: float) -> np.ndarray:
