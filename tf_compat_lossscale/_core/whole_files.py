@@ -3,17 +3,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import contextlib
 import os
 import secrets
+from typing import BinaryIO
 
 
 def replace_file(path: str, data: bytes) -> None:
+  """Writes a file as `replacing` does.
+
+  Raises:
+    OSError: The file cannot be written.
+  """
+  with replacing(path) as file:
+    file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
   """Writes a file beside its place, and then moves it there.
 
   An error or an interrupt leaves the old file as it was, and no temporary file.
   A file that was there keeps its mode. If `path` is a link, the link stays, and
   the file that it leads to is replaced.
+
+  Yields:
+    The new file, open for writing.
 
   Raises:
     OSError: The file cannot be written.
@@ -24,15 +40,17 @@ def replace_file(path: str, data: bytes) -> None:
   temporary = os.path.join(
     os.path.dirname(path), f".lossscale-{secrets.token_hex(8)}"
   )
-  try:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+  def create(name: str, flags: int) -> int:
     try:
-      descriptor = os.open(temporary, flags, 0o600)
+      return os.open(name, flags | os.O_EXCL, 0o600)
     except OSError as error:
       error.filename = path  # The user does not know the temporary file.
       raise
-    with open(descriptor, "wb") as file:
-      file.write(data)
+
+  try:
+    with open(temporary, "wb", opener=create) as file:
+      yield file
       file.flush()
       os.fsync(file.fileno())
     os.chmod(temporary, _find_mode(path))

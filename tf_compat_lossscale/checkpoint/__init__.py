@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from tf_compat_lossscale._lazy import load_lazily
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.checkpoint.converting import Conversion
   from tf_compat_lossscale.checkpoint.converting import convert
   from tf_compat_lossscale.checkpoint.describing import describe
   from tf_compat_lossscale.checkpoint.description import Description
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
     CheckpointError,
   )
+  from tf_compat_lossscale.checkpoint.report import Conversion
   from tf_compat_lossscale.checkpoint.report import Report
   from tf_compat_lossscale.checkpoint.restoring import restore
   from tf_compat_lossscale.checkpoint.saver import import_meta_graph
@@ -50,7 +50,7 @@ __getattr__, __dir__ = load_lazily(
   __name__,
   {
     "CheckpointError": "files.checkpoint_error",
-    "Conversion": "converting",
+    "Conversion": "report",
     "Description": "description",
     "LossScaleState": "description",
     "MonitoredTrainingSession": "saver",

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
 import dataclasses
 import os
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.checkpoint import description as kinds
+from tf_compat_lossscale.checkpoint import exporting
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files import writer
@@ -33,37 +36,21 @@ from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
+from tf_compat_lossscale.checkpoint.report import Conversion
 
-LAYOUTS = ("saver", "saver-v2", "contrib", "object", "keras2", "fp32")
+LAYOUTS = (
+  "saver",
+  "saver-v2",
+  "contrib",
+  "object",
+  "keras2",
+  "fp32",
+  *exporting.LAYOUTS,
+)
 # The layouts for which a template of an object-based source has names.
 _TEMPLATES_BY_NAME = ("saver", "saver-v2")
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
 _Progress = Callable[[int], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Conversion:
-  """The result of a conversion.
-
-  Attributes:
-    path: The new checkpoint's prefix.
-    renamed: New name -> name in the source, if they differ.
-    dropped: The tensors of the source that the layout does not have.
-    added: The tensors that the source does not have, with initial values.
-    changed: The loss scales and counters that were set.
-    left: The files of the replaced checkpoint that could not be removed.
-    notes: What was computed, or could not be known, and what follows; of
-      another system's loss scale what could not be taken over, and the loss
-      scale that has its rule.
-  """
-
-  path: str
-  renamed: dict[str, str]
-  dropped: tuple[str, ...]
-  added: tuple[str, ...]
-  changed: tuple[str, ...]
-  left: tuple[str, ...] = ()
-  notes: tuple[str, ...] = ()
 
 
 def convert(
@@ -79,6 +66,11 @@ def convert(
   overwrite: bool = False,
   progress: Callable[[int], _Progress] | None = None,
   like: str | None = None,
+  masters: bool = False,
+  averages: bool = False,
+  include: Sequence[str] = (),
+  exclude: Sequence[str] = (),
+  dry_run: bool = False,
 ) -> Conversion:
   """Writes a new checkpoint from another one, in another layout.
 
@@ -89,11 +81,15 @@ def convert(
 
   Args:
     source: A checkpoint, as `describe` takes it.
-    destination: The new checkpoint's prefix.
+    destination: The new checkpoint's prefix; for 'npz' and 'safetensors' the
+      new file.
     to: The layout. 'saver' and 'saver-v2' name variables as `compat.v1` does
       under TensorFlow 1's and 2's control flow, 'contrib' as tf.contrib did.
       'object' is for `tf.train.Checkpoint`, and 'keras2' for that of a model
       of Keras 2.3 or later. 'fp32' is the source without its loss scales.
+      'weights', 'npz' and 'safetensors' have the model's tensors alone,
+      without slots, powers, averages, loss scales and steps, by name: as a
+      checkpoint that any Saver restores, or as one file.
     set_loss_scale: The new value of every loss scale, whose counters become 0.
       If the source has no loss scale, one is added.
     reset: Sets the loss scales to 32768, the default of DynamicLossScale.
@@ -111,6 +107,15 @@ def convert(
     progress: Called with the number of bytes to read and write. It returns a
       function that is called with each number of bytes read or written.
     like: The system that wrote the source, as `describe` takes it.
+    masters: Whether float32 masters take the place of float16 weights. This and
+      the next three are for 'weights', 'npz' and 'safetensors'.
+    averages: Whether moving averages take the place of weights.
+    include: Patterns of a shell, such as 'bert/encoder/*', of which the name of
+      a tensor must match one; all are kept if there is none. A star matches
+      slashes, too.
+    exclude: Patterns, of which the name of a tensor may match none.
+    dry_run: Whether nothing is written, so that the result alone tells what
+      would be.
 
   Returns:
     The result.
@@ -122,6 +127,23 @@ def convert(
     raise CheckpointError(
       f"{to!r} is no layout; there are {', '.join(LAYOUTS)}"
     )
+  is_export = to in exporting.LAYOUTS
+  exporting.check_options(
+    to,
+    {
+      "masters": masters,
+      "averages": averages,
+      "include": include,
+      "exclude": exclude,
+    },
+    {
+      "set_loss_scale": set_loss_scale is not None,
+      "reset": reset,
+      "template": template is not None,
+      "mapping": mapping,
+      "learning_rate": learning_rate is not None,
+    },
+  )
   scale = _check_scale(set_loss_scale, reset)
   if scale is not None and to == "fp32":
     raise CheckpointError("fp32 has no loss scale that could be set")
@@ -133,6 +155,16 @@ def convert(
       f"{found.path}: a Keras file is converted by loading and saving it: "
       "tf_compat_lossscale.keras.load_model(), then "
       "tf.train.Checkpoint(model=…, optimizer=…).save()"
+    )
+  if is_export:
+    return exporting.export(
+      lambda: paths.find(os.fspath(source)).path,
+      os.fspath(destination),
+      to,
+      exporting.Choice(like, masters, averages, include, exclude),
+      overwrite,
+      dry_run,
+      progress or (lambda size: lambda done: None),
     )
   advance: list[_Progress] = []
 
@@ -154,8 +186,9 @@ def convert(
     if not advance:  # This is the first try.
       size = 2 * bundle.size
       advance.append(progress(size) if progress else lambda size: None)
-    new.write(sources, advance[0])
-    return _summarize(new.prefix, bundle, sources, changed, notes)
+    if new is not None:
+      new.write(sources, advance[0])
+    return _summarize(os.fspath(destination), bundle, sources, changed, notes)
 
   def attempt_with_template(bundle: Bundle) -> Conversion:
     takes_names = OBJECT_GRAPH in bundle.specs and to in _TEMPLATES_BY_NAME
@@ -168,12 +201,16 @@ def convert(
       lambda model: attempt(bundle, model),
     )
 
-  with writer.reserve(os.fspath(destination), overwrite) as new:
+  with (
+    contextlib.nullcontext()
+    if dry_run
+    else writer.reserve(os.fspath(destination), overwrite)
+  ) as new:
     result = consistency.read_consistently(
       lambda: paths.find(os.fspath(source)).path,
       attempt if template is None else attempt_with_template,
     )
-    left = new.publish()
+    left = new.publish() if new is not None else ()
   return dataclasses.replace(result, left=left)
 
 
@@ -412,4 +449,6 @@ def _summarize(
     ),
     changed=tuple(name for name in changed if name in sources),
     notes=tuple(notes),
+    sizes={name: bundle.get_size(name) for name in bundle.specs},
+    written={name: source.spec for name, source in sources.items()},
   )

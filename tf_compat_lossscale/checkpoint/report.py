@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports the result of a restore for each variable."""
+"""Reports the results of restoring and of converting."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import problems
 
 
@@ -72,3 +73,36 @@ class Report:
       if getattr(self, what)
     ]
     return ", ".join([f"{self.path}: {len(self.restored)} restored", *counts])
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+  """The result of a conversion.
+
+  Attributes:
+    path: The new checkpoint's prefix.
+    renamed: New name -> name in the source, if they differ.
+    dropped: The tensors of the source that the layout does not have.
+    added: The tensors that the source does not have, with initial values.
+    changed: The loss scales and counters that were set.
+    left: The files of the replaced checkpoint that could not be removed.
+    notes: What was computed, or could not be known, and what follows; of
+      another system's loss scale what could not be taken over, and the loss
+      scale that has its rule.
+    reasons: What each dropped tensor is, if only the model's are written.
+    unproven: The tensors that were kept, though they may be no model's.
+    sizes: The number of bytes of each tensor of the source.
+    written: Name of each tensor of the destination -> its dtype and shape.
+  """
+
+  path: str
+  renamed: dict[str, str]
+  dropped: tuple[str, ...]
+  added: tuple[str, ...]
+  changed: tuple[str, ...]
+  left: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
+  reasons: dict[str, str] = dataclasses.field(default_factory=dict)
+  unproven: tuple[str, ...] = ()
+  sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+  written: dict[str, TensorSpec] = dataclasses.field(default_factory=dict)

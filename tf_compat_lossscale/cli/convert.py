@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import argparse
+import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 import functools
 import re
 import sys
+from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import terminal
+
+if TYPE_CHECKING:
+  from tf_compat_lossscale.checkpoint import Conversion
 
 # The first '=' that is not escaped separates the names.
 _PAIR = re.compile(r"((?:[^=\\]|\\.|\\\Z)+)=(.+)", re.DOTALL)
@@ -38,8 +43,9 @@ def add_arguments(parser: errors.Parser) -> None:
     metavar="LAYOUT",
     help="saver (variables by name, as compat.v1 has them under TensorFlow 1's "
     "control flow), saver-v2 (the same under TensorFlow 2's), contrib, object "
-    "(tf.train.Checkpoint), keras2 (as Keras 2.3 and later has them) or fp32 "
-    "(without loss scales)",
+    "(tf.train.Checkpoint), keras2 (as Keras 2.3 and later has them), fp32 "
+    "(without loss scales), weights (the model's variables alone, by name), or "
+    "npz or safetensors (these as one file)",
   )
   repair = parser.add_mutually_exclusive_group()
   repair.add_argument(
@@ -84,6 +90,31 @@ def add_arguments(parser: errors.Parser) -> None:
     "prove it, is missing: openseq2seq, opennmt-tf, tf_cnn_benchmarks or thumt",
   )
   parser.add_argument(
+    "--masters",
+    action="store_true",
+    help="write float32 masters in the place of float16 weights (for weights, "
+    "npz and safetensors, as are the next three)",
+  )
+  parser.add_argument(
+    "--averages",
+    action="store_true",
+    help="write moving averages in the place of weights",
+  )
+  for name, verb in (("include", "write only"), ("exclude", "leave out")):
+    parser.add_argument(
+      f"--{name}",
+      action="append",
+      default=[],
+      metavar="PATTERN",
+      help=f"{verb} tensors whose whole names match a pattern of a shell, such "
+      "as 'bert/encoder/*', in quotes; may be given several times",
+    )
+  parser.add_argument(
+    "--dry-run",
+    action="store_true",
+    help="write nothing; list what would be written and dropped, with bytes",
+  )
+  parser.add_argument(
     "--overwrite", action="store_true", help="replace DST if it exists"
   )
 
@@ -107,23 +138,75 @@ def execute(arguments: argparse.Namespace) -> int:
         overwrite=arguments.overwrite,
         progress=functools.partial(_count_bytes, show),
         like=arguments.like,
+        masters=arguments.masters,
+        averages=arguments.averages,
+        include=arguments.include,
+        exclude=arguments.exclude,
+        dry_run=arguments.dry_run,
       )
   except checkpoint.CheckpointError as error:
     raise errors.Mistake(str(error)) from error
-  renamed = len(conversion.renamed)
-  print(f"{escape(conversion.path)}: written, {renamed} tensors renamed")
-  for action, names in (
-    ("dropped", conversion.dropped),
-    ("added", conversion.added),
-    ("set", conversion.changed),
-  ):
-    if names:
-      print(f"{action}: {', '.join(map(escape, names))}")
+  if arguments.dry_run:
+    _list_tensors(conversion)
+  else:
+    renamed = len(conversion.renamed)
+    print(f"{escape(conversion.path)}: written, {renamed} tensors renamed")
+    if conversion.reasons:
+      _summarize_reasons(conversion)
+    for action, names in (
+      ("dropped", () if conversion.reasons else conversion.dropped),
+      ("added", conversion.added),
+      ("set", conversion.changed),
+    ):
+      if names:
+        print(f"{action}: {', '.join(map(escape, names))}")
+  if conversion.unproven:
+    print(
+      "note: kept, though nothing tells whether the model has it: "
+      f"{', '.join(map(escape, conversion.unproven))}"
+    )
   for note in conversion.notes:
     print(f"note: {escape(note)}")
   for path in conversion.left:
     errors.warn(f"{path}, which was replaced, could not be removed", "convert")
   return 0
+
+
+def _list_tensors(conversion: Conversion) -> None:
+  """Prints what would be written and dropped, with sizes in bytes."""
+  from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
+
+  def get_size(name: str) -> int:
+    origin = conversion.renamed.get(name, name)
+    return conversion.sizes.get(origin, 0)
+
+  for name, spec in sorted(conversion.written.items()):
+    origin = conversion.renamed.get(name)
+    whence = f", from {escape(origin)}" if origin else ""
+    print(f"write {escape(name)}: {spec}, {get_size(name):,} bytes{whence}")
+  for name in sorted(conversion.dropped):
+    why = conversion.reasons.get(name)
+    size = conversion.sizes.get(name, 0)
+    print(
+      f"drop {escape(name)}: {size:,} bytes"
+      + (f", {escape(why)}" if why else "")
+    )
+  kept = sum(map(get_size, conversion.written))
+  lost = sum(conversion.sizes.get(name, 0) for name in conversion.dropped)
+  print(
+    f"{escape(conversion.path)}: not written (dry run); "
+    f"{len(conversion.written)} tensors, {kept:,} bytes; "
+    f"{len(conversion.dropped)} dropped, {lost:,} bytes"
+  )
+
+
+def _summarize_reasons(conversion: Conversion) -> None:
+  """Prints what was dropped: a line for each kind, since slots are many."""
+  kinds = collections.Counter(
+    re.split(" (?:of|by) ", why)[0] for why in conversion.reasons.values()
+  )
+  listed = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
+  print(f"dropped: {len(conversion.reasons)} tensors ({listed})")
 
 
 def _count_bytes(

@@ -158,6 +158,12 @@ class Bundle:
         ends.setdefault(place.shard, place.offset)
     return ends
 
+  def get_size(self, name: str) -> int:
+    """Returns the number of bytes of a tensor."""
+    key = encode_name(name)
+    keys = [key, *self._parts.get(key, ())]
+    return sum(self.entries[each].size for each in keys)
+
   @functools.cached_property
   def size(self) -> int:
     """The number of bytes of all tensors."""
@@ -303,6 +309,20 @@ class Bundle:
       array = self.entries[part].decode_array(self.read(self.entries[part]))
       pieces.append((box, array))
     return Slices(pieces)
+
+  def read_numbers(self, name: str) -> Any:
+    """Returns a tensor of numbers, as an array of NumPy, without TensorFlow.
+
+    Arrays of bfloat16 have the dtype of the package ml_dtypes.
+
+    Raises:
+      CheckpointError: The bytes fail their checksum, or NumPy has no such
+        dtype.
+    """
+    try:
+      return self._join(name)
+    except ValueError as error:
+      raise CheckpointError(f"{self.prefix}: {name}: {error}") from None
 
   def _join(self, name: str) -> Any:
     """Returns the value of a tensor, joined if it was partitioned."""

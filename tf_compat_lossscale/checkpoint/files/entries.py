@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import functools
+import importlib
 import itertools
 import math
 import struct
@@ -520,6 +521,9 @@ class Entry:
         list(_split_strings(data, math.prod(self.shape))), object
       ).reshape(self.shape)
     name, _, code = _DTYPES.get(self.dtype, ("", 0, ""))
+    if name == "bfloat16":
+      bfloat16 = importlib.import_module("ml_dtypes").bfloat16
+      return np.frombuffer(data, bfloat16).reshape(self.shape)
     code = code or _CODES.get(name, "")
     if not code:
       raise ValueError(f"NumPy has no {self.spec.dtype}")

@@ -189,6 +189,10 @@ class Inventory:
     counters = self.tensors.keys() & set(scale.names[1:])
     return scale.api == names.COMPAT or bool(counters)
 
+  def is_trainable(self, name: str) -> bool:
+    """Returns whether the evidence shows that a variable is for training."""
+    return name in self._usage.trainable
+
   def is_constant(self, name: str) -> bool:
     """Returns whether the evidence shows that nothing changes a variable."""
     return self.has_evidence and name not in self._usage.trained

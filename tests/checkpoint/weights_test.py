@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests what `convert` keeps of a checkpoint if only the model is asked for."""
+
+import re
+
+import helpers
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors_numpy
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.keras import _keras2
+
+tf1 = tf.compat.v1
+
+_BY_NAME = sorted(
+  path.with_suffix("")
+  for path in helpers.GOLDENS.rglob("*.index")
+  if not tf.train.load_checkpoint(str(path.with_suffix(""))).has_tensor(
+    "_CHECKPOINTABLE_OBJECT_GRAPH"
+  )
+)
+_NO_WEIGHT = re.compile(
+  r"(^|.*/)(Adam|Momentum|RMSProp|adam_[mv]|beta\d_power|global_step|good_steps"
+  r"|bad_steps|current_loss_scale|loss_scale|ExponentialMovingAverage"
+  r"|loss_scale_normal_steps|overflow|rescale_iter|Variable)(_\d+)?$"
+)
+
+
+def save(folder, values, trainable=(), build=None):
+  """Saves variables with a MetaGraph, and returns the checkpoint's prefix."""
+  with tf.Graph().as_default():
+    for name, value in values.items():
+      value = np.asarray(value)
+      tf1.get_variable(
+        name, initializer=tf.constant(value), trainable=name in trainable
+      )
+    if build:
+      build()
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      return tf1.train.Saver().save(session, str(folder / "old"))
+
+
+def export(source, folder, to="weights", **kwargs):
+  """Converts a checkpoint, and returns the result and the values."""
+  new = str(folder / f"new-{to}")
+  result = checkpoint.convert(source, new, to, overwrite=True, **kwargs)
+  if to == "npz":
+    with np.load(new, allow_pickle=False) as loaded:
+      return result, dict(loaded)
+  if to == "safetensors":
+    return result, safetensors_numpy.load_file(new)
+  reader = tf.train.load_checkpoint(new)
+  names = reader.get_variable_to_shape_map()
+  return result, {name: reader.get_tensor(name) for name in names}
+
+
+def restore_plainly(prefix, values):
+  """Restores variables by TensorFlow's Saver, in a graph without optimizer."""
+  with tf.Graph().as_default():
+    variables = [
+      tf1.get_variable(name, value.shape, tf.as_dtype(value.dtype))
+      for name, value in values.items()
+    ]
+    with tf1.Session() as session:
+      tf1.train.Saver().restore(session, prefix)
+      return dict(zip(values, session.run(variables)))
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  "source", _BY_NAME, ids=lambda p: str(p.relative_to(helpers.GOLDENS))
+)
+def test_goldens(source, tmp_path):
+  """Checks the model of each golden, by a plain Saver and as an npz file."""
+  result, values = export(source, tmp_path)
+  assert values
+  if "user" not in source.parent.name:  # Those have variables of such names.
+    assert not [name for name in values if _NO_WEIGHT.match(name)]
+  reader = tf.train.load_checkpoint(str(source))
+  assert len(values) + len(result.dropped) == len(
+    reader.get_variable_to_shape_map()
+  )
+  plain = restore_plainly(result.path, values)
+  for to in ("npz", "safetensors"):
+    _, arrays = export(source, tmp_path, to)
+    for name, value in values.items():
+      old = reader.get_tensor(name)
+      for new in (value, plain[name], arrays[name]):
+        assert (new.dtype, new.shape) == (old.dtype, old.shape)
+        assert new.tobytes() == old.tobytes(), (to, name)
+
+
+@pytest.mark.any_release
+def test_masters_in_place_of_weights(tmp_path):
+  source = helpers.GOLDENS / "others" / "openseq2seq_backoff_momentum"
+  result, values = export(source, tmp_path, masters=True)
+  _, halves = export(source, tmp_path)
+  assert {v.dtype.name for v in values.values()} == {"float32"}
+  assert "float16" in {v.dtype.name for v in halves.values()}
+  for name, value in values.items():
+    assert np.array_equal(value.astype(halves[name].dtype), halves[name])
+  assert result.renamed
+  for name in result.renamed:
+    assert result.reasons[name].startswith("replaced by ")
+
+
+_EVERYDAY = {
+  "bert/w": ("adam_m", "adam_v"),
+  "w1": ("lamb_m", "lamb_v"),
+  "w2": ("Adam", "Adam_1"),
+  "w3": ("Momentum",),
+  "w4": ("RMSProp", "RMSProp_1", "RMSProp_2"),
+  "w5": ("Adagrad",),
+  "w6": ("Ftrl", "Ftrl_1"),
+  "w7": ("Adadelta", "Adadelta_1"),
+  "w8": ("AdaMax", "AdaMax_1"),
+  "w9": ("LARSOptimizer",),
+  "w10": ("m", "v"),
+  "w11": ("LazyAdam", "LazyAdam_1"),
+}
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_everyday_slots(tmp_path, with_graph):
+  """Checks slots by their names, whether a MetaGraph is there or not."""
+  shape = np.ones([3, 2], np.float32)
+  values = dict.fromkeys(_EVERYDAY, shape)
+  values["global_step"] = np.int64(3)
+  values["beta1_power"] = values["beta2_power"] = np.float32(0.5)
+  values["bert/w/vr"] = shape[:, 0]
+  values["bert/w/vc"] = shape[0]
+  values |= {f"{w}/{s}": shape for w in _EVERYDAY for s in _EVERYDAY[w]}
+  prefix = save(tmp_path, values, _EVERYDAY)
+  if not with_graph:
+    (tmp_path / "old.meta").unlink()
+  result, written = export(prefix, tmp_path)
+  assert written.keys() == _EVERYDAY.keys()
+  assert result.unproven == ()
+  assert result.reasons["bert/w/adam_m"] == "slot of bert/w"
+  assert result.reasons["bert/w/vr"] == "slot of bert/w"
+  assert result.reasons["global_step"] == "counter of steps"
+
+
+@pytest.mark.any_release
+def test_variables_of_the_user_are_kept(tmp_path):
+  """Checks names that could be a slot's, without a proof that they are."""
+  ones = np.ones([3], np.float32)
+  values = {
+    "w": ones,
+    "w/mask": ones,  # No optimizer has slots of this name.
+    "w/v": np.ones([5], np.float32),  # Of another shape.
+    "w/m": ones,  # Trainable.
+    "head/Adam": ones,  # There is no variable `head`.
+    "m": ones,
+    "beta1_power": ones,  # No scalar.
+    "bn/moving_mean": ones,
+    "bn/moving_variance": ones,
+    "scale": np.float32(2),
+    "loss_scale": ones,
+  }
+  prefix = save(tmp_path, values, ["w", "w/m"])
+  result, written = export(prefix, tmp_path)
+  assert written.keys() == values.keys()
+  assert set(result.unproven) == {"w/mask", "w/v", "scale"}
+
+
+@pytest.mark.any_release
+def test_averages(tmp_path):
+  ones = np.ones([3], np.float32)
+  end = "ExponentialMovingAverage"
+  values = {"w": ones, "b": ones * 2, f"w/{end}": ones * 3}
+  values |= {"bn/moving_mean": ones, "bn/moving_mean/biased": ones}
+  values |= {"bn/moving_mean/local_step": np.float32(4), f"loss/{end}": ones}
+  prefix = save(tmp_path, values, ["w", "b"])
+  result, written = export(prefix, tmp_path)
+  assert written.keys() == {"w", "b", "bn/moving_mean", f"loss/{end}"}
+  assert result.unproven == (f"loss/{end}",)
+  result, written = export(prefix, tmp_path, averages=True)
+  assert written["w"].tolist() == [3, 3, 3]
+  assert written["b"].tolist() == [2, 2, 2]
+  assert result.reasons["w"] == f"replaced by w/{end}"
+
+
+@pytest.mark.any_release
+def test_a_loss_scale_and_a_dead_one(tmp_path):
+  """Checks that an optimizer's own slots are dropped, whatever its name is."""
+
+  def build():
+    w = tf1.get_variable("w", [2])
+    for _ in range(2):
+      opt = tfl.MixedPrecisionLossScaleOptimizer(
+        tf1.train.AdamOptimizer(1.0, name="Mine"), "dynamic"
+      )
+    opt.minimize(lambda: w * w, tf1.train.get_or_create_global_step())
+
+  with helpers.mode_scope("graph_v1"):
+    prefix = save(tmp_path, {}, (), build)
+  result, written = export(prefix, tmp_path)
+  assert written.keys() == {"w"}
+  assert result.reasons["w/Mine_1"] == "slot of w"
+  assert result.reasons["good_steps"] == "loss scale"
+
+
+@pytest.mark.any_release
+def test_patterns(tmp_path):
+  values = {f"layer_{i}/{n}": np.float32([i]) for i in range(3) for n in "ab"}
+  prefix = save(tmp_path, values, values)
+  _, written = export(prefix, tmp_path, include=["layer_[01]/*"])
+  assert written.keys() == {f"layer_{i}/{n}" for i in (0, 1) for n in "ab"}
+  result, written = export(
+    prefix, tmp_path, include=["*/a"], exclude=["layer_0/*", "layer_2/*"]
+  )
+  assert written.keys() == {"layer_1/a"}
+  assert result.reasons["layer_0/a"] == "left out by its name"
+  for kwargs, what in (
+    ({"include": ["layer_1"]}, "include='layer_1' matches no tensor.*layer_1/"),
+    ({"exclude": ["x*"]}, r"exclude='x\*' matches no tensor"),
+    ({"exclude": ["*"]}, "leave no tensor"),
+    ({"include": "layer_1/*"}, "must be a list of patterns"),
+    ({"masters": True}, "has no float32 masters of weights"),
+    ({"averages": True}, "has no averages of weights"),
+    ({"masters": True, "averages": True}, "exclude each other"),
+    ({"reset": True}, "reset is an option of the other layouts"),
+    ({"mapping": {"a": "b"}}, "mapping is an option of the other layouts"),
+  ):
+    with pytest.raises(checkpoint.CheckpointError, match=what):
+      checkpoint.convert(prefix, tmp_path / "none", "weights", **kwargs)
+  with pytest.raises(checkpoint.CheckpointError, match="include is an option"):
+    checkpoint.convert(prefix, tmp_path / "none", "saver", include=["*"])
+  assert not list(tmp_path.glob("none*"))
+
+
+@pytest.mark.any_release
+def test_what_a_format_cannot_hold(tmp_path):
+  values = {"w": np.float32([1]), "words": np.array([b"a", b"b"])}
+  prefix = save(tmp_path, values, ["w"])
+  _, written = export(prefix, tmp_path)
+  assert written["words"].tolist() == [b"a", b"b"]
+  for to in ("npz", "safetensors"):
+    with pytest.raises(checkpoint.CheckpointError, match=f"{to} has no string"):
+      export(prefix, tmp_path, to)
+    assert not (tmp_path / f"new-{to}").exists()
+    _, written = export(prefix, tmp_path, to, exclude=["words"])
+    assert written.keys() == {"w"}
+
+
+@pytest.mark.any_release
+def test_bfloat16(tmp_path):
+  with tf.Graph().as_default():
+    value = tf.constant([1.5, -2.0, 1e30], tf.bfloat16)
+    tf1.get_variable("w", initializer=value)
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      prefix = tf1.train.Saver().save(session, str(tmp_path / "old"))
+      want = session.run(value)
+  with pytest.raises(checkpoint.CheckpointError, match="npz has no bfloat16"):
+    export(prefix, tmp_path, "npz")
+  _, written = export(prefix, tmp_path, "safetensors")
+  assert written["w"].tobytes() == want.tobytes()
+  assert written["w"].dtype == want.dtype
+
+
+@pytest.mark.any_release
+def test_partitioned_weights(tmp_path):
+  with tf.Graph().as_default():
+    whole = np.arange(40, dtype=np.float32).reshape(10, 4)
+    tf1.get_variable(
+      "w",
+      [10, 4],
+      initializer=lambda shape, partition_info, **_: tf.constant(
+        whole[partition_info.var_offset[0] :][: shape[0]]
+      ),
+      partitioner=tf1.fixed_size_partitioner(3),
+    )
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      prefix = tf1.train.Saver().save(session, str(tmp_path / "old"))
+  for to in ("weights", "npz", "safetensors"):
+    result, written = export(prefix, tmp_path, to)
+    assert np.array_equal(written["w"], whole)
+    assert result.sizes["w"] == whole.nbytes
+
+
+@pytest.mark.any_release
+def test_slots_of_parts_in_a_scope(tmp_path):
+  """Checks the names that TensorFlow 1 gave such slots."""
+  ones = np.ones([4], np.float32)
+  values = {"a/v": ones, "a/v/v/part_0/Momentum": ones}
+  values |= {"a/v/v/part_1/Momentum": ones, "b/part_0/Momentum": ones}
+  prefix = save(tmp_path, values, ["a/v"])
+  result, written = export(prefix, tmp_path)
+  assert written.keys() == {"a/v", "b/part_0/Momentum"}
+  assert result.reasons["a/v/v/part_1/Momentum"] == "slot of a/v"
+
+
+class _Net(tf.Module):
+  """A model with a variable in a list."""
+
+  def __init__(self):
+    super().__init__()
+    self.kernel = tf.Variable([1.0, 2.0], name="first/kernel")
+    self.rest = [tf.Variable([3.0, 4.0], name="first/bias")]
+
+
+@pytest.mark.parametrize("kind", ["compat.v1", "keras"])
+def test_objects(tmp_path, kind):
+  """Checks a checkpoint of a model with its optimizer and its step."""
+  model = _Net()
+  if kind == "keras":
+    opt = tfl.keras.LossScaleOptimizer(
+      _keras2.keras.optimizers.legacy.Adam(), "dynamic"
+    )
+  else:
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.AdamOptimizer(), "dynamic"
+    )
+  pairs = [(tf.ones_like(v), v) for v in model.trainable_variables]
+  opt.apply_gradients(pairs)
+  saved = tf.train.Checkpoint(net=model, optimizer=opt, step=tf.Variable(7))
+  source = saved.save(str(tmp_path / "old"))
+  for to in ("weights", "npz"):
+    result, written = export(source, tmp_path, to)
+    assert written.keys() == {"first/kernel", "first/bias"}
+    assert np.array_equal(written["first/kernel"], model.kernel)
+  kinds = {why.split(" of ")[0] for why in result.reasons.values()}
+  assert {"slot", "counter", "state"} <= kinds
+
+
+@pytest.mark.any_release
+def test_equal_names_of_objects(tmp_path):
+  first, second = (tf.Variable([float(i)], name="kernel") for i in range(2))
+  saved = tf.train.Checkpoint(a=first, b=tf.train.Checkpoint(c=second))
+  _, written = export(saved.save(str(tmp_path / "old")), tmp_path)
+  assert {k: v.tolist() for k, v in written.items()} == {"a": [0], "b/c": [1]}
+
+
+@pytest.mark.any_release
+def test_the_command(tmp_path, capsys):
+  source = str(helpers.GOLDENS / "others" / "thumt_adam")
+  new = str(tmp_path / "folder" / "new")
+  command = ["convert", source, new, "--to=npz"]
+  assert cli.main([*command, "--dry-run"]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert "drop global_step: 8 bytes, counter of steps" in lines
+  assert re.search(
+    r"not written \(dry run\); \d+ tensors, [\d,]+ bytes", lines[-1]
+  )
+  assert not list(tmp_path.iterdir())
+  assert cli.main(command) == 0
+  assert re.search(
+    r"dropped: \d+ tensors \(.*\d+ x slot", capsys.readouterr().out
+  )
+  for arguments, what in (
+    (command, "it exists; --overwrite"),
+    (["convert", source, str(tmp_path), "--to=npz"], "a folder"),
+    (["convert", source, str(tmp_path / "a"), "--to=zip"], "is no layout"),
+    (["convert", source, "gs://b/x", "--to=npz"], "this machine"),
+  ):
+    with pytest.raises(SystemExit) as caught:
+      cli.main(arguments)
+    error = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert what in error and error.count("\n") == 1
+  assert sorted(p.name for p in tmp_path.rglob("*")) == ["folder", "new"]
+
+
+@pytest.mark.any_release
+def test_a_missing_package(tmp_path, monkeypatch):
+  monkeypatch.setitem(__import__("sys").modules, "safetensors.numpy", None)
+  source = helpers.GOLDENS / "others" / "thumt_adam"
+  with pytest.raises(checkpoint.CheckpointError, match="pip install"):
+    checkpoint.convert(source, tmp_path / "x", "safetensors")
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.any_release
+def test_a_damaged_source_leaves_nothing(tmp_path):
+  values = {"w": np.arange(9, dtype=np.float32)}
+  prefix = save(tmp_path, values, ["w"])
+  data = next(tmp_path.glob("old.data*"))
+  data.write_bytes(data.read_bytes()[:-1] + b"x")
+  before = sorted(tmp_path.iterdir())
+  for to in ("weights", "npz", "safetensors"):
+    with pytest.raises(checkpoint.CheckpointError):
+      checkpoint.convert(prefix, tmp_path / "sub" / "new", to)
+  assert sorted(tmp_path.iterdir()) == before
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the model of a checkpoint alone: as a checkpoint, or as one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+from tf_compat_lossscale.checkpoint.files import consistency
+from tf_compat_lossscale.checkpoint.files import weight_files
+from tf_compat_lossscale.checkpoint.files import writer
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+from tf_compat_lossscale.checkpoint.files.values import Stored
+from tf_compat_lossscale.checkpoint.layouts import model_tensors
+from tf_compat_lossscale.checkpoint.report import Conversion
+
+_WEIGHTS = "weights"
+LAYOUTS = (_WEIGHTS, *weight_files.FORMATS)
+_Progress = Callable[[int], None]
+
+
+class Choice(NamedTuple):
+  """What is written of a checkpoint, as `convert` takes it."""
+
+  like: str | None = None
+  masters: bool = False
+  averages: bool = False
+  include: Sequence[str] = ()
+  exclude: Sequence[str] = ()
+
+
+def check_options(
+  to: str, own: Mapping[str, Any], others: Mapping[str, Any]
+) -> None:
+  """Checks that the options that are given are those of the layout.
+
+  Args:
+    to: The layout.
+    own: Name -> value, of the options of `LAYOUTS`.
+    others: Name -> value, of the options of other layouts.
+
+  Raises:
+    CheckpointError: An option is of other layouts, or two exclude each other.
+  """
+  foreign = others if to in LAYOUTS else own
+  given = [name for name, value in foreign.items() if value]
+  if given:
+    those = "the other layouts" if to in LAYOUTS else ", ".join(LAYOUTS)
+    raise CheckpointError(
+      f"{given[0]} is an option of {those}, but the layout is {to}: leave it "
+      "out"
+    )
+  if own["masters"] and own["averages"]:
+    raise CheckpointError(
+      "masters and averages exclude each other: both take the place of weights"
+    )
+  for name in ("include", "exclude"):
+    if isinstance(own[name], str):
+      raise CheckpointError(
+        f"{name} is the text {own[name]!r}, but must be a list of patterns"
+      )
+
+
+def export(
+  find_source: Callable[[], str],
+  destination: str,
+  to: str,
+  choice: Choice,
+  overwrite: bool,
+  dry_run: bool,
+  progress: Callable[[int], _Progress],
+) -> Conversion:
+  """Writes the model's tensors of a checkpoint.
+
+  Args:
+    find_source: Returns the path of the checkpoint.
+    destination: The prefix of the new checkpoint, or the new file.
+    to: The layout, one of `LAYOUTS`.
+    choice: What is written.
+    overwrite: Whether the destination may be replaced.
+    dry_run: Whether nothing is written.
+    progress: As `convert` takes it.
+
+  Raises:
+    CheckpointError: The source cannot be read, has no such tensors, or the
+      destination cannot be written.
+  """
+
+  def attempt(bundle: Bundle) -> Conversion:
+    found = _find(bundle, choice)
+    sources = {new: Stored(bundle, old) for new, old in found.kept.items()}
+    if to in weight_files.FORMATS:
+      weight_files.check_dtypes(destination, to, sources)
+    size = sum(map(bundle.get_size, found.kept.values()))
+    if new is not None:
+      new.write(sources, progress(2 * size))
+    elif not dry_run:
+      weight_files.write(destination, to, sources, progress(size))
+    return Conversion(
+      path=destination,
+      renamed={new: old for new, old in found.kept.items() if new != old},
+      dropped=tuple(found.dropped),
+      added=(),
+      changed=(),
+      reasons=found.dropped,
+      unproven=tuple(found.unproven),
+      sizes={
+        name: bundle.get_size(name)
+        for name in bundle.specs
+        if name != OBJECT_GRAPH
+      },
+      written={name: source.spec for name, source in sources.items()},
+    )
+
+  new = None
+  if to in weight_files.FORMATS:
+    weight_files.check(destination, to, overwrite)
+  elif not dry_run:
+    with writer.reserve(destination, overwrite) as new:
+      result = consistency.read_consistently(find_source, attempt)
+      left = new.publish()
+    return dataclasses.replace(result, left=left)
+  return consistency.read_consistently(find_source, attempt)
+
+
+def _find(bundle: Bundle, choice: Choice) -> model_tensors.ModelTensors:
+  """Returns the tensors of a checkpoint, as they are chosen."""
+  found = model_tensors.find_model(bundle, choice.like)
+  try:
+    if choice.masters:
+      found.replace(found.masters, "float32 masters")
+    if choice.averages:
+      found.replace(found.averages, "averages")
+    found.choose(choice.include, choice.exclude)
+  except CheckpointError as error:
+    raise CheckpointError(f"{bundle.prefix}: {error}") from None
+  return found

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tensors into one file that other programs read: npz or safetensors.
+
+NumPy reads `.npz` files without this package, and the `safetensors` package
+reads `.safetensors` files. Tensors keep their names, which have slashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import importlib
+import os
+from typing import Any
+from typing import BinaryIO
+import zipfile
+
+import numpy as np
+
+from tf_compat_lossscale._core import whole_files
+from tf_compat_lossscale.checkpoint.files import opening
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+from tf_compat_lossscale.checkpoint.files.values import Stored
+
+NPZ, SAFETENSORS = "npz", "safetensors"
+FORMATS = (NPZ, SAFETENSORS)
+_NUMBERS = {
+  "bool",
+  "float16",
+  "float32",
+  "float64",
+  *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
+_DTYPES = {
+  NPZ: _NUMBERS | {"complex64", "complex128"},
+  SAFETENSORS: _NUMBERS | {"bfloat16"},
+}
+_Progress = Callable[[int], None]
+
+
+def check(path: str, kind: str, overwrite: bool) -> None:
+  """Checks that a file can be written, before anything is read.
+
+  Args:
+    path: The new file.
+    kind: NPZ or SAFETENSORS.
+    overwrite: Whether a file at that path may be replaced.
+
+  Raises:
+    CheckpointError: It cannot.
+  """
+  if opening.is_remote(path):
+    raise CheckpointError(
+      f"{path}: files are written to folders of this machine alone: name one, "
+      "and copy the file with the tool of that storage"
+    )
+  if os.path.isdir(path) or not os.path.basename(path):
+    raise CheckpointError(
+      f"{path}: a folder; name a file in it, such as "
+      f"{os.path.join(path, f'weights.{kind}')}"
+    )
+  if os.path.lexists(path) and not overwrite:
+    raise CheckpointError(
+      f"{path}: it exists; --overwrite (overwrite=True) replaces it"
+    )
+  if kind == SAFETENSORS:
+    _import_safetensors()
+
+
+def check_dtypes(path: str, kind: str, tensors: Mapping[str, Stored]) -> None:
+  """Checks that a format has the dtypes of all tensors.
+
+  Raises:
+    CheckpointError: It has not.
+  """
+  unfit = [n for n, t in tensors.items() if t.spec.dtype not in _DTYPES[kind]]
+  if unfit:
+    raise CheckpointError(
+      f"{path}: {kind} has no {tensors[unfit[0]].spec.dtype}, the dtype of "
+      f"{', '.join(unfit[:5])}{' and others' if unfit[5:] else ''}: leave them "
+      "out by exclude, on the command line by --exclude"
+    )
+
+
+def write(
+  path: str,
+  kind: str,
+  tensors: Mapping[str, Stored],
+  progress: _Progress = lambda size: None,
+) -> None:
+  """Writes a file, whole or not at all.
+
+  `.npz` is written one tensor after the other; for safetensors, all of them are
+  in memory at once.
+
+  Args:
+    path: The new file. Its folder is made if it is missing.
+    kind: NPZ or SAFETENSORS.
+    tensors: Name -> the tensor.
+    progress: Called with each number of bytes that were read.
+
+  Raises:
+    CheckpointError: A tensor is damaged, or the file cannot be written.
+  """
+
+  def read(tensor: Stored) -> np.ndarray:
+    array = tensor.bundle.read_numbers(tensor.name)
+    progress(array.nbytes)
+    return array
+
+  made = _make_folder(os.path.dirname(path))
+  try:
+    with whole_files.replacing(path) as file:
+      if kind == NPZ:
+        _write_npz(file, tensors, read)
+      else:
+        arrays = {name: read(tensor) for name, tensor in tensors.items()}
+        _import_safetensors().save_file(arrays, file.name)
+  except OSError as error:
+    where = error.filename or path
+    raise CheckpointError(f"{where}: {error.strerror or error}") from None
+  finally:
+    for folder in reversed(made):
+      if not os.listdir(folder):
+        os.rmdir(folder)
+
+
+def _write_npz(
+  file: BinaryIO,
+  tensors: Mapping[str, Stored],
+  read: Callable[[Stored], np.ndarray],
+) -> None:
+  with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    for name, tensor in tensors.items():
+      # Its size is known when it has been written.
+      with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, read(tensor), allow_pickle=False)
+
+
+def _make_folder(folder: str) -> list[str]:
+  """Makes a folder and those above it, and returns those that were missing.
+
+  Raises:
+    CheckpointError: It cannot be made.
+  """
+  missing: list[str] = []
+  while folder and not os.path.isdir(folder):
+    missing.insert(0, folder)
+    folder = os.path.dirname(folder)
+  try:
+    for each in missing:
+      os.mkdir(each)
+  except OSError as error:
+    raise CheckpointError(f"{error.filename}: {error.strerror}") from None
+  return missing
+
+
+def _import_safetensors() -> Any:
+  """Returns the module that writes arrays of NumPy.
+
+  Raises:
+    CheckpointError: It is missing.
+  """
+  try:
+    return importlib.import_module("safetensors.numpy")
+  except ImportError:
+    raise CheckpointError(
+      "safetensors files need the package safetensors, which is missing: pip "
+      "install 'tf_compat_lossscale[safetensors]'"
+    ) from None

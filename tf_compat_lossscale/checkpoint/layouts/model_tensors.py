@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the model's tensors from all else that training saves.
+
+    dropped            proof
+    slot of W          W is there, and the slot has a name that optimizers give
+                       and W's shape, or a graph shows its optimizer
+    average of W       W is there, and the name ends in ExponentialMovingAverage
+    float32 master     as `layouts/scalers.py` finds it
+    loss scale         as `layouts/names.py` and `layouts/scalers.py` find it
+    power of Adam      its name and its shape; a graph must not show that it is
+                       a weight
+    step               an integer scalar that is called global_step
+
+In a checkpoint by objects, the object graph tells: the model's tensors can be
+reached from the root without passing an optimizer or a loss scale.
+
+What has no proof is kept: a tensor too many does no harm, and one too few does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import difflib
+import fnmatch
+import re
+
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import policy_weights
+from tf_compat_lossscale.checkpoint.layouts import scalers
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+
+_AVERAGE = "ExponentialMovingAverage"
+_STEPS = {"global_step", "save_counter"}
+# The names by which objects have counters of steps.
+_COUNTERS = _STEPS | {"step", "steps", "iterations", "epoch"}
+# What optimizers call their slots, in lower case and without numbers. Most are
+# the names of the optimizers.
+_SLOTS = {
+  # tf.train, tf.contrib.opt and their successors.
+  "accumulated_gradient",
+  "adadelta",
+  "adagrad",
+  "adagradda",
+  "adam",
+  "adamax",
+  "adamw",
+  "addsign",
+  "centeredrmsprop",
+  "elasticaverageoptimizer",
+  "ftrl",
+  "ggt",
+  "lamb",
+  "larsoptimizer",
+  "lazyadam",
+  "lazyadamoptimizer",
+  "modelaverageoptimizer",
+  "momentum",
+  "momentumw",
+  "movingaverageoptimizer",
+  "nadam",
+  "powersign",
+  "proximaladagrad",
+  "proximalgradientdescent",
+  "rmsprop",
+  "shampoo",
+  "sgdw",
+  # BERT's optimizers, LAMB and their kin.
+  "adam_m",
+  "adam_v",
+  "lamb_m",
+  "lamb_v",
+  "m",
+  "v",
+  # Adafactor's.
+  "adafactor",
+  "vc",
+  "vr",
+  # Keras's.
+  "accum_grad",
+  "accum_var",
+  "accumulator",
+  "linear",
+  "mg",
+  "rms",
+  "vhat",
+  # NovoGrad's, and accumulators of gradients.
+  "grad_acc",
+  "grad_ema",
+  "multistepoptimizer",
+  "novograd",
+}
+# Adafactor's factors of a slot lack one of the weight's dimensions.
+_FACTORS = {"vc", "vr", "adafactor"}
+# What zero debiasing keeps beside an average.
+_DEBIASING = {"biased", "local_step"}
+_OPTIMIZER_CHILDREN = {
+  "iter",
+  "_iterations",
+  names.BASE_OPTIMIZER,
+  "inner_optimizer",
+  names.KERAS_3_SCALE,
+  "beta1_power",
+}
+_PART = re.compile(r"/part_\d+/[^/]+\Z")
+_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@dataclasses.dataclass
+class ModelTensors:
+  """The tensors of a checkpoint, sorted.
+
+  Attributes:
+    kept: Name of a model's tensor -> its name in the checkpoint.
+    dropped: Name in the checkpoint of each other tensor -> what it is.
+    unproven: The names of tensors that may be no model's, which are kept.
+    masters: float16 weight -> its float32 master.
+    averages: Weight -> its average.
+  """
+
+  kept: dict[str, str] = dataclasses.field(default_factory=dict)
+  dropped: dict[str, str] = dataclasses.field(default_factory=dict)
+  unproven: list[str] = dataclasses.field(default_factory=list)
+  masters: dict[str, str] = dataclasses.field(default_factory=dict)
+  averages: dict[str, str] = dataclasses.field(default_factory=dict)
+
+  def replace(self, others: Mapping[str, str], what: str) -> None:
+    """Takes other tensors under the names of weights.
+
+    Args:
+      others: Weight -> the tensor to take.
+      what: What these tensors are.
+
+    Raises:
+      CheckpointError: There are none.
+    """
+    if not others:
+      raise CheckpointError(f"it has no {what} of weights")
+    for weight, other in others.items():
+      self.dropped.pop(other, None)
+      self.dropped[weight] = f"replaced by {other}"
+      self.kept[weight] = other
+
+  def choose(self, include: Sequence[str], exclude: Sequence[str]) -> None:
+    """Keeps the tensors whose names match patterns of a shell.
+
+    Args:
+      include: Patterns, of which a name must match one; all names if empty.
+      exclude: Patterns, of which a name may match none.
+
+    Raises:
+      CheckpointError: A pattern matches no name, or nothing is left.
+    """
+    left = set(self.kept)
+    for word, patterns in (("include", include), ("exclude", exclude)):
+      found = set()
+      for pattern in patterns:
+        matching = {n for n in self.kept if fnmatch.fnmatchcase(n, pattern)}
+        if not matching:
+          raise CheckpointError(self._explain_no_match(word, pattern))
+        found |= matching
+      if patterns:
+        left = left & found if word == "include" else left - found
+    for name in list(self.kept):
+      if name not in left:
+        self.dropped[self.kept.pop(name)] = "left out by its name"
+    self.unproven = [name for name in self.unproven if name in left]
+    if not self.kept:
+      raise CheckpointError("include and exclude leave no tensor")
+
+  def _explain_no_match(self, word: str, pattern: str) -> str:
+    """Returns the error for a pattern that matches no name."""
+    others = [n for n in self.dropped if fnmatch.fnmatchcase(n, pattern)]
+    if others:
+      why = f"{others[0]} is dropped: {self.dropped[others[0]]}"
+    else:
+      near = difflib.get_close_matches(pattern, self.kept, 3, 0.3)
+      why = f"near it are {', '.join(near or sorted(self.kept)[:3])}"
+    return (
+      f"{word}={pattern!r} matches no tensor of the model ({why}); a pattern "
+      "is that of a shell for the whole name, such as 'bert/encoder/*'"
+    )
+
+
+def find_model(bundle: Bundle, like: str | None = None) -> ModelTensors:
+  """Sorts the tensors of a checkpoint.
+
+  Args:
+    bundle: The checkpoint.
+    like: The system that wrote it, as `describe` takes it.
+
+  Raises:
+    CheckpointError: The checkpoint is damaged, has no tensor of a model, or is
+      not laid out as `like` says.
+  """
+  if OBJECT_GRAPH in bundle.specs:
+    scalers.refuse_like(like, bundle.prefix)
+    found = _sort_objects(bundle)
+  else:
+    found = _sort_names(bundle, evidence.find_foreign(bundle, like))
+  if not found.kept:
+    raise CheckpointError(f"{bundle.prefix}: it has no tensor of a model")
+  return found
+
+
+def _sort_names(bundle: Bundle, foreign: scalers.Foreign) -> ModelTensors:
+  """Sorts variables by name."""
+  found = ModelTensors(masters=dict(foreign.masters))
+  dropped = found.dropped
+  of_others = set(foreign.scaler.names.values()) if foreign.scaler else set()
+  for name in of_others:
+    dropped[name] = f"loss scale of {foreign.title}"
+  if "iter_1" in of_others:  # THUMT's MultiStepOptimizer has the first one.
+    dropped["iter"] = "counter of accumulated gradients"
+  specs = {n: spec for n, spec in bundle.specs.items() if n not in dropped}
+  inventory = Inventory(specs, lambda: evidence.find_evidence(bundle))
+  inventory.gather_evidence()
+  dropped |= dict.fromkeys(_find_scales(inventory), "loss scale")
+  dropped |= {
+    master: f"float32 master of {weight}"
+    for weight, master in found.masters.items()
+  }
+  for name, spec in specs.items():
+    if name in dropped or inventory.is_trainable(name):
+      continue
+    if _is_step(name, spec):
+      dropped[name] = "counter of steps"
+    elif names.is_power(name, spec):
+      dropped[name] = "power of an optimizer's decay"
+    elif name.startswith("accumulation/") and not spec.shape:
+      dropped[name] = "counter of accumulated gradients"
+  _sort_slots(specs, inventory, found)
+  for name in specs:
+    if name not in dropped:
+      found.kept[name] = name
+  return found
+
+
+def _find_scales(inventory: Inventory) -> list[str]:
+  """Returns the names of the variables of all loss scales, also dead ones."""
+  scales = [
+    *inventory.scales.known,
+    *(
+      scale
+      for scale in inventory.scales.incomplete
+      if inventory.is_likely_scale(scale)
+      or inventory.get_served(scale.names[0])
+    ),
+  ]
+  if scales:  # A wrapper that no gradient passes leaves a dead one beside it.
+    alive = {name for scale in scales for name in scale.names}
+    scales += [
+      each
+      for each in names.find_scales(inventory.tensors).known
+      if alive.isdisjoint(each.names)
+    ]
+  further = policy_weights.find_further(inventory.tensors, scales)
+  listed = [name for scale in scales for name in scale.names]
+  listed += [name for each in further.values() for name in each.values()]
+  return [name for name in listed if name in inventory.tensors]
+
+
+def _is_step(name: str, spec: TensorSpec) -> bool:
+  last = names.split_scope(name)[1]
+  return last in _STEPS and not spec.shape and spec.dtype in names.INTEGERS
+
+
+def _sort_slots(
+  specs: Mapping[str, TensorSpec], inventory: Inventory, found: ModelTensors
+) -> None:
+  """Finds slots and averages, and what only looks like them."""
+  of_weights = {master: w for w, master in found.masters.items()}
+  candidates = dict(_find_part_slots(specs)) | dict(names.find_slots(specs))
+  owners = inventory.find_owners(candidates)
+  weights = inventory.weights
+  for name, spec in specs.items():
+    head, _, last = name.rpartition("/")
+    base = names.get_base(name)
+    if name in found.dropped or inventory.is_trainable(name):
+      continue
+    if base == _AVERAGE and specs.get(head) == spec:
+      found.averages[head] = name
+      found.dropped[name] = f"average of {head}"
+    elif last in _DEBIASING and head in specs:
+      found.dropped[name] = f"state of the average {head}"
+    elif name in candidates:
+      weight = candidates[name]
+      shown = of_weights.get(weight, weight)
+      if name in owners or _is_named_slot(base, spec, specs[weight]):
+        found.dropped[name] = f"slot of {shown}"
+      else:
+        found.unproven.append(name)
+    elif base == _AVERAGE or (not spec.shape and name not in weights):
+      found.unproven.append(name)
+
+
+def _find_part_slots(
+  specs: Mapping[str, TensorSpec],
+) -> Iterator[tuple[str, str]]:
+  """Yields each slot of one part of a partitioned variable, and the variable.
+
+  Within a variable scope `a`, TensorFlow 1 called the slot of a part of `a/v`
+  `a/v/v/part_0/Momentum`.
+  """
+  for name in specs:
+    if _PART.search(name):
+      head = name
+      while "/" in head:
+        head = head.rpartition("/")[0]
+        if head in specs:
+          yield name, head
+          break
+
+
+def _is_named_slot(base: str, spec: TensorSpec, weight: TensorSpec) -> bool:
+  """Returns whether a variable has the name and the shape of a slot."""
+  base = base.lower()
+  if base not in _SLOTS:
+    return False
+  if spec.shape == weight.shape:
+    return True
+  return base in _FACTORS and _is_factor(spec.shape, weight.shape)
+
+
+def _is_factor(shape: tuple[int, ...], weight: tuple[int, ...]) -> bool:
+  """Returns whether a shape is that of a weight without one dimension."""
+  return shape == (1,) or any(
+    shape == weight[:i] + weight[i + 1 :] for i in range(len(weight))
+  )
+
+
+def _sort_objects(bundle: Bundle) -> ModelTensors:
+  """Sorts the tensors of objects."""
+  graph = ObjectGraph.read(bundle)
+  found = ModelTensors()
+  slots = {s.slot: s for node in graph.nodes for s in node.slots}
+  optimizers = {
+    number
+    for number, node in enumerate(graph.nodes)
+    if node.slots or node.children.keys() & _OPTIMIZER_CHILDREN
+  }
+  counters = {
+    child
+    for node in graph.nodes
+    for name, child in node.children.items()
+    if name in _COUNTERS
+  }
+  of_model = _find_reachable(graph, optimizers)
+  taken: dict[str, list[tuple[str, str]]] = {}
+  for number, node in enumerate(graph.nodes):
+    for attribute in node.attributes:
+      key = attribute.key
+      if key not in bundle.specs:
+        continue
+      spec = bundle.specs[key]
+      is_count = not spec.shape and spec.dtype in names.INTEGERS
+      if number in slots:
+        weight = graph.find_value(slots[number].variable)
+        name = weight.full_name if weight else ""
+        found.dropped[key] = f"slot of {name or 'a weight'}"
+      elif number in counters and is_count:
+        found.dropped[key] = "counter of steps"
+      elif number not in of_model:
+        found.dropped[key] = "state of an optimizer or of a loss scale"
+      elif key.endswith(_SUFFIX):
+        short = key[: -len(_SUFFIX)]
+        taken.setdefault(attribute.full_name or short, []).append((short, key))
+      else:
+        found.dropped[key] = "state of an object that is no variable"
+  for name, members in taken.items():
+    keys = {key for _, key in members}
+    for short, key in members:  # Keras 3 gives many variables one name.
+      found.kept[name if len(keys) == 1 else short] = key
+  known = {*found.kept.values(), *found.dropped, OBJECT_GRAPH}
+  for key in bundle.specs:
+    if key not in known:
+      found.dropped[key] = "no object has it"
+  return found
+
+
+def _find_reachable(graph: ObjectGraph, barred: Collection[int]) -> set[int]:
+  """Returns the nodes that the root reaches without passing some nodes."""
+  reached = {0} - set(barred)
+  queue = list(reached)
+  for number in queue:
+    for child in graph.nodes[number].children.values():
+      if child not in reached and child not in barred:
+        reached.add(child)
+        queue.append(child)
+  return reached
