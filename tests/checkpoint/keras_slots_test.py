@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.programs.contrib import opt_rules as contrib
 
@@ -601,6 +602,88 @@ def test_missing_slots_keep_their_values(tmp_path):
   report = checkpoint.restore(None, path, new.objects, missing="initialize")
   assert any("/mg" in name for name in report.kept)
   assert_near(new.weights, old.session.run(old.weights))
+
+
+def test_weights_of_other_names(tmp_path):
+  """Checks that slots go with the weights that a mapping names."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable("tower/w", initializer=[1.0, 2.0], use_resource=True)
+    step = train.get_or_create_global_step()
+    update = momentum().minimize(tf.reduce_sum(w * w), step)
+    session.run(tf1.global_variables_initializer())
+    session.run(update)
+    path = train.Saver().save(session, str(tmp_path / "model"))
+    slot = session.run("tower/w/Momentum/Read/ReadVariableOp:0")
+  weight = tf.Variable([0.0, 0.0], name="dense/kernel")
+  optimizer = sgd()
+  optimizer.apply_gradients([(tf.zeros([2]), weight)])
+  objects = {"optimizer": optimizer, "w": weight}
+  with pytest.raises(checkpoint.CheckpointError, match="it has no value for"):
+    checkpoint.restore(None, path, objects)
+  checkpoint.restore(None, path, objects, mapping={"w": "tower/w"})
+  got = optimizer.get_slot(weight, "momentum").numpy()
+  assert_near([got], [-_RATE * slot])
+  saved = tf.train.Checkpoint(**objects).save(str(tmp_path / "keras"))
+  for more in ({}, {"tower/w/Momentum": "SGD/dense/kernel/momentum"}):
+    mapping = {"tower/w": "dense/kernel"} | more
+    checkpoint.convert(
+      saved,
+      tmp_path / "back",
+      "saver",
+      template=path,
+      mapping=mapping,
+      overwrite=True,
+    )
+    back = tf1.train.load_checkpoint(str(tmp_path / "back"))
+    assert_near([back.get_tensor("tower/w/Momentum")], [slot])
+
+
+def test_a_partitioned_slot(tmp_path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable(
+      "w",
+      [6, 2],
+      partitioner=tf1.fixed_size_partitioner(3),
+      initializer=tf1.ones_initializer(),
+    )
+    w = tf.convert_to_tensor(w)
+    step = train.get_or_create_global_step()
+    update = momentum().minimize(tf.reduce_sum(w * w * w), step)
+    session.run(tf1.global_variables_initializer())
+    session.run(update)
+    path = train.Saver().save(session, str(tmp_path / "model"))
+    session.run(update)
+    wanted = session.run(w)
+  weight = tf.Variable(tf.zeros([6, 2]), name="w")
+  optimizer = sgd()
+  optimizer.apply_gradients([(tf.zeros([6, 2]), weight)])
+  checkpoint.restore(None, path, {"optimizer": optimizer, "w": weight})
+  optimizer.minimize(lambda: tf.reduce_sum(weight**3), [weight])
+  assert_near([weight.numpy()], [wanted])
+
+
+def test_the_command(tmp_path, capsys):
+  old = Program(momentum)
+  old.train(0, 1)
+  source, new = old.save(tmp_path), tmp_path / "new"
+  template = make_template(
+    lambda: sgd(k2.optimizers.schedules.ExponentialDecay(_RATE, 1, 1.0)),
+    tmp_path,
+  )
+  arguments = ["--to=keras2", f"--template={template}", "--learning-rate=0.25"]
+  assert not cli.main(["convert", source, str(new), *arguments])
+  assert "note: Keras's SGD has the sums" in capsys.readouterr().out
+  key = "a/.OPTIMIZER_SLOT/optimizer/momentum/.ATTRIBUTES/VARIABLE_VALUE"
+  got = tf.train.load_checkpoint(str(new)).get_tensor(key)
+  slot = tf.train.load_checkpoint(source).get_tensor("net/w/Momentum")
+  assert_near([got], [-0.25 * slot])
+  for wrong in ("0", "-1", "nan"):
+    arguments[-1] = f"--learning-rate={wrong}"
+    with pytest.raises(SystemExit) as caught:
+      cli.main(["convert", source, str(tmp_path / "no"), *arguments])
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must be a positive number" in line
 
 
 class TestRates:
