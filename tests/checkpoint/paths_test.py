@@ -196,6 +196,20 @@ def test_the_state_itself_means_its_folder(tmp_path, monkeypatch):
   assert paths.find("checkpoint").path == "checkpoint"
 
 
+@pytest.mark.parametrize(
+  "path", ["", "/saved_model.pb", "/variables", "/variables/variables"]
+)
+def test_paths_of_a_saved_model(path, tmp_path):
+  (tmp_path / "saved_model.pb").touch()
+  with pytest.raises(CheckpointError):
+    paths.find(str(tmp_path) + path)
+  (tmp_path / "variables").mkdir()
+  put(tmp_path / "variables" / "variables")
+  assert paths.find(str(tmp_path) + path) == paths.Found(
+    f"{tmp_path}/variables/variables", "saved_model", str(tmp_path)
+  )
+
+
 @pytest.mark.parametrize("named", ["checkpoint", "other"])
 def test_states_that_name_states(named, tmp_path):
   for name, other in (("checkpoint", named), ("other", "checkpoint")):

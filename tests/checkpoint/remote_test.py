@@ -21,6 +21,8 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.checkpoint.files import opening
+from tf_compat_lossscale.checkpoint.files import writer
+from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
@@ -249,6 +251,18 @@ def test_no_more_is_read_than_needed(storage, tmp_path, monkeypatch):
   if opening.is_remote("fake://model") and bundle._crc32c.is_fast():
     checkpoint.describe("fake://model", verify=True)
     assert 8 << 20 <= storage.count < (8 << 20) + 10_000
+
+
+def test_an_overlay_is_on_this_machine(storage, tmp_path):
+  """Checks the copy from which objects with bridged names are restored."""
+  save_large(str(tmp_path / "fake" / "model"))
+  source = bundle.Bundle("fake://model")
+  sources = {f"new/{name}": Stored(source, name) for name in source.specs}
+  (tmp_path / "over").mkdir()
+  prefix = writer.write_overlay(str(tmp_path / "over"), source, sources)
+  over = bundle.Bundle(prefix)
+  over.check()
+  assert {f"new/{k}": v for k, v in source.specs.items()} == over.specs
 
 
 def test_damage_is_found(storage, tmp_path):

@@ -415,11 +415,13 @@ class Entry:
     Raises:
       ValueError: Slices overlap, or do not fit the shape.
     """
+    if not self.slices:
+      return {}
     slices = [Slice.parse(data) for data in self.slices]
-    if self.size and slices:
+    if self.size:
       raise ValueError(f"a partitioned variable has {self.size} bytes itself")
     boxes = [part.find_box(self.shape) for part in slices]
-    if slices and not _do_cover(boxes, self.shape):
+    if not _do_cover(boxes, self.shape):
       _check_disjoint(boxes, self.shape)
     dtype = self.spec.dtype
     return {

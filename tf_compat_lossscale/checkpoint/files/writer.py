@@ -100,6 +100,7 @@ class NewCheckpoint:
     self._folder = folder
     self._overwrite = overwrite
     self._entries: dict[bytes, Entry] = {}
+    self._index = _bundle.encode_index({}, 1)
 
   def write(
     self,
@@ -130,8 +131,9 @@ class NewCheckpoint:
       )
     entries, pieces = _lay_out(sources)
     self._entries = entries
+    self._index = _bundle.encode_index(entries, 1)
     with self._create(_COPY_INDEX) as file:
-      file.write(_bundle.encode_index(entries, 1))
+      file.write(self._index)
     with self._create(_COPY_DATA) as file:
       file.truncate(max((p.offset + p.entry.size for p in pieces), default=0))
       copy = Bundle(os.path.join(self._folder, _COPY))
@@ -178,12 +180,14 @@ class NewCheckpoint:
     while _bundle.make_shard_path(self.prefix, shards - 1, shards) in old:
       shards += 1
     new = _bundle.make_shard_path(self.prefix, shards - 1, shards)
-    entries = {
-      key: dataclasses.replace(entry, shard=shards - 1)
-      for key, entry in self._entries.items()
-    }
+    if shards > 1:
+      entries = {
+        key: dataclasses.replace(entry, shard=shards - 1)
+        for key, entry in self._entries.items()
+      }
+      self._index = _bundle.encode_index(entries, shards)
     with self._create(_INDEX) as file:
-      file.write(_bundle.encode_index(entries, shards))
+      file.write(self._index)
       _flush(file)
     index, meta = self.prefix + ".index", self.prefix + ".meta"
     # The old MetaGraph would seem to describe the new checkpoint.
