@@ -10,9 +10,14 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale import policies
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
+from tf_compat_lossscale.checkpoint.layouts import by_object
+from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.cli import main
 
 tf1 = tf.compat.v1
@@ -192,11 +197,11 @@ def test_sums_of_an_accumulation_are_named(tmp_path):
   assert any("layer/w/MultiStepOptimizer" in note for note in new.notes)
 
 
-def build_today(weights, dtype=tf.float32, scope=None):
+def build_today(weights, scope=None, loss_scale=None):
   """Trains weights with a DynamicLossScale; returns its session."""
   step = tf1.train.get_or_create_global_step()
-  found = [tf1.get_variable(name, [2], dtype) for name in weights]
-  scale = tfl.DynamicLossScale(increment_period=3)
+  found = [tf1.get_variable(name, [2]) for name in weights]
+  scale = loss_scale or tfl.DynamicLossScale(increment_period=3)
   with tf1.variable_scope(scope or tf1.get_variable_scope()):
     optimizer = tfl.MixedPrecisionLossScaleOptimizer(
       tf1.train.AdamOptimizer(0.1), scale
@@ -300,6 +305,53 @@ def test_the_same_program_restores_exactly(build, options, tmp_path):
     with tf1.Session() as session:
       saver.restore(session, path)
     assert saver.last_report is None
+
+
+@pytest.mark.parametrize(
+  ("steps", "overflows", "steps_to_overflow"),
+  [("x..x..", 1, 3), (".", 0, -1), ("....x", 1, 3)],
+)
+def test_counts_of_thumts_tolerance(
+  steps, overflows, steps_to_overflow, tmp_path
+):
+  path = save(tmp_path, _THUMT, steps)
+  with tf.Graph().as_default():
+    session, policy = build_today(
+      ["layer/w"], loss_scale=policies.GrowthBackoff(overflow_tolerance=0.5)
+    )
+    report = checkpoint.restore(session, path)
+    found = session.run(policy._weights)
+  assert found["overflows"] == overflows
+  assert found["steps_to_overflow"] == steps_to_overflow
+  assert set(report.initialized) == {"spent_hysteresis", "skipped_steps"}
+
+
+def test_evidence_has_the_names_that_the_bridge_gave(tmp_path):
+  bundle = Bundle(save(tmp_path, _SEQ2SEQ))
+  bridge = scaler_bridges.bridge_foreign(
+    evidence.find_foreign(bundle), by_object.list_by_name(bundle)
+  )
+  found = evidence.find_evidence(bundle, renamed=bridge.renamed)
+  asked = ["current_loss_scale", "good_steps", "cond_1/beta1_power"]
+  usage = found.find_usage(asked)
+  assert "layer/w" in usage.serves["current_loss_scale"]
+  assert "layer/w" in usage.serves["cond_1/beta1_power"]
+  assert usage.serves["good_steps"] == {"current_loss_scale"}
+  (scale,) = usage.scales
+  assert scale.names == ("current_loss_scale", "good_steps")
+  assert "layer/w" in usage.trained & usage.trainable
+
+
+def test_masters_show_the_scope_if_the_user_says_the_system(tmp_path):
+  def build():
+    with tf1.variable_scope("another"):
+      for value, dtype in ((0, tf.int64), (1, tf.int64), (8.0, tf.float32)):
+        tf1.Variable(value, trainable=False, dtype=dtype)
+    return _SEQ2SEQ()
+
+  path = save(tmp_path, build, meta=False)
+  (state,) = checkpoint.describe(path, like="openseq2seq").loss_scales
+  assert state.names[0] == "Loss_Optimization/Variable_2"
 
 
 def test_a_mapping_decides_without_a_proof(tmp_path):
