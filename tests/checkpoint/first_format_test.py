@@ -13,6 +13,9 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import paths
+from tf_compat_lossscale.checkpoint.files import consistency
+from tf_compat_lossscale.checkpoint.files import first_format
+from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
@@ -256,6 +259,46 @@ def test_conversion_replaces_no_file_of_the_first_format(sharded, tmp_path):
   assert checkpoint.describe(new).loss_scales[0].value == 8
 
 
+def test_keys_that_are_no_names(tmp_path):
+  """Checks that the MetaGraph's saver tells whose keys a checkpoint has."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable("w", initializer=[1.0, 2.0])
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.MomentumOptimizer(0.5, 0.5), tfl.DynamicLossScale(8.0)
+    )
+    opt.minimize(tf.reduce_sum(w * w))
+    tf1.get_variable("good_steps_1", initializer=np.int64(3))  # The user's.
+    session.run(tf1.global_variables_initializer())
+    renamed = {f"a/{v.op.name}": v for v in tf1.global_variables()}
+    saver = tf1.train.Saver(renamed, write_version=_V1, sharded=True)
+    path = saver.save(session, str(tmp_path / "model"))
+  opened = consistency.open_bundle(path)
+  found = evidence.find_evidence(opened)
+  assert found is not None
+  assert set(opened.specs) == set(renamed)
+  (state,) = checkpoint.describe(path).loss_scales
+  assert state.names == ("a/current_loss_scale", "a/good_steps")
+  os.utime(f"{tmp_path}/model.meta", (1, 1))  # It is of another checkpoint.
+  assert evidence.find_evidence(consistency.open_bundle(path)) is None
+
+
+@pytest.mark.any_release
+def test_other_file_systems():
+  """Checks shards that TensorFlow's file systems have."""
+  for golden in ("v1_unsharded", "v1_partitioned"):
+    data = (_GOLDENS / golden / "model.ckpt-8").read_bytes()
+    folder = f"ram://first_format/{golden}"
+    tf.io.gfile.makedirs(folder)
+    with tf.io.gfile.GFile(f"{folder}/model.ckpt-8-00000-of-00001", "wb") as f:
+      f.write(data)
+    with tf.io.gfile.GFile(f"{folder}/checkpoint", "w") as f:
+      f.write('model_checkpoint_path: "model.ckpt-8-?????-of-00001"')
+    for path in (f"{folder}/model.ckpt-8-?????-of-00001", folder):
+      found = checkpoint.describe(path)
+      assert found.is_first_format and found.step == 8 and found.checked
+      assert found.loss_scales[0].value == 512
+
+
 def build_in_scope(count):
   """Builds a partitioned variable and an optimizer in one scope.
 
@@ -318,8 +361,6 @@ def test_saveables_that_are_no_variables(tmp_path):
 
 def test_is_overwritten_while_it_is_read(tmp_path, monkeypatch):
   """Checks that all values are of one checkpoint."""
-  from tf_compat_lossscale.checkpoint.files import first_format
-
   path = save(tmp_path, True)
   read = first_format.FirstFormatBundle.read
   seen = []
