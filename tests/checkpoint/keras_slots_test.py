@@ -769,6 +769,16 @@ class TestRates:
       checkpoint.restore(None, "x", learning_rate=rate)
 
 
+def test_steps_of_an_optimizer_without_slots(tmp_path):
+  old = KerasProgram(lambda: legacy.SGD(_RATE))
+  old.train(0, _STEPS)
+  new = Program(lambda: train.GradientDescentOptimizer(_RATE))
+  checkpoint.restore(new.session, old.save(tmp_path))
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert new.session.run(train.get_global_step(new.graph)) == 2 * _STEPS
+
+
 class TestSteps:
   """Tests the number of steps that Keras's optimizer gets."""
 

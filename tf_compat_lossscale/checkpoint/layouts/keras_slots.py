@@ -117,6 +117,7 @@ _COUNTERS = ("iter", "_iterations")
 _CACHES = ("momentum_cache", "_u_product")
 _KNOWN = {*HYPERPARAMETERS, *_CACHES, "inner_optimizer"}
 _MOST_MEMBERS = 20_000_000  # Of the lists of all optimizers.
+_MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
 _MOST_PARTS = 100  # Of a slot's name.
 # The optimizers that correct their slots by the number of steps.
 CORRECTED = {"Adam", "AdaMax"}
@@ -388,16 +389,15 @@ def compute_nadam_cache(beta: float, decay: float, steps: int) -> float:
   """Returns Keras's product of Nadam's momentums after some steps.
 
   Args:
-    beta: Nadam's `beta_1`.
-    decay: Its `schedule_decay`.
+    beta: Nadam's `beta_1`, between 0 and 1.
+    decay: Its `schedule_decay`, at least 0.
     steps: The number of steps.
   """
-  product = np.float32(1)
-  for step in range(1, steps + 1):
-    product *= np.float32(beta * (1 - 0.5 * 0.96 ** (decay * step)))
-    if not product:
-      break
-  return float(product)
+  # Long before, the product is 0 in float32, unless beta is very near 1.
+  counts = np.arange(1, min(steps, _MOST_COUNTED) + 1)
+  factors = beta * (1 - 0.5 * 0.96 ** (decay * counts))
+  left = max(0, steps - _MOST_COUNTED)
+  return float(np.float32(np.prod(factors) * beta**left))
 
 
 def find_rate(

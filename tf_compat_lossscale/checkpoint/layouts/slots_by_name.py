@@ -20,6 +20,7 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import math
 
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -153,13 +154,19 @@ def _add_names(
   if OBJECT_GRAPH not in bundle.specs:
     return result
   graph = ObjectGraph.read(bundle)
+  optimizers = list(keras_slots.find_keras_optimizers(graph))
   # A wrapper has the slots of the optimizer that it wraps.
   found = {
     optimizer.slots[0].number: optimizer
-    for optimizer in keras_slots.find_keras_optimizers(graph)
+    for optimizer in optimizers
     if optimizer.kind and optimizer.slots
   }
-  if not found:
+  counters = {
+    optimizer.iterations
+    for optimizer in optimizers
+    if "inner_optimizer" not in optimizer.children
+  }
+  if not optimizers:
     return result
   if not here.has_evidence:
     here.gather_evidence()
@@ -173,6 +180,8 @@ def _add_names(
   )
   for optimizer in found.values():
     naming.add(optimizer, is_only=len(found) == 1)
+  if len(counters) == 1:
+    naming.add_global_step(*counters)
   naming.add_scale_of_keras_3()
   return result
 
@@ -203,7 +212,7 @@ class _Naming:
         self._by_key.setdefault(key, []).append(name)
 
   def add(self, optimizer: keras_slots.KerasOptimizer, is_only: bool) -> None:
-    """Adds the names of an optimizer's slots, powers and steps.
+    """Adds the names of an optimizer's slots and powers.
 
     Args:
       optimizer: The optimizer.
@@ -225,7 +234,15 @@ class _Naming:
       if momentum in self._wanted and momentum not in self._sources:
         self._result.initial[str(momentum)] = _NO_MOMENTUM
     if any(found.roles for found in weights.values()):
-      self._add_counters(optimizer, weights, is_only)
+      self._add_powers(optimizer, weights, is_only)
+
+  def add_global_step(self, counter: int) -> None:
+    """Adds the global step: the steps of the only optimizer."""
+    steps = self._get(counter)
+    for name, tensor in self._wanted.items():
+      is_step = names.split_scope(name)[1] == "global_step"
+      if steps is not None and is_step and not steps.spec.shape:
+        self._add(name, convert_counter(steps, tensor), _STEPS)
 
   def add_scale_of_keras_3(self) -> None:
     """Adds the names of the program's only loss scale, if Keras 3 has one."""
@@ -313,22 +330,20 @@ class _Naming:
       decay = self._get(optimizer.children.get("decay"))
       steps = self._get(optimizer.iterations)
       if decay and steps:
-        rate /= 1 + decay.read_scalar() * steps.read_scalar()
-    return rate if rate and rate > 0 else None
+        divisor = 1 + decay.read_scalar() * steps.read_scalar()
+        rate = rate / divisor if divisor > 0 else None
+    return rate if rate and 0 < rate < math.inf else None
 
-  def _add_counters(
+  def _add_powers(
     self,
     optimizer: keras_slots.KerasOptimizer,
     weights: Mapping[str, keras_slots.FoundSlots],
     is_only: bool,
   ) -> None:
-    """Adds the global step, if the optimizer is the only one, and powers."""
+    """Adds the powers of an optimizer."""
     steps = self._get(optimizer.iterations)
     if steps is None or steps.spec.shape:
       return
-    for name, tensor in self._wanted.items() if is_only else ():
-      if names.split_scope(name)[1] == "global_step":
-        self._add(name, convert_counter(steps, tensor), _STEPS)
     for name in self._find_powers(weights, is_only):
       child = f"beta_{names.get_base(name)[4]}"
       found = self._get(optimizer.children.get(child))
@@ -336,9 +351,10 @@ class _Naming:
         beta: float | None = found.read_scalar()
       else:  # Newer optimizers do not save it.
         beta = self._here.find_initial(name)
-      if beta is not None:
+      count = steps.read_scalar()
+      if beta is not None and 0 < beta < 1 and count >= 0:
         tensor = self._wanted[name]
-        value = beta ** (int(steps.read_scalar()) + 1)
+        value = beta ** (int(count) + 1)
         source = Literal(tensor.dtype, value, origin=steps.name)
         self._add(name, source, _POWER.format(child))
 

@@ -523,13 +523,14 @@ class TemplateFiller:
     decay = self._read(optimizer.children.get("decay"))
     if decay:
       steps = self._get_steps(optimizer)
-      rate = None if steps is None else rate / (1 + decay * steps)
+      divisor = 0 if steps is None else 1 + decay * steps
+      rate = rate / divisor if divisor > 0 else None
     elif left is not None and not math.isclose(left, rate, rel_tol=1e-6):
       self._add_note(
         f"the learning rate is {rate:g} in the template, but {left:g} in the "
         "MetaGraph: training goes on with that of the template"
       )
-    return rate
+    return rate if rate is not None and 0 <= rate < math.inf else None
 
   def _read(self, number: int | None) -> float | None:
     """Returns the value that a scalar of the template has, or None."""
@@ -582,7 +583,14 @@ class TemplateFiller:
       beta, decay = (
         self._read(optimizer.children.get(name)) for name in ("beta_1", "decay")
       )
-      if cache and steps is not None and beta is not None and decay is not None:
+      if (
+        cache
+        and steps is not None
+        and beta is not None
+        and decay is not None
+        and 0 < beta < 1
+        and decay >= 0
+      ):
         product = keras_slots.compute_nadam_cache(beta, decay, steps)
         self.sources[cache.key] = Literal(cache.tensor.dtype, product)
         self._add_note(
