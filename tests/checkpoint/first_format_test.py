@@ -243,6 +243,14 @@ def test_missing_and_ambiguous_shards(tmp_path):
       checkpoint.describe(name)
 
 
+def test_a_file_that_is_cut_off(tmp_path):
+  path = save(tmp_path, False)
+  os.truncate(path, 100)
+  for name in (path, str(tmp_path)):
+    with pytest.raises(checkpoint.CheckpointError, match="is cut off"):
+      checkpoint.describe(name)
+
+
 @pytest.mark.parametrize("sharded", [False, True])
 def test_conversion_replaces_no_file_of_the_first_format(sharded, tmp_path):
   path = save(tmp_path, sharded)

@@ -141,6 +141,12 @@ def _find(path: str, may_be_state: bool = False) -> Found:
   if os.path.basename(path) == _SAVED_MODEL:
     return _find_in_folder(os.path.dirname(path))
   what = file_kinds.name_file(path, begin)
+  if not what and opening.exists(path + ".meta"):
+    raise CheckpointError(
+      f"{path}: there is its MetaGraph, but the file does not end as a "
+      "checkpoint of the first format does: it is cut off or damaged; copy it "
+      "again, or take an earlier one"
+    )
   raise CheckpointError(
     f"{path}: neither a checkpoint nor a Keras file (.h5, .keras)"
     + (f", but {what}" if what else "")
