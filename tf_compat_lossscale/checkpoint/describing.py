@@ -205,7 +205,11 @@ def _read_foreign(
     },
     rule=rule.arguments,
     policy=rule.policy or None,
-    notes=(f"found: {scaler.proof}", *rule.notes),
+    notes=(
+      f"found: {scaler.proof}",
+      *rule.notes,
+      *scaler_bridges.note_value(float(values["scale"])),
+    ),
   )
 
 

@@ -185,6 +185,17 @@ def test_a_fixed_scale_of_tf_cnn_benchmarks_is_not_taken_over(meta, tmp_path):
     assert "loss_scale" in checkpoint.describe(new.path).keys
 
 
+def test_a_scale_below_the_minimum_is_named(tmp_path):
+  d, state = describe(tmp_path, _CNN, "x" * 9, optimizer="momentum")
+  assert state.value == 0.25
+  assert any("0.25 is below" in note for note in state.notes)
+  with tf.Graph().as_default():
+    session, scale = build_today(["v/cg/affine0/weights"])
+    report = checkpoint.restore(session, d.path, missing="initialize")
+    assert session.run(scale()) == 0.25
+    assert any("0.25 is below" in note for note in report.notes)
+
+
 def test_each_replica_may_change_the_scale(tmp_path):
   _, state = describe(tmp_path, _CNN, optimizer="momentum", replicas=2)
   assert state.rule == {"increment_period": 3, "multiplier": 2}

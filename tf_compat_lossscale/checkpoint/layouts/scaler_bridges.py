@@ -169,6 +169,20 @@ def find_rule(scaler: Scaler) -> Rule:
   )
 
 
+def note_value(scale: float) -> tuple[str, ...]:
+  """Returns a sentence if a present scale is below DynamicLossScale's minimum.
+
+  Args:
+    scale: The scale.
+  """
+  if not scale < 1:
+    return ()
+  return (
+    f"the present scale {scale:.9g} is below DynamicLossScale's minimum: it "
+    "stays until it changes, and the next overflow sets it to 1",
+  )
+
+
 def _show(value: float | str | None) -> str:
   """Returns an argument's value as Python code."""
   if not isinstance(value, float):
@@ -363,7 +377,8 @@ def _bridge_scale(
     if name not in ours
   }
   counts = _make_counts(scaler, left)
-  bridge.notes += [f"{scaler.title}: {note}" for note in rule.notes]
+  below = note_value(float(get("scale").read_scalar()))
+  bridge.notes += [f"{scaler.title}: {note}" for note in rule.notes + below]
   if rule.policy:
     bridge.notes.append(f"{scaler.title}: its rule is that of {rule.policy}")
   bridge.rename(scaler.names["scale"], _SCALE, _describe(scaler, "scale"))
