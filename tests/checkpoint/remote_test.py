@@ -158,6 +158,8 @@ def test_nothing_is_written_to_a_storage(capsys):
   error = capsys.readouterr().err
   assert "ram://new: checkpoints are written to folders of this" in error
   assert error.count("\n") == 1 and not tf.io.gfile.exists("ram://new.index")
+  with pytest.raises(checkpoint.CheckpointError, match="of this machine"):
+    writer.reserve("ram://new").__enter__()
 
 
 class FakeStorage:
