@@ -315,6 +315,12 @@ def test_a_storage_that_does_not_answer(storage, error, capsys):
   assert f"fake://model: fake:// cannot be read: {first}; check" in line
 
 
+def test_a_path_of_pathlib():
+  """Checks that the error says what became of the second slash."""
+  with pytest.raises(checkpoint.CheckpointError, match="if gs://… is meant"):
+    checkpoint.describe(pathlib.PurePosixPath("gs://bucket/model"))
+
+
 def test_without_tensorflow(monkeypatch, capsys):
   monkeypatch.setitem(sys.modules, "tensorflow.compat.v2", None)
   assert cli.main(["inspect", "gs://bucket/model"]) == 2

@@ -47,6 +47,7 @@ _ENDS = (
   (".pt", ".pth", "pytorch_model.bin"),
 )
 _SAVED_MODEL = "saved_model.pb"
+_LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/")  # No drive of Windows.
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path:"
 
@@ -119,6 +120,12 @@ def _find(path: str, may_be_state: bool = False) -> Found:
   if not opening.exists(path):
     if match:
       raise CheckpointError(f"{match[1]}.index: No such file")
+    scheme = _LOST_SLASH.match(path)
+    if scheme:
+      raise CheckpointError(
+        f"{path}: no such checkpoint, file or folder; if {scheme[0]}/… is "
+        "meant, give it as a string: pathlib drops the second slash"
+      )
     raise CheckpointError(
       f"{path}: no such checkpoint, file or folder (name a prefix such as "
       "model.ckpt-1000, without .index)"
