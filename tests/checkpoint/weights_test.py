@@ -288,15 +288,28 @@ def test_partitioned_weights(tmp_path):
 
 
 @pytest.mark.any_release
-def test_slots_of_parts_in_a_scope(tmp_path):
-  """Checks the names that TensorFlow 1 gave such slots."""
-  ones = np.ones([4], np.float32)
-  values = {"a/v": ones, "a/v/v/part_0/Momentum": ones}
-  values |= {"a/v/v/part_1/Momentum": ones, "b/part_0/Momentum": ones}
-  prefix = save(tmp_path, values, ["a/v"])
-  result, written = export(prefix, tmp_path)
-  assert written.keys() == {"a/v", "b/part_0/Momentum"}
-  assert result.reasons["a/v/v/part_1/Momentum"] == "slot of a/v"
+@pytest.mark.parametrize("scope", ["a", "abc", "long/scope"])
+@pytest.mark.parametrize("version", ["V1", "V2"])
+def test_slots_of_parts_in_a_scope(tmp_path, scope, version):
+  """Checks the names that TensorFlow 1 gives slots of partitioned variables."""
+  with tf.Graph().as_default():
+    parts = tf1.get_variable(
+      "a/v", [4, 2], partitioner=tf1.fixed_size_partitioner(2)
+    )
+    with tf1.variable_scope(scope):
+      loss = tf.add_n([tf.reduce_sum(v * v) for v in parts])
+      tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    with tf1.Session() as session:
+      session.run(tf1.global_variables_initializer())
+      saver = tf1.train.Saver(
+        write_version=getattr(tf1.train.SaverDef, version)
+      )
+      prefix = saver.save(session, str(tmp_path / "old"))
+      want = np.concatenate(session.run(list(parts)))
+  result, written = export(prefix, tmp_path, "npz")
+  assert written.keys() == {"a/v"}
+  assert np.array_equal(written["a/v"], want)
+  assert set(result.reasons.values()) == {"slot of a/v"}
 
 
 class _Net(tf.Module):

@@ -321,6 +321,8 @@ class Bundle:
     """
     try:
       return self._join(name)
+    except CheckpointError:
+      raise
     except ValueError as error:
       raise CheckpointError(f"{self.prefix}: {name}: {error}") from None
 

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 import dataclasses
 import difflib
 import fnmatch
-import re
 
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -113,7 +112,6 @@ _OPTIMIZER_CHILDREN = {
   names.KERAS_3_SCALE,
   "beta1_power",
 }
-_PART = re.compile(r"/part_\d+/[^/]+\Z")
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -240,7 +238,7 @@ def _sort_names(bundle: Bundle, foreign: scalers.Foreign) -> ModelTensors:
       dropped[name] = "power of an optimizer's decay"
     elif name.startswith("accumulation/") and not spec.shape:
       dropped[name] = "counter of accumulated gradients"
-  _sort_slots(specs, inventory, found)
+  _sort_slots(bundle, specs, inventory, found)
   for name in specs:
     if name not in dropped:
       found.kept[name] = name
@@ -277,11 +275,15 @@ def _is_step(name: str, spec: TensorSpec) -> bool:
 
 
 def _sort_slots(
-  specs: Mapping[str, TensorSpec], inventory: Inventory, found: ModelTensors
+  bundle: Bundle,
+  specs: Mapping[str, TensorSpec],
+  inventory: Inventory,
+  found: ModelTensors,
 ) -> None:
   """Finds slots and averages, and what only looks like them."""
   of_weights = {master: w for w, master in found.masters.items()}
-  candidates = dict(_find_part_slots(specs)) | dict(names.find_slots(specs))
+  of_parts = dict(_find_part_slots(bundle))
+  candidates = of_parts | dict(names.find_slots(specs))
   owners = inventory.find_owners(candidates)
   weights = inventory.weights
   for name, spec in specs.items():
@@ -297,7 +299,11 @@ def _sort_slots(
     elif name in candidates:
       weight = candidates[name]
       shown = of_weights.get(weight, weight)
-      if name in owners or _is_named_slot(base, spec, specs[weight]):
+      if (
+        name in owners
+        or name in of_parts
+        or _is_named_slot(base, spec, specs[weight])
+      ):
         found.dropped[name] = f"slot of {shown}"
       else:
         found.unproven.append(name)
@@ -305,22 +311,20 @@ def _sort_slots(
       found.unproven.append(name)
 
 
-def _find_part_slots(
-  specs: Mapping[str, TensorSpec],
-) -> Iterator[tuple[str, str]]:
+def _find_part_slots(bundle: Bundle) -> Iterator[tuple[str, str]]:
   """Yields each slot of one part of a partitioned variable, and the variable.
 
-  Within a variable scope `a`, TensorFlow 1 called the slot of a part of `a/v`
-  `a/v/v/part_0/Momentum`.
+  Within a variable scope, TensorFlow 1 gave such slots names of their own: they
+  begin with the variable's name, but what follows is cut out of another name,
+  as in `a/v/rt_0/Momentum`. Such a tensor has only some of its slices.
   """
-  for name in specs:
-    if _PART.search(name):
-      head = name
-      while "/" in head:
+  for name in bundle.specs:
+    if bundle.lacks_elements(name):
+      head = name.rpartition("/")[0]
+      while head and head not in bundle.specs:
         head = head.rpartition("/")[0]
-        if head in specs:
-          yield name, head
-          break
+      if head:
+        yield name, head
 
 
 def _is_named_slot(base: str, spec: TensorSpec, weight: TensorSpec) -> bool:
