@@ -143,7 +143,8 @@ def test_checkpoints_without_a_state(tmp_path, capsys):
 @pytest.mark.parametrize(
   ("argv", "what"),
   [
-    (["--like=jmp"], "deepspeed, keras3, megatron, torch, but got 'jmp'"),
+    (["--like=jmp"], "(openseq2seq, opennmt-tf, tf_cnn_benchmarks, thumt)"),
+    (["--like=jmp"], "(deepspeed, keras3, megatron, torch), but got 'jmp'"),
     (["--like=default"], "but got 'default'"),
     (["--like="], "but got ''"),
     (["--like=torch", "--policy=interval=4"], "no argument 'interval'"),

@@ -9,6 +9,7 @@ from typing import Any
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
+from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import policy_options
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
@@ -39,8 +40,9 @@ def find_state(
   system = like.partition(",")[0].strip()
   if system not in state_formats.list_names():
     raise errors.Mistake(
-      f"--like must be one of {', '.join(state_formats.list_names())}, but got "
-      f"{system!r}"
+      f"--like must be the system that wrote the checkpoint "
+      f"({', '.join(scalers.LIKE)}), or one whose state is to be printed "
+      f"({', '.join(state_formats.list_names())}), but got {system!r}"
     )
   (policy,) = policy_options.make_policies([like], changes)
   description = checkpoint.describe(path, verify)
