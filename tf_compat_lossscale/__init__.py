@@ -15,10 +15,21 @@ train_op = opt.minimize(loss, global_step=global_step)
 
 from typing import TYPE_CHECKING
 
-from tf_compat_lossscale._lazy import load_lazily
 from tf_compat_lossscale._version import __version__
 
 if TYPE_CHECKING:
+  from tf_compat_lossscale import accumulation as accumulation
+  from tf_compat_lossscale import checkpoint as checkpoint
+  from tf_compat_lossscale import contrib as contrib
+  from tf_compat_lossscale import distributed as distributed
+  from tf_compat_lossscale import environment as environment
+  from tf_compat_lossscale import gradients as gradients
+  from tf_compat_lossscale import graph_rewrite as graph_rewrite
+  from tf_compat_lossscale import keras as keras
+  from tf_compat_lossscale import loss_scale as loss_scale
+  from tf_compat_lossscale import loss_scale_optimizer as loss_scale_optimizer
+  from tf_compat_lossscale import monitoring as monitoring
+  from tf_compat_lossscale import policies as policies
   from tf_compat_lossscale._core.which_keras import use_keras_2
   from tf_compat_lossscale.accumulation import accumulate
   from tf_compat_lossscale.environment import honor_environment
@@ -59,34 +70,37 @@ __all__ = [
 ]
 
 # The command line starts without TensorFlow, so names are loaded on first use.
-__getattr__, __dir__ = load_lazily(
-  __name__,
-  {
-    "DynamicLossScale": "loss_scale",
-    "FixedLossScale": "loss_scale",
-    "LossScale": "loss_scale",
-    "MixedPrecisionLossScaleOptimizer": "loss_scale_optimizer",
-    "accumulate": "accumulation",
-    "accumulation": None,
-    "checkpoint": None,
-    "contrib": None,
-    "disable_mixed_precision_graph_rewrite": "graph_rewrite",
-    "enable_mixed_precision_graph_rewrite": "graph_rewrite",
-    "distributed": None,
-    "environment": None,
-    "get": "loss_scale",
-    "gradients": None,
-    "graph_rewrite": None,
-    "honor_environment": "environment",
-    "ignore_environment": "environment",
-    "install": "programs.install",
-    "installed": "programs.install",
-    "keras": None,
-    "loss_scale": None,
-    "loss_scale_optimizer": None,
-    "monitoring": None,
-    "policies": None,
-    "uninstall": "programs.install",
-    "use_keras_2": "_core.which_keras",
-  },
-)
+if not TYPE_CHECKING:  # Checkers see the names above, and no others.
+  from tf_compat_lossscale._lazy import load_lazily
+
+  __getattr__, __dir__ = load_lazily(
+    __name__,
+    {
+      "DynamicLossScale": "loss_scale",
+      "FixedLossScale": "loss_scale",
+      "LossScale": "loss_scale",
+      "MixedPrecisionLossScaleOptimizer": "loss_scale_optimizer",
+      "accumulate": "accumulation",
+      "accumulation": None,
+      "checkpoint": None,
+      "contrib": None,
+      "disable_mixed_precision_graph_rewrite": "graph_rewrite",
+      "enable_mixed_precision_graph_rewrite": "graph_rewrite",
+      "distributed": None,
+      "environment": None,
+      "get": "loss_scale",
+      "gradients": None,
+      "graph_rewrite": None,
+      "honor_environment": "environment",
+      "ignore_environment": "environment",
+      "install": "programs.install",
+      "installed": "programs.install",
+      "keras": None,
+      "loss_scale": None,
+      "loss_scale_optimizer": None,
+      "monitoring": None,
+      "policies": None,
+      "uninstall": "programs.install",
+      "use_keras_2": "_core.which_keras",
+    },
+  )

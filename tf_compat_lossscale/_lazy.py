@@ -16,7 +16,9 @@ def load_lazily(
   """Returns the functions `__getattr__` and `__dir__` for a package.
 
   A loaded name becomes an attribute of the package, so that Python asks
-  `__getattr__` for it once.
+  `__getattr__` for it once. `__dir__` lists the API alone: `__all__` and the
+  names below. A package hides both functions from type checkers, which would
+  accept every name, and imports its names for them.
 
   Args:
     package: The package's dotted name.
@@ -43,6 +45,6 @@ def load_lazily(
     return value
 
   def list_names() -> list[str]:
-    return sorted({*vars(sys.modules[package]), *modules})
+    return sorted({*sys.modules[package].__all__, *modules})
 
   return load, list_names

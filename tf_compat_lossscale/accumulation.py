@@ -26,6 +26,18 @@ from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import tracking
 
+__all__ = [
+  "AccumulatingOptimizer",
+  "Transform",
+  "accumulate",
+]
+
+
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
 Transform: TypeAlias = Callable[[scaled_steps.Pairs], Any]
 

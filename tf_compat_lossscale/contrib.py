@@ -36,6 +36,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 class LossScaleManager(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
   """A factor for the loss, and the rule by which the factor changes.
 

@@ -37,6 +37,21 @@ from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale._core.tf import tracking
 
+__all__ = [
+  "asks_for_loss_scale",
+  "asks_for_rewrite",
+  "find_steps",
+  "honor_environment",
+  "ignore_environment",
+  "overrides_steps",
+]
+
+
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 _Optimizer: Final = tf.compat.v1.train.Optimizer
 _STEPS = "_steps_by_environment"  # The attribute that holds a `_Steps`.
 _Method = Callable[..., Any]

@@ -19,6 +19,23 @@ from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import control_flow
 
+__all__ = [
+  "Gradient",
+  "NamedGradients",
+  "all_finite",
+  "all_replicas_finite",
+  "find_largest",
+  "name_gradients",
+  "scale",
+  "unscale",
+]
+
+
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 

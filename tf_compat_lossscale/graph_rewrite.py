@@ -13,6 +13,19 @@ from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core.tf import rewrite
 
+__all__ = [
+  "disable_mixed_precision_graph_rewrite",
+  "enable_mixed_precision_graph_rewrite",
+  "register_loss_scale_wrapper",
+  "turn_on",
+]
+
+
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 _OPTION = "auto_mixed_precision"
 _Wrapper = Callable[[Any, Any], Any]
 

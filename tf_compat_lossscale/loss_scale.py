@@ -19,6 +19,20 @@ from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import stepping
 
+__all__ = [
+  "DynamicLossScale",
+  "FixedLossScale",
+  "LossScale",
+  "get",
+  "get_loss_scale_weights",
+]
+
+
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 # The loss scales that a config may name. The policies are loaded if a program
 # uses them: they stand above this module.
 _POLICIES = "tf_compat_lossscale.policies"

@@ -24,6 +24,16 @@ from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
+__all__ = [
+  "MixedPrecisionLossScaleOptimizer",
+]
+
+
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 
 # The optimizer whose method runs in this context, and what its other methods

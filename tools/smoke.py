@@ -53,6 +53,7 @@ def try_without_tensorflow() -> None:
   """Reads "saved", and checks the errors of all that needs TensorFlow."""
   installed = {d.metadata["Name"] for d in importlib.metadata.distributions()}
   assert installed == {"tf_compat_lossscale", "absl-py", "numpy"}, installed
+  assert pathlib.Path(tfl.__file__).with_name("py.typed").exists()
   printed = subprocess.check_output([_COMMAND, "inspect", "saved"], text=True)
   assert "current_loss_scale" in printed, printed
   done = subprocess.run(

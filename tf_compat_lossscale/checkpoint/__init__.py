@@ -11,8 +11,6 @@ checkpoint.restore(session, "model.ckpt-1000")
 
 from typing import TYPE_CHECKING
 
-from tf_compat_lossscale._lazy import load_lazily
-
 if TYPE_CHECKING:
   from tf_compat_lossscale.checkpoint.converting import convert
   from tf_compat_lossscale.checkpoint.describing import describe
@@ -46,20 +44,23 @@ __all__ = [
 
 # Names are loaded at their first use, since describing a checkpoint needs no
 # TensorFlow.
-__getattr__, __dir__ = load_lazily(
-  __name__,
-  {
-    "CheckpointError": "files.checkpoint_error",
-    "Conversion": "report",
-    "Description": "description",
-    "LossScaleState": "description",
-    "MonitoredTrainingSession": "saver",
-    "Report": "report",
-    "Saver": "saver",
-    "Scaffold": "saver",
-    "convert": "converting",
-    "describe": "describing",
-    "import_meta_graph": "saver",
-    "restore": "restoring",
-  },
-)
+if not TYPE_CHECKING:  # Checkers see the names above, and no others.
+  from tf_compat_lossscale._lazy import load_lazily
+
+  __getattr__, __dir__ = load_lazily(
+    __name__,
+    {
+      "CheckpointError": "files.checkpoint_error",
+      "Conversion": "report",
+      "Description": "description",
+      "LossScaleState": "description",
+      "MonitoredTrainingSession": "saver",
+      "Report": "report",
+      "Saver": "saver",
+      "Scaffold": "saver",
+      "convert": "converting",
+      "describe": "describing",
+      "import_meta_graph": "saver",
+      "restore": "restoring",
+    },
+  )

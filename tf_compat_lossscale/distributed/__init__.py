@@ -18,8 +18,6 @@ hook = distributed.DriftHook(opt, every_n_steps=100)
 
 from typing import TYPE_CHECKING
 
-from tf_compat_lossscale._lazy import load_lazily
-
 if TYPE_CHECKING:
   from tf_compat_lossscale.distributed.agreeing import agree
   from tf_compat_lossscale.distributed.comparison_hook import DriftHook
@@ -29,13 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DriftError", "DriftHook", "agree", "check_drift", "open_session"]
 
-__getattr__, __dir__ = load_lazily(
-  __name__,
-  {
-    "DriftError": "drift",
-    "DriftHook": "comparison_hook",
-    "agree": "agreeing",
-    "check_drift": "drift",
-    "open_session": "sessions",
-  },
-)
+if not TYPE_CHECKING:  # Checkers see the names above, and no others.
+  from tf_compat_lossscale._lazy import load_lazily
+
+  __getattr__, __dir__ = load_lazily(
+    __name__,
+    {
+      "DriftError": "drift",
+      "DriftHook": "comparison_hook",
+      "agree": "agreeing",
+      "check_drift": "drift",
+      "open_session": "sessions",
+    },
+  )

@@ -7,8 +7,6 @@ TensorFlow 2.15, else the package tf_keras.
 
 from typing import TYPE_CHECKING
 
-from tf_compat_lossscale._lazy import load_lazily
-
 if TYPE_CHECKING:
   from tf_compat_lossscale.keras._to_keras3 import to_keras3
   from tf_compat_lossscale.keras.models import load_model
@@ -31,15 +29,18 @@ __all__ = [
 # Modules for Keras 3 are in this package, too, and must not load Keras 2. The
 # module `_to_keras3` is not `to_keras3`, because the package exports a function
 # of that name.
-__getattr__, __dir__ = load_lazily(
-  __name__,
-  {
-    "LossScaleOptimizer": "optimizer",
-    "Policy": "policy",
-    "get_layer_policy": "policy",
-    "global_policy": "policy",
-    "load_model": "models",
-    "set_policy": "policy",
-    "to_keras3": "_to_keras3",
-  },
-)
+if not TYPE_CHECKING:  # Checkers see the names above, and no others.
+  from tf_compat_lossscale._lazy import load_lazily
+
+  __getattr__, __dir__ = load_lazily(
+    __name__,
+    {
+      "LossScaleOptimizer": "optimizer",
+      "Policy": "policy",
+      "get_layer_policy": "policy",
+      "global_policy": "policy",
+      "load_model": "models",
+      "set_policy": "policy",
+      "to_keras3": "_to_keras3",
+    },
+  )

@@ -16,8 +16,6 @@ print(monitoring.judge(monitoring.read_run("logs/")).sentence)
 
 from typing import TYPE_CHECKING
 
-from tf_compat_lossscale._lazy import load_lazily
-
 if TYPE_CHECKING:
   from tf_compat_lossscale.monitoring.hook import LossScaleHook
   from tf_compat_lossscale.monitoring.keras_callback import LossScaleCallback
@@ -42,17 +40,20 @@ __all__ = [
 ]
 
 # Names are loaded at their first use, since reading logs needs no TensorFlow.
-__getattr__, __dir__ = load_lazily(
-  __name__,
-  {
-    "LogError": "rows",
-    "LossScaleCallback": "keras_callback",
-    "LossScaleHook": "hook",
-    "Monitor": "monitor",
-    "RunLog": "rows",
-    "StuckError": "stuck",
-    "Verdict": "verdicts",
-    "judge": "verdicts",
-    "read_run": "run_logs",
-  },
-)
+if not TYPE_CHECKING:  # Checkers see the names above, and no others.
+  from tf_compat_lossscale._lazy import load_lazily
+
+  __getattr__, __dir__ = load_lazily(
+    __name__,
+    {
+      "LogError": "rows",
+      "LossScaleCallback": "keras_callback",
+      "LossScaleHook": "hook",
+      "Monitor": "monitor",
+      "RunLog": "rows",
+      "StuckError": "stuck",
+      "Verdict": "verdicts",
+      "judge": "verdicts",
+      "read_run": "run_logs",
+    },
+  )

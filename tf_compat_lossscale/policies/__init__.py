@@ -17,8 +17,6 @@ policies.load_state_dict(loss_scale, scaler.state_dict())  # PyTorch's scaler.
 
 from typing import TYPE_CHECKING
 
-from tf_compat_lossscale._lazy import load_lazily
-
 if TYPE_CHECKING:
   from tf_compat_lossscale.policies.growth_backoff import GrowthBackoff
   from tf_compat_lossscale.policies.growth_backoff import like
@@ -47,18 +45,21 @@ __all__ = [
 ]
 
 # Names are loaded at their first use, since simulations need no TensorFlow.
-__getattr__, __dir__ = load_lazily(
-  __name__,
-  {
-    "GrowthBackoff": "growth_backoff",
-    "GrowthBackoffRule": "growth_backoff_rule",
-    "LogNormal": "log_normal",
-    "LogNormalRule": "log_normal_rule",
-    "MinimumReachedError": "growth_backoff_rule",
-    "find_rule": "systems",
-    "like": "growth_backoff",
-    "list_names": "systems",
-    "load_state_dict": "state_dicts",
-    "state_dict": "state_dicts",
-  },
-)
+if not TYPE_CHECKING:  # Checkers see the names above, and no others.
+  from tf_compat_lossscale._lazy import load_lazily
+
+  __getattr__, __dir__ = load_lazily(
+    __name__,
+    {
+      "GrowthBackoff": "growth_backoff",
+      "GrowthBackoffRule": "growth_backoff_rule",
+      "LogNormal": "log_normal",
+      "LogNormalRule": "log_normal_rule",
+      "MinimumReachedError": "growth_backoff_rule",
+      "find_rule": "systems",
+      "like": "growth_backoff",
+      "list_names": "systems",
+      "load_state_dict": "state_dicts",
+      "state_dict": "state_dicts",
+    },
+  )
