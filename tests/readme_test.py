@@ -2,17 +2,24 @@
 """Tests the code and the commands in README and the pages under docs/."""
 
 import functools
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 
 import helpers
 import pytest
 
 _README = helpers.ROOT / "README.md"
 # Several processes run their programs: distributed/page_test.py and
-# horovod_page_test.py.
-_TESTED_APART = ("distributed", "horovod")
+# horovod_page_test.py. The tutorial's program needs the steps before it.
+_TESTED_APART = ("distributed", "horovod", "tutorial")
 _PAGES = sorted((helpers.ROOT / "docs").glob("*.md"))
-_LANGUAGES = {"python", "sh", "starlark", "text", "toml", "yaml"}
+_DOCS = helpers.ROOT / "docs"
+_OF_DEVELOPERS = ("bench", "test", "lint", "docs", "dev", "mutants")
+_LANGUAGES = {"console", "python", "sh", "starlark", "text", "toml", "yaml"}
 _COMMANDS = {
   "run",
   "scan",
@@ -99,11 +106,95 @@ def test_the_command_has_the_commands():
 
 @pytest.mark.any_release
 def test_the_two_commands_come_first():
-  ((_, first), *_) = blocks_of(_README)
-  assert first.startswith("make demo")
-  text = _README.read_text("utf-8")
-  assert text.index("make test") < text.index("\n\n", 60)
-  assert len(text.splitlines()) <= 130
+  first, *_ = blocks_of(_README, "sh")
+  assert re.findall("^make [a-z]+", first, re.M) == ["make demo", "make test"]
+  lines = _README.read_text("utf-8").splitlines()
+  assert "make test" in "\n".join(lines[:32])
+  assert len(lines) <= 130
+
+
+def complete(line, folder):
+  """Runs a line of a shell; returns what it printed, errors, too."""
+  program, *arguments = shlex.split(line)
+  if program == "cp":
+    sources = [helpers.ROOT / name for name in arguments[:-1] if name[0] != "-"]
+    target = folder / arguments[-1]
+    for source in sources:
+      if source.is_dir():
+        shutil.copytree(source, target)
+      else:
+        shutil.copy(source, target)
+    return ""
+  command = {
+    "python": [sys.executable],
+    "tf-lossscale": [sys.executable, "-m", "tf_compat_lossscale"],
+  }[program]
+  done = subprocess.run(
+    [*command, *arguments],
+    cwd=folder,
+    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
+    stderr=subprocess.STDOUT,
+    stdout=subprocess.PIPE,
+    text=True,
+    timeout=300,
+  )
+  assert done.returncode == 0, done.stdout
+  return done.stdout
+
+
+def check_console(block, folder):
+  """Runs a block's commands, and compares what they print with the block.
+
+  A line "…" stands for any lines, and so does the end. Of a line with an
+  accuracy, the numbers are not compared: they depend on the processor.
+  """
+  _, *parts = re.split(r"^\$ ", block, flags=re.MULTILINE)
+  assert parts
+  for part in parts:
+    command, *shown = part.splitlines()
+    printed = iter(complete(command, folder).splitlines())
+    skips = False
+    for line in shown:
+      if line == "…":
+        skips = True
+        continue
+      numbers = r"[\d.e+]+" if "accuracy" in line else r"(?!)"
+      wanted = re.sub(numbers, "#", line)
+      for found in printed:
+        if re.sub(numbers, "#", found) == wanted:
+          break
+        assert skips, f"{command}: {line!r} expected, {found!r} printed"
+      else:
+        pytest.fail(f"{command}: {line!r} is not printed")
+      skips = False
+
+
+@pytest.mark.any_release
+def test_the_tutorial(tmp_path):
+  (program,) = blocks_of(_DOCS / "tutorial.md", "python")
+  (tmp_path / "train_keras.py").write_text(program, "utf-8")
+  for block in blocks_of(_DOCS / "tutorial.md", "console"):
+    check_console(block, tmp_path)
+  assert (tmp_path / "digits.keras").exists()
+
+
+@pytest.mark.any_release
+def test_the_readme_shows_what_is_printed(tmp_path):
+  # Its first lines show the tutorial's files.
+  first, *_ = blocks_of(_DOCS / "tutorial.md", "console")
+  check_console(first, tmp_path)
+  (block,) = blocks_of(_README, "console")
+  check_console(block, tmp_path)
+
+
+@pytest.mark.any_release
+def test_the_readme_lists_the_extras():
+  project = (helpers.ROOT / "pyproject.toml").read_text("utf-8")
+  _, _, rest = project.partition("[project.optional-dependencies]\n")
+  section, _, _ = rest.partition("\n[")
+  extras = re.findall(r"^(\w+) = \[", section, re.MULTILINE)
+  rows = re.findall(r"^\| `(\w+)` \|", _README.read_text("utf-8"), re.M)
+  assert rows == [name for name in extras if name not in _OF_DEVELOPERS]
 
 
 if __name__ == "__main__":
