@@ -132,6 +132,15 @@ def is_private(name):
   return name.startswith("_") and not is_dunder and name not in {"_", *_PYTHONS}
 
 
+def parse(source):
+  """Returns the tree of a module, without what only type checkers read."""
+  tree = ast.parse(source)
+  for node in ast.walk(tree):
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+      node.body = [ast.Pass()]
+  return tree
+
+
 def defined_names(tree):
   """Returns the names that a module defines or sets on its own objects."""
   names = set()
@@ -182,7 +191,7 @@ def foreign_names(sources):
     Module -> the private names that the module uses but does not define. A name
     on `self`, `cls` or `super()` is left out if any other module defines it.
   """
-  trees = {module: ast.parse(source) for module, source in sources.items()}
+  trees = {module: parse(source) for module, source in sources.items()}
   defined = {module: defined_names(tree) for module, tree in trees.items()}
   everything = set().union(*defined.values())
   return {
@@ -249,6 +258,7 @@ def test_each_row_is_used(uses):
     ("def g(a): a._x = 1", {"_x"}),
     ("from package import module as _module\n\n_module.name", set()),
     ("op.__class__, record._replace()", set()),
+    ("if TYPE_CHECKING:\n  def _x(a): ...\n\nself._x", {"_x"}),
   ],
 )
 def test_which_names_are_foreign(source, expected):

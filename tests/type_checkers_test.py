@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests what mypy and pyright say of a program that uses this package."""
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import venv
 
 import helpers
+import numpy as np
 import pytest
 
 import tf_compat_lossscale as tfl
-
-pytestmark = pytest.mark.any_release
+from tf_compat_lossscale import checkpoint
 
 _PUBLIC = (
   "",
@@ -37,7 +41,10 @@ _PUBLIC = (
 # A program of a user. A checker must refuse the lines that end in `# wrong` and
 # no others. TensorFlow has no types, so its objects are Any.
 _PROGRAM = """
+import pathlib
 from typing import Any
+
+import numpy as np
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import accumulation
@@ -77,6 +84,217 @@ def use_names() -> None:
   loss_scale.DynamicLossScal  # wrong
   loss_scale_optimizer.LossScaleOptimizer  # wrong
   policies.GrowthBackof  # wrong
+
+
+def use_loss_scales(opt: Any, word: str, some: dict[str, Any]) -> None:
+  tfl.DynamicLossScale(2**15, increment_period=2000, multiplier=2.0)
+  tfl.DynamicLossScale(np.float32(8), np.int64(2000))
+  tfl.FixedLossScale(np.int32(8)).get_config()["loss_scale_value"]
+  tfl.DynamicLossScale(increment_perid=2000)  # wrong
+  tfl.DynamicLossScale("dynamic")  # wrong
+  tfl.FixedLossScale()  # wrong
+  tfl.FixedLossScale("8")  # wrong
+
+  scale: tfl.LossScale = tfl.get("dynamic")
+  same: tfl.LossScale = tfl.get(scale)
+  tfl.get(np.float32(8)).update([])
+  tfl.get(some).update([])
+  nothing: None = tfl.get(None)
+  tfl.get("dynamc")  # wrong
+  tfl.get(word)  # wrong
+  tfl.get(None).update([])  # wrong
+  tfl.get([8])  # wrong
+  number: int = tfl.get(8)  # wrong
+
+  own = tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamic")
+  tfl.MixedPrecisionLossScaleOptimizer(opt, loss_scale=8)
+  tfl.MixedPrecisionLossScaleOptimizer(opt, same)
+  own.minimize(opt.loss, global_step=opt.step)
+  own.loss_scale.update([])
+  tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamc")  # wrong
+  tfl.MixedPrecisionLossScaleOptimizer(opt, None)  # wrong
+  tfl.MixedPrecisionLossScaleOptimizer(opt)  # wrong
+  own.minimize(opt.loss, step=opt.step)  # wrong
+  own.apply_gradients([], step=opt.step)  # wrong
+
+  wrapped = tfl.enable_mixed_precision_graph_rewrite(opt, "dynamic")
+  wrapped.minimize(opt.loss)
+  tfl.enable_mixed_precision_graph_rewrite(opt, "fixed")  # wrong
+  tfl.disable_mixed_precision_graph_rewrite(opt)  # wrong
+  graph_rewrite.register_loss_scale_wrapper(int, "wrapper")  # wrong
+
+  several = tfl.accumulate(own, steps=8, drop="micro_batch")
+  several.steps.bit_length()
+  tfl.accumulate(own, 8, drop="windw")  # wrong
+  tfl.accumulate(own, stps=8)  # wrong
+  tfl.accumulate(tfl.DynamicLossScale(), 8)  # wrong
+
+  tfl.install(keras_optimizers="legacy").rows
+  tfl.install("old")  # wrong
+  tfl.uninstall(1)  # wrong
+  tfl.use_keras_2(True)  # wrong
+  tfl.honor_environment(quiet=True)
+  tfl.honor_environment(loud=True)  # wrong
+  tfl.ignore_environment(True)  # wrong
+  gradients.all_finite([]), gradients.unscale([], opt)
+  gradients.all_finite()  # wrong
+
+
+class Mine(tfl.LossScale):
+  def __call__(self) -> Any:
+    return self._get_weight("mine")
+
+  def update(self, grads: Any) -> tuple[Any, bool]:
+    return None, True
+
+  def get_config(self) -> dict[str, Any]:
+    return {}
+
+
+class MyManager:
+  def get_loss_scale(self) -> float:
+    return 8.0
+
+  def update_loss_scale(self, finite: Any) -> None:
+    pass
+
+
+def use_contrib(opt: Any) -> None:
+  tfl.MixedPrecisionLossScaleOptimizer(opt, Mine())
+  contrib.FixedLossScaleManager(8)
+  manager = contrib.ExponentialUpdateLossScaleManager(2**15, 2000)
+  contrib.LossScaleOptimizer(opt, manager, sparse="keep").minimize(opt.loss)
+  contrib.LossScaleOptimizer(opt, MyManager())
+  contrib.LossScaleOptimizer(opt, manager, sparse="sparse")  # wrong
+  contrib.LossScaleOptimizer(opt, tfl.DynamicLossScale())  # wrong
+  contrib.LossScaleOptimizer(opt, "dynamic")  # wrong
+  contrib.ExponentialUpdateLossScaleManager(2**15)  # wrong
+  contrib.FixedLossScaleManager("8")  # wrong
+
+
+def use_policies(scale: tfl.LossScale, word: str) -> None:
+  policies.GrowthBackoff(refill="finite", at_minimum="raise").simulate([True])
+  policies.GrowthBackoff(refill=["growth", "backoff"], overflow_reset=())
+  policies.GrowthBackoffRule(refill="finite").simulate([True])
+  policies.like("torch", growth_interval=500).get_config()
+  policies.find_rule("megatron").simulate([True, False])
+  policies.find_rule(policies.list_names()[0])
+  policies.state_dict(scale, like="deepspeed")["cur_scale"]
+  policies.GrowthBackoff(refill="overflow")  # wrong
+  policies.GrowthBackoff(refill=["growht"])  # wrong
+  policies.GrowthBackoff(at_minimum="fail")  # wrong
+  policies.GrowthBackoff(overflow_reset="finite")  # wrong
+  policies.GrowthBackoffRule(at_minimum="fail")  # wrong
+  policies.LogNormal(warmup=20)  # wrong
+  policies.LogNormalRule(limit="float16")  # wrong
+  policies.like("pytorch")  # wrong
+  policies.like(word)  # wrong
+  policies.find_rule("amp")  # wrong
+  policies.state_dict(scale, like="jmp")  # wrong
+  policies.load_state_dict(scale, 8)  # wrong
+  policies.load_state_dict(scale, {}, like="flax")  # wrong
+
+
+def use_checkpoints(session: Any, path: pathlib.Path) -> None:
+  saver = checkpoint.Saver(max_to_keep=3, sharded=True)
+  saver.save(session, "model.ckpt", global_step=session.step)
+  saver.restore(session, path)
+  saver.like = "thumt"
+  checkpoint.Saver({"v": session}, saver_def=session.saver_def)
+  checkpoint.Saver([session])
+  checkpoint.Saver(max_to_kep=3)  # wrong
+  checkpoint.Saver(sharded="yes")  # wrong
+  checkpoint.Saver(7)  # wrong
+  saver.save(session)  # wrong
+  saver.restore(session)  # wrong
+  saver.like = "hvd"  # wrong
+
+  checkpoint.Scaffold(saver=saver, init_fn=lambda scaffold, session: None)
+  checkpoint.Scaffold(savr=saver)  # wrong
+  checkpoint.MonitoredTrainingSession(checkpoint_dir="run", hooks=[session])
+  checkpoint.MonitoredTrainingSession("", save_checkpoint_secs=None)
+  checkpoint.MonitoredTrainingSession(chekpoint_dir="run")  # wrong
+  checkpoint.MonitoredTrainingSession(hooks=3)  # wrong
+  checkpoint.import_meta_graph("model.meta", clear_devices=True)
+  checkpoint.import_meta_graph()  # wrong
+
+  checkpoint.describe(path, like="openseq2seq").loss_scales[0].value
+  checkpoint.describe(path, lik="openseq2seq")  # wrong
+  checkpoint.describe(path, like="openseq")  # wrong
+  checkpoint.describe(path).loss_scale  # wrong
+  checkpoint.restore(session, path, what="weights").restored
+  checkpoint.restore(None, path, missing="initialize", variables=[session])
+  checkpoint.restore(session, path, what="weight")  # wrong
+  checkpoint.restore(session, path, missing="initialise")  # wrong
+  checkpoint.restore(path)  # wrong
+  checkpoint.convert(path, "new", to="safetensors", dry_run=True).written
+  checkpoint.convert(path, "new", "keras2", reset=True)
+  checkpoint.convert(path, "new", to="keras3")  # wrong
+  checkpoint.convert(path, "new")  # wrong
+  checkpoint.convert(path, "new", to="fp32", like="amp")  # wrong
+  checkpoint.Report("path").bridge  # wrong
+  checkpoint.Conversion(path)  # wrong
+
+
+def use_monitoring(opt: Any, path: pathlib.Path) -> None:
+  monitoring.LossScaleHook(opt, output_dir=path, on_stuck="stop")
+  monitoring.Monitor(opt, path, patience=100).step()
+  monitoring.LossScaleCallback("logs", on_stuck="raise")
+  monitoring.judge(monitoring.read_run(path)).sentence.upper()
+  monitoring.LossScaleHook()  # wrong
+  monitoring.LossScaleHook(opt, on_stuck="halt")  # wrong
+  monitoring.LossScaleHook(opt, every_steps=10)  # wrong
+  monitoring.Monitor(opt, on_stuck="ignore")  # wrong
+  monitoring.Monitor(opt).stp()  # wrong
+  monitoring.LossScaleCallback(opt, on_stuck="abort")  # wrong
+  monitoring.judge(path)  # wrong
+  monitoring.read_run()  # wrong
+  monitoring.judge(monitoring.read_run(path)).sentense  # wrong
+
+
+def use_workers(opt: Any, path: pathlib.Path) -> None:
+  distributed.agree(tfl.DynamicLossScale()).good_steps
+  distributed.agree(opt, lambda tensor, op: tensor)
+  distributed.DriftHook(opt, every_n_steps=10, all_gather="horovod")
+  distributed.check_drift(opt, all_gather=lambda row: row)
+  with distributed.open_session(opt, is_chief=True, limit=30) as session:
+    session.run(opt)
+  distributed.agree(opt, "mpi")  # wrong
+  distributed.agree()  # wrong
+  distributed.agree(tfl.DynamicLossScale()).bad_steps  # wrong
+  distributed.DriftHook(opt, all_gather="mpi")  # wrong
+  distributed.DriftHook(opt, steps=10)  # wrong
+  distributed.check_drift(opt, "nccl")  # wrong
+  distributed.open_session(opt)  # wrong
+
+
+def use_keras(opt: Any, policy: Any) -> None:
+  keras.LossScaleOptimizer(opt, "dynamic").apply_gradients([])
+  keras.LossScaleOptimizer(optimizer=opt, loss_scale=tfl.FixedLossScale(8))
+  keras.LossScaleOptimizer(opt, 128)
+  keras.LossScaleOptimizer.from_config({}).last_step_applied
+  keras.Policy("mixed_float16", loss_scale="auto").loss_scale
+  keras.Policy("float32", None)
+  keras.set_policy("mixed_bfloat16")
+  keras.set_policy(keras.Policy("float16_with_float32_vars"))
+  keras.set_policy(policy)
+  keras.load_model("model.h5", compile=False)
+  keras.to_keras3({"loss_scale": 8}, opt, variables=[])
+  keras.global_policy(), keras.get_layer_policy(opt)
+  keras.LossScaleOptimizer(opt)  # wrong
+  keras.LossScaleOptimizer(opt, "dynamc")  # wrong
+  keras.LossScaleOptimizer(opt, None)  # wrong
+  keras.LossScaleOptimizer(opt, policies.GrowthBackoff())  # wrong
+  keras.LossScaleOptimizer(opt, "dynamic", 3)  # wrong
+  keras.Policy("mixed_float61")  # wrong
+  keras.Policy("mixed_float16", loss_scale="fixed")  # wrong
+  keras.Policy()  # wrong
+  keras.set_policy("mixed")  # wrong
+  keras.set_policy(tfl.DynamicLossScale())  # wrong
+  keras.load_model()  # wrong
+  keras.to_keras3(opt, varables=[])  # wrong
+  keras.global_policy(opt)  # wrong
+  keras.get_layer_policy()  # wrong
 """
 
 
@@ -90,14 +308,15 @@ def all_names():
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-  """Returns a Python that has this package, as pip would install it, alone."""
+  """Returns a Python that has this package, as pip installs it, and NumPy."""
   folder = tmp_path_factory.mktemp("environment")
   venv.create(folder, symlinks=True)
   site = sysconfig.get_path(
     "purelib", vars={"base": str(folder), "platbase": str(folder)}
   )
   package = helpers.ROOT / "tf_compat_lossscale"
-  os.symlink(package, os.path.join(site, package.name))
+  for each in (package, pathlib.Path(np.__file__).parent):
+    os.symlink(each, os.path.join(site, each.name))
   return folder / "bin" / "python"
 
 
@@ -150,22 +369,28 @@ def run_pyright(program, python):
   }
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("run", [run_mypy, run_pyright])
 def test_checkers_refuse_exactly_what_is_wrong(run, python, tmp_path):
   program = tmp_path / "program.py"
   text = _PROGRAM + "".join(f"{name}\n" for name in all_names())
   program.write_text(text)
   refused = run(program, python)
-  for number, line in enumerate(text.splitlines(), 1):
-    is_wrong = line.endswith("# wrong")
-    assert (number in refused) == is_wrong, (line, refused.get(number))
+  missed = [
+    (line, refused.get(number))
+    for number, line in enumerate(text.splitlines(), 1)
+    if (number in refused) != line.endswith("# wrong")
+  ]
+  assert not missed
 
 
+@pytest.mark.any_release
 def test_every_public_module_is_listed():
   modules = {f".{name}" for name in dir(tfl) if name not in tfl.__all__}
   assert modules | {""} == {*_PUBLIC}
 
 
+@pytest.mark.any_release
 @pytest.mark.parametrize("name", _PUBLIC)
 def test_dir_is_the_api(name):
   module = importlib.import_module(f"tf_compat_lossscale{name}")
@@ -175,6 +400,49 @@ def test_dir_is_the_api(name):
     for each in module.__all__:
       getattr(module, each)
       assert dir(module) == sorted([*module.__all__, *modules])
+
+
+def declared_methods(cls):
+  """Yields the methods that a class declares for type checkers alone."""
+  (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+  for node in tree.body:
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+      yield from node.body
+
+
+@pytest.mark.parametrize(
+  "cls",
+  [
+    checkpoint.Saver,
+    checkpoint.Scaffold,
+    tfl.MixedPrecisionLossScaleOptimizer,
+  ],
+)
+def test_declared_parameters_are_those_of_tensorflow(cls):
+  methods = list(declared_methods(cls))
+  assert methods
+  for method in methods:
+    parameters = inspect.signature(getattr(cls, method.name)).parameters
+    given = [each.arg for each in method.args.args]
+    assert given == list(parameters)
+    defaults = method.args.defaults
+    for name, default in zip(given[-len(defaults) :], defaults):
+      if isinstance(default, ast.Constant):
+        assert default.value == parameters[name].default, name
+
+
+def test_sessions_have_the_parameters_of_tensorflows():
+  ours, theirs = (
+    {
+      name: parameter.default
+      for name, parameter in inspect.signature(function).parameters.items()
+    }
+    for function in (
+      checkpoint.MonitoredTrainingSession,
+      helpers.tf1.train.MonitoredTrainingSession,
+    )
+  )
+  assert list(ours.items()) == list(theirs.items())
 
 
 if __name__ == "__main__":

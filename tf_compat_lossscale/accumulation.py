@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import functools
 from typing import Any
+from typing import Literal
 from typing import TypeAlias
 
 import numpy as np
@@ -47,8 +48,8 @@ _PACKAGE = __name__.partition(".")[0]
 
 def accumulate(
   optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
-  steps: int,
-  drop: str = _WINDOW,
+  steps: arguments.Whole,
+  drop: Literal["window", "micro_batch"] = "window",
   mean: bool = True,
   transform: Transform | None = None,
 ) -> AccumulatingOptimizer:
@@ -124,8 +125,8 @@ class AccumulatingOptimizer(
   def __init__(
     self,
     optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
-    steps: int,
-    drop: str = _WINDOW,
+    steps: arguments.Whole,
+    drop: Literal["window", "micro_batch"] = "window",
     mean: bool = True,
     transform: Transform | None = None,
   ) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import abc
 import math
 from typing import Any
+from typing import Literal
+from typing import Protocol
 
 import tensorflow.compat.v2 as tf
 
@@ -64,10 +66,20 @@ class LossScaleManager(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
     """
 
 
+class _Manager(Protocol):
+  """An object that has the two methods, whatever its class."""
+
+  def get_loss_scale(self) -> Any:
+    """Returns the current loss scale."""
+
+  def update_loss_scale(self, finite_grads: Any, /) -> Any:
+    """Updates the loss scale after a step."""
+
+
 class FixedLossScaleManager(LossScaleManager):
   """A loss scale that never changes. `FixedLossScale` replaced this class."""
 
-  def __init__(self, loss_scale: float) -> None:
+  def __init__(self, loss_scale: arguments.Number) -> None:
     """Creates a manager of a fixed loss scale.
 
     Args:
@@ -153,11 +165,11 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
 
   def __init__(
     self,
-    init_loss_scale: float,
-    incr_every_n_steps: int,
-    decr_every_n_nan_or_inf: int = 2,
-    incr_ratio: float = 2,
-    decr_ratio: float = 0.8,
+    init_loss_scale: arguments.Number,
+    incr_every_n_steps: arguments.Whole,
+    decr_every_n_nan_or_inf: arguments.Whole = 2,
+    incr_ratio: arguments.Number = 2,
+    decr_ratio: arguments.Number = 0.8,
   ) -> None:
     """Creates a manager, and its variables in the current graph.
 
@@ -349,8 +361,8 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   def __init__(
     self,
     opt: tf.compat.v1.train.Optimizer,
-    loss_scale_manager: Any,
-    sparse: str = "dense",
+    loss_scale_manager: _Manager,
+    sparse: Literal["dense", "keep"] = "dense",
   ) -> None:
     """Wraps an optimizer.
 
@@ -381,7 +393,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   # may leave out `super().__init__()`, and use the base class's names for
   # something else.
   _OVERRIDABLE = ("_down_scale",)
-  _sparse_gradients = "dense"
+  _sparse_gradients: str = "dense"
 
   def _take(
     self,

@@ -65,7 +65,7 @@ def register_loss_scale_wrapper(
 
 def enable_mixed_precision_graph_rewrite(
   opt: Any,
-  loss_scale: loss_scale_lib.LossScale | float | str = "dynamic",
+  loss_scale: loss_scale_lib.Identifier = "dynamic",
 ) -> Any:
   """Enables the auto mixed precision rewrite and wraps an optimizer for it.
 

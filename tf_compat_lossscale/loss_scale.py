@@ -10,6 +10,9 @@ from __future__ import annotations
 import abc
 import importlib
 from typing import Any
+from typing import Literal
+from typing import overload
+from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
@@ -22,6 +25,7 @@ from tf_compat_lossscale._core import stepping
 __all__ = [
   "DynamicLossScale",
   "FixedLossScale",
+  "Identifier",
   "LossScale",
   "get",
   "get_loss_scale_weights",
@@ -91,6 +95,12 @@ class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
     return cls(**config)
 
 
+# What stands for a loss scale; `get` says what each means.
+Identifier: TypeAlias = (
+  LossScale | arguments.Number | Literal["dynamic"] | dict[str, Any]
+)
+
+
 class FixedLossScale(LossScale):
   """A loss scale that never changes.
 
@@ -98,7 +108,7 @@ class FixedLossScale(LossScale):
   not finite.
   """
 
-  def __init__(self, loss_scale_value: float) -> None:
+  def __init__(self, loss_scale_value: arguments.Number) -> None:
     """Creates a fixed loss scale.
 
     Args:
@@ -158,9 +168,9 @@ class DynamicLossScale(LossScale):
 
   def __init__(
     self,
-    initial_loss_scale: float = 2**15,
-    increment_period: int = 2000,
-    multiplier: float = 2.0,
+    initial_loss_scale: arguments.Number = 2**15,
+    increment_period: arguments.Whole = 2000,
+    multiplier: arguments.Number = 2.0,
   ) -> None:
     """Creates a dynamic loss scale, and its variables in the current graph.
 
@@ -303,7 +313,15 @@ def get_loss_scale_weights(loss_scale: LossScale) -> Any:
   return graph_weights.list_weights(loss_scale).values()
 
 
-def get(identifier: Any) -> LossScale | None:
+@overload
+def get(identifier: None) -> None: ...
+
+
+@overload
+def get(identifier: Identifier) -> LossScale: ...
+
+
+def get(identifier: Identifier | None) -> LossScale | None:
   """Returns the loss scale that an argument stands for.
 
   Args:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import contextlib
 import contextvars
 from typing import Any
+from typing import TYPE_CHECKING
 from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
@@ -96,7 +97,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
   def __init__(
     self,
     opt: _Optimizer,
-    loss_scale: loss_scale_lib.LossScale | float | str | dict[str, Any],
+    loss_scale: loss_scale_lib.Identifier,
   ) -> None:
     """Wraps an optimizer.
 
@@ -202,6 +203,20 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
+
+  if TYPE_CHECKING:  # The parameters of TensorFlow's own method.
+
+    def minimize(
+      self,
+      loss: tf.Tensor | Callable[[], tf.Tensor],
+      global_step: tf.Variable | None = None,
+      var_list: Any = None,
+      gate_gradients: int = _Optimizer.GATE_OP,
+      aggregation_method: int | None = None,
+      colocate_gradients_with_ops: bool = False,
+      name: str | None = None,
+      grad_loss: tf.Tensor | None = None,
+    ) -> tf.Operation | None: ...
 
   def _compose_step(self) -> scaled_steps.ScaledStep:
     """Returns how this optimizer takes a step: by methods of TensorFlow 1.15.

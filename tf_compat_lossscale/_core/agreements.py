@@ -6,10 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
+from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import control_flow
+
+Operation: TypeAlias = Literal["sum", "max"]
 
 _KEY = "_agreement"  # The attribute of a loss scale or of a manager.
 
@@ -22,7 +26,7 @@ class Agreement:
       or the maximum over all workers.
   """
 
-  def __init__(self, all_reduce: Callable[[tf.Tensor, str], Any]) -> None:
+  def __init__(self, all_reduce: Callable[[tf.Tensor, Operation], Any]) -> None:
     """Creates an agreement by an all-reduce."""
     self.all_reduce = all_reduce
 
@@ -60,7 +64,7 @@ class Agreement:
     with tf.name_scope(control_flow.NAME_SCOPE):
       return self._reduce(number, "max")
 
-  def _reduce(self, value: tf.Tensor, op: str) -> tf.Tensor:
+  def _reduce(self, value: tf.Tensor, op: Operation) -> tf.Tensor:
     """Returns the sum or the maximum of a scalar over all workers."""
     reduced = tf.convert_to_tensor(self.all_reduce(value, op))
     if reduced.dtype != value.dtype or reduced.shape.rank not in (0, None):

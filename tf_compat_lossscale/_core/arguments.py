@@ -12,8 +12,14 @@ from __future__ import annotations
 import math
 import numbers
 from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+
+# What type checkers take for a number, and for a whole number. They know no 0-d
+# arrays and no eager tensors.
+Number: TypeAlias = float | np.floating[Any] | np.integer[Any]
+Whole: TypeAlias = int | np.integer[Any]
 
 _INT64_MAX = 2**63 - 1
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import os
+import typing
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,20 +35,24 @@ from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
+from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
 from tf_compat_lossscale.checkpoint.report import Conversion
 
-LAYOUTS = (
+Layout: TypeAlias = typing.Literal[
   "saver",
   "saver-v2",
   "contrib",
   "object",
   "keras2",
   "fp32",
-  *exporting.LAYOUTS,
-)
+  "weights",
+  "npz",
+  "safetensors",
+]
+LAYOUTS = typing.get_args(Layout)
 # The layouts for which a template of an object-based source has names.
 _TEMPLATES_BY_NAME = ("saver", "saver-v2")
 _INITIAL = 2.0**15  # The default of DynamicLossScale.
@@ -56,7 +62,7 @@ _Progress = Callable[[int], None]
 def convert(
   source: str | os.PathLike[str],
   destination: str | os.PathLike[str],
-  to: str,
+  to: Layout,
   *,
   set_loss_scale: float | None = None,
   reset: bool = False,
@@ -65,7 +71,7 @@ def convert(
   learning_rate: float | None = None,
   overwrite: bool = False,
   progress: Callable[[int], _Progress] | None = None,
-  like: str | None = None,
+  like: scalers.Like | None = None,
   masters: bool = False,
   averages: bool = False,
   include: Sequence[str] = (),

@@ -37,7 +37,9 @@ _LONG = 1000  # Characters of a path from which on it is abbreviated.
 
 
 def describe(
-  path: str | os.PathLike[str], verify: bool = False, like: str | None = None
+  path: str | os.PathLike[str],
+  verify: bool = False,
+  like: scalers.Like | None = None,
 ) -> Description:
   """Describes a checkpoint: its format, its API and its loss scales.
 

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import os
+import typing
 from typing import Any
+from typing import Literal
+from typing import TypeAlias
 
 from absl import logging
 import numpy as np
@@ -39,8 +42,10 @@ from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import slice_part
 from tf_compat_lossscale.checkpoint.targets import Targets
 
-WHAT = ("all", "weights", "all_but_optimizer")
-MISSING = ("error", "initialize")
+What: TypeAlias = Literal["all", "weights", "all_but_optimizer"]
+Missing: TypeAlias = Literal["error", "initialize"]
+WHAT = typing.get_args(What)
+MISSING = typing.get_args(Missing)
 _NOT_ASKED = "it is not among the variables to restore"
 
 
@@ -50,11 +55,11 @@ def restore(
   objects: Any = None,
   *,
   variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None = None,
-  what: str = "all",
+  what: What = "all",
   mapping: Mapping[str, str | None] | None = None,
-  missing: str = "error",
+  missing: Missing = "error",
   learning_rate: float | None = None,
-  like: str | None = None,
+  like: scalers.Like | None = None,
 ) -> Report:
   """Restores a checkpoint by name or by object, as the checkpoint was saved.
 
@@ -179,11 +184,11 @@ def match_by_name(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
-  what: str = "all",
+  what: What = "all",
   mapping: Mapping[str, str | None] | None = None,
-  missing: str = "error",
+  missing: Missing = "error",
   learning_rate: float | None = None,
-  like: str | None = None,
+  like: scalers.Like | None = None,
 ) -> Match:
   """Returns the tensor that each variable is to get."""
   stored = by_object.list_by_name(bundle)

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
 import inspect
 import os
 from typing import Any
+from typing import TYPE_CHECKING
 
 from absl import logging
 import tensorflow.compat.v2 as tf
@@ -20,11 +24,18 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 from tf_compat_lossscale.checkpoint.files.opening import open_file
+from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import Targets
 
 tf1 = tf.compat.v1
 _Keys = tf1.GraphKeys
+# How `MonitoredTrainingSession` is told that an argument is not given.
+_DEFAULT: Any = (
+  inspect.signature(tf1.train.MonitoredTrainingSession)
+  .parameters["save_checkpoint_secs"]
+  .default
+)
 
 
 class Saver(tf.compat.v1.train.Saver):
@@ -44,10 +55,46 @@ class Saver(tf.compat.v1.train.Saver):
   """
 
   last_report: Report | None = None
-  like: str | None = None
+  like: scalers.Like | None = None
   _import_scope: str | None = None
 
-  def restore(self, sess: tf.compat.v1.Session, save_path: str) -> None:
+  if TYPE_CHECKING:  # The parameters of TensorFlow's own methods.
+
+    def __init__(
+      self,
+      var_list: Mapping[str, Any] | Iterable[Any] | None = None,
+      reshape: bool = False,
+      sharded: bool = False,
+      max_to_keep: int | None = 5,
+      keep_checkpoint_every_n_hours: float = 10000.0,
+      name: str | None = None,
+      restore_sequentially: bool = False,
+      saver_def: tf.compat.v1.train.SaverDef | None = None,
+      builder: Any = None,
+      defer_build: bool = False,
+      allow_empty: bool = False,
+      write_version: int = 2,
+      pad_step_number: bool = False,
+      save_relative_paths: bool = False,
+      filename: Any = None,
+    ) -> None: ...
+
+    def save(
+      self,
+      sess: tf.compat.v1.Session,
+      save_path: str | os.PathLike[str],
+      global_step: Any = None,
+      latest_filename: str | None = None,
+      meta_graph_suffix: str = "meta",
+      write_meta_graph: bool = True,
+      write_state: bool = True,
+      strip_default_attrs: bool = False,
+      save_debug_info: bool = False,
+    ) -> Any: ...
+
+  def restore(
+    self, sess: tf.compat.v1.Session, save_path: str | os.PathLike[str]
+  ) -> None:
     """Restores variables that were saved.
 
     Args:
@@ -126,6 +173,22 @@ class Scaffold(tf.compat.v1.train.Scaffold):
   `MonitoredTrainingSession(scaffold=Scaffold(), …)`, or a session creator.
   """
 
+  if TYPE_CHECKING:
+
+    def __init__(
+      self,
+      init_op: Any = None,
+      init_feed_dict: Mapping[Any, Any] | None = None,
+      init_fn: Callable[[Scaffold, tf.compat.v1.Session], Any] | None = None,
+      ready_op: Any = None,
+      ready_for_local_init_op: Any = None,
+      local_init_op: Any = None,
+      summary_op: Any = None,
+      saver: Any = None,
+      copy_from_scaffold: tf.compat.v1.train.Scaffold | None = None,
+      local_init_feed_dict: Mapping[Any, Any] | None = None,
+    ) -> None: ...
+
   def finalize(self) -> Scaffold:
     """Creates the missing parts as TensorFlow's does, except for the saver."""
     if self.saver is None and not tf1.get_collection(_Keys.SAVERS):
@@ -136,21 +199,50 @@ class Scaffold(tf.compat.v1.train.Scaffold):
     return self
 
 
-def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:
+def MonitoredTrainingSession(
+  master: str = "",
+  is_chief: bool = True,
+  checkpoint_dir: str | os.PathLike[str] | None = None,
+  scaffold: tf.compat.v1.train.Scaffold | None = None,
+  hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+  chief_only_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+  save_checkpoint_secs: float | None = _DEFAULT,
+  save_summaries_steps: int | None = _DEFAULT,
+  save_summaries_secs: float | None = _DEFAULT,
+  config: tf.compat.v1.ConfigProto | None = None,
+  stop_grace_period_secs: float = 120,
+  log_step_count_steps: int | None = 100,
+  max_wait_secs: float = 7200,
+  save_checkpoint_steps: int | None = _DEFAULT,
+  summary_dir: str | os.PathLike[str] | None = None,
+  save_graph_def: bool = True,
+) -> Any:
   """Returns TensorFlow's `MonitoredTrainingSession` with the `Scaffold` above.
 
-  Args:
-    *args: As of `tf.compat.v1.train.MonitoredTrainingSession`.
-    **kwargs: The same. A scaffold among the arguments is used.
+  The parameters are those of `tf.compat.v1.train.MonitoredTrainingSession`,
+  which explains them. If `scaffold` is given, the session uses it.
 
   Returns:
     A monitored session.
   """
-  make = tf1.train.MonitoredTrainingSession
-  arguments = inspect.signature(make).bind(*args, **kwargs).arguments
-  if arguments.get("scaffold") is None:
-    arguments["scaffold"] = Scaffold()
-  return make(**arguments)
+  return tf1.train.MonitoredTrainingSession(
+    master,
+    is_chief,
+    checkpoint_dir,
+    Scaffold() if scaffold is None else scaffold,
+    hooks,
+    chief_only_hooks,
+    save_checkpoint_secs,
+    save_summaries_steps,
+    save_summaries_secs,
+    config,
+    stop_grace_period_secs,
+    log_step_count_steps,
+    max_wait_secs,
+    save_checkpoint_steps,
+    summary_dir,
+    save_graph_def,
+  )
 
 
 def import_meta_graph(

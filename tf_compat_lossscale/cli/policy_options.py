@@ -80,7 +80,7 @@ def _split_changes(option: str, parts: Iterable[str]) -> dict[str, str]:
 
 
 def _make_rule(
-  option: str, system: str | None, changes: dict[str, str]
+  option: str, system: Any, changes: dict[str, str]
 ) -> policies.GrowthBackoffRule:
   """Returns the rule of a system, or of `GrowthBackoff`, with changes."""
   try:

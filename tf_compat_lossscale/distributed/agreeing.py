@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from typing import Literal
 from typing import TypeVar
 
 import tensorflow.compat.v2 as tf
@@ -19,7 +20,9 @@ _T = TypeVar("_T")
 
 
 def agree(
-  target: _T, all_reduce: str | Callable[[tf.Tensor, str], Any] = "horovod"
+  target: _T,
+  all_reduce: Literal["horovod"]
+  | Callable[[tf.Tensor, agreements.Operation], Any] = "horovod",
 ) -> _T:
   """Makes all workers skip a step if the gradients of any are not finite.
 

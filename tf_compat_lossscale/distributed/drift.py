@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from typing import Literal
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from tf_compat_lossscale.monitoring import watched
 
 _SCALES = ("current_loss_scale", "loss_scale")  # Names of the scale itself.
 
-AllGather: TypeAlias = str | Callable[[tf.Tensor], Any]
+AllGather: TypeAlias = Literal["horovod"] | Callable[[tf.Tensor], Any]
 
 
 class DriftError(RuntimeError):

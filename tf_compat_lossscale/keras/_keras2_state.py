@@ -144,8 +144,9 @@ def _read_manager(
   manager: contrib.ExponentialUpdateLossScaleManager,
 ) -> tuple[Any, Any, Any, Any]:
   like = manager.to_loss_scale()
-  is_dynamic = isinstance(like, loss_scale_lib.DynamicLossScale)
-  if not is_dynamic or like.multiplier != 2:
+  if not isinstance(like, loss_scale_lib.DynamicLossScale) or (
+    like.multiplier != 2
+  ):
     raise ValueError(
       "Keras 3's loss scale doubles, and halves at every step that is not "
       "finite: to_keras3() needs incr_ratio=2, decr_ratio=0.5 and "

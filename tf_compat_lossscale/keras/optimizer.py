@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import graph_rewrite
-from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import missing_gradients
@@ -43,7 +42,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   1.15 to 2.2 restore, too.
   """
 
-  def __init__(self, optimizer: Any, loss_scale: Any) -> None:
+  def __init__(self, optimizer: Any, loss_scale: scales.Identifier) -> None:
     """Wraps an optimizer.
 
     Args:
@@ -226,7 +225,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
 def _make(
   cls: type[LossScaleOptimizer],
   optimizer: Any,
-  loss_scale: loss_scale_lib.LossScale,
+  loss_scale: Any,
   others: dict[str, Any],
 ) -> LossScaleOptimizer:
   """Makes an optimizer of a class whose `__init__` may have other parameters.

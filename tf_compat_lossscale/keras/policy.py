@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from typing import Literal
 
 from absl import logging
 
@@ -29,7 +30,11 @@ class Policy(_keras2.keras.mixed_precision.Policy):
   of Keras's own class, without a loss scale.
   """
 
-  def __init__(self, name: str, loss_scale: Any = "auto") -> None:
+  def __init__(
+    self,
+    name: scales.PolicyName,
+    loss_scale: scales.Identifier | Literal["auto"] | None = "auto",
+  ) -> None:
     """Makes a policy.
 
     Args:
@@ -98,7 +103,9 @@ def global_policy() -> Any:
   return _keras2.keras.mixed_precision.global_policy()
 
 
-def set_policy(policy: Any) -> None:
+def set_policy(
+  policy: scales.AnyPolicy | scales.PolicyName | None,
+) -> None:
   """Sets the policy for layers without a policy of their own.
 
   Args:
@@ -112,12 +119,13 @@ def set_policy(policy: Any) -> None:
   """
   _patch_compile()
   own = _keras2.keras.mixed_precision
-  if policy is not None and not isinstance(policy, own.Policy):
-    is_old = scales.find_policy(policy)[0] != policy
-    policy = (Policy if is_old else own.Policy)(policy)
-  if policy is not None:
-    scales.check_floating(policy)
-  own.set_global_policy(policy)
+  chosen: Any = policy
+  if chosen is not None and not isinstance(chosen, own.Policy):
+    is_old = scales.find_policy(chosen)[0] != chosen
+    chosen = (Policy if is_old else own.Policy)(chosen)
+  if chosen is not None:
+    scales.check_floating(chosen)
+  own.set_global_policy(chosen)
 
 
 def get_layer_policy(layer: Any) -> Any:
@@ -156,7 +164,8 @@ def _choose_optimizer(
   for each in optimizer if isinstance(optimizer, list) else [optimizer]:
     if in_graph and isinstance(each, _keras2.Optimizer):
       raise _refuse_in_graph(each, policy, "a model is in a graph")
-  if policy.loss_scale is None:
+  loss_scale: Any = policy.loss_scale
+  if loss_scale is None:
     return optimizer
   if in_graph and isinstance(optimizer, list):
     raise ValueError(
@@ -169,7 +178,7 @@ def _choose_optimizer(
     raise _refuse_in_graph(optimizer, policy, used)
   if isinstance(optimizer, _keras2.BaseLossScaleOptimizer):
     return optimizer
-  return LossScaleOptimizer(optimizer, policy.loss_scale)
+  return LossScaleOptimizer(optimizer, loss_scale)
 
 
 def _refuse_in_graph(optimizer: Any, policy: Policy, when: str) -> ValueError:

@@ -8,16 +8,61 @@ from __future__ import annotations
 
 import contextlib
 from typing import Any
+from typing import Literal
 from typing import NamedTuple
+from typing import Protocol
+from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import legacy_names
 
 _TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
 # Policies whose layers computed in the dtype of their first input.
 _OF_FIRST_INPUT = ("infer_float32_vars", "infer_with_float32_vars")
+
+# What stands for a loss scale that optimizers of Keras can have.
+Identifier: TypeAlias = (
+  loss_scale_lib.DynamicLossScale
+  | loss_scale_lib.FixedLossScale
+  | arguments.Number
+  | Literal["dynamic"]
+  | dict[str, Any]
+)
+PolicyName: TypeAlias = Literal[
+  "mixed_float16",
+  "mixed_bfloat16",
+  "bfloat16",
+  "bool",
+  "complex128",
+  "complex64",
+  "float16",
+  "float32",
+  "float64",
+  "int16",
+  "int32",
+  "int64",
+  "int8",
+  "string",
+  "uint16",
+  "uint32",
+  "uint64",
+  "uint8",
+  "bfloat16_with_float32_vars",
+  "float16_with_float32_vars",
+  "float32_with_float32_vars",
+  "infer",
+]
+
+
+class AnyPolicy(Protocol):
+  """A dtype policy of this package or of Keras."""
+
+  @property
+  def compute_dtype(self) -> Any:
+    """The dtype in which a layer computes."""
 
 
 class Numbers(NamedTuple):
@@ -35,7 +80,7 @@ class Numbers(NamedTuple):
   growth_steps: int | None
 
 
-def find_policy(name: Any) -> tuple[Any, str | None]:
+def find_policy(name: Any) -> tuple[Any, Literal["dynamic"] | None]:
   """Returns the policy that a name of TensorFlow 1.14 to 2.0 stands for.
 
   Args:

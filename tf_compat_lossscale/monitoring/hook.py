@@ -16,6 +16,7 @@ from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import probe
 from tf_compat_lossscale.monitoring import recorder
 from tf_compat_lossscale.monitoring import session_runs
+from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.monitoring import watched
 from tf_compat_lossscale.monitoring.steps import State
 
@@ -58,7 +59,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     output_dir: str | os.PathLike[str] | None = None,
     every_n_steps: int = 100,
     blame: bool = True,
-    on_stuck: str = "warn",
+    on_stuck: stuck.Reaction = "warn",
     patience: int = 200,
   ) -> None:
     """Creates a hook; nothing is added to a graph yet.

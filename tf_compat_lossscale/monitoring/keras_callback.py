@@ -33,7 +33,7 @@ class LossScaleCallback(callbacks.Callback):
     output_dir: str | os.PathLike[str] | None = None,
     every_n_steps: int = 100,
     blame: bool = True,
-    on_stuck: str = "warn",
+    on_stuck: stuck.Reaction = "warn",
     patience: int = 200,
   ) -> None:
     """Creates a callback; nothing is watched yet.

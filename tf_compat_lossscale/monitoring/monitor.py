@@ -14,6 +14,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import optimizer_steps
 from tf_compat_lossscale.monitoring import recorder
+from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.monitoring import watched
 from tf_compat_lossscale.monitoring.steps import Step
 
@@ -69,7 +70,7 @@ class Monitor:
     output_dir: str | os.PathLike[str] | None = None,
     every_n_steps: int = 100,
     blame: bool = True,
-    on_stuck: str = "warn",
+    on_stuck: stuck.Reaction = "warn",
     patience: int = 200,
     global_step: Any = None,
   ) -> None:

@@ -43,7 +43,7 @@ class Settings:
   output_dir: str | os.PathLike[str] | None
   every_n_steps: int
   blame: bool
-  on_stuck: str
+  on_stuck: stuck.Reaction
   patience: int
 
   def __post_init__(self) -> None:

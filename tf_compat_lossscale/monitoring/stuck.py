@@ -6,6 +6,9 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 import math
+from typing import Final
+from typing import Literal
+from typing import TypeAlias
 
 from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import phrases
@@ -27,7 +30,10 @@ POWERS = 40
 # Steps longer ago may have had other data and another learning rate.
 STRETCH = 1000
 
-WARN, STOP, RAISE = "warn", "stop", "raise"
+WARN: Final = "warn"
+STOP: Final = "stop"
+RAISE: Final = "raise"
+Reaction: TypeAlias = Literal["warn", "stop", "raise"]
 
 
 class StuckError(RuntimeError):
@@ -219,7 +225,7 @@ def advise(row: Row) -> str:
   return " ".join(["What to try:", first, *phrases.ADVICE_ON_STUCK])
 
 
-def check_reaction(value: str) -> str:
+def check_reaction(value: Reaction) -> Reaction:
   """Returns what is to be done if a run is stuck.
 
   Raises:

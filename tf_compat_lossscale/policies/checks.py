@@ -161,7 +161,7 @@ def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
       )
 
 
-def find_like(what: str, name: Any, systems: Mapping[str, _T]) -> _T:
+def find_like(what: str, name: Any, systems: Mapping[Any, _T]) -> _T:
   """Returns what a table has for a system.
 
   Args:

@@ -41,10 +41,13 @@ class GrowthBackoff(base.Policy):
     min_loss_scale: float | None = 1.0,
     max_loss_scale: float | None = None,
     hysteresis: int = 1,
-    refill: Iterable[str] | str = (rules.GROWTH,),
+    refill: Iterable[rules.Event] | rules.Event = ("growth",),
     overflow_tolerance: float = 0.0,
-    at_minimum: str = rules.STAY,
-    overflow_reset: Iterable[str] | str = (rules.GROWTH, rules.BACKOFF),
+    at_minimum: rules.AtMinimum = "stay",
+    overflow_reset: Iterable[rules.Change] | rules.Change = (
+      "growth",
+      "backoff",
+    ),
     good_steps_after_growth: int = 0,
   ) -> None:
     """Creates a loss scale, and its variables in the current graph.
@@ -93,10 +96,10 @@ class GrowthBackoff(base.Policy):
         min_loss_scale,
         max_loss_scale,
         hysteresis,
-        refill,  # type: ignore[arg-type]  # The rule makes a tuple of it.
+        refill,
         overflow_tolerance,
         at_minimum,
-        overflow_reset,  # type: ignore[arg-type]
+        overflow_reset,
         good_steps_after_growth,
       )
     )
@@ -243,7 +246,7 @@ class GrowthBackoff(base.Policy):
     return lower, is_lowest
 
 
-def like(name: str, /, **changes: Any) -> GrowthBackoff:
+def like(name: systems.System, /, **changes: Any) -> GrowthBackoff:
   """Returns a loss scale with the rule of another system.
 
   Args:

@@ -8,15 +8,24 @@ import dataclasses
 import functools
 from typing import Any
 from typing import ClassVar
+from typing import Final
+from typing import Literal
 from typing import NamedTuple
+from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.policies import checks
 from tf_compat_lossscale.policies import float32
 
 # What may set a count back to 0: the scale grows, falls, or a step is finite.
-GROWTH, BACKOFF, FINITE = "growth", "backoff", "finite"
-STAY, RAISE = "stay", "raise"
+GROWTH: Final = "growth"
+BACKOFF: Final = "backoff"
+FINITE: Final = "finite"
+STAY: Final = "stay"
+RAISE: Final = "raise"
+Change: TypeAlias = Literal["growth", "backoff"]
+Event: TypeAlias = Literal["growth", "backoff", "finite"]
+AtMinimum: TypeAlias = Literal["stay", "raise"]
 
 
 class MinimumReachedError(FloatingPointError):
@@ -107,10 +116,10 @@ class GrowthBackoffRule(checks.CheckedRule):
   min_loss_scale: float | None = 1.0
   max_loss_scale: float | None = None
   hysteresis: int = 1
-  refill: tuple[str, ...] = (GROWTH,)
+  refill: Iterable[Event] | Event = (GROWTH,)
   overflow_tolerance: float = 0.0
-  at_minimum: str = STAY
-  overflow_reset: tuple[str, ...] = (GROWTH, BACKOFF)
+  at_minimum: AtMinimum = STAY
+  overflow_reset: Iterable[Change] | Change = (GROWTH, BACKOFF)
   good_steps_after_growth: int = 0
 
   _CHECKS: ClassVar = {

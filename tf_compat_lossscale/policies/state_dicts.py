@@ -18,7 +18,7 @@ from tf_compat_lossscale.policies import state_formats
 
 def state_dict(
   loss_scale: loss_scale_lib.LossScale,
-  like: str = "torch",
+  like: state_formats.System = "torch",
   session: tf.compat.v1.Session | None = None,
 ) -> dict[str, Any]:
   """Returns the state of a loss scale, as another system saves it.
@@ -63,7 +63,7 @@ def state_dict(
 def load_state_dict(
   loss_scale: loss_scale_lib.LossScale,
   state: Mapping[str, Any],
-  like: str = "torch",
+  like: state_formats.System = "torch",
   session: tf.compat.v1.Session | None = None,
 ) -> None:
   """Sets the state of a loss scale to that of another system's loss scale.

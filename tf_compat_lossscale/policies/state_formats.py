@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from typing import Literal
 from typing import Protocol
+from typing import TypeAlias
 
 from tf_compat_lossscale.policies import checks
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies.state_entries import Entries
+
+System: TypeAlias = Literal["deepspeed", "keras3", "megatron", "torch"]
 
 
 class _Format(Protocol):
@@ -182,7 +186,7 @@ class _Keras3:
     return rules.State(entries.get_scale("3"), entries.get_count("2"))
 
 
-_FORMATS: dict[str, type[_Format]] = {
+_FORMATS: dict[System, type[_Format]] = {
   "deepspeed": _DeepSpeed,
   "keras3": _Keras3,
   "megatron": _Megatron,
@@ -190,7 +194,7 @@ _FORMATS: dict[str, type[_Format]] = {
 }
 
 
-def list_names() -> tuple[str, ...]:
+def list_names() -> tuple[System, ...]:
   """Returns the names of the systems, sorted."""
   return tuple(sorted(_FORMATS))
 

@@ -11,12 +11,25 @@ from collections.abc import Callable
 import dataclasses
 import inspect
 from typing import Any
+from typing import Literal
+from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.policies import checks
 from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 
+System: TypeAlias = Literal[
+  "apex",
+  "contrib",
+  "deepspeed",
+  "fairseq",
+  "flax",
+  "jmp",
+  "keras3",
+  "megatron",
+  "torch",
+]
 _Arguments = dict[str, Any]
 _FIELDS = {field.name for field in dataclasses.fields(rules.GrowthBackoffRule)}
 # Arguments that a system with float32 arithmetic rounds before it uses them.
@@ -30,7 +43,7 @@ _MANY_FALLS = 100_000
 _FAIRSEQ_MINIMUM = 1e-4
 
 
-def find_rule(name: str, /, **changes: Any) -> rules.GrowthBackoffRule:
+def find_rule(name: System, /, **changes: Any) -> rules.GrowthBackoffRule:
   """Returns the rule of another system.
 
   Args:
@@ -50,7 +63,7 @@ def find_rule(name: str, /, **changes: Any) -> rules.GrowthBackoffRule:
   return rules.GrowthBackoffRule(**make(**changes))
 
 
-def list_names() -> tuple[str, ...]:
+def list_names() -> tuple[System, ...]:
   """Returns the names of all systems, sorted."""
   return tuple(sorted(_SYSTEMS))
 
@@ -206,7 +219,7 @@ def _find_last_above(limit: Any, found: _Arguments) -> float:
   return float32.round_inwards(limit * (1 + 2.0**-24), up=True)
 
 
-_SYSTEMS: dict[str, Callable[..., _Arguments]] = {
+_SYSTEMS: dict[System, Callable[..., _Arguments]] = {
   "apex": _apex,
   "contrib": _contrib,
   "deepspeed": _deepspeed,

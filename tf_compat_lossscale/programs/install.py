@@ -11,6 +11,7 @@ import sys
 import threading
 import types
 from typing import Any
+from typing import Literal
 from typing import NamedTuple
 
 from tf_compat_lossscale import _requirements
@@ -161,7 +162,9 @@ _installed = False  # Whether `install()` was called, and `uninstall()` not.
 _optimizers: optimizers_lib.LegacyOptimizers | None = None
 
 
-def install(keras_optimizers: str | None = None) -> InstallReport:
+def install(
+  keras_optimizers: Literal["legacy", "new"] | None = None,
+) -> InstallReport:
   """Puts every legacy name where some release from 1.14 to 2.8 exported it.
 
   `tf.train.experimental.LossScale` and so on are then the classes of this

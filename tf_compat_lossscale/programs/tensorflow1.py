@@ -106,7 +106,7 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
 
 
 def prepare(
-  real: types.ModuleType, v1: bool, keras_optimizers: str | None = None
+  real: types.ModuleType, v1: bool, keras_optimizers: Any = None
 ) -> None:
   """Puts the legacy names in place just after TensorFlow's import.
 

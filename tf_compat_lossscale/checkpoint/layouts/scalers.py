@@ -27,6 +27,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+from typing import Literal
+from typing import TypeAlias
 
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -44,7 +46,10 @@ THUMT = "THUMT"
 BACKOFF, LOG_MAX = "Backoff", "LogMax"
 MASTERS = "FP32-master-copy"
 # The systems by the names that users give.
-LIKE = {
+Like: TypeAlias = Literal[
+  "openseq2seq", "opennmt-tf", "tf_cnn_benchmarks", "thumt"
+]
+LIKE: dict[str, str] = {
   "openseq2seq": SEQ2SEQ,
   "opennmt-tf": NMT,
   "tf_cnn_benchmarks": TF_CNN,
