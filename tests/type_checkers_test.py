@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import typing
 import venv
 
 import helpers
@@ -21,6 +22,14 @@ import pytest
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale import policies
+from tf_compat_lossscale.checkpoint import converting
+from tf_compat_lossscale.checkpoint import exporting
+from tf_compat_lossscale.checkpoint.layouts import scalers
+from tf_compat_lossscale.monitoring import stuck
+from tf_compat_lossscale.policies import growth_backoff_rule as rules
+from tf_compat_lossscale.policies import state_formats
+from tf_compat_lossscale.policies import systems
 
 _PUBLIC = (
   "",
@@ -90,7 +99,11 @@ def use_loss_scales(opt: Any, word: str, some: dict[str, Any]) -> None:
   tfl.DynamicLossScale(2**15, increment_period=2000, multiplier=2.0)
   tfl.DynamicLossScale(np.float32(8), np.int64(2000))
   tfl.FixedLossScale(np.int32(8)).get_config()["loss_scale_value"]
+  tfl.DynamicLossScale.from_config({}).increment_period.bit_length()
   tfl.DynamicLossScale(increment_perid=2000)  # wrong
+  tfl.DynamicLossScale().multiplyer  # wrong
+  tfl.DynamicLossScale.from_config({}).increment_perid  # wrong
+  tfl.FixedLossScale(8).good_steps  # wrong
   tfl.DynamicLossScale("dynamic")  # wrong
   tfl.FixedLossScale()  # wrong
   tfl.FixedLossScale("8")  # wrong
@@ -100,6 +113,9 @@ def use_loss_scales(opt: Any, word: str, some: dict[str, Any]) -> None:
   tfl.get(np.float32(8)).update([])
   tfl.get(some).update([])
   nothing: None = tfl.get(None)
+  tfl.get("dynamic").good_steps.assign(0)
+  tfl.get(policies.LogNormal()).simulate([1.0])
+  tfl.get(8).good_steps  # wrong
   tfl.get("dynamc")  # wrong
   tfl.get(word)  # wrong
   tfl.get(None).update([])  # wrong
@@ -110,7 +126,8 @@ def use_loss_scales(opt: Any, word: str, some: dict[str, Any]) -> None:
   tfl.MixedPrecisionLossScaleOptimizer(opt, loss_scale=8)
   tfl.MixedPrecisionLossScaleOptimizer(opt, same)
   own.minimize(opt.loss, global_step=opt.step)
-  own.loss_scale.update([])
+  own.loss_scale.good_steps
+  own.apply_gradients([(g * 2, v) for g, v in own.compute_gradients(opt.loss)])
   tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamc")  # wrong
   tfl.MixedPrecisionLossScaleOptimizer(opt, None)  # wrong
   tfl.MixedPrecisionLossScaleOptimizer(opt)  # wrong
@@ -137,6 +154,7 @@ def use_loss_scales(opt: Any, word: str, some: dict[str, Any]) -> None:
   tfl.honor_environment(loud=True)  # wrong
   tfl.ignore_environment(True)  # wrong
   gradients.all_finite([]), gradients.unscale([], opt)
+  gradients.scale(lambda: opt, 8.0)()
   gradients.all_finite()  # wrong
 
 
@@ -165,6 +183,7 @@ def use_contrib(opt: Any) -> None:
   manager = contrib.ExponentialUpdateLossScaleManager(2**15, 2000)
   contrib.LossScaleOptimizer(opt, manager, sparse="keep").minimize(opt.loss)
   contrib.LossScaleOptimizer(opt, MyManager())
+  manager.to_loss_scale().increment_period
   contrib.LossScaleOptimizer(opt, manager, sparse="sparse")  # wrong
   contrib.LossScaleOptimizer(opt, tfl.DynamicLossScale())  # wrong
   contrib.LossScaleOptimizer(opt, "dynamic")  # wrong
@@ -400,6 +419,23 @@ def test_dir_is_the_api(name):
     for each in module.__all__:
       getattr(module, each)
       assert dir(module) == sorted([*module.__all__, *modules])
+
+
+@pytest.mark.any_release
+def test_words_are_those_that_are_taken():
+  assert typing.get_args(systems.System) == systems.list_names()
+  assert typing.get_args(state_formats.System) == state_formats.list_names()
+  assert {*typing.get_args(scalers.Like)} == {*scalers.LIKE}
+  assert {*exporting.LAYOUTS} < {*typing.get_args(converting.Layout)}
+  for word in typing.get_args(stuck.Reaction):
+    assert stuck.check_reaction(word) == word
+  for field, words in (
+    ("refill", rules.Event),
+    ("overflow_reset", rules.Change),
+    ("at_minimum", rules.AtMinimum),
+  ):
+    for word in typing.get_args(words):
+      policies.GrowthBackoffRule(**{field: word})
 
 
 def declared_methods(cls):

@@ -290,7 +290,7 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     with tf.control_dependencies([] if reset is None else [reset]):
       return tf.group(self._loss_scale.assign(new_scale))
 
-  def to_loss_scale(self) -> loss_scale_lib.LossScale:
+  def to_loss_scale(self) -> Any:
     """Returns a loss scale with the rule of this manager.
 
     The new loss scale starts at `init_loss_scale`, with no steps counted. It is

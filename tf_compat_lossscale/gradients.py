@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
+from typing import overload
 from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
@@ -89,6 +90,16 @@ class NamedGradients(list[Any]):
       )
 
 
+@overload
+def scale(
+  loss: Callable[[], tf.Tensor], loss_scale: tf.Tensor
+) -> Callable[[], tf.Tensor]: ...
+
+
+@overload
+def scale(loss: tf.Tensor, loss_scale: tf.Tensor) -> tf.Tensor: ...
+
+
 def scale(
   loss: tf.Tensor | Callable[[], tf.Tensor], loss_scale: tf.Tensor
 ) -> tf.Tensor | Callable[[], tf.Tensor]:
@@ -109,7 +120,7 @@ def scale(
     return loss * tf.cast(loss_scale, loss.dtype)
 
 
-def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Gradient]:
+def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
   """Multiplies gradients by the reciprocal of the loss scale.
 
   The rule for each gradient, by dtype:

@@ -13,6 +13,7 @@ from typing import Any
 from typing import Literal
 from typing import overload
 from typing import TypeAlias
+from typing import TypeVar
 
 import tensorflow.compat.v2 as tf
 
@@ -46,6 +47,9 @@ _HOMES = {
   "GrowthBackoff": _POLICIES,
   "LogNormal": _POLICIES,
 }
+
+
+_Scale = TypeVar("_Scale", bound="LossScale")
 
 
 class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
@@ -90,7 +94,7 @@ class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
     """Returns the arguments of the constructor, as plain Python numbers."""
 
   @classmethod
-  def from_config(cls, config: dict[str, Any]) -> LossScale:
+  def from_config(cls: type[_Scale], config: dict[str, Any]) -> _Scale:
     """Creates a loss scale from the arguments that `get_config` returned."""
     return cls(**config)
 
@@ -318,7 +322,19 @@ def get(identifier: None) -> None: ...
 
 
 @overload
-def get(identifier: Identifier) -> LossScale: ...
+def get(identifier: _Scale) -> _Scale: ...
+
+
+@overload
+def get(identifier: Literal["dynamic"]) -> DynamicLossScale: ...
+
+
+@overload
+def get(identifier: arguments.Number) -> FixedLossScale: ...
+
+
+@overload
+def get(identifier: dict[str, Any]) -> Any: ...
 
 
 def get(identifier: Identifier | None) -> LossScale | None:

@@ -150,8 +150,8 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     return self._loss_scale
 
   @attributes.DefaultProperty
-  def loss_scale(self) -> loss_scale_lib.LossScale:
-    """The loss scale: call it for the current scale, a float32 scalar."""
+  def loss_scale(self) -> Any:
+    """The `LossScale`: call it for the current scale, a float32 scalar."""
     return self._active_loss_scale
 
   @attributes.DefaultProperty
@@ -176,7 +176,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     aggregation_method: int | None = None,
     colocate_gradients_with_ops: bool = False,
     grad_loss: tf.Tensor | None = None,
-  ) -> list[tuple[gradients.Gradient, tf.Variable]]:
+  ) -> list[tuple[Any, tf.Variable]]:
     """Computes the gradients of a loss by way of the scaled loss.
 
     Args:

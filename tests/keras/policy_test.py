@@ -7,6 +7,7 @@ import importlib
 import logging
 import pickle
 import sys
+import typing
 
 import helpers
 import numpy as np
@@ -16,6 +17,7 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import keras
 from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import scales
 
 k2 = _keras2.keras
 _WING = "tf_compat_lossscale.keras"
@@ -69,6 +71,8 @@ def test_words_of_policies():
   assert "Cannot convert value abc to a mixed precision Policy." in raised(
     ValueError, keras.Policy, "abc"
   )
+  for name in typing.get_args(scales.PolicyName):
+    assert keras.Policy(name).name
   for call in (keras.Policy, keras.set_policy):
     assert "'name' must be a string, not a DType." in raised(
       TypeError, call, tf.float16

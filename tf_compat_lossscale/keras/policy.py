@@ -15,7 +15,6 @@ from typing import Literal
 
 from absl import logging
 
-from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras import scales
@@ -69,8 +68,8 @@ class Policy(_keras2.keras.mixed_precision.Policy):
       )
 
   @property
-  def loss_scale(self) -> loss_scale_lib.LossScale | None:
-    """The loss scale that `Model.compile` gives the optimizer, or None."""
+  def loss_scale(self) -> Any:
+    """The `LossScale` that `Model.compile` gives the optimizer, or None."""
     return self._loss_scale
 
   def get_config(self) -> dict[str, Any]:
@@ -164,8 +163,7 @@ def _choose_optimizer(
   for each in optimizer if isinstance(optimizer, list) else [optimizer]:
     if in_graph and isinstance(each, _keras2.Optimizer):
       raise _refuse_in_graph(each, policy, "a model is in a graph")
-  loss_scale: Any = policy.loss_scale
-  if loss_scale is None:
+  if policy.loss_scale is None:
     return optimizer
   if in_graph and isinstance(optimizer, list):
     raise ValueError(
@@ -178,7 +176,7 @@ def _choose_optimizer(
     raise _refuse_in_graph(optimizer, policy, used)
   if isinstance(optimizer, _keras2.BaseLossScaleOptimizer):
     return optimizer
-  return LossScaleOptimizer(optimizer, loss_scale)
+  return LossScaleOptimizer(optimizer, policy.loss_scale)
 
 
 def _refuse_in_graph(optimizer: Any, policy: Policy, when: str) -> ValueError:

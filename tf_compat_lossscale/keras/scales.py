@@ -32,6 +32,7 @@ Identifier: TypeAlias = (
   | dict[str, Any]
 )
 PolicyName: TypeAlias = Literal[
+  "_infer",
   "mixed_float16",
   "mixed_bfloat16",
   "bfloat16",
