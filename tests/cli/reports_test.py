@@ -96,9 +96,13 @@ _LINES = (
 
 
 def test_text(capsys):
-  assert printed(report(project(finding(), BY_HAND)), capsys) == _LINES
-  assert printed(report(project()), capsys) == ""
-  (line,) = printed(report(project(IN_CELL)), capsys).splitlines()
+  text = printed(report(project(finding(), BY_HAND)), capsys)
+  *lines, summary = text.splitlines(keepends=True)
+  assert "".join(lines) == _LINES
+  assert summary.endswith(", 1 applied, 1 by hand\n")
+  (line,) = printed(report(project()), capsys).splitlines()
+  assert line.endswith(", nothing to change")
+  line, _ = printed(report(project(IN_CELL)), capsys).splitlines()
   assert line.startswith("b c.ipynb:cell 3:1:5: LS101 ")
   assert line.endswith(" [offered]")
 
@@ -124,7 +128,7 @@ def test_text_of_several_projects(capsys):
 
 def test_lines_stay_lines(capsys):
   made = report(project(finding("a\n\x1b[2J.py", name="tf.\n  x", note="ü\t")))
-  (line,) = printed(made, capsys).splitlines()
+  line, _ = printed(made, capsys).splitlines()
   assert line.startswith("a\\n\\x1b[2J.py:2:5: LS101 tf. x -> ")
   assert "(ü\t)" in line
 
@@ -188,6 +192,8 @@ def test_json(capsys):
       "tensorflow": 1,
       "reason": "tf.Session, a.py line 1",
       "uses_loss_scaling": True,
+      "unreadable": 0,
+      "notes": [],
       "findings": 2,
       "states": {"applied": 1, "offered": 1, "by hand": 0},
     }

@@ -56,7 +56,12 @@ def run(*argv, cwd, stdin="", **options):
 
 
 def codes_of(out):
-  return sorted({line.split()[1] for line in out.splitlines()})
+  """Returns the codes of the findings before the line of the project."""
+  *lines, _ = out.splitlines()
+  return sorted({line.split()[1] for line in lines})
+
+
+_NOTHING = "1 file, TensorFlow 1, nothing to change\n"
 
 
 def test_scan(tree):
@@ -65,7 +70,11 @@ def test_scan(tree):
   assert codes_of(out) == ["LS101", "LS201", "LS204"]
   line = "one/main.py:3:9: LS101 tf.train.experimental.FixedLossScale -> "
   assert f"\n{line}tfl.FixedLossScale" in f"\n{out}"
-  assert run("scan", "other", cwd=tree) == (0, "", "")
+  status, out, err = run("scan", "other", cwd=tree)
+  assert (status, err) == (0, "")
+  assert out == (
+    "other/main.py: 1 file, TensorFlow 2, does not use loss scaling\n"
+  )
   status, out, err = run("scan", ".", cwd=tree)
   assert (status, err) == (1, "")
   one, other, two = out.splitlines()[-3:]
@@ -79,7 +88,8 @@ def test_choice_of_codes(tree):
   assert codes_of(out) == ["LS101"]
   _, out, _ = run("scan", "--ignore=LS2,LS101", "two", cwd=tree)
   assert codes_of(out) == ["LS302"]
-  assert run("scan", "--select=LS102", "two", cwd=tree) == (0, "", "")
+  status, out, err = run("scan", "--select=LS102", "two", cwd=tree)
+  assert (status, err) == (0, "") and not codes_of(out)
   path = tree / "one" / "main.py"
   path.write_text(_OLD.replace("(8)", "(8)  # lossscale: ignore[LS101, LS9]"))
   status, out, err = run("scan", "one", cwd=tree)
@@ -159,13 +169,14 @@ def test_standard_input(tree):
     *("scan", "--stdin-filename=one/x.py", "-"), cwd=tree, stdin=_OLD
   )
   assert "one/x.py:3:9: LS101 " in out
-  assert run("scan", "-", cwd=tree, stdin="x = 1\n") == (0, "", "")
+  nothing = "-: 1 file, no TensorFlow, does not use loss scaling\n"
+  assert run("scan", "-", cwd=tree, stdin="x = 1\n") == (0, nothing, "")
   status, out, err = run("scan", "-", cwd=tree, stdin=f"{_OLD}def f(:\n")
   assert (status, out) == (2, "") and err.count("\n") == 1
   status, out, err = run("migrate", "-", cwd=tree, stdin=_OLD)
   assert (status, err) == (0, "")
   assert "scale = tfl.FixedLossScale(8)\n" in out
-  assert run("scan", "-", cwd=tree, stdin=out) == (0, "", "")
+  assert run("scan", "-", cwd=tree, stdin=out) == (0, f"-: {_NOTHING}", "")
   assert run("migrate", "-", cwd=tree, stdin=out) == (0, out, "")
 
 
@@ -180,8 +191,9 @@ def test_check_write_scan(tree):
   status, out, err = run("migrate", "--write", ".", cwd=tree)
   assert status == 0 and out.count(": rewritten\n") == 2
   assert run("migrate", "--check", ".", cwd=tree)[:2] == (0, "")
-  assert run("migrate", "--write", "one", cwd=tree) == (0, "", "")
-  assert run("scan", "one", cwd=tree) == (0, "", "")
+  line = f"one/main.py: {_NOTHING}"
+  assert run("migrate", "--write", "one", cwd=tree) == (0, "", line)
+  assert run("scan", "one", cwd=tree) == (0, line, "")
   status, out, _ = run("scan", "--format=text", "two", cwd=tree)
   assert status == 1 and codes_of(out) == ["LS302"]
 
@@ -313,7 +325,7 @@ def test_ctrl_c_between_files(tree):
   found = [path for path in tree.rglob("*") if path.is_file()]
   assert len(found) == len(_FILES)  # No temporary file is left.
   assert run("migrate", "--write", ".", cwd=tree)[0] == 0
-  assert run("scan", "one", cwd=tree) == (0, "", "")
+  assert run("scan", "one", cwd=tree) == (0, f"one/main.py: {_NOTHING}", "")
 
 
 def test_ctrl_c_while_reading(tree):
@@ -360,7 +372,8 @@ def test_two_at_once(tree):
   texts = {path.read_text() for path in pathlib.Path(tree, "one").iterdir()}
   assert expected in texts
   assert all("tf_compat_lossscale" in text for text in texts)
-  assert run("scan", "one", cwd=tree) == (0, "", "")
+  nothing = "one: 41 files, TensorFlow 1, nothing to change\n"
+  assert run("scan", "one", cwd=tree) == (0, nothing, "")
 
 
 if __name__ == "__main__":

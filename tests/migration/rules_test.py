@@ -54,10 +54,10 @@ def codes_in(text, **options):
 @pytest.mark.parametrize(("code", "example"), _EXAMPLES)
 def test_examples(code, example, monkeypatch):
   if code == "LS303":  # Of a Python without Keras 2.
-    from tf_compat_lossscale.migration.rewrites import missing_package
+    from tf_compat_lossscale._core import which_keras
 
     monkeypatch.setattr(
-      missing_package.importlib.util, "find_spec", lambda name: None
+      which_keras.importlib.util, "find_spec", lambda name: None
     )
   assert code in codes_in(example.before, target=(2, 21))
   assert edited(example.before) == example.after

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.machinery
+import importlib.util
 import os
 import re
 import sys
 from typing import Any
 
+_WITH_KERAS_3 = (2, 16)  # The first TensorFlow with Keras 3.
 _SWITCH = "TF_USE_LEGACY_KERAS"  # TensorFlow reads it when it is imported.
 
 
@@ -46,7 +48,7 @@ def make_environment(keras: int) -> dict[str, str]:
     ImportError: That Keras is not installed for this TensorFlow.
   """
   release = find_release()
-  if release is None or release < (2, 16):
+  if release is None or release < _WITH_KERAS_3:
     if keras == 3:
       raise ImportError(
         "tf.keras is Keras 2 up to TensorFlow 2.15: to use Keras 3, install "
@@ -95,6 +97,17 @@ def import_keras_3() -> Any:
       name="keras",
     )
   return importlib.import_module("keras")
+
+
+def is_missing(release: tuple[int, ...]) -> bool:
+  """Returns whether Keras 2 is a package that is not installed.
+
+  Args:
+    release: TensorFlow's (major, minor).
+  """
+  return (
+    release >= _WITH_KERAS_3 and importlib.util.find_spec("tf_keras") is None
+  )
 
 
 def make_install_command(release: tuple[int, ...]) -> str:

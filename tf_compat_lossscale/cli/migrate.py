@@ -149,10 +149,16 @@ class _Run:
     printer = terminal.Printer(sys.stderr)
     for finding in self._left:
       printer.print(*text.format_finding(finding, "not made"))
+    # A reader of a pipe who sees nothing must not take that for success.
+    is_filter = "-" in self._arguments.paths
+    is_silent = not (is_filter or self.files or self.failed or report.errors)
+    for project in report.projects:
+      if project.notes or (is_silent and not project.findings):
+        text.write_project(project, printer)
     by_hand = [f for f in report.findings if f.state == findings.BY_HAND]
     for finding in by_hand:
       printer.print(*text.format_finding(finding))
-    if not self._printer.is_terminal or "-" in self._arguments.paths:
+    if is_filter or not self._printer.is_terminal:
       return
     verb = "Rewrote" if self._arguments.write else "Would rewrite"
     edits = counts.number(self._edits, "edit")

@@ -23,6 +23,7 @@ from tf_compat_lossscale.migration import python2
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration import summaries
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.migration.rewrites import nvidia_switch
 from tf_compat_lossscale.migration.rewrites import python_2_source
@@ -151,6 +152,7 @@ class _Check:
     self._release = options.target or which_keras.find_release()
     self._errors: list[str] = []
     self._warnings: list[str] = []
+    self._unreadable: set[str] = set()
     # The findings in code that cannot be parsed.
     self._unparsed: dict[str, list[findings_lib.Finding]] = {}
 
@@ -158,12 +160,13 @@ class _Check:
     """Returns the project with its findings."""
     project = make_project(self._group, self._shown)
     # All files are read, even if the first one matters, to report their errors.
-    matter = [o.path for o in self._group.files if o.matters]
-    if not list(filter(self._matters, matter)) and not (
-      self._group.switches or self._options.nvidia_switch
-    ):
-      return Checked(project, tuple(self._errors))
-    for path in self._sources:
+    matter = [o.path for o in self._group.files if o.matters or o.must_read]
+    uses_loss_scaling = bool(
+      list(filter(self._matters, matter))
+      or self._group.switches
+      or self._options.nvidia_switch
+    )
+    for path in self._sources if uses_loss_scaling else ():
       self._can_read(path)
     found = roles.Roles(
       self._group,
@@ -173,6 +176,9 @@ class _Check:
       self._sources,
       self._options.nvidia_switch,
     )
+    project = self._summarize(project, found, uses_loss_scaling)
+    if not uses_loss_scaling:
+      return Checked(project, tuple(self._errors))
     findings = [
       finding
       for finding in (
@@ -185,18 +191,39 @@ class _Check:
         finding.code, self._options.select, self._options.ignore
       )
     ]
-    meant = [role for role in found.of.values() if role.tensorflow]
     project = project._replace(
-      tensorflow=1
-      if found.turns_2_off and all(found.turns_2_off)
-      else min((min(r.tensorflow) for r in meant), default=None),
-      reason=next((role.reason for role in meant if role.reason), ""),
-      uses_loss_scaling=True,
       findings=tuple(
         finding._replace(path=self._shown[finding.path]) for finding in findings
-      ),
+      )
     )
     return Checked(project, tuple(self._errors), tuple(self._warnings))
+
+  def _summarize(
+    self,
+    project: findings_lib.Project,
+    found: roles.Roles,
+    uses_loss_scaling: bool,
+  ) -> findings_lib.Project:
+    """Returns a project with all but its findings."""
+    paths = [o.path for o in self._group.files if o.mentions]
+    tensorflow, reason = summaries.find_tensorflow(found, paths, self._reader)
+    if tensorflow is None and not uses_loss_scaling:
+      # What cannot be read may be all that imports TensorFlow.
+      for path in paths:
+        self._can_read(path)
+    notes: Iterable[str] = ()
+    if not (uses_loss_scaling or tensorflow is None or self._unreadable):
+      notes = summaries.list_advice(
+        self._group, found, tensorflow, paths, self._reader
+      )
+    return project._replace(
+      tensorflow=tensorflow,
+      reason=reason,
+      uses_loss_scaling=uses_loss_scaling,
+      unreadable=len(self._unreadable),
+      notes=tuple(notes),
+      speaks_of_it=any(o.matters for o in self._group.files),
+    )
 
   def _matters(self, path: str) -> bool:
     """Returns whether a file uses loss scaling, or this package."""
@@ -246,6 +273,7 @@ class _Check:
     for written in (path, document_base.show_path(path)):
       message = message.replace(written, shown)
     self._errors.append(message)
+    self._unreadable.add(path)
     return []
 
   def _read_cells(

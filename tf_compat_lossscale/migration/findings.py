@@ -77,6 +77,10 @@ class Project(NamedTuple):
     uses_loss_scaling: Whether it uses a legacy name, an environment variable of
       NVIDIA's TensorFlow 1, or this package. Others have no findings.
     findings: The findings, file by file and line by line.
+    unreadable: How many of the files could not be read.
+    notes: What runs a project that does not use loss scaling, in clauses.
+    speaks_of_it: Whether such a project may have a loss scale of its own, or
+      that of a later TensorFlow.
   """
 
   path: str
@@ -85,6 +89,9 @@ class Project(NamedTuple):
   reason: str
   uses_loss_scaling: bool
   findings: tuple[Finding, ...]
+  unreadable: int = 0
+  notes: tuple[str, ...] = ()
+  speaks_of_it: bool = False
 
 
 class Change(NamedTuple):

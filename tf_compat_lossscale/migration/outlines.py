@@ -62,6 +62,8 @@ class Outline(NamedTuple):
     matters: Whether it may use a legacy name, a switch of NVIDIA's or this
       package.
     folders: The folders that it adds to Python's path.
+    mentions: Whether it may import TensorFlow.
+    must_read: Whether it is read in any case, for its errors.
   """
 
   path: str
@@ -70,6 +72,8 @@ class Outline(NamedTuple):
   acts: bool
   matters: bool
   folders: tuple[str, ...] = ()
+  mentions: bool = False
+  must_read: bool = False
 
 
 def read(path: str, data: bytes) -> Outline:
@@ -91,6 +95,7 @@ def read(path: str, data: bytes) -> Outline:
     starts or _ACTS.search(_OPENING.sub(b"", data)) is not None,
     b"\0" in data or _WORDS.search(data) is not None,
     _find_folders(path, data) if _PATHS.search(data) else (),
+    b"\0" in data or b"tensorflow" in data,
   )
 
 

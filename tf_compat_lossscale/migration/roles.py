@@ -42,7 +42,7 @@ class Role:
 
   Attributes:
     tensorflow: What the programs that reach the file mean: 1, 2, or both.
-    reason: The name that decided, and where it is; "" if there is none.
+    reasons: 1 or 2 -> the name that decided for it, and where it is.
     entries: The files that start these programs.
     starts: Whether the file starts a program, or runs before one that does.
     keras_2: Whether the program must choose Keras 2 here, and does not.
@@ -67,7 +67,7 @@ class Role:
   """
 
   tensorflow: set[int] = dataclasses.field(default_factory=set)
-  reason: str = ""
+  reasons: dict[int, str] = dataclasses.field(default_factory=dict)
   entries: set[str] = dataclasses.field(default_factory=set)
   starts: bool = False
   keras_2: bool = False
@@ -84,6 +84,11 @@ class Role:
   switches: list[str] = dataclasses.field(default_factory=list)
   honors: bool = True
   own_modules: set[str] = dataclasses.field(default_factory=set)
+
+  @property
+  def reason(self) -> str:
+    """Why TensorFlow 1 is meant, or else TensorFlow 2; "" if nothing tells."""
+    return self.reasons.get(1) or self.reasons.get(2) or ""
 
   @property
   def obeys(self) -> bool:
@@ -169,8 +174,10 @@ class Roles:
       role = self.of.get(source.path)
       if role is not None:
         role.tensorflow.add(choice.tensorflow)
-        if not role.reason or source.path == path:
-          role.reason = choice.found
+        if choice.found and (
+          source.path == path or choice.tensorflow not in role.reasons
+        ):
+          role.reasons[choice.tensorflow] = choice.found
         role.installs &= needs.installs
         role.honors &= needs.honors
         if (

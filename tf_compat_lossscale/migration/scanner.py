@@ -60,7 +60,7 @@ def scan(
     if (
       group.switches
       or options.nvidia_switch
-      or any(outline.matters for outline in group.files)
+      or any(o.matters or o.mentions or o.must_read for o in group.files)
     ):
       waiting.append((group, {**own, **started_by}, options))
     else:
@@ -105,7 +105,7 @@ def _read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   reader = reading.Reader()
   reader.add_text(name, data)
   outline = outlines.read(name, data)._replace(
-    starts=True, acts=True, matters=True
+    starts=True, acts=True, must_read=True
   )
   folder = (
     os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else ""
@@ -181,11 +181,11 @@ def _read_files(
     try:
       data = documents.load(path)
     except documents.DocumentError:
-      # The file matters, so that the check reads it and reports the error.
-      found.append(outlines.Outline(path, (), False, False, True))
+      unread = outlines.Outline(path, (), False, False, False, must_read=True)
+      found.append(unread)  # The check reads it and reports the error.
       continue
     outline = outlines.read(path, data)
-    found.append(outline._replace(matters=outline.matters or path in named))
+    found.append(outline._replace(must_read=path in named))
     if documents.is_notebook(path):
       starting.append(launchers.read_notebook(path, data))
   return found, starting

@@ -46,6 +46,8 @@ def _make_project(project: findings.Project) -> dict[str, Any]:
     "tensorflow": project.tensorflow,
     "reason": project.reason,
     "uses_loss_scaling": project.uses_loss_scaling,
+    "unreadable": project.unreadable,
+    "notes": list(project.notes),
     "findings": len(project.findings),
     "states": counts.count_states(project.findings),
   }

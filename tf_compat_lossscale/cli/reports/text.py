@@ -20,11 +20,16 @@ def write(report: findings.Report, printer: terminal.Printer) -> None:
   """Prints the findings, the projects, and on a terminal a closing count."""
   for finding in report.findings:
     printer.print(*format_finding(finding))
-  if len(report.projects) > 1 or printer.is_terminal:
-    for project in report.projects:
-      printer.print(*format_project(project))
+  for project in report.projects:
+    write_project(project, printer)
   if printer.is_terminal:
     printer.print(*format_count(report.projects))
+
+
+def write_project(project: findings.Project, printer: terminal.Printer) -> None:
+  """Prints the line of a project; none if all its files are unreadable."""
+  if project.unreadable < project.files or not project.files:
+    printer.print(*format_project(project))
 
 
 def format_finding(
@@ -56,6 +61,8 @@ def describe_edit(finding: findings.Finding) -> str:
 def format_project(project: findings.Project) -> list[terminal.Part]:
   """Returns the line of a project."""
   facts = [counts.number(project.files, "file")]
+  if project.unreadable:
+    facts.append(f"{project.unreadable} cannot be read")
   if project.tensorflow is not None:
     reason = f" ({project.reason})" if project.reason else ""
     facts.append(f"TensorFlow {project.tensorflow}{reason}")
@@ -63,11 +70,16 @@ def format_project(project: findings.Project) -> list[terminal.Part]:
     facts.append("no TensorFlow")
   if project.findings:
     facts.append(counts.describe_states(project.findings))
+  elif project.unreadable:
+    pass  # Nobody knows what is in these files.
   elif project.uses_loss_scaling:
     facts.append("nothing to change")
+  elif project.speaks_of_it:
+    facts.append("does not use TensorFlow's legacy loss scaling")
   else:
     facts.append("does not use loss scaling")
-  return [(project.path, "bold"), (f": {', '.join(facts)}", "")]
+  notes = f": {'; '.join(project.notes)}" if project.notes else ""
+  return [(project.path, "bold"), (f": {', '.join(facts)}{notes}", "")]
 
 
 def format_count(projects: Sequence[findings.Project]) -> list[terminal.Part]:
@@ -75,8 +87,14 @@ def format_count(projects: Sequence[findings.Project]) -> list[terminal.Part]:
   found = [finding for project in projects for finding in project.findings]
   files = sum(project.files for project in projects)
   if not found:
-    text = f"Nothing to change in {counts.number(files, 'file')}."
-    return [(text, "bold green")]
+    where = f"in {counts.number(files, 'file')}"
+    unreadable = sum(project.unreadable for project in projects)
+    if unreadable:
+      text = f"Nothing found {where}, but {unreadable} cannot be read."
+      return [(text, "bold red")]
+    if any(project.uses_loss_scaling for project in projects):
+      return [(f"Nothing to change {where}.", "bold green")]
+    return [(f"No loss scaling {where}.", "bold green")]
   touched = len({finding.path for finding in found})
   return [
     (f"Found {counts.number(len(found), 'place')}", "bold red"),

@@ -9,7 +9,6 @@ The finding goes away when the package is installed for the Python that runs
 from __future__ import annotations
 
 from collections.abc import Iterator
-import importlib.util
 
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import files
@@ -23,7 +22,6 @@ import tensorflow as tf
 
 tfl.keras.set_policy("mixed_float16")
 """
-_WITH_KERAS_3 = (2, 16)
 
 
 @rules.rule("LS303", "missing-package", (_EXAMPLE, _EXAMPLE))
@@ -42,8 +40,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     file.role.uses_keras_2
     and file.role.starts
     and release
-    and release >= _WITH_KERAS_3
-    and importlib.util.find_spec("tf_keras") is None
+    and which_keras.is_missing(release)
   ):
     command = which_keras.make_install_command(release)
     yield file.make(

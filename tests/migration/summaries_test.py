@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests what `scan` and `migrate` say of projects, loss scaling or not."""
+
+import importlib.util
+import json
+
+import pytest
+
+from tf_compat_lossscale.cli import main as cli
+from tf_compat_lossscale.migration import absences
+from tf_compat_lossscale.migration import scanner
+
+pytestmark = pytest.mark.any_release
+
+_MAIN = "if __name__ == '__main__':\n  main()\n"
+_TF = "import tensorflow as tf\n"
+_GRAPH = f"{_TF}def main():\n  tf.Session().run(tf.placeholder(tf.int32))\n"
+_RUN = "`tf-lossscale run` runs it"
+_UNUSED = f"does not use loss scaling: {_RUN}"
+
+
+def write(folder, files):
+  for name, text in files.items():
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def summaries(folder, capsys, *options, command="scan"):
+  """Returns the lines of the projects, without the folder."""
+  cli.main([command, *options, str(folder)])
+  out, err = capsys.readouterr()
+  lines = (out if command == "scan" else err).splitlines()
+  return [line.replace(str(folder), "P") for line in lines]
+
+
+@pytest.mark.parametrize(
+  ("files", "expected"),
+  [
+    (
+      {"main.py": _GRAPH + _MAIN, "data/x.py": "import os\n"},
+      f"P: 2 files, TensorFlow 1 (tf.Session, main.py line 3), {_UNUSED}",
+    ),
+    # A module alone is part of programs that are elsewhere.
+    (
+      {"nets.py": _GRAPH},
+      "P/nets.py: 1 file, TensorFlow 1 (tf.Session, nets.py line 3), "
+      "does not use loss scaling: `tf-lossscale run` runs the programs that "
+      "import it",
+    ),
+    # TensorFlow 1's names in today's place, after TensorFlow 1.15.
+    (
+      {"main.py": _GRAPH.replace("tensorflow", "tensorflow.compat.v1") + _MAIN},
+      "P/main.py: 1 file, TensorFlow 1 (tf.Session without "
+      f"tf.disable_v2_behavior(), main.py line 3), {_UNUSED}",
+    ),
+    # The decision is the same if a module imports TensorFlow in one line.
+    (
+      {"main.py": "try: import tensorflow as tf\nfinally: pass\ntf.Session()"},
+      "P/main.py: 1 file, TensorFlow 1 (tf.Session, main.py line 3), "
+      f"{_UNUSED}",
+    ),
+    # The main program decides, not a module that none reaches.
+    (
+      {"a_old.py": f"{_TF}def f(): tf.Session()\n", "main.py": _TF + _MAIN},
+      "P: 2 files, TensorFlow 2, does not use loss scaling",
+    ),
+    (
+      {"main.py": f"{_TF}print 'x'\ntf.Session()\n"},
+      "P/main.py: 1 file, TensorFlow 1 (Python 2, main.py line 2), does not "
+      f"use loss scaling: first: 2to3, for main.py line 2; {_RUN}",
+    ),
+    (
+      {"main.py": _GRAPH + _MAIN + "import b\n", "b.py": "print 'x'\n" + _TF},
+      "P: 2 files, TensorFlow 1 (tf.Session, main.py line 3), does not "
+      f"use loss scaling: first: 2to3, for b.py line 1; {_RUN}",
+    ),
+    (
+      {"main.py": f"{_TF}tf.contrib.quantize.create_eval_graph()\n"},
+      "P/main.py: 1 file, TensorFlow 1 (tf.contrib.quantize.create_eval_graph, "
+      f"main.py line 2), {_UNUSED}, but nothing puts "
+      "tf.contrib.quantize.create_eval_graph (main.py line 2) back",
+    ),
+    (
+      {"main.py": f"{_TF}tf.contrib.gan.a()\ntf.contrib.gan.b()\n"},
+      "P/main.py: 1 file, TensorFlow 1 (tf.contrib.gan.a, main.py line 2), "
+      f"{_UNUSED}, but nothing puts tf.contrib.gan (main.py line 2) back",
+    ),
+    # A program has a loss scale of its own, or that of a later TensorFlow.
+    (
+      {"main.py": f"loss_scale = 8\n{_GRAPH}{_MAIN}"},
+      "P/main.py: 1 file, TensorFlow 1 (tf.Session, main.py line 4), does "
+      f"not use TensorFlow's legacy loss scaling: {_RUN}",
+    ),
+    (
+      {"main.py": "import torch\n"},
+      "P/main.py: 1 file, no TensorFlow, does not use loss scaling",
+    ),
+    # TensorFlow 2.16 has no tf.estimator: `python` does not run this.
+    (
+      {"main.py": f"{_TF}tf.function(tf.estimator.RunConfig)\n"},
+      f"P/main.py: 1 file, TensorFlow 2 (no name in it tells; --tf1 if it is "
+      f"older), {_UNUSED}",
+    ),
+    (
+      {
+        "main.ipynb": json.dumps(
+          {
+            "cells": [
+              {
+                "cell_type": "code",
+                "source": [_TF, "tf.Session()"],
+                "metadata": {},
+              }
+            ],
+            "metadata": {},
+            "nbformat": 4,
+            "nbformat_minor": 2,
+          }
+        )
+      },
+      "P/main.ipynb: 1 file, TensorFlow 1 (tf.Session, main.ipynb line 2), "
+      "does not use loss scaling: `tf-lossscale run --tf1 -m jupyter notebook` "
+      "runs it",
+    ),
+  ],
+)
+def test_projects_without_loss_scaling(tmp_path, capsys, files, expected):
+  write(tmp_path, files)
+  assert summaries(tmp_path, capsys, "--target=2.21") == [expected]
+  found = summaries(tmp_path, capsys, "--target=2.21", command="migrate")
+  assert found == [expected]
+
+
+def test_a_file_of_such_a_project(tmp_path, capsys):
+  write(tmp_path, {"main.py": _GRAPH + _MAIN, "b.py": "import main\n" + _TF})
+  (line,) = summaries(tmp_path / "b.py", capsys)
+  assert line.startswith("P: 1 file, TensorFlow 1 (tf.Session, main.py ")
+  assert line.endswith(_UNUSED)
+
+
+def test_the_user_decides(tmp_path, capsys):
+  write(tmp_path, {"main.py": f"{_TF}tf.ones\n{_MAIN}"})
+  assert summaries(tmp_path, capsys, "--tf1") == [
+    f"P/main.py: 1 file, TensorFlow 1, {_UNUSED}"
+  ]
+
+
+@pytest.fixture
+def no_packages(monkeypatch):
+  find_spec = importlib.util.find_spec
+  gone = ("tf_slim", "tensorflow_estimator", "tf_keras")
+  monkeypatch.setattr(
+    importlib.util,
+    "find_spec",
+    lambda name: None if name in gone else find_spec(name),
+  )
+  absences.find_absence.cache_clear()
+  yield
+  absences.find_absence.cache_clear()
+
+
+@pytest.mark.usefixtures("no_packages")
+def test_packages_that_are_not_installed(tmp_path, capsys):
+  files = {
+    "main.py": f"{_TF}import b\ntf.estimator.RunConfig\n{_MAIN}",
+    "b.py": f"{_TF}tf.contrib.slim.conv2d\n",
+    "c.py": f"{_TF}tf.contrib.slim.conv2d\n",
+  }
+  write(tmp_path, files)
+  (line,) = summaries(tmp_path, capsys, "--target=2.21")
+  assert line.partition(_RUN)[2] == (
+    "; first: pip install tf_slim; first: pip install "
+    "'tensorflow-estimator==2.15.*'; first: pip install 'tf_keras==2.21.*'"
+  )
+
+
+@pytest.mark.parametrize("word", ["LossScale", "Session"])
+def test_a_file_that_cannot_be_read(tmp_path, capsys, word):
+  write(tmp_path, {"main.py": f"{_TF}tf.{word}(\n"})
+  for command in ("scan", "migrate"):
+    assert cli.main([command, str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and "main.py:2: cannot be" in err
+  write(tmp_path, {"a.py": "import torch\n"})
+  if word == "LossScale":
+    (line,) = summaries(tmp_path, capsys)
+    assert line == "P: 2 files, 1 cannot be read, no TensorFlow"
+
+
+def test_the_reason_is_that_of_the_decision(tmp_path):
+  files = {
+    "a.py": f"{_TF}tf.GradientTape()\ntf.compat.v1.Session\n{_MAIN}",
+    "b.py": f"{_TF}tf.train.experimental.LossScale\ntf.Session()\n{_MAIN}",
+    "c.py": "import a, b\n",
+  }
+  write(tmp_path, files)
+  (project,) = scanner.scan([str(tmp_path)]).projects
+  assert (project.tensorflow, project.reason) == (1, "tf.Session, b.py line 3")
+  assert project.notes == ()
