@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests what `convert` keeps of a checkpoint if only the model is asked for."""
 
+import errno
+import os
 import re
 
 import helpers
@@ -188,6 +190,20 @@ def test_averages(tmp_path):
 
 
 @pytest.mark.any_release
+def test_averages_of_masters(tmp_path):
+  half = np.ones([3], np.float16)
+  master = "Loss_Optimization/FP32-master-copy/w"
+  whole = half.astype(np.float32)
+  values = {"w": half, master: whole * 2}
+  values[f"{master}/ExponentialMovingAverage"] = whole * 3
+  prefix = save(tmp_path, values, ["w"])
+  result, written = export(prefix, tmp_path, averages=True)
+  assert written.keys() == {"w"} and written["w"].dtype == np.float32
+  assert written["w"].tolist() == [3, 3, 3]
+  assert result.reasons[master] == "float32 master of w"
+
+
+@pytest.mark.any_release
 def test_a_loss_scale_and_a_dead_one(tmp_path):
   """Checks that an optimizer's own slots are dropped, whatever its name is."""
 
@@ -248,6 +264,36 @@ def test_what_a_format_cannot_hold(tmp_path):
     assert not (tmp_path / f"new-{to}").exists()
     _, written = export(prefix, tmp_path, to, exclude=["words"])
     assert written.keys() == {"w"}
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("name", "to"),
+  [
+    (b"\xff", "npz"),
+    (b"\xff", "safetensors"),
+    (b"a\0b", "npz"),
+    (b"w.npy", "npz"),
+    (b"__metadata__", "safetensors"),
+  ],
+)
+def test_a_name_that_a_format_cannot_hold(name, to, tmp_path):
+  prefix = str(tmp_path / "old")
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=[b"w", name],
+    tensors=[tf.constant([1.0]), tf.constant([2.0])],
+    shape_and_slices=["", ""],
+  )
+  with pytest.raises(checkpoint.CheckpointError, match="cannot have a tensor"):
+    export(prefix, tmp_path, to)
+  assert not (tmp_path / f"new-{to}").exists()
+  _, written = export(prefix, tmp_path, to, include=["w"])
+  assert written.keys() == {"w"}
+  other = "safetensors" if to == "npz" else "npz"
+  if name.isascii():
+    _, written = export(prefix, tmp_path, other)
+    assert written[name.decode()].tolist() == [2]
 
 
 @pytest.mark.any_release
@@ -381,6 +427,45 @@ def test_the_command(tmp_path, capsys):
     assert caught.value.code == 2
     assert what in error and error.count("\n") == 1
   assert sorted(p.name for p in tmp_path.rglob("*")) == ["folder", "new"]
+
+
+@pytest.mark.any_release
+def test_a_dry_run_tells_what_the_run_does(tmp_path, capsys):
+  """Checks sizes of tensors that are computed, and a path that is taken."""
+  source = str(helpers.GOLDENS / "others" / "tf_cnn_benchmarks_auto")
+  for to in ("saver", "weights"):
+    new = str(tmp_path / to)
+    command = ["convert", source, new, f"--to={to}"]
+    assert cli.main([*command, "--dry-run"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    written = [line for line in lines if line.startswith("write ")]
+    sizes = [re.search(r", ([\d,]+) bytes", line)[1] for line in written]
+    total = sum(int(size.replace(",", "")) for size in sizes)
+    assert f"{len(written)} tensors, {total:,} bytes" in "\n".join(
+      [*lines, last]
+    )
+    assert cli.main(command) == 0
+    assert (tmp_path / f"{to}.data-00000-of-00001").stat().st_size == total
+    for arguments in (command, [*command, "--dry-run"]):
+      with pytest.raises(SystemExit):
+        cli.main(arguments)
+      assert "there is a checkpoint already" in capsys.readouterr().err
+    capsys.readouterr()
+
+
+@pytest.mark.any_release
+def test_a_full_disk(tmp_path, monkeypatch):
+  prefix = save(tmp_path, {"w": np.float32([1])}, ["w"])
+  before = sorted(tmp_path.iterdir())
+
+  def fail(number):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(os, "fsync", fail)
+  for to in ("npz", "safetensors"):
+    with pytest.raises(checkpoint.CheckpointError, match="No space left"):
+      checkpoint.convert(prefix, tmp_path / "sub" / "new", to)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.any_release

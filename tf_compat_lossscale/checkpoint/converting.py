@@ -172,6 +172,8 @@ def convert(
       dry_run,
       progress or (lambda size: lambda done: None),
     )
+  if dry_run:
+    writer.check_free(os.fspath(destination), overwrite)
   advance: list[_Progress] = []
 
   def attempt(bundle: Bundle, model: Bundle | None = None) -> Conversion:
@@ -457,4 +459,5 @@ def _summarize(
     notes=tuple(notes),
     sizes={name: bundle.get_size(name) for name in bundle.specs},
     written={name: source.spec for name, source in sources.items()},
+    written_sizes={name: source.size for name, source in sources.items()},
   )

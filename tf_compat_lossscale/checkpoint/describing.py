@@ -128,10 +128,12 @@ def _describe_names(
   bundle: Bundle, meta: _meta_graph.MetaGraph | None, like: str | None
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
-  foreign = evidence.find_foreign(bundle, like, meta)
+  foreign = evidence.find_foreign(bundle, like, lambda: meta)
   of_others = set(foreign.scaler.names.values()) if foreign.scaler else set()
   tensors = {n: spec for n, spec in bundle.specs.items() if n not in of_others}
-  inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle, meta))
+  inventory = Inventory(
+    tensors, lambda: evidence.find_evidence(bundle, lambda: meta)
+  )
   if any(inventory.scales):
     inventory.gather_evidence()  # The user may have variables of such names.
   # A MetaGraph may know loss scales that were not saved.

@@ -98,7 +98,7 @@ def export(
     found = _find(bundle, choice)
     sources = {new: Stored(bundle, old) for new, old in found.kept.items()}
     if to in weight_files.FORMATS:
-      weight_files.check_dtypes(destination, to, sources)
+      weight_files.check_tensors(destination, to, sources)
     size = sum(map(bundle.get_size, found.kept.values()))
     if new is not None:
       new.write(sources, progress(2 * size))
@@ -118,12 +118,15 @@ def export(
         if name != OBJECT_GRAPH
       },
       written={name: source.spec for name, source in sources.items()},
+      written_sizes={name: source.size for name, source in sources.items()},
     )
 
   new = None
   if to in weight_files.FORMATS:
     weight_files.check(destination, to, overwrite)
-  elif not dry_run:
+  elif dry_run:
+    writer.check_free(destination, overwrite)
+  else:
     with writer.reserve(destination, overwrite) as new:
       result = consistency.read_consistently(find_source, attempt)
       left = new.publish()

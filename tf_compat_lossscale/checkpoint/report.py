@@ -93,6 +93,7 @@ class Conversion:
     unproven: The tensors that were kept, though they may be no model's.
     sizes: The number of bytes of each tensor of the source.
     written: Name of each tensor of the destination -> its dtype and shape.
+    written_sizes: The number of bytes of each tensor of the destination.
   """
 
   path: str
@@ -106,3 +107,4 @@ class Conversion:
   unproven: tuple[str, ...] = ()
   sizes: dict[str, int] = dataclasses.field(default_factory=dict)
   written: dict[str, TensorSpec] = dataclasses.field(default_factory=dict)
+  written_sizes: dict[str, int] = dataclasses.field(default_factory=dict)

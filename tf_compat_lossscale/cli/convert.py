@@ -176,14 +176,11 @@ def _list_tensors(conversion: Conversion) -> None:
   """Prints what would be written and dropped, with sizes in bytes."""
   from tf_compat_lossscale.checkpoint.files.checkpoint_error import escape
 
-  def get_size(name: str) -> int:
-    origin = conversion.renamed.get(name, name)
-    return conversion.sizes.get(origin, 0)
-
   for name, spec in sorted(conversion.written.items()):
     origin = conversion.renamed.get(name)
     whence = f", from {escape(origin)}" if origin else ""
-    print(f"write {escape(name)}: {spec}, {get_size(name):,} bytes{whence}")
+    size = conversion.written_sizes[name]
+    print(f"write {escape(name)}: {spec}, {size:,} bytes{whence}")
   for name in sorted(conversion.dropped):
     why = conversion.reasons.get(name)
     size = conversion.sizes.get(name, 0)
@@ -191,7 +188,7 @@ def _list_tensors(conversion: Conversion) -> None:
       f"drop {escape(name)}: {size:,} bytes"
       + (f", {escape(why)}" if why else "")
     )
-  kept = sum(map(get_size, conversion.written))
+  kept = sum(conversion.written_sizes.values())
   lost = sum(conversion.sizes.get(name, 0) for name in conversion.dropped)
   print(
     f"{escape(conversion.path)}: not written (dry run); "

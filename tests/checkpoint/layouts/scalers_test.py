@@ -468,6 +468,40 @@ def test_replicas_that_have_a_power_each(tmp_path):
   ]
 
 
+def test_powers_of_several_optimizers_are_not_the_replicas(tmp_path):
+  path = str(tmp_path / "model")
+  powers = ["beta1_power", "beta1_power_1", "beta2_power", "beta2_power_1"]
+  with tf.Graph().as_default(), tf1.Session() as session:
+    scaler_programs._variable(8.0, tf.float32, "loss_scale")
+    scaler_programs._variable(1, tf.int32, "loss_scale_normal_steps")
+    for name in powers:
+      tf1.get_variable(name, initializer=0.5, trainable=False)
+    session.run(tf1.global_variables_initializer())
+    tf1.train.Saver().save(session, path, write_meta_graph=False)
+  with pytest.raises(CheckpointError, match="beta1_power_1"):
+    checkpoint.convert(path, tmp_path / "new", "saver")
+
+
+@pytest.mark.parametrize("like", ["thumt", "tf_cnn_benchmarks"])
+def test_the_users_word_holds_beside_a_metagraph_of_no_rule(like, tmp_path):
+  path = str(tmp_path / "model")
+  variables = {
+    "thumt": {"scale": 8.0, "iter": 5, "rescale_iter": 1, "overflow_iter": 2}
+    | {"overflow": 1},
+    "tf_cnn_benchmarks": {"loss_scale": 8.0, "loss_scale_normal_steps": 3},
+  }[like]
+  with tf.Graph().as_default(), tf1.Session() as session:
+    for name, value in variables.items():
+      scaler_programs._variable(
+        value, tf.float32 if type(value) is float else tf.int32, name
+      )
+    session.run(tf1.global_variables_initializer())
+    tf1.train.Saver().save(session, path)
+  assert not checkpoint.describe(path).loss_scales
+  (state,) = checkpoint.describe(path, like=like).loss_scales
+  assert state.value == 8
+
+
 def test_without_a_metagraph_the_user_says_the_system(tmp_path, capsys):
   path = save(tmp_path, _SEQ2SEQ, "x..x", meta=False, before=2)
   d = checkpoint.describe(path)

@@ -107,9 +107,10 @@ def read_safetensors(path: str) -> dict[str, TensorSpec]:
   with _name_errors(path), opening.open_file(path) as file:
     size = int.from_bytes(file.read(8), "little")
     if size > _LARGEST_SAFETENSORS:
-      raise ValueError(
-        f"its header has {size} bytes, and {_LARGEST_SAFETENSORS} are enough "
-        "for a hundred thousand tensors"
+      raise CheckpointError(
+        f"{path}: its header has {size} bytes; headers of up to "
+        f"{_LARGEST_SAFETENSORS} are read, which is enough for a hundred "
+        "thousand tensors"
       )
     header = file.read(size)
     total = opening.read_stamp(path).size - 8 - size

@@ -17,6 +17,7 @@ import dataclasses
 import numpy as np
 
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.entries import encode_scalar
 from tf_compat_lossscale.checkpoint.files.entries import Slices
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
@@ -42,6 +43,11 @@ class Stored:
   def spec(self) -> TensorSpec:
     """The dtype and the shape."""
     return self.bundle.specs[self.name]
+
+  @property
+  def size(self) -> int:
+    """The number of bytes in a checkpoint."""
+    return self.bundle.get_size(self.name)
 
   def read_scalar(self) -> float | int:
     """Returns the value of a numeric scalar."""
@@ -76,6 +82,11 @@ class Literal:
   def spec(self) -> TensorSpec:
     """The dtype and the shape."""
     return TensorSpec(self.dtype, ())
+
+  @property
+  def size(self) -> int:
+    """The number of bytes in a checkpoint."""
+    return encode_scalar(self.dtype, self.value)[0].size
 
   def read_scalar(self) -> float | int:
     """Returns the value of a numeric scalar."""

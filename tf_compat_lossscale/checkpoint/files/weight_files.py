@@ -8,6 +8,7 @@ reads `.safetensors` files. Tensors keep their names, which have slashes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Container
 from collections.abc import Mapping
 import importlib
 import os
@@ -18,7 +19,7 @@ import zipfile
 import numpy as np
 
 from tf_compat_lossscale._core import whole_files
-from tf_compat_lossscale.checkpoint.files import opening
+from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
@@ -51,11 +52,6 @@ def check(path: str, kind: str, overwrite: bool) -> None:
   Raises:
     CheckpointError: It cannot.
   """
-  if opening.is_remote(path):
-    raise CheckpointError(
-      f"{path}: files are written to folders of this machine alone: name one, "
-      "and copy the file with the tool of that storage"
-    )
   if os.path.isdir(path) or not os.path.basename(path):
     raise CheckpointError(
       f"{path}: a folder; name a file in it, such as "
@@ -69,12 +65,18 @@ def check(path: str, kind: str, overwrite: bool) -> None:
     _import_safetensors()
 
 
-def check_dtypes(path: str, kind: str, tensors: Mapping[str, Stored]) -> None:
-  """Checks that a format has the dtypes of all tensors.
+def check_tensors(path: str, kind: str, tensors: Mapping[str, Stored]) -> None:
+  """Checks that a format has the dtypes and the names of all tensors.
 
   Raises:
     CheckpointError: It has not.
   """
+  for name in tensors:
+    if not _has_name(kind, name, tensors):
+      raise CheckpointError(
+        f"{path}: {kind} cannot have a tensor of the name {name!r}: leave it "
+        "out by exclude, on the command line by --exclude"
+      )
   unfit = [n for n, t in tensors.items() if t.spec.dtype not in _DTYPES[kind]]
   if unfit:
     raise CheckpointError(
@@ -82,6 +84,19 @@ def check_dtypes(path: str, kind: str, tensors: Mapping[str, Stored]) -> None:
       f"{', '.join(unfit[:5])}{' and others' if unfit[5:] else ''}: leave them "
       "out by exclude, on the command line by --exclude"
     )
+
+
+def _has_name(kind: str, name: str, names: Container[str]) -> bool:
+  """Returns whether a format may have a name beside others."""
+  try:
+    name.encode("utf-8")
+  except UnicodeEncodeError:
+    return False
+  if kind == SAFETENSORS:
+    return name != "__metadata__"
+  # NumPy looks for the file's name first, which ends in .npy.
+  is_hidden = name.endswith(".npy") and name[: -len(".npy")] in names
+  return "\0" not in name and not is_hidden
 
 
 def write(
@@ -93,7 +108,7 @@ def write(
   """Writes a file, whole or not at all.
 
   `.npz` is written one tensor after the other; for safetensors, all of them are
-  in memory at once.
+  in memory twice.
 
   Args:
     path: The new file. Its folder is made if it is missing.
@@ -110,21 +125,16 @@ def write(
     progress(array.nbytes)
     return array
 
-  made = _make_folder(os.path.dirname(path))
   try:
-    with whole_files.replacing(path) as file:
+    with writer.make_parent(path), whole_files.replacing(path) as file:
       if kind == NPZ:
         _write_npz(file, tensors, read)
       else:
         arrays = {name: read(tensor) for name, tensor in tensors.items()}
-        _import_safetensors().save_file(arrays, file.name)
+        file.write(_import_safetensors().save(arrays))
   except OSError as error:
     where = error.filename or path
     raise CheckpointError(f"{where}: {error.strerror or error}") from None
-  finally:
-    for folder in reversed(made):
-      if not os.listdir(folder):
-        os.rmdir(folder)
 
 
 def _write_npz(
@@ -137,24 +147,6 @@ def _write_npz(
       # Its size is known when it has been written.
       with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         np.lib.format.write_array(member, read(tensor), allow_pickle=False)
-
-
-def _make_folder(folder: str) -> list[str]:
-  """Makes a folder and those above it, and returns those that were missing.
-
-  Raises:
-    CheckpointError: It cannot be made.
-  """
-  missing: list[str] = []
-  while folder and not os.path.isdir(folder):
-    missing.insert(0, folder)
-    folder = os.path.dirname(folder)
-  try:
-    for each in missing:
-      os.mkdir(each)
-  except OSError as error:
-    raise CheckpointError(f"{error.filename}: {error.strerror}") from None
-  return missing
 
 
 def _import_safetensors() -> Any:

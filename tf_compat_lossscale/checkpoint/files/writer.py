@@ -243,13 +243,9 @@ def reserve(prefix: str, overwrite: bool = False) -> Iterator[NewCheckpoint]:
       the checkpoint.
   """
   check_destination(prefix)
-  if os.path.isdir(prefix) or not os.path.basename(prefix):
-    raise CheckpointError(
-      f"{prefix}: a folder; name a checkpoint in it, such as "
-      f"{os.path.join(prefix, 'model.ckpt')}"
-    )
+  _check_name(prefix)
   try:
-    with _make_parent(prefix), _lock_folder(prefix) as folder:
+    with make_parent(prefix), _lock_folder(prefix) as folder:
       yield NewCheckpoint(prefix, folder, overwrite)
   except OSError as error:
     where = error.filename or prefix
@@ -269,6 +265,28 @@ def check_destination(path: str) -> None:
     raise CheckpointError(
       f"{path}: checkpoints are written to folders of this machine alone: name "
       "one, and copy the files with the tool of that storage, the index last"
+    )
+
+
+def check_free(prefix: str, overwrite: bool) -> None:
+  """Checks that a checkpoint may be written at a path.
+
+  Args:
+    prefix: The new checkpoint's path.
+    overwrite: Whether a checkpoint at that path may be replaced.
+
+  Raises:
+    CheckpointError: The path is a folder, or files are there.
+  """
+  _check_name(prefix)
+  _check_absence(prefix, overwrite)
+
+
+def _check_name(prefix: str) -> None:
+  if os.path.isdir(prefix) or not os.path.basename(prefix):
+    raise CheckpointError(
+      f"{prefix}: a folder; name a checkpoint in it, such as "
+      f"{os.path.join(prefix, 'model.ckpt')}"
     )
 
 
@@ -477,7 +495,7 @@ def _check_copy(
 
 
 @contextlib.contextmanager
-def _make_parent(prefix: str) -> Iterator[None]:
+def make_parent(prefix: str) -> Iterator[None]:
   """Creates the folders of a checkpoint; removes them again after an error."""
   made = []
   parent = os.path.dirname(os.path.abspath(prefix))

@@ -18,6 +18,7 @@ the variables whose updates depend on it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -45,6 +46,8 @@ from tf_compat_lossscale.checkpoint.layouts.dataflow import PLACEHOLDERS
 from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import ScalerGraph
 from tf_compat_lossscale.checkpoint.layouts.slots import Owner
 
+# Returns a MetaGraph; None if there is none.
+LoadMetaGraph = Callable[[], meta_graph.MetaGraph | None]
 # The errors for a graph that is damaged, too large or of an unknown kind. Such
 # a graph proves nothing, so names must do.
 _UNREADABLE = (KeyError, ValueError, IndexError, RecursionError)
@@ -419,7 +422,7 @@ class ObjectEvidence:
 
 def find_evidence(
   bundle: Bundle,
-  meta: meta_graph.MetaGraph | None = None,
+  load: LoadMetaGraph | None = None,
   renamed: Mapping[str, str | None] | None = None,
 ) -> Evidence | None:
   """Finds the evidence of a checkpoint's variables.
@@ -430,7 +433,7 @@ def find_evidence(
       checkpoint, unless its saver does not save all of the checkpoint, or the
       file is older: a Saver writes it last, so an older file belongs to
       another checkpoint.
-    meta: That MetaGraph, if it is loaded already.
+    load: Returns that MetaGraph; by default `load_meta_graph` does.
     renamed: Name in the checkpoint -> the name that the caller gave it, as
       `scaler_bridges.Bridge` has it.
 
@@ -439,7 +442,7 @@ def find_evidence(
   """
   if OBJECT_GRAPH in bundle.specs:
     return ObjectEvidence(ObjectGraph.read(bundle))
-  meta = meta or load_meta_graph(bundle)
+  meta = load() if load else load_meta_graph(bundle)
   if meta is None:
     return None
   try:
@@ -468,14 +471,14 @@ def find_evidence(
 def find_foreign(
   bundle: Bundle,
   like: str | None = None,
-  meta: meta_graph.MetaGraph | None = None,
+  load: LoadMetaGraph | None = None,
 ) -> scalers.Foreign:
   """Finds what is of other systems in a checkpoint.
 
   Args:
     bundle: The checkpoint.
     like: The system, as the user says; a key of `scalers.LIKE`.
-    meta: The MetaGraph beside the checkpoint, if it is loaded already.
+    load: As for `find_evidence`.
 
   Raises:
     CheckpointError: The checkpoint is not laid out as `like` says.
@@ -485,28 +488,26 @@ def find_foreign(
     return scalers.Foreign()
   try:
     return scalers.find_foreign(
-      bundle.specs, lambda: find_scaler_graph(bundle, meta), like
+      bundle.specs, lambda: _find_scaler_graph(bundle, load), like
     )
   except CheckpointError as error:
     raise CheckpointError(f"{bundle.prefix}: {error}") from None
 
 
-def find_scaler_graph(
-  bundle: Bundle, meta: meta_graph.MetaGraph | None = None
+def _find_scaler_graph(
+  bundle: Bundle, load: LoadMetaGraph | None
 ) -> tuple[ScalerGraph, dict[str, set[str]]] | None:
   """Finds the graph that shows the rules of other systems' loss scalers.
 
   Args:
-    bundle: The checkpoint.
-    meta: The MetaGraph beside it, if it is loaded already.
+    bundle: The checkpoint, by names.
+    load: As for `find_evidence`.
 
   Returns:
     The graph, and variable of the graph -> its names in the checkpoint; None if
     there is no MetaGraph, or the MetaGraph is another checkpoint's.
   """
-  if OBJECT_GRAPH in bundle.specs:
-    return None
-  meta = meta or load_meta_graph(bundle)
+  meta = load() if load else load_meta_graph(bundle)
   if meta is None:
     return None
   variables = [node.name for node in meta.graph.nodes if node.op in VARIABLES]

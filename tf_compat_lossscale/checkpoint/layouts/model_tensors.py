@@ -292,8 +292,9 @@ def _sort_slots(
     if name in found.dropped or inventory.is_trainable(name):
       continue
     if base == _AVERAGE and specs.get(head) == spec:
-      found.averages[head] = name
-      found.dropped[name] = f"average of {head}"
+      weight = of_weights.get(head, head)
+      found.averages[weight] = name
+      found.dropped[name] = f"average of {weight}"
     elif last in _DEBIASING and head in specs:
       found.dropped[name] = f"state of the average {head}"
     elif name in candidates:

@@ -47,6 +47,8 @@ _NO_GRAPH = (
 )
 
 
+# The scope in which tf_cnn_benchmarks applies the gradients of each replica.
+_APPLIES = "append_apply_gradient_ops/"
 _Name = TypeVar("_Name", str, str | None)
 
 
@@ -459,8 +461,10 @@ def _rename_powers(
       powers.setdefault(names.get_base(name), []).append(name)
   for base, found in powers.items():
     first, *others = names.sort_names(found)
-    if first in ours or not _are_equal(bridge.sources[n] for n in found):
+    if ours.keys() & found or not _are_equal(bridge.sources[n] for n in found):
       continue
+    if others and not all(_APPLIES in name for name in found):
+      continue  # They are those of several optimizers.
     new = f"{scope}{base}"
     alone = "the only" if not others else "the replicas' common"
     bridge.rename(first, new, f"{alone} {base} of {title}")

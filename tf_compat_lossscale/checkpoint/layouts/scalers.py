@@ -188,7 +188,7 @@ def find_foreign(
     tensors: Name -> dtype and shape.
     find_graph: Reads the graph; called if names may be a scaler's.
     like: The system, as the user says; a key of LIKE. Then names decide if
-      there is no graph.
+      no graph shows its rule.
 
   Returns:
     What was found.
@@ -233,8 +233,9 @@ def find_foreign(
       found = [_decide_unnamed(runs, like or "", wanted, masters)]
   elif wanted:
     found = [each for each in found if each.system == wanted]
-    if not found:
+    if not found and wanted not in named:
       raise _make_error(like or "", "it has no variables of such a loss scale")
+    found = found or [_take_named(wanted, named[wanted])]
   hints: tuple[str, ...] = ()
   if not found:
     if graph is None or masters:
