@@ -103,4 +103,10 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
       "uninstall": "programs.install",
       "use_keras_2": "_core.which_keras",
     },
+    hints={
+      "LossScaleOptimizer": "there are three: MixedPrecisionLossScaleOptimizer "
+      "for optimizers of tf.compat.v1.train, keras.LossScaleOptimizer for "
+      "those of Keras, and contrib.LossScaleOptimizer for tf.contrib's "
+      "managers of loss scales."
+    },
   )

@@ -4,14 +4,28 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import importlib
+from importlib import util
 import sys
+from types import MappingProxyType
 from typing import Any
 
 from tf_compat_lossscale import _requirements
 
+_PACKAGE = __name__.partition(".")[0]
+# The packages whose names can be read without TensorFlow.
+_LAZY_PACKAGES = (
+  ".checkpoint",
+  ".distributed",
+  ".keras",
+  ".monitoring",
+  ".policies",
+)
+
 
 def load_lazily(
-  package: str, modules: Mapping[str, str | None]
+  package: str,
+  modules: Mapping[str, str | None],
+  hints: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
   """Returns the functions `__getattr__` and `__dir__` for a package.
 
@@ -24,6 +38,7 @@ def load_lazily(
     package: The package's dotted name.
     modules: For each public name, the module (relative to the package) that
       defines the name, or None if the name is itself a module.
+    hints: For names that the package does not have, what the user may mean.
 
   Raises:
     ImportError: `__getattr__` raises this error if the name needs TensorFlow
@@ -32,7 +47,9 @@ def load_lazily(
 
   def load(name: str) -> Any:
     if name not in modules:
-      raise AttributeError(f"module {package!r} has no attribute {name!r}")
+      message = f"module {package!r} has no attribute {name!r}"
+      hint = hints.get(name) or _find_elsewhere(package, name)
+      raise AttributeError(f"{message}: {hint}" if hint else message)
     home = modules[name]
     try:
       module = importlib.import_module(f"{package}.{home or name}")
@@ -48,3 +65,18 @@ def load_lazily(
     return sorted({*sys.modules[package].__all__, *modules})
 
   return load, list_names
+
+
+def _find_elsewhere(package: str, name: str) -> str:
+  """Returns which packages have a public name, in words; "" if none has."""
+  if not name.isidentifier() or name.startswith("_"):
+    return ""
+  # `from package import module` asks here first, and is no mistake.
+  if util.find_spec(f"{package}.{name}"):
+    return ""
+  found = []
+  for other in ("", *_LAZY_PACKAGES):
+    module = importlib.import_module(f"{_PACKAGE}{other}")
+    if name in getattr(module, "__all__", ()):
+      found.append(f"{module.__name__}.{name}")
+  return f"did you mean {' or '.join(found)}?" if found else ""

@@ -21,9 +21,11 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import tracking
 
@@ -389,10 +391,7 @@ def _check_options(drop: Any, transform: Any) -> None:
     drop: The argument of `accumulate`.
     transform: The argument of `accumulate`.
   """
-  if drop not in (_WINDOW, _MICRO_BATCH):
-    raise ValueError(
-      f"drop must be {_WINDOW!r} or {_MICRO_BATCH!r}, but got {drop!r}."
-    )
+  arguments.check_word("drop", drop, (_WINDOW, _MICRO_BATCH))
   if transform is not None and not callable(transform):
     raise ValueError(
       "transform must be a function of (gradient, variable) pairs or None, "
@@ -417,7 +416,8 @@ def _check(optimizer: Any) -> None:
   if not isinstance(optimizer, _Scaled):
     raise ValueError(
       "accumulate: optimizer must be a MixedPrecisionLossScaleOptimizer or a "
-      f"contrib.LossScaleOptimizer, but got {optimizer!r}. The order that "
+      f"contrib.LossScaleOptimizer, but got {wrong_values.show(optimizer)}. "
+      f"{_explain(optimizer)}The order that "
       "works is accumulate(MixedPrecisionLossScaleOptimizer(opt, scale), "
       "steps), with any wrapper of another kind inside, as opt."
     )
@@ -438,6 +438,13 @@ def _check(optimizer: Any) -> None:
       "accumulate: the DistributedOptimizer accumulates by itself, which does "
       "not go with loss scaling: leave out its backward_passes_per_step."
     )
+
+
+def _explain(optimizer: Any) -> str:
+  """Returns a sentence on an optimizer of Keras, or nothing."""
+  if not optimizer_kinds.is_keras(optimizer):
+    return ""
+  return "Optimizers of Keras cannot accumulate here. "
 
 
 def _unscale_widely(

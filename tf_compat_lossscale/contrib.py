@@ -27,6 +27,7 @@ from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import stepping
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
 
@@ -378,14 +379,15 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
       ValueError: `opt` is no such optimizer, `loss_scale_manager` lacks a
         method, or `sparse` is another value.
     """
-    if sparse not in ("dense", "keep"):
-      raise ValueError(f"sparse must be 'dense' or 'keep', but got {sparse!r}.")
-    self._sparse_gradients = sparse
+    self._sparse_gradients = arguments.check_word(
+      "sparse", sparse, ("dense", "keep")
+    )
     for method in ("get_loss_scale", "update_loss_scale"):
-      if not callable(getattr(loss_scale_manager, method, None)):
+      has_method = callable(getattr(loss_scale_manager, method, None))
+      if not has_method or isinstance(loss_scale_manager, type):
         raise ValueError(
           "loss_scale_manager must be a LossScaleManager, but got "
-          f"{loss_scale_manager!r}, which has no method {method}()."
+          f"{_show_wrong(loss_scale_manager)}"
         )
     super().__init__(opt, _Managed(loss_scale_manager))
 
@@ -485,6 +487,21 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"
+
+
+def _show_wrong(value: Any) -> str:
+  """Returns what is no manager of a loss scale, and what to do instead."""
+  shown = wrong_values.show(value)
+  if isinstance(value, type):
+    return f"{shown}."
+  if value == "dynamic" or isinstance(value, loss_scale_lib.LossScale):
+    return (
+      f"{shown}. For loss scales that are no managers, there is "
+      "MixedPrecisionLossScaleOptimizer."
+    )
+  if arguments.is_number(value):
+    return f"{shown}. Pass FixedLossScaleManager({value})."
+  return f"{shown}, which lacks get_loss_scale() or update_loss_scale()."
 
 
 def _make_dense(grad: gradients.Gradient, var: tf.Variable) -> tf.Tensor | None:

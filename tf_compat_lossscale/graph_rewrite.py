@@ -11,6 +11,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core.tf import rewrite
 
 __all__ = [
@@ -141,7 +142,8 @@ def _wrap(opt: Any, loss_scale: Any) -> Any:
       return wrapper_fn(opt, _as_tensorflows(loss_scale))
   raise ValueError(
     '"opt" must be an instance of a tf.train.Optimizer or a '
-    f"tf.keras.optimizers.Optimizer, but got: {opt!r}."
+    "tf.keras.optimizers.Optimizer, but got: "
+    f"{optimizer_kinds.show_wrong(opt)}"
   )
 
 

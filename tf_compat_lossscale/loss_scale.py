@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import importlib
+import inspect
 from typing import Any
 from typing import Literal
 from typing import overload
@@ -22,6 +23,7 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import stepping
+from tf_compat_lossscale._core import wrong_values
 
 __all__ = [
   "DynamicLossScale",
@@ -47,6 +49,7 @@ _HOMES = {
   "GrowthBackoff": _POLICIES,
   "LogNormal": _POLICIES,
 }
+_DYNAMIC = "dynamic"
 
 
 _Scale = TypeVar("_Scale", bound="LossScale")
@@ -353,19 +356,54 @@ def get(identifier: Identifier | None) -> LossScale | None:
     ValueError: `identifier` is none of these, or is a number below 1 or not
       finite in float32.
   """
-  if identifier is None or isinstance(identifier, LossScale):
+  return None if identifier is None else make(identifier, ("None",))
+
+
+def make(identifier: Any, also: tuple[str, ...] = ()) -> LossScale:
+  """Returns the loss scale that an argument other than None stands for.
+
+  Args:
+    identifier: An argument of `get`.
+    also: What the caller allows beside loss scales, as Python writes it, for
+      the message.
+
+  Raises:
+    ValueError: As `get` raises it; also if `identifier` is None.
+  """
+  if isinstance(identifier, LossScale):
     return identifier
-  if isinstance(identifier, str) and identifier == "dynamic":
+  if isinstance(identifier, str) and identifier == _DYNAMIC:
     return DynamicLossScale()
   if isinstance(identifier, dict):
     return _from_config(identifier)
   if arguments.is_number(identifier):
     return FixedLossScale(identifier)
+  words = (*also, repr(_DYNAMIC))
+  shown = wrong_values.show(identifier, [word.strip("'") for word in words])
+  is_told = isinstance(identifier, str) or shown.endswith("()?)")
+  kind = "" if is_told else f" of type {type(identifier).__name__}"
   raise ValueError(
-    "A loss scale must be None, 'dynamic', a number of at least 1, a LossScale "
-    f"of this package or the config of one, but got {identifier!r} of type "
-    f"{type(identifier).__name__}."
+    f"A loss scale must be {', '.join(words)}, a number of at least 1, a "
+    f"LossScale of this package or the config of one, but got {shown}{kind}."
+    f"{_explain(identifier)}"
   )
+
+
+def _explain(value: Any) -> str:
+  """Returns a sentence on an object that is no loss scale; "" if none helps."""
+  if isinstance(value, type):
+    return ""
+  if isinstance(value, tf.compat.v1.train.Optimizer):
+    return " Pass the optimizer first, then the loss scale."
+  if callable(getattr(value, "update_loss_scale", None)):
+    return (
+      " This is a manager of tf.contrib: pass its to_loss_scale(), or wrap the "
+      "optimizer in contrib.LossScaleOptimizer."
+    )
+  name = type(value).__name__
+  if name in _HOMES and callable(getattr(value, "get_config", None)):
+    return f" Use this package's {name}, or pass the other one's get_config()."
+  return ""
 
 
 def _from_config(config: dict[str, Any]) -> LossScale:
@@ -377,13 +415,20 @@ def _from_config(config: dict[str, Any]) -> LossScale:
   if name not in _HOMES or not given:
     raise ValueError(
       f"A loss scale's config must name one of {', '.join(_HOMES)} and give "
-      f"its arguments, but got {config!r}."
+      f"its arguments, but got {config!r}{_suggest(name)}."
     )
   cls: type[LossScale] = getattr(importlib.import_module(_HOMES[name]), name)
   try:
     return cls.from_config(given)
   except TypeError as error:
+    known = inspect.signature(cls).parameters
+    wrong = next((key for key in given if key not in known), None)
     raise ValueError(
-      f"A loss scale's config does not fit {cls.__name__}: {error}; got "
-      f"{config!r}."
+      f"A loss scale's config does not fit {cls.__name__}: {error}"
+      f"{wrong_values.suggest(wrong, known)}; got {config!r}."
     ) from error
+
+
+def _suggest(name: Any) -> str:
+  """Returns a question about the name of a class that there is not."""
+  return "" if name in _HOMES else wrong_values.suggest(name, _HOMES)

@@ -20,6 +20,7 @@ from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core.tf import optimizers
@@ -115,14 +116,15 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     if not isinstance(opt, tf.compat.v1.train.Optimizer):
       raise ValueError(
         '"opt" must be an instance of Optimizer (tf.compat.v1.train.Optimizer)'
-        f", but got {opt!r} of type {type(opt).__name__}."
+        f", but got {optimizer_kinds.show_wrong(opt)}"
       )
-    scale = loss_scale_lib.get(loss_scale)
-    if scale is None:
+    if loss_scale is None:
       raise ValueError(
         "loss_scale cannot be None: pass 'dynamic', a number of at least 1 or "
         "a LossScale, or use the optimizer without this wrapper."
       )
+    scale = loss_scale_lib.make(loss_scale)
+    optimizer_kinds.warn_if_scaling(type(self).__name__, opt)
     if not _is_inert(scale):
       sync_replicas.check_order(opt)
     horovod.check_passes(opt)

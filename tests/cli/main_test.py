@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the command line."""
 
+import errno
 import importlib.metadata
 import os
 import shlex
@@ -27,9 +28,10 @@ def test_version(capsys):
   assert printed[1] == f"tensorflow {importlib.metadata.version('tensorflow')}"
 
 
-def test_version_as_an_option(capsys):
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version_as_an_option(option, capsys):
   with pytest.raises(SystemExit) as done:
-    main.main(["--version"])
+    main.main([option])
   assert done.value.code == 0
   assert capsys.readouterr().out == f"tf_compat_lossscale {tfl.__version__}\n"
 
@@ -48,6 +50,106 @@ def test_mistakes_are_one_line(argv, what, capsys):
   assert exit_.value.code == 2
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith("tf-lossscale") and what in line
+
+
+def _read_error(capsys, *argv):
+  with pytest.raises(SystemExit) as exit_:
+    main.main(argv)
+  assert exit_.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  return line
+
+
+@pytest.mark.parametrize("name", main._COMMANDS)
+def test_a_bad_flag_leads_to_the_help_of_its_subcommand(name, capsys):
+  for argv in ([name, "--bogus"], ["--traceback", name, "--bogus=3"]):
+    line = _read_error(capsys, *argv)
+    assert line.startswith(f"tf-lossscale {name}: ")
+    assert line.endswith(f"; see tf-lossscale {name} --help")
+
+
+@pytest.mark.parametrize(
+  ("argv", "start", "end"),
+  [
+    (["plot", "x", "--folow"], "plot: ", "(did you mean '--follow'?)"),
+    (["plot", "x", "--traceback"], "plot: ", "(--traceback goes before plot)"),
+    (["plot", "-V", "x"], "plot: ", "(-V goes before plot)"),
+    (["plot", "a", "--", "--follow=1"], "plot: ", None),
+    (["--follow", "plot", "x"], "", "(--follow goes after plot)"),
+    (["--versoin", "plot", "x"], "", "(did you mean '--version'?)"),
+    (["--versoin"], "", "(did you mean '--version'?)"),
+    (["run", "--quite", "x.py"], "run: ", "(did you mean '--quiet'?)"),
+    (["convert", "a", "b", "c", "--to=fp32"], "convert: ", ": c"),
+  ],
+)
+def test_words_of_no_parser(argv, start, end, capsys):
+  line = _read_error(capsys, *argv)
+  assert line.startswith(f"tf-lossscale{f' {start}' if start else ': '}")
+  help_ = f"; see tf-lossscale {start and start[:-2] + ' '}--help"
+  assert line.endswith((end or "") + help_)
+
+
+@pytest.mark.parametrize(
+  ("argv", "words"),
+  [
+    (["pltt", "x"], "'pltt' (did you mean 'plot'?): choose from version, run"),
+    (["scan", "--format=sarfi"], "did you mean 'sarif'?"),
+    (["doctor", "--format=JSON", "x"], "did you mean 'json'?"),
+    (["bogus"], "'bogus': choose from version, run"),
+  ],
+)
+def test_choices(argv, words, capsys):
+  assert words in _read_error(capsys, *argv)
+
+
+@pytest.mark.parametrize(
+  "error",
+  [
+    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/there"),
+    OSError(errno.EIO, os.strerror(errno.EIO), "/there"),
+    MemoryError(),
+  ],
+)
+def test_errors_of_the_machine_lead_to_no_help(error, monkeypatch, capsys):
+  def fail(arguments):
+    raise error
+
+  def fail_later(arguments):
+    try:
+      raise error
+    except (OSError, MemoryError):
+      raise errors.Mistake("/there: no") from None
+
+  for function in (fail, fail_later):
+    monkeypatch.setattr(version, "execute", function)
+    line = _read_error(capsys, "version")
+    assert line.startswith("tf-lossscale version: ") and "--help" not in line
+
+
+def test_a_wrong_path_leads_to_the_help(monkeypatch, capsys):
+  def fail(arguments):
+    open("nowhere/x")  # noqa: SIM115
+
+  monkeypatch.setattr(version, "execute", fail)
+  line = _read_error(capsys, "version")
+  assert line.endswith(
+    ": No such file or directory; see tf-lossscale version --help"
+  )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="of Linux")
+def test_output_that_the_disk_does_not_take():
+  with open("/dev/full", "w") as full:
+    done = subprocess.run(
+      [sys.executable, "-m", "tf_compat_lossscale", "version"],
+      cwd=helpers.ROOT,
+      stderr=subprocess.PIPE,
+      stdout=full,
+      text=True,
+      timeout=60,
+    )
+  assert done.returncode == 2
+  assert done.stderr == "tf-lossscale version: No space left on device\n"
 
 
 def test_an_error_of_ours_is_one_line_too(monkeypatch, capsys):

@@ -66,14 +66,14 @@ def run(capsys, *argv):
   return status, *capsys.readouterr()
 
 
-def error_of(capsys, *argv):
-  """Returns the one line of a mistake."""
+def error_of(capsys, *argv, helps=True):
+  """Returns the one line of a mistake, which names the help if it `helps`."""
   status, out, err = run(capsys, *argv)
   assert (status, out) == (2, "")
   (line,) = err.splitlines()
   prefix, suffix = "tf-lossscale plot: ", "; see tf-lossscale plot --help"
-  assert line.startswith(prefix) and line.endswith(suffix)
-  return line[len(prefix) : -len(suffix)]
+  assert line.startswith(prefix) and line.endswith(suffix) == helps
+  return line.removeprefix(prefix).removesuffix(suffix)
 
 
 def write(folder, records):
@@ -257,7 +257,7 @@ def test_a_failed_write_leaves_what_was_there(
     raise OSError(28, "No space left on device", "a.png")
 
   monkeypatch.setattr(os, "replace", fail)
-  assert error_of(capsys, "run", "-o", "a.png") == (
+  assert error_of(capsys, "run", "-o", "a.png", helps=False) == (
     "a.png: No space left on device"
   )
   assert (folder / "a.png").read_bytes() == b"old"

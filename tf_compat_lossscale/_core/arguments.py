@@ -13,14 +13,18 @@ import math
 import numbers
 from typing import Any
 from typing import TypeAlias
+from typing import TypeVar
 
 import numpy as np
+
+from tf_compat_lossscale._core import wrong_values
 
 # What type checkers take for a number, and for a whole number. They know no 0-d
 # arrays and no eager tensors.
 Number: TypeAlias = float | np.floating[Any] | np.integer[Any]
 Whole: TypeAlias = int | np.integer[Any]
 
+_Word = TypeVar("_Word", bound=str)
 _INT64_MAX = 2**63 - 1
 
 
@@ -57,7 +61,8 @@ def check_scale(name: str, value: Any, at_least_1: bool = True) -> float:
     or not (number >= 1 if at_least_1 else np.float32(number) > 0)
   ):
     raise ValueError(
-      f"{name} must be {least} and finite in float32, but got {value!r}."
+      f"{name} must be {least} and finite in float32, but got "
+      f"{wrong_values.show(value)}."
     )
   return number
 
@@ -78,7 +83,8 @@ def check_growth(name: str, value: Any) -> float:
   number = _to_float(value)
   if number is None or not _is_finite(number) or not np.float32(number) > 1:
     raise ValueError(
-      f"{name} must be above 1 and finite in float32, but got {value!r}."
+      f"{name} must be above 1 and finite in float32, but got "
+      f"{wrong_values.show(value)}."
     )
   return number
 
@@ -98,7 +104,9 @@ def check_backoff(name: str, value: Any) -> float:
   """
   number = _to_float(value)
   if number is None or not 0 < np.float32(number) < 1:
-    raise ValueError(f"{name} must be between 0 and 1, but got {value!r}.")
+    raise ValueError(
+      f"{name} must be between 0 and 1, but got {wrong_values.show(value)}."
+    )
   return number
 
 
@@ -117,7 +125,9 @@ def check_share(name: str, value: Any) -> float:
   """
   number = _to_float(value)
   if number is None or not 0 <= number <= 1:
-    raise ValueError(f"{name} must be from 0 to 1, but got {value!r}.")
+    raise ValueError(
+      f"{name} must be from 0 to 1, but got {wrong_values.show(value)}."
+    )
   return number
 
 
@@ -139,9 +149,27 @@ def check_steps(name: str, value: Any, at_least: int = 1) -> int:
   if number is None or number < at_least:
     raise ValueError(
       f"{name} must be a whole number of steps of at least {at_least}, but got "
-      f"{value!r}."
+      f"{wrong_values.show(value)}."
     )
   return number
+
+
+def check_word(name: str, value: Any, allowed: tuple[_Word, ...]) -> _Word:
+  """Checks that an argument is one of some words.
+
+  Returns:
+    The word.
+
+  Raises:
+    ValueError: `value` is no such word.
+  """
+  if not isinstance(value, str) or value not in allowed:
+    *others, last = map(repr, allowed)
+    raise ValueError(
+      f"{name} must be {', '.join(others)} or {last}, but got "
+      f"{wrong_values.show(value, allowed)}."
+    )
+  return value
 
 
 def _to_whole(value: Any) -> int | None:

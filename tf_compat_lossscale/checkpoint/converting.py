@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import exporting
 from tf_compat_lossscale.checkpoint import paths
@@ -132,6 +133,7 @@ def convert(
   if to not in LAYOUTS:
     raise CheckpointError(
       f"{to!r} is no layout; there are {', '.join(LAYOUTS)}"
+      f"{wrong_values.suggest(to, LAYOUTS)}"
     )
   is_export = to in exporting.LAYOUTS
   exporting.check_options(

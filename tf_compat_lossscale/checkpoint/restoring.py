@@ -16,6 +16,7 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale.checkpoint import _restoring_keras
 from tf_compat_lossscale.checkpoint import _restoring_models
@@ -109,8 +110,8 @@ def restore(
     raise ValueError(
       f"learning_rate must be a positive number, but got {learning_rate!r}."
     )
-  _check_choice("missing", missing, MISSING)
-  _check_choice("what", what, WHAT)
+  arguments.check_word("missing", missing, MISSING)
+  arguments.check_word("what", what, WHAT)
   path = os.fspath(path)
   found = paths.find(path)
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
@@ -151,15 +152,6 @@ def restore(
     return assign_by_name(session, bundle, targets, match, initial)
 
   return consistency.read_consistently(lambda: paths.find(path).path, attempt)
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-  """Raises ValueError if an argument is none of its choices."""
-  if value not in choices:
-    *others, last = map(repr, choices)
-    raise ValueError(
-      f"{name} must be {', '.join(others)} or {last}, but got {value!r}."
-    )
 
 
 def _choose_variables(

@@ -10,6 +10,7 @@ import re
 from typing import Any
 from typing import NamedTuple
 
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.cli import errors
 
 FILE = "pyproject.toml"
@@ -132,7 +133,7 @@ def _check_table(path: str, folder: str, table: dict[str, Any]) -> Config:
     if check is None:
       raise errors.Mistake(
         f"{path}: [{TABLE}] has no key {key!r}: expected one of "
-        f"{', '.join(_CHECKS)}"
+        f"{', '.join(_CHECKS)}{wrong_values.suggest(key, _CHECKS)}"
       )
     try:
       values[key] = check(value)

@@ -4,8 +4,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+import errno
+import re
 import sys
+from typing import Any
 from typing import NoReturn
+
+from tf_compat_lossscale._core import wrong_values
 
 
 class Mistake(Exception):
@@ -18,12 +24,77 @@ class Parser(argparse.ArgumentParser):
   def error(self, message: str) -> NoReturn:
     self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
+  def list_options(self) -> list[str]:
+    """Returns the options that the help page names."""
+    return re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", self.format_help())
+
+  def refuse(self, words: Sequence[str], others: Parser) -> NoReturn:
+    """Reports words of the command line that no parser takes.
+
+    Args:
+      words: The words, at least one.
+      others: A parser that may take the words elsewhere on the command line.
+    """
+    option = words[0].partition("=")[0]
+    meant = ""
+    if others is not self and option in others.list_options():
+      place = "before" if others.prog in self.prog else "after"
+      name = max(self.prog, others.prog, key=len).rpartition(" ")[2]
+      meant = f" ({option} goes {place} {name})"
+    elif option.startswith("-"):
+      meant = wrong_values.suggest(option, self.list_options())
+    self.error(f"unrecognized arguments: {' '.join(words)}{meant}")
+
+  def _check_value(self, action: argparse.Action, value: Any) -> None:
+    """Raises an ArgumentError if a value is none of the choices.
+
+    argparse has no public hook for this. In a Python without this method, the
+    message names the choices, and no near word.
+    """
+    if action.choices is not None and value not in action.choices:
+      words = [str(choice) for choice in action.choices]
+      raise argparse.ArgumentError(
+        action,
+        f"invalid choice: {wrong_values.show(value, words)}: choose from "
+        f"{', '.join(words)}",
+      )
+
+
+_OF_PATHS = (
+  errno.EACCES,
+  errno.EEXIST,
+  errno.EINVAL,
+  errno.EISDIR,
+  errno.ELOOP,
+  errno.ENAMETOOLONG,
+  errno.ENOENT,
+  errno.ENOTDIR,
+  errno.EPERM,
+  errno.EROFS,
+)
+
+
+def is_of_machine(error: BaseException | None) -> bool:
+  """Returns whether the machine caused an error, such as a full disk.
+
+  No help page leads on from there. A wrong path is no such error.
+  """
+  while error is not None:
+    if isinstance(error, MemoryError):
+      return True
+    if isinstance(error, OSError) and error.errno is not None:
+      return error.errno not in _OF_PATHS
+    error = error.__cause__ or error.__context__
+  return False
+
 
 def as_line(error: BaseException) -> str:
   """Returns an error's message in one line.
 
   A path or a library may have put line ends into the message.
   """
+  if isinstance(error, MemoryError):
+    return "there is not enough memory"
   if isinstance(error, OSError) and error.strerror:
     name = f"{error.filename}: " if error.filename else ""
     return " ".join(f"{name}{error.strerror}".split())

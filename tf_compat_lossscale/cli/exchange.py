@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
 from tf_compat_lossscale.checkpoint.layouts import scalers
@@ -38,11 +39,13 @@ def find_state(
     Mistake: An option is wrong, or the checkpoint has no such loss scale.
   """
   system = like.partition(",")[0].strip()
+  names = (*scalers.LIKE, *state_formats.list_names())
   if system not in state_formats.list_names():
     raise errors.Mistake(
       f"--like must be the system that wrote the checkpoint "
       f"({', '.join(scalers.LIKE)}), or one whose state is to be printed "
-      f"({', '.join(state_formats.list_names())}), but got {system!r}"
+      f"({', '.join(state_formats.list_names())}), but got "
+      f"{wrong_values.show(system, names)}"
     )
   (policy,) = policy_options.make_policies([like], changes)
   description = checkpoint.describe(path, verify)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 import sys
+from typing import NoReturn
 from typing import Protocol
 
 from tf_compat_lossscale import _requirements
@@ -76,17 +77,21 @@ def main(argv: Sequence[str] | None = None) -> int:
   """
   _open_closed_streams()
   words, program = run.split_words(sys.argv[1:] if argv is None else argv)
-  parser = _make_parser()
-  arguments = parser.parse_args(words)
-  arguments.program = program
+  parser, subparsers = _make_parsers()
+  arguments, others = parser.parse_known_args(words)
   name = arguments.command
+  if others:
+    _refuse(others, words, parser, subparsers.get(name))
+  if name is None:
+    parser.error("the following arguments are required: COMMAND")
+  arguments.program = program
   prefix = f"{parser.prog} {name}"
   try:
     status = _COMMANDS[name].execute(arguments)
     sys.stdout.flush()
   except BrokenPipeError:
     # The reader of the output, such as `head`, has ended.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return 0
   except KeyboardInterrupt:
     if arguments.traceback:
@@ -96,13 +101,40 @@ def main(argv: Sequence[str] | None = None) -> int:
   except Exception as error:
     if arguments.traceback:
       raise
+    _drop_output()
     status, message = _describe(error)
     if status == _INTERNAL_ERROR:
       message += f"; {parser.prog} --traceback {name} shows where"
-    else:
+    elif not errors.is_of_machine(error):
       message += f"; see {prefix} --help"
     parser.exit(status, f"{prefix}: {message}\n")
   return status
+
+
+def _refuse(
+  others: Sequence[str],
+  words: Sequence[str],
+  parser: errors.Parser,
+  subparser: errors.Parser | None,
+) -> NoReturn:
+  """Reports words that no parser takes, by the parser that they belong to."""
+  if subparser is None:
+    parser.refuse(others, parser)
+  name = subparser.prog.removeprefix(parser.prog).strip()
+  if others[0] in words[: words.index(name)]:
+    parser.refuse(others, subparser)
+  subparser.refuse(others, parser)
+
+
+def _drop_output() -> None:
+  """Drops what standard output cannot take, such as that of a full disk.
+
+  Otherwise Python tries again at its end, and prints a second error.
+  """
+  try:
+    sys.stdout.flush()
+  except OSError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:
@@ -117,7 +149,7 @@ def _open_closed_streams() -> None:
 
 def _describe(error: Exception) -> tuple[int, str]:
   """Returns the exit status and the message for an error of a subcommand."""
-  if isinstance(error, (errors.Mistake, OSError)):
+  if isinstance(error, (errors.Mistake, OSError, MemoryError)):
     return _MISTAKE, errors.as_line(error)
   try:
     _requirements.explain(error)
@@ -127,8 +159,8 @@ def _describe(error: Exception) -> tuple[int, str]:
   return _INTERNAL_ERROR, f"internal error: {kind}: {errors.as_line(error)}"
 
 
-def _make_parser() -> errors.Parser:
-  """Returns the parser of the command line."""
+def _make_parsers() -> tuple[errors.Parser, dict[str, errors.Parser]]:
+  """Returns the parser of the command line, and those of the subcommands."""
   parser = errors.Parser(
     prog="tf-lossscale",
     description="TensorFlow's deprecated loss-scaling API as a package of its "
@@ -136,6 +168,7 @@ def _make_parser() -> errors.Parser:
     "simulates policies of the loss scale, shows and judges monitored runs.",
   )
   parser.add_argument(
+    "-V",
     "--version",
     action="version",
     version=f"tf_compat_lossscale {__version__}",
@@ -146,9 +179,9 @@ def _make_parser() -> errors.Parser:
     action="store_true",
     help="show Python's traceback of an error",
   )
-  commands = parser.add_subparsers(
-    dest="command", required=True, metavar="COMMAND"
-  )
+  commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+  subparsers = {}
   for name, command in _COMMANDS.items():
-    command.add_arguments(commands.add_parser(name, help=command.SUMMARY))
-  return parser
+    subparsers[name] = commands.add_parser(name, help=command.SUMMARY)
+    command.add_arguments(subparsers[name])
+  return parser, subparsers

@@ -14,6 +14,7 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.monitoring import watched
 
 _T = TypeVar("_T")
@@ -61,7 +62,7 @@ def agree(
   else:
     raise ValueError(
       "all_reduce must be 'horovod' or a function of a tensor and 'sum' or "
-      f"'max', but got {all_reduce!r}."
+      f"'max', but got {wrong_values.show(all_reduce, ('horovod',))}."
     )
   for owner in owners:
     agreements.put(owner, agreement)

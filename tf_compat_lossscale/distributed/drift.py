@@ -13,6 +13,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale.monitoring import watched
 
@@ -114,7 +115,7 @@ def find_gather(all_gather: AllGather) -> Callable[[tf.Tensor], Any]:
     return horovod.gather
   raise ValueError(
     "all_gather must be 'horovod' or a function of a float64 vector, but got "
-    f"{all_gather!r}."
+    f"{wrong_values.show(all_gather, ('horovod',))}."
   )
 
 

@@ -17,7 +17,9 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale.keras import scales
 
@@ -70,7 +72,7 @@ class Policy(_own.DTypePolicy, metaclass=_AnyPolicy):  # type: ignore[name-defin
       # Keras 3 scales the loss of every mixed_float16 model.
       loss_scale = automatic
     name = found
-    scale = scales.find_loss_scale(loss_scale)
+    scale = scales.find_loss_scale(loss_scale, ("'auto'", "None"))
     numbers = None if scale is None else scales.find_numbers(scale)
     if numbers != (_DYNAMIC if name == "mixed_float16" else None):
       raise _refuse_policy(name, loss_scale, numbers)
@@ -237,8 +239,10 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
       )
     if not isinstance(optimizer, _keras.optimizers.Optimizer):
       raise TypeError(
-        f"optimizer must be an optimizer of Keras 3, but got {optimizer!r} of "
-        f"type {type(optimizer).__module__}.{type(optimizer).__qualname__}. "
+        "optimizer must be an optimizer of Keras 3, but got "
+        f"{wrong_values.show(optimizer)} of type "
+        f"{type(optimizer).__module__}.{type(optimizer).__qualname__}."
+        f"{optimizer_kinds.advise_compat_v1(optimizer)} "
         "For optimizers of Keras 2 there is "
         f"tf_compat_lossscale.keras.LossScaleOptimizer. {_ON_KERAS_2}"
       )

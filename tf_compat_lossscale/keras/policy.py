@@ -53,7 +53,7 @@ class Policy(_keras2.keras.mixed_precision.Policy):
     self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
     if self._is_automatic:
       loss_scale = automatic
-    self._loss_scale = scales.find_loss_scale(loss_scale)
+    self._loss_scale = scales.find_loss_scale(loss_scale, ("'auto'", "None"))
     if self._loss_scale is not None and self.compute_dtype not in (
       None,
       "float16",

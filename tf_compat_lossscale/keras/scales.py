@@ -112,7 +112,9 @@ def find_policy(name: Any) -> tuple[Any, Literal["dynamic"] | None]:
   return name, "dynamic" if name == "mixed_float16" else None
 
 
-def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
+def find_loss_scale(
+  value: Any, also: tuple[str, ...] = ()
+) -> loss_scale_lib.LossScale | None:
   """Returns the loss scale that an argument stands for.
 
   In a graph, a loss scale that this function makes leaves no variables in that
@@ -121,6 +123,7 @@ def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
 
   Args:
     value: An argument of `loss_scale.get`, or a loss scale of TensorFlow's own.
+    also: What the caller allows beside loss scales, for the message.
 
   Returns:
     A loss scale of this package, or None for None.
@@ -129,13 +132,13 @@ def find_loss_scale(value: Any) -> loss_scale_lib.LossScale | None:
     TypeError: `value` is a LossScale of a class that is based on TensorFlow's.
     ValueError: `value` is no loss scale.
   """
-  if isinstance(value, loss_scale_lib.LossScale):
+  if value is None or isinstance(value, loss_scale_lib.LossScale):
     return value
   with tf.init_scope():
     in_graph = not tf.executing_eagerly()
   with tf.Graph().as_default() if in_graph else contextlib.nullcontext():
     if not any(cls.__module__ == _TENSORFLOWS for cls in type(value).__mro__):
-      return loss_scale_lib.get(value)
+      return loss_scale_lib.make(value, also)
     cls = getattr(loss_scale_lib, type(value).__name__, None)
     if cls is None or type(value).__module__ != _TENSORFLOWS:
       raise _refuse(value)

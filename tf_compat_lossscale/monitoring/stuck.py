@@ -10,6 +10,7 @@ from typing import Final
 from typing import Literal
 from typing import TypeAlias
 
+from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import phrases
 from tf_compat_lossscale.monitoring.rows import Row
@@ -231,8 +232,4 @@ def check_reaction(value: Reaction) -> Reaction:
   Raises:
     ValueError: `value` is none of "warn", "stop" and "raise".
   """
-  if not isinstance(value, str) or value not in (WARN, STOP, RAISE):
-    raise ValueError(
-      f"on_stuck must be 'warn', 'stop' or 'raise', but got {value!r}."
-    )
-  return value
+  return arguments.check_word("on_stuck", value, (WARN, STOP, RAISE))

@@ -13,6 +13,7 @@ from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import wrapped_optimizers
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.monitoring import rows
 
 _Scaled = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
@@ -49,7 +50,8 @@ def list_optimizers(optimizer: Any, keras: bool = False) -> list[Any]:
     raise ValueError(
       f"optimizer must be a {also}MixedPrecisionLossScaleOptimizer, a "
       "contrib.LossScaleOptimizer or an optimizer that wraps one, but got "
-      f"{optimizer!r}. For models of Keras, use LossScaleCallback."
+      f"{wrong_values.show(optimizer)}. For models of Keras, use "
+      "LossScaleCallback."
     )
   return found
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.policies import float32
 
 _T = TypeVar("_T")
@@ -120,15 +121,6 @@ def check_bound(name: str, value: Any) -> float | None:
   return None if value is None else check_scale(name, value)
 
 
-def check_word(name: str, value: Any, allowed: tuple[str, str]) -> str:
-  """Checks that an argument is one of two words."""
-  if not isinstance(value, str) or value not in allowed:
-    raise ValueError(
-      f"{name} must be {allowed[0]!r} or {allowed[1]!r}, but got {value!r}."
-    )
-  return value
-
-
 def check_events(
   name: str, value: Any, allowed: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -140,7 +132,13 @@ def check_events(
     given = {None}
   if not given <= set(allowed):
     words = ", ".join(map(repr, allowed))
-    raise ValueError(f"{name} must hold some of {words}, but got {value!r}.")
+    wrong = (x for x in given if x not in allowed)
+    meant = next(
+      filter(None, (wrong_values.suggest(x, allowed) for x in wrong)), ""
+    )
+    raise ValueError(
+      f"{name} must hold some of {words}, but got {value!r}{meant}."
+    )
   return tuple(event for event in allowed if event in given)
 
 
@@ -157,7 +155,7 @@ def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
     if name not in names:
       raise TypeError(
         f"{owner} has no argument {name!r}: the arguments are "
-        f"{', '.join(names)}."
+        f"{', '.join(names)}{wrong_values.suggest(name, names)}."
       )
 
 
@@ -175,7 +173,7 @@ def find_like(what: str, name: Any, systems: Mapping[Any, _T]) -> _T:
   if not isinstance(name, str) or name not in systems:
     raise ValueError(
       f"There is no {what} like {name!r}: the names are "
-      f"{', '.join(sorted(systems))}."
+      f"{', '.join(sorted(systems))}{wrong_values.suggest(name, systems)}."
     )
   return systems[name]
 

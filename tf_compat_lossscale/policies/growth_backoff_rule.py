@@ -140,7 +140,9 @@ class GrowthBackoffRule(checks.CheckedRule):
     ),
     "min_loss_scale": checks.check_bound,
     "max_loss_scale": checks.check_bound,
-    "at_minimum": functools.partial(checks.check_word, allowed=(STAY, RAISE)),
+    "at_minimum": functools.partial(
+      arguments.check_word, allowed=(STAY, RAISE)
+    ),
   }
 
   def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ import dataclasses
 from typing import Literal
 from typing import TypeAlias
 
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
@@ -200,6 +201,7 @@ def find_foreign(
   if like is not None and like not in LIKE:
     raise CheckpointError(
       f"like={like!r} is no system; there are {', '.join(LIKE)}"
+      f"{wrong_values.suggest(like, LIKE)}"
     )
   masters = find_masters(tensors)
   runs = {kind: list(_find_runs(tensors, kind)) for kind in _ROLES}

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells which kind of optimizer a user passed, for errors and warnings.
+
+Neither Keras is imported: their optimizers are told by their classes' modules.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from absl import logging
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import wrapped_optimizers
+from tf_compat_lossscale._core import wrong_values
+
+_PACKAGE = __name__.partition(".")[0]
+_OF_KERAS = f"{_PACKAGE}.keras.LossScaleOptimizer"
+_OF_COMPAT_V1 = f"{_PACKAGE}.MixedPrecisionLossScaleOptimizer"
+# The classes that scale the loss: ours, and TensorFlow's own.
+_SCALING = (
+  "LossScaleOptimizer",
+  "MixedPrecisionLossScaleOptimizer",
+  "MixedPrecisionLossScaleOptimizerV1",
+)
+_KERAS = ("keras", "tf_keras")
+
+
+def show_wrong(value: Any) -> str:
+  """Returns what is no `tf.compat.v1.train.Optimizer`, and what to do with it.
+
+  Args:
+    value: The value that a user passed for an optimizer.
+
+  Returns:
+    The end of a message, after "but got".
+  """
+  shown = wrong_values.show(value)
+  if shown.endswith("()?)"):
+    return f"{shown}."
+  shown = f"{shown} of type {type(value).__name__}."
+  if is_keras(value):
+    return f"{shown} {advise_keras(value)}"
+  if isinstance(value, str):
+    return (
+      f"{shown} Pass an optimizer, not its name: "
+      "tf.compat.v1.train.AdamOptimizer(1e-3), for instance."
+    )
+  if callable(getattr(value, "update", None)) and hasattr(value, "get_config"):
+    return f"{shown} Pass the optimizer first, then the loss scale."
+  return shown
+
+
+def is_keras(value: Any) -> bool:
+  """Returns whether a value is an optimizer of Keras."""
+  return _find_keras(value) is not None
+
+
+def advise_compat_v1(value: Any) -> str:
+  """Returns what to do with a `tf.compat.v1.train.Optimizer`, or nothing."""
+  if not isinstance(value, tf.compat.v1.train.Optimizer):
+    return ""
+  return f" For optimizers of tf.compat.v1.train there is {_OF_COMPAT_V1}."
+
+
+def warn_if_scaling(owner: str, optimizer: Any) -> None:
+  """Logs a warning if an optimizer to wrap scales the loss already.
+
+  Such programs trained in TensorFlow 1, so this is no error.
+
+  Args:
+    owner: The name of the class that wraps the optimizer.
+    optimizer: The optimizer to wrap.
+  """
+  for each in wrapped_optimizers.walk(optimizer):
+    if any(cls.__name__ in _SCALING for cls in type(each).__mro__):
+      logging.warning(
+        "%s wraps an optimizer that scales the loss already: %s. The loss is "
+        "multiplied by both loss scales, and overflows sooner. Wrap an "
+        "optimizer once.",
+        owner,
+        wrong_values.show(each),
+      )
+      return
+
+
+def _find_keras(value: Any) -> str | None:
+  """Returns the package of the Keras that an optimizer is of, if it is one."""
+  for cls in type(value).__mro__:
+    package = cls.__module__.partition(".")[0]
+    if package in _KERAS and cls.__name__.endswith("Optimizer"):
+      return package
+  return None
+
+
+def advise_keras(value: Any) -> str:
+  """Returns which class scales the loss for an optimizer of Keras."""
+  module = sys.modules.get(_find_keras(value) or "")
+  if str(getattr(module, "__version__", "")).startswith("3."):
+    return (
+      "This is an optimizer of Keras 3: wrap it in "
+      "keras.optimizers.LossScaleOptimizer. For optimizers of Keras 2 there "
+      f"is {_OF_KERAS}; {_PACKAGE}.use_keras_2() makes tf.keras Keras 2."
+    )
+  return f"For optimizers of Keras there is {_OF_KERAS}(optimizer, loss_scale)."
