@@ -193,6 +193,7 @@ def save_by_keras():
   Needs a process of its own, because Keras is chosen for a whole process.
   """
   keras = tf.keras
+  keras.utils.set_random_seed(1)  # Of some weights, float16 overflows.
   keras.mixed_precision.set_global_policy("mixed_float16")
   for generation in os.environ["GENERATIONS"].split():
     folder = f"{os.environ['FOLDER']}/{generation}"
