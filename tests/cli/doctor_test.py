@@ -142,6 +142,31 @@ def test_a_folder_with_both(capsys, folder):
   assert found["what"] == "run"
 
 
+def test_a_model_dir_with_its_log_below(capsys, folder):
+  copy_checkpoint(folder / "model_dir")
+  with event_files.EventFile(folder / "model_dir") as file:
+    file.add_scalars(1, {"loss": 0.5}, 1.0)
+  logs.write(folder / "model_dir" / "loss_scale", logs.make_stuck())
+  status, found = run_json(capsys, "model_dir")
+  assert status == 1
+  assert [f["what"] for f in found] == ["run", "checkpoint"]
+  assert found[0]["path"] == "model_dir/loss_scale/loss_scale.jsonl"
+  assert [f["kind"] for f in found] == ["stuck", "healthy"]
+
+
+def test_several_runs_below_a_folder(capsys, folder):
+  logs.write(folder / "runs" / "a", logs.make_healthy(500))
+  logs.write(folder / "runs" / "b", logs.make_stuck())
+  (folder / "runs" / "c").mkdir()
+  (folder / "runs" / "c" / "loss_scale.jsonl").write_text("bad\n")
+  status, out, err = run(capsys, "runs")
+  assert status == 2 and "runs/c/loss_scale.jsonl:1: this is no JSON" in err
+  assert out.count("run runs/") == 2
+  (folder / "runs" / "c" / "loss_scale.jsonl").unlink()
+  status, out, err = run(capsys, "runs")
+  assert (status, err) == (1, "") and out.count("run runs/") == 2
+
+
 def test_a_checkpoint_beside_event_files_of_others(capsys, folder):
   copy_checkpoint(folder / "model")
   with event_files.EventFile(folder / "model") as file:

@@ -86,6 +86,131 @@ def test_a_stuck_run(capsys, folder):
     assert run(capsys, path) == (0, _STUCK, "")
 
 
+@pytest.mark.parametrize("path", ["model_dir", "model_dir/deep", "."])
+def test_the_folder_above_the_log(capsys, folder, path):
+  logs.write(folder / "model_dir" / "deep" / "loss_scale", logs.make_stuck())
+  with event_files.EventFile(folder / "model_dir") as file:
+    file.add_scalars(1, {"loss": 0.5}, 1.0)  # As tf.estimator does.
+  (folder / "model_dir" / "deep" / "loss_scale" / "stuck-997").mkdir()
+  logs.write(folder / "model_dir" / ".hidden", logs.make_stuck())
+  status, out, err = run(capsys, path)
+  assert (status, err) == (0, "")
+  assert out.splitlines()[1:] == _STUCK.splitlines()[1:]
+  assert "deep/loss_scale/loss_scale.jsonl (Dyn" in out.splitlines()[0]
+
+
+def test_event_files_in_a_folder_below(capsys, folder):
+  logs.write_events(folder / "run" / "scale", logs.make_stuck())
+  for other in ("run", "run/eval"):
+    with event_files.EventFile(folder / other) as file:
+      file.add_scalars(1, {"loss": 0.5}, 1.0)
+  status, out, err = run(capsys, "run")
+  assert (status, err) == (0, "")
+  assert out.startswith("run/scale\n") and "skipped 605" in out
+
+
+def test_a_folder_without_a_log_says_what_it_has(capsys, folder):
+  (folder / "run" / "eval").mkdir(parents=True)
+  assert "there is no log, but eval: expected" in error_of(capsys, "run")
+
+
+def _write_three(folder):
+  logs.write(folder / "runs" / "a", logs.make_stuck())
+  logs.write(
+    folder / "runs" / "b" / "loss_scale",
+    logs.make_records(logs.make_flags(900, 400), first=501),
+  )
+  logs.write(folder / "c", logs.make_records(logs.make_flags(2100)))
+
+
+def test_several_runs_in_one_chart(capsys, folder):
+  _write_three(folder)
+  status, out, err = run(capsys, "runs", "c")
+  assert (status, err) == (0, "")
+  lines = out.splitlines()
+  names = [line for line in lines if re.match(r"\d: ", line)]
+  assert names == [
+    "1: runs/a/loss_scale.jsonl (DynamicLossScale)",
+    "2: runs/b/loss_scale/loss_scale.jsonl (DynamicLossScale)",
+    "3: c/loss_scale.jsonl (DynamicLossScale)",
+  ]
+  assert out.count("│") == len([x for x in lines if "│" in x])  # One chart.
+  assert out.count("    step │1 ") == 1 and " 2100\n" in out
+  marks = {n: re.search(rf"{n} skip │(.*)", out)[1] for n in "123"}
+  assert marks["1"].count("x") > 20 and not marks["3"]
+  # The second run begins at step 501, and its step 900 is skipped.
+  assert marks["2"].index("x") == 900 * 69 // 2100
+  assert "3" in lines[0] and lines[0].rstrip().endswith("3")  # It grows.
+  lowest = next(line for line in lines if line.startswith("     2^0"))
+  assert set(lowest[10:]) == {" ", "1"}
+  assert "   steps 1400, skipped 605 (43.21%)" in out
+  assert "   step 997: 200 steps" in out
+  # The same runs by their own names, and in a range.
+  assert run(capsys, "runs/a", "runs/b/loss_scale", "c")[1] == out
+  status, out, err = run(capsys, "runs", "c", "--steps", "1900:")
+  assert status == 0 and err.count("\n") == 2 and "1: c/" in out
+  assert "asks for 1900:" in error_of(capsys, "runs", "--steps", "1900:")
+
+
+def test_several_runs_on_a_terminal(folder):
+  _write_three(folder)
+  status, _, shown = pseudo_terminals.run("plot", "runs", "c", cwd=folder)
+  assert status == 0 and "\x1b[" in shown
+  text = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+  assert re.search(r"2\^0 │ +1+\s", text) and "3: c/loss_scale" in text
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html"])
+def test_a_picture_of_several_runs(capsys, folder, drawing, name):
+  _write_three(folder)
+  status, out, err = run(capsys, "runs", "c", "-o", name)
+  assert (status, out, err) == (0, f"{name}: 3 runs\n", "")
+  data = (folder / name).read_bytes()
+  if name.endswith("png"):
+    assert data.startswith(b"\x89PNG")
+  else:
+    for path in (b"runs/a/", b"runs/b/loss_scale/", b"c/"):
+      assert path + b"loss_scale.jsonl" in data
+  if name.endswith("html"):
+    assert b"stuck at 1 since step 811" in data
+    assert not re.search(rb"(src|href)=\"[^#]", data)
+
+
+def test_more_runs_than_a_chart_has_room_for(capsys, folder):
+  for i in range(36):
+    logs.write(folder / "runs" / f"{i}", logs.make_records([True] * 3))
+  assert "there are 36 runs, but" in error_of(capsys, "runs")
+  assert run(capsys, *(f"runs/{i}" for i in range(35)))[0] == 0
+
+
+def test_following_needs_one_run(capsys, folder):
+  _write_three(folder)
+  assert "one run" in error_of(capsys, "runs", "--follow")
+  assert "one LOGDIR" in error_of(capsys, "runs", "c", "--follow")
+
+
+def test_a_run_that_is_stuck_says_so_once(capsys, folder, drawing):
+  records = logs.make_stuck()
+  for record in records:
+    if record["step"] in (1100, 1300):
+      record["stuck"] = f"many steps were skipped until {record['step']}"
+  write(folder, records)
+  _, out, _ = run(capsys, "run")
+  assert out.count("steps were skipped") == 1
+  assert (
+    "\nstep 1300: many steps were skipped until 1300 (said 3 times, first at "
+    "step 997)\n"
+  ) in out
+  assert run(capsys, "run", "-o", "a.html")[0] == 0
+  page = (folder / "a.html").read_text("utf-8")
+  assert page.count("steps were skipped") == 1
+  logs.write(folder / "other", logs.make_healthy(500))
+  assert run(capsys, "run", "other")[1].count("steps were skipped") == 1
+  news = list(plot._list_news(monitoring.read_run("run"), None, None, None))
+  assert sum("steps were skipped" in line for line in news) == 1
+  assert "step 1300: stuck, as at step 997" in news
+
+
 def test_event_files(capsys, folder):
   logs.write_events(folder / "run", logs.make_stuck())
   status, out, err = run(capsys, "run")

@@ -194,6 +194,21 @@ def test_what_there_is_instead_of_a_log(tmp_path):
   assert "neither a file nor a folder" in error_of(tmp_path / "pipe")
 
 
+def test_runs_below_a_folder(tmp_path, monkeypatch):
+  assert run_logs.find_runs(tmp_path) == [str(tmp_path)]
+  for name in ("b", "a/deep"):
+    logs.write(tmp_path / name, [make_line(1)])
+  logs.write(tmp_path / "b" / "inner", [make_line(1)])  # Of another run.
+  runs = [str(tmp_path / "a" / "deep"), str(tmp_path / "b")]
+  assert run_logs.find_runs(tmp_path) == runs
+  assert run_logs.find_runs(tmp_path / "b" / _NAME) == [
+    str(tmp_path / "b" / _NAME)
+  ]
+  monkeypatch.setattr(run_logs, "_MOST_FOLDERS", 2)
+  with pytest.raises(monitoring.LogError, match="more than 2 folders"):
+    run_logs.find_runs(tmp_path)
+
+
 def test_an_empty_log_has_no_rows(tmp_path):
   (tmp_path / _NAME).touch()
   log = monitoring.read_run(tmp_path)

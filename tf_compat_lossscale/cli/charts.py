@@ -6,6 +6,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
@@ -22,6 +23,12 @@ _ASCII = " .':|"
 _LABEL = len("overflow")
 _LEAST_COLUMNS = 10
 _MOST_ROWS = 12
+
+_NO_SCALE = "?: the scale is not finite, or not above 0"
+# For several curves in one chart.
+SEVERAL = "*"
+NAMES = "123456789abcdefghijklmnopqrstuvwxyz"
+_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 # The lowest and the highest scale of a column; None if there is none.
 Span = tuple[float, float] | None
@@ -96,6 +103,13 @@ class Curve:
     return f"scale {', '.join(shown)}"
 
 
+def _get(
+  spans: Sequence[tuple[int, int] | None], column: int
+) -> tuple[int, int] | None:
+  """Returns the halves of a column; None beyond the last."""
+  return spans[column] if column < len(spans) else None
+
+
 class Axis(NamedTuple):
   """The vertical axis of charts. A row has two halves.
 
@@ -161,10 +175,7 @@ class Chart:
     if ended:
       column = self._find_column(curve.count)
       marks = marks[:column].ljust(column) + "!"
-    halves = [
-      span and (self._axis.find_half(span[0]), self._axis.find_half(span[1]))
-      for span in spans
-    ]
+    halves = self._find_halves(spans)
     for row in reversed(range(self._axis.rows)):
       cells = "".join(self._draw_cell(row, span) for span in halves)
       exponent = self._axis.lowest + row * self._axis.octaves
@@ -172,32 +183,74 @@ class Chart:
     self._print_row(label, (marks, "bold red"))
     self._print_row("step", (self._make_steps(), ""))
     if "?" in marks:
-      self._printer.print("?: the scale is not finite, or not above 0")
+      self._printer.print(_NO_SCALE)
+
+  def print_together(self, curves: Mapping[str, Curve], label: str) -> None:
+    """Prints several curves into one chart.
+
+    Args:
+      curves: What to draw. Each has one character for a name. The character
+        draws the curve, and `SEVERAL` stands where curves are in one place.
+      label: What the mark of a skipped step means.
+    """
+    styles = dict(zip(curves, itertools.cycle(_STYLES)))
+    columns = {name: self._find_columns(x) for name, x in curves.items()}
+    halves = {name: self._find_halves(x) for name, (x, _) in columns.items()}
+    for row in reversed(range(self._axis.rows)):
+      cells = []
+      for column in range(self._columns):
+        here = [
+          name
+          for name, spans in halves.items()
+          if self._draw_cell(row, _get(spans, column)) != self._cells[0]
+        ]
+        cells.append((here or [" "])[0] if len(here) < 2 else SEVERAL)
+      exponent = self._axis.lowest + row * self._axis.octaves
+      parts = [
+        ("".join(same), styles.get(name, ""))
+        for name, same in itertools.groupby("".join(cells).rstrip())
+      ]
+      self._print_row(f"2^{exponent}", *parts)
+    for name, (_, marks) in columns.items():
+      self._print_row(f"{name} {label}", (marks.rstrip(), styles[name]))
+    self._print_row("step", (self._make_steps(), ""))
+    if any("?" in marks for _, marks in columns.values()):
+      self._printer.print(_NO_SCALE)
+
+  def _find_halves(self, spans: list[Span]) -> list[tuple[int, int] | None]:
+    """Returns the lowest and the highest half of each column, or None."""
+    find = self._axis.find_half
+    return [span and (find(span[0]), find(span[1])) for span in spans]
 
   def _find_columns(self, curve: Curve) -> tuple[list[Span], str]:
     """Returns the scales and the mark of each column that has steps."""
     steps = [step for step, _ in curve.changes]
     spans: list[Span] = []
     marks = ""
-    for first, end in self._find_ranges(curve.count):
+    for begin, end in self._find_ranges(curve.last - self._first + 1):
+      first, last = self._first + begin, self._first + end
+      if last <= curve.first:
+        spans.append(None)
+        marks += " "
+        continue
       # A column begins with the scale before its first step.
-      begin = bisect.bisect_left(steps, curve.first + first) - 1
-      stop = bisect.bisect_left(steps, curve.first + end)
+      begin = bisect.bisect_left(steps, first) - 1
+      stop = bisect.bisect_left(steps, last)
       scales = [scale for _, scale in curve.changes[max(begin, 0) : stop]]
       usable = [scale for scale in scales if facts.is_usable(scale)]
       spans.append((min(usable), max(usable)) if usable else None)
       if len(usable) < len(scales):
         marks += "?"
       else:
-        at = bisect.bisect_left(curve.lost, curve.first + first)
-        is_lost = at < len(curve.lost) and curve.lost[at] < curve.first + end
+        at = bisect.bisect_left(curve.lost, first)
+        is_lost = at < len(curve.lost) and curve.lost[at] < last
         marks += "x" if is_lost else " "
     return spans, marks
 
-  def _print_row(self, label: str, cells: terminal.Part) -> None:
-    text, style = cells
+  def _print_row(self, label: str, *cells: terminal.Part) -> None:
+    *others, (text, style) = cells or [("", "")]
     bar = f"{label:>{_LABEL}} {self._cells[-1]}"
-    self._printer.print(bar, (text.rstrip(), style))
+    self._printer.print(bar, *others, (text.rstrip(), style))
 
   def _find_ranges(self, steps: int) -> Iterator[tuple[int, int]]:
     """Yields the first step of each column, and the first after the column.

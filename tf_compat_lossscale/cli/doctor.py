@@ -50,8 +50,8 @@ def add_arguments(parser: errors.Parser) -> None:
     "paths",
     nargs="+",
     metavar="PATH",
-    help="the output_dir of monitoring.LossScaleHook or a file in it, a "
-    "checkpoint as for `inspect`, or a folder with both",
+    help="the output_dir of monitoring.LossScaleHook, a file in it, or a "
+    "folder above, such as the model_dir; or a checkpoint, as for `inspect`",
   )
   parser.add_argument("--format", choices=("text", "json"), default="text")
 
@@ -92,19 +92,22 @@ def _examine(path: str) -> Iterator[_Finding]:
 
   if not path:
     raise errors.Mistake("'' is no path")
-  missing = ""
+  missing = damaged = ""
   is_found = False
-  if run_logs.has_log(path):
-    try:
-      log = run_logs.read_run(path)
-    except rows.MissingLogError as error:
-      # Programs write event files of their own beside their checkpoints.
-      missing = str(error)
-    except rows.LogError as error:
-      raise errors.Mistake(str(error)) from error
-    else:
-      is_found = True
-      yield _Finding(log.source, "run", "", verdicts.judge(log))
+  if os.path.isdir(path) or run_logs.is_log_file(path):
+    for source in run_logs.find_runs(path):
+      try:
+        log = run_logs.read_run(source)
+      except rows.MissingLogError as error:
+        # Programs write event files of their own beside their checkpoints.
+        missing = str(error)
+      except rows.LogError as error:
+        damaged = str(error)
+      else:
+        is_found = True
+        yield _Finding(log.source, "run", "", verdicts.judge(log))
+    if damaged:
+      raise errors.Mistake(damaged)
     if os.path.isfile(path):
       if missing:
         raise errors.Mistake(missing)
@@ -115,7 +118,7 @@ def _examine(path: str) -> Iterator[_Finding]:
     if _has_checkpoint(path):
       raise errors.Mistake(str(error)) from error
     if not is_found:
-      raise errors.Mistake(missing or _explain_folder(path)) from error
+      raise errors.Mistake(f"{missing}; nor is there a checkpoint") from error
 
 
 def _has_checkpoint(path: str) -> bool:
@@ -124,18 +127,6 @@ def _has_checkpoint(path: str) -> bool:
     return True
   names = os.listdir(path)
   return "checkpoint" in names or any(n.endswith(".index") for n in names)
-
-
-def _explain_folder(path: str) -> str:
-  """Returns what is wrong with a folder that has neither."""
-  from tf_compat_lossscale.monitoring import rows
-  from tf_compat_lossscale.monitoring import run_logs
-
-  try:
-    run_logs.read_run(path)
-  except rows.LogError as error:
-    return f"{error}; nor is there a checkpoint"
-  return f"{path}: there is neither a log nor a checkpoint"
 
 
 def _examine_checkpoint(path: str) -> Iterator[_Finding]:

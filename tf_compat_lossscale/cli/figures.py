@@ -11,6 +11,7 @@ from typing import Any
 import warnings
 
 from tf_compat_lossscale._core import whole_files
+from tf_compat_lossscale.cli import charts
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import pages
 from tf_compat_lossscale.cli import views
@@ -20,6 +21,8 @@ from tf_compat_lossscale.monitoring import stuck
 
 _BLUE, _RED, _PURPLE, _GRAY = "#1f5fa8", "#c8322b", "#7b3fa0", "#6b7280"
 _GRID = "#e5e7eb"
+# Of several runs; they differ for the color-blind, too.
+_COLORS = (_BLUE, "#d97706", "#0f766e", _PURPLE, "#be185d", "#4d7c0f")
 _WIDTH = 10.0  # Inches.
 _MOST_ROWS = 16
 _MANY = 300  # More changes would run into each other.
@@ -77,6 +80,62 @@ def write(view: View, path: str) -> None:
   whole_files.replace_file(path, data)
 
 
+def write_together(found: Sequence[View], path: str) -> None:
+  """Writes a picture that compares several runs.
+
+  Args:
+    found: The runs.
+    path: As `write` takes it.
+
+  Raises:
+    Mistake: matplotlib is not installed.
+    OSError: The file cannot be written.
+  """
+  ending = os.path.splitext(path)[1].lower()
+  if ending == ".html":
+    picture = _render_together(found, "svg").decode("utf-8")
+    data = pages.make_comparison(found, picture).encode("utf-8")
+  else:
+    data = _render_together(found, ending[1:])
+  whole_files.replace_file(path, data)
+
+
+def _render_together(found: Sequence[View], kind: str) -> bytes:
+  """Returns a picture of several runs as bytes of a format."""
+  figures = import_matplotlib()
+  import matplotlib
+
+  with matplotlib.rc_context(_STYLE):
+    heights = [3.6, 0.3 * len(found) + 0.1]
+    # The legend is above, with a line for each run.
+    figure = figures.Figure(
+      figsize=(_WIDTH, sum(heights) + 0.22 * len(found) + 0.9),
+      layout="constrained",
+    )
+    panes = figure.subplots(
+      2, 1, sharex=True, height_ratios=heights, squeeze=False
+    )[:, 0]
+    figure.get_layout_engine().set(hspace=0.02, h_pad=0.03)
+    powers = []
+    for place, (name, view) in enumerate(zip(charts.NAMES, found)):
+      color = _COLORS[place % len(_COLORS)]
+      style = ("-", "--", ":", "-.")[place // len(_COLORS) % 4]
+      label = f"{name}: {_shorten(views.make_title(view.log), 90)}"
+      powers += _draw_steps(
+        panes[0], view, color=color, linestyle=style, label=label
+      )
+      _draw_ticks(panes[1], view.lost, place, color, view)
+    _scale_axis(panes[0], powers)
+    names = charts.NAMES[: len(found)]
+    panes[1].set_yticks(range(len(found)), [f"{x} skipped" for x in names])
+    panes[1].set_ylim(len(found) - 0.5, -0.5)
+    first = min(view.first for view in found)
+    last = max(view.last for view in found)
+    _finish(panes, first, last, ())
+    figure.legend(loc="outside upper left", frameon=False, fontsize=9)
+    return _save(figure, kind)
+
+
 def _render(view: View, kind: str, titled: bool = True) -> bytes:
   """Returns a picture as bytes of a format, with or without a title."""
   figures = import_matplotlib()
@@ -96,23 +155,34 @@ def _render(view: View, kind: str, titled: bool = True) -> bytes:
     _draw_skips(panes[1], view)
     if shown:
       _draw_culprits(panes[2], view, shown)
-    _finish(panes, view)
+    _finish(panes, view.first, view.last, view.restarts)
     if titled:
       lines = [_shorten(views.make_title(view.log), 90), *views.summarize(view)]
       figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10)
-    buffer = io.BytesIO()
-    # matplotlib would write a date, and addresses of web pages, into an SVG.
-    names = ("Date", "Creator", "Format", "Type")
-    metadata = dict.fromkeys(names) if kind == "svg" else None
-    with warnings.catch_warnings():
-      # A letter that the font does not have is drawn as a box.
-      warnings.filterwarnings("ignore", "Glyph .* missing")
-      figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    return _save(figure, kind)
+
+
+def _save(figure: Any, kind: str) -> bytes:
+  """Returns a figure as bytes of a format."""
+  buffer = io.BytesIO()
+  # matplotlib would write a date, and addresses of web pages, into an SVG.
+  names = ("Date", "Creator", "Format", "Type")
+  metadata = dict.fromkeys(names) if kind == "svg" else None
+  with warnings.catch_warnings():
+    # A letter that the font does not have is drawn as a box.
+    warnings.filterwarnings("ignore", "Glyph .* missing")
+    figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
   return buffer.getvalue()
 
 
 def _draw_scale(axes: Any, view: View) -> None:
   """Draws the scale over the steps, as powers of 2."""
+  _scale_axis(axes, _draw_steps(axes, view, color=_BLUE))
+  _mark_stuck(axes, view)
+
+
+def _draw_steps(axes: Any, view: View, **style: Any) -> list[float]:
+  """Draws the scale of a run; returns log2 of the scales, NaN for none."""
   steps, powers = [], []
   for step, scale in view.changes:
     steps.append(max(step, view.first))
@@ -120,7 +190,12 @@ def _draw_scale(axes: Any, view: View) -> None:
   steps.append(view.last)
   powers.append(powers[-1])
   width = 1.6 if len(steps) < _MANY else 0.8
-  axes.step(steps, powers, where="post", color=_BLUE, linewidth=width)
+  axes.step(steps, powers, where="post", linewidth=width, **style)
+  return powers
+
+
+def _scale_axis(axes: Any, powers: Sequence[float]) -> None:
+  """Labels the vertical axis with powers of 2."""
   drawn = [power for power in powers if not math.isnan(power)]
   if drawn:
     low, high = math.floor(min(drawn)) - 1, math.ceil(max(drawn)) + 1
@@ -133,7 +208,6 @@ def _draw_scale(axes: Any, view: View) -> None:
   axes.set_ylabel("loss scale")
   axes.grid(axis="y", color=_GRID, linewidth=0.8)
   axes.set_axisbelow(True)
-  _mark_stuck(axes, view)
 
 
 def _mark_stuck(axes: Any, view: View) -> None:
@@ -231,13 +305,22 @@ def _find_nan(view: View) -> dict[str, set[int]]:
   return found
 
 
-def _finish(panes: Sequence[Any], view: View) -> None:
-  """Draws what all panes share."""
-  margin = max(0.5, (view.last - view.first) * 0.005)
+def _finish(
+  panes: Sequence[Any], first: int, last: int, restarts: Sequence[int]
+) -> None:
+  """Draws what all panes share.
+
+  Args:
+    panes: The panes, from the top.
+    first: The first step.
+    last: The last step.
+    restarts: The steps at which the run was started again.
+  """
+  margin = max(0.5, (last - first) * 0.005)
   for axes in panes:
     for side in ("top", "right"):
       axes.spines[side].set_visible(False)
-    for step in view.restarts:
+    for step in restarts:
       axes.axvline(step, color=_GRAY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.tick_params(length=3)
   for axes in panes[1:]:
@@ -246,7 +329,7 @@ def _finish(panes: Sequence[Any], view: View) -> None:
   for axes in panes[:-1]:
     axes.tick_params(axis="x", length=0)
     axes.spines["bottom"].set_visible(axes is panes[0])
-  for step in view.restarts[:1]:
+  for step in restarts[:1]:
     panes[0].annotate(
       "restart",
       (step, 0),
@@ -256,7 +339,7 @@ def _finish(panes: Sequence[Any], view: View) -> None:
       color=_GRAY,
       fontsize=8,
     )
-  panes[-1].set_xlim(view.first - margin, view.last + margin)
+  panes[-1].set_xlim(first - margin, last + margin)
   panes[-1].xaxis.get_major_locator().set_params(
     integer=True, steps=[1, 2, 5, 10]
   )

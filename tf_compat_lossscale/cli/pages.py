@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Sequence
 import html
 import itertools
 
+from tf_compat_lossscale.cli import charts
 from tf_compat_lossscale.cli import views
 from tf_compat_lossscale.cli.views import View
 from tf_compat_lossscale.monitoring import verdicts
@@ -53,16 +56,37 @@ def make_page(view: View, picture: str) -> str:
     lines.append(f'<p class="{kind}">{_escape(verdict.sentence)}</p>')
   summary = "<br>\n".join(map(_escape, views.summarize(view)))
   lines.append(f"<p>{summary}</p>")
-  stuck = (row for row in view.log.rows if row.stuck)
-  lines += [
-    f'<p class="sick">step {row.step}: {_escape(row.stuck or "")}</p>'
-    for row in stuck
-  ]
+  stuck = views.list_stuck(view.log)
+  lines += [f'<p class="sick">{_escape(line)}</p>' for line in stuck]
   return _PAGE.format(
     title=_escape(views.make_title(view.log)),
     text="\n".join(lines),
     picture=picture,
     table=_make_table(view) if view.culprits else "",
+  )
+
+
+def make_comparison(found: Sequence[View], picture: str) -> str:
+  """Returns a page of several runs that holds all it needs.
+
+  Args:
+    found: The runs.
+    picture: Their picture, an SVG.
+  """
+  header = ("", "run", "numbers", "verdict")
+  rows = []
+  for name, view in zip(charts.NAMES, found):
+    numbers = "<br>\n".join(map(_escape, views.summarize(view)))
+    verdict = verdicts.judge(view.log)
+    kind = "well" if verdict.is_healthy else "sick"
+    said = f'<span class="{kind}">{_escape(verdict.sentence)}</span>'
+    title = _escape(views.make_title(view.log))
+    rows.append((name, title, numbers, said if view.is_whole else ""))
+  return _PAGE.format(
+    title=f"{len(found)} runs",
+    text="",
+    picture=picture[picture.index("<svg") :],
+    table=_write_table(header, rows),
   )
 
 
@@ -80,6 +104,11 @@ def _make_table(view: View) -> str:
     )
     for c in view.culprits
   ]
+  return _write_table(header, rows)
+
+
+def _write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+  """Returns cells, which are HTML, as a table."""
   head = "".join(f"<th>{cell}</th>" for cell in header)
   body = itertools.chain.from_iterable(
     ["<tr>", *(f"<td>{cell}</td>" for cell in row), "</tr>\n"] for row in rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from collections.abc import Sequence
 import math
 import os
 import re
@@ -33,15 +34,17 @@ def add_arguments(parser: errors.Parser) -> None:
   """Adds the subcommand's description and arguments to its parser."""
   parser.description = (
     "Draws the loss scale of a run over its attempted steps, with the skipped "
-    "steps and the gradients that were at fault. The run has written LOGDIR by "
-    "monitoring.LossScaleHook or monitoring.Monitor. The exit status is 0, or "
-    "2 for a mistake."
+    "steps and the gradients that were at fault, or compares several runs. A "
+    "run has written LOGDIR by monitoring.LossScaleHook or monitoring.Monitor. "
+    "The exit status is 0, or 2 for a mistake."
   )
   parser.add_argument(
-    "log",
+    "logs",
     metavar="LOGDIR",
+    nargs="+",
     help="the output_dir of the hook (loss_scale.jsonl, or else TensorBoard's "
-    "event files), or a file in it",
+    "event files), a file in it, or a folder above, such as the model_dir; "
+    "several runs are drawn into one chart",
   )
   parser.add_argument(
     "-o",
@@ -82,19 +85,33 @@ def execute(arguments: argparse.Namespace) -> int:
   # Slow to import.
   from tf_compat_lossscale import monitoring
   from tf_compat_lossscale.cli import views
+  from tf_compat_lossscale.monitoring import run_logs
 
   if arguments.follow:
+    if len(arguments.logs) > 1:
+      raise errors.Mistake("--follow goes with one LOGDIR")
     _follow(arguments)
   try:
-    log = monitoring.read_run(arguments.log)
+    paths = [path for log in arguments.logs for path in run_logs.find_runs(log)]
+    logs = [monitoring.read_run(path) for path in dict.fromkeys(paths)]
   except monitoring.LogError as error:
     raise errors.Mistake(str(error)) from error
-  view = views.make_view(log, *arguments.steps)
   printer = terminal.Printer(sys.stdout)
+  if len(logs) == 1:
+    view = views.make_view(logs[0], *arguments.steps)
+    if arguments.output:
+      _write_picture(view, arguments.output, printer)
+    else:
+      _draw(view, printer)
+    return 0
+  found = views.make_views(logs, *arguments.steps)
   if arguments.output:
-    _write_picture(view, arguments.output, printer)
+    from tf_compat_lossscale.cli import figures
+
+    figures.write_together(found, arguments.output)
+    printer.print(f"{arguments.output}: {len(found)} runs")
   else:
-    _draw(view, printer)
+    _draw_together(found, printer)
   return 0
 
 
@@ -167,12 +184,32 @@ def _draw(view: View, printer: terminal.Printer) -> None:
     charts.Chart(printer, axis, view.first, view.count).print(view, "skipped")
   for line in views.summarize(view):
     printer.print(line)
-  for row in view.log.rows:
-    if row.stuck:
-      printer.print((f"step {row.step}: {row.stuck}", "red"))
+  for line in views.list_stuck(view.log):
+    printer.print((line, "red"))
   if view.culprits:
     printer.print()
     _draw_culprits(view, printer)
+
+
+def _draw_together(found: Sequence[View], printer: terminal.Printer) -> None:
+  """Prints the chart of several runs, and the numbers of each."""
+  from tf_compat_lossscale.cli import charts
+  from tf_compat_lossscale.cli import views
+
+  named = dict(zip(charts.NAMES, found))
+  scales = {scale for view in found for scale in view.scales}
+  if scales:
+    first = min(view.first for view in found)
+    count = max(view.last for view in found) - first + 1
+    axis = charts.make_axis(scales)
+    charts.Chart(printer, axis, first, count).print_together(named, "skip")
+    printer.print(f"{charts.SEVERAL}: several runs")
+  for name, view in named.items():
+    printer.print((f"{name}: {views.make_title(view.log)}", "bold"))
+    for line in views.summarize(view):
+      printer.print(f"   {line}")
+    for line in views.list_stuck(view.log):
+      printer.print((f"   {line}", "red"))
 
 
 def _draw_culprits(view: View, printer: terminal.Printer) -> None:
@@ -208,7 +245,7 @@ def _follow(arguments: argparse.Namespace) -> None:
 
   printer = terminal.Printer(sys.stdout)
   before: RunLog | None = None
-  for log in _watch(arguments.log, arguments.interval or 2.0):
+  for log in _watch(arguments.logs[0], arguments.interval or 2.0):
     if arguments.output or printer.is_terminal:
       try:
         view = views.make_view(log, *arguments.steps)
@@ -232,10 +269,15 @@ def _watch(path: str, interval: float) -> Iterator[RunLog]:
   from tf_compat_lossscale.monitoring import rows
   from tf_compat_lossscale.monitoring import run_logs
 
-  follower = run_logs.Follower(path)
+  source = path
+  follower = run_logs.Follower(source)
   waits = False
   while True:
     try:
+      if not follower.log.rows:
+        found = _find_one(path)
+        if found != source:
+          source, follower = found, run_logs.Follower(found)
       if follower.update() and follower.log.rows:
         yield follower.log
     except (rows.MissingLogError, FileNotFoundError) as error:
@@ -245,6 +287,23 @@ def _watch(path: str, interval: float) -> Iterator[RunLog]:
     except rows.LogError as error:
       raise errors.Mistake(str(error)) from error
     time.sleep(interval)
+
+
+def _find_one(path: str) -> str:
+  """Returns the log of the one run at a path or below.
+
+  Raises:
+    LogError: There are several runs.
+  """
+  from tf_compat_lossscale.monitoring import rows
+  from tf_compat_lossscale.monitoring import run_logs
+
+  paths = run_logs.find_runs(path)
+  if len(paths) > 1:
+    raise rows.LogError(
+      f"--follow goes with one run, but there are {', '.join(paths)}"
+    )
+  return paths[0]
 
 
 def _list_news(
@@ -271,6 +330,7 @@ def _list_news(
     row = log.rows[i]
     if (first or 0) <= row.step <= (math.inf if last is None else last):
       yield from _describe(row, log.rows[i - 1].loss_scale if i else None)
+      yield from _describe_stuck(row, log.rows[:i])
 
 
 def _describe(row: Row, before: float | None) -> Iterator[str]:
@@ -294,5 +354,11 @@ def _describe(row: Row, before: float | None) -> Iterator[str]:
     fault = f", at fault: {names}{others}" if names else ""
     what = "" if row.applied is None else f"{what}, "
     yield f"step {row.step}: {what}scale {scale}{fault}"
+
+
+def _describe_stuck(row: Row, before: Sequence[Row]) -> Iterator[str]:
+  """Yields the message of a run that is stuck, in full the first time."""
   if row.stuck:
-    yield f"step {row.step}: {row.stuck}"
+    first = next((x.step for x in before if x.stuck), None)
+    text = row.stuck if first is None else f"stuck, as at step {first}"
+    yield f"step {row.step}: {text}"

@@ -83,6 +83,53 @@ def make_view(
   )
 
 
+def make_views(
+  logs: Sequence[RunLog], first: int | None = None, last: int | None = None
+) -> list[View]:
+  """Returns the views of several runs, to compare them.
+
+  A run without such steps is left out, and a warning says so.
+
+  Args:
+    logs: The logs of the runs.
+    first: As `make_view` takes it.
+    last: As `make_view` takes it.
+
+  Raises:
+    Mistake: No run has such steps, or there are too many runs.
+  """
+  if len(logs) > len(charts.NAMES):
+    raise errors.Mistake(
+      f"there are {len(logs)} runs, but a chart has room for "
+      f"{len(charts.NAMES)}: name fewer folders"
+    )
+  found, wrong = [], []
+  for log in logs:
+    try:
+      found.append(make_view(log, first, last))
+    except errors.Mistake as error:
+      wrong.append(error)
+  if not found:
+    raise wrong[0]
+  for mistake in wrong:
+    errors.warn(str(mistake), "plot")
+  return found
+
+
+def list_stuck(log: RunLog) -> list[str]:
+  """Returns what the run said when it was stuck, in a line, if it was.
+
+  A run says so again and again. The last message tells the most.
+  """
+  rows = [row for row in log.rows if row.stuck]
+  if not rows:
+    return []
+  line = f"step {rows[-1].step}: {rows[-1].stuck}"
+  if len(rows) > 1:
+    line += f" (said {len(rows)} times, first at step {rows[0].step})"
+  return [line]
+
+
 def summarize(view: View) -> list[str]:
   """Returns the lines below a chart."""
   restarts = max(len(view.restarts), view.log.restarts)

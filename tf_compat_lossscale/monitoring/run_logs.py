@@ -19,6 +19,7 @@ _EXPECTED = (
   "with monitoring.LossScaleHook(optimizer, output_dir=...)"
 )
 _MOST_NAMES = 5
+_MOST_FOLDERS = 10_000  # Below a path that is searched.
 
 
 def read_run(path: str | os.PathLike[str]) -> RunLog:
@@ -89,21 +90,63 @@ class Follower:
     return changed
 
 
-def has_log(path: str | os.PathLike[str]) -> bool:
-  """Returns whether there is something that looks like a log.
-
-  Raises:
-    OSError: The folder cannot be read.
-  """
+def is_log_file(path: str | os.PathLike[str]) -> bool:
+  """Returns whether a path is that of a file whose name is that of a log."""
   path = os.fspath(path)
-  if os.path.isdir(path):
-    names = os.listdir(path)
-    return NAME in names or any(
-      event_files.is_event_file(name) for name in names
-    )
   return os.path.isfile(path) and (
     path.endswith(".jsonl") or event_files.is_event_file(path)
   )
+
+
+def find_runs(path: str | os.PathLike[str]) -> list[str]:
+  """Finds the logs of a path, and of the folders below, as TensorBoard does.
+
+  A folder with `loss_scale.jsonl` has one run, and is not searched further. If
+  no folder has such a file, TensorBoard's event files count that have the loss
+  scale. Folders whose names begin with a dot are left out.
+
+  Args:
+    path: The `output_dir` of a hook, a file in it, or a folder above.
+
+  Returns:
+    What `read_run` takes: a path for each run, sorted. The path itself, if
+    there is no log: `read_run` then says what is missing.
+
+  Raises:
+    LogError: There are too many folders to search.
+    OSError: The folder cannot be read.
+  """
+  path = os.fspath(path)
+  if not os.path.isdir(path) or NAME in os.listdir(path):
+    return [path]
+  with_lines, with_events = [], []
+  for count, (folder, folders, files) in enumerate(os.walk(path), 1):
+    if count > _MOST_FOLDERS:
+      raise LogError(
+        f"{path}: there are more than {_MOST_FOLDERS} folders in it: name the "
+        "folder of a run"
+      )
+    folders[:] = sorted(name for name in folders if not name.startswith("."))
+    if NAME in files:
+      folders.clear()
+      with_lines.append(folder)
+    elif any(event_files.is_event_file(name) for name in files):
+      with_events.append(folder)
+  if with_lines:
+    return sorted(with_lines)
+  if len(with_events) > 1:
+    with_events = [x for x in with_events if _has_scale(x)] or with_events
+  return sorted(with_events) or [path]
+
+
+def _has_scale(folder: str) -> bool:
+  """Returns whether the event files of a folder have the loss scale."""
+  reader = event_rows.EventReader(folder)
+  try:
+    reader.update()
+  except LogError:
+    return True  # The error is for the user.
+  return bool(reader.rows)
 
 
 def _find_source(path: str) -> str:
