@@ -16,7 +16,18 @@ _INSTALL = (
   "install TensorFlow 2.12 or later: pip install 'tf_compat_lossscale"
   "[tensorflow]', or the build of TensorFlow that you use"
 )
-MISSING = f"tf_compat_lossscale needs TensorFlow, which is missing: {_INSTALL}"
+# pyproject.toml has the same number, in the extras that install TensorFlow.
+_TOO_NEW = (3, 14)
+_FOR_PYTHON = (
+  f" (TensorFlow has no wheels for Python {sys.version_info[0]}."
+  f"{sys.version_info[1]}: use Python 3.10 to {_TOO_NEW[0]}.{_TOO_NEW[1] - 1})"
+  if sys.version_info[:2] >= _TOO_NEW
+  else ""
+)
+MISSING = (
+  "tf_compat_lossscale needs TensorFlow, which is missing: "
+  f"{_INSTALL}{_FOR_PYTHON}"
+)
 
 
 def check_release() -> None:

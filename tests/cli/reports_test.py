@@ -16,7 +16,7 @@ from tf_compat_lossscale.cli import scan
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import codes
 from tf_compat_lossscale.cli.reports import formats
-from tf_compat_lossscale.cli.reports import sarif
+from tf_compat_lossscale.cli.reports import rule_urls
 from tf_compat_lossscale.migration import application
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits
@@ -298,7 +298,7 @@ def test_a_file_that_has_gone_has_no_fix(monkeypatch, tmp_path, capsys):
 
 def test_pages_of_rules(monkeypatch, capsys):
   def name_site(url):
-    monkeypatch.setattr(sarif, "_find_site", lambda: url)
+    monkeypatch.setattr(rule_urls, "find_site", lambda: url)
     log = json.loads(printed(report(), capsys, "sarif"))
     sarif_rules.check_log(log)
     return log["runs"][0]["tool"]["driver"]["rules"][0]
@@ -307,6 +307,18 @@ def test_pages_of_rules(monkeypatch, capsys):
   assert rule["helpUri"] == "https://docs.example.org/x/codes/LS101.html"
   assert rule["help"]["markdown"] == "It *moved*."
   assert "helpUri" not in name_site(None)
+
+
+def test_addresses_of_pages_in_the_output(monkeypatch, capsys):
+  two = report(project(finding(line=1), finding(line=2)))
+  before = printed(two, capsys, "text")
+  monkeypatch.setattr(rule_urls, "find_site", lambda: "https://a.example/")
+  line = "LS101: https://a.example/codes/LS101.html\n"
+  assert printed(two, capsys, "text") == before + line
+  assert "https" not in printed(report(), capsys, "text")
+  log = json.loads(printed(two, capsys, "json"))
+  urls = [found["url"] for found in log["findings"]]
+  assert urls == ["https://a.example/codes/LS101.html"] * 2
 
 
 @pytest.mark.parametrize(
@@ -322,7 +334,7 @@ def test_the_site_is_in_the_metadata(lines, site, monkeypatch):
   for line in lines:
     message["Project-URL"] = line
   monkeypatch.setattr(importlib.metadata, "metadata", lambda name: message)
-  assert sarif._find_site() == (site and f"https://{site}.example")
+  assert rule_urls.find_site() == (site and f"https://{site}.example")
 
 
 def test_statistics(capsys):

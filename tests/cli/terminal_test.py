@@ -54,6 +54,38 @@ def test_no_progress_without_color_or_rich_or_terminal(monkeypatch, capsys):
   assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("lacks", ["rich", "color", "a terminal's commands"])
+def test_counts_without_any_extra(monkeypatch, lacks):
+  if lacks == "rich":
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+  elif lacks == "color":
+    monkeypatch.setenv("NO_COLOR", "1")
+  else:
+    monkeypatch.setenv("TERM", "dumb")
+  assert progress(monkeypatch, patience=60) == ""  # It takes no two seconds.
+  monkeypatch.setattr(terminal, "_LONG", -1)
+  monkeypatch.setattr(terminal, "_PAUSE", -1)
+  shown = progress(monkeypatch, patience=60)
+  assert shown.startswith("\rReading: 0 of 100\rReading: 1 of 100\r")
+  assert shown.endswith("\rReading: 100 of 100\r" + " " * 19 + "\r")
+  assert "\x1b" not in shown
+
+
+def test_counts_appear_after_two_seconds(monkeypatch):
+  monkeypatch.setenv("NO_COLOR", "1")
+  clock = iter([0.0, 1.9, 2.1, 2.2, 2.7])
+  monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+  outer, inner = os.openpty()
+  with open(inner, "w", encoding="utf-8") as stream:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with terminal.show_progress("Reading") as show:
+      for done in range(4):
+        show(done, 4)
+  shown = pseudo_terminals.read_all(outer)
+  counts = [part for part in shown.split("\r") if part.strip()]
+  assert counts == ["Reading: 1 of 4", "Reading: 3 of 4"]
+
+
 def test_the_bar_goes_after_an_error(monkeypatch):
   monkeypatch.setattr(terminal, "_PATIENCE", -1)
   outer, inner = os.openpty()

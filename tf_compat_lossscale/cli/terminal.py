@@ -18,6 +18,9 @@ from typing import TextIO
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 # A progress bar appears if reading takes longer, in seconds.
 _PATIENCE = 0.5
+# Without rich, counts appear if the work takes longer, and so often.
+_LONG = 2.0
+_PAUSE = 0.5
 
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -131,7 +134,9 @@ def allow_closed_pipe() -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-  """Shows a progress bar on stderr if that is a terminal and the work is long.
+  """Shows progress on stderr if that is a terminal and the work is long.
+
+  With rich it is a bar, and else a line that counts.
 
   Args:
     what: The label of the bar.
@@ -140,14 +145,17 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     A function that takes the number of files, or of other pieces of work, that
     are done, and of all.
   """
-  if not has_color(sys.stderr):
+  if not sys.stderr.isatty():
     yield lambda done, total: None
     return
   try:
+    if not has_color(sys.stderr):
+      raise ImportError
     from rich.console import Console
     from rich.progress import Progress
   except ImportError:
-    yield lambda done, total: None
+    with _show_count(what) as show_plainly:
+      yield show_plainly
     return
   bar = Progress(console=Console(stderr=True), transient=True)
   task = bar.add_task(what, total=None)
@@ -163,3 +171,31 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
   finally:
     if bar.live.is_started:
       bar.stop()
+
+
+@contextlib.contextmanager
+def _show_count(what: str) -> Iterator[Callable[[int, int], None]]:
+  """Shows counts on stderr, without rich and without colors.
+
+  Args:
+    what: What comes before the counts.
+
+  Yields:
+    As `show_progress` does.
+  """
+  start = last = time.monotonic()
+  line = ""
+
+  def show(done: int, total: int) -> None:
+    nonlocal last, line
+    now = time.monotonic()
+    if now - start > _LONG and now - last > _PAUSE:
+      last = now
+      before, line = line, f"{what}: {done} of {total}"
+      print(f"\r{line.ljust(len(before))}", end="", file=sys.stderr, flush=True)
+
+  try:
+    yield show
+  finally:
+    if line:  # What follows begins at an empty line.
+      print(f"\r{' ' * len(line)}\r", end="", file=sys.stderr, flush=True)

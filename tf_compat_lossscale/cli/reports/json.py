@@ -8,21 +8,26 @@ from typing import Any
 
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import counts
+from tf_compat_lossscale.cli.reports import rule_urls
 from tf_compat_lossscale.migration import findings
 
 
 def write(report: findings.Report, printer: terminal.Printer) -> None:
   """Prints the report as a JSON object."""
+  site = rule_urls.find_site()
   value = {
-    "findings": [_make_finding(finding) for finding in report.findings],
+    "findings": [_make_finding(finding, site) for finding in report.findings],
     "unreadable": list(report.errors),
     "projects": [_make_project(project) for project in report.projects],
   }
   printer.write(json.dumps(value, indent=2) + "\n")
 
 
-def _make_finding(finding: findings.Finding) -> dict[str, Any]:
-  """Returns a finding as a JSON object."""
+def _make_finding(
+  finding: findings.Finding, site: str | None
+) -> dict[str, Any]:
+  """Returns a finding as a JSON object, with the address of its code's page."""
+  url = site and rule_urls.make_url(site, finding.code)
   return {
     "path": finding.path,
     "cell": finding.cell,
@@ -35,6 +40,7 @@ def _make_finding(finding: findings.Finding) -> dict[str, Any]:
     "message": finding.message,
     "note": finding.note,
     "state": finding.state,
+    **({"url": url} if url else {}),
   }
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 from typing import Any
@@ -13,6 +12,7 @@ from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.cli import diffs
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import fixes
+from tf_compat_lossscale.cli.reports import rule_urls
 from tf_compat_lossscale.cli.reports import text
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -25,7 +25,7 @@ def write(report: findings.Report, printer: terminal.Printer) -> None:
   """Prints the report as a SARIF log with one run."""
   listed = rules.list_rules()
   order = {rule.code: index for index, rule in enumerate(listed)}
-  site = _find_site()
+  site = rule_urls.find_site()
   fixer = fixes.Fixer()
   run = {
     "tool": {
@@ -72,21 +72,8 @@ def _make_rule(rule: rules.Rule, site: str | None) -> dict[str, Any]:
     "defaultConfiguration": {"level": "error"},
   }
   if site is not None:
-    value["helpUri"] = f"{site.rstrip('/')}/codes/{rule.code}.html"
+    value["helpUri"] = rule_urls.make_url(site, rule.code)
   return value
-
-
-def _find_site() -> str | None:
-  """Returns where the pages are, if the installed package names the place."""
-  try:
-    metadata = importlib.metadata.metadata("tf_compat_lossscale")
-  except importlib.metadata.PackageNotFoundError:
-    return None
-  for line in metadata.get_all("Project-URL") or ():
-    label, _, url = line.partition(",")
-    if label.strip().lower() == "documentation":
-      return url.strip()
-  return None
 
 
 def _make_result(

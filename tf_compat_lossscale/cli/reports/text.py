@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tf_compat_lossscale.cli import terminal
 from tf_compat_lossscale.cli.reports import counts
+from tf_compat_lossscale.cli.reports import rule_urls
 from tf_compat_lossscale.migration import findings
 
 _STYLES = {
@@ -22,8 +23,18 @@ def write(report: findings.Report, printer: terminal.Printer) -> None:
     printer.print(*format_finding(finding))
   for project in report.projects:
     write_project(project, printer)
+  _write_urls(report, printer)
   if printer.is_terminal:
     printer.print(*format_count(report.projects))
+
+
+def _write_urls(report: findings.Report, printer: terminal.Printer) -> None:
+  """Prints the address of each code that was found, if there are addresses."""
+  codes = sorted({finding.code for finding in report.findings})
+  site = rule_urls.find_site() if codes else None
+  if site is not None:
+    for code in codes:
+      printer.print((code, "bold red"), f": {rule_urls.make_url(site, code)}")
 
 
 def write_project(project: findings.Project, printer: terminal.Printer) -> None:
