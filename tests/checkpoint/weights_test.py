@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.keras import _keras2
 
@@ -186,6 +187,10 @@ def test_averages(tmp_path):
   result, written = export(prefix, tmp_path, averages=True)
   assert written["w"].tolist() == [3, 3, 3]
   assert written["b"].tolist() == [2, 2, 2]
+  assert result.notes == (
+    "without an average, and written as they are: b, bn/moving_mean, "
+    f"loss/{end}",
+  )
   assert result.reasons["w"] == f"replaced by w/{end}"
 
 
@@ -242,12 +247,17 @@ def test_patterns(tmp_path):
     ({"masters": True}, "has no float32 masters of weights"),
     ({"averages": True}, "has no averages of weights"),
     ({"masters": True, "averages": True}, "exclude each other"),
-    ({"reset": True}, "reset is an option of the other layouts"),
-    ({"mapping": {"a": "b"}}, "mapping is an option of the other layouts"),
+    ({"reset": True}, r"reset \(--reset\) is an option of the other layouts"),
+    (
+      {"mapping": {"a": "b"}},
+      r"mapping \(--map\) is an option of the other layouts",
+    ),
   ):
     with pytest.raises(checkpoint.CheckpointError, match=what):
       checkpoint.convert(prefix, tmp_path / "none", "weights", **kwargs)
-  with pytest.raises(checkpoint.CheckpointError, match="include is an option"):
+  with pytest.raises(
+    checkpoint.CheckpointError, match=r"include \(--include\) is an opt"
+  ):
     checkpoint.convert(prefix, tmp_path / "none", "saver", include=["*"])
   assert not list(tmp_path.glob("none*"))
 
@@ -259,7 +269,9 @@ def test_what_a_format_cannot_hold(tmp_path):
   _, written = export(prefix, tmp_path)
   assert written["words"].tolist() == [b"a", b"b"]
   for to in ("npz", "safetensors"):
-    with pytest.raises(checkpoint.CheckpointError, match=f"{to} has no string"):
+    with pytest.raises(
+      checkpoint.CheckpointError, match=rf"{to} has no string.*words \(string"
+    ):
       export(prefix, tmp_path, to)
     assert not (tmp_path / f"new-{to}").exists()
     _, written = export(prefix, tmp_path, to, exclude=["words"])
@@ -391,6 +403,38 @@ def test_objects(tmp_path, kind):
   assert {"slot", "counter", "state"} <= kinds
 
 
+@pytest.mark.parametrize("kind", ["keras2", "keras3", "saved_model"])
+def test_metrics_are_no_weights(kind, tmp_path):
+  if kind == "keras3":
+    keras = pytest.importorskip("keras", "3")
+  else:
+    keras = _keras2.keras
+  model = keras.Sequential(
+    [keras.layers.Dense(1), keras.layers.BatchNormalization()]
+  )
+  model.compile("sgd", "mse", metrics=["mae"])
+  model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
+  if kind == "saved_model":
+    source = str(tmp_path / "old")
+    model.save(source, save_format="tf")
+  else:
+    source = tf.train.Checkpoint(model=model).save(str(tmp_path / "old"))
+  _, written = export(source, tmp_path, "npz")
+  assert len(written) == len(model.weights)
+  for value, weight in zip(
+    sorted(v.sum() for v in written.values()),
+    sorted(np.sum(w) for w in model.get_weights()),
+  ):
+    assert value == weight
+
+
+@pytest.mark.any_release
+def test_a_users_own_list_of_metrics(tmp_path):
+  root = tf.train.Checkpoint(metrics=[tf.Variable([1.0], name="w")])
+  _, written = export(root.save(str(tmp_path / "old")), tmp_path, "npz")
+  assert written["w"].tolist() == [1]
+
+
 @pytest.mark.any_release
 def test_equal_names_of_objects(tmp_path):
   first, second = (tf.Variable([float(i)], name="kernel") for i in range(2))
@@ -466,6 +510,71 @@ def test_a_full_disk(tmp_path, monkeypatch):
     with pytest.raises(checkpoint.CheckpointError, match="No space left"):
       checkpoint.convert(prefix, tmp_path / "sub" / "new", to)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("to", ["npz", "safetensors"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_part_of_the_source_is_never_replaced(to, version, tmp_path):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    tf1.get_variable("w", initializer=[1.0])
+    session.run(tf1.global_variables_initializer())
+    saver = tf1.train.Saver(write_version=version)
+    prefix = saver.save(session, str(tmp_path / "model.ckpt"))
+  before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+  assert len(before) >= 3
+  for path in before:
+    with pytest.raises(checkpoint.CheckpointError, match=f"is no {to} file"):
+      checkpoint.convert(prefix, path, to, overwrite=True)
+    with pytest.raises(checkpoint.CheckpointError, match=f"is no {to} file"):
+      checkpoint.convert(prefix, path, to, overwrite=True, dry_run=True)
+  os.mkfifo(tmp_path / "pipe")
+  (tmp_path / "link").symlink_to("pipe")
+  for name in ("pipe", "link"):
+    with pytest.raises(checkpoint.CheckpointError, match=f"is no {to} file"):
+      checkpoint.convert(prefix, tmp_path / name, to, overwrite=True)
+  assert all(path.read_bytes() == data for path, data in before.items())
+  new = tmp_path / "new"
+  for exclude in ([], ["x"]):
+    if exclude:
+      (tmp_path / "alias").symlink_to("new")
+    destination = tmp_path / "alias" if exclude else new
+    checkpoint.convert(prefix, destination, to, overwrite=True)
+  assert (tmp_path / "alias").is_symlink() and new.is_file()
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("to", ["npz", "safetensors"])
+def test_a_killed_process_leaves_what_the_next_one_removes(to, tmp_path):
+  prefix = save(tmp_path, {"w": np.float32([1])}, ["w"])
+  before = set(tmp_path.iterdir())
+  code = f"""
+import os, signal
+from tf_compat_lossscale import checkpoint
+real = os.replace
+os.replace = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+checkpoint.convert({prefix!r}, {str(tmp_path / "new")!r}, {to!r})
+"""
+  done = helpers.complete_forked("-c", code)
+  assert done.returncode == -9 and not (tmp_path / "new").exists()
+  (left,) = set(tmp_path.iterdir()) - before
+  assert left.name == ".new.unfinished"
+  export(prefix, tmp_path, to)
+  checkpoint.convert(prefix, tmp_path / "new", to)
+  assert not left.exists() and (tmp_path / "new").is_file()
+
+
+@pytest.mark.any_release
+def test_two_writers_of_one_file(tmp_path):
+  prefix = save(tmp_path, {"w": np.float32([1])}, ["w"])
+  new = tmp_path / "new"
+  with (
+    writer.replacing(str(new)) as file,
+    pytest.raises(checkpoint.CheckpointError, match="another process"),
+  ):
+    file.write(b"x")
+    checkpoint.convert(prefix, new, "npz")
+  assert new.read_bytes() == b"x"
 
 
 @pytest.mark.any_release

@@ -3,33 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import contextlib
 import os
 import secrets
-from typing import BinaryIO
 
 
 def replace_file(path: str, data: bytes) -> None:
-  """Writes a file as `replacing` does.
-
-  Raises:
-    OSError: The file cannot be written.
-  """
-  with replacing(path) as file:
-    file.write(data)
-
-
-@contextlib.contextmanager
-def replacing(path: str) -> Iterator[BinaryIO]:
   """Writes a file beside its place, and then moves it there.
 
   An error or an interrupt leaves the old file as it was, and no temporary file.
   A file that was there keeps its mode. If `path` is a link, the link stays, and
   the file that it leads to is replaced.
-
-  Yields:
-    The new file, open for writing.
 
   Raises:
     OSError: The file cannot be written.
@@ -50,7 +34,7 @@ def replacing(path: str) -> Iterator[BinaryIO]:
 
   try:
     with open(temporary, "wb", opener=create) as file:
-      yield file
+      file.write(data)
       file.flush()
       os.fsync(file.fileno())
     os.chmod(temporary, _find_mode(path))

@@ -288,6 +288,7 @@ def _plan(
     return sources, _set_in_objects(sources, bundle, scale, to), []
   variables = by_object.list_by_name(bundle)
   if bridge.sources:
+    _check_scale_names(mapping, bridge)
     mapping = bridge.translate_mapping(mapping, variables)
     variables = bridge.sources
   inventory = Inventory(
@@ -318,6 +319,24 @@ def _plan(
     changed,
     [],
   )
+
+
+def _check_scale_names(
+  mapping: Mapping[str, str], bridge: scaler_bridges.Bridge
+) -> None:
+  """Checks that a loss scale of another system stays a loss scale.
+
+  Raises:
+    CheckpointError: The mapping gives one of its variables another name.
+  """
+  bases = set(names.SCALE_TENSORS[names.COMPAT])
+  for here, there in mapping.items():
+    base = names.get_base(bridge.renamed.get(there) or "")
+    if base in bases and names.get_base(here) != base:
+      raise CheckpointError(
+        f"mapping (--map): {there} is a loss scale's, so it cannot become "
+        f"{here}: its new name must end in {base}"
+      )
 
 
 def _fill_names(

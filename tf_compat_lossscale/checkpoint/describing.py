@@ -33,6 +33,7 @@ from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _Path = Callable[[], str]
+_LARGEST = _meta_graph.LARGEST_TO_DESCRIBE
 _LONG = 1000  # Characters of a path from which on it is abbreviated.
 
 
@@ -92,8 +93,7 @@ def _describe(bundle: Bundle, verify: bool, like: str | None) -> Description:
   elif found.kind == kinds.SAVED_MODEL:
     facts = _describe_names(bundle, None, like)
   else:
-    largest = _meta_graph.LARGEST_TO_DESCRIBE
-    meta = evidence.load_meta_graph(bundle, largest)
+    meta = evidence.load_meta_graph(bundle, _LARGEST)
     facts = _describe_names(bundle, meta, like)
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
@@ -128,6 +128,7 @@ def _describe_names(
   bundle: Bundle, meta: _meta_graph.MetaGraph | None, like: str | None
 ) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
+  ignored = "" if meta else evidence.explain_missing_graph(bundle, _LARGEST)
   foreign = evidence.find_foreign(bundle, like, lambda: meta)
   of_others = set(foreign.scaler.names.values()) if foreign.scaler else set()
   tensors = {n: spec for n, spec in bundle.specs.items() if n not in of_others}
@@ -175,6 +176,7 @@ def _describe_names(
     ),
     "masters": foreign.masters,
     "notes": (
+      *([ignored] if ignored else []),
       *foreign.hints,
       *_note_dead(inventory, scales),
       *_note_npu(meta, scales),

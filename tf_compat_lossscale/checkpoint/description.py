@@ -133,6 +133,8 @@ class Description:
       )
     if self.kind in (NPZ, SAFETENSORS):
       reader = "numpy.load" if self.kind == NPZ else "safetensors.numpy"
+      if "bfloat16" in {spec.dtype for spec in self.keys.values()}:
+        reader += " after import ml_dtypes"
       return (
         f"Load it with {reader}, and assign its arrays to the variables of "
         "their names."

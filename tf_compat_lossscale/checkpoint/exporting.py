@@ -24,6 +24,8 @@ from tf_compat_lossscale.checkpoint.report import Conversion
 
 _WEIGHTS = "weights"
 LAYOUTS = (_WEIGHTS, *weight_files.FORMATS)
+# The options that have another name on the command line.
+_FLAGS = {"mapping": "map"}
 _Progress = Callable[[int], None]
 
 
@@ -54,9 +56,10 @@ def check_options(
   given = [name for name, value in foreign.items() if value]
   if given:
     those = "the other layouts" if to in LAYOUTS else ", ".join(LAYOUTS)
+    flag = _FLAGS.get(given[0], given[0]).replace("_", "-")
     raise CheckpointError(
-      f"{given[0]} is an option of {those}, but the layout is {to}: leave it "
-      "out"
+      f"{given[0]} (--{flag}) is an option of {those}, but the layout is {to}: "
+      "leave it out"
     )
   if own["masters"] and own["averages"]:
     raise CheckpointError(
@@ -112,6 +115,7 @@ def export(
       changed=(),
       reasons=found.dropped,
       unproven=tuple(found.unproven),
+      notes=_note_plain(found) if choice.averages else (),
       sizes={
         name: bundle.get_size(name)
         for name in bundle.specs
@@ -132,6 +136,16 @@ def export(
       left = new.publish()
     return dataclasses.replace(result, left=left)
   return consistency.read_consistently(find_source, attempt)
+
+
+def _note_plain(found: model_tensors.ModelTensors) -> tuple[str, ...]:
+  """Returns a sentence on tensors that have no average."""
+  plain = sorted(found.kept.keys() - found.averages.keys())
+  more = f" and {len(plain) - 5} more" if plain[5:] else ""
+  listed = ", ".join(plain[:5])
+  return (
+    f"without an average, and written as they are: {listed}{more}",
+  ) * bool(plain)
 
 
 def _find(bundle: Bundle, choice: Choice) -> model_tensors.ModelTensors:

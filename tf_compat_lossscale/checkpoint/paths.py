@@ -47,7 +47,9 @@ _ENDS = (
   (".pt", ".pth", "pytorch_model.bin"),
 )
 _SAVED_MODEL = "saved_model.pb"
-_LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/")  # No drive of Windows.
+_LOST_SLASH = re.compile(
+  r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)"
+)  # No drive of Windows.
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path:"
 
@@ -155,8 +157,8 @@ def _find(path: str, may_be_state: bool = False) -> Found:
       "again, or take an earlier one"
     )
   raise CheckpointError(
-    f"{path}: neither a checkpoint nor a Keras file (.h5, .keras)"
-    + (f", but {what}" if what else "")
+    f"{path}: neither a checkpoint nor a file of Keras, NumPy or safetensors "
+    "(.h5, .keras, .npz, .safetensors)" + (f", but {what}" if what else "")
   )
 
 

@@ -85,6 +85,7 @@ def add_arguments(parser: errors.Parser) -> None:
   )
   parser.add_argument(
     "--like",
+    type=str.lower,
     metavar="SYSTEM",
     help="the system that wrote SRC, if the MetaGraph beside SRC, which would "
     "prove it, is missing: openseq2seq, opennmt-tf, tf_cnn_benchmarks or thumt",
@@ -149,8 +150,11 @@ def execute(arguments: argparse.Namespace) -> int:
   if arguments.dry_run:
     _list_tensors(conversion)
   else:
-    renamed = len(conversion.renamed)
-    print(f"{escape(conversion.path)}: written, {renamed} tensors renamed")
+    count, size = len(conversion.written), conversion.written_sizes.values()
+    print(
+      f"{escape(conversion.path)}: written, {count} tensors, {sum(size):,} "
+      f"bytes, {len(conversion.renamed)} renamed"
+    )
     if conversion.reasons:
       _summarize_reasons(conversion)
     for action, names in (

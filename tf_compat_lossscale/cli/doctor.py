@@ -132,6 +132,8 @@ def _has_checkpoint(path: str) -> bool:
 def _examine_checkpoint(path: str) -> Iterator[_Finding]:
   """Yields the verdict on each loss scale of a checkpoint."""
   from tf_compat_lossscale import checkpoint
+  from tf_compat_lossscale.checkpoint.description import NPZ
+  from tf_compat_lossscale.checkpoint.description import SAFETENSORS
   from tf_compat_lossscale.monitoring import state_verdicts
   from tf_compat_lossscale.monitoring import verdicts
 
@@ -149,7 +151,10 @@ def _examine_checkpoint(path: str) -> Iterator[_Finding]:
   if not states:
     verdict = verdicts.Verdict(
       verdicts.TOO_SHORT,
-      "The checkpoint has no dynamic loss scale: a fixed one has no state.",
+      "The file has arrays with names, and no loss scale is looked for."
+      if description.kind in (NPZ, SAFETENSORS)
+      else "The checkpoint has no dynamic loss scale: a fixed one has no "
+      "state.",
     )
     yield _Finding(description.path, "checkpoint", "", verdict)
 

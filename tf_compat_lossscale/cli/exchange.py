@@ -47,9 +47,12 @@ def find_state(
       f"({', '.join(state_formats.list_names())}), but got "
       f"{wrong_values.show(system, names)}"
     )
-  (policy,) = policy_options.make_policies([like], changes)
+  policy_options.make_policies([like], changes)  # The first errors to report.
   description = checkpoint.describe(path, verify)
   found = _choose(description, name)
+  (policy,) = policy_options.make_policies(
+    [like], [*changes, *_list_known(found, [like, *changes])]
+  )
   if found.value is None:
     raise errors.Mistake(
       f"{description.path}: the file has the loss scale's first value, "
@@ -59,6 +62,24 @@ def find_state(
     return state_formats.encode(policy.rule, _convert(found), system)
   except ValueError as error:
     raise errors.Mistake(f"{description.path}: {error}") from None
+
+
+def _list_known(state: LossScaleState, texts: list[str]) -> list[str]:
+  """Returns the arguments that the checkpoint's MetaGraph proves.
+
+  Args:
+    state: The loss scale.
+    texts: The values of the options, whose arguments decide.
+  """
+  parts = ",".join(texts).split(",")
+  given = {part.partition("=")[0].strip() for part in parts}
+  known = {}
+  if "increment_period" in state.rule:
+    known["growth_interval"] = state.rule["increment_period"]
+  multiplier = state.rule.get("multiplier", 2)
+  if multiplier != 2:
+    known |= {"growth_factor": multiplier, "backoff_factor": 1 / multiplier}
+  return [f"{k}={v:g}" for k, v in known.items() if k not in given]
 
 
 def _choose(description: Description, name: str | None) -> LossScaleState:

@@ -36,6 +36,7 @@ def add_arguments(parser: errors.Parser) -> None:
   )
   parser.add_argument(
     "--like",
+    type=str.lower,
     metavar="SYSTEM",
     help="openseq2seq, opennmt-tf, tf_cnn_benchmarks or thumt: the system that "
     "wrote the checkpoints, if the MetaGraph, which would prove it, is "
@@ -48,8 +49,8 @@ def add_arguments(parser: errors.Parser) -> None:
     action="append",
     default=[],
     metavar="CHANGES",
-    help="with --like: the arguments of the loss scale, which no checkpoint "
-    "has, if they are not those of SYSTEM: growth_interval=500,hysteresis=4",
+    help="with --like: the arguments of the loss scale, if they are not those "
+    "of SYSTEM and no MetaGraph proves them: growth_interval=500,hysteresis=4",
   )
   parser.add_argument(
     "--loss-scale",

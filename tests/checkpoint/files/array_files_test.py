@@ -210,7 +210,7 @@ def test_arrays_are_no_checkpoints(name, tmp_path, capsys):
     ("x", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git"),
     ("x", b"<!DOCTYPE html>", "a page of the web"),
     ("events.out.tfevents.1.x", b"\x18\0\0\0", "an event file: tf-lossscale"),
-    ("unknown", b"?", "Keras file (.h5, .keras); see"),
+    ("unknown", b"?", "of Keras, NumPy or safetensors (.h5, .keras, .npz, .s"),
   ],
 )
 def test_files_of_others_are_named(name, data, what, tmp_path, capsys):
@@ -218,7 +218,7 @@ def test_files_of_others_are_named(name, data, what, tmp_path, capsys):
   assert cli.main(["inspect", str(tmp_path / name)]) == 2
   line = capsys.readouterr().err
   assert line.count("\n") == 1 and f"{tmp_path / name}: neither a" in line
-  assert what.removesuffix("; see") in line
+  assert what in line
 
 
 def test_folders_that_may_mean_several_files(tmp_path):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that other systems' loss scalers are recognized, and no others."""
 
+import json
 import os
+import pathlib
 
 import helpers
 import pytest
@@ -11,6 +13,7 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import policies
+from tf_compat_lossscale.checkpoint import describing
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -500,6 +503,56 @@ def test_the_users_word_holds_beside_a_metagraph_of_no_rule(like, tmp_path):
   assert not checkpoint.describe(path).loss_scales
   (state,) = checkpoint.describe(path, like=like).loss_scales
   assert state.value == 8
+
+
+def test_a_metagraph_that_is_not_used_is_named(tmp_path, monkeypatch):
+  path = save(tmp_path, _SEQ2SEQ)
+  meta = pathlib.Path(f"{path}.meta")
+  (state,) = checkpoint.describe(path).loss_scales
+  assert state.rule
+  begin = meta.read_bytes()[: meta.stat().st_size // 2]
+
+  def get_first_note():
+    return checkpoint.describe(path).notes[0]
+
+  with monkeypatch.context() as patch:
+    patch.setattr(describing, "_LARGEST", 10)
+    assert "up to 10 are read" in get_first_note()
+    assert not checkpoint.describe(path).loss_scales
+  os.utime(meta, (1, 1))
+  assert get_first_note().startswith(f"{meta} is not used: it is older")
+  os.utime(meta)
+  meta.write_bytes(begin)
+  assert get_first_note() == f"{meta} is not used: it is damaged"
+  meta.unlink()
+  assert "is not used" not in get_first_note()
+
+
+def test_a_loss_scale_stays_one(tmp_path):
+  path = save(tmp_path, _SEQ2SEQ)
+  scale = checkpoint.describe(path).loss_scales[0].names[0]
+  for name, is_right in (("foo", False), ("s/current_loss_scale", True)):
+    if is_right:
+      checkpoint.convert(path, tmp_path / "new", "saver", mapping={name: scale})
+      assert checkpoint.describe(tmp_path / "new").loss_scales
+    else:
+      with pytest.raises(CheckpointError, match="must end in current_loss_s"):
+        checkpoint.convert(
+          path, tmp_path / "new", "saver", mapping={name: scale}
+        )
+
+
+@pytest.mark.parametrize("options", [[], ["--policy=growth_interval=9"]])
+def test_the_state_for_another_system_has_the_proven_rule(
+  options, tmp_path, capsys
+):
+  path = save(tmp_path, _CNN)
+  (state,) = checkpoint.describe(path).loss_scales
+  assert not main.main(["inspect", path, "--like=Torch", *options])
+  found = json.loads(capsys.readouterr().out)
+  proven = state.rule["increment_period"]
+  assert proven != 2000
+  assert found["growth_interval"] == (9 if options else proven)
 
 
 def test_without_a_metagraph_the_user_says_the_system(tmp_path, capsys):

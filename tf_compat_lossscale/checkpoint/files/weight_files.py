@@ -13,12 +13,14 @@ from collections.abc import Mapping
 import importlib
 import os
 from typing import Any
-from typing import BinaryIO
+from typing import IO
 import zipfile
 
 import numpy as np
 
-from tf_compat_lossscale._core import whole_files
+from tf_compat_lossscale.checkpoint.files import array_files
+from tf_compat_lossscale.checkpoint.files import file_kinds
+from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -57,12 +59,34 @@ def check(path: str, kind: str, overwrite: bool) -> None:
       f"{path}: a folder; name a file in it, such as "
       f"{os.path.join(path, f'weights.{kind}')}"
     )
-  if os.path.lexists(path) and not overwrite:
-    raise CheckpointError(
-      f"{path}: it exists; --overwrite (overwrite=True) replaces it"
-    )
+  if os.path.lexists(path):
+    if not overwrite:
+      raise CheckpointError(
+        f"{path}: it exists; --overwrite (overwrite=True) replaces it"
+      )
+    if not _is_of_kind(path, kind):  # It may be a part of the source.
+      raise CheckpointError(
+        f"{path}: it exists and is no {kind} file, so it is not replaced: name "
+        "another path, or remove it"
+      )
   if kind == SAFETENSORS:
     _import_safetensors()
+
+
+def _is_of_kind(path: str, kind: str) -> bool:
+  """Returns whether a file is one that `write` may have written."""
+  if not os.path.isfile(path):
+    return False
+  with opening.open_file(path) as file:
+    begin = file.read(file_kinds.BEGIN)
+  if kind == SAFETENSORS:
+    return file_kinds.is_safetensors(begin)
+  try:
+    return file_kinds.is_zip(begin) and file_kinds.is_npz(
+      array_files.list_zip(path)
+    )
+  except CheckpointError:
+    return False
 
 
 def check_tensors(path: str, kind: str, tensors: Mapping[str, Stored]) -> None:
@@ -77,12 +101,17 @@ def check_tensors(path: str, kind: str, tensors: Mapping[str, Stored]) -> None:
         f"{path}: {kind} cannot have a tensor of the name {name!r}: leave it "
         "out by exclude, on the command line by --exclude"
       )
-  unfit = [n for n, t in tensors.items() if t.spec.dtype not in _DTYPES[kind]]
+  unfit = {
+    name: tensor.spec.dtype
+    for name, tensor in tensors.items()
+    if tensor.spec.dtype not in _DTYPES[kind]
+  }
   if unfit:
+    listed = [f"{name} ({dtype})" for name, dtype in unfit.items()]
     raise CheckpointError(
-      f"{path}: {kind} has no {tensors[unfit[0]].spec.dtype}, the dtype of "
-      f"{', '.join(unfit[:5])}{' and others' if unfit[5:] else ''}: leave them "
-      "out by exclude, on the command line by --exclude"
+      f"{path}: {kind} has no {' and no '.join(sorted(set(unfit.values())))}: "
+      f"leave out {', '.join(listed[:5])}{' and others' if listed[5:] else ''} "
+      "by exclude, on the command line by --exclude"
     )
 
 
@@ -125,20 +154,16 @@ def write(
     progress(array.nbytes)
     return array
 
-  try:
-    with writer.make_parent(path), whole_files.replacing(path) as file:
-      if kind == NPZ:
-        _write_npz(file, tensors, read)
-      else:
-        arrays = {name: read(tensor) for name, tensor in tensors.items()}
-        file.write(_import_safetensors().save(arrays))
-  except OSError as error:
-    where = error.filename or path
-    raise CheckpointError(f"{where}: {error.strerror or error}") from None
+  with writer.replacing(path) as file:
+    if kind == NPZ:
+      _write_npz(file, tensors, read)
+    else:
+      arrays = {name: read(tensor) for name, tensor in tensors.items()}
+      file.write(_import_safetensors().save(arrays))
 
 
 def _write_npz(
-  file: BinaryIO,
+  file: IO[bytes],
   tensors: Mapping[str, Stored],
   read: Callable[[Stored], np.ndarray],
 ) -> None:

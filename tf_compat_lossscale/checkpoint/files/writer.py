@@ -46,7 +46,9 @@ _TRIES = 100  # To lock a folder that other processes remove meanwhile.
 _COPY, _INDEX, _META = "new", "index", "meta"
 _COPY_INDEX = f"{_COPY}.index"
 _COPY_DATA = _bundle.make_shard_path(_COPY, 0, 1)
-_FILES = {_COPY_INDEX, _COPY_DATA, _INDEX, _META, "data"}
+# `_FILE` is the whole new file of `replacing`.
+_FILE = "file"
+_FILES = {_COPY_INDEX, _COPY_DATA, _FILE, _INDEX, _META, "data"}
 _Progress = Callable[[int], None]
 
 
@@ -245,7 +247,7 @@ def reserve(prefix: str, overwrite: bool = False) -> Iterator[NewCheckpoint]:
   check_destination(prefix)
   _check_name(prefix)
   try:
-    with make_parent(prefix), _lock_folder(prefix) as folder:
+    with _make_parent(prefix), _lock_folder(prefix) as folder:
       yield NewCheckpoint(prefix, folder, overwrite)
   except OSError as error:
     where = error.filename or prefix
@@ -495,7 +497,36 @@ def _check_copy(
 
 
 @contextlib.contextmanager
-def make_parent(prefix: str) -> Iterator[None]:
+def replacing(path: str) -> Iterator[IO[bytes]]:
+  """Writes one file, whole or not at all.
+
+  The file is written into a temporary folder beside it, flushed to the disk and
+  renamed. The next write removes the temporary folder of a killed process. If
+  `path` is a link, the file that it leads to is replaced.
+
+  Yields:
+    The file, open for writing.
+
+  Raises:
+    CheckpointError: The folder cannot be written, or another process writes
+      the file.
+  """
+  path = os.path.realpath(path)
+  try:
+    with _make_parent(path), _lock_folder(path) as folder:
+      temporary = os.path.join(folder, _FILE)
+      with open(temporary, "xb") as file:
+        yield file
+        _flush(file)
+      os.replace(temporary, path)
+      _flush_folder(os.path.dirname(path))
+  except OSError as error:
+    where = error.filename or path
+    raise CheckpointError(f"{where}: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _make_parent(prefix: str) -> Iterator[None]:
   """Creates the folders of a checkpoint; removes them again after an error."""
   made = []
   parent = os.path.dirname(os.path.abspath(prefix))

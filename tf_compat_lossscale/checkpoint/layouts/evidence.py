@@ -552,6 +552,36 @@ def load_meta_graph(
   return meta_graph.load(path, largest)
 
 
+def explain_missing_graph(bundle: Bundle, largest: int) -> str:
+  """Returns why the MetaGraph beside a checkpoint is not used.
+
+  Args:
+    bundle: A checkpoint of which `load_meta_graph` returned None.
+    largest: The size in bytes up to which the file was read.
+
+  Returns:
+    A sentence; "" if there is no such file.
+  """
+  path = bundle.prefix + ".meta"
+  try:
+    stamp = opening.read_stamp(path)
+    if stamp.time_ns / 1e9 < bundle.time - _MARGIN:
+      why = (
+        "it is older than the checkpoint, so it may be another's; if it is "
+        "not, touch it"
+      )
+    elif stamp.size > largest:
+      why = f"it has {stamp.size} bytes, and up to {largest} are read"
+    else:
+      with opening.open_file(path):
+        why = "it is damaged"
+  except FileNotFoundError:
+    return ""
+  except OSError as error:
+    why = str(error.strerror or error)
+  return f"{path} is not used: {why}"
+
+
 def was_applied_by_contrib(meta: meta_graph.MetaGraph) -> bool:
   """Returns whether tf.contrib's optimizer applied gradients in a graph.
 

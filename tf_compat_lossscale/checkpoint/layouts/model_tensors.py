@@ -112,6 +112,9 @@ _OPTIMIZER_CHILDREN = {
   names.KERAS_3_SCALE,
   "beta1_power",
 }
+# The names by which models of Keras have the metrics that they compute.
+_METRICS = {"keras_metrics", "_metrics", "_compile_metrics", "_loss_tracker"}
+_METRICS_OF_KERAS_2 = {"metrics", "layer_metrics"}  # Of the node `keras_api`.
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -361,7 +364,20 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
     for name, child in node.children.items()
     if name in _COUNTERS
   }
-  of_model = _find_reachable(graph, optimizers)
+  metrics = {
+    child
+    for node in graph.nodes
+    for name, child in node.children.items()
+    if name in _METRICS
+  }
+  metrics |= {
+    child
+    for node in graph.nodes
+    if "keras_api" in node.children
+    for name, child in graph.nodes[node.children["keras_api"]].children.items()
+    if name in _METRICS_OF_KERAS_2
+  }
+  of_model = _find_reachable(graph, optimizers | metrics)
   taken: dict[str, list[tuple[str, str]]] = {}
   for number, node in enumerate(graph.nodes):
     for attribute in node.attributes:
@@ -377,7 +393,7 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
       elif number in counters and is_count:
         found.dropped[key] = "counter of steps"
       elif number not in of_model:
-        found.dropped[key] = "state of an optimizer or of a loss scale"
+        found.dropped[key] = "state of an optimizer, a loss scale or a metric"
       elif key.endswith(_SUFFIX):
         short = key[: -len(_SUFFIX)]
         taken.setdefault(attribute.full_name or short, []).append((short, key))
