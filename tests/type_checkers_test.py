@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-import textwrap
 import typing
 import venv
 
@@ -23,6 +22,7 @@ import pytest
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import policies
+from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale.checkpoint import converting
 from tf_compat_lossscale.checkpoint import exporting
 from tf_compat_lossscale.checkpoint.layouts import scalers
@@ -31,6 +31,11 @@ from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies import state_formats
 from tf_compat_lossscale.policies import systems
 
+# Parameters of TensorFlow's Optimizer that the oldest release does not have.
+_NEW_PARAMETERS = (
+  "skip_gradients_aggregation",
+  "use_own_namescope_for_non_slot_vars",
+)
 _PUBLIC = (
   "",
   ".accumulation",
@@ -132,6 +137,10 @@ def use_loss_scales(opt: Any, word: str, some: dict[str, Any]) -> None:
   tfl.MixedPrecisionLossScaleOptimizer(opt, None)  # wrong
   tfl.MixedPrecisionLossScaleOptimizer(opt)  # wrong
   own.minimize(opt.loss, step=opt.step)  # wrong
+  own.minimise(opt.loss)  # wrong
+  own.los_scale()  # wrong
+  own.get_slot("m")  # wrong
+  tfl.get(own)  # wrong
   own.apply_gradients([], step=opt.step)  # wrong
 
   wrapped = tfl.enable_mixed_precision_graph_rewrite(opt, "dynamic")
@@ -169,6 +178,18 @@ class Mine(tfl.LossScale):
     return {}
 
 
+class MyOptimizer(tfl.MixedPrecisionLossScaleOptimizer):
+  def _create_slots(self, var_list: Any) -> None:
+    super()._create_slots(var_list)
+    self._zeros_slot(var_list[0], "mine", self._name)
+
+  def apply_gradients(
+    self, grads_and_vars: Any, global_step: Any = None, name: Any = None
+  ) -> Any:
+    self.seen = True
+    return super().apply_gradients(grads_and_vars, global_step, name)
+
+
 class MyManager:
   def get_loss_scale(self) -> float:
     return 8.0
@@ -179,6 +200,7 @@ class MyManager:
 
 def use_contrib(opt: Any) -> None:
   tfl.MixedPrecisionLossScaleOptimizer(opt, Mine())
+  tfl.accumulate(MyOptimizer(opt, 8), 2).minimize(opt.loss)
   contrib.FixedLossScaleManager(8)
   manager = contrib.ExponentialUpdateLossScaleManager(2**15, 2000)
   contrib.LossScaleOptimizer(opt, manager, sparse="keep").minimize(opt.loss)
@@ -225,11 +247,14 @@ def use_checkpoints(session: Any, path: pathlib.Path) -> None:
   checkpoint.Saver(sharded="yes")  # wrong
   checkpoint.Saver(7)  # wrong
   saver.save(session)  # wrong
+  saver.safe(session, "model.ckpt")  # wrong
   saver.restore(session)  # wrong
   saver.like = "hvd"  # wrong
 
   checkpoint.Scaffold(saver=saver, init_fn=lambda scaffold, session: None)
+  checkpoint.Scaffold().finalize().saver
   checkpoint.Scaffold(savr=saver)  # wrong
+  checkpoint.Scaffold().finalise()  # wrong
   checkpoint.MonitoredTrainingSession(checkpoint_dir="run", hooks=[session])
   checkpoint.MonitoredTrainingSession("", save_checkpoint_secs=None)
   checkpoint.MonitoredTrainingSession(chekpoint_dir="run")  # wrong
@@ -262,6 +287,8 @@ def use_monitoring(opt: Any, path: pathlib.Path) -> None:
   monitoring.judge(monitoring.read_run(path)).sentence.upper()
   monitoring.LossScaleHook()  # wrong
   monitoring.LossScaleHook(opt, on_stuck="halt")  # wrong
+  monitoring.LossScaleHook(opt).stop_request  # wrong
+  monitoring.judge(monitoring.LossScaleHook(opt))  # wrong
   monitoring.LossScaleHook(opt, every_steps=10)  # wrong
   monitoring.Monitor(opt, on_stuck="ignore")  # wrong
   monitoring.Monitor(opt).stp()  # wrong
@@ -283,6 +310,7 @@ def use_workers(opt: Any, path: pathlib.Path) -> None:
   distributed.agree(tfl.DynamicLossScale()).bad_steps  # wrong
   distributed.DriftHook(opt, all_gather="mpi")  # wrong
   distributed.DriftHook(opt, steps=10)  # wrong
+  distributed.DriftHook(opt).begn()  # wrong
   distributed.check_drift(opt, "nccl")  # wrong
   distributed.open_session(opt)  # wrong
 
@@ -438,33 +466,35 @@ def test_words_are_those_that_are_taken():
       policies.GrowthBackoffRule(**{field: word})
 
 
-def declared_methods(cls):
-  """Yields the methods that a class declares for type checkers alone."""
-  (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-  for node in tree.body:
-    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-      yield from node.body
+def declared_classes():
+  """Yields the classes that `base_classes` declares, but for `Trackable`."""
+  tree = ast.parse(pathlib.Path(base_classes.__file__).read_text("utf-8"))
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ClassDef) and node.name != "Trackable":
+      yield node
 
 
 @pytest.mark.parametrize(
-  "cls",
-  [
-    checkpoint.Saver,
-    checkpoint.Scaffold,
-    tfl.MixedPrecisionLossScaleOptimizer,
-  ],
+  "declared", [*declared_classes()], ids=lambda c: c.name
 )
-def test_declared_parameters_are_those_of_tensorflow(cls):
-  methods = list(declared_methods(cls))
-  assert methods
-  for method in methods:
-    parameters = inspect.signature(getattr(cls, method.name)).parameters
+def test_declared_classes_are_as_tensorflows(declared):
+  cls = getattr(base_classes, declared.name)
+  names = {
+    node.name if isinstance(node, ast.FunctionDef) else node.target.id: node
+    for node in declared.body
+  }
+  inherited = dir(base_classes.Trackable)
+  public = {name for name in dir(cls) if name[0] != "_"} - {*inherited}
+  assert public == {name for name in names if name[0] != "_"} - {"saver_def"}
+  for name, method in names.items():
+    if not isinstance(method, ast.FunctionDef) or method.decorator_list:
+      continue
+    parameters = inspect.signature(getattr(cls, name)).parameters
     given = [each.arg for each in method.args.args]
-    assert given == list(parameters)
+    assert given == [x for x in parameters if x not in _NEW_PARAMETERS]
     defaults = method.args.defaults
     for name, default in zip(given[-len(defaults) :], defaults):
-      if isinstance(default, ast.Constant):
-        assert default.value == parameters[name].default, name
+      assert ast.literal_eval(default) == parameters[name].default, name
 
 
 def test_sessions_have_the_parameters_of_tensorflows():

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import contextlib
 import contextvars
 from typing import Any
-from typing import TYPE_CHECKING
 from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
@@ -23,6 +22,7 @@ from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
+from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
@@ -63,7 +63,7 @@ def _find_held(owner: Any, name: str) -> Any:
   return values.get(name) if holder is owner else None
 
 
-class MixedPrecisionLossScaleOptimizer(_Optimizer):
+class MixedPrecisionLossScaleOptimizer(base_classes.Optimizer):
   """An optimizer that wraps another and applies a loss scale to it.
 
   A whole step:
@@ -205,20 +205,6 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-
-  if TYPE_CHECKING:  # The parameters of TensorFlow's own method.
-
-    def minimize(
-      self,
-      loss: tf.Tensor | Callable[[], tf.Tensor],
-      global_step: tf.Variable | None = None,
-      var_list: Any = None,
-      gate_gradients: int = _Optimizer.GATE_OP,
-      aggregation_method: int | None = None,
-      colocate_gradients_with_ops: bool = False,
-      name: str | None = None,
-      grad_loss: tf.Tensor | None = None,
-    ) -> tf.Operation | None: ...
 
   def _compose_step(self) -> scaled_steps.ScaledStep:
     """Returns how this optimizer takes a step: by methods of TensorFlow 1.15.
@@ -405,7 +391,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     """Returns the children that are in use; a program may have set others."""
     scale = self._active_loss_scale
     owner = getattr(scale, "manager", scale)  # Of tf.contrib.
-    is_tracked = isinstance(owner, tracking.Trackable)
+    is_tracked = isinstance(owner, base_classes.Trackable)
     children = {
       "base_optimizer": self._active_optimizer,
       "loss_scale": owner if is_tracked else scale,
@@ -413,7 +399,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     return {
       name: child
       for name, child in children.items()
-      if isinstance(child, tracking.Trackable)
+      if isinstance(child, base_classes.Trackable)
     }
 
   def __repr__(self) -> str:

@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Mapping
 import inspect
 import os
 from typing import Any
-from typing import TYPE_CHECKING
 
 from absl import logging
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale._core.tf import savers
 from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import paths
@@ -38,7 +36,7 @@ _DEFAULT: Any = (
 )
 
 
-class Saver(tf.compat.v1.train.Saver):
+class Saver(base_classes.Saver):
   """A `tf.compat.v1.train.Saver` whose `restore` bridges generations.
 
   The Saver saves as TensorFlow's does. It also restores variables whose names
@@ -57,40 +55,6 @@ class Saver(tf.compat.v1.train.Saver):
   last_report: Report | None = None
   like: scalers.Like | None = None
   _import_scope: str | None = None
-
-  if TYPE_CHECKING:  # The parameters of TensorFlow's own methods.
-
-    def __init__(
-      self,
-      var_list: Mapping[str, Any] | Iterable[Any] | None = None,
-      reshape: bool = False,
-      sharded: bool = False,
-      max_to_keep: int | None = 5,
-      keep_checkpoint_every_n_hours: float = 10000.0,
-      name: str | None = None,
-      restore_sequentially: bool = False,
-      saver_def: tf.compat.v1.train.SaverDef | None = None,
-      builder: Any = None,
-      defer_build: bool = False,
-      allow_empty: bool = False,
-      write_version: int = 2,
-      pad_step_number: bool = False,
-      save_relative_paths: bool = False,
-      filename: Any = None,
-    ) -> None: ...
-
-    def save(
-      self,
-      sess: tf.compat.v1.Session,
-      save_path: str | os.PathLike[str],
-      global_step: Any = None,
-      latest_filename: str | None = None,
-      meta_graph_suffix: str = "meta",
-      write_meta_graph: bool = True,
-      write_state: bool = True,
-      strip_default_attrs: bool = False,
-      save_debug_info: bool = False,
-    ) -> Any: ...
 
   def restore(
     self, sess: tf.compat.v1.Session, save_path: str | os.PathLike[str]
@@ -166,28 +130,12 @@ def _is_variable(item: Any) -> bool:
   return hasattr(item, "initializer") or hasattr(item, "as_tensor")
 
 
-class Scaffold(tf.compat.v1.train.Scaffold):
+class Scaffold(base_classes.Scaffold):
   """A `tf.compat.v1.train.Scaffold` whose default saver is the `Saver` above.
 
   Sessions restore with that saver if they get the scaffold:
   `MonitoredTrainingSession(scaffold=Scaffold(), …)`, or a session creator.
   """
-
-  if TYPE_CHECKING:
-
-    def __init__(
-      self,
-      init_op: Any = None,
-      init_feed_dict: Mapping[Any, Any] | None = None,
-      init_fn: Callable[[Scaffold, tf.compat.v1.Session], Any] | None = None,
-      ready_op: Any = None,
-      ready_for_local_init_op: Any = None,
-      local_init_op: Any = None,
-      summary_op: Any = None,
-      saver: Any = None,
-      copy_from_scaffold: tf.compat.v1.train.Scaffold | None = None,
-      local_init_feed_dict: Mapping[Any, Any] | None = None,
-    ) -> None: ...
 
   def finalize(self) -> Scaffold:
     """Creates the missing parts as TensorFlow's does, except for the saver."""

@@ -19,39 +19,12 @@ import sys
 import threading
 from typing import Any
 from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import finding
-
-if TYPE_CHECKING:
-  # TensorFlow has no types, and checkers let objects of a class with an unknown
-  # base pass for anything.
-  class Trackable:
-    def _track_trackable(
-      self, trackable: Any, name: str, overwrite: bool = False
-    ) -> Any: ...
-
-    def _trackable_children(
-      self, *args: Any, **kwargs: Any
-    ) -> dict[str, Any]: ...
-
-    def _lookup_dependency(
-      self, name: str, *args: Any, **kwargs: Any
-    ) -> Any: ...
-
-    @property
-    def _deferred_dependencies(self) -> dict[str, list[Any]]: ...
-
-    def _handle_deferred_dependencies(
-      self, name: str, trackable: Any
-    ) -> None: ...
-
-else:
-  # The base class has a name in `tf.__internal__` in every supported release.
-  Trackable = tf.__internal__.tracking.Trackable
+from tf_compat_lossscale._core.tf.base_classes import Trackable
 
 # TensorFlow 2.12 asks each `Optimizer` for its slots when it saves by object;
 # its module holds that class. Later releases ask each object that has
