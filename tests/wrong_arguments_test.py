@@ -164,6 +164,25 @@ def test_an_optimizer_of_keras(make):
   assert "not its name" in message and "LossScaleOptimizer(" not in message
 
 
+class OptimizerV2:
+  """A legacy optimizer of Keras 2, as its class tells."""
+
+  __module__ = "keras.optimizers.optimizer_v2.optimizer_v2"
+
+
+class LossScaleOptimizer(OptimizerV2):
+  """An optimizer of Keras that scales the loss."""
+
+  __module__ = "tensorflow.python.keras.mixed_precision.loss_scale_optimizer"
+
+
+def test_kinds_of_optimizers_of_keras():
+  message = _message(ValueError, lambda: _wrap(8, OptimizerV2()))
+  assert "keras.LossScaleOptimizer" in message
+  message = _message(ValueError, lambda: _wrap(8, LossScaleOptimizer()))
+  assert "scales the loss already" in message
+
+
 def test_an_optimizer_of_the_keras_that_is_here():
   opt = tf.keras.optimizers.SGD()
   message = _message(ValueError, lambda: _wrap(8, opt))

@@ -380,7 +380,7 @@ def make(identifier: Any, also: tuple[str, ...] = ()) -> LossScale:
     return FixedLossScale(identifier)
   words = (*also, repr(_DYNAMIC))
   shown = wrong_values.show(identifier, [word.strip("'") for word in words])
-  is_told = isinstance(identifier, str) or shown.endswith("()?)")
+  is_told = isinstance(identifier, str) or wrong_values.is_called(identifier)
   kind = "" if is_told else f" of type {type(identifier).__name__}"
   raise ValueError(
     f"A loss scale must be {', '.join(words)}, a number of at least 1, a "

@@ -25,6 +25,7 @@ _SCALING = (
   "MixedPrecisionLossScaleOptimizerV1",
 )
 _KERAS = ("keras", "tf_keras")
+_NO_NAME = "Pass an optimizer, not its name: for instance"
 
 
 def show_wrong(value: Any) -> str:
@@ -36,20 +37,24 @@ def show_wrong(value: Any) -> str:
   Returns:
     The end of a message, after "but got".
   """
-  shown = wrong_values.show(value)
-  if shown.endswith("()?)"):
-    return f"{shown}."
-  shown = f"{shown} of type {type(value).__name__}."
+  shown = show(value)
   if is_keras(value):
-    return f"{shown} {advise_keras(value)}"
+    return f"{shown}. {advise_keras(value)}"
   if isinstance(value, str):
-    return (
-      f"{shown} Pass an optimizer, not its name: "
-      "tf.compat.v1.train.AdamOptimizer(1e-3), for instance."
-    )
+    return f"{shown}. {_NO_NAME} tf.compat.v1.train.AdamOptimizer(1e-3)."
   if callable(getattr(value, "update", None)) and hasattr(value, "get_config"):
-    return f"{shown} Pass the optimizer first, then the loss scale."
-  return shown
+    return f"{shown}. Pass the optimizer first, then the loss scale."
+  return f"{shown}."
+
+
+def show(value: Any) -> str:
+  """Returns a wrong value for an optimizer, with its type if that helps."""
+  shown = wrong_values.show(value)
+  if wrong_values.is_called(value):
+    return shown
+  kind = type(value)
+  module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+  return f"{shown} of type {module}{kind.__qualname__}"
 
 
 def is_keras(value: Any) -> bool:
@@ -57,8 +62,14 @@ def is_keras(value: Any) -> bool:
   return _find_keras(value) is not None
 
 
-def advise_compat_v1(value: Any) -> str:
-  """Returns what to do with a `tf.compat.v1.train.Optimizer`, or nothing."""
+def advise_for_keras(value: Any) -> str:
+  """Returns what to do with a value that is no optimizer of Keras.
+
+  Returns:
+    A sentence that begins with a space, or nothing.
+  """
+  if isinstance(value, str):
+    return f" {_NO_NAME} tf.keras.optimizers.Adam(1e-3)."
   if not isinstance(value, tf.compat.v1.train.Optimizer):
     return ""
   return f" For optimizers of tf.compat.v1.train there is {_OF_COMPAT_V1}."
@@ -74,7 +85,7 @@ def warn_if_scaling(owner: str, optimizer: Any) -> None:
     optimizer: The optimizer to wrap.
   """
   for each in wrapped_optimizers.walk(optimizer):
-    if any(cls.__name__ in _SCALING for cls in type(each).__mro__):
+    if _is_scaling(each):
       logging.warning(
         "%s wraps an optimizer that scales the loss already: %s. The loss is "
         "multiplied by both loss scales, and overflows sooner. Wrap an "
@@ -85,17 +96,24 @@ def warn_if_scaling(owner: str, optimizer: Any) -> None:
       return
 
 
+def _is_scaling(optimizer: Any) -> bool:
+  """Returns whether an optimizer scales the loss, as its class's name tells."""
+  return any(cls.__name__ in _SCALING for cls in type(optimizer).__mro__)
+
+
 def _find_keras(value: Any) -> str | None:
   """Returns the package of the Keras that an optimizer is of, if it is one."""
   for cls in type(value).__mro__:
-    package = cls.__module__.partition(".")[0]
-    if package in _KERAS and cls.__name__.endswith("Optimizer"):
+    package = cls.__module__.removeprefix("tensorflow.python.").split(".")[0]
+    if package in _KERAS and "Optimizer" in cls.__name__:
       return package
   return None
 
 
 def advise_keras(value: Any) -> str:
   """Returns which class scales the loss for an optimizer of Keras."""
+  if _is_scaling(value):
+    return "This optimizer of Keras scales the loss already: use it as it is."
   module = sys.modules.get(_find_keras(value) or "")
   if str(getattr(module, "__version__", "")).startswith("3."):
     return (

@@ -37,9 +37,14 @@ def show(value: Any, words: Iterable[str] = ()) -> str:
   text = repr(value)
   if len(text) > _LONGEST:
     text = f"{text[: _LONGEST - 3]}..."
-  if isinstance(value, _CALLED):
+  if is_called(value):
     return f"{text} (did you forget ()?)"
   return text + suggest(value, words)
+
+
+def is_called(value: Any) -> bool:
+  """Returns whether a value is a class or a function: users mean its result."""
+  return isinstance(value, _CALLED)
 
 
 def suggest(value: Any, words: Iterable[str] = ()) -> str:

@@ -26,7 +26,6 @@ from __future__ import annotations
 from typing import Any
 
 from tf_compat_lossscale._core import optimizer_kinds
-from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _reloading
 
@@ -70,9 +69,9 @@ class ByKind(type(_Base)):  # type: ignore[misc]
         return origin._derive(concrete)
     raise TypeError(
       "optimizer must be an optimizer of Keras 2 "
-      f"({_keras2.keras.__name__}), but got {wrong_values.show(optimizer)} of "
-      f"type {type(optimizer).__module__}.{type(optimizer).__qualname__}."
-      f"{optimizer_kinds.advise_compat_v1(optimizer)} If "
+      f"({_keras2.keras.__name__}), but got "
+      f"{optimizer_kinds.show(optimizer)}."
+      f"{optimizer_kinds.advise_for_keras(optimizer)} If "
       "tf.keras is Keras 3, call tf_compat_lossscale.use_keras_2() before "
       "TensorFlow is imported, or use keras.optimizers.LossScaleOptimizer."
     )

@@ -19,7 +19,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale.keras import scales
 
@@ -240,9 +239,8 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
     if not isinstance(optimizer, _keras.optimizers.Optimizer):
       raise TypeError(
         "optimizer must be an optimizer of Keras 3, but got "
-        f"{wrong_values.show(optimizer)} of type "
-        f"{type(optimizer).__module__}.{type(optimizer).__qualname__}."
-        f"{optimizer_kinds.advise_compat_v1(optimizer)} "
+        f"{optimizer_kinds.show(optimizer)}."
+        f"{optimizer_kinds.advise_for_keras(optimizer)} "
         "For optimizers of Keras 2 there is "
         f"tf_compat_lossscale.keras.LossScaleOptimizer. {_ON_KERAS_2}"
       )
