@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 
 import helpers
 import pseudo_terminals
@@ -84,6 +85,61 @@ def test_counts_appear_after_two_seconds(monkeypatch):
   shown = pseudo_terminals.read_all(outer)
   counts = [part for part in shown.split("\r") if part.strip()]
   assert counts == ["Reading: 1 of 4", "Reading: 3 of 4"]
+
+
+def announce(monkeypatch, long, work):
+  """Returns what a terminal gets while some work is announced."""
+  monkeypatch.setattr(terminal, "_LONG", long)
+  outer, inner = os.openpty()
+  with open(inner, "w", encoding="utf-8") as stream:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with terminal.announce("Reading \x1bx"):
+      work()
+  return pseudo_terminals.read_all(outer)
+
+
+def test_work_without_pieces_is_announced(monkeypatch, capsys):
+  line = "Reading \\x1bx ..."
+  shown = announce(monkeypatch, 0.01, lambda: time.sleep(0.5))
+  assert shown == f"{line}\r{' ' * len(line)}\r"
+  assert announce(monkeypatch, 60, lambda: None) == ""
+
+  def fail():
+    time.sleep(0.5)
+    raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    announce(monkeypatch, 0.01, fail)
+  monkeypatch.undo()
+  monkeypatch.setattr(terminal, "_LONG", 0.01)
+  with terminal.announce("Reading"):
+    time.sleep(0.1)
+  assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("command", ["inspect", "doctor", "plot"])
+def test_commands_that_read_for_long_say_so(command, tmp_path):
+  code = (
+    "import sys, time\n"
+    "from tf_compat_lossscale.cli import main, terminal\n"
+    "terminal._LONG = 0.01\n"
+    "from tf_compat_lossscale import checkpoint\n"
+    "from tf_compat_lossscale.monitoring import run_logs\n"
+    "def slow(*args): time.sleep(0.5); raise OSError(2, 'gone', 'x')\n"
+    "checkpoint.describe = run_logs.find_runs = slow\n"
+    "sys.exit(main.main(sys.argv[1:]))\n"
+  )
+  outer, inner = os.openpty()
+  done = subprocess.Popen(
+    [sys.executable, "-c", code, command, str(tmp_path)],
+    cwd=helpers.ROOT,
+    stdout=subprocess.DEVNULL,
+    stderr=inner,
+  )
+  os.close(inner)
+  shown = pseudo_terminals.read_all(outer)
+  assert done.wait(60) == 2
+  assert f"Reading {tmp_path} ..." in shown and "gone" in shown
 
 
 def test_the_bar_goes_after_an_error(monkeypatch):

@@ -62,8 +62,9 @@ def execute(arguments: argparse.Namespace) -> int:
   is_unreadable = False
   for path in arguments.paths:
     try:
-      for finding in _examine(path):
-        findings.append(finding)
+      with terminal.announce(f"Reading {path}"):
+        for finding in _examine(path):
+          findings.append(finding)
     except (errors.Mistake, OSError) as error:
       if arguments.traceback:
         raise

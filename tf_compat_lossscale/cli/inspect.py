@@ -77,12 +77,14 @@ def execute(arguments: argparse.Namespace) -> int:
       )
   from tf_compat_lossscale import checkpoint
   from tf_compat_lossscale.cli import printing
+  from tf_compat_lossscale.cli import terminal
 
   descriptions = []
   status = 0
   for path in arguments.paths:
     try:
-      description = checkpoint.describe(path, arguments.verify, like)
+      with terminal.announce(f"Reading {path}"):
+        description = checkpoint.describe(path, arguments.verify, like)
     except checkpoint.CheckpointError as error:
       if arguments.traceback:
         raise

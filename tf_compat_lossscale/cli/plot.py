@@ -83,19 +83,13 @@ def execute(arguments: argparse.Namespace) -> int:
   if arguments.output:
     _check_output(arguments.output)
   # Slow to import.
-  from tf_compat_lossscale import monitoring
   from tf_compat_lossscale.cli import views
-  from tf_compat_lossscale.monitoring import run_logs
 
   if arguments.follow:
     if len(arguments.logs) > 1:
       raise errors.Mistake("--follow goes with one LOGDIR")
     _follow(arguments)
-  try:
-    paths = [path for log in arguments.logs for path in run_logs.find_runs(log)]
-    logs = [monitoring.read_run(path) for path in dict.fromkeys(paths)]
-  except monitoring.LogError as error:
-    raise errors.Mistake(str(error)) from error
+  logs = _read_logs(arguments.logs)
   printer = terminal.Printer(sys.stdout)
   if len(logs) == 1:
     view = views.make_view(logs[0], *arguments.steps)
@@ -113,6 +107,27 @@ def execute(arguments: argparse.Namespace) -> int:
   else:
     _draw_together(found, printer)
   return 0
+
+
+def _read_logs(places: Sequence[str]) -> list[RunLog]:
+  """Returns the logs of all runs in some places.
+
+  Raises:
+    Mistake: A place has no log, or a log is damaged.
+  """
+  from tf_compat_lossscale.monitoring import rows
+  from tf_compat_lossscale.monitoring import run_logs
+
+  logs = {}
+  try:
+    for place in places:
+      with terminal.announce(f"Reading {place}"):
+        for path in run_logs.find_runs(place):
+          if path not in logs:
+            logs[path] = run_logs.read_run(path)
+  except rows.LogError as error:
+    raise errors.Mistake(str(error)) from error
+  return [*logs.values()]
 
 
 def _parse_output(text: str) -> str:

@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import threading
 import time
 from typing import Any
 from typing import TextIO
@@ -197,5 +198,42 @@ def _show_count(what: str) -> Iterator[Callable[[int, int], None]]:
   try:
     yield show
   finally:
-    if line:  # What follows begins at an empty line.
-      print(f"\r{' ' * len(line)}\r", end="", file=sys.stderr, flush=True)
+    if line:
+      _clear(line)
+
+
+@contextlib.contextmanager
+def announce(what: str) -> Iterator[None]:
+  """Says on stderr what takes long, if stderr is a terminal.
+
+  This is for work that has no pieces to count. The block should print nothing.
+
+  Args:
+    what: The work, such as "Reading model.ckpt-100".
+  """
+  if not sys.stderr.isatty():
+    yield
+    return
+  line = f"{escape(what)} ..."
+  is_shown = False
+
+  def show() -> None:
+    nonlocal is_shown
+    is_shown = True
+    print(line, end="", file=sys.stderr, flush=True)
+
+  timer = threading.Timer(_LONG, show)
+  timer.daemon = True
+  timer.start()
+  try:
+    yield
+  finally:
+    timer.cancel()
+    timer.join()
+    if is_shown:
+      _clear(line)
+
+
+def _clear(line: str) -> None:
+  """Removes a line from the terminal: what follows begins at an empty line."""
+  print(f"\r{' ' * len(line)}\r", end="", file=sys.stderr, flush=True)
