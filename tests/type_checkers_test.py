@@ -213,12 +213,16 @@ def use_contrib(opt: Any) -> None:
   contrib.FixedLossScaleManager("8")  # wrong
 
 
-def use_policies(scale: tfl.LossScale, word: str) -> None:
+def use_policies(
+  scale: tfl.LossScale, word: str, config: dict[str, Any]
+) -> None:
   policies.GrowthBackoff(refill="finite", at_minimum="raise").simulate([True])
   policies.GrowthBackoff(refill=["growth", "backoff"], overflow_reset=())
   policies.GrowthBackoffRule(refill="finite").simulate([True])
   policies.like("torch", growth_interval=500).get_config()
+  policies.like("flax", **config)
   policies.find_rule("megatron").simulate([True, False])
+  policies.find_rule("deepspeed", consecutive_hysteresis=True, hysteresis=2)
   policies.find_rule(policies.list_names()[0])
   policies.state_dict(scale, like="deepspeed")["cur_scale"]
   policies.GrowthBackoff(refill="overflow")  # wrong
@@ -229,6 +233,8 @@ def use_policies(scale: tfl.LossScale, word: str) -> None:
   policies.LogNormal(warmup=20)  # wrong
   policies.LogNormalRule(limit="float16")  # wrong
   policies.like("pytorch")  # wrong
+  policies.like("torch", growth_intervl=500)  # wrong
+  policies.find_rule("torch", growth_interval="500")  # wrong
   policies.like(word)  # wrong
   policies.find_rule("amp")  # wrong
   policies.state_dict(scale, like="jmp")  # wrong
@@ -293,6 +299,8 @@ def use_monitoring(opt: Any, path: pathlib.Path) -> None:
   monitoring.Monitor(opt, on_stuck="ignore")  # wrong
   monitoring.Monitor(opt).stp()  # wrong
   monitoring.LossScaleCallback(opt, on_stuck="abort")  # wrong
+  if monitoring.judge(monitoring.read_run(path)).kind == "nan_gradients":
+    pass
   monitoring.judge(path)  # wrong
   monitoring.read_run()  # wrong
   monitoring.judge(monitoring.read_run(path)).sentense  # wrong

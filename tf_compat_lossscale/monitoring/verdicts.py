@@ -12,6 +12,9 @@ from collections.abc import Sequence
 import dataclasses
 import math
 import statistics
+from typing import Final
+from typing import Literal
+from typing import TypeAlias
 
 from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import phrases
@@ -21,16 +24,28 @@ from tf_compat_lossscale.monitoring.rows import Row
 from tf_compat_lossscale.monitoring.rows import RunLog
 from tf_compat_lossscale.monitoring.rows import Underflow
 
-HEALTHY = "healthy"
-TOO_SHORT = "too_short"
-INVALID = "invalid_scale"
-NAN = "nan_gradients"
-STUCK = "stuck"
-ALL_SKIPPED = "all_skipped"
-SKIPS_OFTEN = "skips_often"
-UNDERFLOW = "underflow"
-GROWS_SLOWLY = "grows_slowly"
-APPLIED = "applied_not_finite"
+HEALTHY: Final = "healthy"
+TOO_SHORT: Final = "too_short"
+INVALID: Final = "invalid_scale"
+NAN: Final = "nan_gradients"
+STUCK: Final = "stuck"
+ALL_SKIPPED: Final = "all_skipped"
+SKIPS_OFTEN: Final = "skips_often"
+UNDERFLOW: Final = "underflow"
+GROWS_SLOWLY: Final = "grows_slowly"
+APPLIED: Final = "applied_not_finite"
+Kind: TypeAlias = Literal[
+  "healthy",
+  "too_short",
+  "invalid_scale",
+  "nan_gradients",
+  "stuck",
+  "all_skipped",
+  "skips_often",
+  "underflow",
+  "grows_slowly",
+  "applied_not_finite",
+]
 
 # With fewer steps, 5 % is less than a handful.
 _LEAST_STEPS = 100
@@ -56,7 +71,7 @@ class Verdict:
     advice: Sentences that say what to do.
   """
 
-  kind: str
+  kind: Kind
   sentence: str
   evidence: tuple[str, ...] = ()
   advice: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from typing import TYPE_CHECKING
 
 from absl import logging
 import tensorflow.compat.v2 as tf
@@ -16,6 +17,9 @@ from tf_compat_lossscale.policies import base
 from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies import systems
+
+if TYPE_CHECKING:
+  from typing_extensions import Unpack
 
 _NOT_FOR_XLA = "at_minimum_raise_was_traced_outside_of_jit_compile"
 
@@ -246,7 +250,9 @@ class GrowthBackoff(base.Policy):
     return lower, is_lowest
 
 
-def like(name: systems.System, /, **changes: Any) -> GrowthBackoff:
+def like(
+  name: systems.System, /, **changes: Unpack[rules.Changes]
+) -> GrowthBackoff:
   """Returns a loss scale with the rule of another system.
 
   Args:

@@ -12,6 +12,7 @@ from typing import Final
 from typing import Literal
 from typing import NamedTuple
 from typing import TypeAlias
+from typing import TypedDict
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.policies import checks
@@ -26,6 +27,24 @@ RAISE: Final = "raise"
 Change: TypeAlias = Literal["growth", "backoff"]
 Event: TypeAlias = Literal["growth", "backoff", "finite"]
 AtMinimum: TypeAlias = Literal["stay", "raise"]
+
+
+class Changes(TypedDict, total=False):
+  """Arguments of a system's rule, for type checkers; see `find_rule`."""
+
+  initial_loss_scale: float
+  growth_factor: float
+  backoff_factor: float
+  growth_interval: int
+  min_loss_scale: float | None
+  max_loss_scale: float | None
+  hysteresis: int
+  refill: Iterable[Event] | Event
+  overflow_tolerance: float
+  at_minimum: AtMinimum
+  overflow_reset: Iterable[Change] | Change
+  good_steps_after_growth: int
+  consecutive_hysteresis: bool
 
 
 class MinimumReachedError(FloatingPointError):

@@ -12,12 +12,16 @@ import dataclasses
 import inspect
 from typing import Any
 from typing import Literal
+from typing import TYPE_CHECKING
 from typing import TypeAlias
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale.policies import checks
 from tf_compat_lossscale.policies import float32
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
+
+if TYPE_CHECKING:
+  from typing_extensions import Unpack
 
 System: TypeAlias = Literal[
   "apex",
@@ -43,7 +47,9 @@ _MANY_FALLS = 100_000
 _FAIRSEQ_MINIMUM = 1e-4
 
 
-def find_rule(name: System, /, **changes: Any) -> rules.GrowthBackoffRule:
+def find_rule(
+  name: System, /, **changes: Unpack[rules.Changes]
+) -> rules.GrowthBackoffRule:
   """Returns the rule of another system.
 
   Args:
