@@ -93,6 +93,17 @@ def test_words_that_are_nearly_right(make, words):
   assert words in _message(ValueError, make)
 
 
+@pytest.mark.parametrize(
+  "make",
+  [
+    lambda: policies.state_dict(tfl.DynamicLossScale),
+    lambda: policies.load_state_dict(policies.GrowthBackoff, {}),
+  ],
+)
+def test_a_class_in_place_of_a_loss_scale_to_exchange(make):
+  assert "did you forget ()?" in _message(TypeError, make)
+
+
 def test_a_name_of_an_argument():
   message = _message(
     TypeError, lambda: policies.find_rule("torch", growth_intervall=3)

@@ -154,6 +154,19 @@ def test_a_model_dir_with_its_log_below(capsys, folder):
   assert [f["kind"] for f in found] == ["stuck", "healthy"]
 
 
+def test_the_same_advice_is_printed_once(capsys, folder):
+  for name in "ab":
+    logs.write(folder / "runs" / name, logs.make_stuck())
+  _, found = run_json(capsys, "runs")
+  assert found[0]["advice"] == found[1]["advice"] != []
+  _, out, _ = run(capsys, "runs")
+  for sentence in found[0]["advice"]:
+    assert out.count(sentence) == 1
+  assert out.endswith(
+    "What to do:\n- The same as for runs/a/loss_scale.jsonl.\n"
+  )
+
+
 def test_several_runs_below_a_folder(capsys, folder):
   logs.write(folder / "runs" / "a", logs.make_healthy(500))
   logs.write(folder / "runs" / "b", logs.make_stuck())

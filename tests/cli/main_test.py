@@ -95,6 +95,7 @@ def test_words_of_no_parser(argv, start, end, capsys):
     (["pltt", "x"], "'pltt' (did you mean 'plot'?): choose from version, run"),
     (["scan", "--format=sarfi"], "did you mean 'sarif'?"),
     (["doctor", "--format=JSON", "x"], "did you mean 'json'?"),
+    (["scan", "--select=ls101", "."], "did you mean 'LS101'?"),
     (["bogus"], "'bogus': choose from version, run"),
   ],
 )

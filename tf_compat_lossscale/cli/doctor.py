@@ -162,6 +162,7 @@ def _examine_checkpoint(path: str) -> Iterator[_Finding]:
 
 def _write_text(findings: list[_Finding], printer: terminal.Printer) -> None:
   """Prints the verdicts for people."""
+  advised: dict[tuple[str, ...], str] = {}  # Advice, and where it stands.
   for i, (path, what, name, verdict) in enumerate(findings):
     if i:
       printer.print()
@@ -169,9 +170,13 @@ def _write_text(findings: list[_Finding], printer: terminal.Printer) -> None:
     printer.print((f"{what} {path}{which}", "bold"))
     style = "green" if verdict.is_healthy else "bold red"
     printer.print((verdict.sentence, style))
+    advice = verdict.advice
+    known = advised.setdefault(tuple(advice), path) if advice else path
+    if known != path:
+      advice = (f"The same as for {known}.",)
     for title, sentences in (
       ("What shows it:", verdict.evidence),
-      ("What to do:", verdict.advice),
+      ("What to do:", advice),
     ):
       if sentences:
         printer.print((title, "bold"))

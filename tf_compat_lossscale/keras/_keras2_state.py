@@ -13,6 +13,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.keras import _keras2
 
 
@@ -111,7 +112,7 @@ def _read(given: Any) -> tuple[Any, Any, Any, Any]:
     raise TypeError(
       "to_keras3() takes a LossScaleOptimizer, a DynamicLossScale, an "
       "ExponentialUpdateLossScaleManager or a dict of 'loss_scale' and "
-      f"'good_steps', but got {given!r}."
+      f"'good_steps', but got {wrong_values.show(given)}."
     )
   if scale.multiplier != 2:
     raise ValueError(

@@ -11,6 +11,7 @@ from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _keras2_state
 from tf_compat_lossscale.keras import _like_keras3
@@ -166,7 +167,8 @@ def _check_optimizer(keras: Any, optimizer: Any) -> None:
   ):
     raise TypeError(
       "optimizer must be an optimizer of Keras 3 (keras.optimizers.…) that is "
-      f"not a LossScaleOptimizer, but got {optimizer!r}."
+      f"not a LossScaleOptimizer, but got "
+      f"{wrong_values.show(optimizer)}."
     )
 
 

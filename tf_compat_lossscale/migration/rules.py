@@ -18,6 +18,8 @@ import pkgutil
 from typing import NamedTuple
 from typing import TYPE_CHECKING
 
+from tf_compat_lossscale._core import wrong_values
+
 if TYPE_CHECKING:
   from tf_compat_lossscale.migration import files
   from tf_compat_lossscale.migration import findings
@@ -119,7 +121,7 @@ def check_codes(words: Iterable[str]) -> None:
     if not word or not any(code.startswith(word) for code in known):
       raise CodeError(
         f"there is no code {word!r}: expected {', '.join(known)}, or the "
-        "beginning of such a code"
+        f"beginning of such a code{wrong_values.suggest(word, known)}"
       )
 
 

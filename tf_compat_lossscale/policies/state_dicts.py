@@ -11,6 +11,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.policies import growth_backoff
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies import state_formats
@@ -108,7 +109,7 @@ def _find_rule(
   if not isinstance(loss_scale, loss_scale_lib.DynamicLossScale):
     raise TypeError(
       "The state of a loss scale is exchanged for a GrowthBackoff or a "
-      f"DynamicLossScale, but got {loss_scale!r}."
+      f"DynamicLossScale, but got {wrong_values.show(loss_scale)}."
     )
   rule = rules.GrowthBackoffRule(
     initial_loss_scale=loss_scale.initial_loss_scale,

@@ -17,6 +17,7 @@ import types
 from typing import Any
 
 from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.programs import import_hooks
 
 LEGACY, NEW = "legacy", "new"
@@ -48,7 +49,8 @@ def check(choice: str | None) -> None:
   if choice not in (LEGACY, NEW, None):
     raise ValueError(
       f"keras_optimizers must be {LEGACY!r} (the classes of TensorFlow 2.0 to "
-      f"2.10) or {NEW!r} (today's classes), but got {choice!r}."
+      f"2.10) or {NEW!r} (today's classes), but got "
+      f"{wrong_values.show(choice, (LEGACY, NEW))}."
     )
 
 
