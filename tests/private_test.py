@@ -94,6 +94,7 @@ _USES = {
     "_learning_rate": "the learning rate before it is a tensor",
     "_serialized_attributes": "what a SavedModel holds of a model",
     "_slots": "a legacy optimizer's slots",
+    "_u_product_counter": "how often Nadam's product was computed",
     "_var_key": "the key of a variable's slots",
   },
   "programs.import_hooks": {

@@ -424,6 +424,399 @@ def test_nadam_gets_its_schedule(tmp_path):
   assert "Keras's Nadam has after 5 steps" in "".join(done.notes)
 
 
+GENERATIONS = {
+  "legacy": legacy,
+  "newer": k2.optimizers,
+  "keras3": k3 and k3.optimizers,
+}
+generations = pytest.mark.parametrize(
+  "keras",
+  [
+    pytest.param(
+      name,
+      marks=pytest.mark.skipif(
+        module is None, reason="Keras 3 comes with TensorFlow 2.16"
+      ),
+    )
+    for name, module in GENERATIONS.items()
+  ],
+)
+
+
+def wrap(keras, optimizer):
+  """Returns an optimizer with its Keras's loss scale."""
+  if keras == "keras3":
+    return k3.optimizers.LossScaleOptimizer(optimizer)
+  return k2.mixed_precision.LossScaleOptimizer(optimizer)
+
+
+def restore_into(old, make, folder, **kwargs):
+  """Restores a program into one of Keras; returns the report and Keras's."""
+  optimizer = make()
+  scaled = hasattr(optimizer, "scale_loss")
+  cls = ScaledKeras3 if scaled else KerasProgram
+  new = cls(lambda: optimizer, sparse=False)
+  new.train(90, 92)
+  return checkpoint.restore(None, old.save(folder), new.objects, **kwargs), new
+
+
+SCHEDULED = {
+  "adam": (
+    lambda rate: train.AdamOptimizer(rate, 0.8, 0.99),
+    lambda k, rate: k.Adam(rate, 0.8, 0.99, epsilon=1e-8),
+  ),
+  "rmsprop_momentum": (
+    lambda rate: train.RMSPropOptimizer(rate, 0.8, 0.7, 0.1),
+    lambda k, rate: k.RMSprop(rate, 0.8, 0.7, 0.1),
+  ),
+  "adagrad": (
+    lambda rate: train.AdagradOptimizer(rate, 0.3),
+    lambda k, rate: k.Adagrad(rate, 0.3, epsilon=_TINY),
+  ),
+  "plain": (
+    train.GradientDescentOptimizer,
+    lambda k, rate: k.SGD(rate),
+  ),
+}
+
+
+class TestSchedules:
+  """Tests optimizers of all kinds with a schedule of the learning rate."""
+
+  @generations
+  @pytest.mark.parametrize("wrapped", [False, True])
+  @pytest.mark.parametrize("name", list(SCHEDULED))
+  def test_training_goes_on(self, name, wrapped, keras, tmp_path):
+    make_v1, make_keras = SCHEDULED[name]
+
+    def v1():
+      step = train.get_or_create_global_step()
+      optimizer = make_v1(train.exponential_decay(0.1, step, 3, 0.5))
+      if wrapped:
+        return tfl.MixedPrecisionLossScaleOptimizer(optimizer, "dynamic")
+      return optimizer
+
+    def of_keras():
+      module = GENERATIONS[keras]
+      schedules = (k3 if keras == "keras3" else k2).optimizers.schedules
+      made = make_keras(module, schedules.ExponentialDecay(0.1, 3, 0.5))
+      return wrap(keras, made) if wrapped else made
+
+    old = Program(v1, sparse=False)
+    old.train(0, _STEPS)
+    report, new = restore_into(old, of_keras, tmp_path)
+    if keras == "newer":
+      name = "optimizer/_current_learning_rate"
+      assert report.bridged[name] == "global_step"
+      found = float(new.optimizer.learning_rate)
+      np.testing.assert_allclose(found, 0.1 * 0.5 ** (_STEPS / 3), rtol=1e-6)
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+  @generations
+  @pytest.mark.parametrize("kind", ["schedule", "function"])
+  def test_the_sums_of_sgd(self, kind, keras, tmp_path):
+    """Checks that the factor is the rate of the next step."""
+    if (keras, kind) == ("newer", "function"):
+      pytest.skip("Keras calls the function once, for a variable")
+
+    def v1():
+      step = train.get_or_create_global_step()
+      rate = train.piecewise_constant(step, [2], [1.0, _RATE])
+      return train.MomentumOptimizer(rate, 0.9)
+
+    def of_keras():
+      schedules = (k3 if keras == "keras3" else k2).optimizers.schedules
+      rate = schedules.PiecewiseConstantDecay([2], [1.0, _RATE])
+      if kind == "function":
+        rate = lambda: _RATE  # noqa: E731
+      return GENERATIONS[keras].SGD(rate, 0.9)
+
+    old = Program(v1, sparse=False)
+    old.train(0, _STEPS)
+    report, new = restore_into(old, of_keras, tmp_path)
+    assert "-0.05" in str(report)
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+  @generations
+  def test_convert(self, keras, tmp_path):
+    def of_keras():
+      schedules = (k3 if keras == "keras3" else k2).optimizers.schedules
+      rate = schedules.ExponentialDecay(0.1, 3, 0.5)
+      return GENERATIONS[keras].Adam(rate, 0.8, 0.99, epsilon=1e-8)
+
+    def v1():
+      step = train.get_or_create_global_step()
+      rate = train.exponential_decay(0.1, step, 3, 0.5)
+      return train.AdamOptimizer(rate, 0.8, 0.99)
+
+    old = Program(v1, sparse=False)
+    old.train(0, _STEPS)
+    template = KerasProgram(of_keras, sparse=False)
+    template.train(90, 91)
+    checkpoint.convert(
+      old.save(tmp_path),
+      tmp_path / "new",
+      "object",
+      template=template.save(tmp_path),
+    )
+    new = KerasProgram(of_keras, sparse=False)
+    new.train(90, 91)
+    new.restore(tmp_path / "new")
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+  def test_back(self, tmp_path):
+    """Checks that a newer SGD's last rate is known without a schedule."""
+    schedules = k2.optimizers.schedules
+    old = KerasProgram(
+      lambda: k2.optimizers.SGD(
+        schedules.PiecewiseConstantDecay([2], [1.0, _RATE]), 0.9
+      ),
+      sparse=False,
+    )
+    old.train(0, _STEPS)
+
+    def v1():
+      step = train.get_or_create_global_step()
+      rate = train.piecewise_constant(step, [2], [1.0, _RATE])
+      return train.MomentumOptimizer(rate, 0.9)
+
+    new = Program(v1, sparse=False)
+    checkpoint.restore(new.session, old.save(tmp_path))
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+
+class TestNadam:
+  """Tests that Nadam goes on as if Keras had done the steps before."""
+
+  @generations
+  @pytest.mark.parametrize("wrapped", [False, True])
+  def test_training_goes_on(self, wrapped, keras, tmp_path):
+    """Checks m, v, the product and its count; the rules themselves differ."""
+    old = Program(
+      lambda: contrib.NadamOptimizer(_RATE, 0.8, 0.99), sparse=False
+    )
+    old.train(0, _STEPS)
+
+    def of_keras():
+      made = GENERATIONS[keras].Nadam(_RATE, 0.8, 0.99)
+      return wrap(keras, made) if wrapped else made
+
+    report, new = restore_into(old, of_keras, tmp_path)
+    (name,) = (
+      n for n in report.bridged if n.endswith(("momentum_cache", "_u_product"))
+    )
+    assert report.bridged[name] == "global_step"
+    assert "computed" in report.proofs[name]
+    same = type(new)(of_keras, sparse=False)
+    same.train(0, _STEPS)
+    for weight, value in zip(same.weights, new.weights):
+      weight.assign(value)
+    wanted = same.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+  @pytest.mark.parametrize("steps", [0, 3])
+  @pytest.mark.parametrize("has_graph", [True, False])
+  @generations
+  def test_convert(self, keras, has_graph, steps, tmp_path):
+    """Checks that the template tells `beta_1`, or else the checkpoint."""
+    old = Program(
+      lambda: contrib.NadamOptimizer(_RATE, 0.8, 0.99), sparse=False
+    )
+    old.train(0, _STEPS)
+    path = old.save(tmp_path)
+    if not has_graph:
+      (tmp_path / "model.meta").unlink()
+    make = lambda: GENERATIONS[keras].Nadam(_RATE, 0.8, 0.99)  # noqa: E731
+    template = KerasProgram(make, sparse=False)
+    if not steps and keras != "legacy":
+      template.optimizer.build(template.weights)
+    template.train(0, steps or (keras == "legacy"))
+    checkpoint.convert(
+      path, tmp_path / "new", "object", template=template.save(tmp_path)
+    )
+    same = KerasProgram(make, sparse=False)
+    same.train(0, _STEPS)
+    reader = tf.train.load_checkpoint(str(tmp_path / "new"))
+    (key,) = (
+      key
+      for key in reader.get_variable_to_shape_map()
+      if "momentum_cache" in key or "_u_product" in key
+    )
+    opt = same.optimizer
+    cache = opt._m_cache if keras == "legacy" else opt._u_product
+    wanted = float(np.asarray(cache))
+    np.testing.assert_allclose(reader.get_tensor(key), wanted, rtol=1e-5)
+
+
+class Averaged(Program):
+  """A program that averages its weights."""
+
+  def __init__(self, optimizer):
+    super().__init__(optimizer, sparse=False)
+    with self.graph.as_default():
+      self.average = train.ExponentialMovingAverage(0.9)
+      with tf.control_dependencies([self.step]):
+        self.step = self.average.apply(self.weights)
+      self.session.run(tf1.global_variables_initializer())
+      self.averages = [self.average.average(w) for w in self.weights]
+
+
+def averages_of(program):
+  inner = getattr(program.optimizer, "inner_optimizer", program.optimizer)
+  found = inner._model_variables_moving_average
+  return [np.asarray(average) for average in found]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("wrapped", [False, True])
+@generations
+def test_averages(keras, wrapped, is_there, tmp_path):
+  if keras == "legacy":
+    pytest.skip("Legacy optimizers have no averages")
+  pair = PAIRS["adam"]
+  old = Averaged(pair.v1) if is_there else Program(pair.v1, sparse=False)
+  old.train(0, _STEPS)
+
+  def of_keras():
+    made = GENERATIONS[keras].Adam(
+      _RATE, 0.8, 0.99, epsilon=1e-8, use_ema=True, ema_momentum=0.9
+    )
+    return wrap(keras, made) if wrapped else made
+
+  report, new = restore_into(old, of_keras, tmp_path)
+  start = old.session.run(old.averages if is_there else old.weights)
+  assert_near(averages_of(new), start)
+  taken = {key.rpartition("/")[2] for key in report.bridged.values()}
+  assert ("ExponentialMovingAverage" in taken) == is_there
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  if is_there:
+    assert_near(averages_of(new), old.session.run(old.averages))
+
+
+@pytest.mark.skipif(k3 is None, reason="Keras 3 comes with TensorFlow 2.16")
+class TestAccumulation:
+  """Tests optimizers of Keras 3 that accumulate gradients."""
+
+  def make(self, **kwargs):
+    return k3.optimizers.Adam(
+      kwargs.pop("rate", _RATE),
+      0.8,
+      0.99,
+      epsilon=1e-8,
+      gradient_accumulation_steps=2,
+      **kwargs,
+    )
+
+  def train(self, program, begin, end):
+    for step in range(begin, end):
+      program.train(step, step + 1)
+      program.train(step, step + 1)
+    return [weight.numpy() for weight in program.weights]
+
+  @pytest.mark.parametrize("steps", [True, False])
+  @pytest.mark.parametrize("wrapped", [False, True])
+  def test_training_goes_on(self, wrapped, steps, tmp_path):
+    old = Program(PAIRS["adam"].v1, sparse=False, steps=steps)
+    old.train(0, _STEPS)
+
+    def of_keras():
+      return wrap("keras3", self.make()) if wrapped else self.make()
+
+    optimizer = of_keras()
+    cls = ScaledKeras3 if wrapped else KerasProgram
+    new = cls(lambda: optimizer, sparse=False)
+    new.train(90, 91)  # It leaves half a step behind.
+    report = checkpoint.restore(None, old.save(tmp_path), new.objects)
+    inner = optimizer.inner_optimizer if wrapped else optimizer
+    assert int(inner._iterations.value) == 2 * _STEPS
+    assert int(inner.iterations) == _STEPS
+    why = "no gradient is accumulated between two steps"
+    assert list(report.initialized.values()).count(why) == 2
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(self.train(new, _STEPS, 2 * _STEPS), wanted)
+
+  def test_a_template_does_not_tell(self, tmp_path):
+    old = Program(PAIRS["adam"].v1, sparse=False)
+    template = make_template(self.make, tmp_path)
+    with pytest.raises(checkpoint.CheckpointError) as caught:
+      checkpoint.convert(
+        old.save(tmp_path), tmp_path / "new", "object", template=template
+      )
+    assert "accumulated for a step by optimizer, but" in str(caught.value)
+    assert "checkpoint.restore into the objects knows" in str(caught.value)
+
+
+@generations
+@pytest.mark.parametrize("name", ["amsgrad", "lion", "adafactor"])
+def test_an_error_says_what_to_do(name, keras, tmp_path):
+  if keras == "legacy" and name != "amsgrad":
+    pytest.skip("Legacy optimizers are others")
+  if keras == "keras3" and name == "adafactor":
+    pytest.skip("It takes no variables with a scope")
+  module = GENERATIONS[keras]
+
+  def of_keras():
+    if name == "amsgrad":
+      return module.Adam(_RATE, 0.8, 0.99, epsilon=1e-8, amsgrad=True)
+    return module.Lion(_RATE) if name == "lion" else module.Adafactor(_RATE)
+
+  if name == "lion" and not hasattr(module, "Lion"):
+    pytest.skip("A later Keras has it")
+  v1 = momentum if name == "lion" else PAIRS["adam"].v1
+  old = Program(v1, sparse=False)
+  old.train(0, 1)
+  with pytest.raises(checkpoint.CheckpointError) as caught:
+    restore_into(old, of_keras, tmp_path)
+  assert "missing='initialize'" in str(caught.value)
+  report, new = restore_into(old, of_keras, tmp_path, missing="initialize")
+  assert report.kept
+  assert_near(new.weights, old.session.run(old.weights))
+
+
+@generations
+def test_a_loss_scale_starts_anew(keras, tmp_path):
+  """Checks the initial value if the checkpoint has no loss scale."""
+  old = Program(PAIRS["adam"].v1, sparse=False)
+  old.train(0, _STEPS)
+
+  def of_keras():
+    made = GENERATIONS[keras].Adam(_RATE, 0.8, 0.99, epsilon=1e-8)
+    if keras == "keras3":
+      return k3.optimizers.LossScaleOptimizer(made, 2.0**9, 2)
+    cls = k2.mixed_precision.LossScaleOptimizer
+    return cls(made, initial_scale=2.0**9, dynamic_growth_steps=2)
+
+  report, new = restore_into(old, of_keras, tmp_path)
+  optimizer = new.optimizer
+  scale = getattr(optimizer, "dynamic_scale", None)
+  scale = optimizer.loss_scale if scale is None else scale
+  assert float(np.asarray(scale)) == 2.0**9
+  why = "the checkpoint has no loss scale for it"
+  assert list(report.initialized.values()) == [why, why]
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+
+@generations
+def test_no_note_if_nothing_is_lost(keras, tmp_path):
+  """Checks RMSprop without momentum: TensorFlow 1 has a slot for it."""
+  old = Program(PAIRS["rmsprop"].v1, sparse=False)
+  old.train(0, _STEPS)
+  report, new = restore_into(
+    old,
+    lambda: GENERATIONS[keras].RMSprop(_RATE, 0.8, epsilon=_TINY),
+    tmp_path,
+  )
+  assert not report.notes
+  wanted = old.train(_STEPS, 2 * _STEPS)
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+
 class Bert(train.Optimizer):
   """The rule of BERT's AdamWeightDecayOptimizer, without decay."""
 

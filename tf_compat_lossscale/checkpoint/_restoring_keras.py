@@ -19,15 +19,14 @@ from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Scaled
 from tf_compat_lossscale.checkpoint.files.values import Source
-from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
-from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts import problems
+from tf_compat_lossscale.checkpoint.layouts import keras_slots
 from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.report import Report
+from tf_compat_lossscale.keras import optimizer_states
 
 # The words of errors about templates -> those about objects.
 _WORDS = {
@@ -36,6 +35,10 @@ _WORDS = {
   "that of the template": "that of the objects",
   "the template's paths to names (--map HERE=THERE)": "paths to names",
   "(--learning-rate)": "as learning_rate",
+  "name their values (--map HERE=THERE), or save the template without them": (
+    "name their values by mapping, or let them keep the values that they have "
+    "by missing='initialize'"
+  ),
 }
 _NOT_THERE = "the checkpoint does not have it"
 _OTHER_NAME = "what TensorFlow 1 has for the same"
@@ -91,8 +94,22 @@ def restore_names(
   with tempfile.TemporaryDirectory() as folder:
     saved = _restoring_objects.make_checkpoint(objects)
     template = Bundle(saved.write(os.path.join(folder, "template")))
+    found = _restoring_objects.pair_nodes(saved, ObjectGraph.read(template))
+    nodes = ObjectGraph.read(template).nodes
+    scales = {
+      child: float(value)
+      for number, item in found.items()
+      for name, child in nodes[number].children.items()
+      if (value := _restoring_objects.find_initial_scale(item, name))
+      is not None
+    }
+    optimizers = {
+      number: item
+      for number, item in found.items()
+      if _restoring_objects.is_keras_optimizer(item)
+    }
     try:
-      sources, notes = by_object.fill_template(
+      filled = by_object.fill_template(
         variables,
         template,
         False,
@@ -100,25 +117,44 @@ def restore_names(
         there,
         learning_rate,
         may_miss=missing == "initialize",
+        settings={n: _read_settings(item) for n, item in optimizers.items()},
+        initial=scales,
       )
     except CheckpointError as error:  # The message names a temporary file.
       message = str(error).replace(template.prefix, bundle.prefix)
       raise CheckpointError(_speak_of_objects(message)) from None
     with writer.reserve(os.path.join(folder, "filled")) as new:
-      new.write(sources)
+      new.write(filled.sources)
       new.publish()
     report = _restoring_objects.restore_objects(
       None, Bundle(new.prefix), objects
     )
-    report = _translate(report, sources, template, bundle)
-  notes = [_speak_of_objects(note) for note in notes]
-  left = {slot for slot, _ in names.find_slots(stored)} & set(report.unused)
-  if left:
-    notes.append(
-      f"{problems.join(sorted(left))} went to no optimizer: an optimizer has "
-      "its slots after its first step, or after build"
-    )
+    report = _translate(report, filled, template, bundle)
+  for optimizer in optimizers.values():
+    optimizer_states.count_products(optimizer)
+  notes = [_speak_of_objects(note) for note in filled.notes]
   return dataclasses.replace(report, notes=(*notes, *bridge.notes))
+
+
+def _read_settings(optimizer: Any) -> keras_slots.Settings:
+  """Returns what one of Keras's optimizers tells."""
+  inner = getattr(optimizer, "inner_optimizer", optimizer)
+  return keras_slots.Settings(
+    tuple(cls.__name__ for cls in type(inner).__mro__),
+    _get_number(inner, "beta_1"),
+    _get_number(inner, "momentum"),
+    vars(inner).get("gradient_accumulation_steps") or 1,
+    optimizer_states.find_rate(inner),
+  )
+
+
+def _get_number(optimizer: Any, name: str) -> float | None:
+  """Returns an attribute if it is a number; else a checkpoint has it.
+
+  `getattr` makes legacy optimizers create variables.
+  """
+  value = vars(optimizer).get(name)
+  return float(value) if isinstance(value, (int, float)) else None
 
 
 def _speak_of_objects(text: str) -> str:
@@ -129,7 +165,7 @@ def _speak_of_objects(text: str) -> str:
 
 
 def _translate(
-  report: Report, sources: Sources, template: Bundle, bundle: Bundle
+  report: Report, filled: by_object.Filled, template: Bundle, bundle: Bundle
 ) -> Report:
   """Returns a report of a filled template as one of the checkpoint by name."""
   full_names = {
@@ -138,16 +174,18 @@ def _translate(
   }
   result = Report(bundle.prefix)
   for path, key in (report.restored | report.bridged).items():
-    source = sources[key]
-    if getattr(source, "bundle", None) is template:
+    source = filled.sources[key]
+    if isinstance(source, Scaled) and not source.factor:
+      result.initialized[path] = filled.proofs[key]
+    elif getattr(source, "bundle", None) is template:
       result.kept[path] = _NOT_THERE
     elif not source.origin:
-      result.initialized[path] = _NOT_THERE
+      result.initialized[path] = filled.proofs.get(key, _NOT_THERE)
     elif isinstance(source, Stored) and source.name == full_names[key]:
       result.restored[path] = source.origin
     else:
       result.bridged[path] = source.origin
-      result.proofs[path] = _describe(source)
+      result.proofs[path] = filled.proofs.get(key) or _describe(source)
   used = {*result.restored.values(), *result.bridged.values()}
   return dataclasses.replace(
     result, unused=tuple(sorted(bundle.specs.keys() - used))

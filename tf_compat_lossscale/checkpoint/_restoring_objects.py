@@ -28,6 +28,7 @@ from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems
+from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
 from tf_compat_lossscale.checkpoint.layouts.object_bridges import GraphBridge
 from tf_compat_lossscale.checkpoint.report import Report
 
@@ -81,10 +82,52 @@ def list_variables(objects: Any) -> list[tf.Variable]:
 
 def has_keras_optimizer(objects: Any) -> bool:
   """Returns whether there is an optimizer of Keras among objects."""
-  return any(
-    hasattr(type(item), "iterations") and hasattr(item, "apply_gradients")
-    for item in _walk_objects(objects)
-  )
+  return any(map(is_keras_optimizer, _walk_objects(objects)))
+
+
+def is_keras_optimizer(item: Any) -> bool:
+  """Returns whether an object is an optimizer of Keras."""
+  return hasattr(type(item), "iterations") and hasattr(item, "apply_gradients")
+
+
+def pair_nodes(checkpoint: Any, graph: ObjectGraph) -> dict[int, Any]:
+  """Returns the number of each node of a saved checkpoint -> its object.
+
+  Args:
+    checkpoint: The `tf.train.Checkpoint` that was saved.
+    graph: The object graph that it saved.
+  """
+  root, attached = _find_root(checkpoint)
+  found: dict[int, Any] = {0: root}
+  queue = [0]
+  for number in queue:
+    children = tracking.list_children(found[number])
+    if not number:
+      children |= attached
+    for name, to in graph.nodes[number].children.items():
+      if to not in found and name in children:
+        found[to] = children[name]
+        queue.append(to)
+  return found
+
+
+def find_initial_scale(parent: Any, name: str) -> Any:
+  """Returns the initial value of a loss scale's variable; None if unknown.
+
+  Args:
+    parent: The object that tracks the variable.
+    name: The name that the object has for the variable.
+  """
+  if isinstance(parent, graph_weights.GraphWeights):
+    if name in graph_weights.list_weights(parent):
+      return graph_weights.compute_initial_value(parent, name)
+  elif hasattr(parent, "initial_loss_scale"):  # Keras 2's.
+    initial = {"current_loss_scale": parent.initial_loss_scale}
+    return (initial | {"good_steps": 0}).get(name)
+  elif hasattr(parent, KERAS_3_SCALE):
+    initial = {KERAS_3_SCALE: parent.initial_scale, "step_counter": 0}
+    return initial.get(name)
+  return None
 
 
 def find_initial_values(objects: Any) -> dict[int, tf.Tensor]:
@@ -239,13 +282,7 @@ class _Restorer:
       self._new.update(self._find_initial_of_optimizers())
     if id(found.variable) in self._new:
       return True
-    value: Any = None
-    if isinstance(parent, graph_weights.GraphWeights):
-      if name in graph_weights.list_weights(parent):
-        value = graph_weights.compute_initial_value(parent, name)
-    elif hasattr(parent, "initial_loss_scale"):  # Keras 2's.
-      initial = {"current_loss_scale": parent.initial_loss_scale}
-      value = (initial | {"good_steps": 0}).get(name)
+    value = find_initial_scale(parent, name)
     if value is not None:
       self._new[id(found.variable)] = value
     return value is not None

@@ -306,10 +306,10 @@ def _plan(
     if inventory.scales.incomplete:
       inventory.gather_evidence()
       inventory.complete_scales(variables, are_known=True)
-    filled, notes = by_object.fill_template(
+    new = by_object.fill_template(
       variables, template, to == "keras2", mapping, inventory, learning_rate
     )
-    return filled, changed, notes
+    return new.sources, changed, new.notes
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
   return (

@@ -137,6 +137,17 @@ def find_hyperparameters(optimizer: Any) -> dict[str, Any]:
   return {"learning_rate": optimizer._learning_rate}
 
 
+def count_products(optimizer: Any) -> None:
+  """Makes a newer Nadam go on after its `iterations`.
+
+  It counts, in plain Python and not in a variable, how often its product of
+  momentums was computed. If the count lags behind, Nadam multiplies the product
+  anew for each variable. A checkpoint of Keras does not have that count.
+  """
+  if hasattr(optimizer, "_u_product_counter"):
+    optimizer._u_product_counter = int(optimizer.iterations) + 1
+
+
 def find_slots(
   optimizer: Any, lists: Sequence[str] = ()
 ) -> dict[Any, dict[str, Any]]:

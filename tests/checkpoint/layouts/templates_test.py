@@ -174,7 +174,7 @@ def test_the_user_decides(tmp_path):
     "v": "net0/w",
     "a/loss_scale/good_steps": "good_steps_1",
   }
-  sources, _ = by_object.fill_template(variables, template, False, mapping)
+  sources = by_object.fill_template(variables, template, False, mapping).sources
   got = {
     key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE"): getattr(source, "name", "")
     for key, source in sources.items()

@@ -8,6 +8,7 @@ the new checkpoint, where its value comes from. Nothing is copied meanwhile:
     steps  -> Literal("int32", 7, origin="steps")  # Was int64.
     epochs -> Literal("int32", 0)                  # Starts anew.
     v      -> Scaled(bundle, "accum", -0.1)        # Multiply that tensor.
+    sum    -> Scaled(bundle, "sum", 0.0)           # As many zeros.
 """
 
 from __future__ import annotations
@@ -124,7 +125,12 @@ class Scaled(Stored):
 
 
 def multiply(values: np.ndarray, factor: float) -> np.ndarray:
-  """Multiplies floating-point values; rounds to their dtype once."""
+  """Multiplies floating-point values; rounds to their dtype once.
+
+  The factor 0 makes any value 0, also one that is not finite.
+  """
+  if not factor:
+    return np.zeros_like(values)
   return np.asarray(values.astype(np.float64) * factor).astype(values.dtype)
 
 

@@ -17,6 +17,7 @@ means changing the graph; the tensors stay as they are. Keras 3 tracks a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
@@ -29,6 +30,7 @@ from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
+from tf_compat_lossscale.checkpoint.layouts import keras_slots
 from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
@@ -174,6 +176,21 @@ def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
   return keys
 
 
+class Filled(NamedTuple):
+  """A template with values.
+
+  Attributes:
+    sources: Key -> source.
+    notes: What the user should know of the values.
+    proofs: Key -> how the value was found, if it is no variable's own; or why
+      the variable starts anew.
+  """
+
+  sources: Sources
+  notes: list[str]
+  proofs: dict[str, str]
+
+
 def fill_template(
   variables: Sources,
   template: Bundle,
@@ -182,7 +199,9 @@ def fill_template(
   inventory: Inventory | None = None,
   learning_rate: float | None = None,
   may_miss: bool = False,
-) -> tuple[Sources, list[str]]:
+  settings: Mapping[int, keras_slots.Settings] | None = None,
+  initial: Mapping[int, float] | None = None,
+) -> Filled:
   """Fills the object graph of a checkpoint of the same model with variables.
 
   Args:
@@ -195,9 +214,12 @@ def fill_template(
     learning_rate: The learning rate with which training goes on, if the caller
       says it.
     may_miss: Whether variables without a value keep that of the template.
+    settings: Number of a node -> what the optimizer there tells, if the
+      template was saved from objects that are still there.
+    initial: Number of a loss scale's variable -> its initial value, likewise.
 
   Returns:
-    The new checkpoint: key -> source; and what the user should know of it.
+    The new checkpoint.
 
   Raises:
     CheckpointError: A variable of the template has no value, or nothing proves
@@ -214,10 +236,17 @@ def fill_template(
     {name: source.spec for name, source in variables.items()}, lambda: None
   )
   filler = templates.TemplateFiller(
-    graph, sources, variables, inventory, template.prefix, learning_rate
+    graph,
+    sources,
+    variables,
+    inventory,
+    template.prefix,
+    learning_rate,
+    settings,
+    initial,
   )
   filler.fill(mapping, may_miss)
-  return sources | filler.sources, list(filler.notes)
+  return Filled(sources | filler.sources, list(filler.notes), filler.proofs)
 
 
 def _collect_tensors(

@@ -25,10 +25,22 @@ on as MomentumOptimizer would with that rate, and the other way round.
 This module speaks of a slot's *role*: the slot's name in the table's last
 column. Keras 2's `tf.keras.optimizers.legacy` has slots by these names. Later
 optimizers have a list of variables for each role, such as `_velocities`.
+
+Keras's optimizers have further variables. What they get from TensorFlow 1:
+
+    learning_rate and others         they keep their values: `HYPERPARAMETERS`
+    _current_learning_rate           what the schedule gives at that step
+    iter, _iterations                global_step, times the gradients that
+                                     Keras 3 accumulates for each step
+    momentum_cache, _u_product       computed: Nadam's product of momentums
+    _model_variables_moving_average  w/ExponentialMovingAverage, else w
+    _accumulated_gradients           0: global_step counts whole steps
+    vhat, _velocity_hats (AMSGrad)   nothing
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -94,7 +106,16 @@ _LISTS: dict[str, dict[str, str]] = {
 }
 # Keras's optimizers, in lower case, whose slots have these roles' names, but
 # other meanings.
-_OTHER_MEANINGS = {"adabelief", "lars", "novograd", "yogi"}
+_OTHER_MEANINGS = {
+  "adabelief",
+  "adafactor",
+  "lars",
+  "lion",
+  "muon",
+  "novograd",
+  "schedulefreeadamw",
+  "yogi",
+}
 # Attributes of Keras's optimizers that other checkpoints have no variables for.
 HYPERPARAMETERS = {
   "beta",
@@ -110,11 +131,17 @@ HYPERPARAMETERS = {
   "rho",
   "weight_decay",
   "weight_decay_rate",
+  "_current_learning_rate",
   "_learning_rate",
 }
+CURRENT_RATE = "_current_learning_rate"  # What a schedule gave in a step.
 _RATES = ("learning_rate", "_learning_rate")
 _COUNTERS = ("iter", "_iterations")
 _CACHES = ("momentum_cache", "_u_product")
+# Lists of variables that newer optimizers have beside their slots.
+_AVERAGES = "_model_variables_moving_average"
+_SUMS = "_accumulated_gradients"
+AVERAGE = "ExponentialMovingAverage"  # What TensorFlow 1 calls an average.
 _KNOWN = {*HYPERPARAMETERS, *_CACHES, "inner_optimizer"}
 _MOST_MEMBERS = 20_000_000  # Of the lists of all optimizers.
 _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.
@@ -149,12 +176,18 @@ class KerasOptimizer(NamedTuple):
     slots: The slots.
     children: Attribute -> number of its node, of the attributes that this
       wing knows; those of a wrapped optimizer too.
+    number: The number of the optimizer's node.
+    averages: The moving averages of weights, as if they were slots.
+    sums: The sums of gradients that Keras 3 accumulates, likewise.
   """
 
   kind: str
   iterations: int
   slots: tuple[KerasSlot, ...]
   children: dict[str, int]
+  number: int = -1
+  averages: tuple[KerasSlot, ...] = ()
+  sums: tuple[KerasSlot, ...] = ()
 
   @property
   def rate(self) -> int | None:
@@ -168,6 +201,40 @@ class KerasOptimizer(NamedTuple):
     found = [self.children[n] for n in _CACHES if n in self.children]
     return found[0] if found else None
 
+  @property
+  def last_rate(self) -> int | None:
+    """The number of the node of the last step's rate; None if none."""
+    return self.children.get(CURRENT_RATE, self.rate)
+
+  @property
+  def has_fixed_schedule(self) -> bool:
+    """Whether Nadam's schedule of momentums has no parameter."""
+    return "_u_product" in self.children
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What an optimizer tells that no checkpoint has.
+
+  Attributes:
+    classes: The names of its class and of the classes that it derives from.
+    beta_1: Its `beta_1`; None if it has none.
+    momentum: Its `momentum`, likewise.
+    accumulated: The number of gradients that it adds up for each step.
+    find_rate: Step -> the learning rate of a schedule; None without schedule.
+  """
+
+  classes: tuple[str, ...] = ()
+  beta_1: float | None = None
+  momentum: float | None = None
+  accumulated: int = 1
+  find_rate: Callable[[int], float] | None = None
+
+  @property
+  def is_known(self) -> bool:
+    """Whether slots have the meanings that their names have elsewhere."""
+    return not any(name.lower() in _OTHER_MEANINGS for name in self.classes)
+
 
 def find_keras_optimizers(graph: ObjectGraph) -> Iterator[KerasOptimizer]:
   """Yields each of Keras's optimizers in an object graph.
@@ -176,7 +243,7 @@ def find_keras_optimizers(graph: ObjectGraph) -> Iterator[KerasOptimizer]:
     CheckpointError: The optimizers share more variables than any program has.
   """
   lists: _Lists | None = None
-  for node in graph.nodes:
+  for number, node in enumerate(graph.nodes):
     counters = [node.children[n] for n in _COUNTERS if n in node.children]
     if not counters:
       continue
@@ -187,13 +254,19 @@ def find_keras_optimizers(graph: ObjectGraph) -> Iterator[KerasOptimizer]:
       for parent in reversed(parents)
       for name in _KNOWN & parent.children.keys()
     }
+    averages: tuple[KerasSlot, ...] = ()
+    sums: tuple[KerasSlot, ...] = ()
     if "iter" in node.children:
       found = tuple(KerasSlot(s.variable, s.name, s.slot) for s in node.slots)
       kind = _find_kind(graph, node)
     else:
       lists = lists or _Lists(graph)
       kind, found = lists.find(node)
-    yield KerasOptimizer(kind, counters[0], found, children)
+      averages = lists.find_slots(node, {"": _AVERAGES})
+      sums = lists.find_slots(node, {"": _SUMS})
+    yield KerasOptimizer(
+      kind, counters[0], found, children, number, averages, sums
+    )
 
 
 def _find_kind(graph: ObjectGraph, node: Node) -> str:
@@ -240,9 +313,20 @@ class _Lists:
       (k for k, v in _LISTS.items() if node.children.keys() >= set(v.values())),
       "",
     )
+    return kind, self.find_slots(node, _LISTS.get(kind, {}))
+
+  def find_slots(
+    self, node: Node, attributes: Mapping[str, str]
+  ) -> tuple[KerasSlot, ...]:
+    """Returns the slots in some lists of an optimizer.
+
+    Args:
+      node: The optimizer.
+      attributes: Role -> the attribute that lists its variables.
+    """
     lists = {
       role: members
-      for role, name in _LISTS.get(kind, {}).items()
+      for role, name in attributes.items()
       if (members := self._list(node, name))
     }
     weights = self._list(node, "_trainable_variables") if lists else []
@@ -255,7 +339,7 @@ class _Lists:
         weight = self._find_weight(number)
         if weight is not None:
           found.append(KerasSlot(weight, role, number))
-    return kind, tuple(found)
+    return tuple(found)
 
   def _find_weight(self, number: int) -> int | None:
     """Returns the node of the weight of a slot `Adam/m/dense/kernel`."""
@@ -398,6 +482,23 @@ def compute_nadam_cache(beta: float, decay: float, steps: int) -> float:
   factors = beta * (1 - 0.5 * 0.96 ** (decay * counts))
   left = max(0, steps - _MOST_COUNTED)
   return float(np.float32(np.prod(factors) * beta**left))
+
+
+def find_nadam_beta(product: float, steps: int) -> float | None:
+  """Returns the `beta_1` of a newer Nadam, which does not save it.
+
+  Args:
+    product: The product of momentums.
+    steps: The number of steps.
+
+  Returns:
+    The number; None if the product does not tell it.
+  """
+  if not 0 < steps < _MOST_COUNTED or product < np.finfo(np.float32).tiny:
+    return None
+  one = 1 - 0.5 * 0.96 ** np.arange(1, steps + 1)
+  beta = float(np.exp((np.log(product) - np.sum(np.log(one))) / steps))
+  return beta if 0 < beta < 1 else None
 
 
 def find_rate(

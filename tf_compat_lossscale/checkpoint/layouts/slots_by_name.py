@@ -325,7 +325,7 @@ class _Naming:
         and not source.spec.shape
       },
     )
-    if rate is None and (source := self._get(optimizer.rate)):
+    if rate is None and (source := self._get(optimizer.last_rate)):
       rate = source.read_scalar()
       decay = self._get(optimizer.children.get("decay"))
       steps = self._get(optimizer.iterations)

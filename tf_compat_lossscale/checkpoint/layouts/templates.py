@@ -118,6 +118,7 @@ class TemplateFiller:
   Attributes:
     sources: Key in the template -> the source of its value.
     notes: What the user should know of the values, in order.
+    proofs: Key -> how the value was found, if it is no variable's own.
   """
 
   def __init__(
@@ -128,6 +129,8 @@ class TemplateFiller:
     there: Inventory,
     path: str,
     learning_rate: float | None = None,
+    settings: Mapping[int, keras_slots.Settings] | None = None,
+    initial: Mapping[int, float] | None = None,
   ) -> None:
     """Reads the variables of the template.
 
@@ -139,6 +142,9 @@ class TemplateFiller:
       path: The template, for messages.
       learning_rate: The learning rate with which training goes on; None if
         the template or the checkpoint has it.
+      settings: Number of a node -> what the optimizer there tells, if the
+        template was saved from objects that are still there.
+      initial: Number of a loss scale's variable -> its initial value, likewise.
     """
     self._graph, self._given, self._path = graph, given, path
     self._template = template
@@ -164,7 +170,19 @@ class TemplateFiller:
     self._here.gather_evidence()
     there.gather_evidence()
     self._named = keras_slots.NamedSlots(there)
-    self._optimizers = list(keras_slots.find_keras_optimizers(graph))
+    self._settings, self._initial = settings or {}, initial or {}
+    self._optimizers = [
+      optimizer
+      if self._get_settings(optimizer).is_known
+      else optimizer._replace(kind="")
+      for optimizer in keras_slots.find_keras_optimizers(graph)
+    ]
+    # What a counter of Keras 3 is multiplied by, if it is not 1.
+    self._factors = {
+      optimizer.iterations: self._get_settings(optimizer).accumulated
+      for optimizer in self._optimizers
+      if self._get_settings(optimizer).accumulated > 1
+    }
     # The slots of Keras's SGD, which are scaled.
     self._sums = {
       slot.number: (optimizer, slot)
@@ -182,8 +200,11 @@ class TemplateFiller:
     self._missing: list[str] = []
     self._unclear: list[str] = []
     self._rateless: list[str] = []
+    self._uncounted: list[str] = []
+    self._copies: set[str] = set()  # The keys of averages with weights' values.
     self.sources: Sources = {}
     self.notes: dict[str, None] = {}
+    self.proofs: dict[str, str] = {}
 
   def fill(
     self, mapping: Mapping[str, str] | None = None, may_miss: bool = False
@@ -201,6 +222,7 @@ class TemplateFiller:
     self._apply_mapping(mapping or {}, scales)
     self._pair_scales(scales)
     self._fill_scales_of_keras_3()
+    self._fill_new_scales()
     hyperparameters = self._find_hyperparameters()
     rest = [
       variable
@@ -213,7 +235,13 @@ class TemplateFiller:
     scales_there = self._there.scales.known
     used = {name for scale in scales_there for name in scale.names} - left
     self._fill_others(rest, [n for n in self._given if n not in used])
+    self._fill_rates()
     self._check(may_miss)
+    self._note_lost_slots()
+
+  def _get_settings(self, optimizer: KerasOptimizer) -> keras_slots.Settings:
+    """Returns what an optimizer tells, if the optimizer is there."""
+    return self._settings.get(optimizer.number) or keras_slots.Settings()
 
   def _find_scales(self) -> Iterable[_Scale]:
     """Yields each loss scale of the template once."""
@@ -315,6 +343,18 @@ class TemplateFiller:
         converted = convert_counter(source, variable.tensor)
         self.sources[variable.key] = converted
     self._scales_left = []
+
+  def _fill_new_scales(self) -> None:
+    """Starts loss scales anew if the checkpoint has none."""
+    if self._there.scales.known or self._there.scales.incomplete:
+      return
+    for number, value in self._initial.items():
+      variable = self._by_number.get(number)
+      if variable is not None and variable.key not in self.sources:
+        dtype = variable.tensor.dtype
+        value = int(value) if dtype.startswith("int") else value
+        self.sources[variable.key] = Literal(dtype, value)
+        self.proofs[variable.key] = problems.NO_SCALE
 
   def _pair(
     self,
@@ -453,19 +493,30 @@ class TemplateFiller:
         found = self._find_slots(optimizer, slot)
         name = found.roles.get(slot.role)
         result[slot.number] = [name] if name else found.candidates
+      for slot in optimizer.averages:
+        weight = self._find_name_of(slot.weight)
+        name = f"{weight}/{keras_slots.AVERAGE}"
+        result[slot.number] = [name] if name in self._given else []
+      result.update((slot.number, []) for slot in optimizer.sums)
     return result
+
+  def _find_name_of(self, number: int) -> str | None:
+    """Returns the name that a weight has in the checkpoint, if it is there."""
+    weight = self._by_number.get(number)
+    if weight is None:
+      return None
+    source = (
+      self.sources.get(weight.key) if weight.key in self._chosen else None
+    )
+    return source.origin if source else weight.name
 
   def _find_slots(
     self, optimizer: KerasOptimizer, slot: KerasSlot
   ) -> keras_slots.FoundSlots:
     """Finds the slots that the weight of a slot has in the checkpoint."""
-    weight = self._by_number.get(slot.weight)
-    if weight is None or not optimizer.kind:
+    name = self._find_name_of(slot.weight)
+    if name is None or not optimizer.kind:
       return keras_slots.FoundSlots()
-    source = (
-      self.sources.get(weight.key) if weight.key in self._chosen else None
-    )
-    name = source.origin if source else weight.name
     return self._named.find(name, optimizer.kind)
 
   def _convert(self, variable: _Variable, name: str) -> Source:
@@ -479,6 +530,8 @@ class TemplateFiller:
         "steps, as Keras does: the first steps differ unless iterations is "
         "large"
       )
+    if any(variable.number == each.iterations for each in self._optimizers):
+      return self._count(variable, convert_counter(source, variable.tensor))
     if variable.number not in self._sums or not isinstance(source, Stored):
       return source
     optimizer, slot = self._sums[variable.number]
@@ -497,6 +550,21 @@ class TemplateFiller:
       "negative learning rate"
     )
     return Scaled(source.bundle, source.name, -rate)
+
+  def _count(self, variable: _Variable, steps: Source) -> Source:
+    """Returns the value of a counter of Keras after some steps.
+
+    A counter of Keras 3 counts each gradient that is accumulated.
+    """
+    factor = self._factors.get(variable.number)
+    if factor is None or steps.spec.shape:
+      return steps
+    self._add_note(
+      f"{variable.path} is {factor} times the steps, since the optimizer "
+      f"accumulates {factor} gradients for each step"
+    )
+    count = int(steps.read_scalar()) * factor
+    return Literal(variable.tensor.dtype, count, origin=steps.origin)
 
   def _find_rate(
     self, optimizer: KerasOptimizer, rates: Iterable[float | str | None]
@@ -519,6 +587,8 @@ class TemplateFiller:
     )
     rate = self._read(optimizer.rate)
     if rate is None:
+      rate = self._compute_rate(optimizer)
+    if rate is None:
       return left
     decay = self._read(optimizer.children.get("decay"))
     if decay:
@@ -532,6 +602,31 @@ class TemplateFiller:
       )
     return rate if rate is not None and 0 <= rate < math.inf else None
 
+  def _compute_rate(self, optimizer: KerasOptimizer) -> float | None:
+    """Returns what a schedule gives in the next step, if it is there."""
+    settings = self._get_settings(optimizer)
+    counter = self._by_number.get(optimizer.iterations)
+    source = self.sources.get(counter.key) if counter else None
+    if settings.find_rate is None or source is None:
+      return None
+    return settings.find_rate(
+      int(source.read_scalar()) + settings.accumulated - 1
+    )
+
+  def _fill_rates(self) -> None:
+    """Fills the variables that show what a schedule gave."""
+    for optimizer in self._optimizers:
+      number = optimizer.children.get(keras_slots.CURRENT_RATE, -1)
+      variable = self._by_number.get(number)
+      rate = self._compute_rate(optimizer) if variable else None
+      if variable and rate is not None and variable.key not in self.sources:
+        counter = self.sources[self._by_number[optimizer.iterations].key]
+        origin = counter.origin
+        self.sources[variable.key] = Literal(
+          variable.tensor.dtype, rate, origin=origin
+        )
+        self.proofs[variable.key] = "what the schedule gives for that step"
+
   def _read(self, number: int | None) -> float | None:
     """Returns the value that a scalar of the template has, or None."""
     variable = self._by_number.get(-1 if number is None else number)
@@ -543,7 +638,8 @@ class TemplateFiller:
     """Returns the number of steps that an optimizer is to have, or None."""
     counter = self._by_number.get(optimizer.iterations)
     source = self.sources.get(counter.key) if counter else None
-    return None if source is None else int(source.read_scalar())
+    factor = self._factors.get(optimizer.iterations, 1)
+    return None if source is None else int(source.read_scalar()) // factor
 
   def _fill_counters(self, missing: list[_Variable]) -> None:
     """Fills what Keras's optimizers count, as far as it can be known.
@@ -558,8 +654,9 @@ class TemplateFiller:
       if variable is not None:
         if counted is not None:
           power, shown = counted
-          source = Literal(variable.tensor.dtype, shown, origin=power)
+          source: Source = Literal(variable.tensor.dtype, shown, origin=power)
           self._add_note(f"{variable.path} is {shown}, as {power} shows")
+          source = self._count(variable, source)
         elif optimizer.kind and optimizer.kind not in keras_slots.CORRECTED:
           source = Literal(variable.tensor.dtype, 0)
           self._add_note(
@@ -580,9 +677,10 @@ class TemplateFiller:
           )
       cache = left.get(-1 if optimizer.cache is None else optimizer.cache)
       steps = self._get_steps(optimizer)
-      beta, decay = (
-        self._read(optimizer.children.get(name)) for name in ("beta_1", "decay")
-      )
+      beta = None if cache is None else self._find_beta(optimizer, steps)
+      decay: float | None = 1.0
+      if not optimizer.has_fixed_schedule:
+        decay = self._read(optimizer.children.get("decay"))
       if (
         cache
         and steps is not None
@@ -592,14 +690,90 @@ class TemplateFiller:
         and decay >= 0
       ):
         product = keras_slots.compute_nadam_cache(beta, decay, steps)
-        self.sources[cache.key] = Literal(cache.tensor.dtype, product)
+        counter = self.sources[self._by_number[optimizer.iterations].key]
+        self.sources[cache.key] = Literal(
+          cache.tensor.dtype, product, origin=counter.origin
+        )
         self._add_note(
           f"{cache.path} is what Keras's Nadam has after {steps} steps: the "
           "optimizer of TensorFlow 1 has no schedule of momentums"
         )
         del left[cache.number]
+      self._fill_averages(optimizer, left)
+      self._fill_sums(optimizer, left)
+      if self._get_settings(optimizer).momentum == 0:
+        for slot in optimizer.slots:
+          if optimizer.kind == "Momentum" and slot.number in left:
+            self._empty(left.pop(slot.number), "the momentum is 0")
+    for optimizer in self._optimizers:  # Keras 3's wrapper counts, too.
+      inner = optimizer.children.get("inner_optimizer")
+      for other in self._optimizers:
+        own = self._by_number.get(other.iterations)
+        if other.number == inner and own and own.key in self.sources:
+          variable = left.pop(optimizer.iterations, None)
+          if variable is not None:
+            self.sources[variable.key] = self.sources[own.key]
     for variable in left.values():
       self._add_missing(variable)
+
+  def _fill_averages(
+    self, optimizer: KerasOptimizer, left: dict[int, _Variable]
+  ) -> None:
+    """Starts averages that the checkpoint does not have from the weights."""
+    for slot in optimizer.averages:
+      average, weight = left.get(slot.number), self._by_number.get(slot.weight)
+      source = self.sources.get(weight.key) if weight else None
+      if average and source and source.spec == average.tensor:
+        self.sources[average.key] = source
+        self._copies.add(average.key)
+        self.proofs[average.key] = "the weight, whose average starts from it"
+        del left[slot.number]
+
+  def _fill_sums(
+    self, optimizer: KerasOptimizer, left: dict[int, _Variable]
+  ) -> None:
+    """Empties the sums of gradients that Keras 3 accumulates for a step."""
+    found = [left.pop(s.number) for s in optimizer.sums if s.number in left]
+    if found and optimizer.iterations not in self._factors:
+      self._uncounted.append(self._paths[optimizer.number])
+    for variable in found:
+      self._empty(variable, "no gradient is accumulated between two steps")
+
+  def _empty(self, variable: _Variable, why: str) -> None:
+    """Makes a variable of the template start from zeros."""
+    source = self._template[variable.key]
+    assert isinstance(source, Stored)
+    self.sources[variable.key] = Scaled(source.bundle, source.name, 0.0)
+    self.proofs[variable.key] = why
+
+  def _find_beta(
+    self, optimizer: KerasOptimizer, steps: int | None
+  ) -> float | None:
+    """Returns the `beta_1` of Nadam, which newer optimizers do not save."""
+    beta = self._read(optimizer.children.get("beta_1"))
+    if beta is None:
+      beta = self._get_settings(optimizer).beta_1
+    product, count = map(self._read, (optimizer.cache, optimizer.iterations))
+    if beta is None and product is not None and count is not None:
+      beta = keras_slots.find_nadam_beta(product, int(count))
+    found = self._find_powers(optimizer, "beta1_power")
+    if beta is None and len(found) == 1:
+      beta = self._there.find_initial(found[0])
+      power = self._given[found[0]].read_scalar()
+      if beta is None and steps is not None and 0 < power < 1:
+        beta = power ** (1 / (steps + 1))
+    return beta
+
+  def _find_powers(self, optimizer: KerasOptimizer, base: str) -> list[str]:
+    """Returns the powers in the checkpoint that may be an optimizer's."""
+    weights = {
+      self._by_number[slot.weight].name
+      for slot in optimizer.slots
+      if slot.weight in self._by_number
+    }
+    powers = [n for n in self._powers if names.get_base(n) == base]
+    own = [n for n in powers if (self._there.get_served(n) or set()) & weights]
+    return own or powers
 
   def _count_steps(self, optimizer: KerasOptimizer) -> tuple[str, int] | None:
     """Returns a power of an optimizer, and the number of steps it shows.
@@ -609,18 +783,9 @@ class TemplateFiller:
     """
     if optimizer.kind not in keras_slots.CORRECTED:
       return None
-    weights = {
-      self._by_number[slot.weight].name
-      for slot in optimizer.slots
-      if slot.weight in self._by_number
-    }
     for base, child in (("beta2_power", "beta_2"), ("beta1_power", "beta_1")):
       beta = self._read(optimizer.children.get(child))
-      powers = [n for n in self._powers if names.get_base(n) == base]
-      own = [
-        n for n in powers if (self._there.get_served(n) or set()) & weights
-      ]
-      found = own or powers
+      found = self._find_powers(optimizer, base)
       if beta is None and len(found) == 1:
         beta = self._there.find_initial(found[0])
       if beta is not None and len(found) == 1:
@@ -632,6 +797,22 @@ class TemplateFiller:
 
   def _add_note(self, note: str) -> None:
     self.notes[note] = None
+
+  def _note_lost_slots(self) -> None:
+    """Notes the slots of weights that no optimizer gets, with their reason.
+
+    If an optimizer has one slot of a weight, it needs no other: RMSprop without
+    momentum, for instance.
+    """
+    used = {source.origin for source in self.sources.values()}
+    found = [(s, w) for s, w in names.find_slots(self._given) if w in used]
+    served = {weight for slot, weight in found if slot in used}
+    lost = [slot for slot, weight in found if weight not in served]
+    if lost:
+      self._add_note(
+        f"{problems.join(sorted(lost))} went to no optimizer: those in the "
+        "template have no such slots, or have none before their first step"
+      )
 
   def _add_missing(self, variable: _Variable) -> None:
     near = ""
@@ -648,7 +829,14 @@ class TemplateFiller:
     if self._missing:
       listed.append(
         "the template has variables without values: "
-        + problems.join(self._missing)
+        f"{problems.join(self._missing)}; name their values (--map HERE=THERE)"
+        ", or save the template without them"
+      )
+    if self._uncounted:
+      listed.append(
+        "the template does not tell how many gradients are accumulated for a "
+        f"step by {problems.join(self._uncounted)}, but checkpoint.restore "
+        "into the objects knows"
       )
     if self._unclear:
       listed.append(
@@ -686,7 +874,8 @@ class TemplateFiller:
         variable.number == optimizer.iterations
         for optimizer in self._optimizers
       )
-      if name and key not in self._chosen and not is_only_counter:
+      is_shared = is_only_counter or key in self._copies
+      if name and key not in self._chosen and not is_shared:
         uses.setdefault(name, []).append(variable)
     for name, variables in uses.items():
       if len(variables) > 1:
