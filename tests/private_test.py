@@ -83,6 +83,8 @@ _USES = {
     "_track_trackable": "names a child that is no attribute of a tf.Module",
   },
   "keras._keras2": {
+    "_built": "whether a newer optimizer has its slots",
+    "_coalesced_children": "what a newer optimizer lists for a checkpoint",
     "_DynamicLossScaleState": "Keras's class of a dynamic loss scale",
     "_GLOBAL_CUSTOM_NAMES": "Keras's table of registered names",
     "_create_all_weights": "creates an optimizer's weights before training",

@@ -928,12 +928,167 @@ def test_a_misleading_name_is_refused(tmp_path):
     checkpoint.convert(path, tmp_path / "new", "object", template=template)
 
 
-def test_slots_without_an_optimizer_are_noted(tmp_path):
-  old = Program(momentum)
-  old.train(0, 1)
-  new = KerasProgram(sgd)  # It has no slots yet.
-  report = checkpoint.restore(None, old.save(tmp_path), new.objects)
-  assert "net/w/Momentum went to no optimizer" in str(report)
+def make_unbuilt(keras, name):
+  """Makes an optimizer of Keras that has no slots yet, and its pair."""
+  module = GENERATIONS[keras]
+  if name == "adam":
+    return PAIRS["adam"].v1, module.Adam(_RATE, 0.8, 0.99, epsilon=1e-8)
+  if name == "rmsprop":
+    made = module.RMSprop(_RATE, 0.8, 0.7, 0.1)
+    return PAIRS["rmsprop_momentum"].v1, made
+  return momentum, module.SGD(_RATE, 0.9)
+
+
+class TestBeforeTheFirstStep:
+  """Tests optimizers that have no slots when a checkpoint is restored."""
+
+  @pytest.mark.parametrize("wrapped", [False, True])
+  @pytest.mark.parametrize("name", ["momentum", "adam", "rmsprop"])
+  @generations
+  def test_variables(self, keras, name, wrapped, tmp_path):
+    """Checks that the only optimizer trains what has slots."""
+    v1, optimizer = make_unbuilt(keras, name)
+    old = Program(v1, sparse=False)
+    old.train(0, _STEPS)
+    optimizer = wrap(keras, optimizer) if wrapped else optimizer
+    cls = ScaledKeras3 if hasattr(optimizer, "scale_loss") else KerasProgram
+    new = cls(lambda: optimizer, sparse=False)
+    # Keras's newer optimizers keep the list of variables that this asks for.
+    tf.train.Checkpoint(**new.objects).write(str(tmp_path / "early"))
+    report = checkpoint.restore(None, old.save(tmp_path), new.objects)
+    assert "no step" not in str(report)
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+
+  @pytest.mark.parametrize("given", ["both", "model"])
+  @pytest.mark.parametrize("scaled", [False, True])
+  @generations
+  def test_a_compiled_model(self, keras, scaled, given, tmp_path):
+    """Checks that a model tells what its optimizer trains."""
+    x = np.random.RandomState(0).normal(size=(16, 4)).astype("f")
+    y = x.sum(1, keepdims=True)
+
+    def weight(name, shape):
+      init = np.random.RandomState(len(name)).normal(size=shape) / 3
+      return tf1.get_variable(name, initializer=init.astype("f"))
+
+    with tf.Graph().as_default(), tf1.Session() as session:
+      hidden = tf.nn.relu(x @ weight("one/kernel", [4, 8]))
+      hidden = tf.nn.relu(hidden @ tf1.get_variable("frozen/kernel", [8, 8]))
+      loss = tf.reduce_mean((hidden @ weight("last/kernel", [8, 1]) - y) ** 2)
+      trained = tf1.trainable_variables()
+      trained = [w for w in trained if not w.name.startswith("frozen")]
+      optimizer = train.MomentumOptimizer(0.01, 0.9)
+      if scaled:
+        optimizer = tfl.MixedPrecisionLossScaleOptimizer(optimizer, "dynamic")
+      step = train.get_or_create_global_step()
+      update = optimizer.minimize(loss, step, trained)
+      session.run(tf1.global_variables_initializer())
+      for _ in range(_STEPS):
+        session.run(update)
+      path = train.Saver().save(session, str(tmp_path / "model"))
+      for _ in range(_STEPS):
+        session.run(update)
+      wanted = session.run(trained)
+    module = k3 if keras == "keras3" else k2
+
+    def dense(name, size, **kwargs):
+      return module.layers.Dense(size, use_bias=False, name=name, **kwargs)
+
+    model = module.Sequential(
+      [
+        module.layers.InputLayer((4,)),
+        dense("one", 8, activation="relu"),
+        dense("frozen", 8, activation="relu", trainable=False),
+        dense("last", 1),
+      ],
+      name="net",
+    )
+    optimizer = GENERATIONS[keras].SGD(0.01, 0.9)
+    model.compile(wrap(keras, optimizer) if scaled else optimizer, "mse")
+    objects = {"model": model}
+    if given == "both":
+      objects["optimizer"] = model.optimizer
+    names = ("one", "frozen", "last")
+    mapping = {f"net/{n}/kernel": f"{n}/kernel" for n in names}
+    checkpoint.restore(
+      None, path, objects, mapping=mapping if keras == "keras3" else None
+    )
+    for _ in range(_STEPS):
+      model.train_on_batch(x, y)
+    assert_near(map(np.asarray, model.trainable_variables), wanted)
+
+  @generations
+  def test_nothing_tells(self, keras, tmp_path, caplog):
+    old = Program(momentum, sparse=False)
+    old.train(0, 1)
+    path = old.save(tmp_path)
+    new = KerasProgram(lambda: make_unbuilt(keras, "momentum")[1])
+    several = new.objects | {"other": make_unbuilt(keras, "momentum")[1]}
+    alone = {"optimizer": make_unbuilt(keras, "momentum")[1]}
+    for objects in (several, alone):
+      with pytest.raises(checkpoint.CheckpointError) as caught:
+        checkpoint.restore(None, path, objects)
+      assert "build(variables)" in str(caught.value)
+      assert "missing='initialize'" in str(caught.value)
+    assert_near(new.weights, initial())
+    counter = "iter" if keras == "legacy" else "_iterations"
+    mapping = {
+      f"{name}/{counter}": "global_step" for name in ("optimizer", "other")
+    }
+    with caplog.at_level("WARNING", "absl"):
+      report = checkpoint.restore(
+        None, path, several, missing="initialize", mapping=mapping
+      )
+    assert "has taken no step" in str(report)
+    assert "has taken no step" in caplog.text
+    assert_near(new.weights, old.session.run(old.weights))
+
+  def test_some_weights_have_slots(self, tmp_path):
+    """Checks that a legacy optimizer makes the others' slots later."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+      a = tf1.get_variable("a", initializer=[1.0], use_resource=True)
+      tf1.get_variable("b", initializer=[2.0], use_resource=True)
+      momentum().minimize(a * a, train.get_or_create_global_step(), [a])
+      session.run(tf1.global_variables_initializer())
+      path = train.Saver().save(session, str(tmp_path / "model"))
+    for keras in ("legacy", "newer"):
+      optimizer = make_unbuilt(keras, "momentum")[1]
+      objects = {n: tf.Variable([0.0], name=n) for n in ("a", "b")}
+      objects["optimizer"] = optimizer
+      if keras == "newer":  # It makes all slots at once.
+        with pytest.raises(checkpoint.CheckpointError, match="nothing tells"):
+          checkpoint.restore(None, path, objects)
+      else:
+        checkpoint.restore(None, path, objects)
+        assert optimizer.get_slot_names() == ["momentum"]
+
+  def test_another_optimizer_is_noted(self, tmp_path, caplog):
+    old = Program(momentum)
+    old.train(0, 1)
+    new = KerasProgram(lambda: legacy.SGD(_RATE))
+    new.train(90, 91)
+    with caplog.at_level("WARNING", "absl"):
+      report = checkpoint.restore(None, old.save(tmp_path), new.objects)
+    assert "net/w/Momentum went to no optimizer" in str(report)
+    assert "net/w/Momentum went to no optimizer" in caplog.text
+
+  def test_replicas(self, tmp_path):
+    """Checks that slots belong to the strategy of their variables."""
+    old = Program(momentum, sparse=False)
+    old.train(0, _STEPS)
+    path = old.save(tmp_path)
+    wanted = old.train(_STEPS, 2 * _STEPS)
+    for keras in ("legacy", "newer"):
+      strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+      with strategy.scope():
+        new = KerasProgram(
+          lambda keras=keras: make_unbuilt(keras, "momentum")[1], sparse=False
+        )
+      checkpoint.restore(None, path, new.objects)
+      with strategy.scope():
+        strategy.run(new.train, (_STEPS, 2 * _STEPS))
+      assert_near([w.numpy() for w in new.weights], wanted)
 
 
 @pytest.mark.parametrize("name", ["LARS", "Yogi"])

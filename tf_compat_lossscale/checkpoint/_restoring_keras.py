@@ -9,7 +9,10 @@ import os
 import tempfile
 from typing import Any
 
+from absl import logging
+
 from tf_compat_lossscale.checkpoint import _restoring_objects
+from tf_compat_lossscale.checkpoint._object_walk import is_variable
 from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
@@ -19,10 +22,13 @@ from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Scaled
 from tf_compat_lossscale.checkpoint.files.values import Source
+from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import keras_slots
+from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.report import Report
@@ -59,8 +65,7 @@ def restore_names(
 
   Args:
     bundle: The checkpoint.
-    objects: A trackable, or a dict of trackables. The optimizers must have
-      their slots.
+    objects: A trackable, or a dict of trackables.
     mapping: A variable's name or path -> its name in the checkpoint.
     missing: 'error', or 'initialize': variables that the checkpoint does not
       have keep their values, since their initial values are not known.
@@ -91,6 +96,7 @@ def restore_names(
     {name: source.spec for name, source in variables.items()},
     lambda: None if bridge.proofs else evidence.find_evidence(bundle),
   )
+  notes = _build_optimizers(objects, variables, chosen, bundle.prefix, missing)
   with tempfile.TemporaryDirectory() as folder:
     saved = _restoring_objects.make_checkpoint(objects)
     template = Bundle(saved.write(os.path.join(folder, "template")))
@@ -132,8 +138,106 @@ def restore_names(
     report = _translate(report, filled, template, bundle)
   for optimizer in optimizers.values():
     optimizer_states.count_products(optimizer)
-  notes = [_speak_of_objects(note) for note in filled.notes]
+  notes += [_speak_of_objects(note) for note in filled.notes]
+  for note in notes:
+    if "slots" in note:
+      logging.warning("%s: %s", bundle.prefix, note)
   return dataclasses.replace(report, notes=(*notes, *bridge.notes))
+
+
+def _build_optimizers(
+  objects: Any,
+  variables: Sources,
+  mapping: Mapping[str, str],
+  path: str,
+  missing: str,
+) -> list[str]:
+  """Makes the slots of optimizers that have taken no step.
+
+  A model tells which variables its optimizer trains. If there is no such model,
+  the only optimizer trains the variables that have slots in the checkpoint.
+
+  Args:
+    objects: A trackable, or a dict of trackables.
+    variables: Name -> tensor, of the checkpoint.
+    mapping: A variable's name or path -> its name in the checkpoint.
+    path: The checkpoint, for messages.
+    missing: 'error', or 'initialize' to go on without slots.
+
+  Returns:
+    What the user should know of it.
+
+  Raises:
+    CheckpointError: Nothing tells which variables an optimizer trains.
+  """
+  items = list(_restoring_objects.walk_paths(objects))
+  optimizers = {
+    path: item
+    for path, item in items
+    if _restoring_objects.is_keras_optimizer(item)
+  }
+  inner = [
+    getattr(each, "inner_optimizer", None) for each in optimizers.values()
+  ]
+  optimizers = {
+    path: item
+    for path, item in optimizers.items()
+    if all(item is not other for other in inner)
+  }
+  with_slots = {weight for _, weight in names.find_slots(variables)}
+  weights = {
+    id(item): (item, _find_name(path, item, mapping) in with_slots)
+    for path, item in items
+    if is_variable(item) and getattr(item, "trainable", False)
+  }
+  unknown = []
+  for name, optimizer in optimizers.items():
+    optimizer_states.forget_children(optimizer)
+    if optimizer_states.is_built(optimizer):
+      continue
+    trained = _find_trained(optimizer, items)
+    if not trained and len(optimizers) == 1:
+      trained = [weight for weight, has_slots in weights.values() if has_slots]
+      if len(trained) < len(weights) and not optimizer_states.can_add(
+        optimizer
+      ):
+        trained = []
+    if trained:
+      optimizer_states.build(optimizer, trained)
+    elif with_slots and (
+      not weights or any(has for _, has in weights.values())
+    ):
+      unknown.append(name or type(optimizer).__name__)
+  if not unknown:
+    return []
+  message = (
+    f"it has slots, but {problems.join(unknown)} has taken no step, and "
+    "nothing tells which variables it trains: call its build(variables), take "
+    "one step with it first, or give its compiled model among the objects"
+  )
+  if not weights:
+    message += ", which must have variables: build the model first"
+  if missing == "error":
+    raise CheckpointError(
+      f"{path}: {message}; missing='initialize' restores without slots"
+    )
+  return [message]
+
+
+def _find_name(path: str, variable: Any, mapping: Mapping[str, str]) -> str:
+  """Returns the name that a variable has in the checkpoint."""
+  own = str(getattr(variable, "path", "") or variable.name.split(":")[0])
+  return mapping.get(path) or mapping.get(own) or own
+
+
+def _find_trained(optimizer: Any, items: list[tuple[str, Any]]) -> list[Any]:
+  """Returns the variables of the models that have an optimizer."""
+  found: dict[int, Any] = {}
+  for _, item in items:
+    if getattr(item, "optimizer", None) is optimizer:
+      for variable in getattr(item, "trainable_variables", ()):
+        found[id(variable)] = variable
+  return list(found.values())
 
 
 def _read_settings(optimizer: Any) -> keras_slots.Settings:

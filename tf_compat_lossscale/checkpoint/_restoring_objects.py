@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 from collections.abc import Iterator
 import contextlib
 import dataclasses
@@ -142,14 +143,24 @@ def find_initial_values(objects: Any) -> dict[int, tf.Tensor]:
 
 def _walk_objects(objects: Any) -> Iterator[Any]:
   """Yields objects and all objects below them, each once."""
-  queue = list(objects.values()) if isinstance(objects, dict) else [objects]
+  for _, item in walk_paths(objects):
+    yield item
+
+
+def walk_paths(objects: Any) -> Iterator[tuple[str, Any]]:
+  """Yields objects and all objects below them, each once, with their paths."""
+  given = objects if isinstance(objects, dict) else {"": objects}
+  queue = collections.deque(given.items())
   seen: dict[int, Any] = {}  # With the objects, so that no `id` is used again.
   while queue:
-    item = queue.pop(0)
+    path, item = queue.popleft()
     if id(item) not in seen:
       seen[id(item)] = item
-      yield item
-      queue += tracking.list_children(item).values()
+      yield path, item
+      queue.extend(
+        (f"{path}/{name}".lstrip("/"), child)
+        for name, child in tracking.list_children(item).items()
+      )
 
 
 class _Restorer:

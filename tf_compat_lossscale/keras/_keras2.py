@@ -145,7 +145,7 @@ def count_products(optimizer: Any) -> None:
   anew for each variable. A checkpoint of Keras does not have that count.
   """
   if hasattr(optimizer, "_u_product_counter"):
-    optimizer._u_product_counter = int(optimizer.iterations) + 1
+    optimizer._u_product_counter = int(tf.identity(optimizer.iterations)) + 1
 
 
 def find_slots(
@@ -397,11 +397,35 @@ def compile_as_saved(model: Any) -> None:
 
 
 def create_weights(optimizer: Any, variables: list[Any]) -> None:
-  """Makes a legacy optimizer's variables.
+  """Makes an optimizer's variables.
 
-  The public way is `minimize`, which also takes a step.
+  For legacy optimizers the public way is `minimize`, which also takes a step.
   """
-  optimizer._create_all_weights(variables)
+  if isinstance(optimizer, Optimizer):
+    optimizer.build(variables)
+    forget_children(optimizer)
+  else:
+    optimizer._create_all_weights(variables)
+
+
+def forget_children(optimizer: Any) -> None:
+  """Makes a newer optimizer list its variables anew for a checkpoint.
+
+  It keeps the list that it made when it was first asked. If that was before the
+  first step, the list has no slots.
+  """
+  inner = getattr(optimizer, "inner_optimizer", optimizer)
+  for each in (optimizer, inner):
+    if hasattr(each, "_coalesced_children"):
+      del each._coalesced_children
+
+
+def has_weights(optimizer: Any) -> bool:
+  """Returns whether an optimizer has made its slots, if it needs any."""
+  inner = getattr(optimizer, "inner_optimizer", optimizer)
+  if isinstance(inner, Optimizer):
+    return bool(getattr(inner, "_built", False))
+  return bool(inner._slots) or int(tf.identity(inner.iterations)) > 0
 
 
 def is_model(value: Any) -> bool:

@@ -7,6 +7,7 @@ Keras 2 is imported only if an optimizer is of Keras 2.
 from __future__ import annotations
 
 from collections.abc import Callable
+import contextlib
 import functools
 import sys
 from typing import Any
@@ -49,6 +50,50 @@ def find_rate(optimizer: Any) -> Callable[[int], float] | None:
 def _compute(schedule: Any, step: int) -> float:
   """Returns the learning rate that a schedule gives for a step."""
   return float(np.asarray(schedule(tf.constant(step, tf.int64))))
+
+
+def is_built(optimizer: Any) -> bool:
+  """Returns whether an optimizer has made its slots, if it needs any."""
+  if not _is_of_keras_2(optimizer):
+    return bool(getattr(optimizer, "built", True))
+  from tf_compat_lossscale.keras import _keras2
+
+  return _keras2.has_weights(optimizer)
+
+
+def can_add(optimizer: Any) -> bool:
+  """Returns whether an optimizer makes slots for further variables later."""
+  if not _is_of_keras_2(optimizer):
+    return False
+  from tf_compat_lossscale.keras import _keras2
+
+  inner = getattr(optimizer, "inner_optimizer", optimizer)
+  return isinstance(inner, _keras2.LegacyOptimizer)
+
+
+def build(optimizer: Any, variables: list[Any]) -> None:
+  """Makes an optimizer's slots for variables, as the first step would."""
+  inner = getattr(variables[0], "value", None)  # Of a variable of Keras 3.
+  strategy = getattr(variables[0], "distribute_strategy", None)
+  strategy = strategy or getattr(inner, "distribute_strategy", None)
+  scope: Any = contextlib.nullcontext()
+  if strategy is not None and not tf.distribute.has_strategy():
+    scope = strategy.scope()
+  with scope:
+    if not _is_of_keras_2(optimizer):
+      optimizer.build(variables)
+      return
+    from tf_compat_lossscale.keras import _keras2
+
+    _keras2.create_weights(optimizer, variables)
+
+
+def forget_children(optimizer: Any) -> None:
+  """Makes an optimizer of Keras 2 list its variables anew."""
+  if _is_of_keras_2(optimizer):
+    from tf_compat_lossscale.keras import _keras2
+
+    _keras2.forget_children(optimizer)
 
 
 def count_products(optimizer: Any) -> None:
