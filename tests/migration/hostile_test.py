@@ -275,6 +275,10 @@ _CHAINS = {
   "methods": "x = a" + ".b()" * (_LONG // 4),
   "an attribute of a call": "x = a()" + ".b" * _LONG,
   "a question": f"if hasattr(tf, 'a') and a{'.b' * _LONG}: pass",
+  "modules of TensorFlow": f"import tensorflow{'.b' * _LONG}",
+  "an unknown object": "x = q" + ".train.experimental.LossScale" * (_LONG // 3),
+  "legacy names": "x = q" + ".LossScale" * _LONG,
+  "bindings": "z = tf\n" * (_LONG // 2) + "z.Session()\n" * (_LONG // 2),
   "an assignment": f"import sys\na{'.b' * _LONG} = sys.path",
   "modules": f"import a{'.b' * _LONG}\nx = 'a{'.b' * _LONG}'",
   "names": "x0 = tf\n"

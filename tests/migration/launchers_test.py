@@ -286,7 +286,7 @@ def test_a_program_that_cannot_be_edited(tmp_path):
   assert state == findings.BY_HAND and "cannot be read" in message
 
 
-def test_single_files(tmp_path):
+def test_single_files(tmp_path, capsys):
   files = {
     ".git/x": "",
     "run.sh": f"{_NAME}=1 python main.py\n",
@@ -294,8 +294,13 @@ def test_single_files(tmp_path):
     "other.py": _MAIN,
   }
   write(tmp_path, files)
-  ((_, _, state, message),) = find(tmp_path / "run.sh")
-  assert state == findings.BY_HAND and "not among the files" in message
+  (alone,) = find(tmp_path / "run.sh")
+  assert alone[1:] == find(tmp_path)[-1][1:]
+  assert alone[2] == findings.APPLIED and "in main.py" in alone[3]
+  # The program is not among the files that are given.
+  assert cli.main(["migrate", "--write", str(tmp_path / "run.sh")]) == 0
+  assert capsys.readouterr().err.endswith(" [not made]\n")
+  assert (tmp_path / "main.py").read_text() == _MAIN
   ((place, _, state, _),) = find(tmp_path / "main.py")
   assert (place, state) == (f"{tmp_path}/main.py:1:1", findings.APPLIED)
   assert find(tmp_path / "other.py") == []

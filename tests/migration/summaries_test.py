@@ -198,3 +198,89 @@ def test_the_reason_is_that_of_the_decision(tmp_path):
   (project,) = scanner.scan([str(tmp_path)]).projects
   assert (project.tensorflow, project.reason) == (1, "tf.Session, b.py line 3")
   assert project.notes == ()
+
+
+_SLIM = {
+  "slim/setup.py": "",
+  "slim/nets/__init__.py": "",
+  "slim/nets/inception.py": f"{_TF}def net(): tf.get_variable('w', [])\n",
+  "slim/train.py": f"{_TF}from nets import inception\n{_MAIN}tf.Session()\n",
+  "od/setup.py": "",
+  "od/main.py": f"{_TF}from nets import inception\ntf.Session()\n",
+}
+_USES = "tf.train.experimental.LossScale\n"
+
+
+def test_a_project_that_one_with_loss_scaling_imports(tmp_path, capsys):
+  main = _SLIM["od/main.py"] + _USES
+  write(tmp_path, {**_SLIM, "od/main.py": main})
+  (line,) = (
+    line for line in summaries(tmp_path, capsys) if line.startswith("P/slim: ")
+  )
+  assert line.endswith(
+    f"{_UNUSED}; P/od imports nets.inception from it: run that by "
+    "`tf-lossscale run` even after `migrate`"
+  )
+  cli.main(["migrate", "--write", str(tmp_path)])
+  assert "even after `migrate`" in capsys.readouterr().err
+  assert (tmp_path / "slim/train.py").read_text() == _SLIM["slim/train.py"]
+
+
+@pytest.mark.parametrize(
+  "files",
+  [
+    _SLIM,  # It does not use loss scaling, so `migrate` leaves both alone.
+    # Two projects have the module.
+    {
+      **_SLIM,
+      "od/main.py": _SLIM["od/main.py"] + _USES,
+      "copy/setup.py": "",
+      "copy/nets/inception.py": "",
+    },
+    # The module is another one.
+    {**_SLIM, "od/main.py": f"{_TF}import nets_v2\ntf.Session()\n{_USES}"},
+  ],
+)
+def test_projects_that_none_with_loss_scaling_imports(tmp_path, capsys, files):
+  write(tmp_path, files)
+  assert "even after" not in "".join(summaries(tmp_path, capsys))
+
+
+@pytest.mark.usefixtures("no_packages")
+def test_a_package_is_one_line_of_each_project(tmp_path, capsys):
+  layers = f"{_TF}tf.contrib.layers.flatten(0)\ntf.estimator.RunConfig()\n"
+  names = ("a.py", "b.py", "c.py", "two.py")
+  for folder in ("one", "two"):
+    files = {
+      **dict.fromkeys(names, layers),
+      "main.py": "import a, b, c, two\n" + _USES.replace("tf", _TF + "tf"),
+    }
+    write(tmp_path / folder, files)
+    write(tmp_path / folder, {"eval.py": files["main.py"] + _MAIN})
+  lines = summaries(tmp_path, capsys, "--target=2.21", "--select=LS303")
+  commands = [
+    (line.split(":")[0], line.partition(" LS303 ")[2]) for line in lines
+  ]
+  estimator = "pip install 'tensorflow-estimator==2.15.*'"
+  for folder in ("one", "two"):
+    found = [text for path, text in commands if path.startswith(f"P/{folder}/")]
+    assert sorted(found) == [
+      "Keras 2: pip install 'tf_keras==2.21.*' [by hand]",
+      "tf.contrib.layers.flatten: pip install tf_slim (for 3 more files, too) "
+      "[by hand]",
+      f"tf.estimator: {estimator} (for 3 more files, too) [by hand]",
+    ]
+  # The line is at the file that is given.
+  lines = summaries(tmp_path / "one" / "b.py", capsys, "--select=LS303")
+  assert [line.count("pip install") for line in lines] == [1, 1, 0]
+
+
+@pytest.mark.usefixtures("no_packages")
+def test_errors_give_the_advice_of_scan():
+  from tf_compat_lossscale.programs import contrib_hints
+  from tf_compat_lossscale.programs import estimator
+
+  command = absences.find_absence("tensorflow.contrib.slim", 1, (2, 21)).command
+  assert (contrib_hints.explain_missing_package("slim") or "").endswith(command)
+  command = absences.find_absence("tensorflow.estimator", 1, (2, 21)).command
+  assert (estimator.explain_absence() or "").endswith(command)

@@ -157,7 +157,7 @@ def test_says_what_to_install():
   *lines, before, last, too_old = run_code(_MISSING)
   assert len(lines) == 6
   for line in lines:
-    assert line.endswith("pip install 'tf_compat_lossscale[estimator]'"), line
+    assert line.endswith("pip install 'tensorflow-estimator==2.15.*'"), line
   assert lines[0].startswith("AttributeError: ")
   assert lines[3].startswith("ModuleNotFoundError: ")
   assert before == "module 'tensorflow' has no attribute 'no_such'"

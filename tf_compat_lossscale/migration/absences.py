@@ -90,7 +90,7 @@ def _find_absence_of_estimator(
   missing = importlib.util.find_spec("tensorflow_estimator") is None
   command = ""
   if missing or estimator.explain_absence():
-    command = "pip install 'tensorflow-estimator==2.15.*'"
+    command = estimator.INSTALL_COMMAND
   return Absence("tf.estimator", RESTORED, "", command)
 
 
@@ -101,8 +101,9 @@ def _find_absence_in_contrib(path: str) -> Absence:
   parts = path.split(".")
   top = parts[0]
   shown = f"tf.contrib.{path}"
-  if contrib_hints.explain_missing_package(top):
-    return Absence(shown, RESTORED, "", "pip install tf_slim")
+  command = contrib_hints.find_install_command(top)
+  if command:
+    return Absence(shown, RESTORED, "", command)
   for i, part in enumerate(parts):
     start = ".".join(parts[: i + 1])
     if contrib_names.TABLE.find_module(start):

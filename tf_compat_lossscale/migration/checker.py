@@ -25,6 +25,7 @@ from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import summaries
 from tf_compat_lossscale.migration import trees
+from tf_compat_lossscale.migration.rewrites import missing_package
 from tf_compat_lossscale.migration.rewrites import nvidia_switch
 from tf_compat_lossscale.migration.rewrites import python_2_source
 from tf_compat_lossscale.programs import source_facts
@@ -173,7 +174,6 @@ class _Check:
       self._reader,
       self._options.tensorflow,
       self._release,
-      self._sources,
       self._options.nvidia_switch,
     )
     project = self._summarize(project, found, uses_loss_scaling)
@@ -193,7 +193,8 @@ class _Check:
     ]
     project = project._replace(
       findings=tuple(
-        finding._replace(path=self._shown[finding.path]) for finding in findings
+        finding._replace(path=self._shown[finding.path])
+        for finding in missing_package.merge(findings)
       )
     )
     return Checked(project, tuple(self._errors), tuple(self._warnings))

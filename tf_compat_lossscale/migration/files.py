@@ -81,6 +81,19 @@ class File:
     )
     return [os.path.relpath(path, folder) for path in entries]
 
+  def tell_where(self, call: str) -> str:
+    """Returns what to do if no file here starts the file's programs.
+
+    Args:
+      call: The call that these programs need.
+    """
+    folder = os.path.dirname(self.path)
+    place = os.path.relpath(self.role.first_file, folder)
+    return (
+      f"{call} at the top of {place}, or of the program that imports it: no "
+      "file here starts that program"
+    )
+
   @functools.cached_property
   def absences(self) -> list[tuple[uses.Use, absences_lib.Absence]]:
     """The uses of names that today's TensorFlow lacks."""
@@ -234,9 +247,9 @@ class File:
     segment = self.document.text[start:end]
     try:
       found = ast.parse(f"({segment}\n)", mode="eval").body
-    except (SyntaxError, ValueError):
+      return scopes.unparse(found) == scopes.unparse(node)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
       return False
-    return ast.unparse(found) == ast.unparse(node)
 
   def find_names(self, module: str) -> set[str]:
     """Returns the names that imports bind to a module, and nothing else does.

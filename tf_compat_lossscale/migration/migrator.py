@@ -46,8 +46,42 @@ def check(
     if written in with_findings and path not in group.starters
   }
   with source_facts.allow_depth():
-    changes = _plan(group, edited, checked.project, options, offered, reader)
+    changes = [
+      *_plan(group, edited, checked.project, options, offered, reader),
+      *_find_left(group, shown, checked.project, options, reader),
+    ]
     return checked._replace(changes=tuple(changes))
+
+
+def _find_left(
+  group: trees.Group,
+  shown: dict[str, str],
+  project: findings_lib.Project,
+  options: checker.Options,
+  reader: reading.Reader,
+) -> Iterator[findings_lib.Change]:
+  """Yields the files that start programs, and whose edits are not made.
+
+  The edits are in the programs, and the user did not give all of these.
+
+  Args:
+    group: As of `check`, like the others.
+    shown: As of `check`.
+    project: The project as it was.
+    options: As of `check`.
+    reader: The reader of the edited files.
+  """
+  starters = {shown[path] for path in shown.keys() & group.starters}
+  if not starters.intersection(f.path for f in project.findings):
+    return
+  again = checker.check(group, shown, options, reader).project
+  left = [
+    finding
+    for finding in again.findings
+    if finding.path in starters and finding.state == findings_lib.APPLIED
+  ]
+  for written, own in _group_by_path(left).items():
+    yield findings_lib.Change(written, b"", b"", (), tuple(own))
 
 
 def _plan(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterator
 import dataclasses
 import functools
 import os
@@ -50,7 +50,6 @@ class Role:
     restored: The missing names for which it must call `tfl.install()`.
     optimizers: Whether that call must put Keras's legacy optimizers back.
     is_imported: Whether other files import the file.
-    is_whole: Whether the user asked for all files that start these programs.
     installs: Whether all the programs call `tfl.install()`.
     disables: Whether the file must turn TensorFlow 2's behavior off.
     exposes: Whether no program here reaches the file, and the file imports a
@@ -64,6 +63,10 @@ class Role:
       that the file starts, if these do not obey them.
     honors: Whether all the programs call `tfl.honor_environment()`.
     own_modules: The modules of the project that the file imports.
+    is_head: Whether no program here reaches the file, and no module does that
+      the programs do not reach either.
+    first_file: The file that runs first if a program elsewhere imports the
+      file: this very file, or the `__init__.py` of a package around it.
   """
 
   tensorflow: set[int] = dataclasses.field(default_factory=set)
@@ -75,7 +78,6 @@ class Role:
   restored: list[str] = dataclasses.field(default_factory=list)
   optimizers: bool = False
   is_imported: bool = False
-  is_whole: bool = True
   installs: bool = True
   disables: bool = False
   exposes: bool = False
@@ -84,6 +86,8 @@ class Role:
   switches: list[str] = dataclasses.field(default_factory=list)
   honors: bool = True
   own_modules: set[str] = dataclasses.field(default_factory=set)
+  is_head: bool = False
+  first_file: str = ""
 
   @property
   def reason(self) -> str:
@@ -112,7 +116,6 @@ class Roles:
     reader: reading.Reader,
     tensorflow: int | None,
     release: tuple[int, int] | None,
-    wanted: Container[str],
     nvidia_switch: bool = False,
   ):
     """Finds the roles.
@@ -122,10 +125,8 @@ class Roles:
       reader: The reader of its files.
       tensorflow: 1 or 2 if the user decided which TensorFlow it means.
       release: The TensorFlow (major, minor) that it will run on.
-      wanted: The paths of the files that are looked at.
       nvidia_switch: Whether NVIDIA's variables are on in all programs.
     """
-    self._wanted = wanted
     self._nvidia_switch = nvidia_switch
     # Path -> the programs that import it and want TensorFlow 2's behavior.
     self._opposing: dict[str, list[str]] = {}
@@ -146,9 +147,16 @@ class Roles:
     }
     for entry in start_files.find_entries(group):
       self._add_program(entry.path, starts=True)
-    for outline in group.files:
-      if not self.of[outline.path].tensorflow:
-        self._add_program(outline.path, starts=False)
+    unreached = [
+      outline.path
+      for outline in group.files
+      if not self.of[outline.path].tensorflow
+    ]
+    for path in unreached:
+      self._add_program(path, starts=False)
+    for path in self._find_heads(unreached):
+      self.of[path].is_head = True
+      self.of[path].first_file = next(iter(self._find_earlier(path)), path)
     for path, role in self.of.items():
       if role.starts and role.disables and role.is_imported:
         self._decide_when(path, role)
@@ -158,6 +166,29 @@ class Roles:
     """Whether all programs that import TensorFlow obey NVIDIA's variables."""
     started = [role for role in self.of.values() if role.starts]
     return bool(started) and all(role.honors for role in started)
+
+  def _find_heads(self, unreached: list[str]) -> Iterator[str]:
+    """Yields those of some files that none of the others imports.
+
+    Of files that import each other in a circle, the first is yielded.
+    """
+    waiting = [path for path in unreached if self.of[path].tensorflow]
+    rest = set(waiting)
+    imported: dict[str, set[str]] = {path: set() for path in rest}
+    for path in waiting:
+      for importer in rest.intersection(self._group.imported.get(path, ())):
+        imported[importer].add(path)
+    importers = {p for found in imported.values() for p in found}
+    for path in sorted(waiting, key=lambda p: (p in importers, p)):
+      if path not in rest:
+        continue
+      yield path
+      reached = [path]
+      while reached:
+        each = reached.pop()
+        if each in rest:
+          rest.discard(each)
+          reached += imported[each]
 
   def _add_program(self, path: str, starts: bool) -> None:
     """Adds the program that a file starts, or a module that none reaches."""
@@ -188,7 +219,6 @@ class Roles:
           self._opposing.setdefault(source.path, []).append(path)
         if starts:
           role.entries.add(path)
-          role.is_whole &= path in self._wanted
     if starts and not needs.honors:
       needs.switches += self._find_switches(program)
     if not starts and path in self.of:

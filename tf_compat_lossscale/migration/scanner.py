@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import os
 
@@ -15,6 +16,7 @@ from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import launchers
 from tf_compat_lossscale.migration import outlines
 from tf_compat_lossscale.migration import reading
+from tf_compat_lossscale.migration import surroundings
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.migration import workers
 
@@ -46,9 +48,10 @@ def scan(
   """
   shown, launching = _list_files(paths, options)
   listed = {**shown, **launching}
-  groups = trees.group(*_read_files(paths, shown, launching))
+  groups = trees.group(*_read_files(paths, shown, launching, options))
   total, done = len(shown), 0
   checked: list[checker.Checked] = []
+  found: list[tuple[trees.Group, checker.Checked]] = []
   waiting: list[tuple[trees.Group, dict[str, str], checker.Options]] = []
   for group in groups:
     own = {o.path: shown[o.path] for o in group.files if o.path in shown}
@@ -66,13 +69,35 @@ def scan(
     else:
       checked.append(checker.Checked(checker.make_project(group, own)))
       done += len(own)
-  for _, result in workers.run(check, waiting, options.jobs):
+  for arguments, result in workers.run(check, waiting, options.jobs):
     done += result.project.files
-    checked.append(result)
+    found.append((arguments[0], result))
     if progress is not None:
       progress(done, total)
+  checked += _note_importers(found)
   checked.sort(key=lambda each: each.project.path)
   return _make_report(checked)
+
+
+def _note_importers(
+  found: Sequence[tuple[trees.Group, checker.Checked]],
+) -> Iterator[checker.Checked]:
+  """Yields results; says of a project that one with loss scaling imports it.
+
+  Args:
+    found: Projects with their results.
+  """
+  for group, result in found:
+    project = result.project
+    for other, its in found if project.notes else ():
+      module = other.borrowed.get(group.folder)
+      if module is not None and its.project.uses_loss_scaling:
+        note = (
+          f"{its.project.path} imports {module} from it: run that by "
+          "`tf-lossscale run` even after `migrate`"
+        )
+        project = project._replace(notes=(*project.notes, note))
+    yield result._replace(project=project)
 
 
 def scan_text(
@@ -157,7 +182,10 @@ def _list_files(
 
 
 def _read_files(
-  paths: Sequence[str], shown: Iterable[str], launching: Iterable[str]
+  paths: Sequence[str],
+  shown: Iterable[str],
+  launching: Iterable[str],
+  options: checker.Options,
 ) -> tuple[list[outlines.Outline], list[launchers.Launcher]]:
   """Reads files, and all files of the projects around single files.
 
@@ -166,12 +194,13 @@ def _read_files(
   """
   sources, others = dict.fromkeys(shown), dict.fromkeys(launching)
   roots = {
-    trees.find_root(os.path.abspath(path))
+    surroundings.find_root(os.path.abspath(path))
     for path in paths
     if not os.path.isdir(path)
   }
+  is_excluded = excludes.make_matcher(options.exclude)
   for root in sorted(roots):
-    for path, is_launcher in trees.list_files(root):
+    for path, is_launcher in trees.list_files(root, is_excluded):
       (others if is_launcher else sources)[path] = None
   # A file that the user names is read in any case, for its errors.
   named = {os.path.abspath(path) for path in paths if not os.path.isdir(path)}

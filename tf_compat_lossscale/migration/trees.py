@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 import os
+import re
 import sys
 from typing import NamedTuple
 
@@ -26,8 +27,10 @@ from tf_compat_lossscale.programs import scopes
 
 _SKIPPED = ("__pycache__", "node_modules", "site-packages")
 _SUFFIXES = (".py", ".pyw", ".ipynb")
-# A folder with one of these is the root of a project.
-_MARKERS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg")
+# A folder with one of these, or with a setup.py, is the root of a project.
+_MARKERS = (".git", ".hg", "pyproject.toml", "setup.cfg")
+# A module of a program may have the name setup.py by chance.
+_SETUP = re.compile(rb"setuptools|distutils|\bimport setup\b|\A\s*\Z")
 # Folders from which programs import by other means than their place.
 _ROOTS = ("src", "lib", "python")
 # Folders of programs that import packages beside the folder.
@@ -61,6 +64,8 @@ class Group(NamedTuple):
       around it.
     packages: Package -> its folder, if that has another name.
     switches: The places outside of Python that turn NVIDIA's variables on.
+    borrowed: Folders of other projects -> a module that a file here imports,
+      and that only the other project has.
   """
 
   folder: str
@@ -71,6 +76,7 @@ class Group(NamedTuple):
   roots: Mapping[str, tuple[str, ...]] = {}
   packages: Mapping[str, str] = {}
   switches: tuple[Switch, ...] = ()
+  borrowed: Mapping[str, str] = {}
 
   @property
   def starters(self) -> frozenset[str]:
@@ -139,13 +145,23 @@ def find_root(path: str) -> str:
   """
   own = folder = os.path.dirname(path)
   while folder != os.path.expanduser("~"):
-    if any(os.path.exists(os.path.join(folder, name)) for name in _MARKERS):
+    if has_marker(folder):
       return folder
     parent = os.path.dirname(folder)
     if parent == folder:
       break
     folder = parent
   return own
+
+
+def has_marker(folder: str) -> bool:
+  """Returns whether a folder is the root of a project by what is in it."""
+  if any(os.path.exists(os.path.join(folder, name)) for name in _MARKERS):
+    return True
+  path = os.path.join(folder, "setup.py")
+  return os.path.isfile(path) and bool(
+    _SETUP.search(documents.load_start(path, 1 << 20))
+  )
 
 
 def list_roots(folder: str) -> list[str]:
@@ -198,6 +214,14 @@ def group(
     for folder, paths in sorted(parts.items())
   ]
   owners = {o.path: i for i, each in enumerate(groups) for o in each.files}
+  for i, each in enumerate(groups):
+    borrowed = {
+      groups[owners[path]].folder: module
+      for outline in each.files
+      for module, path in modules.find_elsewhere(outline)
+      if owners[path] != i
+    }
+    groups[i] = each._replace(borrowed=borrowed)
   for launcher in launchers:
     for setting in launcher.settings:
       found = list(tree.find_files(launcher, setting.words))
@@ -277,7 +301,7 @@ class _Modules:
     )
     for folder in {os.path.dirname(path) for path in known}:
       root = self.find_root(folder)
-      for around in _list_around(folder):
+      for around in list_around(folder):
         self._read_settings(around)
         if around == root:
           break
@@ -363,7 +387,7 @@ class _Modules:
     for folder in {os.path.dirname(path) for path in paths}:
       roots = dict.fromkeys(
         root
-        for around in _list_around(folder)
+        for around in list_around(folder)
         for root in self._roots.get(around, ())
       )
       roots |= self._guessed.get(folder, {})
@@ -375,7 +399,7 @@ class _Modules:
     """Returns package -> its folder, of those that files in folders import."""
     if not self._has_packages:
       return {}
-    around = {each for folder in folders for each in _list_around(folder)}
+    around = {each for folder in folders for each in list_around(folder)}
     return {
       package: place
       for folder in sorted(self._settings.keys() & around)
@@ -436,6 +460,38 @@ class _Modules:
     self._guessed.setdefault(folder, {})[found[0][0]] = None
     return found[0][1]
 
+  def find_elsewhere(
+    self, outline: outlines.Outline
+  ) -> Iterator[tuple[str, str]]:
+    """Yields the modules that a file imports, and only another project has.
+
+    The program may find them by PYTHONPATH.
+
+    Yields:
+      Each module with its file.
+    """
+    folder = os.path.dirname(outline.path)
+    for name in outline.imports:
+      parts = name.split(".")
+      if (
+        not parts[0]
+        or parts[0] not in self._holders
+        or parts[0] in sys.stdlib_module_names
+        or scopes.if_tensorflow(name)
+        or any(each.startswith(f"{name}.") for each in outline.imports)
+        or self._find_absolute(folder, parts)
+      ):
+        continue
+      found = [
+        path
+        for place in self._holders[parts[0]]
+        for path in self._list_files(place, parts, is_relative=False)[-1:]
+        if program_modules.is_file_of(path, parts)
+        and os.path.join(place, "__init__.py") not in self._known
+      ]
+      if len(found) == 1:
+        yield name, found[0]
+
   @functools.cached_property
   def _holders(self) -> dict[str, list[str]]:
     """First part of a name -> the folders in which an import finds it."""
@@ -449,7 +505,7 @@ class _Modules:
     """Returns the folders from which a file in a folder may import."""
     if folder not in self._places:
       places: dict[str, None] = {}
-      for around in _list_around(folder):
+      for around in list_around(folder):
         places |= dict.fromkeys(list_roots(around))
         places |= self._roots.get(around, {})
       self._places[folder] = [place for place in places if place in self._names]
@@ -463,7 +519,7 @@ class _Modules:
     return [path for path in paths if path in self._known]
 
 
-def _list_around(folder: str) -> Iterator[str]:
+def list_around(folder: str) -> Iterator[str]:
   """Yields a folder and the folders around it."""
   yield folder
   while (parent := os.path.dirname(folder)) != folder:

@@ -76,8 +76,8 @@ _ADDONS_HINTS = {
 }
 
 
-def explain_missing_package(module: str) -> str | None:
-  """Returns the error for a module whose package is not installed, else None.
+def find_install_command(module: str) -> str | None:
+  """Returns what installs the package of a module; None if all is there.
 
   Args:
     module: A module of `tf.contrib`.
@@ -85,7 +85,24 @@ def explain_missing_package(module: str) -> str | None:
   package = _PACKAGES.get(module)
   if package is None or importlib.util.find_spec(package) is not None:
     return None
-  return f"tf.contrib.{module} is in {package}: pip install {package}"
+  return make_install_command(package)
+
+
+def make_install_command(package: str) -> str:
+  """Returns the command that installs a package which serves old names."""
+  return f"pip install {package}"
+
+
+def explain_missing_package(module: str) -> str | None:
+  """Returns the error for a module whose package is not installed, else None.
+
+  Args:
+    module: A module of `tf.contrib`.
+  """
+  command = find_install_command(module)
+  if command is None:
+    return None
+  return f"tf.contrib.{module} is in {_PACKAGES[module]}: {command}"
 
 
 def explain_absence(path: str, reason: str = "") -> str:

@@ -54,9 +54,10 @@ tensorflow.compat.v1.tpu.experimental
   {_CORE}.tpu_parts: AdagradParameters AdamParameters FtrlParameters
     StochasticGradientDescentParameters
 """)
+INSTALL_COMMAND = "pip install 'tensorflow-estimator==2.15.*'"
 _MISSING = (
   "tf.estimator was removed in TensorFlow 2.16, and the package "
-  "tensorflow-estimator has it: pip install 'tf_compat_lossscale[estimator]'"
+  f"tensorflow-estimator has it: {INSTALL_COMMAND}"
 )
 
 
@@ -76,7 +77,7 @@ def explain_absence() -> str | None:
     return None
   return (
     "tf.estimator needs tensorflow-estimator 2.15 on this TensorFlow, not "
-    f"{version}: pip install 'tensorflow-estimator==2.15.*'"
+    f"{version}: {INSTALL_COMMAND}"
   )
 
 

@@ -196,6 +196,8 @@ class Scope:
     self._resolving: set[str] = set()
     self._root: Scope = parent._root if parent is not None else self
     self._lookups = 0  # Of the root: those of one expression.
+    # Name -> what it stands for, if an expression begins with it.
+    self._found: dict[str, list[str]] = {}
     self._inner: dict[ast.AST, Scope] = {}
     self._bind_all(node)
 
@@ -291,15 +293,24 @@ class Scope:
 
   def _resolve_own_name(self, name: str) -> list[str]:
     """Resolves a name that is bound in this very scope."""
+    if self._root._lookups == 0:
+      if name not in self._found:
+        self._found[name] = self._search_own_name(name)
+      return self._found[name]
+    return self._search_own_name(name)
+
+  def _search_own_name(self, name: str) -> list[str]:
+    """Returns what `_resolve_own_name` returns; looks at all values."""
     self._root._lookups += 1
     if name in self._resolving or self._root._lookups > _MOST_LOOKUPS:
       return []
     self._resolving.add(name)
     try:
-      found: list[str] = []
+      found: dict[str, None] = {}
       for value in self._values[name]:
-        found += [value] if isinstance(value, str) else self._resolve(value)
-      return found
+        known = [value] if isinstance(value, str) else self._resolve(value)
+        found |= dict.fromkeys(known)
+      return list(found)
     finally:
       self._resolving.discard(name)
 

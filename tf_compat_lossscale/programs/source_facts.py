@@ -53,6 +53,8 @@ _PLACES = re.compile(
   r"\.((?:compat\.v1\.)?(?:train\.experimental|contrib\.mixed_precision"
   r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)$"
 )
+# `compat.v1.keras.mixed_precision.experimental.LossScale` has six parts.
+_MOST_IN_PLACE = 6
 
 
 @dataclasses.dataclass(eq=False)
@@ -198,11 +200,13 @@ class _UseCollector:
     attributes, root = scopes.list_attributes(node)
     full = scope.resolve(node)
     if full is None:
-      for part in attributes:
+      far = len(attributes) - scopes.MOST_PARTS
+      for i, part in enumerate(attributes):
         if part.attr in _METHODS:
           self._add(part, f".{part.attr}", _METHODS[part.attr], "method")
-        elif part.attr in _LAST_PARTS:
-          self._collect_unknown(part)
+        elif part.attr in _LAST_PARTS and i >= far:
+          last = [each.attr for each in attributes[i : i + _MOST_IN_PLACE]]
+          self._collect_unknown(part, ".".join(["", *reversed(last)]))
       self._walk_all([root], scope)
       return
     if isinstance(node.ctx, ast.Store):
@@ -237,11 +241,16 @@ class _UseCollector:
     if name:
       self._add(node, name, f"tensorflow.{name}", "call")
 
-  def _collect_unknown(self, node: ast.Attribute) -> None:
-    """Adds a use for `x.train.experimental.LossScale`, if `x` is unknown."""
-    written = scopes.unparse(node)
-    match = _PLACES.search(written)
+  def _collect_unknown(self, node: ast.Attribute, last: str) -> None:
+    """Adds a use for `x.train.experimental.LossScale`, if `x` is unknown.
+
+    Args:
+      node: The attribute.
+      last: Its last attributes, each after a dot.
+    """
+    match = _PLACES.search(last)
     if match is not None:
+      written = scopes.unparse(node)
       self._add(node, written, f"tensorflow.{match[1]}", "unknown")
 
   def _collect_text(self, node: ast.Constant) -> None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 import functools
+import itertools
 import os
 import re
 
 from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.programs import scopes
 
 _LIST = "tools/compatibility/renames_v2.py"
 
@@ -194,12 +196,12 @@ def find_module_file(name: str) -> str | None:
 
 
 def _list_starts(name: str) -> Iterator[str]:
-  """Yields "a", "a.b" and "a.b.c" for "a.b.c"."""
-  end = name.find(".")
-  while end != -1:
-    yield name[:end]
-    end = name.find(".", end + 1)
-  yield name
+  """Yields the starts of a dotted name, the shortest first.
+
+  Names of more than `scopes.MOST_PARTS` parts are cut.
+  """
+  parts = name.split(".", scopes.MOST_PARTS)[: scopes.MOST_PARTS]
+  return itertools.accumulate(parts, lambda start, part: f"{start}.{part}")
 
 
 @functools.lru_cache(1)

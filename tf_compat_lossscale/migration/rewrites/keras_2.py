@@ -7,8 +7,8 @@ choice is made when TensorFlow is imported, so the file that starts the program
 must make it first: `tfl.use_keras_2()`. If the program starts in a package
 whose `__init__.py` imports TensorFlow, that file makes the choice, too.
 
-A module that no file here imports may be part of a program elsewhere. Then it
-is left to you.
+A module that no file here imports may be part of a program elsewhere. Then the
+call is left to you, and the finding names the file that runs first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,6 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-
-_BY_HAND = (
-  "tfl.use_keras_2() before the program imports TensorFlow; no file "
-  "here starts that program"
-)
 
 
 @rules.rule(
@@ -52,7 +47,9 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   place = file.find_start()
   call = f"{file.short}.use_keras_2()"
   if not file.role.starts:
-    yield file.make("LS202", place, "Keras", _BY_HAND, findings.BY_HAND)
+    if file.role.is_head:
+      message = file.tell_where(call)
+      yield file.make("LS202", place, "Keras", message, findings.BY_HAND)
     return
   yield file.make(
     "LS202",

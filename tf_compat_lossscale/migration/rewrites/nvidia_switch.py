@@ -117,10 +117,7 @@ def _describe_elsewhere(file: files.File) -> tuple[str, str]:
   """Returns what to do in another file, and the state of the finding."""
   if not file.role.entries:
     return f"where TensorFlow is imported: {_CALL}", findings.BY_HAND
-  message = f"{_CALL} in {' and '.join(file.starts)}"
-  if not file.role.is_whole:
-    return f"{message}, which you do not give", findings.BY_HAND
-  return message, findings.APPLIED
+  return f"{_CALL} in {' and '.join(file.starts)}", findings.APPLIED
 
 
 def _join(places: list[str]) -> str:
@@ -197,7 +194,7 @@ def find_in_launchers(
       reasons = {
         reason
         for path in rest
-        if (reason := _find_obstacle(path, project.of[path], shown))
+        if (reason := _find_obstacle(path, project.of[path]))
       }
       if reasons:
         message += f": {'; '.join(sorted(reasons))}"
@@ -223,13 +220,9 @@ def find_in_launchers(
     )
 
 
-def _find_obstacle(
-  path: str, role: roles.Role, shown: Mapping[str, str]
-) -> str:
-  """Returns why `migrate` does not edit a file, or ""."""
-  name = os.path.basename(path)
-  if path not in shown:
-    return f"{name} is not among the files that you give"
+def _find_obstacle(path: str, role: roles.Role) -> str:
+  """Returns why `migrate` cannot edit a file, or ""."""
   if not role.starts:
+    name = os.path.basename(path)
     return f"{name} cannot be read, or does not import TensorFlow"
   return ""

@@ -2,8 +2,7 @@
 """A name that today's TensorFlow lacks, and that `tfl.install()` puts back.
 
 `migrate` leaves the place as it is, and adds the call of `tfl.install()` to the
-file that starts the program (LS203). If no file here starts it, the call is
-left to you. `tf-lossscale run` needs no such call.
+file that starts the program (LS203). `tf-lossscale run` needs no such call.
 """
 
 from __future__ import annotations
@@ -44,20 +43,12 @@ session = tf.Session()
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first use of each name that is put back."""
-  if file.role.installs:
+  if file.role.installs or not file.starts:
     return
   seen = set[str]()
   for use, absence in file.absences:
     if absence.state != absences.RESTORED or absence.name in seen:
       continue
     seen.add(absence.name)
-    if file.starts and file.role.is_whole:
-      where = file.starts[0]
-      message = f"tfl.install() restores it; {where} has to call that"
-      yield file.make("LS301", use.node, absence.name, message)
-    else:
-      where = f" in {file.starts[0]}" if file.starts else ""
-      message = f"tfl.install() at the start of the program{where}"
-      yield file.make(
-        "LS301", use.node, absence.name, message, findings.BY_HAND
-      )
+    message = f"tfl.install() restores it; {file.starts[0]} has to call that"
+    yield file.make("LS301", use.node, absence.name, message)

@@ -4,7 +4,8 @@
 These are `tf.estimator` (gone with 2.16), most of `tf.contrib` (gone with 2.0),
 private modules that moved, and the optimizers that `tf.keras.optimizers` had up
 to TensorFlow 2.10. LS301 lists the places. `migrate` adds the call of
-`tfl.install()` to the file that starts the program.
+`tfl.install()` to the file that starts the program. If no file here starts it,
+the call is left to you, and the finding names the file that runs first.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ parameters = tf.contrib.training.HParams(rate=0.1)
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must put names back."""
   role = file.role
-  if not role.starts or not (role.restored or role.optimizers):
+  is_by_hand = not role.starts and role.is_head and bool(role.restored)
+  if not is_by_hand and not (
+    role.starts and (role.restored or role.optimizers)
+  ):
     return
   # Such as `tf.contrib`; of private modules, `tensorflow.python`.
   names = list(
@@ -54,6 +58,12 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   call = f"{file.short}.install()"
   if role.optimizers:
     call = f'{file.short}.install(keras_optimizers="legacy")'
+  if is_by_hand:
+    message = file.tell_where(call)
+    yield file.make(
+      "LS203", file.find_start(), _join(names), message, findings.BY_HAND
+    )
+    return
   yield file.make(
     "LS203",
     file.find_start(),

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the folder of the project that a single file belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import os
+import sys
+
+from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import outlines
+from tf_compat_lossscale.migration import trees
+
+# A project's modules do not lie deeper, and folders with more files are none.
+_DEEPEST = 8
+_MOST_FILES = 500
+
+
+def find_root(path: str) -> str:
+  """Returns the folder that holds the project of a file.
+
+  It is that of `trees.find_root`. If no folder around the file has a marker, it
+  is the outermost one that belongs to the file's own by imports: its files
+  import the folder below, or are imported from there.
+
+  Args:
+    path: The file's absolute path.
+  """
+  root = own = os.path.dirname(path)
+  if trees.has_marker(found := trees.find_root(path)):
+    return found
+  names = _list_names([path, *_list_python(own)])
+  for _ in range(_DEEPEST):
+    outer = next(_list_outer(root, own, names), None)
+    if outer is None:
+      break
+    root = outer
+    names = _list_names(_list_python(root))
+  return root
+
+
+def _list_outer(root: str, own: str, names: set[str]) -> Iterator[str]:
+  """Yields the folders around a folder that belong to the same project.
+
+  Args:
+    root: The folder.
+    own: The folder of the file that the user gives.
+    names: The first parts of what the files in `root` import.
+  """
+  below = root
+  for folder in trees.list_around(root):
+    if folder == os.path.expanduser("~") or os.path.dirname(folder) == folder:
+      return
+    if folder == root:
+      continue
+    is_package = os.path.isfile(os.path.join(below, "__init__.py"))
+    if (
+      is_package
+      or _is_imported(below)
+      or any(_is_module(folder, n) and not _is_module(own, n) for n in names)
+    ):
+      yield folder
+    below = folder
+
+
+def _is_imported(folder: str) -> bool:
+  """Returns whether files import modules from a folder beside them.
+
+  The files may also be in other folders beside it that have no module of that
+  name themselves.
+  """
+  around, name = os.path.split(folder)
+  if name in _list_names(_list_python(around)):
+    return True
+  return any(
+    name in _list_names(_list_python(os.path.join(around, beside)))
+    for beside in os.listdir(around)
+    if beside != name
+    and not beside.startswith(".")
+    and not _is_module(os.path.join(around, beside), name)
+  )
+
+
+def _is_module(folder: str, name: str) -> bool:
+  """Returns whether a folder has a module, or a folder of modules."""
+  place = os.path.join(folder, name)
+  return os.path.isfile(f"{place}.py") or bool(_list_python(place))
+
+
+def _list_python(folder: str) -> list[str]:
+  """Returns the Python files and notebooks right in a folder.
+
+  A folder with very many of them counts as one without.
+  """
+  if not os.path.isdir(folder):
+    return []
+  found = [
+    path
+    for name in sorted(os.listdir(folder))
+    if name.endswith((".py", ".ipynb"))
+    and os.path.isfile(path := os.path.join(folder, name))
+  ]
+  return found if len(found) <= _MOST_FILES else []
+
+
+def _list_names(paths: list[str]) -> set[str]:
+  """Returns the first parts of the modules that files import."""
+  found = set[str]()
+  for path in paths:
+    try:
+      outline = outlines.read(path, documents.load(path))
+    except documents.DocumentError:
+      continue
+    found |= {name.partition(".")[0] for name in outline.imports}
+  return {n for n in found if n and n not in sys.stdlib_module_names}
