@@ -16,6 +16,7 @@ import pseudo_terminals
 import pytest
 
 from tf_compat_lossscale import monitoring
+from tf_compat_lossscale import policies
 from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.cli import plot
 from tf_compat_lossscale.monitoring import event_files
@@ -150,6 +151,17 @@ def test_several_runs_in_one_chart(capsys, folder):
   status, out, err = run(capsys, "runs", "c", "--steps", "1900:")
   assert status == 0 and err.count("\n") == 2 and "1: c/" in out
   assert "asks for 1900:" in error_of(capsys, "runs", "--steps", "1900:")
+
+
+def test_a_run_that_begins_later_than_another(capsys, folder):
+  logs.write(folder / "a", logs.make_records(logs.make_flags(1000)))
+  low = policies.GrowthBackoffRule(initial_loss_scale=2.0**14)
+  late = logs.make_records(logs.make_flags(500), low, first=501)
+  logs.write(folder / "b", late)
+  _, out, _ = run(capsys, "a", "b")
+  upper, lower = (line.partition("│")[2] for line in out.splitlines()[:2])
+  assert set(upper) == {"1"} and len(upper) == 69
+  assert lower == " " * 34 + "2" * 35
 
 
 def test_several_runs_on_a_terminal(folder):
