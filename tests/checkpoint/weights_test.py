@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.checkpoint.files import weight_files
 from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.keras import _keras2
@@ -195,6 +196,39 @@ def test_averages(tmp_path):
 
 
 @pytest.mark.any_release
+def test_averages_of_what_is_no_weight(tmp_path):
+  ones, end = np.ones([3], np.float32), "ExponentialMovingAverage"
+  values = {"w": ones, "w/Adam": ones, "beta1_power": np.float32(0.9)}
+  values |= {"current_loss_scale": np.float32(8), "good_steps": np.int64(1)}
+  values |= {f"{name}/{end}": value * 2 for name, value in values.items()}
+  values |= {"net/b": ones, f"opt/net/b/{end}": ones * 4, f"w/{end}_1": ones}
+  values |= {"accumulation/bias": ones[0], "w/biased": np.float32([1, 2])}
+  prefix = save(tmp_path, values, ["w", "net/b"])
+  _, written = export(prefix, tmp_path, averages=True)
+  assert written.keys() == {"w", "net/b", "accumulation/bias", "w/biased"}
+  assert written["w"].tolist() == [2, 2, 2]
+  assert written["net/b"].tolist() == [4, 4, 4]
+
+
+@pytest.mark.any_release
+def test_short_names_of_another_scope(tmp_path):
+  """Checks names that a program may have: `m` and `v`."""
+
+  def build():
+    w = tf1.get_default_graph().get_collection("trainable_variables")[0]
+    tf1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(w * w))
+
+  ones = np.ones([3], np.float32)
+  values = {"w": ones, "enc/w/m": ones, "blk/m": ones, "blk/m/v": ones}
+  for trains in (True, False):
+    prefix = save(tmp_path, values, ["w"], build if trains else None)
+    result, written = export(prefix, tmp_path)
+    kept = values.keys() if trains else values.keys() - {"blk/m/v"}
+    assert written.keys() == kept
+    assert "enc/w/m" in result.unproven
+
+
+@pytest.mark.any_release
 def test_averages_of_masters(tmp_path):
   half = np.ones([3], np.float16)
   master = "Loss_Optimization/FP32-master-copy/w"
@@ -286,6 +320,7 @@ def test_what_a_format_cannot_hold(tmp_path):
     (b"\xff", "safetensors"),
     (b"a\0b", "npz"),
     (b"w.npy", "npz"),
+    (b"a" * 70_000, "npz"),
     (b"__metadata__", "safetensors"),
   ],
 )
@@ -429,6 +464,39 @@ def test_metrics_are_no_weights(kind, tmp_path):
 
 
 @pytest.mark.any_release
+def test_names_of_objects_that_are_not_unique(tmp_path):
+  saved = tf.train.Checkpoint(
+    kernel=tf.Variable(1.0, name="w"),
+    rec=tf.Variable(2.0, name="w"),
+    out=tf.Variable(3.0, name="kernel"),
+  )
+  _, written = export(saved.save(str(tmp_path / "old")), tmp_path, "npz")
+  assert written == {"kernel": 1, "rec": 2, "out": 3}
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  "name", ["iter", "_iterations", "beta1_power", "inner_optimizer"]
+)
+def test_a_model_with_a_name_of_an_optimizer(name, tmp_path):
+  part = tf.train.Checkpoint(kernel=tf.Variable([2.0], name="kernel"))
+  setattr(part, name, tf.Variable([1, 2], name="count"))
+  part.epoch = tf.Variable(7, name="number_of_bins")
+  saved = tf.train.Checkpoint(part=part, epoch=tf.Variable(3, name="epoch"))
+  _, written = export(saved.save(str(tmp_path / "old")), tmp_path, "npz")
+  assert written.keys() == {"kernel", "count", "number_of_bins"}
+
+
+@pytest.mark.any_release
+def test_a_root_that_counts(tmp_path):
+  saved = tf.train.Checkpoint(
+    iter=tf.Variable(5, name="iter"), w=tf.Variable([1.0], name="w")
+  )
+  _, written = export(saved.save(str(tmp_path / "old")), tmp_path, "npz")
+  assert written.keys() >= {"w"}
+
+
+@pytest.mark.any_release
 def test_a_users_own_list_of_metrics(tmp_path):
   root = tf.train.Checkpoint(metrics=[tf.Variable([1.0], name="w")])
   _, written = export(root.save(str(tmp_path / "old")), tmp_path, "npz")
@@ -562,6 +630,39 @@ checkpoint.convert({prefix!r}, {str(tmp_path / "new")!r}, {to!r})
   export(prefix, tmp_path, to)
   checkpoint.convert(prefix, tmp_path / "new", to)
   assert not left.exists() and (tmp_path / "new").is_file()
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("to", ["npz", "safetensors"])
+def test_a_source_that_changes_meanwhile(to, tmp_path, monkeypatch):
+  """Checks that a mixture of two checkpoints is not published."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    tf1.get_variable("w", initializer=[1.0])
+    session.run(tf1.global_variables_initializer())
+    saver = tf1.train.Saver(write_version=1)
+    prefix = saver.save(session, str(tmp_path / "old"))
+  real = weight_files.write
+
+  def write(*args):
+    real(*args)
+    os.utime(prefix, ns=(0, next(times)))
+
+  times = iter(range(10**9, 10**10, 10**9))
+  new = tmp_path / "new"
+  with monkeypatch.context() as patch:
+    patch.setattr(weight_files, "write", write)
+    with pytest.raises(checkpoint.CheckpointError, match="overwr"):
+      checkpoint.convert(prefix, new, to)
+  assert not new.exists()
+
+  def appear(*args):
+    real(*args)
+    new.write_bytes(b"another's")
+
+  monkeypatch.setattr(weight_files, "write", appear)
+  with pytest.raises(checkpoint.CheckpointError, match="wrote it meanwhile"):
+    checkpoint.convert(prefix, new, to)
+  assert new.read_bytes() == b"another's"
 
 
 @pytest.mark.any_release

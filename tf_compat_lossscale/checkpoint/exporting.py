@@ -105,8 +105,8 @@ def export(
     size = sum(map(bundle.get_size, found.kept.values()))
     if new is not None:
       new.write(sources, progress(2 * size))
-    elif not dry_run:
-      weight_files.write(destination, to, sources, progress(size))
+    elif file is not None:
+      weight_files.write(file, to, sources, progress(size))
     return Conversion(
       path=destination,
       renamed={new: old for new, old in found.kept.items() if new != old},
@@ -125,9 +125,12 @@ def export(
       written_sizes={name: source.size for name, source in sources.items()},
     )
 
-  new = None
+  new = file = None
   if to in weight_files.FORMATS:
     weight_files.check(destination, to, overwrite)
+    if not dry_run:
+      with writer.replacing(destination, overwrite) as file:
+        return consistency.read_consistently(find_source, attempt)
   elif dry_run:
     writer.check_free(destination, overwrite)
   else:

@@ -505,6 +505,129 @@ def test_the_users_word_holds_beside_a_metagraph_of_no_rule(like, tmp_path):
   assert state.value == 8
 
 
+def _variable(value, dtype, name=None):
+  return scaler_programs._variable(value, dtype, name)
+
+
+def build_backoff(
+  divides=True, step=1, rest=0, clip=lambda x: x, own=False, names=()
+):
+  """Returns a program with Backoff's variables, and a rule that may differ.
+
+  Args:
+    divides: Whether gradients are divided by the variable that falls and grows.
+    step: What is added to the count of steps.
+    rest: The remainder of the count at which the variable grows.
+    clip: Clips the variable.
+    own: Whether the program has a DynamicLossScale, too.
+    names: The names of variables of the program's own.
+  """
+  weight = tf1.get_variable("layer/w", [2], use_resource=False)
+  bad = tf1.placeholder(tf.bool, [])
+  iteration = _variable(0, tf.int64)
+  last, scale = _variable(-1, tf.int64), _variable(2048.0, tf.float32)
+  for name in names:
+    _variable(5, tf.int32, name)
+  optimizer = tf1.train.GradientDescentOptimizer(1.0 if divides else scale)
+  loss = tf.reduce_sum(weight * weight)
+  loss = loss * scale / scale if divides else loss
+  if own:
+    optimizer = tfl.MixedPrecisionLossScaleOptimizer(optimizer, "dynamic")
+  with tf.control_dependencies([tf1.assign_add(iteration, step)]):
+    update = tf1.cond(
+      bad,
+      lambda: tf.group(
+        tf1.assign(scale, clip(scale / 2.0)), tf1.assign(last, iteration)
+      ),
+      lambda: tf1.cond(
+        tf.equal((iteration - last) % 3, rest),
+        lambda: tf.group(tf1.assign(scale, clip(scale * 2.0))),
+        tf.no_op,
+      ),
+    )
+  with tf.control_dependencies([update]):
+    op = optimizer.minimize(loss)
+  return scaler_programs.Built(op, bad)
+
+
+def test_a_rule_that_the_graph_shows(tmp_path):
+  _, state = describe(
+    tmp_path,
+    build_backoff,
+    clip=lambda x: tf.clip_by_value(tf.minimum(x, 2.0**24), 1.0, 4096.0),
+  )
+  assert state.rule["increment_period"] == 3 and "4096" in str(state.notes)
+  assert str(2**24) not in str(state.notes) + str(state.policy)
+
+
+@pytest.mark.parametrize(
+  "options", [{"divides": False}, {"step": 2}, {"rest": 1}]
+)
+def test_a_rule_that_only_looks_like_one(options, tmp_path):
+  """Checks a learning rate that falls and grows, and rules of other counts."""
+  path = save(tmp_path, build_backoff, **options)
+  assert not checkpoint.describe(path).loss_scales
+
+
+@pytest.mark.parametrize("divides", [True, False])
+def test_another_loss_scale_is_not_replaced(divides, tmp_path):
+  path = save(tmp_path, build_backoff, own=True, divides=divides)
+  want = tf.train.load_variable(path, "current_loss_scale")
+  d = checkpoint.describe(path)
+  if divides:
+    assert any("several loss scales" in note for note in d.notes)
+  with helpers.control_flow(False), tf.Graph().as_default():
+    session, scale = build_today(["layer/w"])
+    checkpoint.restore(session, path, missing="initialize")
+    assert session.run(scale()) == want
+  checkpoint.convert(path, tmp_path / "new", "saver")
+  reader = tf.train.load_checkpoint(str(tmp_path / "new"))
+  assert reader.get_tensor("current_loss_scale") == want
+  assert reader.has_tensor("Variable_2")
+  with pytest.raises(CheckpointError, match="has another loss scale"):
+    checkpoint.restore(session, path, like="openseq2seq")
+
+
+def test_a_programs_own_variables_without_names_get_no_counts(tmp_path):
+  path = save(tmp_path, _SEQ2SEQ, scope=None)
+  with helpers.control_flow(False), tf.Graph().as_default():
+    own = _variable(77, tf.int64)
+    session, _ = build_today(["layer/w"])
+    with pytest.raises(CheckpointError, match="Variable"):
+      checkpoint.restore(session, path)
+    report = checkpoint.restore(session, path, mapping={"Variable": None})
+    assert session.run(own) == 77 and list(report.initialized) == ["Variable"]
+
+
+def test_a_users_iter_1_beside_thumts(tmp_path):
+  def build():
+    built = scaler_programs.thumt()
+    scaler_programs._variable(2900, tf.int32, "iter")
+    return built
+
+  path = save(tmp_path, build, meta=False)
+  (state,) = checkpoint.describe(path).loss_scales
+  assert state.good_steps < 10 and "iter_1" not in state.names
+  weights = checkpoint.convert(path, tmp_path / "new", "weights")
+  assert "iter_1" in weights.written
+
+
+def test_bounds_of_each_other_do_not_hang(tmp_path):
+  path = save(tmp_path, build_backoff)
+  with helpers.control_flow(False), tf.Graph().as_default() as graph:
+    build_backoff()
+    x = tf.minimum(tf1.placeholder(tf.float32, [], "x"), 1.0, name="a")
+    tf1.assign(
+      tf1.get_collection("variables")[-1], tf.minimum(x, 2.0, name="b")
+    )
+    meta = tf1.train.export_meta_graph(graph=graph)
+  for node in meta.graph_def.node:
+    if node.name == "a":
+      node.input[0] = "b"
+  pathlib.Path(f"{path}.meta").write_bytes(meta.SerializeToString())
+  checkpoint.describe(path)
+
+
 def test_a_metagraph_that_is_not_used_is_named(tmp_path, monkeypatch):
   path = save(tmp_path, _SEQ2SEQ)
   meta = pathlib.Path(f"{path}.meta")

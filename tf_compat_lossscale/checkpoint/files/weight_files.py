@@ -21,7 +21,6 @@ import numpy as np
 from tf_compat_lossscale.checkpoint.files import array_files
 from tf_compat_lossscale.checkpoint.files import file_kinds
 from tf_compat_lossscale.checkpoint.files import opening
-from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
@@ -40,6 +39,8 @@ _DTYPES = {
   NPZ: _NUMBERS | {"complex64", "complex128"},
   SAFETENSORS: _NUMBERS | {"bfloat16"},
 }
+# In bytes. The name of a file in a zip file is `.npy` longer.
+_LONGEST_NAME = (1 << 16) - 1 - len(".npy")
 _Progress = Callable[[int], None]
 
 
@@ -118,35 +119,36 @@ def check_tensors(path: str, kind: str, tensors: Mapping[str, Stored]) -> None:
 def _has_name(kind: str, name: str, names: Container[str]) -> bool:
   """Returns whether a format may have a name beside others."""
   try:
-    name.encode("utf-8")
+    length = len(name.encode("utf-8"))
   except UnicodeEncodeError:
     return False
   if kind == SAFETENSORS:
     return name != "__metadata__"
   # NumPy looks for the file's name first, which ends in .npy.
   is_hidden = name.endswith(".npy") and name[: -len(".npy")] in names
-  return "\0" not in name and not is_hidden
+  return "\0" not in name and length <= _LONGEST_NAME and not is_hidden
 
 
 def write(
-  path: str,
+  file: IO[bytes],
   kind: str,
   tensors: Mapping[str, Stored],
   progress: _Progress = lambda size: None,
 ) -> None:
-  """Writes a file, whole or not at all.
+  """Writes tensors in a format, in place of what the file has.
 
   `.npz` is written one tensor after the other; for safetensors, all of them are
   in memory twice.
 
   Args:
-    path: The new file. Its folder is made if it is missing.
+    file: The file, open for writing.
     kind: NPZ or SAFETENSORS.
     tensors: Name -> the tensor.
     progress: Called with each number of bytes that were read.
 
   Raises:
-    CheckpointError: A tensor is damaged, or the file cannot be written.
+    CheckpointError: A tensor is damaged.
+    OSError: The file cannot be written.
   """
 
   def read(tensor: Stored) -> np.ndarray:
@@ -154,12 +156,13 @@ def write(
     progress(array.nbytes)
     return array
 
-  with writer.replacing(path) as file:
-    if kind == NPZ:
-      _write_npz(file, tensors, read)
-    else:
-      arrays = {name: read(tensor) for name, tensor in tensors.items()}
-      file.write(_import_safetensors().save(arrays))
+  file.seek(0)
+  file.truncate()
+  if kind == NPZ:
+    _write_npz(file, tensors, read)
+  else:
+    arrays = {name: read(tensor) for name, tensor in tensors.items()}
+    file.write(_import_safetensors().save(arrays))
 
 
 def _write_npz(

@@ -497,12 +497,16 @@ def _check_copy(
 
 
 @contextlib.contextmanager
-def replacing(path: str) -> Iterator[IO[bytes]]:
+def replacing(path: str, overwrite: bool = False) -> Iterator[IO[bytes]]:
   """Writes one file, whole or not at all.
 
   The file is written into a temporary folder beside it, flushed to the disk and
   renamed. The next write removes the temporary folder of a killed process. If
   `path` is a link, the file that it leads to is replaced.
+
+  Args:
+    path: The file.
+    overwrite: Whether a file that appears there meanwhile may be replaced.
 
   Yields:
     The file, open for writing.
@@ -518,6 +522,8 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
       with open(temporary, "xb") as file:
         yield file
         _flush(file)
+      if os.path.lexists(path) and not overwrite:
+        raise CheckpointError(f"{path}: another process wrote it meanwhile")
       os.replace(temporary, path)
       _flush_folder(os.path.dirname(path))
   except OSError as error:

@@ -19,6 +19,7 @@ What has no proof is kept: a tensor too many does no harm, and one too few does.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
+from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
@@ -42,7 +44,9 @@ from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _AVERAGE = "ExponentialMovingAverage"
 _STEPS = {"global_step", "save_counter"}
-# The names by which objects have counters of steps.
+# The counters of `tf_compat_lossscale.accumulate`.
+_ACCUMULATION = {"accumulation/micro_batches", "accumulation/kept"}
+# The names by which the root, or an optimizer, has counters of steps.
 _COUNTERS = _STEPS | {"step", "steps", "iterations", "epoch"}
 # What optimizers call their slots, in lower case and without numbers. Most are
 # the names of the optimizers.
@@ -100,17 +104,16 @@ _SLOTS = {
   "multistepoptimizer",
   "novograd",
 }
+# The names among them that are short enough for a program's own variables.
+_SHORT = {"linear", "m", "mg", "rms", "v", "vc", "vr"}
 # Adafactor's factors of a slot lack one of the weight's dimensions.
 _FACTORS = {"vc", "vr", "adafactor"}
 # What zero debiasing keeps beside an average.
 _DEBIASING = {"biased", "local_step"}
-_OPTIMIZER_CHILDREN = {
-  "iter",
-  "_iterations",
-  names.BASE_OPTIMIZER,
-  "inner_optimizer",
-  names.KERAS_3_SCALE,
-  "beta1_power",
+# What an optimizer around another one has beside it.
+_WRAPPERS = {
+  names.BASE_OPTIMIZER: "loss_scale",
+  "inner_optimizer": names.KERAS_3_SCALE,
 }
 # The names by which models of Keras have the metrics that they compute.
 _METRICS = {"keras_metrics", "_metrics", "_compile_metrics", "_loss_tracker"}
@@ -146,6 +149,7 @@ class ModelTensors:
     Raises:
       CheckpointError: There are none.
     """
+    others = {w: other for w, other in others.items() if w in self.kept}
     if not others:
       raise CheckpointError(f"it has no {what} of weights")
     for weight, other in others.items():
@@ -239,7 +243,7 @@ def _sort_names(bundle: Bundle, foreign: scalers.Foreign) -> ModelTensors:
       dropped[name] = "counter of steps"
     elif names.is_power(name, spec):
       dropped[name] = "power of an optimizer's decay"
-    elif name.startswith("accumulation/") and not spec.shape:
+    elif name in _ACCUMULATION and not spec.shape:
       dropped[name] = "counter of accumulated gradients"
   _sort_slots(bundle, specs, inventory, found)
   for name in specs:
@@ -289,16 +293,23 @@ def _sort_slots(
   candidates = of_parts | dict(names.find_slots(specs))
   owners = inventory.find_owners(candidates)
   weights = inventory.weights
+  shows_training = bool(inventory.trained_weights)
   for name, spec in specs.items():
     head, _, last = name.rpartition("/")
     base = names.get_base(name)
     if name in found.dropped or inventory.is_trainable(name):
       continue
-    if base == _AVERAGE and specs.get(head) == spec:
-      weight = of_weights.get(head, head)
-      found.averages[weight] = name
+    averaged = _find_averaged(head, spec, specs) if base == _AVERAGE else ""
+    if averaged:
+      weight = of_weights.get(averaged, averaged)
+      # The first average has no number.
+      found.averages.setdefault(weight, name)
       found.dropped[name] = f"average of {weight}"
-    elif last in _DEBIASING and head in specs:
+    elif (
+      last in _DEBIASING
+      and head in specs
+      and (spec == specs[head] if last == "biased" else not spec.shape)
+    ):
       found.dropped[name] = f"state of the average {head}"
     elif name in candidates:
       weight = candidates[name]
@@ -306,13 +317,33 @@ def _sort_slots(
       if (
         name in owners
         or name in of_parts
-        or _is_named_slot(base, spec, specs[weight])
+        or (
+          _is_named_slot(base, spec, specs[weight])
+          # A program may call variables of its own m and v.
+          and (base not in _SHORT or (head == weight and not shows_training))
+        )
       ):
         found.dropped[name] = f"slot of {shown}"
       else:
         found.unproven.append(name)
     elif base == _AVERAGE or (not spec.shape and name not in weights):
       found.unproven.append(name)
+
+
+def _find_averaged(
+  head: str, spec: TensorSpec, specs: Mapping[str, TensorSpec]
+) -> str:
+  """Returns the variable of an average; "" if there is none.
+
+  Args:
+    head: The average's name without its last part. Scopes in which the average
+      was made may come before the variable's name.
+    spec: The average's dtype and shape.
+    specs: Name -> dtype and shape.
+  """
+  while head and specs.get(head) != spec:
+    head = head.partition("/")[2]
+  return head
 
 
 def _find_part_slots(bundle: Bundle) -> Iterator[tuple[str, str]]:
@@ -356,13 +387,13 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
   optimizers = {
     number
     for number, node in enumerate(graph.nodes)
-    if node.slots or node.children.keys() & _OPTIMIZER_CHILDREN
+    if _is_optimizer(bundle, graph, node)
   }
   counters = {
     child
-    for node in graph.nodes
+    for number, node in enumerate(graph.nodes)
     for name, child in node.children.items()
-    if name in _COUNTERS
+    if name in _STEPS or (name in _COUNTERS and number in {0, *optimizers})
   }
   metrics = {
     child
@@ -378,7 +409,7 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
     if name in _METRICS_OF_KERAS_2
   }
   of_model = _find_reachable(graph, optimizers | metrics)
-  taken: dict[str, list[tuple[str, str]]] = {}
+  taken: dict[str, tuple[str, str]] = {}
   for number, node in enumerate(graph.nodes):
     for attribute in node.attributes:
       key = attribute.key
@@ -396,18 +427,62 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
         found.dropped[key] = "state of an optimizer, a loss scale or a metric"
       elif key.endswith(_SUFFIX):
         short = key[: -len(_SUFFIX)]
-        taken.setdefault(attribute.full_name or short, []).append((short, key))
+        taken[key] = (attribute.full_name or short, short)
       else:
         found.dropped[key] = "state of an object that is no variable"
-  for name, members in taken.items():
-    keys = {key for _, key in members}
-    for short, key in members:  # Keras 3 gives many variables one name.
-      found.kept[name if len(keys) == 1 else short] = key
+  found.kept.update(_name_uniquely(taken))
   known = {*found.kept.values(), *found.dropped, OBJECT_GRAPH}
   for key in bundle.specs:
     if key not in known:
       found.dropped[key] = "no object has it"
   return found
+
+
+def _name_uniquely(taken: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+  """Returns a name for each key: the variable's, or else the object's path.
+
+  Keras 3 gives many variables one name.
+
+  Args:
+    taken: Key -> the variable's name, and the path.
+
+  Returns:
+    Name -> key.
+  """
+  chosen = {key: full_name for key, (full_name, _) in taken.items()}
+  while len(set(chosen.values())) < len(chosen):
+    uses = collections.Counter(chosen.values())
+    for key, (_, path) in taken.items():
+      if uses[chosen[key]] > 1:
+        chosen[key] = path
+  return {name: key for key, name in chosen.items()}
+
+
+def _is_optimizer(bundle: Bundle, graph: ObjectGraph, node: Node) -> bool:
+  """Returns whether an object is an optimizer, and no part of a model.
+
+  An optimizer has slots, or it is around another one, or it counts steps and
+  has scalars alone.
+  """
+  if node.slots:
+    return True
+  children = node.children
+  if any(children.keys() >= {*pair} for pair in _WRAPPERS.items()):
+    return True
+  if "_iterations" in children:  # Since TensorFlow 2.11, and in Keras 3.
+    return not children.keys().isdisjoint(("_variables", "_learning_rate"))
+  return (
+    "iter" in children
+    and all(
+      (
+        attribute.key not in bundle.specs
+        or not bundle.specs[attribute.key].shape
+      )
+      for child in children.values()
+      for attribute in graph.nodes[child].attributes
+    )
+    and not any(graph.nodes[child].children for child in children.values())
+  )
 
 
 def _find_reachable(graph: ObjectGraph, barred: Collection[int]) -> set[int]:

@@ -345,7 +345,10 @@ def bridge_foreign(
     return name in ours and ours[name] == sources[name].spec
 
   scaler = foreign.scaler
-  if scaler and not all(map(is_own, scaler.names.values())):
+  is_new = any(
+    names.get_base(name) == _SCALE and name not in sources for name in ours
+  )
+  if scaler and (is_new or not all(map(is_own, scaler.names.values()))):
     _bridge_scale(bridge, scaler, ours)
     _rename_powers(bridge, foreign.title, ours, "cond_1/")
     if scaler.system == scalers.TF_CNN:
@@ -373,11 +376,7 @@ def _bridge_scale(
       "of an accumulation that was under way; its window counts micro-batches"
     )
   last = scaler.names.get("good_steps") or scaler.names.get("last_overflow")
-  left = {
-    role: bridge.sources[name]
-    for role, name in scaler.names.items()
-    if name not in ours
-  }
+  left = {role: bridge.sources[name] for role, name in scaler.names.items()}
   counts = _make_counts(scaler, left)
   below = note_value(float(get("scale").read_scalar()))
   bridge.notes += [f"{scaler.title}: {note}" for note in rule.notes + below]
@@ -385,7 +384,7 @@ def _bridge_scale(
     bridge.notes.append(f"{scaler.title}: its rule is that of {rule.policy}")
   bridge.rename(scaler.names["scale"], _SCALE, _describe(scaler, "scale"))
   for role, name in scaler.names.items():
-    if role != "scale" and name not in ours:
+    if role != "scale":
       bridge.sources.pop(name, None)
       bridge.used.add(name)
   if last:

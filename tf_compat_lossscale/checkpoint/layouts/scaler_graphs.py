@@ -34,6 +34,7 @@ _PASSES = {
 }
 _ASSIGNS = {"Assign", "AssignVariableOp"}
 _QUOTIENTS = {"RealDiv", "Div"}
+_RECIPROCALS = {"Inv", "Reciprocal"}
 _MODULI = {"FloorMod", "Mod"}
 _LONGEST = 64  # The ops that pass on a value, one after another, at most.
 
@@ -130,7 +131,8 @@ class ScalerGraph:
   Attributes:
     updates: Variable -> the ops that multiply or divide the variable.
     tolerances: The ops that compare a share of overflows with a limit.
-    counted: The variables to which an op adds a constant.
+    counted: The variables to which an op adds 1, and none another constant.
+    divisors: The variables by which an op divides.
   """
 
   def __init__(self, nodes: list[graph_def.NodeDef]) -> None:
@@ -152,6 +154,7 @@ class ScalerGraph:
     self._floors = dict(self._find_floors())
     self._powers = list(self._find_powers())
     self.counted = frozenset(self._find_counted())
+    self.divisors = frozenset(self._find_divisors())
 
   def _get(self, tensor: str) -> graph_def.NodeDef | None:
     """Returns the op of a tensor."""
@@ -209,26 +212,27 @@ class ScalerGraph:
   ) -> tuple[graph_def.NodeDef | None, float | None, float | None]:
     """Returns the op that is clipped, and its lower and upper bound."""
     found: graph_def.NodeDef | None = node
-    lower = upper = None
-    while found and len(found.inputs) >= 2:
-      if found.op == "ClipByValue" and len(found.inputs) == 3:
-        lower, upper = map(self._find_number, found.inputs[1:])
+    lowers: list[float] = []
+    uppers: list[float] = []
+    for _ in range(_LONGEST):
+      if found is None or len(found.inputs) < 2:
+        break
+      inputs = list(found.inputs)
+      if found.op == "ClipByValue" and len(inputs) == 3:
+        pairs = [(lowers, inputs[1]), (uppers, inputs[2])]
       elif found.op in ("Minimum", "Maximum"):
-        inputs = list(found.inputs)
-        bound = self._find_number(inputs[1])
-        if bound is None:
+        if self._find_number(inputs[1]) is None:
           inputs.reverse()
-          bound = self._find_number(inputs[1])
-        if found.op == "Minimum":
-          upper = bound
-        else:
-          lower = bound
-        found = self._skip_passes(inputs[0])
-        continue
+        bounds = uppers if found.op == "Minimum" else lowers
+        pairs = [(bounds, inputs[1])]
       else:
         break
-      found = self._skip_passes(found.inputs[0])
-    return found, lower, upper
+      for bounds, tensor in pairs:
+        number = self._find_number(tensor)
+        if number is not None:
+          bounds.append(number)
+      found = self._skip_passes(inputs[0])
+    return found, max(lowers, default=None), min(uppers, default=None)
 
   def _find_updates(self) -> Iterator[Update]:
     for assign, variable, value in self._find_assignments():
@@ -265,13 +269,23 @@ class ScalerGraph:
     first, second = map(self._find_variable, node.inputs)
     return (first, second) if first and second else None
 
+  def _find_multiples(self) -> Iterator[str]:
+    """Yields each op whose result is compared with 0."""
+    for node in self._order:
+      if node.op == "Equal" and len(node.inputs) == 2:
+        for here, other in (node.inputs, node.inputs[::-1]):
+          source = self._skip_passes(here)
+          if source is not None and self._find_number(other) == 0:
+            yield source.name
+
   def _find_periods(self) -> Iterator[Period]:
+    multiples = set(self._find_multiples())
     for node in self._order:
       if len(node.inputs) != 2:
         continue
       if node.op in _MODULI:
         counts = self._find_difference(node.inputs[0])
-        if counts:
+        if counts and node.name in multiples:
           window = self._find_number(node.inputs[1])
           if not isinstance(window, int) or window < 1:
             window = None
@@ -302,8 +316,11 @@ class ScalerGraph:
 
     Returns:
       The updates; None if the variable does not fall, does not grow, or does so
-      in several ways.
+      in several ways; or if no gradient is divided by it, as by a loss scale,
+      in contrast to a learning rate.
     """
+    if variable not in self.divisors:
+      return None
     own = self.updates.get(variable, [])
     falls = [update for update in own if update.factor < 1]
     grows = [update for update in own if update.factor > 1]
@@ -366,10 +383,21 @@ class ScalerGraph:
           names.append(head)
     return frozenset(found)
 
-  def _find_counted(self) -> Iterator[str]:
-    """Yields each variable to which an op adds a constant."""
+  def _find_counted(self) -> set[str]:
+    """Finds the variables to which an op adds 1, and none another constant."""
+    steps: dict[str, set[float | int | None]] = {}
     for node in self._order:
       if node.op in ("AssignAdd", "AssignAddVariableOp"):
         variable = self._find_target(node.inputs[0])
-        if variable and self._find_number(node.inputs[1]) is not None:
+        if variable:
+          number = self._find_number(node.inputs[1])
+          steps.setdefault(variable, set()).add(number)
+    return {variable for variable, found in steps.items() if found == {1}}
+
+  def _find_divisors(self) -> Iterator[str]:
+    """Yields each variable by which an op divides."""
+    for node in self._order:
+      if node.op in _QUOTIENTS or node.op in _RECIPROCALS:
+        variable = self._find_variable(node.inputs[-1])
+        if variable:
           yield variable

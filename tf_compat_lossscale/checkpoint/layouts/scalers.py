@@ -238,16 +238,24 @@ def find_foreign(
     if not found and wanted not in named:
       raise _make_error(like or "", "it has no variables of such a loss scale")
     found = found or [_take_named(wanted, named[wanted])]
+  own = [
+    scale.names[0]
+    for scale in names.find_scales(tensors).known
+    if not any({*scale.names} & {*each.names.values()} for each in found)
+  ]
   hints: tuple[str, ...] = ()
+  if found and own and like is not None:
+    raise _make_error(like, f"it has another loss scale, {', '.join(own)}")
   if not found:
     if graph is None or masters:
       hints = tuple(_make_hints(runs, masters, graph is not None))
-  elif len(found) > 1:
+  elif len(found) + len(own) > 1:
     listed = " and ".join(
-      f"{each.title} ({each.names['scale']})" for each in found
+      [*(f"{each.title} ({each.names['scale']})" for each in found), *own]
     )
     hints = (f"it has the variables of several loss scales: {listed}",)
-  return Foreign(found[0] if len(found) == 1 else None, masters, hints)
+    found = []
+  return Foreign(found[0] if found else None, masters, hints)
 
 
 def refuse_like(like: str | None, path: str) -> None:
@@ -298,7 +306,8 @@ def _find_thumt(tensors: Mapping[str, TensorSpec]) -> dict[str, str] | None:
   With gradient accumulation, `iter` counts micro-batches, and `iter_1` steps.
   """
   found = _match_names(tensors, _THUMT_NAMES)
-  if found and tensors.get("iter_1") == _INT:
+  accumulates = any(name.endswith("/MultiStepOptimizer") for name in tensors)
+  if found and accumulates and tensors.get("iter_1") == _INT:
     found["iteration"] = "iter_1"
   return found
 
@@ -390,6 +399,7 @@ def _prove_named(
       period = graph.find_period(
         changes.falls,
         lambda each: each.last is None
+        and each.iteration in graph.counted
         and _get_key(keys, each.iteration) == named[TF_CNN]["good_steps"],
       )
     else:
