@@ -18,6 +18,7 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import session_values
+from tf_compat_lossscale.checkpoint import _eager_slots
 from tf_compat_lossscale.checkpoint import _restoring_keras
 from tf_compat_lossscale.checkpoint import _restoring_models
 from tf_compat_lossscale.checkpoint import _restoring_objects
@@ -144,10 +145,24 @@ def restore(
       return _restoring_keras.restore_names(
         bundle, objects, mapping or {}, missing, learning_rate, like
       )
-    targets = Targets(_choose_variables(session, objects, variables))
+    chosen = dict(mapping or {})
+    slots, renamed = None, {}
+    if session is None and variables is None and what == "all":
+      known = by_object.list_by_name(bundle).keys()
+      slots = _eager_slots.EagerSlots(objects, known, chosen)
+      slots.make(
+        lambda targets, chosen: match_by_name(
+          None, bundle, targets, what, chosen, "initialize", learning_rate, like
+        )
+      )
+      renamed = slots.name_variables()
+      chosen = slots.map_variables(renamed)
+    targets = Targets(_choose_variables(session, objects, variables), renamed)
     match = match_by_name(
-      session, bundle, targets, what, mapping, missing, learning_rate, like
+      session, bundle, targets, what, chosen, missing, learning_rate, like
     )
+    if slots is not None:
+      slots.note_lost(bundle, match)
     initial = {} if session else _restoring_objects.find_initial_values(objects)
     return assign_by_name(session, bundle, targets, match, initial)
 

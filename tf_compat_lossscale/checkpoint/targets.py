@@ -28,9 +28,16 @@ class Targets:
   """
 
   def __init__(
-    self, variables: Mapping[str, Any] | Iterable[tf.Variable]
+    self,
+    variables: Mapping[str, Any] | Iterable[tf.Variable],
+    renamed: Mapping[int, str] | None = None,
   ) -> None:
-    """Takes variables, or a dict from names to them, as a Saver does."""
+    """Takes variables, or a dict from names to them, as a Saver does.
+
+    Args:
+      variables: The variables.
+      renamed: The `id` of a variable -> its name, if not its own.
+    """
     self.parts: dict[str, list[Any]] = {}
     self.tensors: dict[str, TensorSpec] = {}
     if isinstance(variables, Mapping):
@@ -41,9 +48,8 @@ class Targets:
       for value in variables:
         for variable in _list_parts(value):
           part = tracking.find_slice(variable)
-          self._add(
-            part.full_name if part else variable.name.split(":")[0], variable
-          )
+          name = part.full_name if part else variable.name.split(":")[0]
+          self._add((renamed or {}).get(id(variable), name), variable)
 
   def _add(self, name: str, variable: Any) -> None:
     part = tracking.find_slice(variable)

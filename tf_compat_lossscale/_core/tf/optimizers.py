@@ -75,12 +75,16 @@ def adopt(optimizer: tf.compat.v1.train.Optimizer) -> None:
 
 def _restore_slot(optimizer: Any, **kwargs: Any) -> Any:
   """Restores a slot in the strategy of its variable."""
-  strategy = getattr(kwargs.get("variable"), "distribute_strategy", None)
-  scope: Any = contextlib.nullcontext()
-  if strategy is not None and not tf.distribute.has_strategy():
-    scope = strategy.scope()
-  with scope:
+  with _enter_strategy(kwargs.get("variable")):
     return type(optimizer)._create_or_restore_slot_variable(optimizer, **kwargs)
+
+
+def _enter_strategy(variable: Any) -> Any:
+  """Returns the scope of a variable's strategy, unless one is entered."""
+  strategy = getattr(variable, "distribute_strategy", None)
+  if strategy is None or tf.distribute.has_strategy():
+    return contextlib.nullcontext()
+  return strategy.scope()
 
 
 def _list_children(
@@ -136,6 +140,27 @@ _METHODS = {
 }
 
 
+def copy_without_variables(optimizer: Any) -> Any:
+  """Returns a copy of a `compat.v1` optimizer that has no variables yet."""
+  twin = copy.copy(optimizer)
+  for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
+    setattr(twin, table, {})
+  twin._self_unconditional_deferred_dependencies = {}
+  for name in _METHODS:  # What `adopt` has set asks the original.
+    vars(twin).pop(name, None)
+  return twin
+
+
+def create_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
+  """Makes a `compat.v1` optimizer's variables, eagerly, as its first step does.
+
+  The public way is a step. TensorFlow documents `_create_slots` for subclasses
+  alone.
+  """
+  with _enter_strategy(variables[0]):
+    optimizer._create_slots(variables)
+
+
 def compute_initial_state(
   optimizer: Any, variables: list[tf.Variable]
 ) -> list[tuple[tf.Variable, tf.Tensor]]:
@@ -153,10 +178,7 @@ def compute_initial_state(
   Returns:
     Pairs of a variable of the optimizer and the value that it started from.
   """
-  twin = copy.copy(optimizer)
-  for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
-    setattr(twin, table, {})
-  twin._self_unconditional_deferred_dependencies = {}
+  twin = copy_without_variables(optimizer)
   twin._create_slots(variables)
   old, new = optimizer._slots, twin._slots | {"": twin._non_slot_dict}
   return [

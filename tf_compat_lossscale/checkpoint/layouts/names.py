@@ -21,6 +21,7 @@ of creation. So a name alone does not tell which optimizer the variable is for.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -327,3 +328,18 @@ def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield name, head[begin:]
         break
       begin = head.find("/", begin) + 1 or len(head)
+
+
+def find_lost_slots(names: Iterable[str], used: Collection[str]) -> list[str]:
+  """Returns the slots of weights that are used though no slot of theirs is.
+
+  If an optimizer has one slot of a weight, it needs no other: RMSprop without
+  momentum, for instance.
+
+  Args:
+    names: The names in a checkpoint.
+    used: Those that are restored.
+  """
+  found = [(s, w) for s, w in find_slots(names) if w in used]
+  served = {weight for slot, weight in found if slot in used}
+  return sorted(slot for slot, weight in found if weight not in served)

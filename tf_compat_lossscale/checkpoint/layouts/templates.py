@@ -799,18 +799,12 @@ class TemplateFiller:
     self.notes[note] = None
 
   def _note_lost_slots(self) -> None:
-    """Notes the slots of weights that no optimizer gets, with their reason.
-
-    If an optimizer has one slot of a weight, it needs no other: RMSprop without
-    momentum, for instance.
-    """
+    """Notes the slots of weights that no optimizer gets, with the reason."""
     used = {source.origin for source in self.sources.values()}
-    found = [(s, w) for s, w in names.find_slots(self._given) if w in used]
-    served = {weight for slot, weight in found if slot in used}
-    lost = [slot for slot, weight in found if weight not in served]
+    lost = names.find_lost_slots(self._given, used)
     if lost:
       self._add_note(
-        f"{problems.join(sorted(lost))} went to no optimizer: those in the "
+        f"{problems.join(lost)} went to no optimizer: those in the "
         "template have no such slots, or have none before their first step"
       )
 

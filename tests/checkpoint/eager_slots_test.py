@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that slots are restored by name before the first step, eagerly."""
+
+from __future__ import annotations
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import checkpoint
+from tf_compat_lossscale.programs.contrib import opt_rules as contrib
+
+tf1 = tf.compat.v1
+train = tf1.train
+_STEPS = 4
+
+OPTIMIZERS = {
+  "momentum": lambda: train.MomentumOptimizer(0.1, 0.9),
+  "adam": lambda: train.AdamOptimizer(0.1),
+  "rmsprop": lambda: train.RMSPropOptimizer(0.1, momentum=0.5),
+  "centered": lambda: train.RMSPropOptimizer(0.1, momentum=0.5, centered=True),
+  "adagrad": lambda: train.AdagradOptimizer(0.1, 0.3),
+  "adadelta": lambda: train.AdadeltaOptimizer(1.0),
+  "ftrl": lambda: train.FtrlOptimizer(0.1),
+  "adamax": lambda: contrib.AdaMaxOptimizer(0.1),
+}
+WRAPPERS = {
+  "plain": lambda optimizer: optimizer,
+  "dynamic": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
+    optimizer, tfl.DynamicLossScale(8.0, 2)
+  ),
+  "fixed": lambda optimizer: tfl.MixedPrecisionLossScaleOptimizer(
+    optimizer, 4.0
+  ),
+  "contrib": lambda optimizer: tfl.contrib.LossScaleOptimizer(
+    optimizer, tfl.contrib.ExponentialUpdateLossScaleManager(16.0, 2)
+  ),
+}
+
+
+def loss_of(weights):
+  return tf.add_n([tf.reduce_sum(w * w * w) for w in weights])
+
+
+def run_old(make, folder, scope=None, several=False):
+  """Trains in a session; returns the checkpoint, and weights after more steps.
+
+  Args:
+    make: Makes the optimizer; with `several`, a list of one for each weight.
+    folder: The folder to save in.
+    scope: The variable scope of the updates.
+    several: Whether each weight has an optimizer of its own.
+  """
+  with tf.Graph().as_default(), tf1.Session() as session:
+    weights = [
+      tf1.get_variable(name, initializer=value, use_resource=True)
+      for name, value in (("net/a", [1.0, 2.0]), ("net/b", [[0.5]]))
+    ]
+    made = make() if several else [make()]
+    trained = [[w] for w in weights] if several else [weights]
+    with tf1.variable_scope(scope or tf1.get_variable_scope()):
+      step = tf.group(
+        *(o.minimize(loss_of(v), None, v) for o, v in zip(made, trained))
+      )
+    session.run(tf1.global_variables_initializer())
+    for _ in range(_STEPS):
+      session.run(step)
+    path = train.Saver().save(session, str(folder / "model"))
+    for _ in range(_STEPS):
+      session.run(step)
+    return path, session.run(weights)
+
+
+def make_weights():
+  return [
+    tf.Variable([0.0, 0.0], name="net/a"),
+    tf.Variable([[0.0]], name="net/b"),
+  ]
+
+
+def train_on(optimizer, weights):
+  for _ in range(_STEPS):
+    optimizer.minimize(lambda: loss_of(weights), var_list=weights)
+  return [weight.numpy() for weight in weights]
+
+
+def assert_near(got, wanted):
+  for one, other in zip(got, wanted, strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def make_objects(weights, **optimizers):
+  return {"a": weights[0], "b": weights[1], **optimizers}
+
+
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("there", ["plain", "dynamic"])
+@pytest.mark.parametrize(
+  ("name", "here"),
+  [(name, "plain") for name in OPTIMIZERS]
+  + [("momentum", here) for here in WRAPPERS if here != "plain"]
+  + [("adam", "dynamic"), ("adam", "contrib")],
+)
+def test_training_goes_on(name, here, there, steps, tmp_path, caplog):
+  """Checks all optimizers before and after their first step."""
+  path, wanted = run_old(lambda: WRAPPERS[there](OPTIMIZERS[name]()), tmp_path)
+  optimizer = WRAPPERS[here](OPTIMIZERS[name]())
+  weights = make_weights()
+  if steps:
+    train_on(optimizer, weights)
+  with caplog.at_level("WARNING", "absl"):
+    report = checkpoint.restore(
+      None, path, make_objects(weights, optimizer=optimizer)
+    )
+  assert not report.notes and "went to" not in caplog.text
+  # The names are those of a process with this optimizer alone.
+  slots = [n for n in report.restored if n.startswith("net/a/")]
+  assert slots and all(report.restored[slot] == slot for slot in slots)
+  assert_near(train_on(optimizer, weights), wanted)
+
+
+def test_a_scope_of_the_updates(tmp_path):
+  path, wanted = run_old(OPTIMIZERS["adam"], tmp_path, scope="train")
+  assert any(
+    name == "train/net/a/Adam_1" for name, _ in tf.train.list_variables(path)
+  )
+  optimizer, weights = OPTIMIZERS["adam"](), make_weights()
+  mapping = {f"beta{i}_power": f"train/beta{i}_power" for i in (1, 2)}
+  checkpoint.restore(
+    None, path, make_objects(weights, optimizer=optimizer), mapping=mapping
+  )
+  assert_near(train_on(optimizer, weights), wanted)
+
+
+def test_slots_go_with_their_weights(tmp_path):
+  path, wanted = run_old(OPTIMIZERS["rmsprop"], tmp_path)
+  optimizer = WRAPPERS["dynamic"](OPTIMIZERS["rmsprop"]())
+  weights = [
+    tf.Variable([0.0, 0.0], name="other/x"),
+    tf.Variable([[0.0]], name="other/y"),
+  ]
+  mapping = {"other/x": "net/a", "other/y": "net/b"}
+  checkpoint.restore(
+    None, path, make_objects(weights, optimizer=optimizer), mapping=mapping
+  )
+  assert_near(train_on(optimizer, weights), wanted)
+
+
+def test_kinds_tell_optimizers_apart(tmp_path):
+  """Checks optimizers of different names, each with weights of its own."""
+
+  def make():
+    return [OPTIMIZERS["momentum"](), OPTIMIZERS["adagrad"]()]
+
+  path, wanted = run_old(make, tmp_path, several=True)
+  (first, second), weights = make(), make_weights()
+  first = WRAPPERS["fixed"](first)
+  checkpoint.restore(
+    None, path, make_objects(weights, first=first, second=second)
+  )
+  assert first.get_slot(weights[1], "momentum") is None
+  got = [
+    train_on(optimizer, [weight])[0]
+    for optimizer, weight in zip((first, second), weights)
+  ]
+  assert_near(got, wanted)
+
+
+def test_nothing_tells(tmp_path, caplog):
+  """Checks that slots are named in a warning if two may have them."""
+
+  def make():
+    return [OPTIMIZERS["momentum"](), OPTIMIZERS["momentum"]()]
+
+  path, _ = run_old(make, tmp_path, several=True)
+  (first, second), weights = make(), make_weights()
+  with caplog.at_level("WARNING", "absl"):
+    report = checkpoint.restore(
+      None, path, make_objects(weights, first=first, second=second)
+    )
+  for text in (str(report), report.summary, caplog.text):
+    assert "net/a/Momentum; net/b/Momentum went to no optimizer" in text
+    assert "take a step with each optimizer before restore" in text
+  assert not first.variables() and not second.variables()
+  weights = make_weights()
+  for optimizer, weight in zip(made := make(), weights):
+    train_on(optimizer, [weight])
+  report = checkpoint.restore(
+    None, path, make_objects(weights, first=made[0], second=made[1])
+  )
+  assert not report.notes and len(report.restored) == 4
+
+
+class Own(train.Optimizer):
+  """An optimizer that makes its slots by `get_variable`."""
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    del global_step, name
+    updates = []
+    for grad, weight in grads_and_vars:
+      m = tf1.get_variable(
+        f"{weight.op.name}/own_m", weight.shape, trainable=False
+      )
+      updates += [m.assign(grad), weight.assign_sub(m)]
+    return tf.group(*updates)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_optimizer_of_another_kind(fails, tmp_path, caplog):
+  """Checks optimizers that make no slots, or not before a step."""
+  path, _ = run_old(lambda: Own(False, "Own"), tmp_path)
+  optimizer = Own(False, "Own")
+  if fails:
+    optimizer = train.GradientDescentOptimizer(0.1)
+    optimizer._create_slots = lambda _: 1 / 0
+  weights = make_weights()
+  with caplog.at_level("WARNING", "absl"):
+    report = checkpoint.restore(
+      None, path, make_objects(weights, optimizer=optimizer)
+    )
+  assert "net/a/own_m; net/b/own_m went to no optimizer" in caplog.text
+  assert set(report.restored) == {"net/a", "net/b"}
+
+
+def test_some_weights_have_slots(tmp_path):
+  """Checks that a weight that was not trained gets no slot."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    a = tf1.get_variable("net/a", initializer=[1.0, 2.0], use_resource=True)
+    tf1.get_variable("net/b", initializer=[[0.5]], use_resource=True)
+    OPTIMIZERS["adam"]().minimize(loss_of([a]), None, [a])
+    session.run(tf1.global_variables_initializer())
+    path = train.Saver().save(session, str(tmp_path / "model"))
+  optimizer, weights = OPTIMIZERS["adam"](), make_weights()
+  report = checkpoint.restore(
+    None, path, make_objects(weights, optimizer=optimizer)
+  )
+  assert optimizer.get_slot(weights[0], "m") is not None
+  assert optimizer.get_slot(weights[1], "m") is None
+  assert not report.notes
+
+
+@pytest.mark.parametrize("what", ["weights", "all_but_optimizer"])
+def test_no_slots_are_asked_for(what, tmp_path):
+  path, _ = run_old(OPTIMIZERS["momentum"], tmp_path)
+  optimizer, weights = OPTIMIZERS["momentum"](), make_weights()
+  objects = make_objects(weights, optimizer=optimizer)
+  report = checkpoint.restore(None, path, objects, what=what)
+  assert not report.notes and not optimizer.variables()
+
+
+def test_replicas(tmp_path):
+  path, wanted = run_old(OPTIMIZERS["momentum"], tmp_path)
+  strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+  with strategy.scope():
+    weights = make_weights()
+    optimizer = WRAPPERS["fixed"](OPTIMIZERS["momentum"]())
+  checkpoint.restore(None, path, make_objects(weights, optimizer=optimizer))
+  with strategy.scope():
+    strategy.run(train_on, (optimizer, weights))
+  assert_near([weight.numpy() for weight in weights], wanted)
+
+
+if __name__ == "__main__":
+  helpers.main()
