@@ -211,6 +211,23 @@ def test_programs_in_one_folder_mean_what_each_means(tmp_path):
   assert "compat.v1" not in files["two.py"]
 
 
+def test_the_programs_are_named_if_a_file_cannot_decide_for_all(tmp_path):
+  main = "import tensorflow as tf\nimport lib_test\ntf.Session()\n"
+  write(
+    tmp_path,
+    lib_test=f"{_OLD_1}def f(): pass\n",
+    one=main,
+    two=f"{main}tf.enable_v2_behavior()\n",
+  )
+  (found,) = [
+    f
+    for f in scanner.scan([str(tmp_path)]).findings
+    if (f.code, f.state) == ("LS204", findings.BY_HAND)
+  ]
+  assert found.path.endswith("lib_test.py") and "two.py imports" in found.note
+  assert "disable_v2_behavior() in one.py: " in found.message
+
+
 @pytest.mark.parametrize("tensorflow", [1, 2])
 def test_the_user_overrules(tensorflow, tmp_path):
   write(tmp_path, old=_OLD_1)

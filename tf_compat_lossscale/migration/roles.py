@@ -59,6 +59,8 @@ class Role:
       import the file decide for themselves.
     opposes: A program that imports the file and wants TensorFlow 2's behavior;
       "" if there is none.
+    needed_by: If there is one, the programs that import the file, and need that
+      behavior off.
     switches: Places elsewhere that turn NVIDIA's variables on for the programs
       that the file starts, if these do not obey them.
     honors: Whether all the programs call `tfl.honor_environment()`.
@@ -83,6 +85,7 @@ class Role:
   exposes: bool = False
   as_main: bool = False
   opposes: str = ""
+  needed_by: list[str] = dataclasses.field(default_factory=list)
   switches: list[str] = dataclasses.field(default_factory=list)
   honors: bool = True
   own_modules: set[str] = dataclasses.field(default_factory=set)
@@ -130,6 +133,8 @@ class Roles:
     self._nvidia_switch = nvidia_switch
     # Path -> the programs that import it and want TensorFlow 2's behavior.
     self._opposing: dict[str, list[str]] = {}
+    # Path -> the programs that import it, and must turn that behavior off.
+    self._needing: dict[str, list[str]] = {}
     self._memories: dict[tuple[str, ...], program_modules.Memory] = {}
     self._is_file = functools.lru_cache(None)(os.path.isfile)
     # What was found so far: (path, TensorFlow) -> missing names;
@@ -217,6 +222,8 @@ class Roles:
           and (choice.tensorflow == 2 or self._enables(program))
         ):
           self._opposing.setdefault(source.path, []).append(path)
+        elif starts and source.path != path and needs.disables:
+          self._needing.setdefault(source.path, []).append(path)
         if starts:
           role.entries.add(path)
     if starts and not needs.honors:
@@ -270,7 +277,11 @@ class Roles:
     ):
       role.as_main = True
     for each in self._opposing.get(path, ())[:1]:
-      role.opposes = os.path.relpath(each, os.path.dirname(path))
+      folder = os.path.dirname(path)
+      role.opposes = os.path.relpath(each, folder)
+      role.needed_by = [
+        os.path.relpath(need, folder) for need in self._needing.get(path, ())
+      ]
     if role.opposes and os.path.basename(path) == "__init__.py":
       # The programs in the package make the call, after this import.
       acts = {outline.path for outline in self._group.files if outline.acts}

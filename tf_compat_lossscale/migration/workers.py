@@ -42,7 +42,12 @@ def run(
     count, multiprocessing.get_context("fork"), _ignore_interrupts
   )
   try:
-    waiting = {executor.submit(function, *each): each for each in calls}
+    # Ctrl-C in the middle of a fork would print what Python then ignores.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+      waiting = {executor.submit(function, *each): each for each in calls}
+    finally:
+      signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     for future in futures.as_completed(waiting):
       yield waiting[future], future.result()
   except BaseException:

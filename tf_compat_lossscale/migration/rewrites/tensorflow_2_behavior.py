@@ -105,11 +105,17 @@ def _leave(
   file: files.File, place: ast.AST | tuple[int, int], name: str
 ) -> findings.Finding:
   """Returns the finding for a file that cannot decide for all its programs."""
+  where = "the programs that import this file, and need it"
+  if file.role.needed_by:
+    first, *rest = file.role.needed_by
+    more = f" and {len(rest)} more programs" if len(rest) > 1 else ""
+    more = f" and {rest[0]}" if len(rest) == 1 else more
+    where = f"{first}{more}: this file is imported there"
   return file.make(
     "LS204",
     place,
     name,
-    f"tf.{_CALL} in the programs that import this file, and need it",
+    f"tf.{_CALL} in {where}",
     findings.BY_HAND,
     f"{file.role.opposes} imports it, too, and wants TensorFlow 2's behavior",
   )
