@@ -284,3 +284,25 @@ def test_errors_give_the_advice_of_scan():
   assert (contrib_hints.explain_missing_package("slim") or "").endswith(command)
   command = absences.find_absence("tensorflow.estimator", 1, (2, 21)).command
   assert (estimator.explain_absence() or "").endswith(command)
+
+
+def test_formats_for_services_say_what_runs_a_project(tmp_path, capsys):
+  write(tmp_path, {"main.py": _GRAPH + _MAIN})
+  assert cli.main(["scan", "--format=github", str(tmp_path)]) == 0
+  out = capsys.readouterr().out
+  assert out.startswith("::notice title=no loss scaling::") and _RUN in out
+  assert cli.main(["scan", "--format=sarif", str(tmp_path)]) == 0
+  (run,) = json.loads(capsys.readouterr().out)["runs"]
+  (invocation,) = run["invocations"]
+  (notification,) = invocation["toolExecutionNotifications"]
+  assert notification["level"] == "note" and invocation["executionSuccessful"]
+  assert _RUN in notification["message"]["text"]
+  assert cli.main(["scan", "--format=json", str(tmp_path)]) == 0
+  (project,) = json.loads(capsys.readouterr().out)["projects"]
+  assert project["notes"] == [_RUN] and project["tensorflow"] == 1
+
+
+def test_a_file_gives_the_reason_itself(tmp_path, capsys):
+  write(tmp_path, {"a.py": _GRAPH + _MAIN, "b.py": "import a\n" + _GRAPH})
+  (line,) = summaries(tmp_path / "b.py", capsys)
+  assert "TensorFlow 1 (tf.Session, b.py line 4)" in line

@@ -207,7 +207,10 @@ class _Check:
   ) -> findings_lib.Project:
     """Returns a project with all but its findings."""
     paths = [o.path for o in self._group.files if o.mentions]
-    tensorflow, reason = summaries.find_tensorflow(found, paths, self._reader)
+    own = sorted(self._sources)
+    tensorflow, reason = summaries.find_tensorflow(
+      found, paths, self._reader, own if len(own) == 1 else ()
+    )
     if tensorflow is None and not uses_loss_scaling:
       # What cannot be read may be all that imports TensorFlow.
       for path in paths:

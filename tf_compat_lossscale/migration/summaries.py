@@ -26,7 +26,10 @@ _RUN_NOTEBOOK = "`tf-lossscale run --tf1 -m jupyter notebook` runs it"
 
 
 def find_tensorflow(
-  found: roles.Roles, paths: Iterable[str], reader: reading.Reader
+  found: roles.Roles,
+  paths: Iterable[str],
+  reader: reading.Reader,
+  wanted: Iterable[str] = (),
 ) -> tuple[int | None, str]:
   """Returns which TensorFlow a project means, and why.
 
@@ -34,6 +37,7 @@ def find_tensorflow(
     found: The roles of its files.
     paths: Its files that may import TensorFlow.
     reader: The reader of its files.
+    wanted: The files that the user asks for: they give the reason first.
 
   Returns:
     1, 2, or None if nothing imports TensorFlow; and the name that decided, with
@@ -49,7 +53,8 @@ def find_tensorflow(
     for path, line in find_python_2(paths, reader):
       return 1, f"Python 2, {os.path.basename(path)} line {line}"
     return None, ""
-  reasons = (role.reasons.get(tensorflow) for role in meant)
+  own = [found.of[path] for path in wanted if path in found.of]
+  reasons = (role.reasons.get(tensorflow) for role in (*own, *meant))
   return tensorflow, next(filter(None, reasons), "")
 
 

@@ -12,9 +12,11 @@ _PROPERTY_ESCAPES = _ESCAPES | {":": "%3A", ",": "%2C"}
 
 
 def write(report: findings.Report, printer: terminal.Printer) -> None:
-  """Prints a workflow command for each finding and each unreadable file."""
+  """Prints workflow commands: findings, notices and unreadable files."""
   for finding in report.findings:
     printer.write(format_finding(finding) + "\n")
+  for notice in text.list_notices(report):
+    printer.write(f"::notice title=no loss scaling::{_escape(notice)}\n")
   for error in report.errors:
     printer.write(f"::error title=unreadable::{_escape(error)}\n")
 

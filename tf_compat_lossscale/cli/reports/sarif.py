@@ -40,8 +40,12 @@ def write(report: findings.Report, printer: terminal.Printer) -> None:
       {
         "executionSuccessful": not report.errors,
         "toolExecutionNotifications": [
-          {"level": "error", "message": {"text": error}}
-          for error in report.errors
+          {"level": level, "message": {"text": words}}
+          for level, lines in (
+            ("error", report.errors),
+            ("note", text.list_notices(report)),
+          )
+          for words in lines
         ],
       }
     ],

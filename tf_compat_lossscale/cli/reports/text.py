@@ -93,6 +93,18 @@ def format_project(project: findings.Project) -> list[terminal.Part]:
   return [(project.path, "bold"), (f": {', '.join(facts)}{notes}", "")]
 
 
+def list_notices(report: findings.Report) -> list[str]:
+  """Returns the lines of projects that do not work as they are.
+
+  They do not use loss scaling, so that no finding says so.
+  """
+  return [
+    "".join(text for text, _ in format_project(project))
+    for project in report.projects
+    if project.notes
+  ]
+
+
 def format_count(projects: Sequence[findings.Project]) -> list[terminal.Part]:
   """Returns the closing line."""
   found = [finding for project in projects for finding in project.findings]
