@@ -235,7 +235,7 @@ def test_a_project_that_one_with_loss_scaling_imports(tmp_path, capsys):
       **_SLIM,
       "od/main.py": _SLIM["od/main.py"] + _USES,
       "copy/setup.py": "",
-      "copy/nets/inception.py": "",
+      "copy/nets/inception.py": _SLIM["slim/nets/inception.py"],
     },
     # The module is another one.
     {**_SLIM, "od/main.py": f"{_TF}import nets_v2\ntf.Session()\n{_USES}"},
