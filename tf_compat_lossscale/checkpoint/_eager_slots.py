@@ -77,7 +77,6 @@ class EagerSlots:
     self._optimizers = list(found.values())
     self._all = _restoring_objects.list_variables(objects or {})
     own = {id(v) for each in self._optimizers for v in each.variables()}
-    own |= _restoring_objects.find_initial_values(objects or {}).keys()
     self._weights = [
       variable
       for variable in self._all

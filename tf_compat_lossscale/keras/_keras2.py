@@ -403,7 +403,6 @@ def create_weights(optimizer: Any, variables: list[Any]) -> None:
   """
   if isinstance(optimizer, Optimizer):
     optimizer.build(variables)
-    forget_children(optimizer)
   else:
     optimizer._create_all_weights(variables)
 
