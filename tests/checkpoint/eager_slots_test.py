@@ -224,6 +224,19 @@ def test_an_optimizer_of_another_kind(fails, tmp_path, caplog):
   assert set(report.restored) == {"net/a", "net/b"}
 
 
+def test_the_only_object(tmp_path):
+  """Checks objects that are no dict: a variable alone, and a module."""
+  path, wanted = run_old(OPTIMIZERS["momentum"], tmp_path)
+  weight = make_weights()[0]
+  report = checkpoint.restore(None, path, weight)
+  assert set(report.restored) == {"net/a"} and not report.notes
+  module = tf.train.Checkpoint()
+  module.weights = make_weights()
+  module.optimizer = OPTIMIZERS["momentum"]()
+  checkpoint.restore(None, path, module)
+  assert_near(train_on(module.optimizer, list(module.weights)), wanted)
+
+
 def test_some_weights_have_slots(tmp_path):
   """Checks that a weight that was not trained gets no slot."""
   with tf.Graph().as_default(), tf1.Session() as session:

@@ -69,13 +69,14 @@ class EagerSlots:
     self._known, self._mapping = known, mapping
     self._made: set[int] = set()  # The `id` of each optimizer with new slots.
     found: dict[int, Any] = {}
-    for _, item in _restoring_objects.walk_paths(objects or {}):
+    objects = {} if objects is None else objects
+    for _, item in _restoring_objects.walk_paths(objects):
       if isinstance(item, _Optimizer):
         for each in wrapped_optimizers.walk(item):
           if len(list(wrapped_optimizers.walk(each))) == 1:
             found[id(each)] = each
     self._optimizers = list(found.values())
-    self._all = _restoring_objects.list_variables(objects or {})
+    self._all = _restoring_objects.list_variables(objects)
     own = {id(v) for each in self._optimizers for v in each.variables()}
     self._weights = [
       variable
@@ -164,6 +165,8 @@ class EagerSlots:
       renamed: As `name_variables` returns it.
     """
     result = dict(self._mapping)
+    if not renamed:
+      return result
     there: dict[tuple[str, str], list[str]] = {}
     for slot, weight in names.find_slots(self._known):
       there.setdefault((weight, slot.rpartition("/")[2]), []).append(slot)

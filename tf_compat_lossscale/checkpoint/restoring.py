@@ -79,8 +79,10 @@ def restore(
     path: A checkpoint, as `describe` takes it.
     objects: A trackable, or a dict of trackables as `tf.train.Checkpoint` takes
       them by keyword. If it is given, an object-based checkpoint is restored by
-      object, and variables that are created later get their values then. A
-      Keras file needs a Keras model here.
+      object, and variables that are created later get their values then. By
+      name and eagerly, optimizers without slots get those that the checkpoint
+      has, if the objects tell whose they are. A Keras file needs a Keras model
+      here.
     variables: The variables to restore by name, or a dict from their names in
       the checkpoint to them. By default all global variables of the session's
       graph, or all variables of `objects`.
@@ -91,7 +93,8 @@ def restore(
     mapping: Variable -> its name in the checkpoint, if nothing proves which of
       several names is the variable's; None to initialize it. By name only.
     missing: 'error', or 'initialize' to initialize variables that the
-      checkpoint does not have, instead of an error.
+      checkpoint does not have, instead of an error. Those of Keras's optimizers
+      keep their values if the checkpoint is by name.
     learning_rate: The learning rate with which training goes on, positive, if
       the momentum of `MomentumOptimizer` comes from Keras's SGD or the other
       way round. By default it is the program's, or else the checkpoint's.
@@ -147,7 +150,8 @@ def restore(
       )
     chosen = dict(mapping or {})
     slots, renamed = None, {}
-    if session is None and variables is None and what == "all":
+    is_eager = session is None and tf.executing_eagerly()
+    if is_eager and variables is None and what == "all":
       known = by_object.list_by_name(bundle).keys()
       slots = _eager_slots.EagerSlots(objects, known, chosen)
       slots.make(
