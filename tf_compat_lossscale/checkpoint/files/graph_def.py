@@ -153,19 +153,6 @@ def _get_function_name(value: int | memoryview) -> str:
   return _wire.get_text(dict(_wire.read_fields(_wire.get_bytes(value)))[1])
 
 
-def decode_scalar(data: bytes) -> float:
-  """Returns the value of a scalar that `find_scalar` found.
-
-  Raises:
-    ValueError, KeyError: It is neither a float32 nor a float64.
-  """
-  fields = dict(_wire.read_fields(data))
-  code, field = {1: ("<f", 5), 2: ("<d", 6)}[_wire.get_number(fields[1])]
-  found = fields[field] if field in fields else fields[4]
-  value: float = struct.unpack(code, _wire.get_bytes(found))[0]
-  return value
-
-
 def find_scalar(node: NodeDef) -> bytes | None:
   """Returns the encoded value of a constant that is a floating-point scalar."""
   value = find_attribute(node, "value").get(8)

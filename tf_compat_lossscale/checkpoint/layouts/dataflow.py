@@ -425,8 +425,7 @@ class DataFlow:
         return by_number[self._handles[number]]
       node = self._nodes.get(number)
       if node is not None and node.op == "Const":
-        value = graphs.find_scalar(node)
-        return None if value is None else graphs.decode_scalar(value)
+        return _find_real(node)
       inputs = self._inputs[number]
       is_argument = node is None and len(set(inputs)) == 1
       if not is_argument and (node is None or node.op not in _PASS_VALUE):
@@ -441,8 +440,7 @@ class DataFlow:
       return None
     target, source = (name.partition(":")[0] for name in assign.inputs[:2])
     node = self._by_name.get(source)
-    value = graphs.find_scalar(node) if node and target == variable else None
-    return None if value is None else graphs.decode_scalar(value)
+    return _find_real(node) if node and target == variable else None
 
   @functools.cached_property
   def _by_name(self) -> dict[str, graphs.NodeDef]:
@@ -640,3 +638,9 @@ def _find_application(name: str, variables: Collection[str]) -> str | None:
     if _ANONYMOUS_UPDATE.fullmatch(parts[i]):
       return "/".join(parts[:i])
   return None
+
+
+def _find_real(node: graphs.NodeDef) -> float | None:
+  """Returns the value of a floating-point scalar constant, or None."""
+  number = graphs.find_number(node)
+  return number if isinstance(number, float) else None

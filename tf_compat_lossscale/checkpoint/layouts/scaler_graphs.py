@@ -98,14 +98,10 @@ class Tolerance(NamedTuple):
 
   Attributes:
     overflows: The variable that counts the overflows.
-    iteration: The variable that counts the steps.
-    last_change: The variable that has the count of the scale's last change.
     limit: The limit; None if the graph has no constant for it.
   """
 
   overflows: str
-  iteration: str
-  last_change: str
   limit: float | None
 
 
@@ -143,6 +139,7 @@ class ScalerGraph:
     """
     self._nodes = {node.name: node for node in nodes}
     self._order = nodes
+    self._assignments = list(self._find_assignments())
     self.updates: dict[str, list[Update]] = {}
     for update in self._find_updates():
       self.updates.setdefault(update.variable, []).append(update)
@@ -152,7 +149,6 @@ class ScalerGraph:
       self._periods.setdefault(scope, []).append(period)
     self.tolerances = list(self._find_tolerances())
     self._floors = dict(self._find_floors())
-    self._powers = list(self._find_powers())
     self.counted = frozenset(self._find_counted())
     self.divisors = frozenset(self._find_divisors())
 
@@ -191,7 +187,7 @@ class ScalerGraph:
     node = self._find_source(tensor)
     return graph_def.find_number(node) if node else None
 
-  def _skip_passes(self, tensor: str) -> graph_def.NodeDef | None:
+  def _find_computed(self, tensor: str) -> graph_def.NodeDef | None:
     """Returns the op that computes a tensor; None for variables."""
     node = self._find_source(tensor)
     return None if node is None or node.op in graph_def.VARIABLES else node
@@ -203,7 +199,7 @@ class ScalerGraph:
     for node in self._order:
       if node.op in _ASSIGNS and len(node.inputs) >= 2:
         variable = self._find_target(node.inputs[0])
-        value = self._skip_passes(node.inputs[1])
+        value = self._find_computed(node.inputs[1])
         if variable and value:
           yield node, variable, value
 
@@ -231,11 +227,11 @@ class ScalerGraph:
         number = self._find_number(tensor)
         if number is not None:
           bounds.append(number)
-      found = self._skip_passes(inputs[0])
+      found = self._find_computed(inputs[0])
     return found, max(lowers, default=None), min(uppers, default=None)
 
   def _find_updates(self) -> Iterator[Update]:
-    for assign, variable, value in self._find_assignments():
+    for assign, variable, value in self._assignments:
       found, lower, upper = self._clip(value)
       if found is None or len(found.inputs) != 2:
         continue
@@ -254,7 +250,7 @@ class ScalerGraph:
 
   def _find_floors(self) -> Iterator[tuple[str, float]]:
     """Yields each variable that is assigned its own maximum with a number."""
-    for _, variable, value in self._find_assignments():
+    for _, variable, value in self._assignments:
       if value.op == "Maximum" and len(value.inputs) == 2:
         for here, other in (value.inputs, value.inputs[::-1]):
           bound = self._find_number(other)
@@ -263,7 +259,7 @@ class ScalerGraph:
 
   def _find_difference(self, tensor: str) -> tuple[str, str] | None:
     """Returns the variables whose difference a tensor is."""
-    node = self._skip_passes(tensor)
+    node = self._find_computed(tensor)
     if node is None or node.op != "Sub" or len(node.inputs) != 2:
       return None
     first, second = map(self._find_variable, node.inputs)
@@ -274,7 +270,7 @@ class ScalerGraph:
     for node in self._order:
       if node.op == "Equal" and len(node.inputs) == 2:
         for here, other in (node.inputs, node.inputs[::-1]):
-          source = self._skip_passes(here)
+          source = self._find_computed(here)
           if source is not None and self._find_number(other) == 0:
             yield source.name
 
@@ -300,14 +296,12 @@ class ScalerGraph:
     for node in self._order:
       if node.op != "Greater" or len(node.inputs) != 2:
         continue
-      share = self._skip_passes(node.inputs[0])
+      share = self._find_computed(node.inputs[0])
       if share is None or share.op not in _QUOTIENTS:
         continue
       overflows = self._find_variable(share.inputs[0])
-      counts = self._find_difference(share.inputs[1])
-      if overflows and counts:
-        limit = self._find_number(node.inputs[1])
-        yield Tolerance(overflows, *counts, limit)
+      if overflows and self._find_difference(share.inputs[1]):
+        yield Tolerance(overflows, self._find_number(node.inputs[1]))
 
   def find_changes(self, variable: str) -> Changes | None:
     """Returns the updates by which a variable falls and grows.
@@ -349,20 +343,15 @@ class ScalerGraph:
         return inner[0] if len(inner) == 1 else None
     return None
 
-  def _find_powers(self) -> Iterator[tuple[Power, str]]:
-    """Yields each power of 2 without its origins, and the exponent."""
-    for _, variable, value in self._find_assignments():
-      found, lower, upper = self._clip(value)
-      if found is None or found.op != "Pow":
-        continue
-      if self._find_number(found.inputs[0]) == 2:
-        yield Power(variable, frozenset(), lower, upper), found.inputs[1]
-
   def find_powers(self, variables: Collection[str]) -> Iterator[Power]:
     """Yields each of some variables that is assigned a clipped power of 2."""
-    for power, exponent in self._powers:
-      if power.variable in variables:
-        yield power._replace(origins=self._find_origins(exponent))
+    for _, variable, value in self._assignments:
+      found, lower, upper = self._clip(value)
+      if variable not in variables or found is None or found.op != "Pow":
+        continue
+      if self._find_number(found.inputs[0]) == 2:
+        origins = self._find_origins(found.inputs[1])
+        yield Power(variable, origins, lower, upper)
 
   def _find_origins(self, tensor: str) -> frozenset[str]:
     """Returns the variables from whose values a tensor is computed."""
