@@ -212,11 +212,12 @@ def _build_optimizers(
     return []
   message = (
     f"it has slots, but {problems.join(unknown)} has taken no step, and "
-    "nothing tells which variables it trains: call its build(variables), take "
-    "one step with it first, or give its compiled model among the objects"
+    "nothing tells which variables it trains: take one step with it first, "
+    "give its compiled model among the objects, or call build(variables) if it "
+    "is no legacy optimizer"
   )
   if not weights:
-    message += ", which must have variables: build the model first"
+    message += "; the objects have no variables yet: build the model first"
   if missing == "error":
     raise CheckpointError(
       f"{path}: {message}; missing='initialize' restores without slots"
