@@ -139,7 +139,9 @@ def test_a_wrong_path_leads_to_the_help(monkeypatch, capsys):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="of Linux")
-def test_output_that_the_disk_does_not_take():
+def test_output_that_the_disk_does_not_take(monkeypatch):
+  # Else Python keeps no output that it could try to write again at its end.
+  monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
   with open("/dev/full", "w") as full:
     done = subprocess.run(
       [sys.executable, "-m", "tf_compat_lossscale", "version"],

@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.flush()
   except BrokenPipeError:
     # The reader of the output, such as `head`, has ended.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return 0
   except KeyboardInterrupt:
     if arguments.traceback:
@@ -101,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   except Exception as error:
     if arguments.traceback:
       raise
+    _drop_output()
     status, message = _describe(error)
     if status == _INTERNAL_ERROR:
       message += f"; {parser.prog} --traceback {name} shows where"
@@ -123,6 +124,17 @@ def _refuse(
   if others[0] in words[: words.index(name)]:
     parser.refuse(others, subparser)
   subparser.refuse(others, parser)
+
+
+def _drop_output() -> None:
+  """Drops what standard output cannot take, such as that of a full disk.
+
+  Otherwise Python tries again at its end, and prints a second error.
+  """
+  try:
+    sys.stdout.flush()
+  except OSError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:
