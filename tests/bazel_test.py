@@ -9,10 +9,14 @@ import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import _lazy
+from tf_compat_lossscale._core import legacy_names
 
 pytestmark = pytest.mark.any_release
 _TEXTS = build_files.format_all()
-_PACKAGES = [name.removesuffix("/BUILD") for name in _TEXTS]
+_PACKAGES = [name.rpartition("/")[0] for name in _TEXTS]
+_FOLDERS = [*filter(None, _PACKAGES), "benchmarks"]
+_CONSUMER = "examples/bazel_consumer"
 
 
 def rules(package):
@@ -73,7 +77,7 @@ def test_what_a_module_imports(monkeypatch, tmp_path):
   ]
 
 
-@pytest.mark.parametrize("package", [*_PACKAGES, "benchmarks"])
+@pytest.mark.parametrize("package", _FOLDERS)
 def test_every_source_has_a_target(package):
   listed = [s for _, rule in rules(package) for s in rule.get("srcs", [])]
   sources = {path.name for path in (helpers.ROOT / package).glob("*.py")}
@@ -86,18 +90,10 @@ def test_every_source_has_a_target(package):
       assert kinds[source[: -len(".py")]] == "py_test"
 
 
-@pytest.mark.parametrize("package", [*_PACKAGES, "benchmarks"])
+@pytest.mark.parametrize("package", _FOLDERS)
 def test_names_of_rules_are_unique(package):
   found = [values["name"] for _, values in rules(package) if "name" in values]
   assert len(found) == len(set(found))
-
-
-def test_public_targets():
-  names = {rule.get("name") for _, rule in rules(".")}
-  assert names >= {
-    *("tf_compat_lossscale", "loss_scale", "loss_scale_optimizer"),
-    *("mixed_precision", "contrib", "keras", "checkpoint", "tf-lossscale"),
-  }
 
 
 def closure(label):
@@ -114,8 +110,78 @@ def closure(label):
     if label not in found:
       found.add(label)
       package, rule = by_label.get(label, ("", {}))
-      queue += [absolute(dep, package) for dep in rule.get("deps", [])]
+      needed = [*rule.get("deps", []), *filter(None, [rule.get("actual")])]
+      queue += [absolute(dep, package) for dep in needed]
   return found
+
+
+def lazy_names(package):
+  """Returns the names that a package loads when used, with their modules."""
+  path = helpers.ROOT / package / "__init__.py"
+  for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    is_call = isinstance(node, ast.Call) and len(node.args) == 2
+    if is_call and getattr(node.func, "id", "") == "load_lazily":
+      return ast.literal_eval(node.args[1])
+  return {}
+
+
+_API = lazy_names("tf_compat_lossscale")
+_WINGS = [name for name, home in _API.items() if home is None]
+
+
+def sources(label):
+  """Returns the dotted names of the modules in a target's closure."""
+  found = set()
+  for package in _PACKAGES:
+    for _, rule in rules(package):
+      if f"//{package}:{rule.get('name')}" in label:
+        for source in rule.get("srcs", []):
+          path = f"{package}/{source}".removesuffix(".py")
+          found.add(path.removesuffix("/__init__").replace("/", "."))
+  return found
+
+
+def test_the_whole_has_every_public_name():
+  assert len(_WINGS) >= 12
+  everything = closure("//:tf_compat_lossscale")
+  assert {f"//:{name}" for name in _WINGS} <= everything
+  modules = sources(everything)
+  for name, home in _API.items():
+    assert f"tf_compat_lossscale.{home or name}" in modules, name
+  for row in legacy_names.TABLE:
+    assert f"tf_compat_lossscale.{row.home}" in modules, row
+
+
+@pytest.mark.parametrize("wing", _WINGS)
+def test_a_public_module_has_a_target_that_others_may_name(wing):
+  (rule,) = [rule for _, rule in rules("") if rule.get("name") == wing]
+  assert "visibility" not in rule  # The file's default is public.
+  modules = sources(closure(f"//:{wing}"))
+  package = f"tf_compat_lossscale.{wing}"
+  assert package in modules
+  folder = helpers.ROOT / "tf_compat_lossscale" / wing
+  if folder.is_dir():
+    homes = lazy_names(f"tf_compat_lossscale/{wing}")
+    assert homes
+    for name, home in homes.items():
+      assert f"{package}.{home or name}" in modules, name
+
+
+def test_the_consumer_uses_every_public_target():
+  text = (helpers.ROOT / _CONSUMER / "BUILD").read_text("utf-8")
+  program = (helpers.ROOT / _CONSUMER / "wings_test.py").read_text("utf-8")
+  for wing in _WINGS:
+    assert f'        "{wing}": [' in text
+    assert f"  def test_{wing}(self):\n" in program
+    assert f'load("{wing}")' in program
+  assert 'deps = ["@tf_compat_lossscale"],' in text
+
+
+def test_a_missing_name_needs_no_other_target(monkeypatch):
+  packages = (*_lazy._LAZY_PACKAGES, ".no_such_package")
+  monkeypatch.setattr(_lazy, "_LAZY_PACKAGES", packages)
+  with pytest.raises(AttributeError, match=r"did you mean .*\.describe"):
+    _ = tfl.describe
 
 
 @pytest.mark.parametrize("name", ["loss_scale", "loss_scale_optimizer"])

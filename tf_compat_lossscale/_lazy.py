@@ -76,6 +76,9 @@ def _find_elsewhere(package: str, name: str) -> str:
     return ""
   found = []
   for other in ("", *_LAZY_PACKAGES):
+    # Under Bazel, a program has only the packages that its targets name.
+    if not util.find_spec(f"{_PACKAGE}{other}"):
+      continue
     module = importlib.import_module(f"{_PACKAGE}{other}")
     if name in getattr(module, "__all__", ()):
       found.append(f"{module.__name__}.{name}")

@@ -3,6 +3,9 @@
 
   python tools/build_files.py
 
+In the BUILD file of the root, a public target is written for each public module
+of the package, and `//:tf_compat_lossscale` depends on all of the API.
+
 A BUILD file of the package is made anew: a library for each module, which
 depends on what the module imports. In the BUILD files of the tests the lists
 `deps` change, and each file has a rule: a new one gets a plain rule, and that
@@ -43,6 +46,8 @@ _FOUND = {
     "tf_compat_lossscale/migration/rewrites"
   ),
 }
+# What `install` loads by a name that it makes up when it runs.
+_LOADED_BY_NAME = ("//tf_compat_lossscale/keras:keras3_names",)
 # The package's own `__init__` needs these, so they are in the same target.
 _IN_PACKAGE = ("_lazy", "_requirements", "_version")
 
@@ -201,6 +206,34 @@ def format_package(folder: str) -> str:
   return text + ' + glob(["**/*.py"]),\n)\n'
 
 
+def api_targets() -> dict[str, str]:
+  """Returns the label of each public module of the package, by its name."""
+  source = (ROOT / _PACKAGE / "__init__.py").read_text("utf-8")
+  modules = re.findall(r"^  from \w+ import (\w+) as \1$", source, re.MULTILINE)
+  found = {}
+  for name in modules:
+    found[name] = str(find_target(f"{_PACKAGE}.{name}", _PACKAGE))
+  return found
+
+
+def format_root() -> str:
+  """Returns the text of the root's BUILD file with today's public targets."""
+  text = (ROOT / "BUILD").read_text("utf-8")
+  targets = api_targets()
+  labels = {*lazy_targets(_PACKAGE), *_LOADED_BY_NAME} - {*targets.values()}
+  deps = [f":{name}" for name in targets] + sorted(labels)
+  rules = (
+    f'py_library(\n    name = "{_PACKAGE}",\n{format_list("deps", deps)})\n'
+  )
+  for name, label in sorted(targets.items()):
+    place, _, leaf = label.rpartition(":")
+    short = place if place.rpartition("/")[2] == leaf else label
+    rules += f'\nalias(\n    name = "{name}",\n    actual = "{short}",\n)\n'
+  text = re.sub(r"^alias\(\n(?:.*\n)*?\)\n\n", "", text, flags=re.MULTILINE)
+  pattern = rf'^py_library\(\n    name = "{_PACKAGE}",\n(?:.*\n)*?\)\n'
+  return re.sub(pattern, lambda _: rules, text, flags=re.MULTILINE)
+
+
 def format_tests(folder: str) -> str:
   """Returns the text of a BUILD file of tests with today's rules and `deps`."""
   text = (ROOT / folder / "BUILD").read_text("utf-8")
@@ -245,7 +278,8 @@ def format_all() -> dict[str, str]:
     path.parent.relative_to(ROOT).as_posix()
     for path in (ROOT / _PACKAGE).rglob("__init__.py")
   }
-  texts = {f"{name}/BUILD": format_package(name) for name in sorted(folders)}
+  texts = {"BUILD": format_root()}
+  texts |= {f"{name}/BUILD": format_package(name) for name in sorted(folders)}
   tests = {path.parent for path in (ROOT / "tests").rglob("*_test.py")}
   for path in sorted(tests):
     name = path.relative_to(ROOT).as_posix()
