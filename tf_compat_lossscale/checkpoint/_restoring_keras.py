@@ -86,12 +86,11 @@ def restore_names(
       "mapping has None, but variables of Keras's optimizers are not "
       "initialized: leave the names out, or leave out the optimizer."
     )
-  stored = by_object.list_by_name(bundle)
   bridge = scaler_bridges.bridge_foreign(
-    evidence.find_foreign(bundle, like), stored
+    evidence.find_foreign(bundle, like), by_object.list_by_name(bundle)
   )
-  chosen = bridge.translate_mapping(chosen, stored)
-  variables = bridge.sources or stored
+  chosen = bridge.translate_mapping(chosen)
+  variables = bridge.sources
   there = Inventory(
     {name: source.spec for name, source in variables.items()},
     lambda: None if bridge.proofs else evidence.find_evidence(bundle),

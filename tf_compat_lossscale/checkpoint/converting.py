@@ -181,14 +181,9 @@ def convert(
   def attempt(bundle: Bundle, model: Bundle | None = None) -> Conversion:
     try:
       foreign = evidence.find_foreign(bundle, like)
-      bridge = scaler_bridges.bridge_foreign(
-        foreign, by_object.list_by_name(bundle) if foreign else {}
-      )
       sources, changed, notes = _plan(
-        bundle, to, scale, model, mapping or {}, rate, bridge
+        bundle, to, scale, model, mapping or {}, rate, foreign
       )
-      if to != "fp32":
-        notes = [*notes, *bridge.notes]
     except CheckpointError:
       raise
     except ValueError as error:
@@ -264,7 +259,7 @@ def _plan(
   template: Bundle | None,
   mapping: Mapping[str, str],
   learning_rate: float | None,
-  bridge: scaler_bridges.Bridge,
+  foreign: scalers.Foreign,
 ) -> tuple[Sources, list[str], list[str]]:
   """Returns the new checkpoint's tensors, the names of those set, and notes."""
   objects = OBJECT_GRAPH in bundle.specs
@@ -286,11 +281,12 @@ def _plan(
     else:
       sources = by_object.remove_scales(bundle)
     return sources, _set_in_objects(sources, bundle, scale, to), []
-  variables = by_object.list_by_name(bundle)
-  if bridge.sources:
-    _check_scale_names(mapping, bridge)
-    mapping = bridge.translate_mapping(mapping, variables)
-    variables = bridge.sources
+  bridge = scaler_bridges.bridge_foreign(
+    foreign, by_object.list_by_name(bundle)
+  )
+  _check_scale_names(mapping, bridge)
+  mapping = bridge.translate_mapping(mapping)
+  variables = bridge.sources
   inventory = Inventory(
     {name: source.spec for name, source in variables.items()},
     # The names of compat.v1 are given already, which the graph does not have.
@@ -309,7 +305,7 @@ def _plan(
     new = by_object.fill_template(
       variables, template, to == "keras2", mapping, inventory, learning_rate
     )
-    return new.sources, changed, new.notes
+    return new.sources, changed, [*new.notes, *bridge.notes]
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
   return (
@@ -317,7 +313,7 @@ def _plan(
       variables, inventory, api, flow, bundle.prefix, mapping
     ),
     changed,
-    [],
+    [] if to == "fp32" else bridge.notes,
   )
 
 

@@ -202,9 +202,11 @@ def match_by_name(
   like: scalers.Like | None = None,
 ) -> Match:
   """Returns the tensor that each variable is to get."""
-  stored = by_object.list_by_name(bundle)
-  foreign = evidence.find_foreign(bundle, like)
-  bridge = scaler_bridges.bridge_foreign(foreign, stored, targets.tensors)
+  bridge = scaler_bridges.bridge_foreign(
+    evidence.find_foreign(bundle, like),
+    by_object.list_by_name(bundle),
+    targets.tensors,
+  )
   here = inventory.Inventory(
     targets.tensors,
     lambda: targets.find_evidence(session) if session else None,
@@ -215,12 +217,12 @@ def match_by_name(
     bridge.sources,
     bundle,
     excused=_excuse(targets, what),
-    mapping=bridge.translate_mapping(mapping or {}, stored),
+    mapping=bridge.translate_mapping(mapping or {}),
     missing=missing,
     learning_rate=learning_rate,
     renamed=bridge.renamed,
   )
-  bridge.complete(match, stored)
+  bridge.complete(match)
   if match.unproven:
     first, *more = sorted(match.unproven)
     logging.warning(

@@ -247,6 +247,7 @@ class Bridge:
   """A checkpoint of another system by the names of compat.v1.
 
   Attributes:
+    stored: Name in the checkpoint -> source.
     sources: New name -> source.
     renamed: Name in the checkpoint -> its new name; None if another variable
       has the new name that was its own.
@@ -256,6 +257,7 @@ class Bridge:
     notes: What could not be taken over, in sentences.
   """
 
+  stored: Sources
   sources: Sources
   renamed: dict[str, str | None] = dataclasses.field(default_factory=dict)
   proofs: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -272,34 +274,26 @@ class Bridge:
     self.renamed[old] = new
     self.proofs[old] = proof
 
-  def translate_mapping(
-    self, mapping: Mapping[str, _Name], stored: Sources
-  ) -> dict[str, _Name]:
+  def translate_mapping(self, mapping: Mapping[str, _Name]) -> dict[str, _Name]:
     """Returns a caller's mapping with the new names of the checkpoint.
 
     Args:
-      mapping: Variable -> its name in the checkpoint.
-      stored: Name in the checkpoint -> tensor. A variable in the mapping that
-        the bridge left out is a source again.
+      mapping: Variable -> its name in the checkpoint. A variable that the
+        bridge left out is a source again.
     """
     result = dict(mapping)
     for here, name in mapping.items():
-      if name is None or name not in stored:
+      if name is None or name not in self.stored:
         continue
       new = self.renamed.get(name)
       if new is not None and name not in self.used:
         result[here] = new
       elif name not in self.sources:
-        self.sources[name] = stored[name]
+        self.sources[name] = self.stored[name]
     return result
 
-  def complete(self, match: Match, stored: Sources) -> None:
-    """Adds the bridge's proofs and notes to a match.
-
-    Args:
-      match: The match with the bridge's sources.
-      stored: Name in the checkpoint -> tensor.
-    """
+  def complete(self, match: Match) -> None:
+    """Adds the bridge's proofs and notes to a match with its sources."""
     for name, source in match.sources.items():
       if source.origin in self.proofs and self._is_changed(name, source):
         match.proofs[name] = self.proofs[source.origin]
@@ -314,7 +308,7 @@ class Bridge:
       match.notes = tuple(self.notes)
     if is_taken:
       taken |= self.used
-    given = {source.origin for source in stored.values()}
+    given = {source.origin for source in self.stored.values()}
     match.unused = tuple(sorted(given - taken)) if self.proofs else match.unused
 
   def _is_changed(self, name: str, source: Source) -> bool:
@@ -338,7 +332,7 @@ def bridge_foreign(
   Returns:
     The bridge.
   """
-  bridge = Bridge(dict(sources), notes=list(foreign.hints))
+  bridge = Bridge(sources, dict(sources), notes=list(foreign.hints))
   ours = wanted or {}
 
   def is_own(name: str) -> bool:
