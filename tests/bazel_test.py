@@ -197,9 +197,9 @@ def test_versions_are_in_step():
   module = (helpers.ROOT / "MODULE.bazel").read_text("utf-8")
   deps = (helpers.ROOT / "deps.bzl").read_text("utf-8")
   assert f'version = "{tfl.__version__}"' in module
-  for name, version in re.findall(
-    r'name = "(rules_\w+)", version = "(.+)"', module
-  ):
+  found = re.findall(r'name = "(rules_\w+)", version = "(.+)"', module)
+  assert found
+  for name, version in found:
     assert f"{name}-{version}.tar.gz" in deps
 
 

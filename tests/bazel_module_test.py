@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the MODULE.bazel files, and what the modules that have them build.
+
+No Bazel from 7 on runs here. Instead, these tests load the files themselves:
+Python executes them, with functions that take what the real ones take (read in
+Bazel 9's reference and in rules_python 2.3.2) and no other argument.
+"""
+
+import inspect
+import pathlib
+import re
+
+import helpers
+import pytest
+
+import tf_compat_lossscale as tfl
+
+pytestmark = pytest.mark.any_release
+_EXAMPLES = ("examples/bazel_consumer", "examples/bazel_pypi")
+_RULES_PYTHON = "@rules_python//python:defs.bzl"
+
+# The attributes of rules_python 2.3.2.
+_COMMON = {
+  *("name", "deprecation", "tags", "testonly", "visibility", "features"),
+  *("compatible_with", "target_compatible_with", "exec_compatible_with"),
+  *("exec_properties", "restricted_to", "toolchains"),
+}
+_LIBRARY = {
+  *(_COMMON | {"srcs", "deps", "data", "imports", "pyi_srcs", "pyi_deps"}),
+  *("precompile", "precompile_invalidation_mode", "precompile_optimize_level"),
+  *("precompile_source_retention", "namespace_package_files"),
+}
+_BINARY = {
+  *(_LIBRARY - {"namespace_package_files"}),
+  *("args", "env", "stamp", "main", "main_module", "interpreter_args"),
+  *("config_settings", "legacy_create_init", "pyc_collection"),
+  "python_version",
+}
+_TEST = _BINARY | {"size", "timeout", "flaky", "shard_count", "local"}
+_TEST |= {"env_inherit"}
+_ATTRIBUTES = {
+  "py_library": _LIBRARY,
+  "py_binary": _BINARY,
+  "py_test": _TEST,
+  "alias": _COMMON | {"actual"},
+  "filegroup": _COMMON | {"srcs", "data", "output_group", "path"},
+  "genrule": _COMMON | {"srcs", "outs", "cmd", "tools"},
+  "label_flag": _COMMON | {"build_setting_default"},
+}
+# The tags of rules_python 2.3.2's extensions, with some of their attributes.
+_TAGS = {
+  "config.bzl": {"explicit_init_py": {"default"}},
+  "python.bzl": {
+    "defaults": {"python_version", "python_version_env"},
+    "toolchain": {"python_version", "is_default", "configure_coverage_tool"},
+  },
+  "pip.bzl": {"parse": {"hub_name", "python_version", "requirements_lock"}},
+}
+
+
+class Extension:
+  """What use_extension returns: its tags can be called."""
+
+  def __init__(self, label):
+    self.label, self.tags = label, []
+
+  def __getattr__(self, tag):
+    allowed = _TAGS[self.label.rpartition(":")[2]][tag]
+
+    def call(**values):
+      assert values.keys() <= allowed, (tag, values)
+      self.tags.append((tag, values))
+
+    return call
+
+
+class Module:
+  """A MODULE.bazel file: what it says when Bazel reads it."""
+
+  def __init__(self, folder):
+    self.name, self.version, self.repositories = None, None, set()
+    self.deps, self.overrides, self.extensions = {}, {}, []
+    self.toolchains = []
+    functions = inspect.getmembers(self, inspect.ismethod)
+    scope = {n: f for n, f in functions if not n.startswith("_")}
+    text = (helpers.ROOT / folder / "MODULE.bazel").read_text("utf-8")
+    exec(text, {"__builtins__": {"True": True, "False": False}, **scope})
+
+  def module(self, *, name, version=""):
+    self.name, self.version = name, version
+
+  def bazel_dep(self, *, name, version, dev_dependency=False):
+    self.deps[name] = version
+
+  def local_path_override(self, *, module_name, path):
+    assert module_name in self.deps
+    self.overrides[module_name] = path
+
+  def archive_override(self, *, module_name, urls, integrity, strip_prefix):
+    assert integrity.startswith("sha256-")
+    self.overrides[module_name] = urls
+
+  def git_override(self, *, module_name, remote, commit):
+    self.overrides[module_name] = remote
+
+  def register_toolchains(self, label, *, dev_dependency=False):
+    self.toolchains.append((label, dev_dependency))
+
+  def use_extension(self, bzl, name, *, dev_dependency=False):
+    assert bzl == f"@rules_python//python/extensions:{name}.bzl"
+    self.extensions.append(Extension(bzl))
+    return self.extensions[-1]
+
+  def use_repo(self, extension, *names):
+    assert extension in self.extensions
+    self.repositories.update(names)
+
+
+class Repository:
+  """The BUILD files of a repository, loaded when a target is asked for.
+
+  Args:
+    root: The folder.
+    name: What labels of this repository begin with: "@@" for the main one.
+  """
+
+  def __init__(self, root, name):
+    self.root, self.name = pathlib.Path(root), name
+    self.packages = {}
+
+  def find(self, label):
+    """Returns the kind and the attributes of the target with a label."""
+    package, _, name = label.removeprefix("//").partition(":")
+    if package not in self.packages:
+      self.packages[package] = self._load(package)
+    return self.packages[package].get(name)
+
+  def _load(self, package):
+    targets = {}
+    folder = self.root / package
+    defaults = {}
+
+    def rule(kind):
+      def call(**values):
+        assert values.keys() <= _ATTRIBUTES[kind], (kind, values)
+        assert values["name"] not in targets, values["name"]
+        values.setdefault("visibility", defaults.get("visibility", []))
+        targets[values["name"]] = (kind, values)
+
+      return call
+
+    def set_package(*, default_visibility):
+      defaults["visibility"] = default_visibility
+
+    def load(bzl, *names):
+      if bzl == _RULES_PYTHON:
+        scope.update({name: rule(name) for name in names})
+      else:
+        file = self.root / bzl.removeprefix("//").replace(":", "/").lstrip("/")
+        inner = {**scope, "native": Native, "Label": self._format_label}
+        exec(file.read_text("utf-8"), inner)
+        scope.update({name: inner[name] for name in names})
+
+    class Native:
+      genrule = staticmethod(rule("genrule"))
+
+    def glob(patterns):
+      found = [p for x in patterns for p in folder.glob(x)]
+      return [str(path.relative_to(folder)) for path in found]
+
+    scope = {
+      **{kind: rule(kind) for kind in _ATTRIBUTES if kind[:3] != "py_"},
+      "exports_files": lambda names: None,
+      "glob": glob,
+      "licenses": lambda kinds: None,
+      "load": load,
+      "package": set_package,
+    }
+    scope["__builtins__"] = {"str": str, "True": True, "False": False}
+    exec((folder / "BUILD").read_text("utf-8"), scope)
+    return targets
+
+  def _format_label(self, label):
+    return f"{self.name}{label}"
+
+
+_ROOT_REPOSITORY = "@tf_compat_lossscale"
+
+
+def expand(label, package):
+  """Returns a label with its package and its name spelled out."""
+  repository, slashes, rest = label.partition("//")
+  if repository.startswith("@") and not slashes:  # "@name" is "@name//:name".
+    return f"{repository}//:{repository[1:]}"
+  if not slashes:
+    return f"//{package}:{label.removeprefix(':')}"
+  if ":" not in rest:
+    rest += f":{rest.rpartition('/')[2]}"
+  return f"{repository}//{rest}"
+
+
+def sees(visibility, package, is_same):
+  """Returns whether a target may be named by another in a package."""
+  for entry in visibility:
+    if entry == "//visibility:public":
+      return True
+    if is_same and entry == "//:__subpackages__":
+      return True
+    if is_same and entry == "//visibility:private":
+      return False
+  return False
+
+
+def query(folder, target, flags=(), name="@@tf_compat_lossscale+"):
+  """Returns the labels and the sources that a target of a module needs.
+
+  Args:
+    folder: The module's folder.
+    target: The label of the target.
+    flags: Values of label flags, by their labels.
+    name: What the labels of the package's repository begin with.
+  """
+  flags = dict(flags)
+  here = Repository(helpers.ROOT / folder, "@@")
+  ours = Repository(helpers.ROOT, name)
+  labels, files, queue = set(), set(), [target]
+  while queue:
+    label = queue.pop()
+    if label in labels:
+      continue
+    labels.add(label)
+    repository, _, rest = label.partition("//")
+    if repository not in ("", _ROOT_REPOSITORY):
+      continue  # A wheel.
+    owner = ours if repository else here
+    package = rest.partition(":")[0]
+    found = owner.find(f"//{rest}")
+    assert found, f"{label} does not exist"
+    kind, values = found
+    needed = list(values.get("deps", []))
+    if kind == "alias":
+      needed.append(values["actual"])
+    if kind == "label_flag":
+      needed.append(flags.get(label, values["build_setting_default"]))
+    for source in values.get("srcs", []):
+      if (owner.root / package / source).is_file():
+        files.add((owner.root / package / source).relative_to(helpers.ROOT))
+      else:  # The output of a rule.
+        needed.append(source if source.startswith(":") else f":{source}")
+    for other in needed:
+      other = expand(other, package)
+      if other.startswith("//"):
+        other = f"{repository}{other}"
+      home = other.partition("//")[0]
+      if home in ("", _ROOT_REPOSITORY) and label not in flags:
+        target_owner = ours if home else here
+        pair = target_owner.find("//" + other.partition("//")[2])
+        assert pair, f"{label} needs {other}, which does not exist"
+        is_same = home == repository
+        same_package = is_same and other.partition(":")[0] == (
+          f"{repository}//{package}"
+        )
+        assert same_package or sees(pair[1]["visibility"], package, is_same), (
+          f"{label} may not name {other}"
+        )
+      queue.append(other)
+  return labels, {path.as_posix() for path in files}
+
+
+def read_flags(folder):
+  """Returns the label flags that the module's .bazelrc sets."""
+  text = (helpers.ROOT / folder / ".bazelrc").read_text("utf-8")
+  return dict(re.findall(r"^build --(@\S+)=(@\S+)$", text, re.MULTILINE))
+
+
+def list_targets(folder):
+  """Returns the labels of a module's own rules."""
+  repository = Repository(helpers.ROOT / folder, "@@")
+  assert repository.find("//:none") is None
+  return [f"//:{name}" for name in repository.packages[""]]
+
+
+def test_our_module_asks_nothing_of_those_that_depend_on_it():
+  module = Module(".")
+  assert (module.name, module.version) == (
+    "tf_compat_lossscale",
+    tfl.__version__,
+  )
+  assert module.deps.keys() == {"rules_python"}
+  assert module.toolchains == [
+    ("@rules_python//python/runtime_env_toolchains:all", True)
+  ]
+  assert not module.overrides and not module.extensions
+
+
+@pytest.mark.parametrize("folder", _EXAMPLES)
+def test_an_example_depends_on_this_version(folder):
+  module = Module(folder)
+  assert module.name == pathlib.Path(folder).name
+  assert module.deps["tf_compat_lossscale"] == tfl.__version__
+  assert module.overrides == {"tf_compat_lossscale": "../.."}
+  assert (helpers.ROOT / folder / "../..").samefile(helpers.ROOT)
+
+
+def test_the_two_ways_to_a_python():
+  environment, wheels = map(Module, _EXAMPLES)
+  assert environment.toolchains == [
+    ("@rules_python//python/runtime_env_toolchains:all", False)
+  ]
+  assert not wheels.toolchains
+  tags = [tag for extension in wheels.extensions for tag in extension.tags]
+  versions = [v["python_version"] for _, v in tags if "python_version" in v]
+  assert versions == ["3.11"] * 3
+  ((_, parse),) = [tag for tag in tags if tag[0] == "parse"]
+  assert parse["hub_name"] != "pypi"  # rules_python 2.2 reserves that name.
+  assert wheels.repositories == {parse["hub_name"]}
+  lock = parse["requirements_lock"].removeprefix("//:")
+  text = (helpers.ROOT / _EXAMPLES[1] / lock).read_text("utf-8")
+  names = re.findall(r"^([a-z\d-]+)==\S+", text, re.MULTILINE)
+  hub = f"@{parse['hub_name']}//"
+  for label in read_flags(_EXAMPLES[1]).values():
+    assert label.removeprefix(hub).replace("_", "-") in names, label
+  pinned = [line for line in text.splitlines() if "==" in line]
+  assert all(line.endswith(" \\") for line in pinned)  # A hash follows each.
+
+
+@pytest.mark.parametrize("folder", _EXAMPLES)
+def test_what_an_example_builds(folder):
+  flags = read_flags(folder)
+  reached = set()
+  for target in list_targets(folder):
+    labels, files = query(folder, target, flags)
+    reached |= labels
+    assert "tools/bazel_init.py" not in files
+    assert "tf_compat_lossscale/__init__.py" in files or target == "//:none"
+  wheels = {label for label in reached if "wheels//" in label}
+  if folder == "examples/bazel_pypi":
+    assert {f"{x}:{x.rpartition('/')[2]}" for x in flags.values()} >= wheels
+    assert "@bazel_pypi_wheels//tensorflow:tensorflow" in wheels
+    assert "@tf_compat_lossscale//third_party:from_environment" not in reached
+  else:
+    assert "@tf_compat_lossscale//third_party:from_environment" in reached
+    assert not wheels
+
+
+def test_the_whole_has_no_command_and_no_rewrites():
+  _, files = query(_EXAMPLES[0], "//:api_test")
+  folders = {path.split("/")[1] for path in files if path.count("/") > 1}
+  assert {"keras", "checkpoint", "monitoring", "programs"} <= folders
+  assert not {"cli", "migration"} & folders
+  _, files = query(_EXAMPLES[0], "//:gradients_test")
+  folders = {path.split("/")[1] for path in files if path.count("/") > 1}
+  assert folders == {"_core", "bazel_consumer"}
+
+
+@pytest.mark.parametrize(
+  ("name", "is_needed"),
+  [
+    ("@tf_compat_lossscale", True),  # A WORKSPACE, in Bazel 4 to 7.
+    ("", True),  # This WORKSPACE itself, in Bazel 4.
+    ("@", True),  # The same in Bazel 7, without bzlmod.
+    ("@@tf_compat_lossscale", True),  # A WORKSPACE beside a MODULE.bazel.
+    ("@@tf_compat_lossscale+", False),  # Bazel 8 and later.
+    ("@@tf_compat_lossscale~", False),  # Bazel 7.
+    ("@@", False),  # This module itself.
+  ],
+)
+def test_where_the_folder_is_in_the_way(name, is_needed):
+  _, files = query(_EXAMPLES[0], "//:api_test", name=name)
+  assert ("tools/bazel_init.py" in files) == is_needed
+
+
+def test_a_target_that_others_may_not_name(tmp_path):
+  text = 'load("@rules_python//python:defs.bzl", "py_library")\n'
+  text += 'py_library(name = "it", deps = ["@tf_compat_lossscale//{}"])\n'
+  for label, error in (
+    ("tf_compat_lossscale/keras", "may not name"),
+    (":no_such_target", "does not exist"),
+  ):
+    (tmp_path / "BUILD").write_text(text.format(label))
+    with pytest.raises(AssertionError, match=error):
+      query(tmp_path, "//:it")
+
+
+if __name__ == "__main__":
+  helpers.main()
