@@ -77,13 +77,12 @@ class Extension:
 class Module:
   """A MODULE.bazel file: what it says when Bazel reads it."""
 
-  def __init__(self, folder):
+  def __init__(self, text):
     self.name, self.version, self.repositories = None, None, set()
     self.deps, self.overrides, self.extensions = {}, {}, []
     self.toolchains = []
     functions = inspect.getmembers(self, inspect.ismethod)
     scope = {n: f for n, f in functions if not n.startswith("_")}
-    text = (helpers.ROOT / folder / "MODULE.bazel").read_text("utf-8")
     exec(text, {"__builtins__": {"True": True, "False": False}, **scope})
 
   def module(self, *, name, version=""):
@@ -114,6 +113,11 @@ class Module:
   def use_repo(self, extension, *names):
     assert extension in self.extensions
     self.repositories.update(names)
+
+
+def read_module(folder):
+  """Returns the module whose MODULE.bazel is in a folder."""
+  return Module((helpers.ROOT / folder / "MODULE.bazel").read_text("utf-8"))
 
 
 class Repository:
@@ -244,7 +248,7 @@ def query(folder, target, flags=(), name="@@tf_compat_lossscale+"):
       needed.append(flags.get(label, values["build_setting_default"]))
     for source in values.get("srcs", []):
       if (owner.root / package / source).is_file():
-        files.add((owner.root / package / source).relative_to(helpers.ROOT))
+        files.add(owner.root / package / source)
       else:  # The output of a rule.
         needed.append(source if source.startswith(":") else f":{source}")
     for other in needed:
@@ -264,7 +268,8 @@ def query(folder, target, flags=(), name="@@tf_compat_lossscale+"):
           f"{label} may not name {other}"
         )
       queue.append(other)
-  return labels, {path.as_posix() for path in files}
+  ours = [path for path in files if path.is_relative_to(helpers.ROOT)]
+  return labels, {path.relative_to(helpers.ROOT).as_posix() for path in ours}
 
 
 def read_flags(folder):
@@ -281,7 +286,7 @@ def list_targets(folder):
 
 
 def test_our_module_asks_nothing_of_those_that_depend_on_it():
-  module = Module(".")
+  module = read_module(".")
   assert (module.name, module.version) == (
     "tf_compat_lossscale",
     tfl.__version__,
@@ -295,7 +300,7 @@ def test_our_module_asks_nothing_of_those_that_depend_on_it():
 
 @pytest.mark.parametrize("folder", _EXAMPLES)
 def test_an_example_depends_on_this_version(folder):
-  module = Module(folder)
+  module = read_module(folder)
   assert module.name == pathlib.Path(folder).name
   assert module.deps["tf_compat_lossscale"] == tfl.__version__
   assert module.overrides == {"tf_compat_lossscale": "../.."}
@@ -303,7 +308,7 @@ def test_an_example_depends_on_this_version(folder):
 
 
 def test_the_two_ways_to_a_python():
-  environment, wheels = map(Module, _EXAMPLES)
+  environment, wheels = map(read_module, _EXAMPLES)
   assert environment.toolchains == [
     ("@rules_python//python/runtime_env_toolchains:all", False)
   ]
@@ -368,6 +373,48 @@ def test_the_whole_has_no_command_and_no_rewrites():
 def test_where_the_folder_is_in_the_way(name, is_needed):
   _, files = query(_EXAMPLES[0], "//:api_test", name=name)
   assert ("tools/bazel_init.py" in files) == is_needed
+
+
+def read_stanzas(file):
+  """Returns the stanzas of docs/bazel.md that go into a file of that name."""
+  page = (helpers.ROOT / "docs/bazel.md").read_text("utf-8")
+  pattern = rf"^```\w+\n# {re.escape(file)}\b(.*?)^```$"
+  return re.findall(pattern, page, re.DOTALL | re.MULTILINE)
+
+
+def test_stanzas_of_the_documentation(tmp_path):
+  first, *others, wheels = read_stanzas("MODULE.bazel")
+  modules = [Module(f"#{text}") for text in (first, wheels)]
+  dep = 'bazel_dep(name = "tf_compat_lossscale", version = "0")\n#'
+  modules += [Module(dep + text) for text in others]
+  assert sum(len(module.overrides) for module in modules) == 4
+  assert modules[0].toolchains == read_module(_EXAMPLES[0]).toolchains
+  lines = "".join(read_stanzas(".bazelrc")).splitlines()
+  flags = dict(re.findall(r"^build --(@\S+)=(@\S+)$", "\n".join(lines), re.M))
+  (hub,) = modules[1].repositories
+  ours = read_flags(_EXAMPLES[1])
+  assert {k: v.replace(f"@{hub}//", "") for k, v in flags.items()} == {
+    k: v.replace("@bazel_pypi_wheels//", "") for k, v in ours.items()
+  }
+  (build,) = read_stanzas("BUILD")
+  (tmp_path / "BUILD").write_text(f"#{build}")
+  (tmp_path / "train.py").touch()
+  labels, _ = query(tmp_path, "//:train")
+  assert "@tf_compat_lossscale//tf_compat_lossscale:loss_scale" in labels
+
+
+def test_targets_of_the_documentation():
+  page = (helpers.ROOT / "docs/bazel.md").read_text("utf-8")
+  named = set(re.findall(r"`//:([a-z_-]+)`", page))
+  repository = Repository(helpers.ROOT, "@@")
+  repository.find("//:none")
+  public = {
+    name
+    for name, (_, rule) in repository.packages[""].items()
+    if rule["visibility"] == ["//visibility:public"]
+    and not rule.get("testonly")
+  }
+  assert named | {"tf_compat_lossscale"} == public
 
 
 def test_a_target_that_others_may_not_name(tmp_path):
