@@ -23,6 +23,7 @@ from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
 
+from absl import logging
 import numpy as np
 import tensorflow.compat.v2 as tf
 
@@ -116,6 +117,8 @@ class ScaledStep(NamedTuple):
     """
     pairs = pair_checks.read(grads_and_vars)
     computed = step_records.find_computed(self.owner, pairs)
+    if not tf.executing_eagerly():
+      self._warn_if_unscaled(pairs, computed)
     with train_ops.leave_out():
       if self.apply is None or self.needs_check():
         pair_checks.check_dtypes(pairs)
@@ -131,6 +134,24 @@ class ScaledStep(NamedTuple):
         op = step.op
     train_ops.add(op)
     return op
+
+  def _warn_if_unscaled(
+    self, pairs: GradsAndVars, computed: Iterable[tuple[Any, Any]]
+  ) -> None:
+    """Logs a warning if `compute_gradients` computed none of the gradients.
+
+    Such programs trained in TensorFlow 1, and a program may scale the loss
+    itself, so this is no error.
+    """
+    given = any(grad is not None for grad, _ in pairs)
+    if given and all(grad is None for grad, _ in computed):
+      logging.warning(
+        "%s.apply_gradients got gradients that its compute_gradients did not "
+        "compute, as those of tf.gradients, of a tape or of Model.compile, so "
+        "the loss was not scaled. Call compute_gradients or minimize; or "
+        "multiply the loss by loss_scale(), and divide the gradients by it.",
+        type(self.owner).__name__,
+      )
 
 
 def recorded(owner: Any, loss_scale: Any, decide: Decide) -> Take:

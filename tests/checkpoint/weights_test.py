@@ -103,7 +103,8 @@ def test_goldens(source, tmp_path):
 def test_masters_in_place_of_weights(tmp_path):
   source = helpers.GOLDENS / "others" / "openseq2seq_backoff_momentum"
   result, values = export(source, tmp_path, masters=True)
-  _, halves = export(source, tmp_path)
+  plain, halves = export(source, tmp_path)
+  assert "--masters" in plain.notes[0] and not result.notes
   assert {v.dtype.name for v in values.values()} == {"float32"}
   assert "float16" in {v.dtype.name for v in halves.values()}
   for name, value in values.items():

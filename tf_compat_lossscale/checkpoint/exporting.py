@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -115,7 +116,7 @@ def export(
       changed=(),
       reasons=found.dropped,
       unproven=tuple(found.unproven),
-      notes=_note_plain(found) if choice.averages else (),
+      notes=tuple(_note_others(found, choice)),
       sizes={
         name: bundle.get_size(name)
         for name in bundle.specs
@@ -141,14 +142,21 @@ def export(
   return consistency.read_consistently(find_source, attempt)
 
 
-def _note_plain(found: model_tensors.ModelTensors) -> tuple[str, ...]:
-  """Returns a sentence on tensors that have no average."""
+def _note_others(
+  found: model_tensors.ModelTensors, choice: Choice
+) -> Iterator[str]:
+  """Yields sentences on what is written in another precision, or plainly."""
+  halves = found.masters.keys() & found.kept.keys()
+  if halves and not choice.masters and not choice.averages:
+    yield (
+      f"{len(halves)} weights are written in float16; masters (--masters) "
+      "writes their float32 masters in their place"
+    )
   plain = sorted(found.kept.keys() - found.averages.keys())
-  more = f" and {len(plain) - 5} more" if plain[5:] else ""
-  listed = ", ".join(plain[:5])
-  return (
-    f"without an average, and written as they are: {listed}{more}",
-  ) * bool(plain)
+  if plain and choice.averages:
+    more = f" and {len(plain) - 5} more" if plain[5:] else ""
+    listed = ", ".join(plain[:5])
+    yield f"without an average, and written as they are: {listed}{more}"
 
 
 def _find(bundle: Bundle, choice: Choice) -> model_tensors.ModelTensors:

@@ -121,7 +121,9 @@ class Rule:
     self._scale = math.nan
     self._since = 0  # The step that set the scale.
     self._before = math.nan  # The scale before the first bad step.
-    self._first_skipped: int | None = None  # Of the skipped steps in a row.
+    # Of the skipped steps in a row: the first, and the scale before it.
+    self._first_skipped: int | None = None
+    self._before_skips = math.nan
     self._first_bad: int | None = None  # Since the scale has been falling.
     self._losses = Losses(self._minimum, math.nan)
     self._due = patience
@@ -146,7 +148,8 @@ class Rule:
     if row.applied:
       self._first_skipped = None
     else:
-      self._first_skipped = self._first_skipped or step
+      if self._first_skipped is None:
+        self._first_skipped, self._before_skips = step, self._scale
       if self._first_bad is None:
         self._first_bad, self._before = step, self._scale
     self._losses.add(row)
@@ -163,8 +166,10 @@ class Rule:
 
   def _describe(self, row: Row) -> str:
     """Returns the message: what is stuck, since when, by which gradients."""
+    first, before = self._first_bad, self._before
     in_a_row = row.step - (self._first_skipped or row.step) + 1
     if in_a_row >= self._patience:
+      first, before = self._first_skipped, self._before_skips
       what = (
         f"the last {in_a_row} steps were skipped, from step "
         f"{self._first_skipped} to step {row.step}"
@@ -177,10 +182,10 @@ class Rule:
     parts = [f"The loss scale is stuck: {what}"]
     if row.global_step is not None:
       parts[0] += f"; the global step is {row.global_step}"
-    before, now = map(facts.show_scale, (self._before, row.loss_scale))
+    then, now = map(facts.show_scale, (before, row.loss_scale))
     parts.append(
-      f"The first bad step was step {self._first_bad}, with the loss scale "
-      f"{before}; it is {now} since step {self._since}"
+      f"The first bad step was step {first}, with the loss scale {then}; it is "
+      f"{now} since step {self._since}"
     )
     if row.blame:
       words = phrases.describe_blame(row, _MOST_NAMED)

@@ -98,13 +98,11 @@ def make_unmatched_error(
   listed = [*map(str, undecided), *problems[:MOST]]
   more = count - len(problems[:MOST])
   error = make_misfit_error(path, listed, len(listed) + more)
-  if not undecided:
-    return error
   advice = (
     "mapping={here: there} of tf_compat_lossscale.checkpoint.restore decides, "
     "None initializes; tf-lossscale convert takes --map HERE=THERE"
   )
-  if not has_meta_graph:
+  if undecided and not has_meta_graph:
     advice += (
       "; the MetaGraph (the '.meta' file) beside the checkpoint would be a "
       "proof"
@@ -146,7 +144,8 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
       ),
     ]
     near = list(dict.fromkeys(near))
-  close = difflib.get_close_matches(name, near, 3, 0.5)
+  same = [n for n in near if n.lower() == name.lower()]
+  close = same or difflib.get_close_matches(name, near, 3, 0.5)
   return f" (nearest: {', '.join(close)})" if close else ""
 
 
