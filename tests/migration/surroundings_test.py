@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a file alone gets the findings that its folder gives the file."""
+"""Tests that a part of a project gets the findings that the whole gives it."""
 
 import pathlib
 import shutil
@@ -38,8 +38,12 @@ def find(path):
 
 
 def check_files(folder):
-  """Checks each file of a folder alone; returns the folder's findings."""
+  """Checks each file and folder alone; returns the whole folder's findings."""
   whole = find(folder)
+  for path in filter(pathlib.Path.is_dir, folder.rglob("*")):
+    if any(path.rglob("*.py")):
+      own = {p: f for p, f in whole.items() if p.startswith(f"{path}/")}
+      assert find(path) == own, path
   for path in folder.rglob("*"):
     if path.suffix in (".py", ".ipynb", ".sh"):
       alone = find(path) if path.stat().st_size else {}
@@ -89,6 +93,12 @@ def test_files_of_projects(tmp_path, name):
       "os.environ['TF_ENABLE_AUTO_MIXED_PRECISION'] = '1'\n",
       "run.sh": "TF_ENABLE_AUTO_MIXED_PRECISION=1 python main.py\n",
     },
+    {  # NVIDIA's switch in a script beside the sources.
+      "src/net/__init__.py": "",
+      "src/net/main.py": f"{_TF}{_MAIN}",
+      "scripts/run.sh": "export TF_ENABLE_AUTO_MIXED_PRECISION=1\n"
+      "PYTHONPATH=src python -m net.main\n",
+    },
     {  # No file starts the program.
       "lib/__init__.py": f"{_TF}from lib import b\n",
       "lib/b.py": f"{_LOWER}{_USES}",
@@ -122,6 +132,29 @@ def test_where_a_project_ends(tmp_path):
   ):
     found = surroundings.find_root(str(tmp_path / file))
     assert found == str(tmp_path / root), file
+
+
+@pytest.mark.parametrize("marker", ["setup.py", "README"])
+def test_the_script_is_beside_the_folder(tmp_path, capsys, monkeypatch, marker):
+  monkeypatch.chdir(tmp_path)
+  files = {
+    marker: "import setuptools\n",
+    "train.sh": "TF_ENABLE_AUTO_MIXED_PRECISION=1 python src/train.py\n",
+    "src/train.py": f"{_TF}from nets import lenet\n{_MAIN}",
+    "src/nets/lenet.py": _LOWER,
+    "src/nets/more.py": "",
+  }
+  write(tmp_path, files)
+  assert cli.main(["scan", "src/nets"]) == 1
+  out = capsys.readouterr().out
+  assert out.count("src/nets/lenet.py:") == out.count("\n") - 1 == 2
+  assert "\nsrc/nets: 2 files, TensorFlow 1 (" in out
+  assert cli.main(["migrate", "--check", "src/"]) == 1
+  out = capsys.readouterr().out
+  assert out.count(": would change\n") == 2
+  assert cli.main(["migrate", "--write", "src"]) == 0
+  assert "honor_environment" in (tmp_path / "src/train.py").read_text()
+  assert find(tmp_path) == {}
 
 
 def test_what_a_file_alone_leaves(tmp_path, capsys):

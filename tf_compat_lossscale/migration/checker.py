@@ -87,10 +87,11 @@ def make_project(
   written = next(iter(shown.values()))
   if len(shown) == 1:
     folder = written
-  elif os.path.isabs(written):
-    folder = group.folder
   else:
-    folder = os.path.relpath(group.folder)
+    parts = [os.path.dirname(path) for path in sources or shown]
+    folder = os.path.commonpath(parts)
+    if not os.path.isabs(written):
+      folder = os.path.relpath(folder)
   return findings_lib.Project(folder, len(sources), None, "", False, ())
 
 

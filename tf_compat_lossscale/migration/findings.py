@@ -69,7 +69,8 @@ class Project(NamedTuple):
   """A project: a folder with entry points of its own.
 
   Attributes:
-    path: The folder, or the file if only a file was given.
+    path: The folder that holds those of its files that were asked for, or the
+      file if there is only one.
     files: The number of Python files and notebooks in it.
     tensorflow: 1 or 2: the TensorFlow that its programs mean; None if it does
       not use TensorFlow.

@@ -187,23 +187,21 @@ def _read_files(
   launching: Iterable[str],
   options: checker.Options,
 ) -> tuple[list[outlines.Outline], list[launchers.Launcher]]:
-  """Reads files, and all files of the projects around single files.
+  """Reads files, and all files of the projects around what the user gives.
 
   Returns:
     The outlines of Python files and notebooks, and the launchers.
   """
   sources, others = dict.fromkeys(shown), dict.fromkeys(launching)
-  roots = {
-    surroundings.find_root(os.path.abspath(path))
-    for path in paths
-    if not os.path.isdir(path)
-  }
+  given = {os.path.abspath(path) for path in paths}
+  folders = set(filter(os.path.isdir, given))
+  roots = {surroundings.find_root(path) for path in given} - folders
   is_excluded = excludes.make_matcher(options.exclude)
   for root in sorted(roots):
     for path, is_launcher in trees.list_files(root, is_excluded):
       (others if is_launcher else sources)[path] = None
   # A file that the user names is read in any case, for its errors.
-  named = {os.path.abspath(path) for path in paths if not os.path.isdir(path)}
+  named = given - folders
   found: list[outlines.Outline] = []
   starting = list(map(launchers.read, others))
   for path in sources:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the folder of the project that a single file belongs to."""
+"""Finds the folder of the project that a file or a folder belongs to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 
 from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import launchers
 from tf_compat_lossscale.migration import outlines
 from tf_compat_lossscale.migration import trees
 
@@ -17,19 +18,23 @@ _MOST_FILES = 500
 
 
 def find_root(path: str) -> str:
-  """Returns the folder that holds the project of a file.
+  """Returns the folder that holds the project of a file or of a folder.
 
-  It is that of `trees.find_root`. If no folder around the file has a marker, it
-  is the outermost one that belongs to the file's own by imports: its files
-  import the folder below, or are imported from there.
+  It is that of `trees.find_root`. If no folder around the path has a marker, it
+  is the outermost one that belongs to the path's own: its files import the
+  folder below, or are imported from there, or a script in it turns one of
+  NVIDIA's variables on.
 
   Args:
-    path: The file's absolute path.
+    path: The absolute path. A folder's own is itself, a file's is that which
+      the file is in.
   """
-  root = own = os.path.dirname(path)
-  if trees.has_marker(found := trees.find_root(path)):
+  files = [] if os.path.isdir(path) else [path]
+  root = own = os.path.dirname(path) if files else path
+  found = trees.find_root(os.path.join(own, ""))
+  if trees.has_marker(found):
     return found
-  names = _list_names([path, *_list_python(own)])
+  names = _list_names([*files, *_list_python(own)])
   for _ in range(_DEEPEST):
     outer = next(_list_outer(root, own, names), None)
     if outer is None:
@@ -44,7 +49,7 @@ def _list_outer(root: str, own: str, names: set[str]) -> Iterator[str]:
 
   Args:
     root: The folder.
-    own: The folder of the file that the user gives.
+    own: The folder that the user gives, or that of the file.
     names: The first parts of what the files in `root` import.
   """
   below = root
@@ -56,11 +61,30 @@ def _list_outer(root: str, own: str, names: set[str]) -> Iterator[str]:
     is_package = os.path.isfile(os.path.join(below, "__init__.py"))
     if (
       is_package
+      or (below == root and _turns_switch_on(folder))
       or _is_imported(below)
       or any(_is_module(folder, n) and not _is_module(own, n) for n in names)
     ):
       yield folder
     below = folder
+
+
+def _turns_switch_on(folder: str) -> bool:
+  """Returns whether a script turns one of NVIDIA's variables on.
+
+  It is in the folder, or in a folder of scripts there.
+  """
+  paths = [
+    os.path.join(place, name)
+    for place in (folder, *(os.path.join(folder, b) for b in trees.BESIDE))
+    for name in _list_names_in(place)
+  ]
+  return any(
+    is_launcher and launchers.read(path).settings
+    for path in paths[:_MOST_FILES]
+    if os.path.isfile(path)
+    for _, is_launcher in trees.list_files(path)
+  )
 
 
 def _is_imported(folder: str) -> bool:
@@ -74,7 +98,7 @@ def _is_imported(folder: str) -> bool:
     return True
   return any(
     name in _list_names(_list_python(os.path.join(around, beside)))
-    for beside in os.listdir(around)
+    for beside in _list_names_in(around)
     if beside != name
     and not beside.startswith(".")
     and not _is_module(os.path.join(around, beside), name)
@@ -92,15 +116,21 @@ def _list_python(folder: str) -> list[str]:
 
   A folder with very many of them counts as one without.
   """
-  if not os.path.isdir(folder):
-    return []
   found = [
     path
-    for name in sorted(os.listdir(folder))
+    for name in _list_names_in(folder)
     if name.endswith((".py", ".ipynb"))
     and os.path.isfile(path := os.path.join(folder, name))
   ]
   return found if len(found) <= _MOST_FILES else []
+
+
+def _list_names_in(folder: str) -> list[str]:
+  """Returns the names in a folder; none if it cannot be read."""
+  try:
+    return sorted(os.listdir(folder))
+  except OSError:
+    return []
 
 
 def _list_names(paths: list[str]) -> set[str]:

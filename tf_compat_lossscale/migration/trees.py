@@ -34,7 +34,7 @@ _SETUP = re.compile(rb"setuptools|distutils|\bimport setup\b|\A\s*\Z")
 # Folders from which programs import by other means than their place.
 _ROOTS = ("src", "lib", "python")
 # Folders of programs that import packages beside the folder.
-_BESIDE = ("bin", "examples", "notebooks", "scripts", "test", "tests", "tools")
+BESIDE = ("bin", "examples", "notebooks", "scripts", "test", "tests", "tools")
 
 
 class Switch(NamedTuple):
@@ -449,7 +449,7 @@ class _Modules:
         and (
           self.find_root(place) == self.find_root(folder)
           or (
-            os.path.basename(folder) in _BESIDE
+            os.path.basename(folder) in BESIDE
             and _is_below(place, os.path.dirname(folder))
           )
         )
