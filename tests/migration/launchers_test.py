@@ -299,7 +299,8 @@ def test_single_files(tmp_path, capsys):
   assert alone[2] == findings.APPLIED and "in main.py" in alone[3]
   # The program is not among the files that are given.
   assert cli.main(["migrate", "--write", str(tmp_path / "run.sh")]) == 0
-  assert capsys.readouterr().err.endswith(" [not made]\n")
+  left, more = capsys.readouterr().err.splitlines()
+  assert left.endswith(" [not made]") and "2 more files of this" in more
   assert (tmp_path / "main.py").read_text() == _MAIN
   ((place, _, state, _),) = find(tmp_path / "main.py")
   assert (place, state) == (f"{tmp_path}/main.py:1:1", findings.APPLIED)

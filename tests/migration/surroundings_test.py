@@ -166,9 +166,40 @@ def test_what_a_file_alone_leaves(tmp_path, capsys):
   assert cli.main(["migrate", "--write", str(tmp_path / "lib.py")]) == 0
   err = capsys.readouterr().err
   assert "LS301 tf.contrib.training.HParams -> " in err
-  assert err.endswith("main.py has to call that [not made]\n")
+  assert err.endswith(
+    "main.py has to call that [not made]\n"
+    "tf-lossscale: 1 more file of this project needs edits: migrate the folder "
+    f"{tmp_path}\n"
+  )
   assert cli.main(["migrate", "--write", str(tmp_path / "main.py")]) == 0
+  assert capsys.readouterr().err == ""
   assert find(tmp_path) == {}
+
+
+def test_what_a_program_alone_leaves(tmp_path, capsys, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  files = {
+    "setup.py": "import setuptools\n",
+    "net/main.py": f"{_TF}import data, layers, rest\n{_USES}{_MAIN}",
+    "net/data.py": "import numpy as np\nx = np.int\n",
+    "net/layers.py": _LOWER,
+    "net/rest.py": "",
+  }
+  write(tmp_path, files)
+  # Edits are counted that are wanted: LS4 has that of data.py.
+  for ignored, line in (
+    ("--ignore=LS4", "1 more file of this project needs edits"),
+    ("--ignore=LS5", "2 more files of this project need edits"),
+  ):
+    assert cli.main(["migrate", ignored, "net/main.py"]) == 0
+    err = capsys.readouterr().err
+    assert err == f"tf-lossscale: {line}: migrate the folder net\n"
+  assert cli.main(["migrate", "--write", "net/main.py"]) == 0
+  assert ": migrate the folder net\n" in capsys.readouterr().err
+  assert cli.main(["migrate", "--write", "net"]) == 0
+  assert capsys.readouterr().err == ""
+  assert cli.main(["migrate", "--write", "net/main.py"]) == 0
+  assert "migrate the folder" not in capsys.readouterr().err
 
 
 def test_what_is_excluded_is_no_part_of_the_project(tmp_path):

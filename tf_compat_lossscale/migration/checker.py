@@ -64,7 +64,9 @@ class Checked(NamedTuple):
   Attributes:
     project: The project with its findings.
     errors: A line for each file that could not be read.
-    warnings: A line for each comment that names an unknown code.
+    warnings: A line for each comment that names an unknown code. Of `migrate`,
+      also one for each project in which files that the user did not give need
+      edits.
     changes: The files that `migrate` would change, and those with edits left.
   """
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+import os
 
 from tf_compat_lossscale.migration import application
 from tf_compat_lossscale.migration import checker
+from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import trees
@@ -50,7 +52,57 @@ def check(
       *_plan(group, edited, checked.project, options, offered, reader),
       *_find_left(group, shown, checked.project, options, reader),
     ]
-    return checked._replace(changes=tuple(changes))
+    warnings = (
+      *checked.warnings,
+      *_warn_of_others(group, shown, options, offered, reader),
+    )
+    return checked._replace(changes=tuple(changes), warnings=warnings)
+
+
+def _warn_of_others(
+  group: trees.Group,
+  shown: dict[str, str],
+  options: checker.Options,
+  offered: bool,
+  reader: reading.Reader,
+) -> Iterator[str]:
+  """Yields a line if files that are not asked for need edits, too.
+
+  Args:
+    group: As of `check`, like the others.
+    shown: As of `check`.
+    options: As of `check`.
+    offered: As of `check`.
+    reader: The reader of the edited files.
+  """
+  others = {o.path: o.path for o in group.files if o.path not in shown}
+  if not others:
+    return
+  again = checker.check(group, {**others, **shown}, options, reader).project
+  states = _list_states(offered)
+  count = len(
+    {
+      finding.path
+      for finding in again.findings
+      if finding.path in others
+      and finding.state in states
+      and (finding.edits or finding.opening)
+    }
+  )
+  if count:
+    is_absolute = any(map(os.path.isabs, shown.values()))
+    folder = group.folder if is_absolute else os.path.relpath(group.folder)
+    files = "file" if count == 1 else "files"
+    need = "needs" if count == 1 else "need"
+    yield (
+      f"{count} more {files} of this project {need} edits: migrate the folder "
+      f"{document_base.show_path(folder)}"
+    )
+
+
+def _list_states(offered: bool) -> set[str]:
+  """Returns the states of the findings whose edits are wanted."""
+  return {findings_lib.APPLIED, *([findings_lib.OFFERED] if offered else ())}
 
 
 def _find_left(
@@ -93,9 +145,7 @@ def _plan(
   reader: reading.Reader,
 ) -> Iterator[findings_lib.Change]:
   """Yields the files of a project that change, and those with edits left."""
-  states = {findings_lib.APPLIED}
-  if offered:
-    states.add(findings_lib.OFFERED)
+  states = _list_states(offered)
   hidden = {written: path for path, written in shown.items()}
   before: dict[str, bytes] = {}
   first = [
