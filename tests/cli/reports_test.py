@@ -194,6 +194,7 @@ def test_json(capsys):
       "uses_loss_scaling": True,
       "unreadable": 0,
       "notes": [],
+      "missing": [],
       "findings": 2,
       "states": {"applied": 1, "offered": 1, "by hand": 0},
     }

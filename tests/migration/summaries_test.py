@@ -17,6 +17,7 @@ _TF = "import tensorflow as tf\n"
 _GRAPH = f"{_TF}def main():\n  tf.Session().run(tf.placeholder(tf.int32))\n"
 _RUN = "`tf-lossscale run` runs it"
 _UNUSED = f"does not use loss scaling: {_RUN}"
+_STOPS = f"{_UNUSED.removesuffix('runs it')}stops where the program uses"
 
 
 def write(folder, files):
@@ -78,13 +79,14 @@ def summaries(folder, capsys, *options, command="scan"):
     (
       {"main.py": f"{_TF}tf.contrib.quantize.create_eval_graph()\n"},
       "P/main.py: 1 file, TensorFlow 1 (tf.contrib.quantize.create_eval_graph, "
-      f"main.py line 2), {_UNUSED}, but nothing puts "
-      "tf.contrib.quantize.create_eval_graph (main.py line 2) back",
+      f"main.py line 2), {_STOPS} "
+      "tf.contrib.quantize.create_eval_graph (main.py line 2): nothing puts it "
+      "back",
     ),
     (
       {"main.py": f"{_TF}tf.contrib.gan.a()\ntf.contrib.gan.b()\n"},
       "P/main.py: 1 file, TensorFlow 1 (tf.contrib.gan.a, main.py line 2), "
-      f"{_UNUSED}, but nothing puts tf.contrib.gan (main.py line 2) back",
+      f"{_STOPS} tf.contrib.gan (main.py line 2): nothing puts it back",
     ),
     # A program has a loss scale of its own, or that of a later TensorFlow.
     (
@@ -300,6 +302,29 @@ def test_formats_for_services_say_what_runs_a_project(tmp_path, capsys):
   assert cli.main(["scan", "--format=json", str(tmp_path)]) == 0
   (project,) = json.loads(capsys.readouterr().out)["projects"]
   assert project["notes"] == [_RUN] and project["tensorflow"] == 1
+
+
+@pytest.mark.parametrize("name", ["main.py", "main.ipynb"])
+def test_all_names_that_nothing_puts_back(tmp_path, capsys, name):
+  text = f"{_TF}tf.contrib.gan.a()\ntf.contrib.cudnn_rnn.CudnnLSTM()\n"
+  text += "tf.contrib.gan.b()\ntf.contrib.quantize.create_eval_graph()\n"
+  if name.endswith(".ipynb"):
+    cell = {"cell_type": "code", "source": text}
+    text = json.dumps({"cells": [cell], "nbformat": 4, "metadata": {}})
+  write(tmp_path, {name: text})
+  (line,) = summaries(tmp_path, capsys)
+  assert line.endswith(
+    f" stops where the program uses tf.contrib.gan ({name} line 2) or 2 other "
+    "names: nothing puts them back"
+  )
+  assert "runs it" not in line
+  assert cli.main(["scan", "--format=json", str(tmp_path)]) == 0
+  (project,) = json.loads(capsys.readouterr().out)["projects"]
+  assert project["missing"] == [
+    f"tf.contrib.gan ({name} line 2)",
+    f"tf.contrib.cudnn_rnn.CudnnLSTM ({name} line 3)",
+    f"tf.contrib.quantize.create_eval_graph ({name} line 5)",
+  ]
 
 
 def test_a_file_gives_the_reason_itself(tmp_path, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import gc
 import os
@@ -219,16 +220,19 @@ class _Check:
       for path in paths:
         self._can_read(path)
     notes: Iterable[str] = ()
+    missing: Mapping[str, str] = {}
     if not (uses_loss_scaling or tensorflow is None or self._unreadable):
       notes = summaries.list_advice(
         self._group, found, tensorflow, paths, self._reader
       )
+      missing = summaries.find_missing(found, tensorflow, paths, self._reader)
     return project._replace(
       tensorflow=tensorflow,
       reason=reason,
       uses_loss_scaling=uses_loss_scaling,
       unreadable=len(self._unreadable),
       notes=tuple(notes),
+      missing=tuple(f"{name} ({place})" for name, place in missing.items()),
       speaks_of_it=any(o.matters for o in self._group.files),
     )
 

@@ -80,6 +80,8 @@ class Project(NamedTuple):
     findings: The findings, file by file and line by line.
     unreadable: How many of the files could not be read.
     notes: What runs a project that does not use loss scaling, in clauses.
+    missing: The names that such a project uses and that nothing puts back, each
+      with its first place.
     speaks_of_it: Whether such a project may have a loss scale of its own, or
       that of a later TensorFlow.
   """
@@ -92,6 +94,7 @@ class Project(NamedTuple):
   findings: tuple[Finding, ...]
   unreadable: int = 0
   notes: tuple[str, ...] = ()
+  missing: tuple[str, ...] = ()
   speaks_of_it: bool = False
 
 

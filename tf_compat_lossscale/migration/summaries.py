@@ -20,9 +20,9 @@ from tf_compat_lossscale.migration import start_files
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import source_facts
 
-_RUN = "`tf-lossscale run` runs"
+_RUN = "`tf-lossscale run`"
 # The processes that Jupyter starts inherit the choice of TensorFlow.
-_RUN_NOTEBOOK = "`tf-lossscale run --tf1 -m jupyter notebook` runs it"
+_RUN_NOTEBOOK = "`tf-lossscale run --tf1 -m jupyter notebook`"
 
 
 def find_tensorflow(
@@ -80,6 +80,45 @@ def find_python_2(
           break
 
 
+def find_missing(
+  found: roles.Roles,
+  tensorflow: int | None,
+  paths: Sequence[str],
+  reader: reading.Reader,
+) -> dict[str, str]:
+  """Returns the names that nothing puts back, each with its first place.
+
+  Args:
+    found: As of `find_tensorflow`, like the others.
+    tensorflow: The TensorFlow that the project means.
+    paths: As of `find_tensorflow`.
+    reader: As of `find_tensorflow`.
+  """
+  missing: dict[str, str] = {}
+  for place, absence in _list_absences(found, tensorflow, paths, reader):
+    if absence.state == absences.MISSING:
+      missing.setdefault(absence.name, place)
+  return missing
+
+
+def _list_absences(
+  found: roles.Roles,
+  tensorflow: int | None,
+  paths: Sequence[str],
+  reader: reading.Reader,
+) -> Iterator[tuple[str, absences.Absence]]:
+  """Yields the places that use names which TensorFlow lacks, and the lacks."""
+  for path in paths:
+    try:
+      source = reader.read_source(path)
+    except source_facts.SourceError:
+      continue
+    role = found.of.get(path)
+    lacks = found.list_absences(source, tensorflow) if role else []
+    for use, absence in lacks:
+      yield f"{os.path.basename(path)} line {use.line}", absence
+
+
 def list_advice(
   group: trees.Group,
   found: roles.Roles,
@@ -91,31 +130,20 @@ def list_advice(
 
   Args:
     group: The project.
-    found: As of `find_tensorflow`, like the others.
-    tensorflow: The TensorFlow that the project means.
-    paths: As of `find_tensorflow`.
-    reader: As of `find_tensorflow`.
+    found: As of `find_missing`, like the others.
+    tensorflow: As of `find_missing`.
+    paths: As of `find_missing`.
+    reader: As of `find_missing`.
 
   Yields:
     Clauses; none for a project that today's TensorFlow runs as it is.
   """
-  missing: dict[str, str] = {}
   commands: dict[str, None] = {}
   restores = False
-  for path in paths:
-    try:
-      source = reader.read_source(path)
-    except source_facts.SourceError:
-      continue
-    role = found.of.get(path)
-    lacks = found.list_absences(source, tensorflow) if role else []
-    for use, absence in lacks:
-      if absence.state == absences.MISSING:
-        place = f"{os.path.basename(path)} line {use.line}"
-        missing.setdefault(absence.name, place)
-      restores |= absence.state == absences.RESTORED
-      if absence.command:
-        commands[absence.command] = None
+  for _, absence in _list_absences(found, tensorflow, paths, reader):
+    restores |= absence.state == absences.RESTORED
+    if absence.command:
+      commands[absence.command] = None
   release = found.release
   if (
     release is not None
@@ -134,24 +162,27 @@ def list_advice(
     for outline in start_files.find_entries(group)
     if found.of[outline.path].starts or outline.path in old
   ]
-  yield _describe_run(starting) + _describe_missing(missing)
+  missing = find_missing(found, tensorflow, paths, reader)
+  yield _describe_run(starting, missing)
   yield from (f"first: {command}" for command in commands)
 
 
-def _describe_run(starting: Sequence[str]) -> str:
-  """Returns how to run the programs that some files start."""
-  if not starting:
-    return f"{_RUN} the programs that import it"
-  if all(path.endswith(".ipynb") for path in starting):
-    return _RUN_NOTEBOOK
-  return f"{_RUN} it"
+def _describe_run(starting: Sequence[str], missing: dict[str, str]) -> str:
+  """Returns what runs the programs that some files start, or where it stops.
 
-
-def _describe_missing(missing: dict[str, str]) -> str:
-  """Returns the exception for names that nothing puts back."""
+  Args:
+    starting: The files.
+    missing: What `find_missing` returns.
+  """
+  notebooks_alone = all(path.endswith(".ipynb") for path in starting)
+  run = _RUN_NOTEBOOK if starting and notebooks_alone else _RUN
   if not missing:
-    return ""
+    return f"{run} runs {'it' if starting else 'the programs that import it'}"
   name, place = next(iter(missing.items()))
   rest = len(missing) - 1
-  more = f" and {rest} other name{'s' if rest > 1 else ''}" if rest else ""
-  return f", but nothing puts {name} ({place}){more} back"
+  more = f" or {rest} other name{'s' if rest > 1 else ''}" if rest else ""
+  back = "them" if rest else "it"
+  return (
+    f"{run} stops where the program uses {name} ({place}){more}: nothing puts "
+    f"{back} back"
+  )

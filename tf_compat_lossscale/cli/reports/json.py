@@ -54,6 +54,7 @@ def _make_project(project: findings.Project) -> dict[str, Any]:
     "uses_loss_scaling": project.uses_loss_scaling,
     "unreadable": project.unreadable,
     "notes": list(project.notes),
+    "missing": list(project.missing),
     "findings": len(project.findings),
     "states": counts.count_states(project.findings),
   }
