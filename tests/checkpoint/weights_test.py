@@ -209,6 +209,56 @@ def test_averages_of_what_is_no_weight(tmp_path):
   assert written.keys() == {"w", "net/b", "accumulation/bias", "w/biased"}
   assert written["w"].tolist() == [2, 2, 2]
   assert written["net/b"].tolist() == [4, 4, 4]
+  values[f"net/b/{end}"] = ones * 5  # The whole name comes first.
+  prefix = save(tmp_path, values, ["w", "net/b"])
+  _, written = export(prefix, tmp_path, averages=True)
+  assert written["net/b"].tolist() == [5, 5, 5]
+
+
+@pytest.mark.any_release
+def test_loss_scales_of_objects(tmp_path):
+  policy = tfl.policies.like("torch")
+  policy.update([tf.constant(1.0)])
+  saved = tf.train.Checkpoint(
+    w=tf.Variable([1.0], name="w"), a=tfl.DynamicLossScale(), b=policy
+  )
+  _, written = export(saved.save(str(tmp_path / "old")), tmp_path, "npz")
+  assert written.keys() == {"w"}
+
+
+@pytest.mark.any_release
+def test_scalars_that_are_learned(tmp_path):
+  part = tf.train.Checkpoint(
+    iter=tf.Variable(3, name="iter"), bias=tf.Variable(2.0, name="bias")
+  )
+  saved = tf.train.Checkpoint(part=part)
+  _, written = export(saved.save(str(tmp_path / "old")), tmp_path, "npz")
+  assert written["bias"] == 2
+
+
+@pytest.mark.any_release
+def test_short_names_of_keras(tmp_path):
+  ones = np.ones([3], np.float32)
+  values = {"dense/w": ones, "training/Adam/dense/w/m": ones}
+  values |= {"training/RMSprop_1/dense/w/rms": ones}
+  prefix = save(tmp_path, values)
+  _, written = export(prefix, tmp_path)
+  assert written.keys() == {"dense/w"}
+
+
+@pytest.mark.any_release
+def test_short_names_that_the_graph_updates(tmp_path):
+  """Checks an optimizer that assigns, as BERT's does."""
+
+  def build():
+    w, m = tf1.global_variables()
+    new = tf1.assign(m, 0.9 * m + 0.1 * tf.gradients(w * w, [w])[0])
+    tf1.assign_sub(w, 0.1 * new)
+
+  ones = np.ones([3], np.float32)
+  prefix = save(tmp_path, {"w": ones, "w/m": ones}, ["w"], build)
+  _, written = export(prefix, tmp_path)
+  assert written.keys() == {"w"}
 
 
 @pytest.mark.any_release
@@ -610,6 +660,9 @@ def test_a_part_of_the_source_is_never_replaced(to, version, tmp_path):
     destination = tmp_path / "alias" if exclude else new
     checkpoint.convert(prefix, destination, to, overwrite=True)
   assert (tmp_path / "alias").is_symlink() and new.is_file()
+  new.chmod(0o640)
+  checkpoint.convert(prefix, new, to, overwrite=True)
+  assert new.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.any_release

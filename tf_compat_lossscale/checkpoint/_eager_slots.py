@@ -91,29 +91,38 @@ class EagerSlots:
       match: Takes variables and a mapping; finds the values of those that have
         one.
     """
-    claims: dict[int, dict[int, set[str]]] = {}
+    claims: dict[int, dict[int, dict[str, bool]]] = {}
     for number, optimizer in enumerate(self._optimizers):
       if not optimizer.get_slot_names():
         claims[number] = self._find_claims(optimizer, match)
+    owners: dict[str, dict[int, bool]] = {}
     for number, claimed in claims.items():
-      others = {
-        key
-        for other, weights in claims.items()
-        for keys in weights.values()
-        for key in keys
-        if other != number
-      }
+      for claim in claimed.values():
+        for key, is_exact in claim.items():
+          owners.setdefault(key, {})[number] = is_exact
+
+    def owns(number: int, key: str) -> bool:
+      exact = {n for n, is_exact in owners[key].items() if is_exact}
+      return (exact or owners[key].keys()) == {number}
+
+    for number, claimed in claims.items():
       weights = [
         weight
         for weight in self._weights
-        if (keys := claimed.get(id(weight))) and not keys & others
+        if (keys := claimed.get(id(weight)))
+        and all(owns(number, key) for key in keys)
       ]
       if weights:
         self._made.add(id(self._optimizers[number]))
         tf_optimizers.create_slots(self._optimizers[number], weights)
 
-  def _find_claims(self, optimizer: Any, match: _Finder) -> dict[int, set[str]]:
-    """Returns `id` of a weight -> the keys of values for its slots."""
+  def _find_claims(
+    self, optimizer: Any, match: _Finder
+  ) -> dict[int, dict[str, bool]]:
+    """Returns `id` of a weight -> key of a slot's value -> whether it is exact.
+
+    A key is exact if it is the slot's own name.
+    """
     twin = tf_optimizers.copy_without_variables(optimizer)
     try:
       tf_optimizers.create_slots(twin, self._weights)
@@ -124,12 +133,14 @@ class EagerSlots:
       if not isinstance(error, (CheckpointError, ValueError)):
         logging.info("%s makes no slots before its first step", optimizer)
       return {}
-    result: dict[int, set[str]] = {}
+    result: dict[int, dict[str, bool]] = {}
     for weight in self._weights:
       for slot in _list_slots(twin, weight):
-        source = sources.get(renamed[id(slot)])
+        name = renamed[id(slot)]
+        source = sources.get(name)
         if source is not None and source.origin:
-          result.setdefault(id(weight), set()).add(source.origin)
+          keys = result.setdefault(id(weight), {})
+          keys[source.origin] = source.origin == name
     return result
 
   def name_variables(self, *further: Any) -> dict[int, str]:

@@ -234,7 +234,8 @@ def _find_trained(optimizer: Any, items: list[tuple[str, Any]]) -> list[Any]:
   """Returns the variables of the models that have an optimizer."""
   found: dict[int, Any] = {}
   for _, item in items:
-    if getattr(item, "optimizer", None) is optimizer:
+    is_built = getattr(item, "built", True)
+    if is_built and getattr(item, "optimizer", None) is optimizer:
       for variable in getattr(item, "trainable_variables", ()):
         found[id(variable)] = variable
   return list(found.values())

@@ -510,12 +510,19 @@ def _variable(value, dtype, name=None):
 
 
 def build_backoff(
-  divides=True, step=1, rest=0, clip=lambda x: x, own=False, names=()
+  divides=True,
+  finite=False,
+  step=1,
+  rest=0,
+  clip=lambda x: x,
+  own=False,
+  names=(),
 ):
   """Returns a program with Backoff's variables, and a rule that may differ.
 
   Args:
     divides: Whether gradients are divided by the variable that falls and grows.
+    finite: Whether the graph checks gradients, and compares with `less`.
     step: What is added to the count of steps.
     rest: The remainder of the count at which the variable grows.
     clip: Clips the variable.
@@ -533,6 +540,8 @@ def build_backoff(
   loss = loss * scale / scale if divides else loss
   if own:
     optimizer = tfl.MixedPrecisionLossScaleOptimizer(optimizer, "dynamic")
+  if finite:
+    bad = tf.logical_or(bad, tf.math.is_inf(loss))
   with tf.control_dependencies([tf1.assign_add(iteration, step)]):
     update = tf1.cond(
       bad,
@@ -540,7 +549,9 @@ def build_backoff(
         tf1.assign(scale, clip(scale / 2.0)), tf1.assign(last, iteration)
       ),
       lambda: tf1.cond(
-        tf.equal((iteration - last) % 3, rest),
+        tf.less((iteration - last) % 3, 1)
+        if finite
+        else tf.equal((iteration - last) % 3, rest),
         lambda: tf.group(tf1.assign(scale, clip(scale * 2.0))),
         tf.no_op,
       ),
@@ -567,6 +578,13 @@ def test_a_rule_that_only_looks_like_one(options, tmp_path):
   """Checks a learning rate that falls and grows, and rules of other counts."""
   path = save(tmp_path, build_backoff, **options)
   assert not checkpoint.describe(path).loss_scales
+
+
+def test_other_ways_to_write_a_rule(tmp_path):
+  """Checks a scale by which nothing divides, and another comparison."""
+  path = save(tmp_path, build_backoff, divides=False, finite=True)
+  (state,) = checkpoint.describe(path).loss_scales
+  assert state.rule["increment_period"] == 3
 
 
 @pytest.mark.parametrize("divides", [True, False])

@@ -143,6 +143,9 @@ _METHODS = {
 def copy_without_variables(optimizer: Any) -> Any:
   """Returns a copy of a `compat.v1` optimizer that has no variables yet."""
   twin = copy.copy(optimizer)
+  for name, value in vars(optimizer).items():
+    if isinstance(value, (dict, list, set)):  # A subclass's own tables.
+      setattr(twin, name, copy.copy(value))
   for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
     setattr(twin, table, {})
   twin._self_unconditional_deferred_dependencies = {}

@@ -524,6 +524,8 @@ def replacing(path: str, overwrite: bool = False) -> Iterator[IO[bytes]]:
         _flush(file)
       if os.path.lexists(path) and not overwrite:
         raise CheckpointError(f"{path}: another process wrote it meanwhile")
+      with contextlib.suppress(FileNotFoundError):
+        os.chmod(temporary, os.stat(path).st_mode & 0o7777)
       os.replace(temporary, path)
       _flush_folder(os.path.dirname(path))
   except OSError as error:

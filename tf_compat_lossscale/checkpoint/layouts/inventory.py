@@ -132,6 +132,11 @@ class Inventory:
     return self._translate({*self._usage.trainable, *primaries} - own)
 
   @property
+  def updated(self) -> frozenset[str]:
+    """The variables that are updated from the values of variables."""
+    return self._translate(self._usage.trained)
+
+  @property
   def trained_weights(self) -> frozenset[str]:
     """The weights that the evidence shows to be trained."""
     primaries = {primary for _, primary in self._slots}

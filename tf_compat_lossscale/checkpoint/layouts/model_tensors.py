@@ -115,6 +115,17 @@ _WRAPPERS = {
   names.BASE_OPTIMIZER: "loss_scale",
   "inner_optimizer": names.KERAS_3_SCALE,
 }
+# The scalars of Keras's optimizers up to TensorFlow 2.10.
+_HYPERPARAMETERS = {
+  "beta_1",
+  "beta_2",
+  "decay",
+  "iter",
+  "learning_rate",
+  "learning_rate_power",
+  "momentum",
+  "rho",
+}
 # The names by which models of Keras have the metrics that they compute.
 _METRICS = {"keras_metrics", "_metrics", "_compile_metrics", "_loss_tracker"}
 _METRICS_OF_KERAS_2 = {"metrics", "layer_metrics"}  # Of the node `keras_api`.
@@ -302,7 +313,11 @@ def _sort_slots(
     averaged = _find_averaged(head, spec, specs) if base == _AVERAGE else ""
     if averaged:
       weight = of_weights.get(averaged, averaged)
-      # The first average has no number.
+      # An average of the whole name comes before one that a scope made, and
+      # the first before those that have a number.
+      if averaged == head:
+        is_first = found.averages.get(weight, "") != f"{head}/{_AVERAGE}"
+        found.averages |= {weight: name} if is_first and last == base else {}
       found.averages.setdefault(weight, name)
       found.dropped[name] = f"average of {weight}"
     elif (
@@ -320,7 +335,13 @@ def _sort_slots(
         or (
           _is_named_slot(base, spec, specs[weight])
           # A program may call variables of its own m and v.
-          and (base not in _SHORT or (head == weight and not shows_training))
+          and (
+            base not in _SHORT
+            or (
+              (head == weight or _is_optimizers_scope(head, weight))
+              and (not shows_training or name in inventory.updated)
+            )
+          )
         )
       ):
         found.dropped[name] = f"slot of {shown}"
@@ -328,6 +349,15 @@ def _sort_slots(
         found.unproven.append(name)
     elif base == _AVERAGE or (not spec.shape and name not in weights):
       found.unproven.append(name)
+
+
+def _is_optimizers_scope(head: str, weight: str) -> bool:
+  """Returns whether a slot's name begins with an optimizer's.
+
+  Keras's have names such as `training/Adam/dense/kernel/m`.
+  """
+  scope = head.removesuffix(weight).rstrip("/").rpartition("/")[2].lower()
+  return names.split_number(scope)[0] in _SLOTS | {"sgd"}
 
 
 def _find_averaged(
@@ -385,9 +415,7 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
   found = ModelTensors()
   slots = {s.slot: s for node in graph.nodes for s in node.slots}
   optimizers = {
-    number
-    for number, node in enumerate(graph.nodes)
-    if _is_optimizer(bundle, graph, node)
+    number for number, node in enumerate(graph.nodes) if _is_optimizer(node)
   }
   counters = {
     child
@@ -408,7 +436,12 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
     for name, child in graph.nodes[node.children["keras_api"]].children.items()
     if name in _METRICS_OF_KERAS_2
   }
-  of_model = _find_reachable(graph, optimizers | metrics)
+  loss_scales = {
+    number
+    for number, node in enumerate(graph.nodes)
+    if node.children.keys() >= names.SCALE_TENSORS[names.COMPAT].keys()
+  }
+  of_model = _find_reachable(graph, optimizers | metrics | loss_scales)
   taken: dict[str, tuple[str, str]] = {}
   for number, node in enumerate(graph.nodes):
     for attribute in node.attributes:
@@ -458,11 +491,11 @@ def _name_uniquely(taken: Mapping[str, tuple[str, str]]) -> dict[str, str]:
   return {name: key for key, name in chosen.items()}
 
 
-def _is_optimizer(bundle: Bundle, graph: ObjectGraph, node: Node) -> bool:
+def _is_optimizer(node: Node) -> bool:
   """Returns whether an object is an optimizer, and no part of a model.
 
   An optimizer has slots, or it is around another one, or it counts steps and
-  has scalars alone.
+  has the scalars of Keras's optimizers alone.
   """
   if node.slots:
     return True
@@ -471,18 +504,7 @@ def _is_optimizer(bundle: Bundle, graph: ObjectGraph, node: Node) -> bool:
     return True
   if "_iterations" in children:  # Since TensorFlow 2.11, and in Keras 3.
     return not children.keys().isdisjoint(("_variables", "_learning_rate"))
-  return (
-    "iter" in children
-    and all(
-      (
-        attribute.key not in bundle.specs
-        or not bundle.specs[attribute.key].shape
-      )
-      for child in children.values()
-      for attribute in graph.nodes[child].attributes
-    )
-    and not any(graph.nodes[child].children for child in children.values())
-  )
+  return "iter" in children and children.keys() <= _HYPERPARAMETERS
 
 
 def _find_reachable(graph: ObjectGraph, barred: Collection[int]) -> set[int]:

@@ -34,6 +34,7 @@ _PASSES = {
 }
 _ASSIGNS = {"Assign", "AssignVariableOp"}
 _QUOTIENTS = {"RealDiv", "Div"}
+_FINITENESS = {"CheckNumerics", "IsFinite", "IsInf", "IsNan"}
 _RECIPROCALS = {"Inv", "Reciprocal"}
 _MODULI = {"FloorMod", "Mod"}
 _LONGEST = 64  # The ops that pass on a value, one after another, at most.
@@ -128,7 +129,7 @@ class ScalerGraph:
     updates: Variable -> the ops that multiply or divide the variable.
     tolerances: The ops that compare a share of overflows with a limit.
     counted: The variables to which an op adds 1, and none another constant.
-    divisors: The variables by which an op divides.
+    miscounted: The variables to which an op adds another constant than 1.
   """
 
   def __init__(self, nodes: list[graph_def.NodeDef]) -> None:
@@ -149,8 +150,11 @@ class ScalerGraph:
       self._periods.setdefault(scope, []).append(period)
     self.tolerances = list(self._find_tolerances())
     self._floors = dict(self._find_floors())
-    self.counted = frozenset(self._find_counted())
-    self.divisors = frozenset(self._find_divisors())
+    steps = self._find_steps()
+    self.counted = frozenset(v for v, found in steps.items() if found == {1})
+    self.miscounted = frozenset(v for v, found in steps.items() if found - {1})
+    self._divisors = frozenset(self._find_divisors())
+    self._checks_finiteness = any(node.op in _FINITENESS for node in nodes)
 
   def _get(self, tensor: str) -> graph_def.NodeDef | None:
     """Returns the op of a tensor."""
@@ -265,23 +269,23 @@ class ScalerGraph:
     first, second = map(self._find_variable, node.inputs)
     return (first, second) if first and second else None
 
-  def _find_multiples(self) -> Iterator[str]:
-    """Yields each op whose result is compared with 0."""
+  def _find_other_remainders(self) -> Iterator[str]:
+    """Yields each op whose result must be another number than 0."""
     for node in self._order:
       if node.op == "Equal" and len(node.inputs) == 2:
         for here, other in (node.inputs, node.inputs[::-1]):
           source = self._find_computed(here)
-          if source is not None and self._find_number(other) == 0:
+          if source is not None and self._find_number(other):
             yield source.name
 
   def _find_periods(self) -> Iterator[Period]:
-    multiples = set(self._find_multiples())
+    others = set(self._find_other_remainders())
     for node in self._order:
       if len(node.inputs) != 2:
         continue
       if node.op in _MODULI:
         counts = self._find_difference(node.inputs[0])
-        if counts and node.name in multiples:
+        if counts and node.name not in others:
           window = self._find_number(node.inputs[1])
           if not isinstance(window, int) or window < 1:
             window = None
@@ -310,10 +314,10 @@ class ScalerGraph:
 
     Returns:
       The updates; None if the variable does not fall, does not grow, or does so
-      in several ways; or if no gradient is divided by it, as by a loss scale,
-      in contrast to a learning rate.
+      in several ways; or if the graph neither checks whether values are finite
+      nor divides by it: a learning rate may fall and grow, too.
     """
-    if variable not in self.divisors:
+    if not self._checks_finiteness and variable not in self._divisors:
       return None
     own = self.updates.get(variable, [])
     falls = [update for update in own if update.factor < 1]
@@ -372,16 +376,16 @@ class ScalerGraph:
           names.append(head)
     return frozenset(found)
 
-  def _find_counted(self) -> set[str]:
-    """Finds the variables to which an op adds 1, and none another constant."""
-    steps: dict[str, set[float | int | None]] = {}
+  def _find_steps(self) -> dict[str, set[float | int]]:
+    """Returns the constants that ops add to each variable."""
+    steps: dict[str, set[float | int]] = {}
     for node in self._order:
       if node.op in ("AssignAdd", "AssignAddVariableOp"):
         variable = self._find_target(node.inputs[0])
-        if variable:
-          number = self._find_number(node.inputs[1])
+        number = self._find_number(node.inputs[1])
+        if variable and number is not None:
           steps.setdefault(variable, set()).add(number)
-    return {variable for variable, found in steps.items() if found == {1}}
+    return steps
 
   def _find_divisors(self) -> Iterator[str]:
     """Yields each variable by which an op divides."""

@@ -399,7 +399,7 @@ def _prove_named(
       period = graph.find_period(
         changes.falls,
         lambda each: each.last is None
-        and each.iteration in graph.counted
+        and each.iteration not in graph.miscounted
         and _get_key(keys, each.iteration) == named[TF_CNN]["good_steps"],
       )
     else:
