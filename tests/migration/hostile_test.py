@@ -304,8 +304,11 @@ def test_two_at_once(tmp_path):
   paths = fill(tmp_path, 60)
   processes = [start(tmp_path, "migrate", "--write", ".") for _ in range(2)]
   for status, out, err in list(map(end, processes)):
-    assert status == (2 if err else 0)
     assert all(line.endswith("train.py: rewritten") for line in out)
+    if not out and all(line.endswith("nothing to change") for line in err):
+      assert status == 0  # The other one was done before this one began.
+      continue
+    assert status == (2 if err else 0)
     for line in err:
       assert re.search(r"train\.py: left alone: another program cha", line)
   assert {path.read_text() for path in paths} == {_AFTER}

@@ -99,6 +99,12 @@ def test_files_of_projects(tmp_path, name):
       "scripts/run.sh": "export TF_ENABLE_AUTO_MIXED_PRECISION=1\n"
       "PYTHONPATH=src python -m net.main\n",
     },
+    {  # It is in a file of another kind, which starts the file by its path.
+      "code/main.py": f"{_TF}from nets import a\n{_MAIN}",
+      "code/nets/a.py": _LOWER,
+      "docker/Dockerfile": "ENV TF_ENABLE_AUTO_MIXED_PRECISION=1\n"
+      'CMD ["python", "code/main.py"]\n',
+    },
     {  # No file starts the program.
       "lib/__init__.py": f"{_TF}from lib import b\n",
       "lib/b.py": f"{_LOWER}{_USES}",
@@ -121,6 +127,11 @@ def test_where_a_project_ends(tmp_path):
       "three/setup.py": "from setuptools import setup\n",
       "three/main.py": "import lib\n",
       "three/lib/x.py": _TF,
+      "four/src/x.py": _TF,
+      "four/code/x.py": _TF,
+      "four/other/x.py": _TF,
+      "four/jobs/run.sh": "TF_ENABLE_AUTO_MIXED_PRECISION=1 python src/x.py\n"
+      "cd code\n",
     },
   )
   for file, root in (
@@ -128,6 +139,14 @@ def test_where_a_project_ends(tmp_path):
     ("one/main.py", "one"),
     ("two/a/x.py", "two/a"),
     ("three/lib/x.py", "three"),
+    ("three/lib", "three"),
+    ("one/a", "one"),
+    ("two/a", "two/a"),
+    ("four", "four"),
+    ("four/src", "four"),
+    ("four/code", "four"),
+    ("four/other", "four/other"),
+    ("", ""),
     ("other.py", ""),
   ):
     found = surroundings.find_root(str(tmp_path / file))

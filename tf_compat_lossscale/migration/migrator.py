@@ -52,11 +52,10 @@ def check(
       *_plan(group, edited, checked.project, options, offered, reader),
       *_find_left(group, shown, checked.project, options, reader),
     ]
-    warnings = (
-      *checked.warnings,
-      *_warn_of_others(group, shown, options, offered, reader),
-    )
-    return checked._replace(changes=tuple(changes), warnings=warnings)
+    warnings = list(checked.warnings)
+    if changes or not checked.errors:
+      warnings += _warn_of_others(group, shown, options, offered, reader)
+    return checked._replace(changes=tuple(changes), warnings=tuple(warnings))
 
 
 def _warn_of_others(

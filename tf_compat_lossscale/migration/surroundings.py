@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import itertools
 import os
+import re
 import sys
 
 from tf_compat_lossscale.migration import documents
@@ -23,7 +25,7 @@ def find_root(path: str) -> str:
   It is that of `trees.find_root`. If no folder around the path has a marker, it
   is the outermost one that belongs to the path's own: its files import the
   folder below, or are imported from there, or a script in it turns one of
-  NVIDIA's variables on.
+  NVIDIA's variables on for the folder below.
 
   Args:
     path: The absolute path. A folder's own is itself, a file's is that which
@@ -61,7 +63,7 @@ def _list_outer(root: str, own: str, names: set[str]) -> Iterator[str]:
     is_package = os.path.isfile(os.path.join(below, "__init__.py"))
     if (
       is_package
-      or (below == root and _turns_switch_on(folder))
+      or (below == root and _is_started(below))
       or _is_imported(below)
       or any(_is_module(folder, n) and not _is_module(own, n) for n in names)
     ):
@@ -69,19 +71,34 @@ def _list_outer(root: str, own: str, names: set[str]) -> Iterator[str]:
     below = folder
 
 
-def _turns_switch_on(folder: str) -> bool:
-  """Returns whether a script turns one of NVIDIA's variables on.
+def _is_started(folder: str) -> bool:
+  """Returns whether a script around it turns one of NVIDIA's variables on.
 
-  It is in the folder, or in a folder of scripts there.
+  The script is beside the folder, or in a folder beside it. Folders that do not
+  have a name such as "scripts" may be other projects: a script in them has to
+  mention the folder.
   """
+  around, name = os.path.split(folder)
+  mentions = re.compile(rf"\b{re.escape(name)}\b".encode())
+  beside = [
+    os.path.join(around, each)
+    for each in _list_names_in(around)
+    if not each.startswith(".") and (each != name or each in trees.BESIDE)
+  ]
   paths = [
-    os.path.join(place, name)
-    for place in (folder, *(os.path.join(folder, b) for b in trees.BESIDE))
-    for name in _list_names_in(place)
+    os.path.join(place, each)
+    for place in (around, *beside[:_MOST_FILES])
+    for each in _list_names_in(place)[:_MOST_FILES]
   ]
   return any(
-    is_launcher and launchers.read(path).settings
-    for path in paths[:_MOST_FILES]
+    is_launcher
+    and launchers.read(path).settings
+    and (
+      os.path.dirname(path) == around
+      or os.path.basename(os.path.dirname(path)) in trees.BESIDE
+      or mentions.search(documents.load_start(path, 1 << 20))
+    )
+    for path in paths
     if os.path.isfile(path)
     for _, is_launcher in trees.list_files(path)
   )
@@ -91,18 +108,24 @@ def _is_imported(folder: str) -> bool:
   """Returns whether files import modules from a folder beside them.
 
   The files may also be in other folders beside it that have no module of that
-  name themselves.
+  name themselves. Of very many files in these, the first are read.
   """
   around, name = os.path.split(folder)
-  if name in _list_names(_list_python(around)):
+  if name in _list_names(_list_python(around), name):
     return True
-  return any(
-    name in _list_names(_list_python(os.path.join(around, beside)))
+  places = (
+    os.path.join(around, beside)
     for beside in _list_names_in(around)
-    if beside != name
-    and not beside.startswith(".")
-    and not _is_module(os.path.join(around, beside), name)
+    if beside != name and not beside.startswith(".")
   )
+  paths = (
+    path
+    for place in places
+    if not _is_module(place, name)
+    for path in _list_python(place)
+  )
+  few = list(itertools.islice(paths, _MOST_FILES))
+  return name in _list_names(few, name)
 
 
 def _is_module(folder: str, name: str) -> bool:
@@ -133,13 +156,20 @@ def _list_names_in(folder: str) -> list[str]:
     return []
 
 
-def _list_names(paths: list[str]) -> set[str]:
-  """Returns the first parts of the modules that files import."""
+def _list_names(paths: list[str], wanted: str = "") -> set[str]:
+  """Returns the first parts of the modules that files import.
+
+  Args:
+    paths: The files.
+    wanted: A name that is looked for: files without it are skipped.
+  """
   found = set[str]()
   for path in paths:
     try:
-      outline = outlines.read(path, documents.load(path))
+      data = documents.load(path)
     except documents.DocumentError:
       continue
-    found |= {name.partition(".")[0] for name in outline.imports}
+    if os.fsencode(wanted) in data:
+      imports = outlines.read(path, data).imports
+      found |= {name.partition(".")[0] for name in imports}
   return {n for n in found if n and n not in sys.stdlib_module_names}
