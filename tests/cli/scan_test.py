@@ -367,7 +367,9 @@ def test_two_at_once(tree):
   for process in processes:
     _, err = process.communicate(timeout=120)
     assert process.returncode in (0, 2)
-    assert all("left alone" in line for line in err.splitlines())
+    # One may be done before the other begins.
+    is_late = err.endswith(": 41 files, TensorFlow 1, nothing to change\n")
+    assert is_late or all("left alone" in line for line in err.splitlines())
   expected = run("migrate", "-", cwd=tree, stdin=_OLD)[1]
   texts = {path.read_text() for path in pathlib.Path(tree, "one").iterdir()}
   assert expected in texts
