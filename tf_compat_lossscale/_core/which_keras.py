@@ -11,7 +11,7 @@ import re
 import sys
 from typing import Any
 
-_WITH_KERAS_3 = (2, 16)  # The first TensorFlow with Keras 3.
+WITH_KERAS_3 = (2, 16)  # The first TensorFlow with Keras 3.
 _SWITCH = "TF_USE_LEGACY_KERAS"  # TensorFlow reads it when it is imported.
 
 
@@ -48,7 +48,7 @@ def make_environment(keras: int) -> dict[str, str]:
     ImportError: That Keras is not installed for this TensorFlow.
   """
   release = find_release()
-  if release is None or release < _WITH_KERAS_3:
+  if release is None or release < WITH_KERAS_3:
     if keras == 3:
       raise ImportError(
         "tf.keras is Keras 2 up to TensorFlow 2.15: to use Keras 3, install "
@@ -106,7 +106,7 @@ def is_missing(release: tuple[int, ...]) -> bool:
     release: TensorFlow's (major, minor).
   """
   return (
-    release >= _WITH_KERAS_3 and importlib.util.find_spec("tf_keras") is None
+    release >= WITH_KERAS_3 and importlib.util.find_spec("tf_keras") is None
   )
 
 

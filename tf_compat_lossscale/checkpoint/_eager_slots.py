@@ -150,6 +150,7 @@ class EagerSlots:
       *further: More optimizers, as if they were made last.
     """
     result: dict[int, str] = {}
+    new = self._made.union(map(id, further))
     for weight in self._weights:
       found: dict[str, list[tuple[int, Any]]] = {}
       prefix = f"{_name(weight)}/"
@@ -157,10 +158,7 @@ class EagerSlots:
       for optimizer in (*self._optimizers, *further):
         for slot in _list_slots(optimizer, weight):
           name = _name(slot)
-          is_new = id(optimizer) in self._made or any(
-            optimizer is other for other in further
-          )
-          is_exact = is_exact and name in self._known and not is_new
+          is_exact &= name in self._known and id(optimizer) not in new
           base, number = _split(name.removeprefix(prefix), optimizer)
           found.setdefault(base, []).append((number, slot))
       for base, slots in ({} if is_exact else found).items():

@@ -99,12 +99,12 @@ def restore_names(
   with tempfile.TemporaryDirectory() as folder:
     saved = _restoring_objects.make_checkpoint(objects)
     template = Bundle(saved.write(os.path.join(folder, "template")))
-    found = _restoring_objects.pair_nodes(saved, ObjectGraph.read(template))
-    nodes = ObjectGraph.read(template).nodes
+    graph = ObjectGraph.read(template)
+    found = _restoring_objects.pair_nodes(saved, graph)
     scales = {
       child: float(value)
       for number, item in found.items()
-      for name, child in nodes[number].children.items()
+      for name, child in graph.nodes[number].children.items()
       if (value := _restoring_objects.find_initial_scale(item, name))
       is not None
     }
@@ -134,7 +134,7 @@ def restore_names(
     report = _restoring_objects.restore_objects(
       None, Bundle(new.prefix), objects
     )
-    report = _translate(report, filled, template, bundle)
+    report = _translate(report, filled, template, graph, bundle)
   for optimizer in optimizers.values():
     optimizer_states.count_products(optimizer)
   notes += [_speak_of_objects(note) for note in filled.notes]
@@ -270,12 +270,16 @@ def _speak_of_objects(text: str) -> str:
 
 
 def _translate(
-  report: Report, filled: by_object.Filled, template: Bundle, bundle: Bundle
+  report: Report,
+  filled: by_object.Filled,
+  template: Bundle,
+  graph: ObjectGraph,
+  bundle: Bundle,
 ) -> Report:
   """Returns a report of a filled template as one of the checkpoint by name."""
   full_names = {
     attribute.key: attribute.full_name
-    for _, attribute in ObjectGraph.read(template).list_attributes()
+    for _, attribute in graph.list_attributes()
   }
   result = Report(bundle.prefix)
   for path, key in (report.restored | report.bridged).items():

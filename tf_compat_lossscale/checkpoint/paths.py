@@ -47,9 +47,8 @@ _ENDS = (
   (".pt", ".pth", "pytorch_model.bin"),
 )
 _SAVED_MODEL = "saved_model.pb"
-_LOST_SLASH = re.compile(
-  r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)"
-)  # No drive of Windows.
+# A scheme of TensorFlow's file systems, and no drive of Windows.
+_LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
 _STATE = "checkpoint"  # The file of a folder that lists its checkpoints.
 _LATEST = b"model_checkpoint_path:"
 

@@ -28,7 +28,7 @@ def _find_keras() -> Any:
     ImportError: Keras 2 is not installed.
   """
   release = tuple(map(int, tf.__version__.split(".")[:2]))
-  if release < (2, 16):
+  if release < which_keras.WITH_KERAS_3:
     return tf.keras
   try:
     return importlib.import_module("tf_keras")

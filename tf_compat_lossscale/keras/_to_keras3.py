@@ -167,8 +167,7 @@ def _check_optimizer(keras: Any, optimizer: Any) -> None:
   ):
     raise TypeError(
       "optimizer must be an optimizer of Keras 3 (keras.optimizers.…) that is "
-      f"not a LossScaleOptimizer, but got "
-      f"{wrong_values.show(optimizer)}."
+      f"not a LossScaleOptimizer, but got {wrong_values.show(optimizer)}."
     )
 
 

@@ -7,13 +7,15 @@ Keras 2 is imported only if an optimizer is of Keras 2.
 from __future__ import annotations
 
 from collections.abc import Callable
-import contextlib
 import functools
 import sys
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale._core.tf import optimizers
 
 _SCHEDULE = "LearningRateSchedule"
 
@@ -73,13 +75,10 @@ def can_add(optimizer: Any) -> bool:
 
 def build(optimizer: Any, variables: list[Any]) -> None:
   """Makes an optimizer's slots for variables, as the first step would."""
-  inner = getattr(variables[0], "value", None)  # Of a variable of Keras 3.
-  strategy = getattr(variables[0], "distribute_strategy", None)
-  strategy = strategy or getattr(inner, "distribute_strategy", None)
-  scope: Any = contextlib.nullcontext()
-  if strategy is not None and not tf.distribute.has_strategy():
-    scope = strategy.scope()
-  with scope:
+  variable = variables[0]
+  if getattr(variable, "distribute_strategy", None) is None:
+    variable = getattr(variable, "value", None)  # Of a variable of Keras 3.
+  with optimizers.enter_strategy(variable):
     if not _is_of_keras_2(optimizer):
       optimizer.build(variables)
       return
@@ -107,8 +106,8 @@ def count_products(optimizer: Any) -> None:
 
 def _is_of_keras_2(optimizer: Any) -> bool:
   """Returns whether an optimizer is of Keras 2."""
-  is_newest = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
-  if not is_newest and "tf_keras" not in sys.modules:
+  release = tuple(map(int, tf.__version__.split(".")[:2]))
+  if release >= which_keras.WITH_KERAS_3 and "tf_keras" not in sys.modules:
     return False
   from tf_compat_lossscale.keras import _keras2
 

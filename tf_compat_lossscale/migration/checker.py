@@ -222,10 +222,10 @@ class _Check:
     notes: Iterable[str] = ()
     missing: Mapping[str, str] = {}
     if not (uses_loss_scaling or tensorflow is None or self._unreadable):
-      notes = summaries.list_advice(
-        self._group, found, tensorflow, paths, self._reader
-      )
       missing = summaries.find_missing(found, tensorflow, paths, self._reader)
+      notes = summaries.list_advice(
+        self._group, found, tensorflow, paths, self._reader, missing
+      )
     return project._replace(
       tensorflow=tensorflow,
       reason=reason,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 
@@ -125,6 +126,7 @@ def list_advice(
   tensorflow: int | None,
   paths: Sequence[str],
   reader: reading.Reader,
+  missing: Mapping[str, str],
 ) -> Iterator[str]:
   """Yields what runs a project that does not use loss scaling.
 
@@ -134,6 +136,7 @@ def list_advice(
     tensorflow: As of `find_missing`.
     paths: As of `find_missing`.
     reader: As of `find_missing`.
+    missing: What `find_missing` returns.
 
   Yields:
     Clauses; none for a project that today's TensorFlow runs as it is.
@@ -162,12 +165,11 @@ def list_advice(
     for outline in start_files.find_entries(group)
     if found.of[outline.path].starts or outline.path in old
   ]
-  missing = find_missing(found, tensorflow, paths, reader)
   yield _describe_run(starting, missing)
   yield from (f"first: {command}" for command in commands)
 
 
-def _describe_run(starting: Sequence[str], missing: dict[str, str]) -> str:
+def _describe_run(starting: Sequence[str], missing: Mapping[str, str]) -> str:
   """Returns what runs the programs that some files start, or where it stops.
 
   Args:

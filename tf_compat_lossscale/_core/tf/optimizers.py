@@ -75,11 +75,11 @@ def adopt(optimizer: tf.compat.v1.train.Optimizer) -> None:
 
 def _restore_slot(optimizer: Any, **kwargs: Any) -> Any:
   """Restores a slot in the strategy of its variable."""
-  with _enter_strategy(kwargs.get("variable")):
+  with enter_strategy(kwargs.get("variable")):
     return type(optimizer)._create_or_restore_slot_variable(optimizer, **kwargs)
 
 
-def _enter_strategy(variable: Any) -> Any:
+def enter_strategy(variable: Any) -> Any:
   """Returns the scope of a variable's strategy, unless one is entered."""
   strategy = getattr(variable, "distribute_strategy", None)
   if strategy is None or tf.distribute.has_strategy():
@@ -160,7 +160,7 @@ def create_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
   The public way is a step. TensorFlow documents `_create_slots` for subclasses
   alone.
   """
-  with _enter_strategy(variables[0]):
+  with enter_strategy(variables[0]):
     optimizer._create_slots(variables)
 
 

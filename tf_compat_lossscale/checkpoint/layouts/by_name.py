@@ -47,7 +47,7 @@ from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 # gradients. In compat.v1, the loss scale is updated in a cond before that.
 _FIRST_COND = {names.COMPAT: 1, names.CONTRIB: 0}
 # The names of averages, which no optimizer trains.
-_UNTRAINED = {"moving_mean", "moving_variance", "ExponentialMovingAverage"}
+_UNTRAINED = {"moving_mean", "moving_variance", names.AVERAGE}
 
 
 def rename_variables(

@@ -141,7 +141,6 @@ _CACHES = ("momentum_cache", "_u_product")
 # Lists of variables that newer optimizers have beside their slots.
 _AVERAGES = "_model_variables_moving_average"
 _SUMS = "_accumulated_gradients"
-AVERAGE = "ExponentialMovingAverage"  # What TensorFlow 1 calls an average.
 _KNOWN = {*HYPERPARAMETERS, *_CACHES, "inner_optimizer"}
 _MOST_MEMBERS = 20_000_000  # Of the lists of all optimizers.
 _MOST_COUNTED = 1_000_000  # Steps whose momentums are multiplied one by one.

@@ -42,7 +42,6 @@ from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
-_AVERAGE = "ExponentialMovingAverage"
 _STEPS = {"global_step", "save_counter"}
 # The counters of `tf_compat_lossscale.accumulate`.
 _ACCUMULATION = {"accumulation/micro_batches", "accumulation/kept"}
@@ -304,21 +303,21 @@ def _sort_slots(
   candidates = of_parts | dict(names.find_slots(specs))
   owners = inventory.find_owners(candidates)
   weights = inventory.weights
-  shows_training = bool(inventory.trained_weights)
+  updated = inventory.updated if inventory.trained_weights else None
   for name, spec in specs.items():
     head, _, last = name.rpartition("/")
     base = names.get_base(name)
     if name in found.dropped or inventory.is_trainable(name):
       continue
-    averaged = _find_averaged(head, spec, specs) if base == _AVERAGE else ""
+    averaged = (
+      _find_averaged(head, spec, specs) if base == names.AVERAGE else ""
+    )
     if averaged:
       weight = of_weights.get(averaged, averaged)
-      # An average of the whole name comes before one that a scope made, and
-      # the first before those that have a number.
-      if averaged == head:
-        is_first = found.averages.get(weight, "") != f"{head}/{_AVERAGE}"
-        found.averages |= {weight: name} if is_first and last == base else {}
       found.averages.setdefault(weight, name)
+      if name == f"{averaged}/{names.AVERAGE}":
+        # It comes before those that a scope made, or that have a number.
+        found.averages[weight] = name
       found.dropped[name] = f"average of {weight}"
     elif (
       last in _DEBIASING
@@ -329,25 +328,15 @@ def _sort_slots(
     elif name in candidates:
       weight = candidates[name]
       shown = of_weights.get(weight, weight)
-      if (
-        name in owners
-        or name in of_parts
-        or (
-          _is_named_slot(base, spec, specs[weight])
-          # A program may call variables of its own m and v.
-          and (
-            base not in _SHORT
-            or (
-              (head == weight or _is_optimizers_scope(head, weight))
-              and (not shows_training or name in inventory.updated)
-            )
-          )
-        )
-      ):
+      is_named = _is_named_slot(base, spec, specs[weight])
+      if base in _SHORT:  # A program may call variables of its own m and v.
+        is_named &= head == weight or _is_optimizers_scope(head, weight)
+        is_named &= updated is None or name in updated
+      if is_named or name in owners or name in of_parts:
         found.dropped[name] = f"slot of {shown}"
       else:
         found.unproven.append(name)
-    elif base == _AVERAGE or (not spec.shape and name not in weights):
+    elif base == names.AVERAGE or (not spec.shape and name not in weights):
       found.unproven.append(name)
 
 

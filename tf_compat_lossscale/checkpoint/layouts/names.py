@@ -56,7 +56,8 @@ _POWER = re.compile(r"beta[0-9]_power")
 # TensorFlow numbers equal names. No program has so many names that a number
 # has more digits; such digits belong to the name.
 _MOST_DIGITS = 18
-_NOT_SLOTS = {"ExponentialMovingAverage"}
+AVERAGE = "ExponentialMovingAverage"  # What TensorFlow 1 calls an average.
+_NOT_SLOTS = {AVERAGE}
 
 
 class ScaleNames(NamedTuple):

@@ -45,8 +45,6 @@ _NO_GRAPH = (
   "the rule's constants are in the MetaGraph alone (the '.meta' file), which "
   "is missing, so they must come from the program's settings"
 )
-
-
 # The scope in which tf_cnn_benchmarks applies the gradients of each replica.
 _APPLIES = "append_apply_gradient_ops/"
 _Name = TypeVar("_Name", str, str | None)

@@ -350,8 +350,10 @@ class ScalerGraph:
   def find_powers(self, variables: Collection[str]) -> Iterator[Power]:
     """Yields each of some variables that is assigned a clipped power of 2."""
     for _, variable, value in self._assignments:
+      if variable not in variables:
+        continue
       found, lower, upper = self._clip(value)
-      if variable not in variables or found is None or found.op != "Pow":
+      if found is None or found.op != "Pow":
         continue
       if self._find_number(found.inputs[0]) == 2:
         origins = self._find_origins(found.inputs[1])

@@ -495,7 +495,7 @@ class TemplateFiller:
         result[slot.number] = [name] if name else found.candidates
       for slot in optimizer.averages:
         weight = self._find_name_of(slot.weight)
-        name = f"{weight}/{keras_slots.AVERAGE}"
+        name = f"{weight}/{names.AVERAGE}"
         result[slot.number] = [name] if name in self._given else []
       result.update((slot.number, []) for slot in optimizer.sums)
     return result
