@@ -96,7 +96,8 @@ def find_target(name: str, folder: str) -> str | None:
   if top != _PACKAGE:
     is_here = not folder.startswith(_PACKAGE)
     for place in (folder, _HARNESS, "tools") if is_here else ():
-      if (ROOT / place / f"{top}.py").exists():
+      path = ROOT / place / top
+      if path.with_suffix(".py").exists() or _is_package(path):
         return f"//{place}:{top}" if place != "tools" else f"//:{top}"
     return None
   place = top

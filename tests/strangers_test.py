@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `make strangers` with a tiny repository."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+
+import helpers
+import pytest
+import strangers
+import strangers_table
+
+pytestmark = pytest.mark.any_release
+_PAGE = f"# Page\n\n{strangers.BEGIN}\n{strangers.END}\n\nThe rest.\n"
+_GOLDENS = helpers.ROOT / "tests" / "goldens" / "tf-1.15.5"
+# It needs no TensorFlow to run: what it saves was written before.
+_PROGRAM = """
+import os, shutil, sys
+import logger
+if sys.argv[1] == "-c":
+  exec(sys.argv[2])
+  sys.exit()
+
+def build():
+  import tensorflow as tf
+  return tf.train.experimental.DynamicLossScale()
+
+logger.log(os.environ["WORDS"], open("data.txt").read())
+shutil.copytree(sys.argv[1], "model", dirs_exist_ok=True)
+"""
+_LOGGER = "def log(*words):\n  print('logged:', *words)\n"
+
+
+def git(folder, *arguments):
+  command = ("git", "-c", "user.name=a", "-c", "user.email=b", *arguments)
+  done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  return done.stdout.strip()
+
+
+def write_data(repo, work):
+  assert (repo / "train.py").exists()
+  (work / "data.txt").write_text("data")
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+  """A program whose bare clone is in the folder STRANGERS."""
+  source = tmp_path / "source"
+  source.mkdir()
+  (source / "train.py").write_text(_PROGRAM)
+  git(source, "init", "-q")
+  git(source, "add", "train.py")
+  git(source, "commit", "-q", "-m", "A program.")
+  clone = tmp_path / "clones" / "owner+project" / "repo"
+  git(tmp_path, "clone", "-q", "--bare", str(source), str(clone))
+  stand_ins = tmp_path / "stand_ins"
+  stand_ins.mkdir()
+  (stand_ins / "logger.py").write_text(_LOGGER)
+  monkeypatch.setattr(strangers, "STAND_INS", stand_ins)
+  monkeypatch.setenv("STRANGERS", str(tmp_path / "clones"))
+  return strangers_table.Program(
+    name="tiny",
+    repository="owner/project",
+    commit=git(source, "rev-parse", "HEAD"),
+    title="train.py",
+    start=(("{repo}/train.py", str(_GOLDENS / "contrib_exponential")),),
+    resume=(("{repo}/train.py", str(_GOLDENS / "session_dynamic_adam")),),
+    checkpoint="{work}/model",
+    folder=None,
+    stand_ins=("logger",),
+    prepare=write_data,
+    environment={"WORDS": "{work}"},
+    prints="logged: .*/work data|logged: .*/migrated_work data",
+    timeout=60,
+  )
+
+
+def run(capsys, program, *arguments, page=strangers.PAGE):
+  """Returns the exit status, the cells of the program's row, and stderr."""
+  status = strangers.main(arguments, (program,), page)
+  out, err = capsys.readouterr()
+  rows = [line.strip("| ").split(" | ") for line in out.splitlines()[2:]]
+  return status, rows[0] if rows else [], err
+
+
+def test_a_program_in_all_stages(program, tmp_path, capsys):
+  page = tmp_path / "page.md"
+  page.write_text(_PAGE)
+  status, cells, _ = run(
+    *(capsys, program, "--write", f"--keep={tmp_path / 'keep'}"), page=page
+  )
+  assert status == 0, cells
+  assert cells[0] == "owner/project, `train.py`"
+  assert cells[1] == program.commit[:12]
+  assert cells[4] == cells[6] == "step 10, scale 8192 (3 good)"
+  assert cells[5] == "step 10, scale 16384 (0 good)"
+  log = (tmp_path / "keep" / "tiny" / "migrated.log").read_text()
+  assert "logged" in log and " run " not in log
+  written = page.read_text()
+  assert " | ".join(cells) in written and written.endswith("The rest.\n")
+  row = f"| {' | '.join(cells)} |"
+  assert strangers.merge_rows(written, [row]) == written
+  other = row.replace(cells[2], "0.1")
+  assert strangers.merge_rows(written, [other]).count("owner/project") == 2
+
+
+@pytest.mark.parametrize(
+  ("change", "stage", "said"),
+  [
+    (
+      {"start": (("{repo}/train.py", "-c", "raise ValueError('a reason')"),)},
+      *(4, "**exit 1: ValueError: a reason**"),
+    ),
+    (
+      {"start": (("{repo}/train.py", "-c", ""),), "prints": ""},
+      *(4, "**no checkpoint: "),
+    ),
+    (
+      {
+        "start": (("{repo}/train.py", "-c", "import time; time.sleep(60)"),),
+        "timeout": 0.5,
+      },
+      *(4, "**not done after 0.5 s**"),
+    ),
+    ({"prints": "nothing"}, 4, "**does not print 'nothing'**"),
+    ({"resume": ()}, 5, "**the loss scale did not move: step 10, scale 8192"),
+    ({"commit": "0" * 40}, 4, "**the clone has no commit 000000000000**"),
+  ],
+)
+def test_what_fails_has_its_reason(program, capsys, change, stage, said):
+  changed = dataclasses.replace(program, **change)
+  status, cells, _ = run(capsys, changed)
+  assert status == 1
+  assert cells[stage].startswith(said), cells
+
+
+@pytest.mark.parametrize(
+  ("change", "said"),
+  [
+    ({"repository": "other/thing"}, "not on this disk"),
+    ({"needs": {"no_such_module": "thing==1"}}, "needs thing==1 from PyPI"),
+  ],
+)
+def test_what_cannot_be_tried(program, capsys, change, said):
+  status, cells, _ = run(capsys, dataclasses.replace(program, **change))
+  assert (status, cells[4]) == (0, said)
+
+
+def test_mistakes_are_one_line(program, tmp_path, capsys, monkeypatch):
+  page = tmp_path / "page.md"
+  page.write_text("# No table\n")
+  for arguments, said in (
+    (["--only=other"], "--only=other: no program has this name: tiny"),
+    (["--write"], "the page needs the lines"),
+  ):
+    status, _, err = run(capsys, program, *arguments, page=page)
+    assert (status, err.count("\n")) == (2, 1)
+    assert said in err
+  for place, said in (("", "is not set"), ("/no/such", "no such folder")):
+    monkeypatch.setenv("STRANGERS", place)
+    status, _, err = run(capsys, program)
+    assert (status, err.count("\n")) == (2, 1)
+    assert said in err
+
+
+def test_a_timeout_ends_what_the_program_started(tmp_path):
+  mark = tmp_path / "alive"
+  inner = f"import time; time.sleep(1); open({str(mark)!r}, 'w')"
+  outer = (
+    f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+  )
+  with pytest.raises(strangers.StageError, match=r"after 0.3 s"):
+    strangers.run_command(
+      [sys.executable, "-c", outer],
+      *(tmp_path, os.environ, tmp_path / "log", 0.3),
+    )
+  time.sleep(1.2)
+  assert not mark.exists()
+
+
+def test_the_table():
+  table = strangers_table.read_table()
+  names = [program.name for program in table]
+  assert len(set(names)) == len(names)
+  for program in table:
+    assert len(program.commit) == 40, program.name
+    assert program.repository.count("/") == 1
+    for name in program.stand_ins:
+      place = strangers.STAND_INS / name
+      assert place.is_dir() or place.with_suffix(".py").exists(), name
+
+
+def test_the_list_needs_no_clones(program, capsys, monkeypatch):
+  monkeypatch.delenv("STRANGERS")
+  assert strangers.main(["--list"], (program,)) == 0
+  assert capsys.readouterr().out == "tiny: owner/project, train.py\n"

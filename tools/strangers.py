@@ -1,0 +1,509 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tries programs of public repositories, which are on this disk, on TensorFlow.
+
+  STRANGERS=FOLDER python tools/strangers.py [--only NAME] [--list] [--write]
+
+Each program of `strangers_table/` starts under `tf-lossscale run` and saves,
+goes on from its checkpoint, and starts once more in plain Python after
+`migrate --write` in a copy. Nothing is downloaded: FOLDER has a clone of each
+repository, as OWNER/NAME, OWNER+NAME or NAME, with or without work tree.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import datetime
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).absolute().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+import strangers_table  # noqa: E402
+from strangers_table import Program  # noqa: E402
+
+from tf_compat_lossscale import checkpoint  # noqa: E402
+
+STAND_INS = ROOT / "tools" / "strangers_table" / "stand_ins"
+PAGE = ROOT / "docs" / "old-programs.md"
+BEGIN = "<!-- strangers: `make strangers` writes the rows from here -->"
+END = "<!-- strangers: to here -->"
+_HEAD = (
+  "| program | commit | TensorFlow | date | starts | resumes "
+  "| after `migrate`, in plain Python | remarks |",
+  "|---|---|---|---|---|---|---|---|",
+)
+# Writes values into a checkpoint: argv has its prefix, then pattern=value.
+_SET = """
+import re, sys
+import numpy as np
+import tensorflow as tf
+prefix, *settings = sys.argv[1:]
+reader = tf.train.load_checkpoint(prefix)
+names = sorted(reader.get_variable_to_shape_map())
+values = {name: reader.get_tensor(name) for name in names}
+for setting in settings:
+  pattern, _, value = setting.rpartition("=")
+  found = [name for name in names if re.search(pattern, name)]
+  if not found:
+    sys.exit(f"no variable of the checkpoint has {pattern!r} in its name")
+  for name in found:
+    values[name] = np.full_like(values[name], float(value))
+tf.raw_ops.SaveV2(
+  prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
+  tensors=[values[name] for name in names])
+"""
+
+
+class StageError(Exception):
+  """A stage failed; the message is the reason, in one line."""
+
+
+class MistakeError(Exception):
+  """The caller made a mistake."""
+
+
+@dataclasses.dataclass
+class Row:
+  """What a program did: for each stage its state, or why it failed."""
+
+  program: Program
+  start: str = ""
+  resume: str = ""
+  migrated: str = ""
+  works: bool = False
+  was_tried: bool = True
+
+  def format(self, release: str, date: str) -> str:
+    """Returns the row of the table."""
+    program = self.program
+    if program.settings:
+      counters = "the runner sets the counter before the program resumes"
+    else:
+      counters = program.scale
+    cells = (
+      f"{program.repository}, `{program.title}`",
+      program.commit[:12],
+      release,
+      date,
+      *(self.start, self.resume, self.migrated),
+      "; ".join(filter(None, (program.remark, counters))),
+    )
+    return "| " + " | ".join(c.replace("|", "/") or "—" for c in cells) + " |"
+
+
+def find_clone(folder: pathlib.Path, repository: str) -> pathlib.Path | None:
+  """Returns the git directory of a repository's clone, or None."""
+  owner, name = repository.split("/")
+  for place in (f"{owner}/{name}", f"{owner}+{name}", name, f"{name}.git"):
+    for inner in ("", ".git", "repo", "repo/.git"):
+      path = folder / place / inner
+      if (path / "HEAD").is_file() and (path / "objects").is_dir():
+        return path
+  return None
+
+
+def unpack(clone: pathlib.Path, commit: str, into: pathlib.Path) -> None:
+  """Unpacks a commit of a clone.
+
+  Raises:
+    StageError: The clone does not have the commit.
+  """
+  into.mkdir(parents=True)
+  git = ("git", f"--git-dir={clone}")
+  with tempfile.TemporaryFile() as archive:
+    done = subprocess.run(
+      [*git, "archive", "--format=tar", commit],
+      stdout=archive,
+      stderr=subprocess.DEVNULL,
+    )
+    if done.returncode:
+      raise StageError(f"the clone has no commit {commit[:12]}")
+    archive.seek(0)
+    with tarfile.open(fileobj=archive) as tar:
+      tar.extractall(into, filter="data")
+
+
+def find_missing(program: Program) -> list[str]:
+  """Returns what pip has to install for a program."""
+  missing = []
+  for name, requirement in program.needs.items():
+    if importlib.util.find_spec(name) is None:
+      missing.append(requirement)
+  return missing
+
+
+def run_command(
+  command: Sequence[str],
+  folder: pathlib.Path,
+  environment: Mapping[str, str],
+  log: pathlib.Path,
+  timeout: float,
+) -> None:
+  """Runs a command with its output in a log; ends its whole group in time.
+
+  Raises:
+    StageError: The command failed, or took too long.
+  """
+  with log.open("ab") as output:
+    output.write(f"$ {' '.join(command)}\n".encode())
+    output.flush()
+    process = subprocess.Popen(
+      command,
+      cwd=folder,
+      env=environment,
+      stdin=subprocess.DEVNULL,
+      stdout=output,
+      stderr=subprocess.STDOUT,
+      start_new_session=True,
+    )
+    try:
+      status = process.wait(timeout)
+    except subprocess.TimeoutExpired:
+      raise StageError(f"not done after {timeout:g} s") from None
+    finally:
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+      process.wait()
+  if status:
+    raise StageError(find_reason(log.read_text("utf-8", "replace"), status))
+
+
+def find_reason(text: str, status: int) -> str:
+  """Returns the line of an output that says best why a command failed."""
+  lines = [line.strip() for line in text.splitlines() if line.strip()]
+  errors = [
+    line
+    for line in lines
+    if re.match(r"([\w.]*\.)?\w*(Error|Exception): ", line)
+  ]
+  reason = (errors or lines or [""])[-1]
+  return f"exit {status}: {reason[:160]}"
+
+
+def describe(path: str) -> str:
+  """Returns the step and the loss scales of a checkpoint, in a few words.
+
+  Raises:
+    StageError: There is no checkpoint that can be read.
+  """
+  try:
+    found = checkpoint.describe(path)
+  except (checkpoint.CheckpointError, OSError) as error:
+    raise StageError(f"no checkpoint: {str(error)[:120]}") from None
+  words = [] if found.step is None else [f"step {found.step}"]
+  for state in found.loss_scales:
+    good = state.good_steps
+    words.append(
+      f"scale {state.value:g}" + ("" if good is None else f" ({good} good)")
+      if state.value is not None
+      else "scale of the start"
+    )
+  return ", ".join(words) or "saves"
+
+
+@dataclasses.dataclass
+class Trial:
+  """A program's trial, in a folder of its own."""
+
+  program: Program
+  clone: pathlib.Path
+  folder: pathlib.Path
+
+  def run_stage(
+    self, name: str, commands: Sequence[Sequence[str]], repo: str, plain: bool
+  ) -> None:
+    """Runs the commands of a stage, with its log `NAME.log`."""
+    program = self.program
+    work = self.folder / ("migrated_work" if plain else "work")
+    places = {"{repo}": str(self.folder / repo), "{work}": str(work)}
+
+    def fill(text: str) -> str:
+      for key, value in places.items():
+        text = text.replace(key, value)
+      return text
+
+    folder = work
+    path = [str(self.folder / "stand_ins")]
+    if program.folder is not None:
+      folder = self.folder / repo / program.folder
+      path.append(str(folder))
+    path.append(str(ROOT))
+    home = self.folder / "home"
+    home.mkdir(exist_ok=True)
+    environment = {
+      **os.environ,
+      "CUDA_VISIBLE_DEVICES": "",
+      "HOME": str(home),
+      "PYTHONPATH": os.pathsep.join(path),
+      "TF_CPP_MIN_LOG_LEVEL": "2",
+      **{key: fill(value) for key, value in program.environment.items()},
+    }
+    prefix = [sys.executable]
+    if not plain:
+      prefix += ["-m", "tf_compat_lossscale", "run", *program.run]
+    log = self.folder / f"{name}.log"
+    for command in commands:
+      arguments = [*prefix, *map(fill, command)]
+      run_command(arguments, folder, environment, log, program.timeout)
+    printed = log.read_text("utf-8", "replace")
+    if program.prints and not re.search(program.prints, printed):
+      raise StageError(f"does not print {program.prints!r}")
+
+  def read_state(self, work: str) -> str:
+    """Returns the state in the checkpoint of a folder."""
+    path = self.program.checkpoint
+    if path is None:
+      return "runs"
+    return describe(path.replace("{work}", str(self.folder / work)))
+
+  def prepare(self) -> None:
+    """Unpacks the repository, writes data, and puts stand-ins in place."""
+    unpack(self.clone, self.program.commit, self.folder / "repo")
+    (self.folder / "stand_ins").mkdir()
+    for name in self.program.stand_ins:
+      source = STAND_INS / name
+      if source.is_dir():
+        shutil.copytree(source, self.folder / "stand_ins" / name)
+      else:
+        shutil.copy(source.with_suffix(".py"), self.folder / "stand_ins")
+    work = self.folder / "work"
+    work.mkdir()
+    if self.program.prepare is not None:
+      self.program.prepare(self.folder / "repo", work)
+    shutil.copytree(self.folder / "repo", self.folder / "migrated")
+    shutil.copytree(work, self.folder / "migrated_work")
+
+  def set_counters(self) -> None:
+    """Writes the program's settings into its checkpoint."""
+    path = str(self.program.checkpoint).replace(
+      "{work}", str(self.folder / "work")
+    )
+    prefix = checkpoint.describe(path).path
+    settings = [f"{k}={v}" for k, v in self.program.settings.items()]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    run_command(
+      [sys.executable, "-c", _SET, prefix, *settings],
+      *(self.folder, environment, self.folder / "set.log", 120),
+    )
+
+  def run(self) -> Row:
+    """Returns what the program did in each stage."""
+    program, row = self.program, Row(self.program)
+    try:
+      self.prepare()
+    except StageError as error:
+      row.start = f"**{error}**"
+      return row
+    try:
+      self.run_stage("start", program.start, "repo", plain=False)
+      row.start = self.read_state("work")
+      started = True
+    except StageError as error:
+      row.start, started = f"**{error}**", False
+    resumed = False
+    if started:
+      try:
+        if program.settings:
+          self.set_counters()
+        commands = program.resume or program.start
+        self.run_stage("resume", commands, "repo", plain=False)
+        row.resume = self.read_state("work")
+        if not program.scale and find_scales(row.start) == find_scales(
+          row.resume
+        ):
+          raise StageError(f"the loss scale did not move: {row.resume}")
+        resumed = True
+      except StageError as error:
+        row.resume = f"**{error}**"
+    try:
+      command = (
+        *(sys.executable, "-m", "tf_compat_lossscale", "migrate", "--write"),
+        *(*program.migrate, program.folder or "."),
+      )
+      run_command(
+        command,
+        *(self.folder / "migrated", os.environ),
+        *(self.folder / "migrate.log", program.timeout),
+      )
+      if read_sources(self.folder / "repo") == read_sources(
+        self.folder / "migrated"
+      ):
+        row.migrated = "nothing to migrate"
+      else:
+        self.run_stage("migrated", program.start, "migrated", plain=True)
+        row.migrated = self.read_state("migrated_work")
+        if started and row.migrated != row.start:
+          raise StageError(f"differs: {row.migrated}")
+      row.works = started and resumed
+    except StageError as error:
+      row.migrated = f"**{error}**"
+    return row
+
+
+def read_sources(folder: pathlib.Path) -> dict[str, bytes]:
+  """Returns the texts of all Python files in a folder, by their paths."""
+  return {
+    path.relative_to(folder).as_posix(): path.read_bytes()
+    for path in folder.rglob("*.py")
+    if path.is_file()
+  }
+
+
+def find_scales(state: str) -> list[str]:
+  """Returns the loss scales that the words of `describe` name."""
+  return re.findall(r"scale ([-+.\w]+)", state)
+
+
+def merge_rows(page: str, rows: Sequence[str]) -> str:
+  """Returns a page with rows added to its table.
+
+  A row replaces the one of the same program, commit apart, and TensorFlow.
+
+  Raises:
+    MistakeError: The page has no place for the table.
+  """
+  before, begin, rest = page.partition(BEGIN)
+  inside, end, after = rest.partition(END)
+  if not begin or not end:
+    raise MistakeError(f"the page needs the lines {BEGIN!r} and {END!r}")
+
+  def find_key(row: str) -> tuple[str, str]:
+    cells = [cell.strip() for cell in row.split(" | ")]
+    return cells[0], cells[2]
+
+  old = [line for line in inside.splitlines() if line.startswith("| ")][1:]
+  merged = {find_key(row): row for row in (*old, *rows)}
+  lines = (*_HEAD, *(merged[key] for key in sorted(merged)))
+  return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{after}"
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+  """Returns the parsed command line."""
+  parser = argparse.ArgumentParser(
+    prog="strangers.py",
+    description="Tries programs of public repositories in $STRANGERS, a "
+    "folder of clones. The exit status is 1 if a program failed, and 2 for a "
+    "mistake.",
+  )
+  parser.add_argument(
+    "--only",
+    action="append",
+    metavar="NAME",
+    help="only the programs of this name, or whose name begins with NAME-",
+  )
+  parser.add_argument("--list", action="store_true", help="list the programs")
+  parser.add_argument(
+    "--write", action="store_true", help=f"write the rows into docs/{PAGE.name}"
+  )
+  parser.add_argument(
+    "--keep",
+    metavar="FOLDER",
+    type=pathlib.Path,
+    help="work in this folder, and leave the logs there",
+  )
+  return parser.parse_args(arguments)
+
+
+def choose(
+  table: Sequence[Program], only: Sequence[str] | None
+) -> list[Program]:
+  """Returns the programs that `--only` names; all without.
+
+  Raises:
+    MistakeError: No program has a name.
+  """
+  if only is None:
+    return list(table)
+  chosen = []
+  for name in only:
+    found = [
+      p for p in table if p.name == name or p.name.startswith(f"{name}-")
+    ]
+    if not found:
+      names = ", ".join(program.name for program in table)
+      raise MistakeError(f"--only={name}: no program has this name: {names}")
+    chosen += found
+  return chosen
+
+
+def try_program(
+  program: Program, folder: pathlib.Path, keep: pathlib.Path | None
+) -> Row:
+  """Returns what a program did."""
+  clone = find_clone(folder, program.repository)
+  if clone is None:
+    return Row(program, start="not on this disk", was_tried=False)
+  missing = find_missing(program)
+  if missing:
+    start = f"needs {', '.join(missing)} from PyPI"
+    return Row(program, start=start, was_tried=False)
+  if keep is not None:
+    place = keep / program.name
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    return Trial(program, clone, place.absolute()).run()
+  with tempfile.TemporaryDirectory(prefix="strangers-") as place:
+    return Trial(program, clone, pathlib.Path(place)).run()
+
+
+def main(
+  arguments: Sequence[str],
+  table: Sequence[Program] | None = None,
+  page: pathlib.Path = PAGE,
+) -> int:
+  """Runs the command; returns its exit status."""
+  options = parse_arguments(arguments)
+  try:
+    chosen = choose(table or strangers_table.read_table(), options.only)
+    if options.list:
+      for program in chosen:
+        print(f"{program.name}: {program.repository}, {program.title}")
+      return 0
+    place = os.environ.get("STRANGERS")
+    if not place:
+      raise MistakeError(
+        "STRANGERS is not set: set it to a folder with clones of the "
+        "repositories, such as STRANGERS=~/clones"
+      )
+    folder = pathlib.Path(place).expanduser().absolute()
+    if not folder.is_dir():
+      raise MistakeError(f"STRANGERS={place}: there is no such folder")
+    if options.write:
+      merge_rows(page.read_text("utf-8"), [])
+    release = importlib.metadata.version("tensorflow")
+    failed = False
+    print("\n".join(_HEAD), flush=True)
+    for program in chosen:
+      began = time.monotonic()
+      row = try_program(program, folder, options.keep)
+      failed |= row.was_tried and not row.works
+      text = row.format(release, datetime.date.today().isoformat())
+      print(text, flush=True)
+      print(
+        f"{program.name}: {time.monotonic() - began:.0f} s", file=sys.stderr
+      )
+      if options.write and row.was_tried:
+        page.write_text(merge_rows(page.read_text("utf-8"), [text]), "utf-8")
+    return int(failed)
+  except MistakeError as error:
+    print(f"strangers.py: {error}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+  sys.exit(main(sys.argv[1:]))
