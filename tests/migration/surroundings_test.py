@@ -153,6 +153,36 @@ def test_where_a_project_ends(tmp_path):
     assert found == str(tmp_path / root), file
 
 
+def test_many_folders_around_cost_little(tmp_path, monkeypatch):
+  for i in range(surroundings._MOST_FILES + 100):
+    write(
+      tmp_path / f"other{i}",
+      {"run.sh": "python x.py one two\n", "x.py": _TF},
+    )
+  switch = "TF_ENABLE_AUTO_MIXED_PRECISION=1 python x.py\n"
+  files = {f"one/{i}.py": _TF for i in range(20)}
+  write(tmp_path, files | {"two/x.py": _TF, "scripts/run.sh": switch})
+
+  def record(owner, name):
+    calls, real = [], getattr(owner, name)
+    monkeypatch.setattr(
+      owner, name, lambda path, *args: calls.append(path) or real(path, *args)
+    )
+    return calls
+
+  read = record(surroundings.launchers, "read")
+  loaded = record(surroundings.documents, "load_start")
+  found = record(surroundings, "find_root")
+  # Of all scripts, the one that may decide is read: its folder comes first.
+  assert surroundings.find_root(str(tmp_path / "two/x.py")) == str(tmp_path)
+  assert read == [str(tmp_path / "scripts/run.sh")]
+  (tmp_path / "scripts/run.sh").write_text("python x.py\n")
+  del read[:], loaded[:], found[:]
+  scanner.scan([str(tmp_path / file) for file in files], _OPTIONS)
+  assert len(found) == 1 and read == []
+  assert 400 < len(loaded) < 1000
+
+
 @pytest.mark.parametrize("marker", ["setup.py", "README"])
 def test_the_script_is_beside_the_folder(tmp_path, capsys, monkeypatch, marker):
   monkeypatch.chdir(tmp_path)

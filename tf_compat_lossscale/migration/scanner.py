@@ -195,7 +195,9 @@ def _read_files(
   sources, others = dict.fromkeys(shown), dict.fromkeys(launching)
   given = {os.path.abspath(path) for path in paths}
   folders = set(filter(os.path.isdir, given))
-  roots = {surroundings.find_root(path) for path in given} - folders
+  # The files of a folder have the same project.
+  first = {p if p in folders else os.path.dirname(p): p for p in given}
+  roots = set(map(surroundings.find_root, first.values())) - folders
   is_excluded = excludes.make_matcher(options.exclude)
   for root in sorted(roots):
     for path, is_launcher in trees.list_files(root, is_excluded):

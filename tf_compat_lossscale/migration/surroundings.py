@@ -9,6 +9,7 @@ import os
 import re
 import sys
 
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import launchers
 from tf_compat_lossscale.migration import outlines
@@ -17,6 +18,9 @@ from tf_compat_lossscale.migration import trees
 # A project's modules do not lie deeper, and folders with more files are none.
 _DEEPEST = 8
 _MOST_FILES = 500
+# Of the names beside a folder, so many are looked at.
+_MOST_NAMES = 5000
+_SWITCH = legacy_names.MIXED_PRECISION.encode()
 
 
 def find_root(path: str) -> str:
@@ -76,32 +80,42 @@ def _is_started(folder: str) -> bool:
 
   The script is beside the folder, or in a folder beside it. Folders that do not
   have a name such as "scripts" may be other projects: a script in them has to
-  mention the folder.
+  mention the folder. Among very many files, the first are read.
   """
   around, name = os.path.split(folder)
   mentions = re.compile(rf"\b{re.escape(name)}\b".encode())
   beside = [
-    os.path.join(around, each)
+    each
     for each in _list_names_in(around)
     if not each.startswith(".") and (each != name or each in trees.BESIDE)
   ]
-  paths = [
+  beside.sort(key=lambda each: each not in trees.BESIDE)
+  paths = (
     os.path.join(place, each)
-    for place in (around, *beside[:_MOST_FILES])
+    for place in (around, *(os.path.join(around, each) for each in beside))
     for each in _list_names_in(place)[:_MOST_FILES]
-  ]
-  return any(
-    is_launcher
-    and launchers.read(path).settings
-    and (
-      os.path.dirname(path) == around
-      or os.path.basename(os.path.dirname(path)) in trees.BESIDE
-      or mentions.search(documents.load_start(path, 1 << 20))
-    )
-    for path in paths
+  )
+  found = (
+    path
+    for path in itertools.islice(paths, _MOST_NAMES)
     if os.path.isfile(path)
     for _, is_launcher in trees.list_files(path)
+    if is_launcher
   )
+  for path in itertools.islice(found, _MOST_FILES):
+    text = documents.load_start(path, 1 << 20)
+    place = os.path.dirname(path)
+    if (
+      _SWITCH in text  # Most scripts end here: to read one takes longer.
+      and (
+        place == around
+        or os.path.basename(place) in trees.BESIDE
+        or mentions.search(text)
+      )
+      and launchers.read(path).settings
+    ):
+      return True
+  return False
 
 
 def _is_imported(folder: str) -> bool:
@@ -120,7 +134,7 @@ def _is_imported(folder: str) -> bool:
   )
   paths = (
     path
-    for place in places
+    for place in itertools.islice(places, _MOST_FILES)
     if not _is_module(place, name)
     for path in _list_python(place)
   )
