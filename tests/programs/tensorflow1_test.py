@@ -34,8 +34,7 @@ import importlib
 assert tensorflow is tf is importlib.import_module("tensorflow")
 assert not tf.executing_eagerly() and not tf.resource_variables_enabled()
 assert tf.placeholder and tf.train.AdamOptimizer and tf.app.run and tf.flags
-assert tf.__version__.startswith("2.") and tf.__file__ and tf.__path__
-assert "placeholder" in dir(tf)
+assert tf.__file__ and tf.__path__ and "placeholder" in dir(tf)
 
 import tensorflow.compat.v1 as tf1
 assert tf1.placeholder is tf.placeholder
@@ -70,6 +69,30 @@ class Mine(tf.Session):
   pass
 tf.Session = Mine
 assert tensorflow.Session is Mine
+
+ALL_VERSIONS = '''
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
+from tensorflow import VERSION, __version__ as version
+from tensorflow.version import VERSION as a
+from tensorflow.compat.v1 import VERSION as b
+told = {tf.__version__, tf.VERSION, tf.version.VERSION, tf1.__version__,
+        tf1.VERSION, tf1.version.VERSION, version, VERSION, a, b}
+for namespace in (tf, tf1, tf.version):
+  assert "VERSION" in dir(namespace)
+  star = {}
+  exec(f"from {namespace.__name__} import *", star)
+  assert "VERSION" in star
+'''
+program, library = {}, {"__file__": "env/site-packages/slim/__init__.py"}
+exec(ALL_VERSIONS, program)
+assert program["told"] == {"1.15.5"}, program["told"]
+exec(ALL_VERSIONS, library)
+real = tf.compat.v2.__version__
+assert library["told"] == {real} and real.startswith("2."), library["told"]
+from tf_compat_lossscale import _requirements
+assert _requirements._get_imported_version() == real
+assert tf.GIT_VERSION == tf.version.GIT_VERSION == tf.__git_version__
 
 x = tf.placeholder(tf.float32, [2])
 w = tf.Variable([1., 2.])

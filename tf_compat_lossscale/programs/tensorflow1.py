@@ -15,6 +15,7 @@ from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import install
 from tf_compat_lossscale.programs import lazy_modules
+from tf_compat_lossscale.programs import told_version
 from tf_compat_lossscale.programs import wrong_guess
 
 # Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
@@ -55,6 +56,8 @@ class _TensorFlow1(types.ModuleType):
     v1 = self._v1
     if name == "compat":  # Its v1 and v2 stay what they are.
       return sys.modules["tensorflow.compat"]
+    if name in told_version.NAMES:
+      return told_version.answer(self._real.__version__)
     try:
       return getattr(v1, name)
     except AttributeError:
@@ -134,6 +137,8 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   with deprecation.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
+  for module in (v1, v1.version):
+    told_version.tell_in(module)
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
   _SubmoduleWatcher(v1).start()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells a program for TensorFlow 1 that TensorFlow's version is 1.15.5.
+
+A program for both TensorFlows asks for the version, and then uses the names and
+the behavior of that TensorFlow. Under `run --tf1` a program has TensorFlow 1's
+names and behavior, so it is told a version of TensorFlow 1. Installed libraries
+are told the truth: they are made for the TensorFlow that is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import functools
+import re
+import sys
+import types
+from typing import Any
+
+# Programs unpack three numbers from it, so nothing is appended.
+VERSION = "1.15.5"
+NAMES = ("VERSION", "__version__")
+
+# The folders in which Python's package managers install libraries.
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\](.*)", re.DOTALL)
+_OURS = re.compile(r"tf_compat_lossscale(\.|$)")
+# Modules whose functions pass an attribute's name on to this one.
+_BETWEEN = {
+  "tensorflow.python.util.module_wrapper",
+  "tf_compat_lossscale.programs.lazy_modules",
+  "tf_compat_lossscale.programs.tensorflow1",
+  "tf_compat_lossscale.programs.wrong_guess",
+  __name__,
+}
+# A program's own packages among the installed ones.
+_own: set[str] = set()
+
+
+def set_own_packages(names: Iterable[str]) -> None:
+  """Sets the installed packages that are the program's, not libraries."""
+  _own.clear()
+  _own.update(names)
+
+
+def answer(real: str) -> str:
+  """Returns what the code that asks for TensorFlow's version is told.
+
+  Python tells a module's `__getattr__` nothing about who reads the attribute,
+  and a module that is loaded already is imported without any hook. So this
+  reads from the call stack which module asks.
+
+  Args:
+    real: The version of the TensorFlow that is installed.
+  """
+  frame: Any = sys._getframe(1)
+  while frame is not None and frame.f_globals.get("__name__") in _BETWEEN:
+    frame = frame.f_back
+  asks = frame.f_globals if frame is not None else {}
+  if _OURS.match(str(asks.get("__name__"))):
+    return real
+  return real if _is_library(str(asks.get("__file__"))) else VERSION
+
+
+def _is_library(path: str) -> bool:
+  """Returns whether a module's file is one of an installed library."""
+  package = _find_package(path)
+  return package is not None and package not in _own
+
+
+@functools.cache
+def _find_package(path: str) -> str | None:
+  """Returns the installed package that a file belongs to, or None."""
+  match = _INSTALLED.search(path)
+  if match is None:
+    return None
+  return re.split(r"[/\\]", match[2])[0].removesuffix(".py")
+
+
+def tell_in(module: types.ModuleType) -> None:
+  """Makes a module of `tensorflow.compat.v1` tell the version by the asker."""
+  from tf_compat_lossscale._core.tf import module_names
+
+  listed = set(dir(module))
+  hidden = vars(module).keys() - listed
+  own = vars(module).get("__getattr__")
+  namespaces = module_names.list_namespaces(module)
+  real: dict[str, Any] = {}
+  for namespace in namespaces:
+    real |= {name: namespace.pop(name) for name in NAMES if name in namespace}
+
+  def __getattr__(name: str) -> Any:
+    if name in real:
+      return answer(real[name])
+    if own is not None:
+      return own(name)
+    raise AttributeError(
+      f"module {module.__name__!r} has no attribute {name!r}"
+    )
+
+  functions: dict[str, Any] = {
+    "__getattr__": __getattr__,
+    "__dir__": lambda: sorted(
+      (listed | (vars(module).keys() - hidden)) - functions.keys()
+    ),
+  }
+  for namespace in namespaces:
+    namespace.update(functions)
