@@ -395,7 +395,9 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   # may leave out `super().__init__()`, and use the base class's names for
   # something else.
   _OVERRIDABLE = ("_down_scale",)
+  _WRAPPED = "_opt"
   _sparse_gradients: str = "dense"
+  _managed_scale: _Managed | None = None
 
   def _take(
     self,
@@ -404,8 +406,8 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   ) -> None:
     """Sets tf.contrib's own names for what is wrapped."""
     assert isinstance(scale, _Managed)
-    self._opt = opt
     self._loss_scale_manager = scale.manager
+    self._opt = opt
 
   @attributes.DefaultProperty
   def _optimizer(self) -> tf.compat.v1.train.Optimizer:
@@ -421,7 +423,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
 
   @property
   def _active_loss_scale(self) -> loss_scale_lib.LossScale:
-    managed = vars(self).get("_managed_scale")
+    managed = self._managed_scale
     if managed is None or managed.manager is not self._loss_scale_manager:
       managed = self._managed_scale = _Managed(self._loss_scale_manager)
     return managed

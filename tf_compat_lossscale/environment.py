@@ -34,6 +34,7 @@ from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale._core.tf import tracking
 
@@ -53,7 +54,7 @@ def __dir__() -> list[str]:
 
 
 _Optimizer: Final = tf.compat.v1.train.Optimizer
-_STEPS = "_steps_by_environment"  # The attribute that holds a `_Steps`.
+_STEPS = wrapped_optimizers.STEPS_BY_ENVIRONMENT  # It holds a `_Steps`.
 _Method = Callable[..., Any]
 
 _log: Final = patching.UndoLog()

@@ -22,6 +22,7 @@ from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
+from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
@@ -63,7 +64,9 @@ def _find_held(owner: Any, name: str) -> Any:
   return values.get(name) if holder is owner else None
 
 
-class MixedPrecisionLossScaleOptimizer(base_classes.Optimizer):
+class MixedPrecisionLossScaleOptimizer(
+  wrapped_optimizers.Delegating, base_classes.Optimizer
+):
   """An optimizer that wraps another and applies a loss scale to it.
 
   A whole step:
@@ -82,6 +85,9 @@ class MixedPrecisionLossScaleOptimizer(base_classes.Optimizer):
   In object-based checkpoints the wrapped optimizer is `base_optimizer` and the
   loss scale is `loss_scale`, as in every release of TensorFlow that had this
   class.
+
+  Attributes of the wrapped optimizer, such as `_lr`, are read and set through
+  this object, unless it has an attribute of that name itself.
   """
 
   # The private methods of TensorFlow 1.15's class, which subclasses override.
@@ -138,8 +144,9 @@ class MixedPrecisionLossScaleOptimizer(base_classes.Optimizer):
 
   def _take(self, opt: _Optimizer, scale: loss_scale_lib.LossScale) -> None:
     """Sets the attributes by which programs read and set what is wrapped."""
-    self._optimizer = opt
+    # In this order: from then on, setting reaches what is wrapped.
     self._loss_scale = scale
+    self._optimizer = opt
 
   @property
   def _active_optimizer(self) -> _Optimizer:

@@ -1,19 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that wrap optimizers: Horovod's, `SyncReplicasOptimizer`, ours."""
+"""Optimizers that wrap optimizers: Horovod's, `SyncReplicasOptimizer`, ours.
+
+`walk` finds what is wrapped. `Delegating` reads and sets the attributes of what
+is wrapped.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale._core.tf import optimizers
 
 # The attributes in which optimizers of TensorFlow and of Horovod hold the one
 # that they wrap; some are properties.
 _NAMES = ("_optimizer", "_opt")
 # Some objects make a new optimizer at each access, which would never end.
 _MOST = 64
+# The attribute by which NVIDIA's environment variables give an optimizer, and
+# that optimizer alone, a loss scale.
+STEPS_BY_ENVIRONMENT = "_steps_by_environment"
+# A wrapper has no attribute of these names on behalf of another optimizer: what
+# tells optimizers apart, what TensorFlow keeps for each, and dunder names.
+_NEVER = frozenset({*_NAMES, STEPS_BY_ENVIRONMENT, *optimizers.STATE})
+_NEVER_BEGINNING = ("__", "_self_")
+_RATES = ("lr", "_lr", "learning_rate", "_learning_rate")
+
+
+class Delegating:
+  """A base class of wrappers that have the attributes of what they wrap.
+
+  Programs read and set `optimizer._lr` whether the optimizer is wrapped or not.
+  An attribute of the wrapper itself goes first. If neither has an attribute,
+  setting it adds it to the wrapper.
+  """
+
+  # The instance attribute that holds what is wrapped.
+  _WRAPPED = "_optimizer"
+
+  if not TYPE_CHECKING:  # With it, checkers would accept any name.
+
+    def __getattr__(self, name: str) -> Any:
+      """Returns an attribute of what is wrapped.
+
+      Raises:
+        AttributeError: Neither has it, or the name is private to each.
+      """
+      if _is_of_class(self, name):  # A property has raised the error.
+        return super().__getattribute__(name)
+      inner = _find_wrapped(self, name)
+      if inner is not None:
+        try:
+          return getattr(inner, name)
+        except AttributeError:
+          pass
+      raise AttributeError(_explain(self, inner, name), name=name, obj=self)
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    inner = None
+    if name not in vars(self) and not _is_of_class(self, name):
+      inner = _find_wrapped(self, name)
+    if inner is not None and hasattr(inner, name):
+      setattr(inner, name, value)
+    else:
+      super().__setattr__(name, value)
+
+  def __dir__(self) -> list[str]:
+    """Returns the names of all attributes, also of what is wrapped."""
+    own = list(super().__dir__())
+    inner = _find_wrapped(self, "")
+    names = [] if inner is None else dir(inner)
+    return sorted({*own, *(x for x in names if _may_delegate(x))})
+
+
+def _is_of_class(wrapper: Any, name: str) -> bool:
+  """Returns whether the wrapper's class defines a name."""
+  return any(name in vars(cls) for cls in type(wrapper).__mro__)
+
+
+def _may_delegate(name: str) -> bool:
+  return name not in _NEVER and not name.startswith(_NEVER_BEGINNING)
+
+
+def _find_wrapped(wrapper: Any, name: str) -> Any:
+  """Returns what is wrapped; None if a name is private or nothing is wrapped.
+
+  Copies ask for attributes before the copy has any.
+  """
+  if not _may_delegate(name):
+    return None
+  return vars(wrapper).get(wrapper._WRAPPED)
+
+
+def _explain(wrapper: Any, inner: Any, name: str) -> str:
+  """Returns the error for an attribute that neither has."""
+  message = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
+  if inner is None:
+    return message
+  kin = _RATES if name in _RATES else (f"_{name}", name.lstrip("_"))
+  found = [other for other in kin if other != name and hasattr(inner, other)]
+  advice = f". There is {found[0]!r}" if found else ""
+  kind = type(inner).__name__
+  return f"{message}, and the {kind} that it wraps has none{advice}."
 
 
 def walk(

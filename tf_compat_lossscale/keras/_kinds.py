@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 from tf_compat_lossscale._core import optimizer_kinds
+from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _reloading
 
@@ -104,7 +105,11 @@ class ByKind(type(_Base)):  # type: ignore[misc]
 
 
 @_reloading.keep
-class OfAKind(_Base, metaclass=ByKind):  # type: ignore[misc, valid-type]
+class OfAKind(
+  wrapped_optimizers.Delegating,
+  _Base,  # type: ignore[misc, valid-type]
+  metaclass=ByKind,
+):
   """A loss-scale optimizer of the same kind as the optimizer that it wraps.
 
   Subclasses call its `__init__` with the optimizer to wrap and with the other

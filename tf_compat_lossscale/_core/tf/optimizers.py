@@ -13,6 +13,9 @@ import weakref
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
+# The names of the attributes that each `tf.compat.v1.train.Optimizer` has.
+STATE = frozenset(vars(tf.compat.v1.train.Optimizer(False, "optimizer")))
+
 
 def uses_locking(optimizer: tf.compat.v1.train.Optimizer) -> bool:
   """Returns whether an optimizer was created with `use_locking=True`.
@@ -42,6 +45,10 @@ class _Method:
     """Returns the method of a copy of the optimizer."""
     optimizer = self._refer()
     return _Method(memo.get(id(optimizer), optimizer), self._function)
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    """Returns what `pickle`, which keeps no weak references, makes it of."""
+    return _Method, (self._refer(), self._function)
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     """Calls the function with the optimizer and the arguments."""
