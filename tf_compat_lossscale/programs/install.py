@@ -18,6 +18,7 @@ from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core.legacy_names import Place
+from tf_compat_lossscale.programs import companions
 from tf_compat_lossscale.programs import contrib_modules
 from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import estimator
@@ -69,6 +70,7 @@ class _Installer(import_hooks.ImportWatcher):
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
     self._moved = moved_modules.MovedModules(self._log)
+    self._companions = companions.Companions(self._log)
     self._estimator: estimator.EstimatorRestorer | None = None
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
@@ -104,6 +106,7 @@ class _Installer(import_hooks.ImportWatcher):
     """Sets the names in all modules that are loaded, and in others later."""
     self.start()
     self._moved.start()
+    self._companions.start()
     for name, module in list(sys.modules.items()):
       if name.startswith(("tensorflow", "keras.", "tf_keras.")):
         self._fill(name, module)
@@ -144,6 +147,7 @@ class _Installer(import_hooks.ImportWatcher):
     """Leaves every module as it was found, and `Model.compile` as well."""
     self.stop()
     self._moved.stop()
+    self._companions.stop()
     if self._estimator is not None:
       self._estimator.stop()
     self._log.undo()
