@@ -246,29 +246,6 @@ def test_wrapping_twice_warns(make, caplog):
   assert "scales the loss already" in caplog.text
 
 
-@pytest.mark.parametrize("scales", [True, False])
-@pytest.mark.parametrize("mode", ["graph_v1", "graph_v2", "function"])
-def test_gradients_of_an_unscaled_loss_warn(mode, scales, caplog):
-  def step(optimizer, w):
-    loss = tf.reduce_sum(w * w)
-    if scales:
-      pairs = optimizer.compute_gradients(lambda: tf.reduce_sum(w * w), [w])
-      pairs = [(2 * grad, var) for grad, var in pairs]
-    else:
-      pairs = zip(tf.gradients(loss, [w]), [w])
-    return optimizer.apply_gradients(pairs)
-
-  with caplog.at_level(logging.WARNING):
-    if mode == "function":
-      w = tf.Variable(1.0)
-      optimizer = _wrap("dynamic")
-      tf.function(lambda: step(optimizer, w) and None)()
-    else:
-      with helpers.control_flow(mode == "graph_v2"), tf.Graph().as_default():
-        step(_wrap("dynamic"), tf1.get_variable("w", initializer=1.0))
-  assert ("the loss was not scaled" in caplog.text) == (not scales)
-
-
 def test_wrapping_once_does_not_warn(caplog):
   with caplog.at_level(logging.WARNING):
     tfl.accumulate(_wrap("dynamic"), 2)

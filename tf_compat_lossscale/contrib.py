@@ -26,6 +26,7 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import pair_checks
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
@@ -98,10 +99,12 @@ class FixedLossScaleManager(LossScaleManager):
   def loss_scale(self) -> float:
     """The loss scale, a Python number; what a program has set, if it has."""
     own: float | None = vars(self).get("_loss_scale")
+    scale_uses.note_read(self)
     return self._fixed_constant.value if own is None else own
 
   @attributes.DefaultProperty
   def _loss_scale(self) -> tf.Tensor:
+    scale_uses.note_read(self)
     return self._fixed_constant.find()
 
   def get_loss_scale(self) -> tf.Tensor:
@@ -443,6 +446,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
         self, self._active_loss_scale, self._apply_then_update
       ),
       unscale=lambda pairs, scale: self._down_scale(list(pairs), scale),
+      read="loss_scale_manager.get_loss_scale()",
     )
 
   def _down_scale(

@@ -268,6 +268,7 @@ class _Steps:
       self.loss_scale,
       functools.partial(_get_own(_compute_gradients), self.owner),
       scaled_steps.update_then_apply(self, self.loss_scale, apply),
+      read="",
     )
 
   def _apply_unchecked(

@@ -22,6 +22,7 @@ from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core import wrong_values
 
@@ -131,6 +132,7 @@ class FixedLossScale(LossScale):
 
   def __call__(self) -> tf.Tensor:
     """Returns the loss scale, a float32 scalar constant."""
+    scale_uses.note_read(self)
     return tf.constant(self._loss_scale_value, tf.float32)
 
   def update(self, grads: Any) -> tuple[Any, bool]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import numbers
 from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
@@ -28,9 +29,12 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
+from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import agreements
+from tf_compat_lossscale._core import bypass
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import train_ops
@@ -72,6 +76,7 @@ class ScaledStep(NamedTuple):
     needs_check: Returns whether gradients are checked before they are applied.
     apply: The method `apply_gradients` of an optimizer that knows no loss
       scale, if `needs_check` may return False.
+    read: How a program reads the loss scale, for messages; "" if it cannot.
   """
 
   owner: Any
@@ -82,6 +87,7 @@ class ScaledStep(NamedTuple):
   unscale: Callable[[GradsAndVars, tf.Tensor], Pairs] = unscale
   needs_check: Callable[[], bool] = lambda: True
   apply: Callable[..., Any] | None = None
+  read: str = "loss_scale()"
 
   def compute_gradients(self, loss: Any, *args: Any, **kwargs: Any) -> Pairs:
     """Returns (gradient, variable) pairs of a loss, by way of the scaled loss.
@@ -93,6 +99,7 @@ class ScaledStep(NamedTuple):
     """
     # One read, for another worker may change the scale between two reads.
     scale = tf.cast(self.loss_scale(), tf.float32)
+    scale_uses.note_use(scale_uses.find_owner(self.loss_scale), self._shown)
     loss = self.scale_loss(loss, scale)
     scaled = list(self.compute(loss, *args, **kwargs))
     pairs = self.unscale(scaled, scale)
@@ -117,9 +124,10 @@ class ScaledStep(NamedTuple):
     """
     pairs = pair_checks.read(grads_and_vars)
     computed = step_records.find_computed(self.owner, pairs)
-    if not tf.executing_eagerly():
-      self._warn_if_unscaled(pairs, computed)
-    with train_ops.leave_out():
+    self._warn_if_bypassed(pairs)
+    # The check and the update of the loss scale are no reads of the program.
+    scale = scale_uses.find_owner(self.loss_scale)
+    with train_ops.leave_out(), scale_uses.ignore_reads(scale):
       if self.apply is None or self.needs_check():
         pair_checks.check_dtypes(pairs)
         op = tf.distribute.get_replica_context().merge_call(
@@ -135,23 +143,44 @@ class ScaledStep(NamedTuple):
     train_ops.add(op)
     return op
 
-  def _warn_if_unscaled(
-    self, pairs: GradsAndVars, computed: Iterable[tuple[Any, Any]]
-  ) -> None:
-    """Logs a warning if `compute_gradients` computed none of the gradients.
+  @property
+  def _shown(self) -> Any:
+    """The optimizer that the program sees."""
+    return getattr(self.owner, "owner", self.owner)
 
-    Such programs trained in TensorFlow 1, and a program may scale the loss
-    itself, so this is no error.
+  def _warn_if_bypassed(self, pairs: GradsAndVars) -> None:
+    """Logs a warning, once, if the loss was not scaled.
+
+    Such programs trained in TensorFlow 1, so this is no error.
     """
-    given = any(grad is not None for grad, _ in pairs)
-    if given and all(grad is None for grad, _ in computed):
-      logging.warning(
-        "%s.apply_gradients got gradients that its compute_gradients did not "
-        "compute, as those of tf.gradients, of a tape or of Model.compile, so "
-        "the loss was not scaled. Call compute_gradients or minimize; or "
-        "multiply the loss by loss_scale(), and divide the gradients by it.",
-        type(self.owner).__name__,
-      )
+    scale = scale_uses.find_owner(self.loss_scale)
+    with scale_uses.ignore_reads(scale):
+      fixed = _find_fixed(scale)
+    if not bypass.find_bypass(self._shown, scale, pairs, fixed):
+      return
+    by_hand = (
+      f" Or compute scale = {self.read}, multiply the loss by it, and divide "
+      "the gradients by it, as tf_compat_lossscale.gradients.scale and unscale "
+      "do."
+    )
+    logging.warning(
+      "%s.apply_gradients got gradients of a loss that it did not scale: they "
+      "are those of tf.gradients, of a GradientTape or of another optimizer, "
+      "and neither compute_gradients nor the loss scale was used. So the loss "
+      "was not scaled, small float16 gradients became 0, and %s. Call "
+      "compute_gradients or minimize of this optimizer.%s",
+      type(self._shown).__name__,
+      bypass.describe_effect(fixed),
+      by_hand if self.read else "",
+    )
+
+
+def _find_fixed(loss_scale: Any) -> float | None:
+  """Returns the value of a loss scale that never changes, or None."""
+  if isinstance(loss_scale, loss_scale_lib.FixedLossScale):
+    return float(loss_scale.get_config()["loss_scale_value"])
+  value = getattr(loss_scale, "loss_scale", None)
+  return float(value) if isinstance(value, numbers.Real) else None
 
 
 def recorded(owner: Any, loss_scale: Any, decide: Decide) -> Take:

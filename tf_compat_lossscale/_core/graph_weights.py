@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import attributes
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
@@ -145,6 +146,7 @@ class GraphWeights(tracking.WeightsByGraph):
     Raises:
       KeyError: `_add_weight` was never given that name.
     """
+    scale_uses.note_read(self)
     recipes = self._graph_recipes.by_name
     with _LOCK:
       if name in recipes and name not in self._tracked_weights:

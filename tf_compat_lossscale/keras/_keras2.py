@@ -57,6 +57,19 @@ LossScaleOptimizerOfNew = _module.LossScaleOptimizerV3
 _State: Any = _module._DynamicLossScaleState
 
 
+# Keras notes calls of `get_scaled_loss` and `get_unscaled_gradients`, and warns
+# at each step without them, also if the program scales by `loss_scale`.
+CALLED = dict.fromkeys(
+  ("_loss_has_been_scaled", "_gradients_have_been_unscaled"), True
+)
+
+
+def has_scaled(optimizer: Any) -> bool:
+  """Returns whether an optimizer has scaled a loss, or unscaled gradients."""
+  attributes = vars(optimizer)
+  return any(attributes.get(name) for name in CALLED)
+
+
 class ObservedState(_State):
   """A dynamic loss scale of Keras whose `update` calls a given function.
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale._core import bypass
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import missing_gradients
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
@@ -91,6 +94,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   @property
   def loss_scale(self) -> Any:
     """The loss scale: a tensor, which can be called as a `LossScale` can."""
+    scale_uses.note_read(self)
     return _callable_scale.CallableScale(self, super().loss_scale)
 
   @property
@@ -144,15 +148,34 @@ class LossScaleOptimizer(_kinds.OfAKind):
     copy = object.__new__(type(self))
     attributes: dict[str, Any] = copy.__dict__
     attributes.update(vars(self))
+    if not _keras2.has_scaled(self):
+      self._warn_if_bypassed(pairs)
+      attributes.update(_keras2.CALLED)  # Keras would warn at each step.
     if self.dynamic:
       attributes["_loss_scale"] = call.make_state(self._loss_scale)
     if self._skipped_steps is not None:
       counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
       attributes["_optimizer"] = counting
     method = super(LossScaleOptimizer, copy).apply_gradients
-    result = method(pairs, *args, **kwargs)
-    call.end()
+    with scale_uses.ignore_reads(self):
+      result = method(pairs, *args, **kwargs)
+      call.end()
     return result
+
+  def _warn_if_bypassed(self, pairs: list[Any]) -> None:
+    """Logs a warning, once, if the loss was not scaled."""
+    fixed = None if self.dynamic else float(self.initial_scale)
+    if not bypass.find_bypass(self, self, pairs, fixed):
+      return
+    logging.warning(
+      "%s.apply_gradients got gradients of a loss that was not scaled: neither "
+      "get_scaled_loss nor the loss scale was used, as if a GradientTape's "
+      "gradients were passed on. So small float16 gradients became 0, and %s. "
+      "Call get_scaled_loss on the loss and get_unscaled_gradients on the "
+      "gradients, or call minimize.",
+      type(self).__name__,
+      bypass.describe_effect(fixed),
+    )
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
     if self._skipped_steps is not None and name == "loss_scale":

@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that a bypassed loss scale is noticed, and nothing else."""
+
+import contextlib
+import logging
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import contrib
+from tf_compat_lossscale import environment
+from tf_compat_lossscale import policies
+
+tf1 = tf.compat.v1
+_GRAPHS = ("graph_v1", "graph_v2")
+_SAID = "the loss was not scaled"
+
+
+def _sgd():
+  return tf1.train.GradientDescentOptimizer(0.1)
+
+
+def _wrap(scale="dynamic", inner=None):
+  return tfl.MixedPrecisionLossScaleOptimizer(inner or _sgd(), scale)
+
+
+def _manage(manager=None):
+  manager = manager or contrib.ExponentialUpdateLossScaleManager(8, 2)
+  return contrib.LossScaleOptimizer(_sgd(), manager)
+
+
+def _honor():
+  """Returns an optimizer that has its loss scale by the environment."""
+  environment.honor_environment(quiet=True)
+  return _sgd()
+
+
+_MAKERS = {
+  "dynamic": _wrap,
+  "fixed": lambda: _wrap(128),
+  "policy": lambda: _wrap(policies.GrowthBackoff()),
+  "manager": _manage,
+  "fixed_manager": lambda: _manage(contrib.FixedLossScaleManager(128)),
+  "accumulate": lambda: tfl.accumulate(_wrap(), 2),
+  "accumulate_contrib": lambda: tfl.accumulate(_manage(), 2),
+  "environment": _honor,
+}
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+  monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "0")
+  yield
+  environment.ignore_environment()
+
+
+def _make(kind, monkeypatch):
+  if kind == "environment":
+    monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "1")
+  return _MAKERS[kind]()
+
+
+class _Program:
+  """A program in one of the modes: a model of two variables.
+
+  Attributes:
+    optimizer: The optimizer.
+    v: The variables, none of them a scalar.
+  """
+
+  def __init__(self, mode, make=_wrap):
+    self.mode = mode
+    self.optimizer = make()
+    self.x = tf.constant([[1.0, 2.0, 3.0]])
+    create = tf1.get_variable if mode in _GRAPHS else tf.Variable
+    self.v = [
+      create(name=name, **{key: np.ones(shape, np.float32)})
+      for name, shape in (("w", (3, 2)), ("b", (2,)))
+      for key in (["initializer"] if mode in _GRAPHS else ["initial_value"])
+    ]
+
+  def loss(self):
+    y = tf.matmul(self.x, self.v[0]) + self.v[1]
+    return tf.reduce_mean(tf.square(y - 1.0))
+
+  def differentiate(self, loss=None, factor=None):
+    """Returns the gradients of a loss that `compute_gradients` never got."""
+    loss = loss or self.loss
+    factor = factor or (lambda: 1.0)
+    if self.mode in _GRAPHS:
+      return tf.gradients(loss() * factor(), self.v)
+    with tf.GradientTape() as tape:
+      value = loss() * factor()
+    return tape.gradient(value, self.v)
+
+  def compute(self, optimizer=None):
+    return (optimizer or self.optimizer).compute_gradients(self.loss, self.v)
+
+  def apply(self, grads, optimizer=None):
+    pairs = list(zip(grads, self.v))
+    return (optimizer or self.optimizer).apply_gradients(pairs)
+
+
+@contextlib.contextmanager
+def _scope(mode):
+  if mode not in _GRAPHS:
+    yield
+    return
+  with helpers.control_flow(mode == "graph_v2"), tf.Graph().as_default():
+    yield
+
+
+def _take(mode, step):
+  """Takes a step as the mode says; in graphs, it is built."""
+  if mode != "function":
+    step()
+  else:  # To trace is enough.
+    tf.function(step, autograph=False).get_concrete_function()
+
+
+def _count(caplog):
+  return caplog.text.count(_SAID)
+
+
+_MODES = pytest.mark.parametrize("mode", [*_GRAPHS, "function", "eager"])
+
+
+@_MODES
+@pytest.mark.parametrize("kind", _MAKERS)
+def test_gradients_of_an_unscaled_loss_warn_once(
+  mode, kind, caplog, monkeypatch
+):
+  with _scope(mode):
+    program = _Program(mode, lambda: _make(kind, monkeypatch))
+
+    def step():
+      program.apply(program.differentiate())
+
+    with caplog.at_level(logging.WARNING):
+      _take(mode, step)
+      _take(mode, step)
+  assert _count(caplog) == 1
+  assert f"{type(program.optimizer).__name__}.apply_gradients" in caplog.text
+
+
+@_MODES
+def test_the_inner_optimizer_and_gradients_that_change_warn(mode, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    inner = _sgd()
+    program = _Program(mode, lambda: _wrap(inner=inner))
+
+    def step():
+      grads, _ = zip(*program.compute(inner))
+      grads, _ = tf.clip_by_global_norm(grads, 1.0)
+      program.apply(
+        [tf.cast(tf.cast(x, tf.float16), tf.float32) for x in grads]
+      )
+
+    _take(mode, step)
+  assert _count(caplog) == 1
+
+
+# Programs that scale their loss ---------------------------------------------
+
+
+def _by_hand(program):
+  scale = tf.cast(program.optimizer.loss_scale(), tf.float32)
+  grads = program.differentiate(factor=lambda: scale)
+  return [grad / scale for grad in grads]
+
+
+def _by_functions(program):
+  optimizer = program.optimizer
+  scale = optimizer.loss_scale()
+  if program.mode in _GRAPHS:
+    loss = tfl.gradients.scale(program.loss(), scale)
+    return tfl.gradients.unscale(tf.gradients(loss, program.v), scale)
+  with tf.GradientTape() as tape:
+    loss = tfl.gradients.scale(program.loss(), scale)
+  return tfl.gradients.unscale(tape.gradient(loss, program.v), scale)
+
+
+def _clipped(program):
+  grads, _ = tf.clip_by_global_norm([x for x, _ in program.compute()], 1.0)
+  return grads
+
+
+def _averaged(program):
+  pairs = zip(program.compute(), program.compute())
+  return [(a + b) / 2.0 for (a, _), (b, _) in pairs]
+
+
+def _replaced(program):
+  program.compute()
+  return program.differentiate()
+
+
+def _with_a_second_loss(program):
+  pairs = zip(program.compute(), program.differentiate())
+  return [grad + more for (grad, _), more in pairs]
+
+
+def _through_a_cond(program):
+  grads = [grad for grad, _ in program.compute()]
+  ok = tf.reduce_all([tf.reduce_all(tf.math.is_finite(x)) for x in grads])
+  return tf.cond(ok, lambda: grads, lambda: [0.0 * x for x in grads])
+
+
+def _by_hand_in_a_loop(program):
+  def body(i, *sums):
+    grads = _by_hand(program)
+    return [i + 1, *(a + b for a, b in zip(sums, grads))]
+
+  start = [tf.zeros_like(v) for v in program.v]
+  return tf.while_loop(lambda i, *_: i < 2, body, [tf.constant(0), *start])[1:]
+
+
+def _kept_in_variables(program):
+  kept = program.extra
+  done = [k.assign_add(g) for k, g in zip(kept, _by_hand(program))]
+  if program.mode in _GRAPHS:
+    with tf.control_dependencies(done):
+      return [k + 0.01 * v for k, v in zip(kept, program.v)]
+  return [k + 0.01 * v for k, v in zip(kept, program.v)]
+
+
+def _zeros(program):
+  return [tf.zeros_like(v) for v in program.v]
+
+
+def _in_numpy(program):
+  grads = [grad for grad, _ in program.compute()]
+  return [tf.numpy_function(lambda x: x, [x], tf.float32) for x in grads]
+
+
+@_MODES
+@pytest.mark.parametrize(
+  "compute",
+  [
+    _by_hand,
+    _by_functions,
+    _clipped,
+    _averaged,
+    _replaced,
+    _with_a_second_loss,
+    _through_a_cond,
+    _by_hand_in_a_loop,
+    _kept_in_variables,
+    _zeros,
+    _in_numpy,
+  ],
+)
+def test_no_false_alarm(mode, compute, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    program = _Program(mode)
+    program.extra = [
+      tf1.get_variable(
+        f"kept{i}", initializer=tf.zeros_like(v), trainable=False
+      )
+      if mode in _GRAPHS
+      else tf.Variable(tf.zeros_like(v), trainable=False)
+      for i, v in enumerate(program.v)
+    ]
+
+    def step():
+      grads = compute(program)
+      program.apply([tf.reshape(x, v.shape) for x, v in zip(grads, program.v)])
+
+    _take(mode, step)
+  assert _count(caplog) == 0
+
+
+@_MODES
+def test_a_scale_of_one_has_nothing_to_lose(mode, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    for make in (
+      lambda: _wrap(1),
+      lambda: _manage(contrib.FixedLossScaleManager(1)),
+    ):
+      with tf1.variable_scope(None, "of"):
+        program = _Program(mode, make)
+      _take(mode, lambda p=program: p.apply(p.differentiate()) and None)
+  assert _count(caplog) == 0
+
+
+@_MODES
+@pytest.mark.parametrize("kind", ["fixed", "fixed_manager"])
+def test_a_fixed_scale_by_hand(mode, kind, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    program = _Program(mode, _MAKERS[kind])
+
+    def step():
+      optimizer = program.optimizer
+      if kind == "fixed":
+        scale = optimizer.loss_scale()
+      else:
+        scale = optimizer.loss_scale_manager.get_loss_scale()
+      grads = program.differentiate(factor=lambda: scale)
+      program.apply([grad / scale for grad in grads])
+
+    _take(mode, step)
+  assert _count(caplog) == 0
+
+
+@_MODES
+@pytest.mark.parametrize("reverse", [False, True])
+def test_one_optimizer_computes_and_another_applies(mode, reverse, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    program = _Program(mode)
+    pair = program.optimizer, tfl.accumulate(program.optimizer, 2)
+    first, second = reversed(pair) if reverse else pair
+
+    def step():
+      program.apply([grad for grad, _ in program.compute(first)], second)
+
+    _take(mode, step)
+  assert _count(caplog) == 0
+
+
+def test_functions_that_compute_and_apply(caplog):
+  with caplog.at_level(logging.WARNING):
+    for compute in (_by_hand, _clipped):
+      program = _Program("function")
+      apply = tf.function(lambda grads, p=program: p.apply(grads) and None)
+      # Traced before anything is computed.
+      apply.get_concrete_function([tf.TensorSpec(v.shape) for v in program.v])
+      apply.get_concrete_function(compute(program))
+      assert _count(caplog) == 0
+    # The scale is an argument.
+    program = _Program("function")
+
+    @tf.function
+    def step(scale):
+      grads = program.differentiate(factor=lambda: scale)
+      program.apply([grad / scale for grad in grads])
+
+    step.get_concrete_function(program.optimizer.loss_scale())
+  assert _count(caplog) == 0
+
+
+@pytest.mark.parametrize("mode", _GRAPHS)
+def test_graphs_that_are_fed(mode, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    # The step is built before the gradients, and is fed.
+    program = _Program(mode)
+    feeds = [tf1.placeholder(tf.float32, v.shape) for v in program.v]
+    program.apply(tf.clip_by_global_norm(feeds, 1.0)[0])
+    kept = [
+      tf1.get_variable(
+        f"kept{i}", initializer=tf.zeros_like(v), trainable=False
+      )
+      for i, v in enumerate(program.v)
+    ]
+    program.apply([k + 0.01 * v for k, v in zip(kept, program.v)])
+    # The scale is fed.
+    program.optimizer.loss_scale()
+    scale = tf1.placeholder(tf.float32, [])
+    grads = program.differentiate(factor=lambda: scale)
+    program.apply([grad / scale for grad in grads])
+  assert _count(caplog) == 0
+
+
+@pytest.mark.parametrize("mode", _GRAPHS)
+def test_a_scale_that_is_only_logged_is_bypassed(mode, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    program = _Program(mode)
+    tf1.summary.scalar("loss_scale", program.optimizer.loss_scale())
+    program.apply(program.differentiate())
+  assert _count(caplog) == 1
+
+
+class _OwnScale(tfl.LossScale):
+  """A loss scale as programs write it, which hold their variable."""
+
+  def __init__(self):
+    super().__init__()
+    self.held = self._add_weight("mine", 8.0, tf.float32)
+
+  def __call__(self):
+    return tf.convert_to_tensor(self.held)
+
+  def update(self, grads):
+    return tf.no_op(), True
+
+  def get_config(self):
+    return {}
+
+
+class _OwnManager:
+  """A manager as programs write it."""
+
+  def __init__(self):
+    self.held = tf1.Variable(8.0, trainable=False, use_resource=True)
+
+  def get_loss_scale(self):
+    return self.held
+
+  def update_loss_scale(self, finite):
+    return tf.no_op()
+
+
+@_MODES
+@pytest.mark.parametrize("cls", [_OwnScale, _OwnManager])
+@pytest.mark.parametrize("scales", [True, False])
+def test_classes_of_the_program(mode, cls, scales, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    own = cls()
+    make = _wrap if cls is _OwnScale else _manage
+    program = _Program(mode, lambda: make(own))
+
+    def step():
+      factor = tf.convert_to_tensor(own.held) if scales else 1.0
+      grads = program.differentiate(factor=lambda: factor)
+      program.apply([grad / factor for grad in grads])
+
+    _take(mode, step)
+  # Outside of graphs, nothing tells whether the program read its own variable.
+  assert _count(caplog) == (not scales and mode in _GRAPHS)
+
+
+@pytest.mark.parametrize("scales", [True, False])
+@pytest.mark.parametrize("mode", ["function", "eager"])
+def test_replicas(mode, scales, caplog):
+  strategy = helpers.two_replicas()
+  with strategy.scope(), caplog.at_level(logging.WARNING):
+    program = _Program(mode)
+
+    def replica():
+      if scales:
+        program.apply([grad for grad, _ in program.compute()])
+      else:
+        program.apply(program.differentiate())
+
+    _take(mode, lambda: strategy.run(replica) and None)
+  assert _count(caplog) == (not scales)
+
+
+def test_each_optimizer_warns_for_itself(caplog):
+  with tf.Graph().as_default(), caplog.at_level(logging.WARNING):
+    program = _Program("graph_v2")
+    other = _wrap()
+    program.apply([grad for grad, _ in program.compute()])
+    program.apply(program.differentiate(), other)
+  assert _count(caplog) == 1
+
+
+def test_a_wrapper_by_the_environment_that_computes_by_the_inner(
+  monkeypatch, caplog
+):
+  class Wrapper(tf1.train.Optimizer):
+    def __init__(self, inner):
+      super().__init__(False, "wrapper")
+      self.held = inner
+
+    def compute_gradients(self, *args, **kwargs):
+      return self.held.compute_gradients(*args, **kwargs)
+
+    def _resource_apply_dense(self, grad, var):
+      return self.held._resource_apply_dense(grad, var)
+
+    def _prepare(self):
+      self.held._prepare()
+
+  with tf.Graph().as_default(), caplog.at_level(logging.WARNING):
+    program = _Program("graph_v2", lambda: _make("environment", monkeypatch))
+    wrapper = Wrapper(program.optimizer)
+    program.apply([grad for grad, _ in program.compute(wrapper)], wrapper)
+  assert _count(caplog) == 0
