@@ -137,6 +137,14 @@ def test_what_fails_has_its_reason(program, capsys, change, stage, said):
   assert cells[stage].startswith(said), cells
 
 
+def test_a_scale_that_moves_in_the_first_stage(program, capsys):
+  changed = dataclasses.replace(program, resume=(), initial=2**15)
+  status, cells, _ = run(capsys, changed)
+  assert status == 0, cells
+  assert strangers.format_scale(2.0**32) == "2^32"
+  assert strangers.find_scales("step 1, scale 2^32 (1 good)") == ["2^32"]
+
+
 @pytest.mark.parametrize(
   ("change", "said"),
   [

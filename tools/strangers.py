@@ -19,6 +19,7 @@ import dataclasses
 import datetime
 import importlib.metadata
 import importlib.util
+import math
 import os
 import pathlib
 import re
@@ -195,6 +196,14 @@ def find_reason(text: str, status: int) -> str:
   return f"exit {status}: {reason[:160]}"
 
 
+def format_scale(value: float) -> str:
+  """Returns a loss scale as text; a large power of two as one."""
+  mantissa, exponent = math.frexp(value)
+  if mantissa == 0.5 and exponent > 20:
+    return f"2^{exponent - 1}"
+  return f"{value:g}"
+
+
 def describe(path: str) -> str:
   """Returns the step and the loss scales of a checkpoint, in a few words.
 
@@ -209,7 +218,8 @@ def describe(path: str) -> str:
   for state in found.loss_scales:
     good = state.good_steps
     words.append(
-      f"scale {state.value:g}" + ("" if good is None else f" ({good} good)")
+      f"scale {format_scale(state.value)}"
+      + ("" if good is None else f" ({good} good)")
       if state.value is not None
       else "scale of the start"
     )
@@ -301,6 +311,13 @@ class Trial:
       *(self.folder, environment, self.folder / "set.log", 120),
     )
 
+  def has_moved(self, row: Row) -> bool:
+    """Returns whether a loss scale has moved in the first two stages."""
+    scales, initial = find_scales(row.start), self.program.initial
+    if initial is not None and scales != [format_scale(initial)] * len(scales):
+      return True
+    return scales != find_scales(row.resume)
+
   def run(self) -> Row:
     """Returns what the program did in each stage."""
     program, row = self.program, Row(self.program)
@@ -323,9 +340,7 @@ class Trial:
         commands = program.resume or program.start
         self.run_stage("resume", commands, "repo", plain=False)
         row.resume = self.read_state("work")
-        if not program.scale and find_scales(row.start) == find_scales(
-          row.resume
-        ):
+        if not (program.scale or self.has_moved(row)):
           raise StageError(f"the loss scale did not move: {row.resume}")
         resumed = True
       except StageError as error:
@@ -366,7 +381,7 @@ def read_sources(folder: pathlib.Path) -> dict[str, bytes]:
 
 def find_scales(state: str) -> list[str]:
   """Returns the loss scales that the words of `describe` name."""
-  return re.findall(r"scale ([-+.\w]+)", state)
+  return re.findall(r"scale ([-+.^\w]+)", state)
 
 
 def merge_rows(page: str, rows: Sequence[str]) -> str:

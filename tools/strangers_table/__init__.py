@@ -41,6 +41,8 @@ class Program:
     environment: Further environment variables.
     settings: Pattern of variables' names -> value that the runner writes into
       the checkpoint before the program resumes, so that the loss scale moves.
+    initial: The loss scale that the program begins with, if a scale that is
+      another one after the start has moved already.
     prints: A pattern that the start, the resumed run and the migrated program
       must print.
     scale: Why no loss scale moves, if none does.
@@ -63,6 +65,7 @@ class Program:
   prepare: Callable[[pathlib.Path, pathlib.Path], None] | None = None
   environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
   settings: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  initial: float | None = None
   prints: str = ""
   scale: str = ""
   migrate: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ def _command(steps: int) -> tuple[str, ...]:
   parameters = (
     *("hidden_size=16", "filter_size=32", "num_heads=2"),
     *("num_encoder_layers=1", "num_decoder_layers=1", "batch_size=64"),
-    *("loss_scale=1048576", "save_checkpoint_steps=5", "eval_steps=100000"),
+    *(f"loss_scale={2**20}", "save_checkpoint_steps=5", "eval_steps=100000"),
     *(f"train_steps={steps}", "device_list=[0]", "buffer_size=100"),
   )
   return (
@@ -47,5 +47,6 @@ PROGRAM = Program(
   checkpoint="{work}/model",
   prepare=prepare,
   needs={"six": "six"},
+  initial=2**20,
   remark="the scale starts at 2**20",
 )

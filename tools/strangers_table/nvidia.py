@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TensorFlow 1 projects of NVIDIA's DeepLearningExamples."""
+
+import ast
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from strangers_table import bert
+from strangers_table import Program
+
+# Eight more good steps double a scale whose period is 2000.
+_NEARLY_FULL = {r"(^|/)good_steps(_\d+)?$": 1995}
+
+
+def _program(
+  name: str, folder: str, title: str, stand_ins: tuple[str, ...], **values: Any
+) -> Program:
+  return Program(
+    name=f"nvidia-{name}",
+    repository="NVIDIA/DeepLearningExamples",
+    commit="982c3900258ccd0f7d340d486e6414932e9a2dc4",
+    title=f"{folder}/{title}",
+    folder=f"TensorFlow/{folder}",
+    stand_ins=("horovod", "dllogger", *stand_ins),
+    **{"settings": _NEARLY_FULL, "migrate": ("--nvidia-switch",), **values},
+  )
+
+
+def _volumes(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes volumes and their labels in the Medical Decathlon's format."""
+  import SimpleITK as sitk
+
+  random = np.random.RandomState(1)
+  for name in ("train", "label"):
+    (work / name).mkdir()
+  pairs = []
+  for i in range(6):
+    image = random.rand(16, 16, 16).astype(np.float32)
+    label = random.randint(0, 3, (16, 16, 16)).astype(np.uint8)
+    pair = (work / f"train/{i}.nii", work / f"label/{i}.nii")
+    for array, path in zip((image, label), pair):
+      sitk.WriteImage(sitk.GetImageFromArray(array), str(path))
+    pairs.append({"image": f"train/{i}.nii", "label": f"label/{i}.nii"})
+  (work / "dataset.json").write_text(
+    json.dumps(
+      {
+        "labels": {"0": "background", "1": "Anterior", "2": "Posterior"},
+        "modality": {"0": "MRI"},
+        "training": pairs,
+        "test": ["train/0.nii"],
+      }
+    )
+  )
+
+
+_VNET = (
+  *("main.py", "--exec_mode=train_and_evaluate", "--data_dir={work}"),
+  *("--model_dir={work}/model", "--batch_size=1", "--train_split=0.9"),
+  *("--amp", "--train_epochs=2"),
+)
+
+
+def _ratings(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes sparse matrices of users and films."""
+  import pandas as pd
+  import scipy.sparse
+
+  random = np.random.RandomState(1)
+  folder = work / "ml-20m" / "preprocessed"
+  folder.mkdir(parents=True)
+  for name in (
+    *("train_data", "validation_data_input", "validation_data_true"),
+    *("test_data_input", "test_data_true"),
+  ):
+    dense = (random.rand(48, 130) < 0.2).astype(np.float32)
+    path = folder / f"{name}.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(dense))
+  for name, count in (("train", 400), ("test", 40)):
+    users = np.arange(count) % 40
+    items = random.randint(0, 50, count)
+    items[:1] = 49
+    frame = pd.DataFrame({"user_id": users, "item_id": items})
+    frame.to_pickle(work / f"{name}_ratings.pickle")
+
+
+_VAE = (
+  *("main.py", "--train", "--amp", "--epochs=6", "--batch_size_train=24"),
+  *("--batch_size_validation=48", "--validation_step=50", "--data_dir={work}"),
+  *("--checkpoint_dir={work}/model", "--log_path={work}/log"),
+  *("--top_results=20",),
+)
+_NCF = (
+  *("ncf.py", "--data={work}", "--epochs=1", "--batch-size=182", "--seed=1"),
+  *("--factors=8", "--layers", "16", "8", "--amp", "--valid-negative=5"),
+  *("--valid-users-per-batch=20", "--checkpoint-dir={work}/model"),
+  *("--log-path={work}/log", "--eval-after=-1"),
+)
+
+
+def _pictures(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes multi-page TIFF files of cells."""
+  from PIL import Image
+
+  random = np.random.RandomState(1)
+  for name in ("train-volume", "train-labels", "test-volume"):
+    pages = [
+      Image.fromarray(random.randint(0, 2, (64, 64)).astype(np.uint8) * 255)
+      for _ in range(5)
+    ]
+    path = work / f"{name}.tif"
+    pages[0].save(path, save_all=True, append_images=pages[1:])
+
+
+_UNET_MEDICAL = (
+  *("main.py", "--exec_mode=train", "--data_dir={work}", "--amp"),
+  *("--model_dir={work}/model", "--batch_size=1", "--log_every=1"),
+)
+
+
+def _brains(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes records of volumes with four channels."""
+  import tensorflow as tf
+
+  random = np.random.RandomState(1)
+  shape = (240, 240, 155)
+  for i in range(2):
+    values = {
+      "X": random.randint(0, 255, (*shape, 4)).astype(np.uint8).tobytes(),
+      "Y": random.randint(0, 4, shape).astype(np.uint8).tobytes(),
+    }
+    feature = {
+      key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+      for key, value in values.items()
+    }
+    for key, number in (("mean", 127.0), ("stdev", 70.0)):
+      numbers = tf.train.FloatList(value=[number] * 4)
+      feature[key] = tf.train.Feature(float_list=numbers)
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    with tf.io.TFRecordWriter(str(work / f"{i}.tfrecords")) as writer:
+      writer.write(example.SerializeToString())
+
+
+_UNET_3D = (
+  *("main.py", "--exec_mode=train", "--data_dir={work}", "--amp"),
+  *("--model_dir={work}/model", "--batch_size=1", "--num_folds=2"),
+  *("--input_shape", "32", "32", "32"),
+)
+
+
+def _defects(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes pictures with masks in the format of DAGM 2007."""
+  from PIL import Image
+
+  random = np.random.RandomState(1)
+  for part in ("Train", "Test"):
+    folder = work / "raw_images/private/Class1" / part
+    (folder / "Label").mkdir(parents=True)
+    lines = ["image,mask,label"]
+    for i in range(4):
+      for path in (folder / f"{i}.PNG", folder / "Label" / f"{i}_label.PNG"):
+        picture = random.randint(0, 255, (512, 512)).astype(np.uint8)
+        Image.fromarray(picture).save(path)
+      lines.append(f"{i}.PNG,{i}_label.PNG,1")
+    (folder.parent / f"{part.lower()}_list.csv").write_text(
+      "\n".join(lines) + "\n"
+    )
+
+
+def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes records of all features that the program's lists name."""
+  import tensorflow as tf
+
+  source = repo / "TensorFlow/Recommendation/WideAndDeep/trainer/features.py"
+  lists = {}
+  for node in ast.parse(source.read_text()).body:
+    if isinstance(node, ast.Assign):
+      try:
+        lists[node.targets[0].id] = ast.literal_eval(node.value)
+      except ValueError:
+        continue
+  batch = 8
+  features = {}
+  for name in ("label", "display_id", "is_leak", "display_ad_and_is_leak"):
+    features[name] = ("int64", [batch, 1])
+  for name in lists["BOOL_COLUMNS"] + lists["CATEGORICAL_COLUMNS"]:
+    features[name] = ("int64", [batch, 1])
+  for name, parts in lists["DOC_CATEGORICAL_MULTIVALUED_COLUMNS"].items():
+    features[name] = ("int64", [batch, len(parts)])
+  for name in lists["INT_COLUMNS"]:
+    features[f"{name}_log_01scaled"] = ("float32", [batch, 1])
+  for name in lists["FLOAT_COLUMNS_LOG_BIN_TRANSFORM"]:
+    features[f"{name}_log_01scaled"] = ("float32", [batch, 1])
+  for name in lists["FLOAT_COLUMNS_SIMPLE_BIN_TRANSFORM"]:
+    features[name] = ("float32", [batch, 1])
+  (work / "features.json").write_text(json.dumps(features))
+  random = np.random.RandomState(1)
+  for part in ("train", "eval"):
+    with tf.io.TFRecordWriter(str(work / f"{part}_0")) as writer:
+      for _ in range(8):
+        made = {}
+        for name, (dtype, shape) in features.items():
+          size = int(np.prod(shape))
+          if dtype == "int64":
+            values = random.randint(0, 2, size)
+            if name == "display_id":
+              values = np.arange(size) // 2
+            made[name] = tf.train.Feature(
+              int64_list=tf.train.Int64List(value=values)
+            )
+          else:
+            made[name] = tf.train.Feature(
+              float_list=tf.train.FloatList(value=random.rand(size))
+            )
+        example = tf.train.Example(features=tf.train.Features(feature=made))
+        writer.write(example.SerializeToString())
+
+
+_CONVNETS = (
+  *("main.py", "--mode=train", "--iter_unit=batch", "--batch_size=2"),
+  *("--amp", "--cpu", "--results_dir={work}/model", "--display_every=1"),
+  *("--synthetic_data_size=32", "--warmup_steps=1"),
+)
+_BERT = (
+  *("run_classifier.py", "--task_name=MRPC", "--data_dir={work}"),
+  *("--vocab_file={work}/vocab.txt", "--bert_config_file={work}/config.json"),
+  *("--output_dir={work}/model", "--max_seq_length=24", "--do_train=true"),
+  *("--train_batch_size=1", "--amp", "--horovod", "--use_xla=false"),
+  *("--dllog_path={work}/log", "--save_checkpoints_steps=20"),
+)
+_WIDE = (
+  *("-m", "trainer.task", "--amp", "--hvd", "--model_dir={work}/model"),
+  *("--train_data_pattern={work}/train_*", "--results_dir={work}/results"),
+  *("--eval_data_pattern={work}/eval_*", "--prebatch_size=8"),
+  *("--transformed_metadata_path={work}", "--global_batch_size=16"),
+  *("--deep_hidden_units", "16", "8", "--eval_batch_size=16"),
+  *("--training_set_size=160", "--eval_epoch_interval=1", "--eval_steps=2"),
+)
+_UNET_INDUSTRIAL = (
+  *("main.py", "--exec_mode=train", "--iter_unit=batch", "--batch_size=1"),
+  *("--amp", "--use_auto_loss_scaling", "--data_format=NHWC"),
+  *("--results_dir={work}/model", "--data_dir={work}", "--warmup_step=1"),
+  *("--dataset_name=DAGM2007", "--dataset_classID=1"),
+)
+
+PROGRAMS = (
+  _program(
+    *("vnet", "Segmentation/VNet", "main.py --amp", ()),
+    start=(_VNET,),
+    checkpoint="{work}/model",
+    prepare=_volumes,
+    needs={"SimpleITK": "SimpleITK", "scipy": "scipy"},
+  ),
+  _program(
+    *("vae", "Recommendation/VAE-CF", "main.py --amp", ("mpi4py",)),
+    start=(_VAE,),
+    checkpoint="{work}/model",
+    prepare=_ratings,
+    needs={"pandas": "pandas", "scipy": "scipy"},
+  ),
+  _program(
+    *("ncf", "Recommendation/NCF", "ncf.py --amp", ("mpi4py", "cupy")),
+    start=(_NCF,),
+    resume=((*_NCF, "--load-checkpoint-path={work}/model/model.ckpt"),),
+    checkpoint="{work}/model",
+    prepare=_ratings,
+    needs={"pandas": "pandas", "scipy": "scipy"},
+    remark="CuPy is NumPy",
+  ),
+  _program(
+    *("unet-medical", "Segmentation/UNet_Medical", "main.py --amp", ()),
+    start=((*_UNET_MEDICAL, "--max_steps=10"),),
+    resume=((*_UNET_MEDICAL, "--max_steps=6", "--resume_training"),),
+    checkpoint="{work}/model",
+    prepare=_pictures,
+    needs={"PIL": "Pillow", "munch": "munch"},
+    timeout=600,
+  ),
+  _program(
+    *("unet-3d", "Segmentation/UNet_3D_Medical", "main.py --amp", ()),
+    start=((*_UNET_3D, "--max_steps=10"),),
+    resume=((*_UNET_3D, "--max_steps=6", "--resume_training"),),
+    checkpoint="{work}/model/model_checkpoint",
+    prepare=_brains,
+    timeout=600,
+  ),
+  _program(
+    *("convnets", "Classification/ConvNets", "main.py --amp --cpu"),
+    ("nvidia",),
+    start=((*_CONVNETS, "--num_iter=10"),),
+    resume=((*_CONVNETS, "--num_iter=16"),),
+    checkpoint="{work}/model",
+    remark="not with `--seed`: Python 3.11's `random.seed` takes no integer "
+    "of NumPy",
+    timeout=900,
+  ),
+  _program(
+    *("bert", "LanguageModeling/BERT", "run_classifier.py --amp --horovod"),
+    ("pynvml",),
+    start=((*_BERT, "--num_train_epochs=1"),),
+    resume=((*_BERT, "--num_train_epochs=2", "--do_eval=true"),),
+    checkpoint="{work}/model",
+    prepare=bert.prepare,
+    settings={r"(^|/)good_steps$": 990},
+    remark="forty steps: below 26 the program divides by zero",
+  ),
+  _program(
+    *("wide", "Recommendation/WideAndDeep", "trainer.task --amp --hvd"),
+    ("tensorflow_transform",),
+    start=((*_WIDE, "--num_epochs=1"),),
+    resume=((*_WIDE, "--num_epochs=2"),),
+    checkpoint="{work}/model",
+    prepare=_clicks,
+    remark="a canned Estimator with two loss scales; TensorFlow Transform is a "
+    "file of the features",
+  ),
+  _program(
+    *("unet-industrial", "Segmentation/UNet_Industrial"),
+    *("main.py --amp --use_auto_loss_scaling", ()),
+    start=((*_UNET_INDUSTRIAL, "--num_iter=10"),),
+    resume=((*_UNET_INDUSTRIAL, "--num_iter=16"),),
+    checkpoint="{work}/model/checkpoints",
+    prepare=_defects,
+    needs={"PIL": "Pillow"},
+    remark="`--data_format=NHWC`: a CPU has no NCHW convolutions",
+    timeout=900,
+  ),
+)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPI in a world of one process."""
