@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from typing import Any
@@ -103,7 +104,9 @@ class LossScaleHook(base_classes.SessionRunHook):
     watched.refuse_accumulation("LossScaleHook", optimizer)
     self._optimizer = optimizer
     self._recorder = recorder.Recorder(
-      self._settings, watched.describe(optimizer.loss_scale)
+      self._settings,
+      watched.describe(optimizer.loss_scale),
+      functools.partial(watched.is_bypassed, optimizer),
     )
 
   def begin(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from typing import Any
@@ -137,7 +138,9 @@ class Monitor:
     self._watched = candidate
     self._seen, self._skipped = candidate.attempted, candidate.skipped
     self._recorder = recorder.Recorder(
-      self._settings, watched.describe(candidate.loss_scale)
+      self._settings,
+      watched.describe(candidate.loss_scale),
+      functools.partial(watched.is_bypassed, candidate.optimizer),
     )
 
   def step(self, inputs: Any = None) -> bool | None:

@@ -73,15 +73,22 @@ class Recorder:
     is_started: Whether the state from which the run goes on is known.
   """
 
-  def __init__(self, settings: Settings, config: Mapping[str, Any]) -> None:
+  def __init__(
+    self,
+    settings: Settings,
+    config: Mapping[str, Any],
+    is_bypassed: Callable[[], bool] = lambda: False,
+  ) -> None:
     """Creates a recorder; nothing is written yet.
 
     Args:
       settings: How to record the run.
       config: The arguments of its loss scale, as `watched.describe` has them.
+      is_bypassed: Returns whether a step is known whose loss was not scaled.
     """
     self._settings = settings
     self._config = config
+    self._is_bypassed = is_bypassed
     self._files: log_files.LogFiles | None = None
     self._has_kept = False
     self.is_started = False
@@ -96,6 +103,7 @@ class Recorder:
     self._underflow: Underflow | None = None  # Not written yet.
     self._row: Row | None = None  # The last step, as its line has it.
     self._last_written = 0
+    self._has_told_bypass = False
     self._stuck = stuck.Rule(
       int(self._settings.patience), self._config.get("minimum")
     )
@@ -204,8 +212,16 @@ class Recorder:
       self._underflow,
       self._config if self._row is None else None,
       gradients=step.total,
+      bypassed=self._tell_bypass(),
     )
     return row._replace(stuck=self._stuck.count(row))
+
+  def _tell_bypass(self) -> bool | None:
+    """Returns True, once, if the loss is not scaled; None otherwise."""
+    if self._has_told_bypass or not self._is_bypassed():
+      return None
+    self._has_told_bypass = True
+    return True
 
   def _write(self, row: Row, was_measured: bool) -> None:
     """Writes the line of a step if the step is due to have one."""
@@ -217,6 +233,7 @@ class Recorder:
       or row.loss_scale != self._scale
       or is_new_blame
       or row.stuck is not None
+      or row.bypassed is not None
     )
     if was_measured or not row.applied:
       self._blame = row.blame or ()

@@ -97,6 +97,8 @@ class Row(NamedTuple):
       step.
     stuck: The message, if the run was found stuck at this step.
     gradients: How many gradients were looked at, if some were not finite.
+    bypassed: True at the first step of a session at which it is known that the
+      loss was not scaled; None elsewhere.
   """
 
   step: int
@@ -111,6 +113,7 @@ class Row(NamedTuple):
   config: Mapping[str, Any] | None = None
   stuck: str | None = None
   gradients: int | None = None
+  bypassed: bool | None = None
 
   @property
   def skipped_rate(self) -> float | None:
@@ -319,6 +322,7 @@ KEYS: Mapping[str, Key] = {
   "underflow": Key("underflow", _read_underflow, _write_underflow),
   "config": Key("config", _read_object, dict),
   "stuck": Key("stuck", _read_text),
+  "bypassed": Key("bypassed", _read_flag),
 }
 TAGS = tuple(name for name in KEYS if "/" in name)
 _REQUIRED = ("step", SCALE)

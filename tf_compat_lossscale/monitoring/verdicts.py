@@ -34,6 +34,7 @@ SKIPS_OFTEN: Final = "skips_often"
 UNDERFLOW: Final = "underflow"
 GROWS_SLOWLY: Final = "grows_slowly"
 APPLIED: Final = "applied_not_finite"
+BYPASSED: Final = "bypassed"
 Kind: TypeAlias = Literal[
   "healthy",
   "too_short",
@@ -45,6 +46,7 @@ Kind: TypeAlias = Literal[
   "underflow",
   "grows_slowly",
   "applied_not_finite",
+  "bypassed",
 ]
 
 # With fewer steps, 5 % is less than a handful.
@@ -64,8 +66,8 @@ class Verdict:
 
   Attributes:
     kind: 'healthy', 'too_short', 'stuck', 'all_skipped', 'nan_gradients',
-      'invalid_scale', 'skips_often', 'underflow', 'grows_slowly' or
-      'applied_not_finite'.
+      'invalid_scale', 'skips_often', 'underflow', 'grows_slowly',
+      'applied_not_finite' or 'bypassed'.
     sentence: The verdict in a sentence.
     evidence: Sentences that say what shows it.
     advice: Sentences that say what to do.
@@ -94,8 +96,8 @@ def judge(log: RunLog) -> Verdict:
   if not log.rows:
     return Verdict(TOO_SHORT, "The log has no step yet.")
   rules: tuple[Callable[[RunLog], Verdict | None], ...] = (
-    *(_judge_value, _judge_applied, _judge_minimum, _judge_end, _judge_length),
-    *(_judge_rate, _judge_underflow, _judge_growth),
+    *(_judge_value, _judge_applied, _judge_bypass, _judge_minimum, _judge_end),
+    *(_judge_length, _judge_rate, _judge_underflow, _judge_growth),
   )
   found = (rule(log) for rule in rules)
   verdict = next((v for v in found if v is not None), None)
@@ -134,6 +136,36 @@ def _judge_applied(log: RunLog) -> Verdict | None:
       "Use a dynamic loss scale, which skips such steps: a fixed one does not.",
       f"Restore a checkpoint from before step {bad[0].step}.",
       *phrases.ADVICE_ON_STUCK,
+    ),
+  )
+
+
+def _judge_bypass(log: RunLog) -> Verdict | None:
+  """Finds a run whose loss is not scaled, in its newest session."""
+  for row in reversed(log.rows):
+    if row.bypassed:
+      break
+    if row.config is not None:
+      return None
+  else:
+    return None
+  return Verdict(
+    BYPASSED,
+    f"The loss scale, {_show(log.rows[-1].loss_scale)}, is bypassed: the loss "
+    "is not scaled.",
+    (
+      "apply_gradients got gradients that were computed without the loss "
+      f"scale, first seen at step {row.step}.",
+      phrases.describe_skips(log),
+      *phrases.describe_range(log),
+    ),
+    (
+      "Compute the gradients by compute_gradients or minimize of the optimizer "
+      "that has the loss scale, not by tf.gradients, a GradientTape or the "
+      "inner optimizer; with Keras, use get_scaled_loss and "
+      "get_unscaled_gradients.",
+      "Or multiply the loss by the loss scale, and divide the gradients by it: "
+      "tf_compat_lossscale.gradients.scale and unscale do so.",
     ),
   )
 

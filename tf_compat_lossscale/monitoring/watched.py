@@ -11,6 +11,7 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core import wrong_values
@@ -105,6 +106,18 @@ def find_loss_scale(optimizer: Any) -> Any:
   if is_keras(optimizer):
     return optimizer.monitored_loss_scale
   return optimizer.loss_scale
+
+
+def is_bypassed(optimizer: Any) -> bool:
+  """Returns whether a step of an optimizer is known whose loss was not scaled.
+
+  Args:
+    optimizer: What `find_optimizer` returned.
+  """
+  owner = optimizer
+  if not is_keras(optimizer):
+    owner = scale_uses.find_owner(optimizer.loss_scale)
+  return scale_uses.is_bypassed(owner)
 
 
 def find_minimum(loss_scale: Any) -> float | None:
