@@ -23,6 +23,7 @@ import sys
 import tensorflow as tf
 
 from tf_compat_lossscale.programs import choosing
+from tf_compat_lossscale.programs import command_words
 from tf_compat_lossscale.programs import launch
 
 OTHER_KERAS = 87
@@ -67,7 +68,7 @@ def _prepare_run(program, folder, chosen):
   """Prepares this process as `tf-lossscale run` does for a program."""
   path = program[0]
   if path == "-m":
-    path = launch.find_module(program[1], [folder])
+    path = command_words.find_module(program[1], [folder])
   env = launch.make_environment(choosing.choose(path, [folder], **chosen))
   # The fork server's TensorFlow has read the variable already.
   assert env.get(_KERAS, "0") == _read_keras(), "the test must set KERAS_2"

@@ -23,6 +23,8 @@ SKIPS_NOT_COUNTED = "skipped_steps_are_not_counted"
 
 # Set to 1 in the processes of `tf-lossscale run --quiet`.
 QUIET = "TF_COMPAT_LOSSSCALE_QUIET"
+# The installed packages that are the program's own, separated as in PATH.
+PACKAGES = "TF_COMPAT_LOSSSCALE_PACKAGES"
 
 # The environment variables of NVIDIA's TensorFlow 1: the first stands for both
 # of the others.

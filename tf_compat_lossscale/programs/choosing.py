@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ def choose(
   tensorflow: int | None = None,
   keras: int | None = None,
   optimizers: str | None = None,
+  collected: Sequence[str] = (),
+  packages: Mapping[str, str] | None = None,
 ) -> Choice:
   """Chooses a program's TensorFlow and Keras by its source.
 
@@ -57,6 +60,8 @@ def choose(
     keras: 2 or 3 to use that Keras; None to decide by the source.
     optimizers: "legacy" or "new" to have these optimizers of Keras 2; None to
       decide by the source.
+    collected: The files whose functions and classes a runner of tests calls.
+    packages: Installed package of the program -> its folder.
 
   Returns:
     The choice. `which_tensorflow` decides about TensorFlow. A program gets
@@ -73,9 +78,12 @@ def choose(
       "optimizers: use --keras2 instead of --keras3"
     )
   program = None
-  if path:
+  if path or collected:
     program = program_modules.Program(
-      path, [*search, *program_modules.find_python_path()]
+      path,
+      [*search, *program_modules.find_python_path()],
+      packages=packages,
+      collected=collected,
     )
   return choose_for(program, tensorflow, keras, optimizers)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -22,6 +21,7 @@ from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import choosing
+from tf_compat_lossscale.programs import command_words
 from tf_compat_lossscale.programs.choosing import RunError
 
 # "tf1", "tf2", or "auto" for a program that does not import TensorFlow: then
@@ -54,22 +54,6 @@ def make_environment(choice: choosing.Choice) -> dict[str, str]:
   if choice.keras is not None:
     env.update(which_keras.make_environment(choice.keras))
   return env
-
-
-def find_module(name: str, search: Sequence[str]) -> str | None:
-  """Returns the file that `python -m name` runs; imports nothing."""
-  path: Sequence[str] | None = [*search, *sys.path]
-  parts = name.split(".")
-  for i in range(len(parts)):
-    spec = importlib.machinery.PathFinder.find_spec(
-      ".".join(parts[: i + 1]), path
-    )
-    if spec is None:
-      return None
-    path = spec.submodule_search_locations
-  if path is not None:
-    return find_module(f"{name}.__main__", search)
-  return spec.origin if spec and spec.has_location else None
 
 
 def run(
@@ -136,15 +120,19 @@ def _decide_environment(
 
   The arguments and the error are those of `run`.
   """
-  if program[0] == "-m":
-    search = [os.getcwd()]
-    path = find_module(program[1], search) if len(program) > 1 else None
-  else:
-    path = program[0]
-    if os.path.isdir(path):
-      path = os.path.join(path, "__main__.py")
-    search = [os.path.dirname(os.path.abspath(path))]
-  choice = choosing.choose(path, search, tensorflow, keras, optimizers)
+  try:
+    files = command_words.find_files(program)
+  except command_words.WordsError as error:
+    raise RunError(str(error)) from None
+  choice = choosing.choose(
+    files.program,
+    files.search,
+    tensorflow,
+    keras,
+    optimizers,
+    files.collected,
+    files.packages,
+  )
   try:
     env = make_environment(choice)
   except ImportError as error:
@@ -153,6 +141,7 @@ def _decide_environment(
     choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
   env[legacy_names.QUIET] = str(int(quiet))
+  env[legacy_names.PACKAGES] = os.pathsep.join(files.packages)
   if not choice.reason and {tensorflow, keras, optimizers} == {None}:
     env[_MODE] = "auto"
   elif choice.reason and not quiet:

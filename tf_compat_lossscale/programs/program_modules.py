@@ -34,41 +34,48 @@ class Program:
   """A program's sources, and the folders from which it imports them.
 
   Attributes:
-    sources: The sources that can be read, the program itself first.
+    main: The file that runs as `__main__`, or None.
+    collected: The files whose functions and classes a runner of tests calls.
+    sources: The sources that can be read: the program itself first, or the
+      collected ones.
     memory: What was found so far.
   """
 
   def __init__(
     self,
-    path: str,
+    path: str | None,
     search: Sequence[str],
     read: Callable[[str], source_facts.Source] = source_facts.read_source,
     is_file: Callable[[str], bool] = os.path.isfile,
     memory: Memory | None = None,
     packages: Mapping[str, str] | None = None,
+    collected: Sequence[str] = (),
   ):
     """Reads a program.
 
     Args:
-      path: The program's file.
+      path: The program's file; None if it has none.
       search: Folders that hold the program's own modules. Those that the
         program adds to Python's path are found in its source.
       read: The function that reads a file.
       is_file: A function that tells which paths are files.
       memory: What other programs with the same folders have found.
       packages: Package -> its folder, if that has another name.
+      collected: The files whose functions and classes a runner of tests calls.
     """
+    self.main, self.collected = path, collected
     self._packages = packages or {}
     self._is_file = is_file
     self.memory = memory or Memory()
     self._read = read
     self.sources: list[source_facts.Source] = []
     self._search = list(search)
-    self._read_all(path)
+    self._read_all([*([path] if path else []), *collected])
 
-  def _read_all(self, path: str) -> None:
-    """Reads the program and all that it imports, and what these import."""
-    seen, waiting = {path}, [path]
+  def _read_all(self, waiting: list[str]) -> None:
+    """Reads files and all that they import, and what these import."""
+    waiting = list(dict.fromkeys(waiting))
+    seen = set(waiting)
     unfound: list[tuple[str, str]] = []
     while waiting:
       try:

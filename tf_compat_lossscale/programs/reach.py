@@ -5,7 +5,7 @@ Code that nothing reaches says little about a program: a helper for another
 TensorFlow may lie beside the code that runs. A function is reached if code that
 is reached names it. A method is reached if its class is, and if reached code
 names the method, or if the class has a base class that is not the program's,
-which may call the method.
+which may call the method. All code of a file of tests is reached.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def find_reached(
 def read_modules(program: program_modules.Program) -> list[unit_names.Module]:
   """Returns the modules of a program, read unit by unit."""
   return [
-    unit_names.read_module(source, is_main=i == 0)
-    for i, source in enumerate(program.sources)
+    unit_names.read_module(source, is_main=source.path == program.main)
+    for source in program.sources
   ]
 
 
@@ -51,9 +51,14 @@ class _Search:
 
   def find(self) -> list[tuple[unit_names.Module, unit_names.Unit]]:
     """Returns the units that are reached."""
-    for source in self._program.sources[:1]:
-      first = self._read(source.path)
+    for path in (self._program.main, *self._program.collected):
+      if path not in self._sources:
+        continue  # It cannot be read.
+      first = self._read(path)
       self._reach(first, first.body)
+      if path != self._program.main:
+        for unit in first.units:
+          self._reach(first, unit)
     while self._waiting:
       module, unit = self._waiting.pop()
       for name in unit.imports:
@@ -72,7 +77,7 @@ class _Search:
   def _read(self, path: str) -> unit_names.Module:
     """Returns the module in a file; reads it at the first call."""
     if path not in self._modules:
-      is_main = path == self._program.sources[0].path
+      is_main = path == self._program.main
       source = self._sources[path]
       self._modules[path] = unit_names.read_module(source, is_main)
     return self._modules[path]

@@ -137,6 +137,8 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   with deprecation.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
+  own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
+  told_version.set_own_packages(own)
   for module in (v1, v1.version):
     told_version.tell_in(module)
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)

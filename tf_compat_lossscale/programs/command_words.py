@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the files that a command of Python runs, by the command's words.
+
+`train.py` and `-m package.train` name one file. `-m pytest tests/` and other
+runners of tests name files, folders or modules, and `-m cProfile train.py` and
+the like name another program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import configparser
+import contextlib
+import fnmatch
+import importlib.machinery
+import os
+import re
+import sys
+import types
+from typing import NamedTuple
+
+
+class WordsError(Exception):
+  """An error for a file that a command names and that is not there."""
+
+
+class Files(NamedTuple):
+  """The files that a command runs.
+
+  Attributes:
+    program: The file that is run as `__main__`; None if there is none.
+    collected: The files whose functions and classes a runner of tests calls.
+    search: The folders from which these files import modules of their own.
+    packages: Installed package of the program -> its folder.
+  """
+
+  program: str | None
+  collected: Sequence[str] = ()
+  search: Sequence[str] = ()
+  packages: Mapping[str, str] = types.MappingProxyType({})
+
+
+class _Wrapper(NamedTuple):
+  """A module that runs another program.
+
+  Attributes:
+    valued: The options that take the next word as their value.
+    command: The word before the program's own; "" if there is none.
+  """
+
+  valued: str = ""
+  command: str = ""
+
+
+_WRAPPERS = {
+  "cProfile": _Wrapper("-o -s --outfile --sort"),
+  "coverage": _Wrapper(
+    "--concurrency --context --data-file --include --omit --rcfile --source",
+    "run",
+  ),
+  "debugpy": _Wrapper("--listen --connect --log-to"),
+  "faulthandler": _Wrapper(),
+  "ipdb": _Wrapper("-c --command"),
+  "kernprof": _Wrapper("-o --outfile -s --setup -u --unit -p --prof-mod -i"),
+  "memory_profiler": _Wrapper("-o --precision --backend"),
+  "pdb": _Wrapper("-c --command"),
+  "profile": _Wrapper("-o -s --outfile --sort"),
+  "pudb": _Wrapper("--log-errors"),
+  "pyinstrument": _Wrapper("-o --outfile -r --renderer -i --interval"),
+  "runpy": _Wrapper(),
+  "scalene": _Wrapper("--outfile --profile-interval --cpu-sampling-rate"),
+  "trace": _Wrapper("-f --file -C --coverdir --ignore-module --ignore-dir"),
+  "viztracer": _Wrapper("-o --output_file --tracer_entries"),
+}
+_UNITTEST_OPTIONS = "-k --durations"
+_DISCOVER_OPTIONS = "-k --durations -s --start-directory -p --pattern -t \
+    --top-level-directory"
+_NOSE2_OPTIONS = "-s --start-dir -t --top-level-directory -c --config -A -E \
+    --log-level --plugin --exclude-plugin"
+_TRIAL_OPTIONS = "-r --reactor --reporter -j --jobs --temp-directory --order"
+_PYTEST_OPTIONS = "-k -m -c -p -o -W -n -r --rootdir --ignore --ignore-glob \
+    --deselect --confcutdir --basetemp --maxfail --tb --durations --color \
+    --log-level --log-cli-level --log-file --junitxml --junit-xml --cov \
+    --cov-report --cov-config --timeout --override-ini --import-mode --dist \
+    --numprocesses --capture --config-file --durations-min --verbosity \
+    --cov-fail-under --reruns --seed --randomly-seed --markexpr --lfnf"
+
+# Options of runners that take no value.
+_FLAGS = "--buffer --cache-clear --catch --co --collect-only --exitfirst \
+    --failed-first --failfast --ff --last-failed --lf --locals --nf --no-cov \
+    --no-header --no-summary --pdb --pyargs --quiet --showlocals --stepwise \
+    --strict-markers --sw --trace --verbose"
+
+_TESTS = "test*.py"  # unittest and nose2
+_PYTEST_TESTS = "test_*.py *_test.py"
+_SKIPPED = {"__pycache__", "build", "dist", "node_modules", "venv"}
+
+
+def find_files(words: Sequence[str]) -> Files:
+  """Returns the files that `python WORDS...` runs.
+
+  Args:
+    words: SCRIPT or -m MODULE, and the program's arguments.
+
+  Raises:
+    WordsError: A runner of tests is given a file, folder or module that is not
+      there. The message is one line.
+  """
+  if words[0] != "-m":
+    path = words[0]
+    if os.path.isdir(path):
+      path = os.path.join(path, "__main__.py")
+    folder = os.path.dirname(os.path.abspath(path))
+    name = os.path.basename(path).removesuffix(".exe")
+    if _is_scripts_folder(folder):
+      # pip wrote the script for an installed package.
+      if _is_known(name):
+        return _find_of_module(name, words[1:], [os.getcwd()])
+      return Files(path, (), [folder], _find_imported_packages(path))
+    return Files(path, (), [folder])
+  if len(words) < 2:
+    return Files(None)
+  return _find_of_module(words[1], words[2:], [os.getcwd()])
+
+
+def find_module(name: str, search: Sequence[str]) -> str | None:
+  """Returns the file that `python -m name` runs; imports nothing."""
+  spec = _find_spec(name, search)
+  if spec is None:
+    return None
+  if spec.submodule_search_locations is not None:
+    return find_module(f"{name}.__main__", search)
+  return spec.origin if spec.has_location else None
+
+
+def _find_spec(
+  name: str, search: Sequence[str]
+) -> importlib.machinery.ModuleSpec | None:
+  """Returns the spec of a module that is not imported, or None."""
+  path: Sequence[str] | None = [*search, *sys.path]
+  spec = None
+  parts = name.split(".")
+  for i in range(len(parts)):
+    if path is None:
+      return None  # The parent is no package.
+    spec = importlib.machinery.PathFinder.find_spec(
+      ".".join(parts[: i + 1]), path
+    )
+    if spec is None:
+      return None
+    path = spec.submodule_search_locations
+  return spec
+
+
+def _is_known(name: str) -> bool:
+  return name in _WRAPPERS or name in _RUNNERS
+
+
+def _find_of_module(
+  name: str, words: Sequence[str], search: Sequence[str]
+) -> Files:
+  """Returns the files that `python -m NAME WORDS...` runs."""
+  name = name.removesuffix(".__main__")
+  if name in _WRAPPERS:
+    return _find_wrapped(_WRAPPERS[name], words)
+  if name in _RUNNERS:
+    return _RUNNERS[name](words, [*search])
+  path = find_module(name, search)
+  package = name.partition(".")[0]
+  packages = _find_installed(package) if path else {}
+  return Files(path, (), search, packages)
+
+
+def _find_wrapped(wrapper: _Wrapper, words: Sequence[str]) -> Files:
+  """Returns the files of the program that a debugger or profiler runs."""
+  words = list(words)
+  if wrapper.command:
+    if words[:1] != [wrapper.command]:
+      return Files(None)
+    del words[0]
+  while words:
+    word = words[0]
+    if word in ("-m", "--module"):
+      return find_files(["-m", *words[1:]])
+    if not word.startswith("-"):
+      if wrapper is _WRAPPERS["runpy"]:
+        return find_files(["-m", *words])
+      return find_files(words)
+    del words[0]
+    if word in wrapper.valued.split():
+      del words[:1]
+  return Files(None)
+
+
+class _Arguments(NamedTuple):
+  """The arguments of a runner: options with their values, and other words.
+
+  Attributes:
+    options: Option -> its value.
+    words: The other words.
+    doubtful: Those of the words that may be the value of the option before.
+  """
+
+  options: dict[str, str]
+  words: list[str]
+  doubtful: set[str]
+
+  def get(self, *names: str) -> str | None:
+    """Returns the value of the first option that is given."""
+    return next((self.options[n] for n in names if n in self.options), None)
+
+
+def _read_arguments(words: Sequence[str], valued: str) -> _Arguments:
+  """Reads the arguments of a runner.
+
+  Args:
+    words: The arguments.
+    valued: The options that take the next word as their value.
+  """
+  known = valued.split()
+  found = _Arguments({}, [], set())
+  rest = iter(words)
+  before = ""
+  for word in rest:
+    if word == "--":
+      found.words.extend(rest)
+    elif not word.startswith("-"):
+      found.words.append(word)
+      if before.startswith("--") and not (
+        "=" in before or before in _FLAGS.split()
+      ):
+        found.doubtful.add(word)
+    elif word in known:
+      found.options[word] = next(rest, "")
+    elif word.startswith("--"):
+      name, _, value = word.partition("=")
+      found.options[name] = value
+    elif word[:2] in known:  # Such as -kname.
+      found.options[word[:2]] = word[2:]
+    before = word
+  return found
+
+
+def _find_of_unittest(words: Sequence[str], search: list[str]) -> Files:
+  """Returns the files of `python -m unittest WORDS...`."""
+  if words[:1] == ["discover"]:
+    given = _read_arguments(words[1:], _DISCOVER_OPTIONS)
+    places = [*given.words, *[""] * 3]
+    start = given.get("-s", "--start-directory") or places[0] or "."
+    pattern = given.get("-p", "--pattern") or places[1] or _TESTS
+    top = given.get("-t", "--top-level-directory") or places[2] or start
+    return _discover("unittest discover", start, pattern, top, search)
+  given = _read_arguments(words, _UNITTEST_OPTIONS)
+  if not given.words:
+    return _discover("unittest", ".", _TESTS, ".", search)
+  return _find_named("unittest", given, search)
+
+
+def _find_of_nose2(words: Sequence[str], search: list[str]) -> Files:
+  """Returns the files of `python -m nose2 WORDS...`."""
+  given = _read_arguments(words, _NOSE2_OPTIONS)
+  paths = [given.get("-c", "--config") or "unittest.cfg", "nose2.cfg"]
+  section = _read_section(paths, ["unittest"]) or {}
+  start = given.get("-s", "--start-dir") or section.get("start-dir", ".")
+  pattern = section.get("test-file-pattern", _TESTS)
+  top = given.get("-t", "--top-level-directory") or "."
+  if given.words:
+    return _find_named("nose2", given, [*search, os.path.abspath(top)])
+  return _discover("nose2", start, pattern, top, search)
+
+
+def _find_of_trial(words: Sequence[str], search: list[str]) -> Files:
+  """Returns the files of `python -m twisted.trial WORDS...`."""
+  return _find_named("trial", _read_arguments(words, _TRIAL_OPTIONS), search)
+
+
+def _find_of_pytest(words: Sequence[str], search: list[str]) -> Files:
+  """Returns the files of `python -m pytest WORDS...`."""
+  given = _read_arguments(words, _PYTEST_OPTIONS)
+  patterns, places = _read_pytest_settings(given)
+  is_module = "--pyargs" in given.options
+  collected: list[str] = []
+  for word in given.words or places:
+    place = word.partition("::")[0]
+    if os.path.isdir(place):
+      found = list(_list_tests(place, patterns))
+    elif os.path.isfile(place):
+      found = [place] if place.endswith(".py") else []
+    elif word in given.doubtful or word not in given.words:
+      continue
+    else:
+      found = _find_tests_of(place, search, patterns) if is_module else []
+      if not found:
+        raise WordsError(_explain("pytest", word, "file or folder"))
+    for file in found:
+      folders = list(_list_folders_of_package(os.path.abspath(file)))
+      search += [folder for folder in folders[-1:] if folder not in search]
+      for folder in folders:
+        settings = os.path.join(folder, "conftest.py")
+        if settings not in collected and os.path.isfile(settings):
+          collected.append(settings)
+    collected += [os.path.abspath(file) for file in found]
+  return Files(None, collected, search)
+
+
+def _read_pytest_settings(given: _Arguments) -> tuple[str, list[str]]:
+  """Returns the patterns of test files, and where they are by default."""
+  chosen = given.get("-c", "--config-file")
+  names = ["pytest", "tool:pytest"]
+  for path in [chosen] if chosen else ["pytest.ini", "tox.ini", "setup.cfg"]:
+    section = _read_section([path], names)
+    if section is not None:
+      places = section.get("testpaths", "").split()
+      return section.get("python_files", _PYTEST_TESTS), places or ["."]
+  return _PYTEST_TESTS, ["."]
+
+
+def _read_section(
+  paths: Sequence[str], names: Sequence[str]
+) -> dict[str, str] | None:
+  """Returns the first section of configuration files that is there, or None."""
+  config = configparser.ConfigParser(interpolation=None, strict=False)
+  # The runner reports the error.
+  with contextlib.suppress(configparser.Error, UnicodeDecodeError):
+    config.read(paths, "utf-8")
+  return next((dict(config[name]) for name in names if name in config), None)
+
+
+def _discover(
+  runner: str, start: str, pattern: str, top: str, search: list[str]
+) -> Files:
+  """Returns the test files in a folder, or in a package."""
+  search = list(dict.fromkeys([*search, os.path.abspath(top)]))
+  if not os.path.isdir(start):
+    found = _find_tests_of(start, search, pattern)
+    if not found:
+      raise WordsError(_explain(runner, start, "folder or package"))
+    return Files(None, found, search)
+  found = [os.path.abspath(path) for path in _list_tests(start, pattern)]
+  return Files(None, found, search)
+
+
+def _find_named(runner: str, given: _Arguments, search: list[str]) -> Files:
+  """Returns the test files that names of modules, classes and tests mean."""
+  collected: list[str] = []
+  for word in given.words:
+    if os.path.isfile(word):
+      found = [os.path.abspath(word)]
+    elif os.path.isdir(word) and os.sep in word:
+      found = [os.path.abspath(path) for path in _list_tests(word, _TESTS)]
+    else:
+      found = _find_tests_of(word.partition(":")[0], search, "*test*.py")
+    if not found and word not in given.doubtful:
+      raise WordsError(_explain(runner, word, "module, or file"))
+    collected += found
+  return Files(None, collected, search)
+
+
+def _find_tests_of(
+  name: str, search: Sequence[str], patterns: str
+) -> list[str]:
+  """Returns the files of a module, class or test by its dotted name.
+
+  Of a package, these are its `__init__.py` and the test files in its folder.
+  """
+  parts = name.split(".")
+  if not all(part.isidentifier() for part in parts):
+    return []
+  for i in range(len(parts), 0, -1):
+    spec = _find_spec(".".join(parts[:i]), search)
+    if spec is None:
+      continue
+    file = spec.origin if spec.has_location else None
+    if i < len(parts):  # The next part is a class or a function in the file.
+      return [file] if file and _mentions(file, parts[i]) else []
+    found = [file] if file else []
+    for folder in spec.submodule_search_locations or ():
+      found += _list_tests(folder, patterns)
+    return found
+  return []
+
+
+def _mentions(path: str, name: str) -> bool:
+  """Returns whether a file may define or import a name."""
+  try:
+    with open(path, encoding="utf-8", errors="replace") as file:
+      text = file.read()
+  except OSError:
+    return False
+  return re.search(rf"\b{name}\b|import \*", text) is not None
+
+
+def _list_tests(folder: str, patterns: str) -> Iterator[str]:
+  """Yields the test files in a folder and the folders below it."""
+  names = patterns.split()
+  for path, folders, files in os.walk(folder):
+    folders[:] = sorted(
+      each for each in folders if each not in _SKIPPED and each[0] != "."
+    )
+    for file in sorted(files):
+      if file.endswith(".py") and any(
+        fnmatch.fnmatch(file, name) for name in names
+      ):
+        yield os.path.join(path, file)
+
+
+def _list_folders_of_package(path: str) -> Iterator[str]:
+  """Yields the folder of a file, and those above it up to its package's."""
+  folder = os.path.dirname(path)
+  yield folder
+  while os.path.isfile(os.path.join(folder, "__init__.py")):
+    folder, before = os.path.dirname(folder), folder
+    if folder == before:
+      return
+    yield folder
+
+
+def _explain(runner: str, word: str, expected: str) -> str:
+  """Returns the error for a word that names no tests."""
+  return (
+    f"{runner} is given {word!r}, and there is no such {expected}: name one, "
+    f"seen from {os.getcwd()}"
+  )
+
+
+def _is_scripts_folder(folder: str) -> bool:
+  """Returns whether pip puts the scripts of packages into a folder."""
+  if os.path.basename(folder) not in ("bin", "Scripts"):
+    return False
+  import sysconfig  # Seldom needed.
+
+  return os.path.realpath(folder) == os.path.realpath(
+    sysconfig.get_path("scripts")
+  )
+
+
+def _find_imported_packages(path: str) -> dict[str, str]:
+  """Returns the installed packages that a script of pip's is there for."""
+  from tf_compat_lossscale.programs import source_facts
+
+  try:
+    source = source_facts.read_source(path)
+  except source_facts.SourceError:
+    return {}
+  packages: dict[str, str] = {}
+  for module in source.modules:
+    name = module.partition(".")[0]
+    if name != "tensorflow":
+      packages |= _find_installed(name)
+  return packages
+
+
+def _find_installed(package: str) -> dict[str, str]:
+  """Returns {package: folder} if a package is installed, else {}."""
+  spec = _find_spec(package, [])
+  folders = spec.submodule_search_locations if spec is not None else None
+  for folder in folders or ():
+    if os.path.basename(os.path.dirname(folder)).endswith("-packages"):
+      return {package: folder}
+  return {}
+
+
+_RUNNERS: dict[str, Callable[[Sequence[str], list[str]], Files]] = {
+  "green": _find_of_trial,
+  "nose2": _find_of_nose2,
+  "nose": _find_of_nose2,
+  "py.test": _find_of_pytest,
+  "pytest": _find_of_pytest,
+  "testtools.run": _find_of_unittest,
+  "trial": _find_of_trial,
+  "twisted.trial": _find_of_trial,
+  "unittest": _find_of_unittest,
+  "xmlrunner": _find_of_unittest,
+}
