@@ -477,7 +477,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     in which they are created: here the first, `cond`.
     """
     name = self.get_name() if name is None else name
-    finite = gradients.all_replicas_finite(
+    finite = self._find_finite(
       scaled_steps.name_gradients(self, self._active_loss_scale, grads_and_vars)
     )
     op = scaled_steps.apply_if(
@@ -490,6 +490,10 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     )
     update = self._loss_scale_manager.update_loss_scale(finite)
     return finite, scaled_steps.group([op, update], name)
+
+  def _find_finite(self, grads: gradients.NamedGradients) -> tf.Tensor:
+    """Returns whether the gradients of all replicas are finite, a bool []."""
+    return gradients.all_replicas_finite(grads)
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"

@@ -222,6 +222,35 @@ def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
   _FirstImport(name, then).start()
 
 
+class _Substitutes(ImportWatcher):
+  """A watcher that supplies packages by a function."""
+
+  def __init__(
+    self,
+    packages: Sequence[str],
+    supply: Callable[[str], types.ModuleType | None],
+  ):
+    self._packages, self._supply = packages, supply
+
+  def watches(self, name: str) -> bool:
+    return name.partition(".")[0] in self._packages
+
+  def supply_module(self, name: str) -> types.ModuleType | None:
+    return self._supply(name)
+
+
+def when_missing(
+  packages: Sequence[str], supply: Callable[[str], types.ModuleType | None]
+) -> None:
+  """Supplies packages, and the modules below them, if they are not installed.
+
+  Args:
+    packages: The names of the packages.
+    supply: A function of a module's name, as `ImportWatcher.supply_module`.
+  """
+  _Substitutes(packages, supply).start()
+
+
 class _ExistingModuleLoader:
   """A loader that gives a module which exists already."""
 

@@ -18,6 +18,7 @@ from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core.legacy_names import Place
+from tf_compat_lossscale.programs import ascend_modules
 from tf_compat_lossscale.programs import companions
 from tf_compat_lossscale.programs import contrib_modules
 from tf_compat_lossscale.programs import dataset_options
@@ -71,6 +72,7 @@ class _Installer(import_hooks.ImportWatcher):
     self.states: dict[tuple[Place, str], str] = {}
     self._moved = moved_modules.MovedModules(self._log)
     self._companions = companions.Companions(self._log)
+    self._ascend = ascend_modules.AscendModules(self._log)
     self._estimator: estimator.EstimatorRestorer | None = None
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
@@ -107,6 +109,7 @@ class _Installer(import_hooks.ImportWatcher):
     self.start()
     self._moved.start()
     self._companions.start()
+    self._ascend.start()
     for name, module in list(sys.modules.items()):
       if name.startswith(("tensorflow", "keras.", "tf_keras.")):
         self._fill(name, module)
@@ -148,6 +151,7 @@ class _Installer(import_hooks.ImportWatcher):
     self.stop()
     self._moved.stop()
     self._companions.stop()
+    self._ascend.stop()
     if self._estimator is not None:
       self._estimator.stop()
     self._log.undo()
@@ -155,6 +159,7 @@ class _Installer(import_hooks.ImportWatcher):
     # new objects.
     restored_modules.forget_modules()
     contrib_modules.forget_modules()
+    ascend_modules.forget_modules()
     if not self._compile_was_patched:
       _restore_compile()
 

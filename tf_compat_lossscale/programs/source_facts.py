@@ -89,6 +89,11 @@ class Source:
   names: list[uses_lib.Use] = dataclasses.field(default_factory=list)
 
   @functools.cached_property
+  def imports_ascend(self) -> bool:
+    """Whether the file imports `npu_bridge`, Ascend's for TensorFlow 1."""
+    return any(name.partition(".")[0] == "npu_bridge" for name in self.modules)
+
+  @functools.cached_property
   def nodes(self) -> list[ast.AST]:
     """All nodes of the tree, those near its root first."""
     return scopes.list_parts(self.tree)

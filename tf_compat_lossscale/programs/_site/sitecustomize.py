@@ -60,12 +60,22 @@ def _start():
 
       getattr(python_names, "add_to_" + module.__name__)(module)
 
+    def supply_ascend(name):
+      # type: (str) -> types.ModuleType | None
+      from tf_compat_lossscale.programs import ascend_modules
+
+      return ascend_modules.AscendModules().supply_module(name)
+
     for name in ("collections", "inspect"):
       if name in sys.modules:
         prepare_python(sys.modules[name])
       else:
         import_hooks.when_imported(name, prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
+    # A program may import these before TensorFlow.
+    import_hooks.when_missing(
+      ("hccl", "npu_bridge", "npu_device"), supply_ascend
+    )
     import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
   try:
