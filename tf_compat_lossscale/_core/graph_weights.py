@@ -97,6 +97,9 @@ class GraphWeights(tracking.WeightsByGraph):
     """The restores that wait for weights of the current graph."""
     return self._graph_state.deferred
 
+  # None for TensorFlow's default, which depends on the program.
+  _use_resource: bool | None = True
+
   def _add_weight(
     self, name: str, initial_value: Any, dtype: tf.DType | None = None
   ) -> tf.Variable:
@@ -176,7 +179,7 @@ class GraphWeights(tracking.WeightsByGraph):
       name=name,
       dtype=dtype,
       trainable=False,
-      use_resource=True,
+      use_resource=self._use_resource,
       synchronization=tf.VariableSynchronization.AUTO,
       aggregation=tf.VariableAggregation.NONE,
     )

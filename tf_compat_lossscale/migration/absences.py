@@ -14,10 +14,12 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.programs import ascend_modules
 from tf_compat_lossscale.programs import contrib_hints
 from tf_compat_lossscale.programs import contrib_names
 from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import moved_modules
+from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import tensorflow_names
 from tf_compat_lossscale.programs import uses
@@ -177,7 +179,7 @@ def list_absences(
     tensorflow: As of `find_absence`.
     release: As of `find_absence`.
   """
-  found = []
+  found = _list_ascend(source)
   for use in source.names:
     absence = find_absence(use.name, tensorflow, release)
     if absence is not None and use.form not in ("method", "call"):
@@ -186,6 +188,25 @@ def list_absences(
     return []
   guarded = _find_guarded_lines(source)
   return [each for each in found if each[0].line not in guarded]
+
+
+def _list_ascend(
+  source: source_facts.Source,
+) -> list[tuple[uses.Use, Absence]]:
+  """Returns the imports of Ascend's packages, which `tfl.install()` serves."""
+  found = []
+  for node in source.nodes:
+    if not isinstance(node, (ast.Import, ast.ImportFrom)):
+      continue
+    for module in scopes.list_modules(node):
+      package = module.partition(".")[0]
+      if package in ascend_modules.PACKAGES:
+        use = uses.Use(
+          node.lineno, node.col_offset, package, module, None, "import", node
+        )
+        found.append((use, Absence(package, RESTORED)))
+        break
+  return found
 
 
 def _find_guarded_lines(source: source_facts.Source) -> set[int]:

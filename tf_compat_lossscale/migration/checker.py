@@ -249,6 +249,7 @@ class _Check:
     source = self._reader.read_source(path)
     return bool(
       source.uses
+      or source.scales_on_ascend
       or any(use.form == "unknown" for use in source.names)
       or any(module.partition(".")[0] == _PACKAGE for module in source.modules)
       or self._reader.read(path).switches

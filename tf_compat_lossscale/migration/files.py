@@ -18,6 +18,7 @@ from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import switches as switches_lib
+from tf_compat_lossscale.programs import ascend_modules
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import uses
 
@@ -318,10 +319,15 @@ def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _imports(node: ast.AST, modules: Container[str]) -> bool:
-  """Returns whether a statement imports TensorFlow or one of some modules."""
+  """Returns whether a statement imports TensorFlow or one of some modules.
+
+  Ascend's packages count as TensorFlow: `tfl.install()` has to come before.
+  """
   if isinstance(node, (ast.Import, ast.ImportFrom)):
     return any(
-      scopes.if_tensorflow(name) or name in modules
+      scopes.if_tensorflow(name)
+      or name in modules
+      or name.partition(".")[0] in ascend_modules.PACKAGES
       for name in scopes.list_modules(node)
     )
   if isinstance(node, (*scopes.FUNCTIONS, ast.expr)):

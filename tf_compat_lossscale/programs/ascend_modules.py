@@ -29,9 +29,9 @@ _TABLE = loading.read_table(f"""
 {_NPU}.npu_loss_scale_optimizer
   {_PARTS}.npu_optimizers: FixedLossScaleManager NPULossScaleOptimizer
 {_NPU}.npu_loss_scale_manager
-  {_PARTS}.npu_optimizers: FixedLossScaleManager
-  tf_compat_lossscale.contrib: ExponentialUpdateLossScaleManager
-    LossScaleManager
+  {_PARTS}.npu_optimizers: ExponentialUpdateLossScaleManager
+    FixedLossScaleManager
+  tf_compat_lossscale.contrib: LossScaleManager
 {_NPU}.npu_optimizer
   {_PARTS}.npu_optimizers: KerasDistributeOptimizer=wrap
     NPUDistributedOptimizer NPUOptimizer npu_distributed_optimizer_wrapper=wrap

@@ -94,6 +94,18 @@ class Source:
     return any(name.partition(".")[0] == "npu_bridge" for name in self.modules)
 
   @functools.cached_property
+  def scales_on_ascend(self) -> bool:
+    """Whether the file uses a loss scale of `npu_bridge` or `npu_device`."""
+    imports = any(
+      name.startswith(("npu_bridge", "npu_device")) for name in self.modules
+    )
+    return imports and any(
+      "LossScale" in str(getattr(node, part, ""))
+      for node in self.nodes
+      for part in ("id", "attr", "name")
+    )
+
+  @functools.cached_property
   def nodes(self) -> list[ast.AST]:
     """All nodes of the tree, those near its root first."""
     return scopes.list_parts(self.tree)

@@ -38,6 +38,18 @@ class FixedLossScaleManager(contrib.FixedLossScaleManager):
     return self._enable_overflow_check
 
 
+class ExponentialUpdateLossScaleManager(
+  contrib.ExponentialUpdateLossScaleManager
+):
+  """A loss scale that grows after good steps and shrinks after bad steps.
+
+  With TensorFlow 1's behavior, its variables are no resources: programs fetch
+  the tensor "loss_scale:0".
+  """
+
+  _use_resource = None
+
+
 class NPULossScaleOptimizer(contrib.LossScaleOptimizer):
   """An optimizer that applies a manager's loss scale to another optimizer.
 
