@@ -202,7 +202,7 @@ def test_arrays_are_no_checkpoints(name, tmp_path, capsys):
     ),
     ("a.pt", b"?", "by its name a checkpoint of PyTorch"),
     ("frozen.pb", b"\n\x04", "a graph, whose weights, if any, are constants"),
-    ("a.tgz", gzip.compress(b"x"), "a packed file: unpack it"),
+    ("a.tgz", gzip.compress(b"x", mtime=0), "a packed file: unpack it"),
     ("a.tflite", b"\x1c\0\0\0TFL3", "a model of TensorFlow Lite"),
     ("a.onnx", b"\x08\x03", "a model of ONNX"),
     ("a.npy", b"\x93NUMPY\1\0", "an array of NumPy"),
