@@ -26,6 +26,7 @@ from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrong_values
+from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import tracking
 
@@ -345,7 +346,7 @@ class AccumulatingOptimizer(
       grads.agreement,
       good,
     )
-    update, answer = self._loss_scale.update(marked)
+    update, answer = autograph.convert(self._loss_scale.update)(marked)
     is_fixed = isinstance(answer, (bool, np.bool_))
     if is_fixed and not answer:
       return False, scaled_steps.group([update], name)
@@ -374,8 +375,9 @@ class AccumulatingOptimizer(
   ) -> Any:
     """Applies the gradients of a window, transformed, on one replica."""
     if self._transform is not None:
-      pairs = list(self._transform(list(pairs)))
-    return self._optimizer.apply_gradients(pairs, global_step, name)
+      pairs = list(autograph.convert(self._transform)(list(pairs)))
+    apply = autograph.convert(self._optimizer.apply_gradients)
+    return apply(pairs, global_step, name)
 
   def variables(self) -> list[tf.Variable]:
     """Returns the variables of the base class, then those of the window.

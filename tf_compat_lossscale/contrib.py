@@ -29,6 +29,7 @@ from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core import wrong_values
+from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
 
@@ -331,11 +332,11 @@ class _Managed(loss_scale_lib.LossScale):
     return getattr(self.manager, "_tracked_weights", {})
 
   def __call__(self) -> tf.Tensor:
-    return self.manager.get_loss_scale()
+    return autograph.convert(self.manager.get_loss_scale)()
 
   def update(self, grads: Any) -> tuple[Any, tf.Tensor]:
     finite = gradients.all_replicas_finite(grads)
-    return self.manager.update_loss_scale(finite), finite
+    return autograph.convert(self.manager.update_loss_scale)(finite), finite
 
   def get_config(self) -> dict[str, Any]:
     raise NotImplementedError("Managers of loss scales have no config.")
@@ -488,7 +489,9 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
       global_step,
       name,
     )
-    update = self._loss_scale_manager.update_loss_scale(finite)
+    update = autograph.convert(self._loss_scale_manager.update_loss_scale)(
+      finite
+    )
     return finite, scaled_steps.group([op, update], name)
 
   def _find_finite(self, grads: gradients.NamedGradients) -> tf.Tensor:

@@ -18,6 +18,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
 
 __all__ = [
@@ -115,7 +116,7 @@ def scale(
     a function that returns the scaled loss.
   """
   if callable(loss):
-    return lambda: scale(loss(), loss_scale)
+    return lambda: scale(autograph.convert(loss)(), loss_scale)
   with tf.name_scope(control_flow.NAME_SCOPE):
     return loss * tf.cast(loss_scale, loss.dtype)
 

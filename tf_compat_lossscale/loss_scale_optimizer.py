@@ -23,6 +23,7 @@ from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrapped_optimizers
+from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
@@ -232,7 +233,7 @@ class MixedPrecisionLossScaleOptimizer(
   def _scale_once(self, loss: Any, scale: tf.Tensor) -> Any:
     """Returns the scaled loss, or a function that returns it."""
     with _holding(self, scale=scale):
-      return self._scale_loss(loss)
+      return autograph.convert(self._scale_loss)(loss)
 
   def _unscale_once(
     self, grads_and_vars: scaled_steps.GradsAndVars, scale: tf.Tensor
@@ -240,13 +241,17 @@ class MixedPrecisionLossScaleOptimizer(
     """Returns (gradient, variable) pairs with unscaled gradients."""
     pairs = list(grads_and_vars)
     with _holding(self, scale=scale):
-      grads = self._unscale_grads([grad for grad, _ in pairs])
+      grads = autograph.convert(self._unscale_grads)(
+        [grad for grad, _ in pairs]
+      )
     return [(grad, var) for grad, (_, var) in zip(grads, pairs)]
 
   def _read_scale(self) -> tf.Tensor:
     """Returns the loss scale of this step, or reads the scale."""
     held = _find_held(self, "scale")
-    return tf.cast(self._loss_scale(), tf.float32) if held is None else held
+    if held is not None:
+      return held
+    return tf.cast(autograph.convert(self._loss_scale)(), tf.float32)
 
   def _take_step(
     self,

@@ -38,6 +38,7 @@ from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import train_ops
+from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
 
 GradsAndVars: TypeAlias = Iterable[tuple[gradients.Gradient, tf.Variable]]
@@ -98,10 +99,10 @@ class ScaledStep(NamedTuple):
       **kwargs: Its keyword arguments.
     """
     # One read, for another worker may change the scale between two reads.
-    scale = tf.cast(self.loss_scale(), tf.float32)
+    scale = tf.cast(autograph.convert(self.loss_scale)(), tf.float32)
     scale_uses.note_use(scale_uses.find_owner(self.loss_scale), self._shown)
     loss = self.scale_loss(loss, scale)
-    scaled = list(self.compute(loss, *args, **kwargs))
+    scaled = list(autograph.convert(self.compute)(loss, *args, **kwargs))
     pairs = self.unscale(scaled, scale)
     step_records.keep_computed(self.owner, [grad for grad, _ in scaled], pairs)
     return pairs
@@ -138,7 +139,7 @@ class ScaledStep(NamedTuple):
         # same names.
         step = step_records.Step(self.loss_scale, pairs, computed, global_step)
         with step_records.record(self.owner, step, reads_before=False):
-          step.op = self.apply(pairs, global_step, name)
+          step.op = autograph.convert(self.apply)(pairs, global_step, name)
         op = step.op
     train_ops.add(op)
     return op
@@ -212,7 +213,7 @@ def update_then_apply(
     strategy: Any, pairs: Any, global_step: Any, name: str | None
   ) -> tuple[bool | tf.Tensor, Any]:
     grads = name_gradients(owner, loss_scale, pairs)
-    update, answer = loss_scale.update(grads)
+    update, answer = autograph.convert(loss_scale.update)(grads)
     grads.check_agreed(loss_scale)
     name = owner.get_name() if name is None else name
     op = apply_if(answer, apply, strategy, pairs, global_step, name)
@@ -257,7 +258,7 @@ def on_each_replica(apply: Callable[..., Any]) -> ApplyEverywhere:
   ) -> Any:
     return strategy.group(
       strategy.extended.call_for_each_replica(
-        apply, args=(pairs, global_step, name)
+        autograph.convert(apply), args=(pairs, global_step, name)
       )
     )
 
