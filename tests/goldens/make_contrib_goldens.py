@@ -26,7 +26,7 @@ if not tensorflow.__version__.startswith("1."):
     tf_compat_lossscale.install()
 
 import tensorflow.compat.v1 as tf
-from tensorflow.contrib import cudnn_rnn, data, distribute, framework
+from tensorflow.contrib import crf, cudnn_rnn, data, distribute, framework
 from tensorflow.contrib import layers, learn, lookup, nn, opt, rnn, seq2seq
 from tensorflow.contrib import sparsemax as sparse
 from tensorflow.contrib import training
@@ -963,6 +963,90 @@ def sparsemax__sparsemax_loss():
     labels = tf.constant([[1.0, 0, 0], [.5, .5, 0], [0, 0, 1], [0, 1, 0],
                           [0, 0, 1]])
     return sparse.sparsemax_loss(rows(), sparse.sparsemax(rows()), labels)
+
+
+# tf.contrib.crf.
+
+
+SCORES = np.random.RandomState(3).uniform(-2, 2, (4, 5, 3)).astype("f")
+TAGS = np.random.RandomState(5).randint(0, 3, (4, 5))
+TIMES = np.array([5, 3, 1, 0])
+
+
+def sequences(times=5):
+    """Returns inputs, tags and lengths of sequences."""
+    inputs = tf.get_variable("inputs%d" % times, [4, times, 3])
+    lengths = tf.constant(np.minimum(TIMES, times))
+    return inputs, tf.constant(TAGS[:, :times]), lengths
+
+
+def transitions():
+    return tf.get_variable("between", [3, 3])
+
+
+@case
+def crf__crf_unary_score():
+    inputs, tags, lengths = sequences()
+    return [crf.crf_unary_score(tags, lengths, inputs),
+            crf.crf_unary_score(tf.cast(tags, tf.int32), lengths, inputs)]
+
+
+@case
+def crf__crf_binary_score():
+    _, tags, lengths = sequences()
+    between = transitions()
+    return [crf.crf_binary_score(tags, lengths, between),
+            crf.crf_binary_score(tags, tf.cast(lengths, tf.int32), between)]
+
+
+@case
+def crf__crf_sequence_score():
+    between = transitions()
+    return [crf.crf_sequence_score(*sequences(times) + (between,))
+            for times in (5, 1)]
+
+
+@case
+def crf__crf_multitag_sequence_score():
+    allowed = np.random.RandomState(6).uniform(size=(4, 5, 3)) > 0.4
+    allowed[:, :, 1] = True
+    between = transitions()
+    return [crf.crf_multitag_sequence_score(
+        inputs, tf.constant(allowed[:, :times]), lengths, between)
+        for times in (5, 1) for inputs, _, lengths in [sequences(times)]]
+
+
+@case
+def crf__crf_log_norm():
+    between = transitions()
+    return [crf.crf_log_norm(inputs, lengths, between)
+            for times in (5, 1) for inputs, _, lengths in [sequences(times)]]
+
+
+@case
+def crf__crf_log_likelihood():
+    given = sequences()
+    return [crf.crf_log_likelihood(*given),
+            crf.crf_log_likelihood(*given + (transitions(),))[0]]
+
+
+@case
+def crf__crf_decode():
+    between = transitions()
+    unknown = tf.placeholder_with_default(SCORES, [None, None, 3])
+    times = tf.constant(TIMES)
+    return [crf.crf_decode(tf.constant(SCORES), between, times),
+            crf.crf_decode(tf.constant(SCORES[:, :1]), between,
+                           tf.minimum(times, 1)),
+            crf.crf_decode(unknown, between, tf.cast(times, tf.int32))]
+
+
+@case
+def crf__viterbi_decode():
+    between = wave([3, 3])
+    path, score = crf.viterbi_decode(SCORES[0], between)
+    return [tf.constant(path), tf.constant(score),
+            tf.constant(crf.viterbi_decode(SCORES[1, :1], between)[0])]
 
 
 # The recorder.

@@ -25,6 +25,10 @@ cluster_resolver
     TFConfigClusterResolver TPUClusterResolver UnionResolver
 compiler
   tf.xla.experimental: compile experimental_jit_scope=jit_scope
+crf
+  parts.crf: crf_binary_score crf_decode crf_log_likelihood crf_log_norm
+    crf_multitag_sequence_score crf_sequence_score crf_unary_score
+    viterbi_decode
 cudnn_rnn
   parts.rnn_blocks: CudnnCompatibleLSTMCell
 data

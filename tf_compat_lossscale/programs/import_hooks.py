@@ -111,8 +111,9 @@ class _Finder:
       if asker == _FIND_SPEC:
         return None
       if asker == _FROM_IMPORT:
-        # Python would hide a ModuleNotFoundError, and what it says.
-        raise ImportError(str(error), name=error.name) from None
+        # Python hides the error for this very module, and what it says.
+        parent = fullname.rpartition(".")[0]
+        raise ModuleNotFoundError(str(error), name=parent) from None
       raise
 
   def _find_watched(
@@ -162,7 +163,8 @@ def _find_asker() -> str:
   """Returns which function asks the import system for a module, if it matters.
 
   `importlib.util.find_spec` returns None for a missing module. `from a import
-  b` hides a ModuleNotFoundError for `a.b`, and raises an ImportError. We read
+  b` hides a ModuleNotFoundError for `a.b`, and raises an ImportError, which
+  programs that expect a ModuleNotFoundError do not catch. We read
   the call stack because Python calls a finder alike for these two and for
   `import a.b`, while a missing module must end in three different ways.
   """

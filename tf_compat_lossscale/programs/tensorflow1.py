@@ -131,12 +131,15 @@ def prepare(
 
 def _replace_tensorflow(real: types.ModuleType) -> None:
   """Makes `import tensorflow` give TensorFlow 1 from now on."""
-  from tf_compat_lossscale._core.tf import deprecation  # Imports TensorFlow.
+  # These import TensorFlow.
+  from tf_compat_lossscale._core.tf import deprecation
+  from tf_compat_lossscale._core.tf import dimensions
 
   v1 = real.compat.v1
   with deprecation.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
+  dimensions.allow_whole_floats()
   own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
   told_version.set_own_packages(own)
   for module in (v1, v1.version):
