@@ -2,13 +2,17 @@
 """Holds the names of `tf.keras.mixed_precision.experimental`, for Keras 2.
 
 The names behave as in TensorFlow 2.4 to 2.8. Keras 2 is `tf.keras` up to
-TensorFlow 2.15, else the package tf_keras.
+TensorFlow 2.15, else the package tf_keras. `Keras3LossScaleOptimizer` and what
+`to_keras3` returns are of Keras 3.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.keras._to_keras3 import to_keras3
+  from tf_compat_lossscale.keras.keras3_optimizer import (
+    Keras3LossScaleOptimizer,
+  )
   from tf_compat_lossscale.keras.models import load_model
   from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
   from tf_compat_lossscale.keras.policy import get_layer_policy
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
   from tf_compat_lossscale.keras.policy import set_policy
 
 __all__ = [
+  "Keras3LossScaleOptimizer",
   "LossScaleOptimizer",
   "Policy",
   "get_layer_policy",
@@ -35,6 +40,7 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
   __getattr__, __dir__ = load_lazily(
     __name__,
     {
+      "Keras3LossScaleOptimizer": "keras3_optimizer",
       "LossScaleOptimizer": "optimizer",
       "Policy": "policy",
       "get_layer_policy": "policy",

@@ -17,9 +17,9 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.tf import rewrite
+from tf_compat_lossscale.keras import keras3_optimizer
 from tf_compat_lossscale.keras import scales
 
 _ON_KERAS_2 = (
@@ -210,7 +210,9 @@ class _AnyLossScaleOptimizer(type(_Base)):  # type: ignore[misc]
     return type.__instancecheck__(wanted, instance)
 
 
-class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: ignore[misc, valid-type]
+class LossScaleOptimizer(
+  keras3_optimizer.Keras3LossScaleOptimizer, metaclass=_AnyLossScaleOptimizer
+):
   """Keras 3's LossScaleOptimizer, made of a loss scale.
 
   Unlike in Keras 2, the loss scale may fall below 1, and skipped steps do not
@@ -231,21 +233,9 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
       ValueError: `loss_scale` is no loss scale, or fixed, or its multiplier is
         not 2.
     """
-    if isinstance(optimizer, _Base):
-      raise TypeError(
-        "LossScaleOptimizer cannot wrap another LossScaleOptimizer, but got "
-        f"{optimizer!r}."
-      )
-    if not isinstance(optimizer, _keras.optimizers.Optimizer):
-      raise TypeError(
-        "optimizer must be an optimizer of Keras 3, but got "
-        f"{optimizer_kinds.show(optimizer)}."
-        f"{optimizer_kinds.advise_for_keras(optimizer)} "
-        "For optimizers of Keras 2 there is "
-        f"tf_compat_lossscale.keras.LossScaleOptimizer. {_ON_KERAS_2}"
-      )
+    keras3_optimizer.check_inner(optimizer, _ON_KERAS_2)
     numbers = scales.find_numbers(loss_scale)
-    if not numbers.dynamic:
+    if numbers.growth_steps is None:
       raise ValueError(
         "Keras 3 has no LossScaleOptimizer with a fixed loss scale, but got "
         f"loss_scale={loss_scale!r}: {_advise_fixed(numbers)}, which does the "
@@ -264,16 +254,6 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
       "Keras 3's LossScaleOptimizer has no loss_scale: its value is the "
       f"variable optimizer.dynamic_scale. {_ON_KERAS_2}"
     )
-
-  @property
-  def get_scaled_loss(self) -> Any:
-    """Raises AttributeError: Keras 3 has no such method."""
-    raise _refuse_method("get_scaled_loss")
-
-  @property
-  def get_unscaled_gradients(self) -> Any:
-    """Raises AttributeError: Keras 3 has no such method."""
-    raise _refuse_method("get_unscaled_gradients")
 
   @classmethod
   def from_config(
@@ -296,15 +276,6 @@ class LossScaleOptimizer(_Base, metaclass=_AnyLossScaleOptimizer):  # type: igno
     made = cls(own.inner_optimizer, scale)
     made.name = own.name
     return made
-
-
-def _refuse_method(name: str) -> AttributeError:
-  """Makes the error for a method that Keras 3 does not have."""
-  return AttributeError(
-    f"Keras 3's LossScaleOptimizer has no {name}(): take the gradients of "
-    "optimizer.scale_loss(loss), and give them to optimizer.apply() as they "
-    f"are, which unscales them. {_ON_KERAS_2}"
-  )
 
 
 # Files name the classes. With Keras's names, files load without this package.

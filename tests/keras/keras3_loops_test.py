@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests Keras 2's methods on Keras 3's LossScaleOptimizer, in own loops."""
+
+import copy
+
+import helpers
+from keras_pairs import k3
+from keras_pairs import needs_keras_3
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+
+pytestmark = needs_keras_3
+_X, _Y = np.ones((4, 2), "f"), np.full((4, 1), 3.0, "f")
+_FACTORS = (1.0, 1.0, np.inf, 1.0, np.nan, 1.0)
+WAYS = ("eager", "function", "split")
+
+
+def own(inner=None, scale=8.0, growth=2):
+  inner = k3.optimizers.SGD(0.25, momentum=0.5) if inner is None else inner
+  return tfl.keras.Keras3LossScaleOptimizer(inner, scale, growth)
+
+
+def theirs():
+  inner = k3.optimizers.SGD(0.25, momentum=0.5)
+  return k3.optimizers.LossScaleOptimizer(inner, 8.0, 2)
+
+
+def step_of(optimizer, variables, of_keras_2, way):
+  """Returns a function that does a step, given the gradient's factor."""
+
+  def compute(factor):
+    with tf.GradientTape() as tape:
+      values = [tf.convert_to_tensor(v) for v in variables]
+      tape.watch(values)
+      loss = tf.add_n([tf.reduce_sum(v * v) for v in values])
+      if of_keras_2:
+        scaled = optimizer.get_scaled_loss(loss)
+      else:
+        scaled = optimizer.scale_loss(loss)
+    grads = [grad * factor for grad in tape.gradient(scaled, values)]
+    if of_keras_2:
+      grads = optimizer.get_unscaled_gradients(grads)
+    return grads
+
+  def apply(grads):
+    optimizer.apply_gradients(zip(grads, variables))
+
+  if way == "split":
+    apply = tf.function(apply)
+    compute = tf.function(compute)
+
+  def step(factor):
+    apply(compute(factor))
+
+  return tf.function(step) if way == "function" else step
+
+
+def run(optimizer, of_keras_2, way, factors=_FACTORS):
+  variables = [k3.Variable([1.0, 2.0]), k3.Variable(3.0)]
+  optimizer.build(variables)
+  step = step_of(optimizer, variables, of_keras_2, way)
+  rows = []
+  for factor in factors:
+    step(tf.constant(factor))
+    state = (*variables, *optimizer.variables)
+    rows.append([k3.ops.convert_to_numpy(v).tolist() for v in state])
+  return rows
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_steps_are_those_of_keras_3(way):
+  wanted = run(theirs(), False, "function")
+  assert wanted[0] != wanted[1] and wanted[1][:2] == wanted[2][:2]
+  assert run(own(), True, way) == wanted
+  assert run(own(), False, way) == wanted
+
+
+def test_a_step_that_is_traced_again():
+  optimizer = own()
+  variables = [k3.Variable([1.0, 2.0])]
+  step = step_of(optimizer, variables, True, "split")
+  model = k3.Sequential([k3.Input((2,)), k3.layers.Dense(1)])
+  other = own(k3.optimizers.SGD(0.0))
+  model.compile(other, "mse")
+  model.fit(_X, _Y, verbose=0)
+  step(tf.constant(0.5))
+  step(tf.constant([0.5, 1.0]))  # Another shape.
+  assert variables[0].numpy().tolist() == [0.4375, 0.5]
+
+
+def test_fit_and_an_own_loop_take_turns():
+  model = k3.Sequential([k3.Input((2,)), k3.layers.Dense(1, use_bias=False)])
+  model.set_weights([np.ones((2, 1), "f")])
+  model.compile(own(k3.optimizers.SGD(0.125)), "mse")
+  optimizer = model.optimizer
+  kernel = model.trainable_variables
+
+  def loop():
+    with tf.GradientTape() as tape:
+      loss = tf.reduce_mean((model(_X, training=True) - _Y) ** 2)
+      loss = optimizer.get_scaled_loss(loss)
+    grads = tape.gradient(loss, [v.value for v in kernel])
+    grads = optimizer.get_unscaled_gradients(grads)
+    optimizer.apply_gradients(zip(grads, kernel))
+
+  seen = []
+  in_function = tf.function(loop)
+  fit = lambda: model.fit(_X, _Y, batch_size=4, verbose=0)  # noqa: E731
+  for act in (fit, loop, in_function, fit, in_function, loop):
+    act()
+    seen.append(float(kernel[0][0, 0]))
+  # Half of the distance to 1.5 remains after each step.
+  assert seen == [1.5 - 0.5 * 0.5 ** (i + 1) for i in range(6)]
+  assert int(optimizer.iterations) == 6
+  model.compile(own(k3.optimizers.SGD(0.125)), "mse", run_eagerly=True)
+  fit()
+  assert float(kernel[0][0, 0]) == 1.5 - 0.5**8
+
+
+class _OwnStep:
+  """A train_step as Keras's guide had it, for a model of Keras 3."""
+
+  def train_step(self, data):
+    x, y = data
+    with tf.GradientTape() as tape:
+      loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+      scaled = self.optimizer.get_scaled_loss(loss)
+    grads = tape.gradient(scaled, [v.value for v in self.trainable_variables])
+    grads = self.optimizer.get_unscaled_gradients(grads)
+    self.optimizer.apply_gradients(zip(grads, self.trainable_variables))
+    return {"loss": loss}
+
+
+def test_a_models_own_train_step():
+  class Model(_OwnStep, k3.Sequential):
+    pass
+
+  layers = [k3.Input((2,)), k3.layers.Dense(1, use_bias=False)]
+  model = Model(layers)
+  model.set_weights([np.ones((2, 1), "f")])
+  model.compile(own(k3.optimizers.SGD(0.125)), "mse")
+  model.fit(_X, _Y, batch_size=4, epochs=2, verbose=0)
+  assert float(model.weights[0][0, 0]) == 1.375
+
+
+def replicated(strategy, optimizer, variable, of_keras_2):
+  def of_replica(factor):
+    grads = [tf.constant([8.0, 16.0]) * factor]
+    if of_keras_2:
+      optimizer.get_scaled_loss(tf.constant(1.0))
+      grads = optimizer.get_unscaled_gradients(grads)
+    optimizer.apply(grads, [variable])
+
+  return lambda factor: strategy.run(of_replica, (factor,))
+
+
+def test_replicas():
+  strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+  rows = []
+  for make, of_keras_2 in ((theirs, False), (own, True)):
+    with strategy.scope():
+      optimizer = make()
+      variable = k3.Variable([1.0, 2.0])
+      optimizer.build([variable])
+
+    step = tf.function(replicated(strategy, optimizer, variable, of_keras_2))
+    for factor in _FACTORS:
+      step(tf.constant(factor))
+      state = (variable, optimizer.dynamic_scale, optimizer.step_counter)
+      rows.append([k3.ops.convert_to_numpy(v).tolist() for v in state])
+  assert rows[: len(_FACTORS)] == rows[len(_FACTORS) :]
+  assert rows[0] != rows[1]
+
+
+def test_checkpoints_are_those_of_keras_3(tmp_path):
+  first = own()
+  variables = [k3.Variable([1.0])]
+  first.build(variables)
+  first.apply(first.get_unscaled_gradients([tf.constant([8.0])]), variables)
+  first.apply([tf.constant([np.inf])], variables)
+  path = tf.train.Checkpoint(optimizer=first).save(str(tmp_path / "c"))
+  names = [name for name, _ in tf.train.list_variables(path)]
+  for again in (own(), theirs()):
+    again.build([k3.Variable([1.0])])
+    checkpoint = tf.train.Checkpoint(optimizer=again)
+    checkpoint.restore(path).assert_consumed()
+    assert float(again.dynamic_scale) == 4.0
+    assert int(again.iterations) == 1
+    other = checkpoint.save(str(tmp_path / "d"))
+    assert [name for name, _ in tf.train.list_variables(other)] == names
+
+
+def test_configs_and_files(tmp_path):
+  optimizer = own()
+  assert type(type(optimizer).from_config(optimizer.get_config())) is type(
+    optimizer
+  )
+  saved = k3.saving.serialize_keras_object(optimizer)
+  assert (saved["module"], saved["class_name"]) == (
+    "keras.optimizers",
+    "LossScaleOptimizer",
+  )
+  assert type(k3.saving.deserialize_keras_object(saved)) is type(theirs())
+  assert copy.deepcopy(optimizer).initial_scale == 8.0
+
+
+def test_losses_and_gradients_of_all_kinds():
+  optimizer = own(scale=4.0)
+  assert float(optimizer.get_scaled_loss(lambda: tf.constant(2.0))()) == 8.0
+  slices = tf.IndexedSlices(
+    tf.constant([[4.0]]), tf.constant([1]), tf.constant([2, 1])
+  )
+  variable = k3.Variable([1.0, 1.0], dtype="float16")
+  grads = optimizer.get_unscaled_gradients(
+    [slices, None, tf.constant([2**-14, 2**-24], tf.float16)]
+  )
+  assert isinstance(grads[0], tf.IndexedSlices) and grads[1] is None
+  assert grads[0].values.numpy().tolist() == [[1.0]]
+  assert grads[2].numpy().tolist() == [2**-16, 2**-26]
+  optimizer = own(k3.optimizers.SGD(0.5), 4.0)
+  rows = k3.Variable([[1.0], [2.0]])
+  grads = optimizer.get_unscaled_gradients([slices, tf.zeros([2], tf.float16)])
+  optimizer.apply(grads, [rows, variable])
+  assert rows.numpy().tolist() == [[1.0], [1.5]]
+
+
+def test_attributes_of_the_inner_optimizer():
+  inner = k3.optimizers.Adam(0.5, beta_1=0.75)
+  optimizer = own(inner)
+  assert optimizer.beta_1 == 0.75 and "beta_1" in dir(optimizer)
+  optimizer.beta_1 = 0.5
+  optimizer.learning_rate = 0.25
+  assert inner.beta_1 == 0.5 and float(inner.learning_rate) == 0.25
+  assert float(optimizer.learning_rate) == 0.25
+  text = "'LossScaleOptimizer' object .* There is 'learning_rate'"
+  with pytest.raises(AttributeError, match=text):
+    optimizer.lr  # noqa: B018
+
+
+@pytest.mark.parametrize(
+  ("inner", "words"),
+  [
+    (lambda: own(), "cannot wrap another"),
+    (lambda: "sgd", "must be an optimizer of Keras 3, but got 'sgd'"),
+    (lambda: k3.optimizers.SGD, "must be an optimizer of Keras 3"),
+    (
+      lambda: tf.compat.v1.train.AdamOptimizer(),
+      "must be an optimizer of Keras 3",
+    ),
+  ],
+)
+def test_what_cannot_be_wrapped(inner, words):
+  with pytest.raises(TypeError, match=words):
+    own(inner())
+
+
+if __name__ == "__main__":
+  helpers.main()
