@@ -899,6 +899,20 @@ def learn__ModeKeys():
 
 
 @case
+def learn__replace_monitors_with_hooks():
+    class Chief:
+        is_chief = True
+        config = None
+
+    Chief.config = Chief
+    hooks = [tf.train.StopAtStepHook(last_step=3), tf.train.StepCounterHook()]
+    replace = learn.monitors.replace_monitors_with_hooks
+    return [len(replace(None, Chief)), len(replace([], Chief)),
+            [type(hook).__name__ for hook in replace(hooks, Chief)],
+            replace(hooks, estimator=Chief) == hooks]
+
+
+@case
 def learn__RunConfig():
     config = learn.RunConfig(model_dir="m", tf_random_seed=7,
                              save_checkpoints_steps=5, save_checkpoints_secs=None,

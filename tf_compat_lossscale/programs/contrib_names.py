@@ -139,7 +139,7 @@ layers
   parts.layers: bow_encoder embed_sequence embedding_lookup_unique
 learn
   tf.train: NanLossDuringTrainingError
-  parts.learn: ModeKeys
+  parts.learn: ModeKeys replace_monitors_with_hooks
   parts.run_config: RunConfig
 lookup
   tensorflow.python.ops.lookup_ops: FastHashSpec HashTable HasherSpec
@@ -339,6 +339,7 @@ layers.python.layers: embedding_ops encoders feature_column feature_column_ops
     initializers layers normalization optimizers regularizers rev_block_lib
     summaries target_column utils
 layers.python.ops: bucketization_op sparse_feature_cross_op sparse_ops
+learn: monitors
 learn.python.learn: basic_session_run_hooks evaluable experiment export_strategy
     graph_actions learn_runner learn_runner_lib metric_spec models
     monitored_session monitors session_run_hook summary_writer_cache trainable

@@ -14,6 +14,7 @@ from tf_compat_lossscale.programs.contrib import data
 from tf_compat_lossscale.programs.contrib import distribute
 from tf_compat_lossscale.programs.contrib import framework
 from tf_compat_lossscale.programs.contrib import layers
+from tf_compat_lossscale.programs.contrib import learn
 from tf_compat_lossscale.programs.contrib import lookup
 from tf_compat_lossscale.programs.contrib import nn
 from tf_compat_lossscale.programs.contrib import opt
@@ -41,6 +42,13 @@ def elements(dataset, session):
       found.append(session.run(following))
     except tf.errors.OutOfRangeError:
       return found
+
+
+def test_monitors_that_are_no_hooks():
+  hook = tf.train.StopAtStepHook(last_step=3)
+  assert learn.replace_monitors_with_hooks((hook,), None) == [hook]
+  with pytest.raises(TypeError, match="gone: give a hook"):
+    learn.replace_monitors_with_hooks([hook, 7], None)
 
 
 @pytest.mark.parametrize(
