@@ -18,7 +18,7 @@ _GOLDENS = helpers.ROOT / "tests" / "goldens" / "tf-1.15.5"
 # It needs no TensorFlow to run: what it saves was written before.
 _PROGRAM = """
 import os, shutil, sys
-import logger
+import logger, unused.below.it
 if sys.argv[1] == "-c":
   exec(sys.argv[2])
   sys.exit()
@@ -59,6 +59,8 @@ def program(tmp_path, monkeypatch):
   stand_ins = tmp_path / "stand_ins"
   stand_ins.mkdir()
   (stand_ins / "logger.py").write_text(_LOGGER)
+  importable = strangers.STAND_INS / "only_importable.py"
+  (stand_ins / "only_importable.py").write_bytes(importable.read_bytes())
   monkeypatch.setattr(strangers, "STAND_INS", stand_ins)
   monkeypatch.setenv("STRANGERS", str(tmp_path / "clones"))
   return strangers_table.Program(
@@ -71,6 +73,7 @@ def program(tmp_path, monkeypatch):
     checkpoint="{work}/model",
     folder=None,
     stand_ins=("logger",),
+    importable=("unused",),
     prepare=write_data,
     environment={"WORDS": "{work}"},
     prints="logged: .*/work data|logged: .*/migrated_work data",
@@ -127,7 +130,7 @@ def test_a_program_in_all_stages(program, tmp_path, capsys):
     ),
     ({"prints": "nothing"}, 4, "**does not print 'nothing'**"),
     ({"resume": ()}, 5, "**the loss scale did not move: step 10, scale 8192"),
-    ({"commit": "0" * 40}, 4, "**the clone has no commit 000000000000**"),
+    ({"commit": "0" * 40}, 4, "**git cannot unpack the commit 0000000"),
   ],
 )
 def test_what_fails_has_its_reason(program, capsys, change, stage, said):

@@ -118,22 +118,28 @@ def find_clone(folder: pathlib.Path, repository: str) -> pathlib.Path | None:
   return None
 
 
-def unpack(clone: pathlib.Path, commit: str, into: pathlib.Path) -> None:
-  """Unpacks a commit of a clone.
+def unpack(clone: pathlib.Path, program: Program, into: pathlib.Path) -> None:
+  """Unpacks a program's commit from a clone, which git does not complete.
 
   Raises:
-    StageError: The clone does not have the commit.
+    StageError: The clone does not have the commit, or some of the files.
   """
   into.mkdir(parents=True)
   git = ("git", f"--git-dir={clone}")
+  environment = {**os.environ, "GIT_NO_LAZY_FETCH": "1"}
   with tempfile.TemporaryFile() as archive:
     done = subprocess.run(
-      [*git, "archive", "--format=tar", commit],
+      [*git, "archive", "--format=tar", program.commit, *program.paths],
+      env=environment,
       stdout=archive,
-      stderr=subprocess.DEVNULL,
+      stderr=subprocess.PIPE,
+      text=True,
     )
     if done.returncode:
-      raise StageError(f"the clone has no commit {commit[:12]}")
+      said = done.stderr.strip().splitlines() or [""]
+      raise StageError(
+        f"git cannot unpack the commit {program.commit[:12]}: {said[0][:100]}"
+      )
     archive.seek(0)
     with tarfile.open(fileobj=archive) as tar:
       tar.extractall(into, filter="data")
@@ -252,6 +258,7 @@ class Trial:
     if program.folder is not None:
       folder = self.folder / repo / program.folder
       path.append(str(folder))
+    path += (str(self.folder / repo / folder) for folder in program.path)
     path.append(str(ROOT))
     home = self.folder / "home"
     home.mkdir(exist_ok=True)
@@ -283,7 +290,7 @@ class Trial:
 
   def prepare(self) -> None:
     """Unpacks the repository, writes data, and puts stand-ins in place."""
-    unpack(self.clone, self.program.commit, self.folder / "repo")
+    unpack(self.clone, self.program, self.folder / "repo")
     (self.folder / "stand_ins").mkdir()
     for name in self.program.stand_ins:
       source = STAND_INS / name
@@ -291,6 +298,9 @@ class Trial:
         shutil.copytree(source, self.folder / "stand_ins" / name)
       else:
         shutil.copy(source.with_suffix(".py"), self.folder / "stand_ins")
+    for name in self.program.importable:
+      path = self.folder / "stand_ins" / f"{name}.py"
+      shutil.copy(STAND_INS / "only_importable.py", path)
     work = self.folder / "work"
     work.mkdir()
     if self.program.prepare is not None:
@@ -348,11 +358,11 @@ class Trial:
     try:
       command = (
         *(sys.executable, "-m", "tf_compat_lossscale", "migrate", "--write"),
-        *(*program.migrate, program.folder or "."),
+        *(*program.migrate, "."),
       )
       run_command(
         command,
-        *(self.folder / "migrated", os.environ),
+        *(self.folder / "migrated" / (program.folder or "."), os.environ),
         *(self.folder / "migrate.log", program.timeout),
       )
       if read_sources(self.folder / "repo") == read_sources(

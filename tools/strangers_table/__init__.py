@@ -34,7 +34,10 @@ class Program:
     title: The program's path, for the table.
     folder: The folder of the repository in which the commands run, and which is
       on the path of modules; None for `{work}`.
+    path: Further folders of the repository for the path of modules.
+    paths: The files and folders of the repository to unpack; all if empty.
     stand_ins: The modules of `stand_ins/` that the program gets.
+    importable: Modules that the program imports and does not use.
     needs: Modules from PyPI -> what pip installs for them.
     prepare: Writes data. Its arguments are the repository's folder and the
       folder for data.
@@ -60,7 +63,10 @@ class Program:
   checkpoint: str | None
   resume: tuple[Command, ...] = ()
   folder: str | None = "."
+  path: tuple[str, ...] = ()
+  paths: tuple[str, ...] = ()
   stand_ins: tuple[str, ...] = ()
+  importable: tuple[str, ...] = ()
   needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
   prepare: Callable[[pathlib.Path, pathlib.Path], None] | None = None
   environment: Mapping[str, str] = dataclasses.field(default_factory=dict)

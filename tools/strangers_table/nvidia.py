@@ -4,6 +4,9 @@
 import ast
 import json
 import pathlib
+import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,16 +19,21 @@ _NEARLY_FULL = {r"(^|/)good_steps(_\d+)?$": 1995}
 
 
 def _program(
-  name: str, folder: str, title: str, stand_ins: tuple[str, ...], **values: Any
+  name: str, project: str, title: str, stand_ins: tuple[str, ...], **values: Any
 ) -> Program:
+  defaults = {
+    "folder": f"TensorFlow/{project}",
+    "settings": _NEARLY_FULL,
+    "migrate": ("--nvidia-switch",),
+  }
   return Program(
     name=f"nvidia-{name}",
     repository="NVIDIA/DeepLearningExamples",
     commit="982c3900258ccd0f7d340d486e6414932e9a2dc4",
-    title=f"{folder}/{title}",
-    folder=f"TensorFlow/{folder}",
+    title=f"{project}/{title}",
+    paths=(f"TensorFlow/{project}",),
     stand_ins=("horovod", "dllogger", *stand_ins),
-    **{"settings": _NEARLY_FULL, "migrate": ("--nvidia-switch",), **values},
+    **{**defaults, **values},
   )
 
 
@@ -169,6 +177,94 @@ def _defects(repo: pathlib.Path, work: pathlib.Path) -> None:
     )
 
 
+def _photos(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes records of pictures in ImageNet's format."""
+  import tensorflow as tf
+
+  random = np.random.RandomState(1)
+  for part in ("train", "validation"):
+    path = work / f"{part}-00000-of-00001"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+      for i in range(8):
+        picture = random.randint(0, 255, (64, 64, 3)).astype(np.uint8)
+        encoded = tf.io.encode_jpeg(picture).numpy()
+        feature = {
+          "image/encoded": tf.train.Feature(
+            bytes_list=tf.train.BytesList(value=[encoded])
+          ),
+          "image/class/label": tf.train.Feature(
+            int64_list=tf.train.Int64List(value=[i + 1])
+          ),
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=feature))
+        writer.write(example.SerializeToString())
+
+
+_SSD_FOLDER = "TensorFlow/Detection/SSD/models/research"
+
+
+def _objects(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes pictures with boxes, a small configuration, and the messages.
+
+  The configuration is the project's own with other sizes and places.
+  """
+  import tensorflow as tf
+
+  research = repo / _SSD_FOLDER
+  messages = sorted((research / "object_detection/protos").glob("*.proto"))
+  subprocess.run(
+    [
+      *(sys.executable, "-m", "grpc_tools.protoc", "-I.", "--python_out=."),
+      *(str(path.relative_to(research)) for path in messages),
+    ],
+    cwd=research,
+    check=True,
+  )
+  config = research.parent.parent / "configs/ssd320_full_1gpus.config"
+  text = config.read_text()
+  for pattern, new in (
+    (r"(height|width): 320", r"\1: 64"),
+    (r"fine_tune_checkpoint\w*: .*", ""),
+    (r"batch_size: 32", "batch_size: 1"),
+    (r"/data/coco2017_tfrecords/\*(\w+)\*", rf"{work}/\1.record"),
+    (r"num_examples: 8000", "num_examples: 2"),
+  ):
+    text = re.sub(pattern, new, text)
+  (work / "ssd.config").write_text(text)
+  random = np.random.RandomState(1)
+  for part in ("train", "val"):
+    with tf.io.TFRecordWriter(str(work / f"{part}.record")) as writer:
+      for i in range(2):
+        picture = random.randint(0, 255, (64, 64, 3)).astype(np.uint8)
+        lists = {
+          "image/encoded": [tf.io.encode_jpeg(picture).numpy()],
+          "image/format": [b"jpeg"],
+          "image/filename": [b"picture"],
+          "image/source_id": [str(i + 1).encode()],
+          "image/object/class/text": [b"person"],
+        }
+        made = {
+          name: tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
+          for name, value in lists.items()
+        }
+        for name, numbers in (
+          *(("image/height", [64]), ("image/width", [64])),
+          *(("image/object/class/label", [1]), ("image/object/is_crowd", [0])),
+        ):
+          made[name] = tf.train.Feature(
+            int64_list=tf.train.Int64List(value=numbers)
+          )
+        for name, number in (
+          *(("bbox/xmin", 0.1), ("bbox/xmax", 0.6), ("bbox/ymin", 0.2)),
+          *(("bbox/ymax", 0.7), ("area", 900.0)),
+        ):
+          made[f"image/object/{name}"] = tf.train.Feature(
+            float_list=tf.train.FloatList(value=[number])
+          )
+        example = tf.train.Example(features=tf.train.Features(feature=made))
+        writer.write(example.SerializeToString())
+
+
 def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
   """Writes records of all features that the program's lists name."""
   import tensorflow as tf
@@ -221,7 +317,7 @@ def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
 _CONVNETS = (
   *("main.py", "--mode=train", "--iter_unit=batch", "--batch_size=2"),
   *("--amp", "--cpu", "--results_dir={work}/model", "--display_every=1"),
-  *("--synthetic_data_size=32", "--warmup_steps=1"),
+  *("--data_dir={work}", "--warmup_steps=1"),
 )
 _BERT = (
   *("run_classifier.py", "--task_name=MRPC", "--data_dir={work}"),
@@ -229,6 +325,10 @@ _BERT = (
   *("--output_dir={work}/model", "--max_seq_length=24", "--do_train=true"),
   *("--train_batch_size=1", "--amp", "--horovod", "--use_xla=false"),
   *("--dllog_path={work}/log", "--save_checkpoints_steps=20"),
+)
+_SSD = (
+  *("object_detection/model_main.py", "--amp", "--model_dir={work}/model"),
+  *("--pipeline_config_path={work}/ssd.config", "--raport_file={work}/log"),
 )
 _WIDE = (
   *("-m", "trainer.task", "--amp", "--hvd", "--model_dir={work}/model"),
@@ -288,10 +388,12 @@ PROGRAMS = (
   ),
   _program(
     *("convnets", "Classification/ConvNets", "main.py --amp --cpu"),
-    ("nvidia",),
+    (),
+    importable=("nvidia",),
     start=((*_CONVNETS, "--num_iter=10"),),
     resume=((*_CONVNETS, "--num_iter=16"),),
     checkpoint="{work}/model",
+    prepare=_photos,
     remark="not with `--seed`: Python 3.11's `random.seed` takes no integer "
     "of NumPy",
     timeout=900,
@@ -324,7 +426,26 @@ PROGRAMS = (
     checkpoint="{work}/model/checkpoints",
     prepare=_defects,
     needs={"PIL": "Pillow"},
-    remark="`--data_format=NHWC`: a CPU has no NCHW convolutions",
+    migrate=("--nvidia-switch", "--exclude=*.ipynb"),
+    remark="`--data_format=NHWC`: a CPU has no NCHW convolutions; `migrate` "
+    "leaves a notebook out, in which a cell begins with a space",
+    timeout=900,
+  ),
+  _program(
+    *("ssd", "Detection/SSD", "model_main.py --amp", ()),
+    folder=_SSD_FOLDER,
+    path=(f"{_SSD_FOLDER}/slim",),
+    start=((*_SSD, "--num_train_steps=10"),),
+    resume=((*_SSD, "--num_train_steps=6"),),
+    checkpoint="{work}/model",
+    prepare=_objects,
+    needs={
+      "grpc_tools": "grpcio-tools",
+      "matplotlib": "matplotlib",
+      "PIL": "'Pillow<10'",
+      "pycocotools": "pycocotools",
+      "tf_slim": "tf_slim",
+    },
     timeout=900,
   ),
 )

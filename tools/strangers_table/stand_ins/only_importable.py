@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module that a program imports and does not use; the runner names it.
+
+It and all modules below it can be imported, and each name is an empty class.
+"""
+
+import importlib.machinery
+import sys
+import types
+
+
+class _Module(types.ModuleType):
+  __path__ = ()
+
+  def __getattr__(self, name):
+    if name.startswith("__"):
+      raise AttributeError(name)
+    return type(name, (), {})
+
+
+class _Finder:
+  def find_spec(self, name, path=None, target=None):
+    if name.startswith(f"{__name__}."):
+      return importlib.machinery.ModuleSpec(name, self, is_package=True)
+    return None
+
+  def create_module(self, spec):
+    return _Module(spec.name)
+
+  def exec_module(self, module):
+    pass
+
+
+sys.meta_path.append(_Finder())
+sys.modules[__name__].__class__ = _Module
