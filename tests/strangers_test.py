@@ -152,7 +152,12 @@ def test_a_scale_that_moves_in_the_first_stage(program, capsys):
   ("change", "said"),
   [
     ({"repository": "other/thing"}, "not on this disk"),
-    ({"needs": {"no_such_module": "thing==1"}}, "needs thing==1 from PyPI"),
+    (
+      {
+        "needs": {"no_such.module": "thing", "json:no_such": "json<1", "re": ""}
+      },
+      "needs thing, json<1 from PyPI",
+    ),
   ],
 )
 def test_what_cannot_be_tried(program, capsys, change, said):

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import datetime
+import importlib
 import importlib.metadata
 import importlib.util
 import math
@@ -148,8 +149,15 @@ def unpack(clone: pathlib.Path, program: Program, into: pathlib.Path) -> None:
 def find_missing(program: Program) -> list[str]:
   """Returns what pip has to install for a program."""
   missing = []
-  for name, requirement in program.needs.items():
-    if importlib.util.find_spec(name) is None:
+  for place, requirement in program.needs.items():
+    name, _, attribute = place.partition(":")
+    try:
+      is_there = importlib.util.find_spec(name) is not None
+    except ImportError:
+      is_there = False
+    if is_there and attribute:
+      is_there = hasattr(importlib.import_module(name), attribute)
+    if not is_there:
       missing.append(requirement)
   return missing
 
@@ -362,7 +370,7 @@ class Trial:
       )
       run_command(
         command,
-        *(self.folder / "migrated" / (program.folder or "."), os.environ),
+        *(self.folder / "migrated", os.environ),
         *(self.folder / "migrate.log", program.timeout),
       )
       if read_sources(self.folder / "repo") == read_sources(

@@ -30,6 +30,7 @@ from tensorflow.contrib import crf, cudnn_rnn, data, distribute, framework
 from tensorflow.contrib import layers, learn, lookup, nn, opt, rnn, seq2seq
 from tensorflow.contrib import sparsemax as sparse
 from tensorflow.contrib import training
+from tensorflow.contrib.rnn.python.ops import core_rnn_cell
 from tensorflow.contrib.seq2seq.python.ops import attention_wrapper
 
 X = np.random.RandomState(0).uniform(-1, 1, (3, 2, 4)).astype("f")
@@ -1064,6 +1065,29 @@ def crf__viterbi_decode():
 
 
 # The recorder.
+
+
+# Private functions that programs call.
+
+
+@case
+def rnn___Linear():
+    with tf.variable_scope("first"):
+        a, b, c, d = map(tf.constant, (X[0], X[1, :, :3], X[2], X[0, :, 1:]))
+        linear = core_rnn_cell._Linear([a, b], 5, True)
+        found = [linear([a, b]), linear([c, d])]
+    with tf.variable_scope("second"):
+        return found + [core_rnn_cell._Linear(
+            tf.constant(X[0]), 2, False,
+            kernel_initializer=tf.ones_initializer())(X[1])]
+
+
+@case
+def rnn___linear():
+    with tf.variable_scope("first"):
+        return core_rnn_cell._linear(
+            [tf.constant(X[0])], 3, True,
+            bias_initializer=tf.ones_initializer())
 
 
 # Queues.

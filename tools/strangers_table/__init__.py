@@ -38,7 +38,7 @@ class Program:
     paths: The files and folders of the repository to unpack; all if empty.
     stand_ins: The modules of `stand_ins/` that the program gets.
     importable: Modules that the program imports and does not use.
-    needs: Modules from PyPI -> what pip installs for them.
+    needs: Modules from PyPI, or `module:attribute` -> what pip installs.
     prepare: Writes data. Its arguments are the repository's folder and the
       folder for data.
     environment: Further environment variables.

@@ -223,7 +223,7 @@ def _objects(repo: pathlib.Path, work: pathlib.Path) -> None:
   config = research.parent.parent / "configs/ssd320_full_1gpus.config"
   text = config.read_text()
   for pattern, new in (
-    (r"(height|width): 320", r"\1: 64"),
+    (r"(height|width): 320", r"\1: 160"),
     (r"fine_tune_checkpoint\w*: .*", ""),
     (r"batch_size: 32", "batch_size: 1"),
     (r"/data/coco2017_tfrecords/\*(\w+)\*", rf"{work}/\1.record"),
@@ -373,7 +373,7 @@ PROGRAMS = (
     *("unet-medical", "Segmentation/UNet_Medical", "main.py --amp", ()),
     start=((*_UNET_MEDICAL, "--max_steps=10"),),
     resume=((*_UNET_MEDICAL, "--max_steps=6", "--resume_training"),),
-    checkpoint="{work}/model",
+    checkpoint="{work}/model/model_checkpoint",
     prepare=_pictures,
     needs={"PIL": "Pillow", "munch": "munch"},
     timeout=600,

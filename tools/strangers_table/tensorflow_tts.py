@@ -87,7 +87,12 @@ PROGRAM = Program(
     *("g2p_en", "pyworld", "pyopenjtalk", "inflect", "unidecode"),
     *("pypinyin", "jamo", "textgrid", "german_transliterate", "unicodedata2"),
   ),
-  needs={"yaml": "PyYAML", "tqdm": "tqdm", "sklearn": "scikit-learn"},
+  needs={
+    "scipy.signal:kaiser": "scipy<1.13",
+    "sklearn": "scikit-learn",
+    "tqdm": "tqdm",
+    "yaml": "PyYAML",
+  },
   start=((*_FLAGS, "--config={work}/10.yaml"),),
   resume=(
     (

@@ -40,6 +40,12 @@ class Alphabet:
   def Decode(self, labels):
     return "".join(self._characters[label] for label in labels)
 
+  def InitFromLabels(self, labels):
+    self._characters = list(labels)
+
+  def SerializeText(self):
+    return "".join(f"{x}\n" for x in self._characters).encode()
+
   def Serialize(self):
     return "".join(self._characters).encode()
 

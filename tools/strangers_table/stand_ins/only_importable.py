@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A module that a program imports and does not use; the runner names it.
 
-It and all modules below it can be imported, and each name is an empty class.
+It and all modules below it can be imported, and each name is a class that has
+every attribute, and no elements.
 """
 
 import importlib.machinery
@@ -9,13 +10,36 @@ import sys
 import types
 
 
+def _make(name):
+  if name.startswith("__"):
+    raise AttributeError(name)
+  return _Type(name, (_Anything,), {})
+
+
+class _Type(type):
+  def __getattr__(cls, name):
+    return _make(name)
+
+  def __iter__(cls):
+    return iter(())
+
+
+class _Anything:
+  def __init__(self, *args, **kwargs):
+    pass
+
+  def __getattr__(self, name):
+    return _make(name)
+
+  def __iter__(self):
+    return iter(())
+
+
 class _Module(types.ModuleType):
   __path__ = ()
 
   def __getattr__(self, name):
-    if name.startswith("__"):
-      raise AttributeError(name)
-    return type(name, (), {})
+    return _make(name)
 
 
 class _Finder:
