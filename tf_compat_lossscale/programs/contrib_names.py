@@ -223,6 +223,7 @@ seq2seq
   parts.helpers: CustomHelper GreedyEmbeddingHelper Helper InferenceHelper
     SampleEmbeddingHelper ScheduledEmbeddingTrainingHelper TrainingHelper
   parts.seq2seq: hardmax safe_cumprod sequence_loss
+  tensorflow.python.ops.rnn: _transpose_batch_time
 signal
   tf.signal: frame hamming_window hann_window inverse_stft
     inverse_stft_window_fn linear_to_mel_weight_matrix

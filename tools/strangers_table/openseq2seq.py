@@ -7,8 +7,14 @@ import random
 from strangers_table import Program
 
 
+_CONFIG = "example_configs/text2text/toy-reversal/nmt-reversal-TT.py"
+
+
 def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
-  """Writes sequences and reversals where the configuration wants them."""
+  """Writes sequences and reversals, and the project's own configuration.
+
+  The configuration gets mixed precision.
+  """
   random.seed(1)
   for part in ("train", "dev", "test"):
     folder = work / "toy_text_data" / part
@@ -22,11 +28,15 @@ def prepare(repo: pathlib.Path, work: pathlib.Path) -> None:
   for name in ("source", "target"):
     (folder / f"{name}.txt").write_text("".join(f"{c}\t9\n" for c in "abcdef"))
 
+  config = (repo / _CONFIG).read_text()
+  mixed = '"dtype": "mixed", "loss_scaling": "Backoff", '
+  mixed += '"loss_scaling_params": {"step_window": 3, "scale_max": 2.0**24}'
+  (work / "config.py").write_text(config.replace('"dtype": tf.float32', mixed))
+
 
 def _command(steps: int) -> tuple[str, ...]:
-  config = "example_configs/text2text/toy-reversal/nmt-reversal-TT.py"
   return (
-    *("{repo}/run.py", f"--config_file={{repo}}/{config}", "--mode=train"),
+    *("{repo}/run.py", "--config_file={work}/config.py", "--mode=train"),
     *(f"--max_steps={steps}", "--save_checkpoint_steps=10"),
     *("--print_loss_steps=5", "--batch_size_per_gpu=4", "--num_gpus=1"),
     *("--use_horovod=False", "--logdir={work}/model"),
@@ -48,4 +58,6 @@ PROGRAM = Program(
   resume=((*_command(20), "--continue_learning"),),
   checkpoint="{work}/model",
   prepare=prepare,
+  initial=2**24,
+  remark="a Transformer with dtype mixed and loss scaling Backoff",
 )
