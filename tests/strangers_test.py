@@ -140,6 +140,12 @@ def test_what_fails_has_its_reason(program, capsys, change, stage, said):
   assert cells[stage].startswith(said), cells
 
 
+def test_a_row_names_no_folder_of_the_machine(program):
+  row = strangers.Row(program, start="no checkpoint: /a/b-c/model: a folder")
+  assert "no checkpoint: model: a folder |" in row.format("2", "now")
+  assert strangers.shorten_paths("a/b c/d") == "a/b c/d"
+
+
 def test_a_scale_that_moves_in_the_first_stage(program, capsys):
   changed = dataclasses.replace(program, resume=(), initial=2**15)
   status, cells, _ = run(capsys, changed)

@@ -102,10 +102,15 @@ class Row:
       program.commit[:12],
       release,
       date,
-      *(self.start, self.resume, self.migrated),
+      *map(shorten_paths, (self.start, self.resume, self.migrated)),
       "; ".join(filter(None, (program.remark, counters))),
     )
     return "| " + " | ".join(c.replace("|", "/") or "—" for c in cells) + " |"
+
+
+def shorten_paths(text: str) -> str:
+  """Returns a text whose absolute paths are file names: the row is public."""
+  return re.sub(r"(?<![\w.])/[^\s:'\"]+/", "", text)
 
 
 def find_clone(folder: pathlib.Path, repository: str) -> pathlib.Path | None:

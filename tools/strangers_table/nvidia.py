@@ -226,7 +226,7 @@ def _objects(repo: pathlib.Path, work: pathlib.Path) -> None:
     (r"(height|width): 320", r"\1: 160"),
     (r"fine_tune_checkpoint\w*: .*", ""),
     (r"batch_size: 32", "batch_size: 1"),
-    (r"/data/coco2017_tfrecords/\*(\w+)\*", rf"{work}/\1.record"),
+    (r'"[^"]*coco2017[^"]*\*(\w+)\*"', rf'"{work}/\1.record"'),
     (r"num_examples: 8000", "num_examples: 2"),
   ):
     text = re.sub(pattern, new, text)

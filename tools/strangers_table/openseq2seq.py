@@ -6,7 +6,6 @@ import random
 
 from strangers_table import Program
 
-
 _CONFIG = "example_configs/text2text/toy-reversal/nmt-reversal-TT.py"
 
 
