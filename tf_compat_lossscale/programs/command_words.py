@@ -12,7 +12,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import configparser
 import contextlib
 import fnmatch
 import importlib.machinery
@@ -322,6 +321,8 @@ def _read_section(
   paths: Sequence[str], names: Sequence[str]
 ) -> dict[str, str] | None:
   """Returns the first section of configuration files that is there, or None."""
+  import configparser  # Seldom needed.
+
   config = configparser.ConfigParser(interpolation=None, strict=False)
   # The runner reports the error.
   with contextlib.suppress(configparser.Error, UnicodeDecodeError):
