@@ -80,8 +80,8 @@ def _ratings(repo: pathlib.Path, work: pathlib.Path) -> None:
   folder = work / "ml-20m" / "preprocessed"
   folder.mkdir(parents=True)
   for name in (
-    *("train_data", "validation_data_input", "validation_data_true"),
-    *("test_data_input", "test_data_true"),
+    *("train_data", "vad_data_true", "vad_data_test"),
+    *("test_data_true", "test_data_test"),
   ):
     dense = (random.rand(48, 130) < 0.2).astype(np.float32)
     path = folder / f"{name}.npz"
@@ -102,7 +102,7 @@ _VAE = (
 )
 _NCF = (
   *("ncf.py", "--data={work}", "--epochs=1", "--batch-size=182", "--seed=1"),
-  *("--factors=8", "--layers", "16", "8", "--amp", "--valid-negative=5"),
+  *("--factors=8", "--layers", "16", "8", "--amp", "--valid-negative=20"),
   *("--valid-users-per-batch=20", "--checkpoint-dir={work}/model"),
   *("--log-path={work}/log", "--eval-after=-1"),
 )
