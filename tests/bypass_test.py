@@ -469,3 +469,15 @@ def test_a_wrapper_by_the_environment_that_computes_by_the_inner(
     wrapper = Wrapper(program.optimizer)
     program.apply([grad for grad, _ in program.compute(wrapper)], wrapper)
   assert _count(caplog) == 0
+
+
+@pytest.mark.parametrize("scales", [True, False])
+def test_shapes_of_tensorflow_1(scales, caplog):
+  tf1.disable_v2_tensorshape()
+  try:
+    with tf.Graph().as_default(), caplog.at_level(logging.WARNING):
+      program = _Program("graph_v1")
+      program.apply(_by_hand(program) if scales else program.differentiate())
+  finally:
+    tf1.enable_v2_tensorshape()
+  assert _count(caplog) == (not scales)

@@ -175,7 +175,7 @@ class _Walk:
     """
     self._fixed = fixed
     self._is_read = is_read
-    self._shapes = {tuple(var.shape) for _, var in pairs if _has_shape(var)}
+    self._shapes = {_find_shape(var) for _, var in pairs}
     self._trained = dict(map(_identify, (var for _, var in pairs)))
     self._scales = dict(map(_identify, scales))
     self._waiting = [x for grad, _ in pairs for x in _list_parts(grad)]
@@ -281,11 +281,10 @@ class _Walk:
     return any(abs(number - x) <= 1e-6 * x for x in wanted)
 
 
-def _has_shape(var: Any) -> bool:
-  """Returns whether a variable's shape is known."""
-  return bool(getattr(var, "shape", None) is not None) and bool(
-    tf.TensorShape(var.shape).is_fully_defined()
-  )
+def _find_shape(var: Any) -> tuple[int, ...] | None:
+  """Returns the shape of a variable; None if it is not known."""
+  shape = tf.TensorShape(getattr(var, "shape", None))
+  return tuple(shape.as_list()) if shape.is_fully_defined() else None
 
 
 def _list_parts(grad: Any) -> list[Any]:
