@@ -98,7 +98,6 @@ _VAE = (
   *("main.py", "--train", "--amp", "--epochs=6", "--batch_size_train=24"),
   *("--batch_size_validation=48", "--validation_step=50", "--data_dir={work}"),
   *("--checkpoint_dir={work}/model", "--log_path={work}/log"),
-  *("--top_results=20",),
 )
 _NCF = (
   *("ncf.py", "--data={work}", "--epochs=1", "--batch-size=182", "--seed=1"),
