@@ -58,12 +58,14 @@ def lines_of(text):
     ("!pip install \\\n  x\ny", "#             \n   \ny"),
     ("x = !ls 'a\ny", "x = 0     \ny"),
     ("x, y = %env A\n", "x, y = 0     \n"),
+    ("\n  if x:\n    y\n  z", "\n \fif x:\n \f  y\n \fz"),
+    ("\t%cd x\n\ty\nz", "\f0    \n\fy\nz"),
     ("?f\nf??\nx.f?\n", "# \n#  \n#   \n"),
     ("f?", "# "),
     (";f x\n,f x\n/f x", "#   \n#   \n#   "),
     ("%time x = f(1)", "if 1: x = f(1)"),
     ("y = %timeit -n 3 -o f(1)", "y =                 f(1)"),
-    ("  %time x\n", "         \n"),
+    ("  %time x\n", " \fif 1: x\n"),
     ("if x:\n  %time x; y", "if x:\n  if 1: x; y"),
     ("y = %time for x in y: z", "y = 0                  "),
     ("%time for x in y: z", "#                  "),
@@ -80,7 +82,7 @@ def lines_of(text):
     ("!echo 'don\n'''?'''\n", "#         \n'''?'''\n"),
     ("await x\nx;", "await x\nx;"),
     ("x = (", "     "),
-    ("  x = 1", "       "),
+    ("  x = 1", " \fx = 1"),
     ("print 'x'", "         "),
     ("\ud800", " "),
     ("x\r\n!ls\r\ny", "x\r\n#  \r\ny"),
@@ -289,6 +291,21 @@ def test_an_edit_of_a_whole_line_leaves_the_end_of_the_cell():
   ends = read(notebook_of(["x\r\n", "y\r\n"], "z"), indent=None)
   new = ends.replace([Edit(6, 6, "a\r\n")])
   assert b'["x\\r\\n", "y\\r\\n", "a\\r\\n"]' in new
+
+
+def test_edits_have_the_indent_of_their_cell():
+  document = read(notebook_of("  a = 1\r\n  if b:\n    c"))
+  ast.parse(document.text)
+  start = document.text.index("a")
+  edits = [
+    Edit(start, start, "x\ny\n"),
+    Edit(start, start + 1, "d"),
+    Edit(start + 7, start + 7, " \fz\n\n"),
+  ]
+  (cell,) = json.loads(document.replace(edits))["cells"]
+  assert "".join(cell["source"]) == (
+    "  x\n  y\n  d = 1\r\n  z\n\n  if b:\n    c"
+  )
 
 
 def test_a_byte_order_mark_stays():

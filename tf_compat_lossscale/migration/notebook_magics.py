@@ -17,6 +17,7 @@ PYTHON_2 = "Python 2"
 _PYTHON = frozenset(["capture", "debug", "prun", "time", "timeit"])
 
 _CELL = re.compile(r"\s*%%(?P<name>\w*)[^\r\n]*")
+_INDENT = re.compile(r"(?:[ \t]*\r?\n)*(?P<indent>[ \t]+)(?=[^\s#])")
 _REST = r"(?:[^\\\r\n]|\\(?:\r\n|[\s\S])|\\\Z)*"  # With lines continued by "\".
 # At the start of a logical line, where none of these is Python.
 _LINES = tuple(
@@ -69,18 +70,52 @@ class Code(NamedTuple):
     blanks: The parts that were blanked.
     error: Why all of the cell was blanked, such as `PYTHON_2`, or "".
     line: The line of the error in the cell; None if that is a cell magic.
+    indent: The indent of the cell's first line, if Python needs it hidden.
   """
 
   text: str
   blanks: tuple[Blank, ...] = ()
   error: str = ""
   line: int | None = None
+  indent: str = ""
+
+  def adapt(self, text: str, ends_line: bool) -> str:
+    """Returns what an edit writes, with the indent of the cell.
+
+    Args:
+      text: The edit's text, made for the code.
+      ends_line: Whether it stands before the start of a line.
+    """
+    if not self.indent:
+      return text
+    text = text.replace(_hide(self.indent), self.indent)
+    last = r"|\Z" if ends_line else ""
+    return re.sub(rf"\n(?!{self.indent}|\r?\n{last})", f"\n{self.indent}", text)
 
 
 def read_code(source: str) -> Code:
   """Returns the Python of a cell."""
   if lexing.find_error(source) is None:
     return Code(source)
+  match = _INDENT.match(source)
+  if match is None:
+    return _read_code(source)
+  # IPython takes the indent of the first line from all lines that have it.
+  indent = match["indent"]
+  source = re.sub(f"(?m)^{indent}", _hide(indent), source)
+  return _read_code(source)._replace(indent=indent)
+
+
+def _hide(indent: str) -> str:
+  """Returns blanks of equal length behind which a line counts as unindented.
+
+  Python counts a line's indent anew behind a form feed.
+  """
+  return f"{indent[:-1]}\f"
+
+
+def _read_code(source: str) -> Code:
+  """Returns the Python of a cell whose first line is not indented."""
   first = _CELL.match(source)
   if first and first["name"] not in _PYTHON:
     return _blank_all(source, f"%%{first['name']}")

@@ -237,6 +237,8 @@ def _move_into(cell: Cell, edit: edits_lib.Edit) -> edits_lib.Edit:
   if end > cell.end:
     end = cell.end
     text = text.removesuffix("\n").removesuffix("\r")
+  ends_line = cell.source[: end - cell.start].endswith(("\n", "\r"))
+  text = cell.code.adapt(text, ends_line)
   return edits_lib.Edit(start - cell.start, end - cell.start, text)
 
 
