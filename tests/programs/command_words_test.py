@@ -62,7 +62,8 @@ def collect(words):
     ),
     ("unittest tests/test_scale.py -f", ["tests/test_scale.py"]),
     ("unittest pkg.tests.InPackage", ["pkg/tests/__init__.py"]),
-    ("unittest pkg.tests.data_test.OfBase", ["pkg/tests/data_test.py"]),
+    ("unittest pkg.tests.data_test.OfGlobals", ["pkg/tests/data_test.py"]),
+    ("unittest -vk model pkg.tests.data_test", ["pkg/tests/data_test.py"]),
     ("unittest", _OF_TESTS),
     ("unittest discover", _OF_TESTS),
     ("unittest discover -s pkg -p *_test.py -t .", _OF_PKG),
@@ -75,6 +76,10 @@ def collect(words):
       ["pkg/tests/conftest.py", *_OF_PKG, *_OF_TESTS],
     ),
     ("pytest tests/test_scale.py --unknown 3", ["tests/test_scale.py"]),
+    ("pytest -E pkg.tests tests/deep", ["tests/deep/test_deep.py"]),
+    ("pytest -xvsk pkg tests", _OF_TESTS),
+    ("pytest -qm pkg tests", _OF_TESTS),
+    ("pytest -vn 2 tests", _OF_TESTS),
     ("pytest --unknown=3 -kscale tests/deep", ["tests/deep/test_deep.py"]),
     (
       "pytest --pyargs pkg.tests.model_test",
@@ -82,9 +87,16 @@ def collect(words):
     ),
     ("nose2 -s tests", _OF_TESTS),
     ("nose2 -v pkg.tests.model_test", ["pkg/tests/model_test.py"]),
+    ("nose pkg.tests.model_test", ["pkg/tests/model_test.py"]),
     ("twisted.trial pkg.tests.model_test", ["pkg/tests/model_test.py"]),
+    ("trial -j 2 pkg.tests.model_test", ["pkg/tests/model_test.py"]),
+    ("green pkg.tests.model_test", ["pkg/tests/model_test.py"]),
+    ("py.test -q tests", _OF_TESTS),
+    ("testtools.run pkg.tests.model_test", ["pkg/tests/model_test.py"]),
+    ("xmlrunner discover -s tests", _OF_TESTS),
     ("coverage run --source pkg -m pytest tests", _OF_TESTS),
     ("cProfile -o out -m unittest pkg.tests.model_test", _OF_PKG[1:]),
+    ("cProfile -munittest pkg.tests.model_test", _OF_PKG[1:]),
   ],
 )
 def test_runners_of_tests(words, expected):
@@ -96,11 +108,22 @@ def test_runners_of_tests(words, expected):
   [
     ("cProfile -o out train.py --flag", "train.py"),
     ("coverage run --omit x -a train.py", "train.py"),
+    ("coverage run -pm pkg.model", "pkg/model.py"),
     ("coverage report -m", None),
+    ("debugpy --listen 5678 train.py", "train.py"),
+    ("ipdb -c continue train.py", "train.py"),
+    ("kernprof -lo out train.py", "train.py"),
+    ("memory_profiler --precision 3 train.py", "train.py"),
     ("pdb -c continue train.py", "train.py"),
     ("pdb -m pkg.model", "pkg/model.py"),
     ("runpy pkg.model", "pkg/model.py"),
-    ("trace --count -C out train.py", "train.py"),
+    ("profile -s time train.py", "train.py"),
+    ("pudb --log-errors errors train.py", "train.py"),
+    ("pyinstrument -r html -m pkg.model", "pkg/model.py"),
+    ("scalene --outfile out train.py", "train.py"),
+    ("trace --count -mC out train.py", "train.py"),
+    ("trace --count --module pkg.model", "pkg/model.py"),
+    ("viztracer -o out -- train.py", "train.py"),
     ("pkg --its=flags", "pkg/__main__.py"),
     ("pkg.model", "pkg/model.py"),
     ("no_such_module", None),
@@ -115,26 +138,28 @@ def test_programs_and_what_runs_them(words, expected):
     assert os.path.relpath(found.program) == os.path.normpath(expected)
 
 
+# A runner reports what is missing, and its plugins add options.
 @pytest.mark.parametrize(
   "words",
   [
-    "unittest pkg.tests.typo_test",
-    "unittest pkg.tests.model_test.Typo",
+    "unittest tests.typo_test",
     "unittest tests/typo.py",
-    "unittest discover -s typo",
+    "xmlrunner -o reports",
     "pytest typo/",
     "pytest tests/typo.py::test",
+    "pytest @list.txt",
+    "pytest -E stage1",
     "pytest --pyargs typo.tests",
-    "nose2 pkg.typo",
+    "nose2 typo --unknown 3",
     "coverage run -m pytest typo/",
   ],
 )
-def test_tests_that_are_not_there_are_one_line(words):
-  with pytest.raises(launch.RunError) as error:
-    launch._decide_environment(["-m", *words.split()], None, None, None, True)
-  message = str(error.value)
-  assert "typo" in message.lower() and "no such" in message
-  assert len(message.splitlines()) == 1
+def test_words_that_name_no_test_are_passed_over(words):
+  assert set(_OF_TESTS) <= set(collect(words))
+
+
+def test_a_folder_that_is_not_there_has_no_tests():
+  assert not collect("unittest discover -s typo")
 
 
 def test_settings_of_runners(project):

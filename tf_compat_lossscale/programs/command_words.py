@@ -16,14 +16,9 @@ import contextlib
 import fnmatch
 import importlib.machinery
 import os
-import re
 import sys
 import types
 from typing import NamedTuple
-
-
-class WordsError(Exception):
-  """An error for a file that a command names and that is not there."""
 
 
 class Files(NamedTuple):
@@ -48,10 +43,12 @@ class _Wrapper(NamedTuple):
   Attributes:
     valued: The options that take the next word as their value.
     command: The word before the program's own; "" if there is none.
+    module: The options that take a module to run, as Python's own -m does.
   """
 
   valued: str = ""
   command: str = ""
+  module: str = "-m --module"
 
 
 _WRAPPERS = {
@@ -61,7 +58,6 @@ _WRAPPERS = {
     "run",
   ),
   "debugpy": _Wrapper("--listen --connect --log-to"),
-  "faulthandler": _Wrapper(),
   "ipdb": _Wrapper("-c --command"),
   "kernprof": _Wrapper("-o --outfile -s --setup -u --unit -p --prof-mod -i"),
   "memory_profiler": _Wrapper("-o --precision --backend"),
@@ -71,7 +67,9 @@ _WRAPPERS = {
   "pyinstrument": _Wrapper("-o --outfile -r --renderer -i --interval"),
   "runpy": _Wrapper(),
   "scalene": _Wrapper("--outfile --profile-interval --cpu-sampling-rate"),
-  "trace": _Wrapper("-f --file -C --coverdir --ignore-module --ignore-dir"),
+  "trace": _Wrapper(
+    "-f --file -C --coverdir --ignore-module --ignore-dir", module="--module"
+  ),
   "viztracer": _Wrapper("-o --output_file --tracer_entries"),
 }
 _UNITTEST_OPTIONS = "-k --durations"
@@ -87,12 +85,6 @@ _PYTEST_OPTIONS = "-k -m -c -p -o -W -n -r --rootdir --ignore --ignore-glob \
     --numprocesses --capture --config-file --durations-min --verbosity \
     --cov-fail-under --reruns --seed --randomly-seed --markexpr --lfnf"
 
-# Options of runners that take no value.
-_FLAGS = "--buffer --cache-clear --catch --co --collect-only --exitfirst \
-    --failed-first --failfast --ff --last-failed --lf --locals --nf --no-cov \
-    --no-header --no-summary --pdb --pyargs --quiet --showlocals --stepwise \
-    --strict-markers --sw --trace --verbose"
-
 _TESTS = "test*.py"  # unittest and nose2
 _PYTEST_TESTS = "test_*.py *_test.py"
 _SKIPPED = {"__pycache__", "build", "dist", "node_modules", "venv"}
@@ -104,9 +96,9 @@ def find_files(words: Sequence[str]) -> Files:
   Args:
     words: SCRIPT or -m MODULE, and the program's arguments.
 
-  Raises:
-    WordsError: A runner of tests is given a file, folder or module that is not
-      there. The message is one line.
+  Returns:
+    The files. Words that name none of them are passed over: they may be values
+    of options that a plugin adds, and a runner reports what is missing.
   """
   if words[0] != "-m":
     path = words[0]
@@ -180,16 +172,18 @@ def _find_wrapped(wrapper: _Wrapper, words: Sequence[str]) -> Files:
     if words[:1] != [wrapper.command]:
       return Files(None)
     del words[0]
+  modules = wrapper.module.split()
+  valued = [*wrapper.valued.split(), *modules]
   while words:
-    word = words[0]
-    if word in ("-m", "--module"):
-      return find_files(["-m", *words[1:]])
+    word = words.pop(0)
     if not word.startswith("-"):
       if wrapper is _WRAPPERS["runpy"]:
-        return find_files(["-m", *words])
-      return find_files(words)
-    del words[0]
-    if word in wrapper.valued.split():
+        return find_files(["-m", word, *words])
+      return find_files([word, *words])
+    option, value = _read_option(word, valued)
+    if option in modules:
+      return find_files(["-m", *([value] if value else []), *words])
+    if value is None:
       del words[:1]
   return Files(None)
 
@@ -200,12 +194,10 @@ class _Arguments(NamedTuple):
   Attributes:
     options: Option -> its value.
     words: The other words.
-    doubtful: Those of the words that may be the value of the option before.
   """
 
   options: dict[str, str]
   words: list[str]
-  doubtful: set[str]
 
   def get(self, *names: str) -> str | None:
     """Returns the value of the first option that is given."""
@@ -220,27 +212,34 @@ def _read_arguments(words: Sequence[str], valued: str) -> _Arguments:
     valued: The options that take the next word as their value.
   """
   known = valued.split()
-  found = _Arguments({}, [], set())
+  found = _Arguments({}, [])
   rest = iter(words)
-  before = ""
   for word in rest:
     if word == "--":
       found.words.extend(rest)
     elif not word.startswith("-"):
       found.words.append(word)
-      if before.startswith("--") and not (
-        "=" in before or before in _FLAGS.split()
-      ):
-        found.doubtful.add(word)
-    elif word in known:
-      found.options[word] = next(rest, "")
-    elif word.startswith("--"):
-      name, _, value = word.partition("=")
-      found.options[name] = value
-    elif word[:2] in known:  # Such as -kname.
-      found.options[word[:2]] = word[2:]
-    before = word
+    else:
+      option, value = _read_option(word, known)
+      found.options[option] = next(rest, "") if value is None else value
   return found
+
+
+def _read_option(word: str, valued: Sequence[str]) -> tuple[str, str | None]:
+  """Returns an option and its value; None if that is the next word.
+
+  Args:
+    word: The option, such as `-k`, `-kname` or `--key=name`. Options of one
+      letter may stand together: `-vk` is `-v -k`, and its option is `-k`.
+    valued: The options that take a value.
+  """
+  if word.startswith("--"):
+    option, is_given, value = word.partition("=")
+    return option, None if option in valued and not is_given else value
+  for i, letter in enumerate(word[1:], 2):
+    if f"-{letter}" in valued:
+      return f"-{letter}", word[i:] or None
+  return word, ""
 
 
 def _find_of_unittest(words: Sequence[str], search: list[str]) -> Files:
@@ -251,11 +250,10 @@ def _find_of_unittest(words: Sequence[str], search: list[str]) -> Files:
     start = given.get("-s", "--start-directory") or places[0] or "."
     pattern = given.get("-p", "--pattern") or places[1] or _TESTS
     top = given.get("-t", "--top-level-directory") or places[2] or start
-    return _discover("unittest discover", start, pattern, top, search)
+    return _discover(start, pattern, top, search)
   given = _read_arguments(words, _UNITTEST_OPTIONS)
-  if not given.words:
-    return _discover("unittest", ".", _TESTS, ".", search)
-  return _find_named("unittest", given, search)
+  named = _find_named(given, search)
+  return named if named.collected else _discover(".", _TESTS, ".", search)
 
 
 def _find_of_nose2(words: Sequence[str], search: list[str]) -> Files:
@@ -266,42 +264,37 @@ def _find_of_nose2(words: Sequence[str], search: list[str]) -> Files:
   start = given.get("-s", "--start-dir") or section.get("start-dir", ".")
   pattern = section.get("test-file-pattern", _TESTS)
   top = given.get("-t", "--top-level-directory") or "."
-  if given.words:
-    return _find_named("nose2", given, [*search, os.path.abspath(top)])
-  return _discover("nose2", start, pattern, top, search)
+  named = _find_named(given, [*search, os.path.abspath(top)])
+  return named if named.collected else _discover(start, pattern, top, search)
 
 
 def _find_of_trial(words: Sequence[str], search: list[str]) -> Files:
   """Returns the files of `python -m twisted.trial WORDS...`."""
-  return _find_named("trial", _read_arguments(words, _TRIAL_OPTIONS), search)
+  return _find_named(_read_arguments(words, _TRIAL_OPTIONS), search)
 
 
 def _find_of_pytest(words: Sequence[str], search: list[str]) -> Files:
   """Returns the files of `python -m pytest WORDS...`."""
   given = _read_arguments(words, _PYTEST_OPTIONS)
   patterns, places = _read_pytest_settings(given)
-  is_module = "--pyargs" in given.options
-  collected: list[str] = []
-  for word in given.words or places:
+  by_name = "--pyargs" in given.options
+  found: list[str] = []
+  for word in given.words:
     place = word.partition("::")[0]
-    if os.path.isdir(place):
-      found = list(_list_tests(place, patterns))
-    elif os.path.isfile(place):
-      found = [place] if place.endswith(".py") else []
-    elif word in given.doubtful or word not in given.words:
-      continue
-    else:
-      found = _find_tests_of(place, search, patterns) if is_module else []
-      if not found:
-        raise WordsError(_explain("pytest", word, "file or folder"))
-    for file in found:
-      folders = list(_list_folders_of_package(os.path.abspath(file)))
-      search += [folder for folder in folders[-1:] if folder not in search]
-      for folder in folders:
-        settings = os.path.join(folder, "conftest.py")
-        if settings not in collected and os.path.isfile(settings):
-          collected.append(settings)
-    collected += [os.path.abspath(file) for file in found]
+    found += _list_tests(place, patterns)
+    if by_name and not os.path.exists(place):
+      found += _find_tests_of(place, search, patterns)
+  if not found:
+    found = [file for place in places for file in _list_tests(place, patterns)]
+  collected: list[str] = []
+  for file in map(os.path.abspath, found):
+    folders = list(_list_folders_of_package(file))
+    search += [folder for folder in folders[-1:] if folder not in search]
+    for folder in folders:
+      settings = os.path.join(folder, "conftest.py")
+      if settings not in collected and os.path.isfile(settings):
+        collected.append(settings)
+    collected.append(file)
   return Files(None, collected, search)
 
 
@@ -330,33 +323,25 @@ def _read_section(
   return next((dict(config[name]) for name in names if name in config), None)
 
 
-def _discover(
-  runner: str, start: str, pattern: str, top: str, search: list[str]
-) -> Files:
+def _discover(start: str, pattern: str, top: str, search: list[str]) -> Files:
   """Returns the test files in a folder, or in a package."""
   search = list(dict.fromkeys([*search, os.path.abspath(top)]))
-  if not os.path.isdir(start):
+  if os.path.isdir(start):
+    found = [os.path.abspath(path) for path in _list_tests(start, pattern)]
+  else:
     found = _find_tests_of(start, search, pattern)
-    if not found:
-      raise WordsError(_explain(runner, start, "folder or package"))
-    return Files(None, found, search)
-  found = [os.path.abspath(path) for path in _list_tests(start, pattern)]
   return Files(None, found, search)
 
 
-def _find_named(runner: str, given: _Arguments, search: list[str]) -> Files:
+def _find_named(given: _Arguments, search: list[str]) -> Files:
   """Returns the test files that names of modules, classes and tests mean."""
   collected: list[str] = []
   for word in given.words:
-    if os.path.isfile(word):
-      found = [os.path.abspath(word)]
-    elif os.path.isdir(word) and os.sep in word:
-      found = [os.path.abspath(path) for path in _list_tests(word, _TESTS)]
+    if os.path.isfile(word) or (os.path.isdir(word) and os.sep in word):
+      collected += map(os.path.abspath, _list_tests(word, _TESTS))
     else:
-      found = _find_tests_of(word.partition(":")[0], search, "*test*.py")
-    if not found and word not in given.doubtful:
-      raise WordsError(_explain(runner, word, "module, or file"))
-    collected += found
+      name = word.partition(":")[0]
+      collected += _find_tests_of(name, search, "*test*.py")
   return Files(None, collected, search)
 
 
@@ -374,30 +359,20 @@ def _find_tests_of(
     spec = _find_spec(".".join(parts[:i]), search)
     if spec is None:
       continue
-    file = spec.origin if spec.has_location else None
-    if i < len(parts):  # The next part is a class or a function in the file.
-      return [file] if file and _mentions(file, parts[i]) else []
-    found = [file] if file else []
-    for folder in spec.submodule_search_locations or ():
-      found += _list_tests(folder, patterns)
+    found = [spec.origin] if spec.has_location and spec.origin else []
+    if i == len(parts):  # Else a class or function in the file is meant.
+      for folder in spec.submodule_search_locations or ():
+        found += _list_tests(folder, patterns)
     return found
   return []
 
 
-def _mentions(path: str, name: str) -> bool:
-  """Returns whether a file may define or import a name."""
-  try:
-    with open(path, encoding="utf-8", errors="replace") as file:
-      text = file.read()
-  except OSError:
-    return False
-  return re.search(rf"\b{name}\b|import \*", text) is not None
-
-
-def _list_tests(folder: str, patterns: str) -> Iterator[str]:
-  """Yields the test files in a folder and the folders below it."""
+def _list_tests(place: str, patterns: str) -> Iterator[str]:
+  """Yields the test files in a folder and those below, or the file itself."""
+  if os.path.isfile(place) and place.endswith(".py"):
+    yield place
   names = patterns.split()
-  for path, folders, files in os.walk(folder):
+  for path, folders, files in os.walk(place):
     folders[:] = sorted(
       each for each in folders if each not in _SKIPPED and each[0] != "."
     )
@@ -417,14 +392,6 @@ def _list_folders_of_package(path: str) -> Iterator[str]:
     if folder == before:
       return
     yield folder
-
-
-def _explain(runner: str, word: str, expected: str) -> str:
-  """Returns the error for a word that names no tests."""
-  return (
-    f"{runner} is given {word!r}, and there is no such {expected}: name one, "
-    f"seen from {os.getcwd()}"
-  )
 
 
 def _is_scripts_folder(folder: str) -> bool:

@@ -120,10 +120,7 @@ def _decide_environment(
 
   The arguments and the error are those of `run`.
   """
-  try:
-    files = command_words.find_files(program)
-  except command_words.WordsError as error:
-    raise RunError(str(error)) from None
+  files = command_words.find_files(program)
   choice = choosing.choose(
     files.program,
     files.search,
