@@ -126,7 +126,7 @@ _KINDS = {
 @pytest.mark.parametrize("kind", [*_KINDS, "accumulate"])
 def test_functions_of_the_program_are_rewritten(kind, strategy, calls):
   if strategy == "mirrored":
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = helpers.two_replicas()
   else:
     strategy = tf.distribute.get_strategy()
   with strategy.scope():

@@ -285,7 +285,7 @@ def test_what_replaced_it_does_the_same(
 
 
 def test_replicas_skip_together():
-  strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+  strategy = helpers.two_replicas()
   with strategy.scope():
     w = tf.Variable(1.0)
     manager = exponential(8.0, 100, 1, 2, 0.5)()

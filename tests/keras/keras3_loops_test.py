@@ -158,7 +158,7 @@ def replicated(strategy, optimizer, variable, of_keras_2):
 
 
 def test_replicas():
-  strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+  strategy = helpers.two_replicas()
   rows = []
   for make, of_keras_2 in ((theirs, False), (own, True)):
     with strategy.scope():
