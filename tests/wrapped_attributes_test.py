@@ -2,6 +2,7 @@
 """Tests attributes of a wrapped optimizer, read and set through its wrapper."""
 
 import copy
+import inspect
 import pickle
 
 import helpers
@@ -140,6 +141,58 @@ def test_a_subclass_before_its_constructor():
   inner = tf1.train.AdamOptimizer(0.5)
   wrapper = Late(inner, contrib.FixedLossScaleManager(2.0))
   assert (wrapper._lr, inner._lr) == ("the subclass's", 0.5)
+
+
+class _Mixin:
+  def __init__(self, *args):
+    super().__init__(*args)
+    self._momentum = 0.75
+
+
+class _Own(tfl.MixedPrecisionLossScaleOptimizer):
+  def __init__(self, optimizer, scale, momentum=0.75):
+    super().__init__(optimizer, scale)
+    self._momentum = momentum
+
+
+class _OwnByMixin(_Mixin, tfl.MixedPrecisionLossScaleOptimizer):
+  pass
+
+
+class _OwnOfOwn(_Own):
+  def __init__(self, optimizer, scale):
+    super().__init__(optimizer, scale, 0.5)
+    self._momentum = 0.75
+
+
+class _OwnWithoutOurs(contrib.LossScaleOptimizer):
+  def __init__(self, optimizer, manager):
+    self._opt = optimizer
+    self._loss_scale_manager = contrib.FixedLossScaleManager(manager)
+    self._momentum = 0.75
+
+
+@pytest.mark.parametrize("cls", [_Own, _OwnByMixin, _OwnOfOwn, _OwnWithoutOurs])
+def test_what_a_constructor_sets_is_the_wrappers_own(cls):
+  inner = tf1.train.MomentumOptimizer(0.5, 0.25)
+  wrapper = cls(inner, 8)
+  assert (wrapper._momentum, inner._momentum) == (0.75, 0.25)
+  for each in (wrapper, copy.copy(wrapper)):
+    each._learning_rate = 0.125
+    assert inner._learning_rate == 0.125
+    inner._learning_rate = 0.5
+  with pytest.raises(TypeError):
+    wrapper.__init__()
+  wrapper._learning_rate = 0.125
+  assert inner._learning_rate == 0.125
+
+
+def test_signatures_of_subclasses():
+  assert list(inspect.signature(_Own).parameters) == [
+    "optimizer",
+    "scale",
+    "momentum",
+  ]
 
 
 def test_a_scale_by_the_environment_is_of_one_optimizer(monkeypatch):

@@ -125,13 +125,6 @@ class AccumulatingOptimizer(
   `accumulation/micro_batches` and `accumulation/kept`.
   """
 
-  # Of this object, also if the wrapped optimizer has such attributes.
-  _steps = 1
-  _drop: str = _WINDOW
-  _mean = True
-  _transform: Transform | None = None
-  _window: accumulation_window.Window
-
   def __init__(
     self,
     optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
@@ -154,12 +147,12 @@ class AccumulatingOptimizer(
     """
     _check(optimizer)
     _check_options(drop, transform)
-    vars(self)["_window"] = accumulation_window.Window()
     super().__init__(optimizer._active_optimizer, optimizer._active_loss_scale)
     self._steps = arguments.check_steps("steps", steps)
-    self._drop = drop
+    self._drop: str = drop
     self._mean = bool(mean)
     self._transform = transform
+    self._window = accumulation_window.Window()
     tracking.track(self, self._window, "window")
 
   @property

@@ -410,8 +410,8 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   ) -> None:
     """Sets tf.contrib's own names for what is wrapped."""
     assert isinstance(scale, _Managed)
-    self._loss_scale_manager = scale.manager
     self._opt = opt
+    self._loss_scale_manager = scale.manager
 
   @attributes.DefaultProperty
   def _optimizer(self) -> tf.compat.v1.train.Optimizer:

@@ -145,9 +145,8 @@ class MixedPrecisionLossScaleOptimizer(
 
   def _take(self, opt: _Optimizer, scale: loss_scale_lib.LossScale) -> None:
     """Sets the attributes by which programs read and set what is wrapped."""
-    # In this order: from then on, setting reaches what is wrapped.
-    self._loss_scale = scale
     self._optimizer = opt
+    self._loss_scale = scale
 
   @property
   def _active_optimizer(self) -> _Optimizer:

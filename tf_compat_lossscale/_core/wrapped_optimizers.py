@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+import functools
 from typing import Any
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ STEPS_BY_ENVIRONMENT = "_steps_by_environment"
 # tells optimizers apart, what TensorFlow keeps for each, and dunder names.
 _NEVER = frozenset({*_NAMES, STEPS_BY_ENVIRONMENT, *optimizers.STATE})
 _NEVER_BEGINNING = ("__", "_self_")
+# A wrapper has this attribute as long as its constructor runs.
+_MAKING = "_is_being_made"
 _RATES = ("lr", "_lr", "learning_rate", "_learning_rate")
 
 
@@ -36,11 +39,18 @@ class Delegating:
 
   Programs read and set `optimizer._lr` whether the optimizer is wrapped or not.
   An attribute of the wrapper itself goes first. If neither has an attribute,
-  setting it adds it to the wrapper.
+  setting it adds it to the wrapper. What a constructor sets, also that of a
+  subclass, is the wrapper's own, as in TensorFlow 1.15.
   """
 
   # The instance attribute that holds what is wrapped.
   _WRAPPED = "_optimizer"
+
+  def __init_subclass__(cls, **kwargs: Any) -> None:
+    super().__init_subclass__(**kwargs)
+    owner = next(each for each in cls.__mro__ if "__init__" in vars(each))
+    if owner is cls or not issubclass(owner, Delegating):
+      cls.__init__ = _mark(cls.__init__)  # type: ignore[method-assign]
 
   if not TYPE_CHECKING:  # With it, checkers would accept any name.
 
@@ -62,7 +72,8 @@ class Delegating:
 
   def __setattr__(self, name: str, value: Any) -> None:
     inner = None
-    if name not in vars(self) and not _is_of_class(self, name):
+    own = vars(self)
+    if _MAKING not in own and name not in own and not _is_of_class(self, name):
       inner = _find_wrapped(self, name)
     if inner is not None and hasattr(inner, name):
       setattr(inner, name, value)
@@ -75,6 +86,27 @@ class Delegating:
     inner = _find_wrapped(self, "")
     names = [] if inner is None else dir(inner)
     return sorted({*own, *(x for x in names if _may_delegate(x))})
+
+
+def _mark(init: Callable[..., None]) -> Callable[..., None]:
+  """Returns an `__init__` that marks a wrapper as long as it runs.
+
+  A metaclass could do the same, but would hide the constructors' parameters,
+  and a program's subclass could have no other metaclass.
+  """
+
+  @functools.wraps(init)
+  def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    own = vars(self)
+    is_outermost = _MAKING not in own
+    own[_MAKING] = True
+    try:
+      init(self, *args, **kwargs)
+    finally:
+      if is_outermost:
+        own.pop(_MAKING, None)
+
+  return __init__
 
 
 def _is_of_class(wrapper: Any, name: str) -> bool:

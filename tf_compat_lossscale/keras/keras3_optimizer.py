@@ -52,10 +52,8 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
   """
 
   _WRAPPED = "inner_optimizer"
-  # Whether gradients come unscaled: by the last call, and in a graph. Keras
-  # would track attributes that are set in the usual way.
+  # Whether gradients come unscaled, by the last call.
   _is_unscaled = False
-  _is_unscaled_in: weakref.WeakKeyDictionary[Any, bool]
 
   def __init__(
     self,
@@ -78,9 +76,12 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
         LossScaleOptimizer.
     """
     check_inner(inner_optimizer)
-    object.__setattr__(self, "_is_unscaled_in", weakref.WeakKeyDictionary())
     super().__init__(
       inner_optimizer, initial_scale, dynamic_growth_steps, **kwargs
+    )
+    # The same in each graph.
+    self._is_unscaled_in: weakref.WeakKeyDictionary[Any, bool] = (
+      weakref.WeakKeyDictionary()
     )
 
   def get_scaled_loss(self, loss: Any) -> Any:
@@ -151,7 +152,7 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
 
   def _note(self, is_unscaled: bool) -> None:
     """Notes which gradients the caller will apply."""
-    object.__setattr__(self, "_is_unscaled", is_unscaled)
+    self._is_unscaled = is_unscaled
     if not tf.executing_eagerly():
       graph = tf.compat.v1.get_default_graph()
       self._is_unscaled_in[graph] = is_unscaled
