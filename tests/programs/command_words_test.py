@@ -213,10 +213,21 @@ def test_an_installed_program_is_read(project, monkeypatch):
   (installed / "segnet" / "model.py").write_text(
     "import tensorflow as tf\ndef build():\n  tf.placeholder(tf.float32)\n"
   )
+  # Its packages are the program, and a library that the script imports is not.
+  info = installed / "segnet_tools-1.0.dist-info"
+  info.mkdir()
+  (info / "METADATA").write_text("Name: segnet-tools\nVersion: 1.0\n")
+  (info / "RECORD").write_text(
+    "../../bin/segnet-train,sha256=x,99\nsegnet/__init__.py,sha256=x,0\n"
+    "segnet_tools-1.0.dist-info/METADATA,sha256=x,9\n"
+  )
+  (installed / "keras_lib").mkdir()
+  (installed / "keras_lib" / "__init__.py").write_text("")
   scripts = project / "bin"
   scripts.mkdir()
   (scripts / "segnet-train").write_text(
-    "#!/usr/bin/python\nimport re, sys\nfrom segnet.cli import main\n"
+    "#!/usr/bin/python\nimport re, sys, keras_lib\n"
+    "from segnet.cli import main\n"
     "if __name__ == '__main__':\n  sys.exit(main())\n"
   )
   monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
@@ -228,6 +239,12 @@ def test_an_installed_program_is_read(project, monkeypatch):
       found.program, found.search, packages=found.packages
     )
     assert choice.tensorflow == 1
+
+
+def test_tensorflow_is_no_program():
+  words = ["-m", "tensorflow.python.tools.freeze_graph"]
+  found = command_words.find_files(words)
+  assert found.program and not found.packages
 
 
 def test_names_the_packages_in_the_environment(monkeypatch):

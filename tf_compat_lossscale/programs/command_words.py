@@ -16,6 +16,7 @@ import contextlib
 import fnmatch
 import importlib.machinery
 import os
+import re
 import sys
 import types
 from typing import NamedTuple
@@ -110,7 +111,7 @@ def find_files(words: Sequence[str]) -> Files:
       # pip wrote the script for an installed package.
       if _is_known(name):
         return _find_of_module(name, words[1:], [os.getcwd()])
-      return Files(path, (), [folder], _find_imported_packages(path))
+      return Files(path, (), [folder], _find_packages_of_script(name))
     return Files(path, (), [folder])
   if len(words) < 2:
     return Files(None)
@@ -405,24 +406,25 @@ def _is_scripts_folder(folder: str) -> bool:
   )
 
 
-def _find_imported_packages(path: str) -> dict[str, str]:
-  """Returns the installed packages that a script of pip's is there for."""
-  from tf_compat_lossscale.programs import source_facts
+def _find_packages_of_script(name: str) -> dict[str, str]:
+  """Returns the packages that pip installed together with a script."""
+  from importlib import metadata  # Seldom needed.
 
-  try:
-    source = source_facts.read_source(path)
-  except source_facts.SourceError:
-    return {}
-  packages: dict[str, str] = {}
-  for module in source.modules:
-    name = module.partition(".")[0]
-    if name != "tensorflow":
-      packages |= _find_installed(name)
-  return packages
+  script = re.compile(rf"/(?:bin|Scripts)/{re.escape(name)}(?:\.exe)?[,\n]")
+  for distribution in metadata.distributions():
+    # TensorFlow has many files: `distribution.files` would take a second.
+    text = distribution.read_text("RECORD") or ""
+    if script.search(text):
+      firsts = dict.fromkeys(re.findall(r"^(\w+)/", text, re.MULTILINE))
+      found = [_find_installed(first) for first in firsts]
+      return {name: path for each in found for name, path in each.items()}
+  return {}
 
 
 def _find_installed(package: str) -> dict[str, str]:
-  """Returns {package: folder} if a package is installed, else {}."""
+  """Returns {package: folder} if a package of a program is installed."""
+  if package == "tensorflow":
+    return {}  # It is no program's own, and takes minutes to read.
   spec = _find_spec(package, [])
   folders = spec.submodule_search_locations if spec is not None else None
   for folder in folders or ():
