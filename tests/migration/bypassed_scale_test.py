@@ -59,6 +59,16 @@ def find(body):
       "grads = tf.gradients(x, y)",
       _APPLY,
     ],
+    [
+      "opt = NPUOptimizer(inner, manager, is_loss_scale=is_fp16)",
+      "grads = tf.gradients(x, y)",
+      _APPLY,
+    ],
+    [
+      "opt = NPUOptimizer(inner, manager, False, True)",
+      "grads = tf.gradients(x, y)",
+      _APPLY,
+    ],
   ],
 )
 @pytest.mark.parametrize("indent", ["", "  "])
@@ -85,6 +95,16 @@ def test_attributes():
   "lines",
   [
     [_WRAP, "grads, _ = zip(*opt.compute_gradients(loss, tvars))", _APPLY],
+    [
+      "opt = NPUOptimizer(inner, manager, True)",
+      "grads = tf.gradients(x, y)",
+      _APPLY,
+    ],
+    [
+      "opt = NPUOptimizer(inner, is_loss_scale=False)",
+      "grads = tf.gradients(x, y)",
+      _APPLY,
+    ],
     # By hand.
     [
       _WRAP,

@@ -33,6 +33,7 @@ _WRAPPERS = (
   "LossScaleOptimizer",
   "MixedPrecisionLossScaleOptimizer",
   "NPULossScaleOptimizer",
+  "NPUOptimizer",
   "enable_mixed_precision_graph_rewrite",
 )
 _COMPUTE = "compute_gradients"
@@ -174,6 +175,8 @@ class _Code:
       name = scopes.unparse(value.func).rpartition(".")[2]
       if name not in _WRAPPERS or name in self._own:
         continue
+      if name == "NPUOptimizer" and not _may_scale(value):
+        continue
       is_wrapper = True
       given = [*value.args, *(each.value for each in value.keywords)]
       inner |= {x for x in map(scopes.find_dotted_name, given) if x}
@@ -227,6 +230,15 @@ class _Code:
       full = self._root.resolve(call.func) or ""
       return full.startswith("tensorflow.")
     return call.func.attr == "gradient" and len(call.args) > 1
+
+
+def _may_scale(call: ast.Call) -> bool:
+  """Returns whether a call of `NPUOptimizer` may ask for a loss scale."""
+  given = [x.value for x in call.keywords if x.arg == "is_loss_scale"]
+  return any(
+    not isinstance(each, ast.Constant) or each.value
+    for each in given or call.args[3:4]
+  )
 
 
 def _is_compute(call: ast.Call) -> bool:
