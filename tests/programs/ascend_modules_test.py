@@ -150,6 +150,16 @@ def test_several_steps_in_a_run_of_a_session():
     assert session.run(var) == 10.0
     with pytest.raises(ValueError, match="iterations_per_loop must be"):
       util.set_iteration_per_loop(session, step, 0)
+    loop = util.IterationPerLoop()
+    with pytest.raises(RuntimeError, match="call create_iteration_per_loop_v"):
+      loop.load_iteration_per_loop_var(session, 10)
+    op = loop.create_iteration_per_loop_var(step)
+    loop.load_iteration_per_loop_var(session, 10)
+    session.run(op)
+    assert session.run(var) == 20.0
+    loop.load_iteration_per_loop_var(session, 5)
+    session.run(op)
+    assert session.run(var) == 25.0
 
 
 @pytest.mark.parametrize("checks", [True, False])
@@ -185,6 +195,24 @@ def test_a_fixed_scale_may_check_nothing(checks):
         assert session.run([finite, "loss_scale:0", step])[:2] == [False, 8.0]
       session.run(step)
       assert np.isnan(session.run(var)) != checks
+
+
+@pytest.mark.any_release
+def test_a_bypass_of_a_fixed_scale_warns(caplog):
+  with tfl.installed(), tf.Graph().as_default(), tf.Session() as session:
+    from npu_bridge.npu_init import FixedLossScaleManager
+    from npu_bridge.npu_init import NPULossScaleOptimizer
+
+    var = tf.get_variable("var", initializer=1.0, use_resource=True)
+    opt = NPULossScaleOptimizer(
+      tf.train.GradientDescentOptimizer(1.0), FixedLossScaleManager(8)
+    )
+    # A program that has read the scale might feed it.
+    grads = tf.gradients(var * tf.placeholder_with_default(1.0, []), [var])
+    step = opt.apply_gradients(zip(grads, [var], strict=True))
+    session.run(var.initializer)
+    session.run(step)
+  assert "the loss was not scaled" in caplog.text
 
 
 @pytest.mark.any_release

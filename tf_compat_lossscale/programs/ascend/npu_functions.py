@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import contextlib
 import enum
 from typing import Any
+import weakref
 
 import tensorflow.compat.v1 as tf
 
@@ -98,7 +99,7 @@ class NpuExecutePlacement(enum.Enum):
 
 @contextlib.contextmanager
 def no_scope(*args: Any, **kwargs: Any) -> Iterator[None]:
-  """A context that changes nothing: NPUs read what it says of the ops in it."""
+  """A context that changes nothing: its arguments are hints for NPUs."""
   del args, kwargs
   yield
 
@@ -117,8 +118,11 @@ def set_iteration_per_loop(
   Raises:
     ValueError: `iterations_per_loop` is no such number.
   """
+  arguments.check_steps("iterations_per_loop", iterations_per_loop)
+  if iterations_per_loop == 1:
+    return train_op
   loop = IterationPerLoop()
-  op = loop.create_iteration_per_loop_var(train_op, iterations_per_loop)
+  op = loop.create_iteration_per_loop_var(train_op)
   loop.load_iteration_per_loop_var(sess, iterations_per_loop)
   return op
 
@@ -127,34 +131,54 @@ class IterationPerLoop:
   """The two halves of `set_iteration_per_loop`: the graph's and the session's.
 
   Attributes:
-    op: The op whose run takes several steps.
+    op: The op whose run takes several steps, once there is one.
   """
 
   def __init__(self) -> None:
     self.op: Any = None
+    # Session -> the number of steps.
+    self._steps: weakref.WeakKeyDictionary[Any, int] = (
+      weakref.WeakKeyDictionary()
+    )
 
-  def create_iteration_per_loop_var(
-    self, train_op: Any, iterations_per_loop: int = 1
-  ) -> Any:
-    """Returns the op; the arguments and the error are the function's."""
-    arguments.check_steps("iterations_per_loop", iterations_per_loop)
-    if iterations_per_loop == 1:
-      return train_op
+  def create_iteration_per_loop_var(self, train_op: Any) -> Any:
+    """Returns the op whose run takes several steps.
+
+    Args:
+      train_op: The op that takes a step.
+    """
     self.op = tf.group(train_op, name="IterationOp")
     return self.op
 
   def load_iteration_per_loop_var(
     self, sess: Any, iterations_per_loop: int = 1
   ) -> None:
-    """Makes the session take the steps; the error is the function's."""
+    """Makes a session take several steps in a run of the op.
+
+    Args:
+      sess: The session. Its method `run` changes.
+      iterations_per_loop: The number of steps, at least 1. A later call
+        changes it.
+
+    Raises:
+      ValueError: `iterations_per_loop` is no such number.
+      RuntimeError: There is no op yet.
+    """
     arguments.check_steps("iterations_per_loop", iterations_per_loop)
     if self.op is None:
+      raise RuntimeError(
+        "there is no op for several steps: call create_iteration_per_loop_var "
+        "before load_iteration_per_loop_var"
+      )
+    is_new = sess not in self._steps
+    self._steps[sess] = iterations_per_loop
+    if not is_new:
       return
     run = sess.run
 
     def run_several(fetches: Any, *args: Any, **kwargs: Any) -> Any:
       if self.op in tf.nest.flatten(fetches):
-        for _ in range(iterations_per_loop - 1):
+        for _ in range(self._steps[sess] - 1):
           run(self.op, *args, **kwargs)
       return run(fetches, *args, **kwargs)
 

@@ -30,7 +30,7 @@ class FixedLossScaleManager(contrib.FixedLossScaleManager):
     """
     super().__init__(loss_scale)
     # Programs fetch "loss_scale:0" and "overflow_status_reduce_all:0".
-    tf.constant(self.loss_scale, tf.float32, name="loss_scale")
+    tf.constant(loss_scale, tf.float32, name="loss_scale")
     self._enable_overflow_check = enable_overflow_check
 
   def get_enable_overflow_check(self) -> bool:
