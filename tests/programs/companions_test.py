@@ -72,30 +72,6 @@ def test_the_error_says_what_to_install(package, hidden, monkeypatch):
   assert "pip install" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-  ("release", "version"),
-  [
-    ((2, 12), "0.20"),
-    ((2, 15), "0.23"),
-    ((2, 16), "0.24"),
-    ((2, 17), "0.25"),
-    ((2, 21), "0.25"),
-  ],
-)
-@pytest.mark.any_release
-def test_which_probability_goes_with_a_release(release, version, monkeypatch):
-  monkeypatch.setattr(which_keras, "find_release", lambda: release)
-  command = companions.make_install_command("tensorflow_probability")
-  assert command == f"pip install 'tensorflow_probability=={version}.*'"
-
-
-@pytest.mark.any_release
-def test_versions_are_left_out_if_the_release_is_unknown(monkeypatch):
-  monkeypatch.setattr(which_keras, "find_release", lambda: None)
-  for package in ("tensorboard", "tensorflow_probability", "tf_keras"):
-    assert companions.make_install_command(package) == f"pip install {package}"
-
-
 @pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="keras is Keras 2")
 def test_modules_of_keras_2_for_tensorflow_addons(monkeypatch):
   # Of tensorflow_addons, in the module that all of its modules import.

@@ -2,6 +2,7 @@
 """Tests which names of `tf.contrib` there are, and what is said of others."""
 
 import importlib
+from importlib import machinery
 import importlib.util
 import json
 import sys
@@ -165,7 +166,12 @@ def test_a_missing_package_is_named(monkeypatch):
   for name in list(sys.modules):
     if name.partition(".")[0] == "tf_slim":
       monkeypatch.delitem(sys.modules, name)
-  monkeypatch.setitem(sys.modules, "tf_slim", None)
+  find = machinery.PathFinder.find_spec
+
+  def find_others(name, *args):
+    return None if name == "tf_slim" else find(name, *args)
+
+  monkeypatch.setattr(machinery.PathFinder, "find_spec", find_others)
   with tfl.installed():
     for module in ("slim", "layers"):
       with pytest.raises(AttributeError, match="pip install tf_slim"):

@@ -11,6 +11,8 @@ import re
 import sys
 from typing import Any
 
+from tf_compat_lossscale._core import install_commands
+
 WITH_KERAS_3 = (2, 16)  # The first TensorFlow with Keras 3.
 _SWITCH = "TF_USE_LEGACY_KERAS"  # TensorFlow reads it when it is imported.
 
@@ -58,10 +60,8 @@ def make_environment(keras: int) -> dict[str, str]:
   if keras == 3:
     return {_SWITCH: "0"}
   if importlib.machinery.PathFinder.find_spec("tf_keras") is None:
-    raise ImportError(
-      f"Keras 2 is not installed: {make_install_command(release)}",
-      name="tf_keras",
-    )
+    command = install_commands.make_command("tf_keras", release)
+    raise ImportError(f"Keras 2 is not installed: {command}", name="tf_keras")
   return {_SWITCH: "1"}
 
 
@@ -108,11 +108,6 @@ def is_missing(release: tuple[int, ...]) -> bool:
   return (
     release >= WITH_KERAS_3 and importlib.util.find_spec("tf_keras") is None
   )
-
-
-def make_install_command(release: tuple[int, ...]) -> str:
-  """Returns the command that installs Keras 2 for TensorFlow (major, minor)."""
-  return f"pip install 'tf_keras=={release[0]}.{release[1]}.*'"
 
 
 def find_tensorflow() -> str | None:

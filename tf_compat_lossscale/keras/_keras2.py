@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
 
@@ -37,7 +38,7 @@ def _find_keras() -> Any:
       raise
     raise ImportError(
       "tf_compat_lossscale.keras needs Keras 2, which is not installed: "
-      + which_keras.make_install_command(release),
+      + install_commands.make_command("tf_keras", release),
       name="tf_keras",
     ) from None
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 
+from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import absences
 from tf_compat_lossscale.migration import documents
@@ -153,7 +154,7 @@ def list_advice(
     and any(role.uses_keras_2 for role in found.of.values())
     and which_keras.is_missing(release)
   ):
-    commands[which_keras.make_install_command(release)] = None
+    commands[install_commands.make_command("tf_keras", release)] = None
   if tensorflow != 1 and not restores:
     return
   old = dict(find_python_2(paths, reader))

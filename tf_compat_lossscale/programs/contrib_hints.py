@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 
+from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import which_keras
 
 # Module of `tf.contrib` -> the package that serves it.
@@ -85,12 +86,7 @@ def find_install_command(module: str) -> str | None:
   package = _PACKAGES.get(module)
   if package is None or importlib.util.find_spec(package) is not None:
     return None
-  return make_install_command(package)
-
-
-def make_install_command(package: str) -> str:
-  """Returns the command that installs a package which serves old names."""
-  return f"pip install {package}"
+  return install_commands.make_command(package, which_keras.find_release())
 
 
 def explain_missing_package(module: str) -> str | None:
@@ -130,5 +126,6 @@ def _find_addons_hint(path: str) -> str | None:
     return None
   release = which_keras.find_release()
   if release is not None and release <= _LAST_WITH_ADDONS:
-    return f"Use {name} (pip install tensorflow_addons)."
+    command = install_commands.make_command("tensorflow_addons", release)
+    return f"Use {name} ({command})."
   return None

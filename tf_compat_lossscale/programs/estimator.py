@@ -15,6 +15,7 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import lazy_modules
@@ -54,7 +55,7 @@ tensorflow.compat.v1.tpu.experimental
   {_CORE}.tpu_parts: AdagradParameters AdamParameters FtrlParameters
     StochasticGradientDescentParameters
 """)
-INSTALL_COMMAND = "pip install 'tensorflow-estimator==2.15.*'"
+INSTALL_COMMAND = install_commands.make_command(_PACKAGE, None)
 _MISSING = (
   "tf.estimator was removed in TensorFlow 2.16, and the package "
   f"tensorflow-estimator has it: {INSTALL_COMMAND}"

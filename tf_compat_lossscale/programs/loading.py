@@ -19,8 +19,6 @@ from typing import NamedTuple
 _TENSORFLOW = "tensorflow.compat.v1"
 _PARTS = "tf_compat_lossscale.programs.contrib"
 
-# Packages of others that serve old names.
-_EXTRAS = ("tensorboard", "tf_slim")
 _KERAS_2 = (
   "it is built on Keras 2: install tf_keras in TensorFlow's minor version, and "
   "run the program by `tf-lossscale run --keras2` or call "
@@ -155,7 +153,7 @@ def _import_longest(name: str) -> Any:
       value = importlib.import_module(".".join(parts[: i + 1]))
     except ModuleNotFoundError as error:
       if i == 0:
-        raise _explain_missing_package(parts[0], error) from None
+        raise TargetError(str(error), name=error.name) from None
       if not name.startswith(error.name or "?"):
         raise  # A module exists, and fails to import another.
       return _get_members(value, parts[i:])
@@ -171,12 +169,3 @@ def _get_members(value: Any, names: list[str]) -> Any:
       owner = getattr(value, "__name__", value)
       raise TargetError(f"{owner} has no {name} in this release") from None
   return value
-
-
-def _explain_missing_package(
-  package: str, error: ModuleNotFoundError
-) -> ImportError:
-  """Returns the error for a package that is not installed."""
-  if package not in _EXTRAS:
-    return TargetError(str(error), name=error.name)
-  return TargetError(f"it is in {package}: pip install {package}", name=package)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 
+from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
@@ -46,7 +47,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     and release
     and which_keras.is_missing(release)
   ):
-    command = which_keras.make_install_command(release)
+    command = install_commands.make_command("tf_keras", release)
     yield file.make(
       _CODE, file.find_start(), "Keras 2", command, findings.BY_HAND
     )
