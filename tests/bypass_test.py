@@ -481,3 +481,39 @@ def test_shapes_of_tensorflow_1(scales, caplog):
   finally:
     tf1.enable_v2_tensorshape()
   assert _count(caplog) == (not scales)
+
+
+class _FixedOtherwise(tfl.FixedLossScale):
+  def __init__(self):
+    super().__init__(8)
+
+  def get_config(self):
+    return {}
+
+
+class _RisingManager(_OwnManager):
+  @property
+  def loss_scale(self):
+    raise RuntimeError("read by nobody")
+
+
+@pytest.mark.parametrize(
+  "make",
+  [lambda: _wrap(_FixedOtherwise()), lambda: _manage(_RisingManager())],
+)
+def test_a_fixed_value_is_not_asked_of_the_program(make, caplog):
+  with tf.Graph().as_default(), caplog.at_level(logging.WARNING):
+    program = _Program("graph_v1", make)
+    program.apply(program.differentiate())
+  assert _count(caplog) == 1
+
+
+def test_a_state_that_is_exchanged_is_no_read(caplog):
+  with caplog.at_level(logging.WARNING):
+    program = _Program("eager", lambda: _wrap(policies.GrowthBackoff()))
+    scale = program.optimizer.loss_scale
+    policies.load_state_dict(
+      scale, policies.state_dict(scale, "torch"), "torch"
+    )
+    program.apply(program.differentiate())
+  assert _count(caplog) == 1

@@ -31,6 +31,9 @@ _USES = {
     "_active_loss_scale": _OWN,
     "_active_optimizer": _OWN,
   },
+  "scaled_steps": {
+    "_fixed_value": _OWN,
+  },
   "_core.tf.control_flow": {
     "_external_values": "CondContext's table of tensors that have a Switch",
     "_get_control_flow_context": "the v1 cond or loop that is being built",

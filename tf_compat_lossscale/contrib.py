@@ -53,6 +53,9 @@ class LossScaleManager(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
   reads the state by `_get_weight`.
   """
 
+  # The value of a loss scale that never changes.
+  _fixed_value: float | None = None
+
   @abc.abstractmethod
   def get_loss_scale(self) -> tf.Tensor | tf.Variable:
     """Returns the current loss scale, a float32 scalar."""
@@ -95,6 +98,12 @@ class FixedLossScaleManager(LossScaleManager):
     self._fixed_constant = _Constant(
       arguments.check_scale("loss_scale", loss_scale)
     )
+
+  @property
+  def _fixed_value(self) -> float | None:  # type: ignore[override]
+    # A subclass may leave out `super().__init__()`.
+    constant = vars(self).get("_fixed_constant")
+    return None if constant is None else constant.value
 
   @attributes.DefaultProperty
   def loss_scale(self) -> float:

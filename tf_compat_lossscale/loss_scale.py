@@ -67,6 +67,9 @@ class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
   `_add_weight` in `__init__` and reads the state by `_get_weight`.
   """
 
+  # The value of a loss scale that never changes.
+  _fixed_value: float | None = None
+
   def __init__(self) -> None:
     """Creates a loss scale without weights."""
     super().__init__()
@@ -129,6 +132,11 @@ class FixedLossScale(LossScale):
     self._loss_scale_value = arguments.check_scale(
       "loss_scale_value", loss_scale_value
     )
+
+  @property
+  def _fixed_value(self) -> float | None:  # type: ignore[override]
+    # A subclass may leave out `super().__init__()`.
+    return vars(self).get("_loss_scale_value")
 
   def __call__(self) -> tf.Tensor:
     """Returns the loss scale, a float32 scalar constant."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
-import numbers
 from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
@@ -29,7 +28,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
-from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import bypass
 from tf_compat_lossscale._core import horovod
@@ -155,8 +153,8 @@ class ScaledStep(NamedTuple):
     Such programs trained in TensorFlow 1, so this is no error.
     """
     scale = scale_uses.find_owner(self.loss_scale)
-    with scale_uses.ignore_reads(scale):
-      fixed = _find_fixed(scale)
+    # A manager may be of any class.
+    fixed = getattr(scale, "_fixed_value", None)
     if not bypass.find_bypass(self._shown, scale, pairs, fixed):
       return
     by_hand = (
@@ -174,14 +172,6 @@ class ScaledStep(NamedTuple):
       bypass.describe_effect(fixed),
       by_hand if self.read else "",
     )
-
-
-def _find_fixed(loss_scale: Any) -> float | None:
-  """Returns the value of a loss scale that never changes, or None."""
-  if isinstance(loss_scale, loss_scale_lib.FixedLossScale):
-    return float(loss_scale.get_config()["loss_scale_value"])
-  value = getattr(loss_scale, "loss_scale", None)
-  return float(value) if isinstance(value, numbers.Real) else None
 
 
 def recorded(owner: Any, loss_scale: Any, decide: Decide) -> Take:
@@ -241,8 +231,7 @@ def name_gradients(
 
 def find_agreement(owner: Any, loss_scale: Any) -> agreements.Agreement | None:
   """Returns how workers agree, or None if they need not."""
-  # A manager of tf.contrib has the agreement itself.
-  scale = getattr(loss_scale, "manager", loss_scale)
+  scale = scale_uses.find_owner(loss_scale)
   return agreements.find(scale) or horovod.find_agreement(owner)
 
 

@@ -28,6 +28,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import graphs
@@ -128,8 +129,8 @@ def _is_observed(loss_scale: Any) -> bool:
   A program's own class, or value, may be read in any way.
   """
   cls = type(loss_scale)
-  if hasattr(cls, "monitored_loss_scale"):
-    return True  # An optimizer of Keras, whose property is this package's.
+  if optimizer_kinds.is_keras_with_scale(loss_scale):
+    return True  # The property is this package's.
   if any(name in vars(loss_scale) for name in _OWN):
     return False
   method = getattr(cls, "get_loss_scale", cls.__call__)
@@ -256,15 +257,8 @@ class _Walk:
       return False
     value = op.outputs[0]
     # A program may read the scale, and feed it.
-    return (
-      self._is_read
-      and value.dtype.is_floating
-      and value.shape.rank
-      in (
-        None,
-        0,
-      )
-    )
+    is_scalar = value.shape.rank in (None, 0)
+    return self._is_read and value.dtype.is_floating and is_scalar
 
   def _may_have_fixed(self, op: tf.Operation) -> bool:
     """Returns whether an op may be a constant by which the loss is scaled."""

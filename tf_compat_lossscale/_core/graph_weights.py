@@ -150,6 +150,10 @@ class GraphWeights(tracking.WeightsByGraph):
       KeyError: `_add_weight` was never given that name.
     """
     scale_uses.note_read(self)
+    return self._get_tracked_weight(name)
+
+  def _get_tracked_weight(self, name: str) -> tf.Variable:
+    """Returns what `_get_weight` does, which the program does not read."""
     recipes = self._graph_recipes.by_name
     with _LOCK:
       if name in recipes and name not in self._tracked_weights:
@@ -228,7 +232,7 @@ def read_weights(
   if session is None:
     with tf.init_scope(), owner._lock_if_eager():
       values = {
-        name: tf.convert_to_tensor(owner._get_weight(name)).numpy()
+        name: tf.convert_to_tensor(owner._get_tracked_weight(name)).numpy()
         for name in names
       }
   else:
@@ -256,7 +260,7 @@ def assign_weights(
   if session is None:
     with tf.init_scope(), owner._lock_if_eager():
       for name, value in values.items():
-        owner._get_weight(name).assign(value)
+        owner._get_tracked_weight(name).assign(value)
     return
   weights = _find_weights(owner, session)
   pairs = [(weights[name], np.asarray(values[name])) for name in values]

@@ -62,6 +62,14 @@ def is_keras(value: Any) -> bool:
   return _find_keras(value) is not None
 
 
+def is_keras_with_scale(optimizer: Any) -> bool:
+  """Returns whether an optimizer is a `keras.LossScaleOptimizer`.
+
+  The class is not asked for, since Keras 2 may be missing.
+  """
+  return hasattr(type(optimizer), "monitored_loss_scale")
+
+
 def advise_for_keras(value: Any) -> str:
   """Returns what to do with a value that is no optimizer of Keras.
 

@@ -69,9 +69,7 @@ def find(owner: Any) -> Uses | None:
 
 def note_read(loss_scale: Any) -> None:
   """Takes note that the program reads a loss scale."""
-  uses: Uses | None = vars(loss_scale).get(_KEY)
-  if uses is None:
-    uses = find(loss_scale)
+  uses = find(loss_scale)
   if uses is not None:
     uses.is_read = True
 
@@ -102,10 +100,13 @@ def note_use(*owners: Any) -> None:
 
 def is_bypassed(loss_scale: Any) -> bool:
   """Returns whether a step bypassed a loss scale, as `bypass` found."""
-  uses = getattr(loss_scale, "__dict__", {}).get(_KEY)
+  uses = find(loss_scale)
   return uses is not None and uses.is_bypassed
 
 
 def find_owner(loss_scale: Any) -> Any:
-  """Returns what a program reads: a manager of tf.contrib, if there is one."""
+  """Returns the object that has the notes and the agreement of a loss scale.
+
+  That is the loss scale itself, or the manager of `tf.contrib` in it.
+  """
   return getattr(loss_scale, "manager", loss_scale)

@@ -77,10 +77,5 @@ def _find_owners(target: Any) -> list[Any]:
   """
   if isinstance(target, (loss_scale_lib.LossScale, contrib.LossScaleManager)):
     return [target]
-  owners = []
-  for found in watched.list_optimizers(target, keras=True):
-    if watched.is_keras(found):
-      owners.append(found)  # Its loss scale is an object of Keras.
-    else:
-      owners.append(getattr(found.loss_scale, "manager", found.loss_scale))
-  return owners
+  found = watched.list_optimizers(target, keras=True)
+  return [watched.find_owner(each) for each in found]

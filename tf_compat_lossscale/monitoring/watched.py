@@ -11,6 +11,7 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import wrapped_optimizers
@@ -39,7 +40,9 @@ def list_optimizers(optimizer: Any, keras: bool = False) -> list[Any]:
   """
 
   def is_scaled(each: Any) -> bool:
-    return isinstance(each, _Scaled) or (keras and is_keras(each))
+    if isinstance(each, _Scaled):
+      return True
+    return keras and optimizer_kinds.is_keras_with_scale(each)
 
   found: list[Any] = []
   for each in wrapped_optimizers.walk(optimizer, is_scaled, ("optimizer",)):
@@ -78,14 +81,6 @@ def find_optimizer(optimizer: Any, keras: bool = False) -> Any:
   return next(stepped, None) or next(likely, found[-1])
 
 
-def is_keras(optimizer: Any) -> bool:
-  """Returns whether an optimizer is a `keras.LossScaleOptimizer`.
-
-  The class is not asked for, since Keras 2 may be missing.
-  """
-  return hasattr(type(optimizer), "monitored_loss_scale")
-
-
 def refuse_accumulation(name: str, optimizer: Any) -> None:
   """Raises a ValueError if an optimizer accumulates gradients.
 
@@ -103,9 +98,20 @@ def refuse_accumulation(name: str, optimizer: Any) -> None:
 
 def find_loss_scale(optimizer: Any) -> Any:
   """Returns the loss scale of an optimizer that `find_optimizer` returned."""
-  if is_keras(optimizer):
+  if optimizer_kinds.is_keras_with_scale(optimizer):
     return optimizer.monitored_loss_scale
   return optimizer.loss_scale
+
+
+def find_owner(optimizer: Any) -> Any:
+  """Returns the object that has the notes and the agreement of a loss scale.
+
+  Args:
+    optimizer: What `find_optimizer` returned.
+  """
+  if optimizer_kinds.is_keras_with_scale(optimizer):
+    return optimizer  # Its loss scale is an object of Keras.
+  return scale_uses.find_owner(optimizer.loss_scale)
 
 
 def is_bypassed(optimizer: Any) -> bool:
@@ -114,18 +120,16 @@ def is_bypassed(optimizer: Any) -> bool:
   Args:
     optimizer: What `find_optimizer` returned.
   """
-  owner = optimizer
-  if not is_keras(optimizer):
-    owner = scale_uses.find_owner(optimizer.loss_scale)
-  return scale_uses.is_bypassed(owner)
+  return scale_uses.is_bypassed(find_owner(optimizer))
 
 
 def find_minimum(loss_scale: Any) -> float | None:
   """Returns the lowest value that a loss scale takes; None if unknown."""
-  manager = getattr(loss_scale, "manager", None)
-  if isinstance(loss_scale, loss_scale_lib.DynamicLossScale) or isinstance(
-    manager, contrib.ExponentialUpdateLossScaleManager
-  ):
+  dynamic = (
+    loss_scale_lib.DynamicLossScale,
+    contrib.ExponentialUpdateLossScaleManager,
+  )
+  if isinstance(scale_uses.find_owner(loss_scale), dynamic):
     return 1.0
   lowest = getattr(getattr(loss_scale, "rule", None), "lowest", None)
   lowest = getattr(loss_scale, "minimum", lowest)
@@ -134,7 +138,7 @@ def find_minimum(loss_scale: Any) -> float | None:
 
 def describe(loss_scale: Any) -> dict[str, Any]:
   """Returns the class and the arguments of a loss scale, as JSON has them."""
-  owner = getattr(loss_scale, "manager", loss_scale)
+  owner = scale_uses.find_owner(loss_scale)
   try:
     config = dict(loss_scale.get_config())
   except NotImplementedError:
