@@ -14,7 +14,6 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale.programs import ascend_modules
 from tf_compat_lossscale.programs import contrib_hints
 from tf_compat_lossscale.programs import contrib_names
 from tf_compat_lossscale.programs import estimator
@@ -200,7 +199,7 @@ def _list_ascend(
       continue
     for module in scopes.list_modules(node):
       package = module.partition(".")[0]
-      if package in ascend_modules.PACKAGES:
+      if package in legacy_names.ASCEND:
         use = uses.Use(
           node.lineno, node.col_offset, package, module, None, "import", node
         )

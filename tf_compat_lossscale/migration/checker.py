@@ -11,6 +11,7 @@ import gc
 import os
 from typing import NamedTuple
 
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import comments
 from tf_compat_lossscale.migration import document_base
@@ -249,7 +250,7 @@ class _Check:
     source = self._reader.read_source(path)
     return bool(
       source.uses
-      or source.scales_on_ascend
+      or _scales_on_ascend(source)
       or any(use.form == "unknown" for use in source.names)
       or any(module.partition(".")[0] == _PACKAGE for module in source.modules)
       or self._reader.read(path).switches
@@ -325,3 +326,13 @@ class _Check:
         for line in finding.lines_in_text
       ):
         yield finding
+
+
+def _scales_on_ascend(source: source_facts.Source) -> bool:
+  """Returns whether a file uses a loss scale of Ascend's."""
+  packages = (legacy_names.ASCEND_1, legacy_names.ASCEND_2)
+  return any(name.startswith(packages) for name in source.modules) and any(
+    "LossScale" in str(getattr(node, part, ""))
+    for node in source.nodes
+    for part in ("id", "attr", "name")
+  )

@@ -12,13 +12,13 @@ import functools
 import os
 import re
 
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import absences as absences_lib
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import switches as switches_lib
-from tf_compat_lossscale.programs import ascend_modules
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import uses
 
@@ -327,7 +327,7 @@ def _imports(node: ast.AST, modules: Container[str]) -> bool:
     return any(
       scopes.if_tensorflow(name)
       or name in modules
-      or name.partition(".")[0] in ascend_modules.PACKAGES
+      or name.partition(".")[0] in legacy_names.ASCEND
       for name in scopes.list_modules(node)
     )
   if isinstance(node, (*scopes.FUNCTIONS, ast.expr)):

@@ -8,10 +8,10 @@ A module below `tensorflow.contrib.layers`, such as
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any
 
-from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import contrib_hints
 from tf_compat_lossscale.programs import contrib_names
 from tf_compat_lossscale.programs import contrib_signatures
@@ -21,23 +21,16 @@ from tf_compat_lossscale.programs import loading
 _PREFIX = "tensorflow.contrib."
 
 
-class _ContribModule(lazy_modules.LazyModule):
+class _ContribModule(lazy_modules.TableModule):
   """A module of `tf.contrib`."""
 
-  def __init__(self, path: str):
-    super().__init__(_PREFIX + path, self._load, self._list_names)
+  def __init__(self, path: str) -> None:
+    super().__init__(_PREFIX + path)
     self._contrib_path = path
     self._names = contrib_names.list_names(path.partition(".")[0])
 
-  def _load(self, name: str) -> Any:
-    path = self._contrib_path
-    if name == "__all__":  # The names that `from … import *` binds.
-      return [each for each in dir(self) if _is_loadable(path, each)]
-    if name.startswith("__"):
-      return patching.ABSENT
-    value = _load_member(path, name)
-    setattr(self, name, value)
-    return value
+  def _load_member(self, name: str) -> Any:
+    return _load_member(self._contrib_path, name)
 
   def _list_names(self) -> list[str]:
     return sorted(self._names)
@@ -50,30 +43,12 @@ class _ContribModule(lazy_modules.LazyModule):
     super().__setattr__(name, value)
 
 
-_modules: dict[str, types.ModuleType] = {}
-
-
+@functools.cache
 def get_module(path: str) -> types.ModuleType:
-  """Returns the module that serves as `tf.contrib.PATH`.
+  """Returns an existing module that serves as `tf.contrib.PATH`, or makes it.
 
   Args:
     path: Such as "layers" or "layers.python.layers.utils".
-
-  Raises:
-    ModuleNotFoundError: There is no such module; the message says what to do.
-  """
-  if path not in _modules:
-    _modules[path] = _find_module(path)
-  return _modules[path]
-
-
-def forget_modules() -> None:
-  """Makes the next calls of `get_module` return new modules."""
-  _modules.clear()
-
-
-def _find_module(path: str) -> types.ModuleType:
-  """Returns an existing module that serves as a module of contrib, or makes it.
 
   Raises:
     ModuleNotFoundError: There is no such module; the message says what to do.
@@ -117,15 +92,6 @@ def _load_member(path: str, name: str) -> Any:
     except ImportError as error:
       raise AttributeError(str(error)) from None
   raise AttributeError(str(_make_error(child, reason)))
-
-
-def _is_loadable(path: str, name: str) -> bool:
-  """Returns whether a module of contrib has a member in this installation."""
-  try:
-    _load_member(path, name)
-  except AttributeError:
-    return False
-  return True
 
 
 def _make_error(path: str, reason: str = "") -> ModuleNotFoundError:

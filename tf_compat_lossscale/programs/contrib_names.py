@@ -442,17 +442,7 @@ def list_names(module: str) -> set[str]:
   return {name for owner in modules for name in TABLE.names.get(owner, ())}
 
 
-def _list_modules() -> frozenset[str]:
-  """Returns the modules of the table, and those above them."""
-  modules = set()
-  for module in (*TABLE.modules, *TABLE.others):
-    while module:
-      modules.add(module)
-      module = module.rpartition(".")[0]
-  return frozenset(modules)
-
-
-_MODULES = _list_modules()
+_MODULES = TABLE.list_modules()
 
 
 def is_module(path: str) -> bool:

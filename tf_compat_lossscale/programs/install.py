@@ -157,9 +157,8 @@ class _Installer(import_hooks.ImportWatcher):
     self._log.undo()
     # Imports have set submodules in these objects: the next installation makes
     # new objects.
-    restored_modules.forget_modules()
-    contrib_modules.forget_modules()
-    ascend_modules.forget_modules()
+    for each in (restored_modules, contrib_modules, ascend_modules):
+      each.get_module.cache_clear()
     if not self._compile_was_patched:
       _restore_compile()
 

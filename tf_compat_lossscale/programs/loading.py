@@ -58,6 +58,15 @@ class Table(NamedTuple):
       tail = f".{last}{tail}"
     return None
 
+  def list_modules(self) -> frozenset[str]:
+    """Returns the modules of the table, and those above them."""
+    modules = set()
+    for module in (*self.modules, *self.others):
+      while module:
+        modules.add(module)
+        module = module.rpartition(".")[0]
+    return frozenset(modules)
+
 
 def read_table(text: str) -> Table:
   """Returns the table that a text means.

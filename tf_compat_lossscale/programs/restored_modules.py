@@ -15,9 +15,8 @@ from tf_compat_lossscale._core.legacy_names import Place
 from tf_compat_lossscale.programs import contrib_modules
 from tf_compat_lossscale.programs import lazy_modules
 
-_modules: dict[tuple[Place, str], types.ModuleType] = {}
 
-
+@functools.cache
 def get_module(place: Place, package: str) -> types.ModuleType:
   """Returns the module at a place; creates it at the first call.
 
@@ -26,13 +25,11 @@ def get_module(place: Place, package: str) -> types.ModuleType:
     package: The package whose Keras the module's names are for: "tensorflow",
       "keras" or "tf_keras".
   """
-  if (place, package) not in _modules:
-    _modules[place, package] = lazy_modules.LazyModule(
-      f"tensorflow.{place.module}",
-      functools.partial(_load_member, place, package),
-      functools.partial(_list_members, place),
-    )
-  return _modules[place, package]
+  return lazy_modules.LazyModule(
+    f"tensorflow.{place.module}",
+    functools.partial(_load_member, place, package),
+    functools.partial(_list_members, place),
+  )
 
 
 def _load_member(place: Place, package: str, name: str) -> Any:
@@ -65,8 +62,3 @@ def load_name(home: str, name: str, package: str) -> Any:
     home = "keras.keras3_names"
   module = importlib.import_module(f"tf_compat_lossscale.{home}")
   return getattr(module, table.get_current_name(name))
-
-
-def forget_modules() -> None:
-  """Makes the next calls of `get_module` return new modules."""
-  _modules.clear()

@@ -91,18 +91,8 @@ class Source:
   @functools.cached_property
   def imports_ascend(self) -> bool:
     """Whether the file imports `npu_bridge`, Ascend's for TensorFlow 1."""
-    return any(name.partition(".")[0] == "npu_bridge" for name in self.modules)
-
-  @functools.cached_property
-  def scales_on_ascend(self) -> bool:
-    """Whether the file uses a loss scale of `npu_bridge` or `npu_device`."""
-    imports = any(
-      name.startswith(("npu_bridge", "npu_device")) for name in self.modules
-    )
-    return imports and any(
-      "LossScale" in str(getattr(node, part, ""))
-      for node in self.nodes
-      for part in ("id", "attr", "name")
+    return any(
+      name.partition(".")[0] == legacy_names.ASCEND_1 for name in self.modules
     )
 
   @functools.cached_property

@@ -24,6 +24,7 @@ def _start():
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path.append(root)
     try:
+      from tf_compat_lossscale._core import legacy_names
       from tf_compat_lossscale.programs import import_hooks
     finally:
       sys.path.reverse()
@@ -73,9 +74,7 @@ def _start():
         import_hooks.when_imported(name, prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
     # A program may import these before TensorFlow.
-    import_hooks.when_missing(
-      ("hccl", "npu_bridge", "npu_device"), supply_ascend
-    )
+    import_hooks.when_missing(legacy_names.ASCEND, supply_ascend)
     import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
   try:

@@ -27,17 +27,19 @@ class NPUBroadcastGlobalVariablesHook(NpuEmptyHook):
     Raises:
       RuntimeError: There should be several processes.
     """
-    npu_world.get_rank_size()
+    npu_world.check()
     super().__init__(*args, **kwargs)
 
 
 def npu_hooks_append(hooks_list: Any = ()) -> list[Any]:
   """Returns the hooks, if they are a list, or a new list."""
-  npu_world.get_rank_size()
+  npu_world.check()
   return hooks_list if isinstance(hooks_list, list) else []
 
 
-npu_callbacks_append = npu_hooks_append
+def npu_callbacks_append(callbacks_list: Any = ()) -> list[Any]:
+  """Returns the Keras callbacks, if they are a list, or a new list."""
+  return npu_hooks_append(callbacks_list)
 
 
 def make_callback(root_rank: int = 0) -> Any:
@@ -47,5 +49,5 @@ def make_callback(root_rank: int = 0) -> Any:
     RuntimeError: There should be several processes.
   """
   del root_rank
-  npu_world.get_rank_size()
+  npu_world.check()
   return tf.keras.callbacks.Callback()

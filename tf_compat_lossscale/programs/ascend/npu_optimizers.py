@@ -73,7 +73,7 @@ class NPULossScaleOptimizer(contrib.LossScaleOptimizer):
       RuntimeError: There should be several processes.
     """
     if is_distributed:
-      npu_world.get_rank_size()
+      npu_world.check()
     super().__init__(opt, loss_scale_manager)
     self._is_distributed = is_distributed
 
@@ -105,7 +105,7 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
     Raises:
       RuntimeError: There should be several processes.
     """
-    npu_world.get_rank_size()
+    npu_world.check()
     del is_weight_update_sharding
     super().__init__(False, name or f"Distributed{type(optimizer).__name__}")
     self._optimizer = optimizer
@@ -178,7 +178,7 @@ def wrap(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     RuntimeError: There should be several processes.
   """
   del args, kwargs
-  npu_world.get_rank_size()
+  npu_world.check()
   if isinstance(optimizer, str):
     return tf.keras.optimizers.get(optimizer)
   return optimizer

@@ -61,7 +61,7 @@ def init_resource(config: Any = None) -> tuple[Any, Any]:
   Raises:
     RuntimeError: There should be several processes.
   """
-  npu_world.get_rank_size()
+  npu_world.check()
   shutdown = npu_functions.initialize_system()
   return tf.Session(config=npu_config_proto(config)), shutdown
 
@@ -78,7 +78,7 @@ def close_session(sess: Any) -> None:
 
 def make_strategy(device: str = "/cpu:0") -> Any:
   """Returns a strategy of one replica, on the CPU by default."""
-  npu_world.get_rank_size()
+  npu_world.check()
   return tf.distribute.OneDeviceStrategy(device)
 
 
@@ -110,7 +110,7 @@ class Device:
     Raises:
       RuntimeError: There should be several processes.
     """
-    npu_world.get_rank_size()
+    npu_world.check()
     self.device_id = device_id
 
   def as_default(self) -> Device:
