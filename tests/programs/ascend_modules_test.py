@@ -212,6 +212,78 @@ def test_a_fixed_scale_may_check_nothing(checks):
       assert np.isnan(session.run(var)) != checks
 
 
+class _Program:
+  """A small program, which saves and restores by name.
+
+  Its checkpoints have the names of Ascend's programs.
+  """
+
+  def __init__(self, manager_class, optimizer_class):
+    self._graph = tf.Graph()
+    with self._graph.as_default():
+      self._w = tf.get_variable("w", initializer=[1.0, 2.0])
+      self._factor = tf.placeholder(tf.float32, [])
+      manager = manager_class(2**16, 3, 2, decr_ratio=0.5)
+      opt = optimizer_class(tf.train.AdamOptimizer(0.1), manager)
+      step = tf.train.get_or_create_global_step()
+      loss = tf.reduce_sum(self._w**2) * self._factor
+      self._train_op = opt.minimize(loss, global_step=step)
+      self._init = tf.global_variables_initializer()
+      self._saver = tf.train.Saver()
+
+  def train(self, factors, new, old=None):
+    """Returns the variables after the steps, which are saved as `new`."""
+    with tf.Session(graph=self._graph) as session:
+      session.run(self._init)
+      if old:
+        self._saver.restore(session, str(old))
+      for factor in factors:
+        session.run(self._train_op, {self._factor: factor})
+      self._saver.save(session, str(new))
+    names = (name for name, _ in tf.train.list_variables(str(new)))
+    return {name: tf.train.load_variable(str(new), name) for name in names}
+
+
+@pytest.mark.any_release
+def test_checkpoints_are_those_of_contrib(tmp_path):
+  contrib = tfl.contrib
+  theirs = _Program(
+    contrib.ExponentialUpdateLossScaleManager, contrib.LossScaleOptimizer
+  )
+  with tfl.installed():
+    from npu_bridge.npu_init import ExponentialUpdateLossScaleManager
+    from npu_bridge.npu_init import NPULossScaleOptimizer
+
+    ours = _Program(ExponentialUpdateLossScaleManager, NPULossScaleOptimizer)
+    first, inf = tmp_path / "first", np.inf
+    state = theirs.train([1, inf, 1, 1], first)
+    assert {"loss_scale": 2**16, "good_steps": 2, "bad_steps": 1}.items() <= {
+      name: value for name, value in state.items() if value.ndim == 0
+    }.items()
+    second, third = [inf, 1], [1, 1]
+    ours.train(second, tmp_path / "ours", first)
+    back = theirs.train(third, tmp_path / "back", tmp_path / "ours")
+    expected = theirs.train([*second, *third], tmp_path / "all", first)
+  assert expected["loss_scale"] == 2**16 and expected["global_step"] == 6
+  assert back.keys() == expected.keys() == state.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(back[name], value, err_msg=name)
+
+
+@pytest.mark.any_release
+def test_attributes_of_a_wrapped_optimizer():
+  with tfl.installed(), tf.Graph().as_default():
+    from npu_bridge.npu_init import npu_tf_optimizer
+    from npu_bridge.npu_init import NPUOptimizer
+
+    inner = tf.train.AdamOptimizer(0.5)
+    for opt in (npu_tf_optimizer(inner), NPUOptimizer(npu_tf_optimizer(inner))):
+      assert opt._lr == 0.5 and opt.get_name() != "Adam"
+      opt._lr = 0.25
+      assert inner._lr == 0.25 and "_lr" not in vars(opt)
+      inner._lr = 0.5
+
+
 @pytest.mark.any_release
 def test_a_bypass_of_a_fixed_scale_warns(caplog):
   with tfl.installed(), tf.Graph().as_default(), tf.Session() as session:

@@ -7,14 +7,12 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from tf_compat_lossscale.programs import contrib_modules
 from tf_compat_lossscale.programs import loading
 
 _Estimator: Any = loading.load("tf.estimator.Estimator")
 _Spec: Any = loading.load("tf.estimator.EstimatorSpec")
 _RunConfig: Any = loading.load("tf.estimator.RunConfig")
-_list_writers: Any = loading.load(
-  "tensorflow.python.ops.summary_ops_v2.summary_writer_initializer_op"
-)
 
 
 class NPURunConfig(_RunConfig):
@@ -138,7 +136,8 @@ class _HostCallHook(tf.train.SessionRunHook):
 
   def begin(self) -> None:
     """Finds the initializers of the summary writers."""
-    self._init = _list_writers()
+    summary: Any = contrib_modules.get_module("summary")
+    self._init = summary.summary_writer_initializer_op()
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     """Opens the summary writers."""

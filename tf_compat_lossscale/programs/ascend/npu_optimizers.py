@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale.programs.ascend import npu_world
 
 
@@ -86,8 +87,13 @@ class NPULossScaleOptimizer(contrib.LossScaleOptimizer):
     return tf.identity(finite, "overflow_status_reduce_all")
 
 
-class NPUDistributedOptimizer(tf.train.Optimizer):
-  """An optimizer that averages another's gradients over one process."""
+class NPUDistributedOptimizer(
+  wrapped_optimizers.Delegating, tf.train.Optimizer
+):
+  """An optimizer that averages another's gradients over one process.
+
+  Attributes of the other, such as `_lr`, are read and set through this object.
+  """
 
   def __init__(
     self,
