@@ -11,6 +11,7 @@ from typing import Any
 
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.programs import dataset_options
+from tf_compat_lossscale.programs import dimension_sizes
 from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import install
@@ -131,15 +132,13 @@ def prepare(
 
 def _replace_tensorflow(real: types.ModuleType) -> None:
   """Makes `import tensorflow` give TensorFlow 1 from now on."""
-  # These import TensorFlow.
-  from tf_compat_lossscale._core.tf import deprecation
-  from tf_compat_lossscale._core.tf import dimensions
+  from tf_compat_lossscale._core.tf import deprecation  # Imports TensorFlow.
 
   v1 = real.compat.v1
   with deprecation.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
-  dimensions.allow_whole_floats()
+  dimension_sizes.allow_whole_floats(real)
   own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
   told_version.set_own_packages(own)
   for module in (v1, v1.version):

@@ -17,7 +17,8 @@ from tensorflow.python.autograph.core import config
 from tensorflow.python.autograph.impl import api
 
 _PACKAGE = __name__.partition(".")[0]
-# What serves old names takes functions of the program in very many places.
+# AutoGraph rewrites `programs/` all the same: in very many places there, a
+# function of the program is called, and would need `convert`.
 _REWRITTEN = f"{_PACKAGE}.programs"
 
 
@@ -40,7 +41,9 @@ def leave_out_package() -> None:
 def convert(function: Callable[..., Any]) -> Callable[..., Any]:
   """Returns a function of the program, rewritten if its caller is.
 
-  No public name does that: `tf.autograph.to_graph` rewrites in any case.
+  No public name does that: `tf.autograph.to_graph` rewrites in any case. All
+  releases from 2.12 to 2.21 have `ag_ctx` and `api`; without them, this module
+  cannot be imported.
   """
   context = ag_ctx.control_status_ctx()
   if context.status != ag_ctx.Status.ENABLED:

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
-import tensorflow.compat.v1 as tf
 
-
-def allow_whole_floats() -> None:
+def allow_whole_floats(real: types.ModuleType) -> None:
   """Lets shapes have sizes such as 4.0, as in TensorFlow 1.
 
   Programs that were written for Python 2 divide a number of units by 2, and
-  give the result to a cell or to `tf.get_variable`. `tf.Dimension` is a public
-  name. In a release whose shapes do not use it, this has no effect.
+  give the result to a cell or to `tf.get_variable`. In a release whose shapes
+  do not use `tf.Dimension`, this has no effect.
+
+  Args:
+    real: TensorFlow, of either namespace.
   """
-  own = tf.Dimension.__init__
+  dimension = real.compat.v1.Dimension
+  own = dimension.__init__
 
   def __init__(self: Any, value: Any) -> None:
     is_whole = getattr(value, "is_integer", None)
@@ -28,4 +31,4 @@ def allow_whole_floats() -> None:
       value = int(value)
     own(self, value)
 
-  tf.Dimension.__init__ = __init__
+  dimension.__init__ = __init__
