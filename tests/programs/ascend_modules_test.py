@@ -34,6 +34,7 @@ import tf_compat_lossscale as tfl
 tfl.install()
 from npu_bridge.npu_init import *
 import tensorflow.compat.v1 as tf
+from tensorflow.contrib import summary
 tf.disable_v2_behavior()
 
 seen = []
@@ -46,7 +47,10 @@ def model_fn(features, labels, mode, params):
     npu_tf_optimizer(tf.train.AdamOptimizer(0.1)), manager, is_distributed=True)
   train_op = opt.minimize(loss)
   train_op = tf.group(train_op, step.assign_add(1))
-  look = lambda scale: tf.py_func(seen.append, [scale], [])
+  def look(scale):
+    with summary.create_file_writer(sys.argv[1]).as_default():
+      return tf.py_func(seen.append, [scale], [])
+
   return NPUEstimatorSpec(mode, loss=loss, train_op=train_op,
                           host_call=(look, [manager.get_loss_scale()]))
 

@@ -118,11 +118,10 @@ class NPUEstimatorSpec(_Spec):
       )
     function, tensors = host_call
     with tf.control_dependencies([spec.train_op] if spec.train_op else []):
-      if isinstance(tensors, dict):
-        copied = {key: tf.identity(each) for key, each in tensors.items()}
-        ops = function(**copied)
-      else:
-        ops = function(*map(tf.identity, tensors))
+      copied = tf.nest.map_structure(tf.identity, tensors)
+    # Outside: to open a writer of the function must not take a step.
+    is_dict = isinstance(copied, dict)
+    ops = function(**copied) if is_dict else function(*copied)
     return spec._replace(
       training_hooks=(*spec.training_hooks, _HostCallHook(ops))
     )
