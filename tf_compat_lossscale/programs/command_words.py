@@ -21,6 +21,8 @@ import sys
 import types
 from typing import NamedTuple
 
+from tf_compat_lossscale.programs import told_version
+
 
 class Files(NamedTuple):
   """The files that a command runs.
@@ -428,7 +430,7 @@ def _find_installed(package: str) -> dict[str, str]:
   spec = _find_spec(package, [])
   folders = spec.submodule_search_locations if spec is not None else None
   for folder in folders or ():
-    if os.path.basename(os.path.dirname(folder)).endswith("-packages"):
+    if told_version.find_package(folder) == package:
       return {package: folder}
   return {}
 

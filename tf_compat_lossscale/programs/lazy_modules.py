@@ -38,6 +38,29 @@ def make_getattr(
   return __getattr__
 
 
+def make_functions(
+  module: types.ModuleType, getattr_function: Callable[[str], Any]
+) -> dict[str, Callable[..., Any]]:
+  """Returns functions to set in a module, so that `dir` lists what it lists.
+
+  Args:
+    module: The module as it is without the functions.
+    getattr_function: Its new `__getattr__`.
+
+  Returns:
+    That function, and a `__dir__` that lists neither of the two.
+  """
+  listed = set(dir(module))
+  hidden = vars(module).keys() - listed
+  functions: dict[str, Callable[..., Any]] = {
+    "__getattr__": getattr_function,
+    "__dir__": lambda: sorted(
+      (listed | (vars(module).keys() - hidden)) - functions.keys()
+    ),
+  }
+  return functions
+
+
 class LazyModule(types.ModuleType):
   """A module that TensorFlow lacks; `load` returns its members."""
 

@@ -16,6 +16,9 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import patching
+from tf_compat_lossscale.programs import lazy_modules
+
 # Programs unpack three numbers from it, so nothing is appended.
 VERSION = "1.15.5"
 NAMES = ("VERSION", "__version__")
@@ -62,12 +65,12 @@ def answer(real: str) -> str:
 
 def _is_library(path: str) -> bool:
   """Returns whether a module's file is one of an installed library."""
-  package = _find_package(path)
+  package = find_package(path)
   return package is not None and package not in _own
 
 
 @functools.cache
-def _find_package(path: str) -> str | None:
+def find_package(path: str) -> str | None:
   """Returns the installed package that a file belongs to, or None."""
   match = _INSTALLED.search(path)
   if match is None:
@@ -79,28 +82,14 @@ def tell_in(module: types.ModuleType) -> None:
   """Makes a module of `tensorflow.compat.v1` tell the version by the asker."""
   from tf_compat_lossscale._core.tf import module_names
 
-  listed = set(dir(module))
-  hidden = vars(module).keys() - listed
-  own = vars(module).get("__getattr__")
-  namespaces = module_names.list_namespaces(module)
   real: dict[str, Any] = {}
-  for namespace in namespaces:
+
+  def load(name: str) -> Any:
+    return answer(real[name]) if name in real else patching.ABSENT
+
+  own = vars(module).get("__getattr__")
+  function = lazy_modules.make_getattr(module.__name__, load, own)
+  functions = lazy_modules.make_functions(module, function)
+  for namespace in module_names.list_namespaces(module):
     real |= {name: namespace.pop(name) for name in NAMES if name in namespace}
-
-  def __getattr__(name: str) -> Any:
-    if name in real:
-      return answer(real[name])
-    if own is not None:
-      return own(name)
-    raise AttributeError(
-      f"module {module.__name__!r} has no attribute {name!r}"
-    )
-
-  functions: dict[str, Any] = {
-    "__getattr__": __getattr__,
-    "__dir__": lambda: sorted(
-      (listed | (vars(module).keys() - hidden)) - functions.keys()
-    ),
-  }
-  for namespace in namespaces:
     namespace.update(functions)

@@ -12,6 +12,8 @@ import sys
 import types
 from typing import Any
 
+from tf_compat_lossscale.programs import lazy_modules
+
 _API = "tensorflow._api.v2."
 _V1 = "tensorflow._api.v2.compat.v1."
 
@@ -69,14 +71,9 @@ def _set_functions(
   """Sets `__getattr__` in a module, and a `__dir__` that lists neither."""
   own = vars(module).get("__getattr__")
   exported = list(getattr(module, "__all__", ()))
-  listed = set(dir(module))
-  hidden = vars(module).keys() - listed
-  functions: dict[str, Any] = {
-    "__getattr__": _make_getattr(module, path, other, v1, own),
-    "__dir__": lambda: sorted(
-      (listed | (vars(module).keys() - hidden)) - functions.keys()
-    ),
-  }
+  functions = lazy_modules.make_functions(
+    module, _make_getattr(module, path, other, v1, own)
+  )
   for name, function in functions.items():
     setattr(module, name, function)
   if exported:
