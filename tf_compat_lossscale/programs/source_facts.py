@@ -101,6 +101,17 @@ class Source:
     return scopes.list_parts(self.tree)
 
   @functools.cached_property
+  def functions_around(self) -> dict[ast.AST, tuple[ast.AST, ...]]:
+    """The functions around each node, lambdas too, the outermost first."""
+    around: dict[ast.AST, tuple[ast.AST, ...]] = {self.tree: ()}
+    for node in self.nodes:
+      inside = around[node]
+      if isinstance(node, (*scopes.FUNCTIONS, ast.Lambda)):
+        inside = (*inside, node)
+      around.update(dict.fromkeys(scopes.list_children(node), inside))
+    return around
+
+  @functools.cached_property
   def scope(self) -> scopes.Scope:
     """The names that the module binds."""
     return scopes.Scope(self.tree, None)

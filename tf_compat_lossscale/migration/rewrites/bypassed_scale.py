@@ -87,9 +87,8 @@ def _advise(optimizer: str, source: ast.Call) -> str:
   return f"{optimizer}.{_COMPUTE}(loss) instead of {shown}"
 
 
-_Place = tuple[
-  ast.AST, ...
-]  # The functions around a node, the outermost first.
+# The functions around a node, the outermost first.
+_Place = tuple[ast.AST, ...]
 
 
 class _Code:
@@ -107,12 +106,8 @@ class _Code:
     self._values: dict[str, list[tuple[_Place, ast.AST]]] = {}
     self._own: set[str] = set()
     self._computed: list[tuple[str, _Place]] = []
-    self._walk(file.source.tree, ())
-
-  def _walk(self, tree: ast.AST, start: _Place) -> None:
-    """Collects what is in a tree."""
-    waiting: list[tuple[ast.AST, _Place]] = [(tree, start)]
-    for node, place in waiting:  # The list grows meanwhile.
+    for node in file.source.nodes:
+      place = file.source.functions_around[node]
       if isinstance(node, ast.ClassDef):
         self._own.add(node.name)
       elif isinstance(node, ast.Assign):
@@ -127,10 +122,6 @@ class _Code:
         self._assign(node.target, node.iter, place)
       elif isinstance(node, ast.Call):
         self._collect_call(node, place)
-      inside = place
-      if isinstance(node, (*scopes.FUNCTIONS, ast.Lambda)):
-        inside = (*place, node)
-      waiting += [(child, inside) for child in scopes.list_children(node)]
 
   def _assign(self, target: ast.AST, value: ast.AST, place: _Place) -> None:
     """Adds a value to those of each name in a target."""
@@ -209,7 +200,7 @@ class _Code:
         if isinstance(part, ast.Call):
           if self._computes(part, place, inner):
             found = found or part
-          elif _is_compute(part):
+          elif getattr(part.func, "attr", None) == _COMPUTE:
             return None
         name = scopes.find_dotted_name(part)
         if name is not None and name not in known:
@@ -239,11 +230,6 @@ def _may_scale(call: ast.Call) -> bool:
     not isinstance(each, ast.Constant) or each.value
     for each in given or call.args[3:4]
   )
-
-
-def _is_compute(call: ast.Call) -> bool:
-  """Returns whether an optimizer computes gradients in a call."""
-  return isinstance(call.func, ast.Attribute) and call.func.attr == _COMPUTE
 
 
 def _list_words(node: ast.AST) -> Iterable[str]:
