@@ -6,6 +6,7 @@ import sys
 import types
 
 import helpers
+import legacy_processes
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -214,6 +215,17 @@ def test_a_fixed_scale_may_check_nothing(checks):
         assert session.run([finite, "loss_scale:0", step])[:2] == [False, 8.0]
       session.run(step)
       assert np.isnan(session.run(var)) != checks
+
+
+def test_an_estimator_may_be_what_a_program_imports_first(tmp_path):
+  text = (
+    "from npu_bridge.estimator.npu.npu_estimator import NPUEstimator\n"
+    "import tensorflow as tf\n"
+    "print(issubclass(NPUEstimator, tf.estimator.Estimator))\n"
+  )
+  name = legacy_processes.program(tmp_path, text)
+  printed = legacy_processes.run_forked("--tf1", name, cwd=tmp_path)
+  assert printed == "True\n"
 
 
 class _Program:

@@ -388,6 +388,9 @@ def _load_member(module: str, name: str) -> Any:
       f"{full} runs on Ascend's NPUs alone: nothing stands in for it on other "
       "hardware"
     )
+  # What TensorFlow gets after its import waits for this package's modules, and
+  # some of these need it: TensorFlow's import must not begin in them.
+  importlib.import_module("tensorflow")
   try:
     return loading.load(target)
   except loading.TargetError as error:
