@@ -17,9 +17,7 @@ import types
 from typing import Any
 from typing import NoReturn
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
-from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
 
@@ -397,19 +395,17 @@ def _load_member(module: str, name: str) -> Any:
     return _Absent(f"{full} is not there: {error}")
 
 
-class AscendModules(import_hooks.ImportWatcher):
-  """A watcher of imports that serves Ascend's packages if they are missing."""
+def supply_module(
+  name: str, log: patching.UndoLog | None = None
+) -> types.ModuleType | None:
+  """Returns the module to use if Ascend's own package is missing.
 
-  def __init__(self, log: patching.UndoLog | None = None) -> None:
-    """Takes the log that takes the modules back, or None."""
-    self._log = log
-
-  def watches(self, name: str) -> bool:
-    return name.partition(".")[0] in legacy_names.ASCEND
-
-  def supply_module(self, name: str) -> types.ModuleType | None:
-    parent = name.rpartition(".")[0]
-    if parent and not isinstance(sys.modules.get(parent), _AscendModule):
-      return None  # Ascend's own package.
-    module = get_module(name)
-    return self._log.supply(name, module) if self._log else module
+  Args:
+    name: The module's name.
+    log: The log that takes the module back, or None.
+  """
+  parent = name.rpartition(".")[0]
+  if parent and not isinstance(sys.modules.get(parent), _AscendModule):
+    return None  # Ascend's own package.
+  module = get_module(name)
+  return log.supply(name, module) if log else module

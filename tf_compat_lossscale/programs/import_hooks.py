@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Sequence
 import importlib.machinery
 import sys
@@ -224,14 +225,20 @@ def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
   _FirstImport(name, then).start()
 
 
-class _Substitutes(ImportWatcher):
-  """A watcher that supplies packages by a function."""
+class Substitutes(ImportWatcher):
+  """A watcher that supplies packages and their modules if they are missing."""
 
   def __init__(
     self,
-    packages: Sequence[str],
+    packages: Collection[str],
     supply: Callable[[str], types.ModuleType | None],
   ):
+    """Makes a watcher.
+
+    Args:
+      packages: The names of the packages.
+      supply: The function `supply_module`.
+    """
     self._packages, self._supply = packages, supply
 
   def watches(self, name: str) -> bool:
@@ -239,18 +246,6 @@ class _Substitutes(ImportWatcher):
 
   def supply_module(self, name: str) -> types.ModuleType | None:
     return self._supply(name)
-
-
-def when_missing(
-  packages: Sequence[str], supply: Callable[[str], types.ModuleType | None]
-) -> None:
-  """Supplies packages, and the modules below them, if they are not installed.
-
-  Args:
-    packages: The names of the packages.
-    supply: A function of a module's name, as `ImportWatcher.supply_module`.
-  """
-  _Substitutes(packages, supply).start()
 
 
 class _ExistingModuleLoader:

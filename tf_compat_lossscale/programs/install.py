@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
+import functools
 import importlib
 import re
 import sys
@@ -72,7 +73,10 @@ class _Installer(import_hooks.ImportWatcher):
     self.states: dict[tuple[Place, str], str] = {}
     self._moved = moved_modules.MovedModules(self._log)
     self._companions = companions.Companions(self._log)
-    self._ascend = ascend_modules.AscendModules(self._log)
+    self._ascend = import_hooks.Substitutes(
+      table.ASCEND,
+      functools.partial(ascend_modules.supply_module, log=self._log),
+    )
     self._estimator: estimator.EstimatorRestorer | None = None
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()

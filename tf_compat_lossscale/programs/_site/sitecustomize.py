@@ -65,7 +65,7 @@ def _start():
       # type: (str) -> types.ModuleType | None
       from tf_compat_lossscale.programs import ascend_modules
 
-      return ascend_modules.AscendModules().supply_module(name)
+      return ascend_modules.supply_module(name)
 
     for name in ("collections", "inspect"):
       if name in sys.modules:
@@ -74,7 +74,7 @@ def _start():
         import_hooks.when_imported(name, prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
     # A program may import these before TensorFlow.
-    import_hooks.when_missing(legacy_names.ASCEND, supply_ascend)
+    import_hooks.Substitutes(legacy_names.ASCEND, supply_ascend).start()
     import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
   try:
