@@ -4,6 +4,7 @@
 import copy
 import inspect
 import pickle
+from unittest import mock
 
 import helpers
 import numpy as np
@@ -57,6 +58,29 @@ def test_attributes_are_read_and_set(name):
   assert getattr(wrapper, "momentum", "none") == "none"
   assert "_momentum" in dir(wrapper)
   assert "get_slot_names" not in dir(wrapper)
+
+
+@wrappers
+def test_attributes_are_deleted(name):
+  inner = tf1.train.MomentumOptimizer(0.25, momentum=0.5)
+  wrapper = _WRAPPERS[name](inner)
+  inner.note = 1
+  del wrapper.note
+  assert not hasattr(inner, "note") and not hasattr(wrapper, "note")
+  with pytest.raises(AttributeError, match="has no attribute 'note', and the"):
+    del wrapper.note
+  wrapper.note = 2
+  assert inner.note == 2 and "note" not in vars(wrapper)
+  wrapper.of_wrapper = 3
+  del wrapper.of_wrapper
+  assert not hasattr(wrapper, "of_wrapper")
+  for _ in range(2):
+    with mock.patch.object(wrapper, "_momentum", 0.75):
+      assert inner._momentum == 0.75
+    assert inner._momentum == 0.5 and "_momentum" not in vars(wrapper)
+  with mock.patch.object(wrapper, "get_slot_names", list):
+    assert wrapper.get_slot_names() == []
+  assert "get_slot_names" not in vars(wrapper)
 
 
 def test_a_rate_that_is_set_in_a_graph():

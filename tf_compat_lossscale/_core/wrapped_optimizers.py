@@ -31,16 +31,19 @@ _NEVER = frozenset({*_NAMES, STEPS_BY_ENVIRONMENT, *optimizers.STATE})
 _NEVER_BEGINNING = ("__", "_self_")
 # A wrapper has this attribute as long as its constructor runs.
 _MAKING = "_is_being_made"
+# The names that were deleted through a wrapper: what is wrapped had them.
+_DELETED = "_deleted_names"
 _RATES = ("lr", "_lr", "learning_rate", "_learning_rate")
 
 
 class Delegating:
   """A base class of wrappers that have the attributes of what they wrap.
 
-  Programs read and set `optimizer._lr` whether the optimizer is wrapped or not.
-  An attribute of the wrapper itself goes first. If neither has an attribute,
-  setting it adds it to the wrapper. What a constructor sets, also that of a
-  subclass, is the wrapper's own, as in TensorFlow 1.15.
+  Programs read, set and delete `optimizer._lr` whether the optimizer is wrapped
+  or not. An attribute of the wrapper itself goes first. If neither has an
+  attribute, setting it adds it to the wrapper, unless it was deleted from what
+  is wrapped: `mock.patch.object` deletes before it restores. What a constructor
+  sets, also that of a subclass, is the wrapper's own, as in TensorFlow 1.15.
   """
 
   # The instance attribute that holds what is wrapped.
@@ -71,14 +74,23 @@ class Delegating:
       raise AttributeError(_explain(self, inner, name), name=name, obj=self)
 
   def __setattr__(self, name: str, value: Any) -> None:
-    inner = None
-    own = vars(self)
-    if _MAKING not in own and name not in own and not _is_of_class(self, name):
-      inner = _find_wrapped(self, name)
-    if inner is not None and hasattr(inner, name):
+    inner = _find_other(self, name)
+    deleted = vars(self).get(_DELETED, ())
+    if inner is not None and (hasattr(inner, name) or name in deleted):
       setattr(inner, name, value)
     else:
       super().__setattr__(name, value)
+
+  def __delattr__(self, name: str) -> None:
+    inner = _find_other(self, name)
+    if inner is None:
+      super().__delattr__(name)
+    elif hasattr(inner, name):
+      delattr(inner, name)
+      vars(self).setdefault(_DELETED, set()).add(name)
+    else:
+      message = _explain(self, inner, name)
+      raise AttributeError(message, name=name, obj=self)
 
   def __dir__(self) -> list[str]:
     """Returns the names of all attributes, also of what is wrapped."""
@@ -126,6 +138,14 @@ def _find_wrapped(wrapper: Any, name: str) -> Any:
   if not _may_delegate(name):
     return None
   return vars(wrapper).get(wrapper._WRAPPED)
+
+
+def _find_other(wrapper: Any, name: str) -> Any:
+  """Returns what is wrapped; None if the wrapper itself has the name."""
+  own = vars(wrapper)
+  if _MAKING in own or name in own or _is_of_class(wrapper, name):
+    return None
+  return _find_wrapped(wrapper, name)
 
 
 def _explain(wrapper: Any, inner: Any, name: str) -> str:
