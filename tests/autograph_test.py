@@ -108,6 +108,17 @@ class Manager(contrib.FixedLossScaleManager):
     return tf.no_op()
 
 
+class Contrib(contrib.LossScaleOptimizer):
+  def __init__(self, program):
+    super().__init__(Inner(program), Manager(program))
+    self.program = program
+
+  def _down_scale(self, grads_vars, loss_scale):
+    if self.program.branch("_down_scale", loss_scale):
+      loss_scale = loss_scale * 1.0
+    return super()._down_scale(grads_vars, loss_scale)
+
+
 _INNER = {"loss", "compute_gradients", "apply_gradients"}
 _KINDS = {
   "optimizer": (
@@ -115,8 +126,8 @@ _KINDS = {
     _INNER | {"__call__", "update"},
   ),
   "contrib": (
-    lambda p: contrib.LossScaleOptimizer(Inner(p), Manager(p)),
-    _INNER | {"get_loss_scale", "update_loss_scale"},
+    Contrib,
+    _INNER | {"_down_scale", "get_loss_scale", "update_loss_scale"},
   ),
 }
 
@@ -145,10 +156,14 @@ def test_functions_of_the_program_are_rewritten(kind, strategy, calls):
     else:
       opt.apply_gradients(opt.compute_gradients(program.loss, [program.w]))
 
-  tf.function(lambda: strategy.run(step))()
+  @tf.function
+  def train():
+    strategy.run(lambda: step())  # A function that AutoGraph has written.
+
+  train()
   assert program.seen == functions
   # Of the package itself, nothing is.
-  assert program.frames == functions | {"step"}
+  assert program.frames == functions | {"step", "train"}
 
 
 if __name__ == "__main__":

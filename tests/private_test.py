@@ -34,6 +34,9 @@ _USES = {
   "scaled_steps": {
     "_fixed_value": _OWN,
   },
+  "_core.tf.autograph": {
+    "_getframe": "tells whether a replica's code is AutoGraph's",
+  },
   "_core.tf.control_flow": {
     "_external_values": "CondContext's table of tensors that have a Switch",
     "_get_control_flow_context": "the v1 cond or loop that is being built",

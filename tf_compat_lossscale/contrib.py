@@ -455,7 +455,9 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
       scaled_steps.recorded(
         self, self._active_loss_scale, self._apply_then_update
       ),
-      unscale=lambda pairs, scale: self._down_scale(list(pairs), scale),
+      unscale=lambda pairs, scale: autograph.convert(self._down_scale)(
+        list(pairs), scale
+      ),
       read="loss_scale_manager.get_loss_scale()",
     )
 

@@ -10,8 +10,10 @@ calls, such as a loss or a loss scale of its own, are rewritten all the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+import sys
 from typing import Any
 
+import tensorflow.compat.v2 as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.core import config
 from tensorflow.python.autograph.impl import api
@@ -20,6 +22,8 @@ _PACKAGE = __name__.partition(".")[0]
 # AutoGraph rewrites `programs/` all the same: in very many places there, a
 # function of the program is called, and would need `convert`.
 _REWRITTEN = f"{_PACKAGE}.programs"
+# In the names of the files that AutoGraph writes.
+_GENERATED = "__autograph_generated_file"
 
 
 def leave_out_package() -> None:
@@ -46,10 +50,26 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
   cannot be imported.
   """
   context = ag_ctx.control_status_ctx()
+  if context.status == ag_ctx.Status.UNSPECIFIED and _is_in_rewritten_code():
+    context = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
   if context.status != ag_ctx.Status.ENABLED:
     return function
   converted: Callable[..., Any] = api.tf_convert(function, context)
   return converted
+
+
+def _is_in_rewritten_code() -> bool:
+  """Returns whether a function that AutoGraph wrote is being called.
+
+  The threads in which `MirroredStrategy` calls a function for each replica have
+  no status of AutoGraph's. There, only the call stack shows it.
+  """
+  frame: Any = None if tf.executing_eagerly() else sys._getframe(1)
+  while frame is not None:
+    if _GENERATED in frame.f_code.co_filename:
+      return True
+    frame = frame.f_back
+  return False
 
 
 leave_out_package()
