@@ -2,6 +2,7 @@
 """Tests Ascend's packages on other hardware."""
 
 import importlib
+import os
 import sys
 import types
 
@@ -13,6 +14,7 @@ import tensorflow.compat.v1 as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.programs import ascend_modules
 
 # Prints the names that cannot be loaded.
@@ -64,6 +66,21 @@ for steps, factors in (4, [1., 1, 1, 1]), (8, [1., float("inf"), 1, 1]):
   estimator.train(data, max_steps=steps, hooks=npu_hooks_append())
 print(*[int(x) for x in seen])
 print(*estimator.get_variable_names())
+"""
+# A program of TensorFlow 1 as Ascend's tool wrote it.
+_SESSION = """
+import tensorflow as tf
+from npu_bridge.npu_init import *
+
+w = tf.get_variable("w", initializer=3.0)
+opt = npu_tf_optimizer(tf.train.GradientDescentOptimizer(0.1))
+opt = NPULossScaleOptimizer(opt, FixedLossScaleManager(8))
+loss = w * w
+train_op = opt.minimize(loss)
+with tf.Session(config=npu_config_proto()) as session:
+  session.run(tf.global_variables_initializer())
+  session.run(train_op)
+  print(session.run(loss).round(2))
 """
 
 
@@ -121,6 +138,27 @@ def test_what_ascend_never_had(module):
     assert not hasattr(loaded, "anything")
     with pytest.raises(AttributeError, match="has no attribute 'lars_v9'"):
       _ = loaded.lars_v9
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("own", ["tensorflow", "tensorflow.compat.v1", None])
+def test_a_star_import_leaves_the_programs_tensorflow(own):
+  names = {}
+  with tfl.installed():
+    if own:
+      exec(f"import {own} as tf", names)
+    exec("from npu_bridge.npu_init import *", names)
+  assert names["tf"] is importlib.import_module(own or "tensorflow.compat.v1")
+  assert names["npu_config_proto"] and names["os"] is os
+
+
+def test_a_migrated_program_keeps_its_tensorflow(tmp_path):
+  path = tmp_path / "train.py"
+  path.write_text(_SESSION)
+  assert main.main(["migrate", "--write", str(path)]) == 0
+  assert "import tensorflow.compat.v1 as tf\n" in path.read_text()
+  printed = helpers.run_forked(str(path), cwd=tmp_path, **helpers.KERAS_2)
+  assert printed == "5.76\n"
 
 
 @pytest.mark.any_release

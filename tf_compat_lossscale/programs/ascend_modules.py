@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
 import types
 from typing import Any
@@ -285,7 +286,7 @@ _ALL_IN_INIT = (
   "hccl.manage.api",
   "hccl.split.api",
 )
-_TABLE.names[_INIT].update(os="os", tf="tensorflow")
+_TABLE.names[_INIT].update(os="os", tf="tensorflow.compat.v1")
 for _module in _ALL_IN_INIT:
   for _name, _target in _TABLE.names[_module].items():
     if not _target.startswith(_ABSENT):
@@ -332,11 +333,27 @@ class _Absent:
 class _AscendModule(lazy_modules.TableModule):
   """A module of Ascend's packages."""
 
+  def _load(self, name: str) -> Any:
+    value = super()._load(name)
+    if name == "__all__" and _importer_has("tf"):
+      # The program's `tf` may be TensorFlow 2, or TensorFlow 1.
+      value = [each for each in value if each != "tf"]
+    return value
+
   def _load_member(self, name: str) -> Any:
     return _load_member(self.__name__, name)
 
   def _list_names(self) -> list[str]:
     return sorted(_list_members(self.__name__))
+
+
+def _importer_has(name: str) -> bool:
+  """Returns whether the module that runs an import has a global name."""
+  own = __name__.partition(".")[0]
+  frame = inspect.currentframe()
+  while frame and str(frame.f_globals.get("__name__")).startswith(own):
+    frame = frame.f_back
+  return frame is not None and name in frame.f_globals
 
 
 @functools.cache
