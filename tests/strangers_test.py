@@ -3,6 +3,7 @@
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -154,21 +155,13 @@ def test_a_scale_that_moves_in_the_first_stage(program, capsys):
   assert strangers.find_scales("step 1, scale 2^32 (1 good)") == ["2^32"]
 
 
-@pytest.mark.parametrize(
-  ("change", "said"),
-  [
-    ({"repository": "other/thing"}, "not on this disk"),
-    (
-      {
-        "needs": {"no_such.module": "thing", "json:no_such": "json<1", "re": ""}
-      },
-      "needs thing, json<1 from PyPI",
-    ),
-  ],
-)
-def test_what_cannot_be_tried(program, capsys, change, said):
-  status, cells, _ = run(capsys, dataclasses.replace(program, **change))
-  assert (status, cells[4]) == (0, said)
+def test_what_cannot_be_tried(program, tmp_path, capsys):
+  needs = {"no_such.module": "thing", "json:no_such": "json<1", "re": ""}
+  status, cells, _ = run(capsys, dataclasses.replace(program, needs=needs))
+  assert (status, cells[4]) == (0, "needs thing, json<1 from PyPI")
+  other = dataclasses.replace(program, repository="other/thing")
+  row = strangers.try_program(other, tmp_path / "clones", None)
+  assert (row.start, row.was_tried) == ("not on this disk", False)
 
 
 def test_mistakes_are_one_line(program, tmp_path, capsys, monkeypatch):
@@ -181,11 +174,33 @@ def test_mistakes_are_one_line(program, tmp_path, capsys, monkeypatch):
     status, _, err = run(capsys, program, *arguments, page=page)
     assert (status, err.count("\n")) == (2, 1)
     assert said in err
-  for place, said in (("", "is not set"), ("/no/such", "no such folder")):
+  for place, said in (
+    ("", "is not set"),
+    ("/no/such", "no such folder"),
+    (str(tmp_path / "stand_ins"), "nothing was tried: clones are expected"),
+  ):
     monkeypatch.setenv("STRANGERS", place)
     status, _, err = run(capsys, program)
     assert (status, err.count("\n")) == (2, 1)
     assert said in err
+
+
+def test_ctrl_c_ends_what_the_program_started(
+  program, tmp_path, capsys, monkeypatch
+):
+  started = []
+
+  class Process(subprocess.Popen):
+    def wait(self, timeout=None):
+      if timeout is not None:
+        started.append(self)
+        raise KeyboardInterrupt
+      return super().wait()
+
+  monkeypatch.setattr(strangers.subprocess, "Popen", Process)
+  status, _, err = run(capsys, program)
+  assert (status, err) == (130, "strangers.py: interrupted\n")
+  assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 def test_a_timeout_ends_what_the_program_started(tmp_path):

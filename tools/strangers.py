@@ -524,6 +524,11 @@ def main(
     if options.write:
       merge_rows(page.read_text("utf-8"), [])
     release = importlib.metadata.version("tensorflow")
+    if not any(find_clone(folder, program.repository) for program in chosen):
+      raise MistakeError(
+        f"STRANGERS={place}: nothing was tried: clones are expected there, as "
+        f"OWNER/NAME, OWNER+NAME or NAME: {chosen[0].repository}, for example"
+      )
     failed = False
     print("\n".join(_HEAD), flush=True)
     for program in chosen:
@@ -541,6 +546,9 @@ def main(
   except MistakeError as error:
     print(f"strangers.py: {error}", file=sys.stderr)
     return 2
+  except KeyboardInterrupt:
+    print("strangers.py: interrupted", file=sys.stderr)
+    return 130
 
 
 if __name__ == "__main__":
