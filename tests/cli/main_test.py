@@ -184,6 +184,7 @@ def test_tracebacks_if_asked_for(capsys):
   [
     (["run", "x.py", "--tf1"], (["run"], ["x.py", "--tf1"])),
     (["run", "--tf1", "-m", "x"], (["run", "--tf1"], ["-m", "x"])),
+    (["run", "--tf1", "-c", "x"], (["run", "--tf1"], ["-c", "x"])),
     (["--traceback", "run", "-"], (["--traceback", "run"], ["-"])),
     (["run", "--quiet"], (["run", "--quiet"], [])),
     (["scan", "run", "x.py"], (["scan", "run", "x.py"], [])),

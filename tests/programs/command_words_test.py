@@ -138,6 +138,25 @@ def test_programs_and_what_runs_them(words, expected):
     assert os.path.relpath(found.program) == os.path.normpath(expected)
 
 
+@pytest.mark.parametrize(
+  ("words", "shown"),
+  [
+    (["-c", "import pkg.model", "-x"], "-c"),
+    (["-m", "timeit", "-n1", "-r", "1", "from pkg import model"], "timeit"),
+    (["-m", "timeit", "-s", "import pkg.model", "pass"], "timeit"),
+    (["-c", "if 1:\n  import tensorflow as tf\n  tf.Session()"], "-c"),
+  ],
+)
+def test_code_of_a_command_decides(words, shown):
+  pathlib.Path("pkg/model.py").write_text(
+    "import tensorflow as tf\ntf.placeholder(tf.float32)\n"
+  )
+  found = command_words.find_files(words)
+  assert found.program == shown
+  choice = choosing.choose(found.program, found.search, code=found.code)
+  assert choice.tensorflow == 1
+
+
 # A runner reports what is missing, and its plugins add options.
 @pytest.mark.parametrize(
   "words",

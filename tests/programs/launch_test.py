@@ -52,6 +52,11 @@ def test_a_module_too(tmp_path):
     assert run("--quiet", *args, cwd=tmp_path) == plain(*args, cwd=tmp_path)
 
 
+def test_code_of_the_command(tmp_path):
+  args = ("-c", SHOW.replace("__file__", "0"), "--flag=1", "-c")
+  assert run("--quiet", *args, cwd=tmp_path) == plain(*args, cwd=tmp_path)
+
+
 def test_a_folder_and_standard_input(tmp_path):
   program(tmp_path, "print('folder')", "folder/__main__.py")
   assert run("folder", cwd=tmp_path)[:2] == (0, "folder\n")
@@ -87,7 +92,9 @@ def test_a_typo_is_pythons_to_report(args, tmp_path):
   assert code != 0 and len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("args", [(), ("--quiet",), ("-m",), ("--tf3", "x.py")])
+@pytest.mark.parametrize(
+  "args", [(), ("--quiet",), ("-m",), ("-c",), ("--tf3", "x.py")]
+)
 def test_mistakes_are_one_line(args, tmp_path):
   code, out, err = run(*args, cwd=tmp_path)
   assert code == 2 and not out

@@ -15,7 +15,7 @@ SUMMARY = "run a program of an older TensorFlow, unchanged"
 def add_arguments(parser: errors.Parser) -> None:
   """Adds the subcommand's description and arguments to its parser."""
   parser.usage = (
-    f"{parser.prog} [options] SCRIPT [ARGS...] | [options] -m MODULE [ARGS...]"
+    f"{parser.prog} [options] (SCRIPT | -m MODULE | -c CODE) [ARGS...]"
   )
   parser.description = (
     "Runs a program of an older TensorFlow as Python would, with the legacy "
@@ -70,7 +70,7 @@ def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
   for i in range(command + 1, len(words)):
     if words[i - 1] == "--keras-optimizers":
       continue  # This word is its value.
-    if words[i] in ("-", "-m") or not words[i].startswith("-"):
+    if words[i] in ("-", "-m", "-c") or not words[i].startswith("-"):
       return words[:i], words[i:]
   return words, []
 
@@ -81,8 +81,8 @@ def execute(arguments: argparse.Namespace) -> NoReturn:
   from tf_compat_lossscale.programs import launch
 
   program = arguments.program
-  if not program or program == ["-m"]:
-    raise errors.Mistake("name a SCRIPT, or -m MODULE")
+  if program in ([], ["-m"], ["-c"]):
+    raise errors.Mistake("name a SCRIPT, -m MODULE, or -c CODE")
   try:
     launch.run(
       program,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -50,6 +51,7 @@ def choose(
   optimizers: str | None = None,
   collected: Sequence[str] = (),
   packages: Mapping[str, str] | None = None,
+  code: str | None = None,
 ) -> Choice:
   """Chooses a program's TensorFlow and Keras by its source.
 
@@ -62,6 +64,7 @@ def choose(
       decide by the source.
     collected: The files whose functions and classes a runner of tests calls.
     packages: Installed package of the program -> its folder.
+    code: The program's text, if it has no file; `path` is then its name.
 
   Returns:
     The choice. `which_tensorflow` decides about TensorFlow. A program gets
@@ -82,10 +85,24 @@ def choose(
     program = program_modules.Program(
       path,
       [*search, *program_modules.find_python_path()],
+      _make_reader(path, code),
       packages=packages,
       collected=collected,
     )
   return choose_for(program, tensorflow, keras, optimizers)
+
+
+def _make_reader(
+  path: str | None, code: str | None
+) -> Callable[[str], source_facts.Source]:
+  """Returns the function that reads a program's files."""
+
+  def read(file: str) -> source_facts.Source:
+    if code is not None and file == path:
+      return source_facts.read_text(file, code)
+    return source_facts.read_source(file)
+
+  return read
 
 
 def choose_for(

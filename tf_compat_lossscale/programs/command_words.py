@@ -32,12 +32,15 @@ class Files(NamedTuple):
     collected: The files whose functions and classes a runner of tests calls.
     search: The folders from which these files import modules of their own.
     packages: Installed package of the program -> its folder.
+    code: The program's text, if the command has it; then `program` is no file,
+      but what messages call it.
   """
 
   program: str | None
   collected: Sequence[str] = ()
   search: Sequence[str] = ()
   packages: Mapping[str, str] = types.MappingProxyType({})
+  code: str | None = None
 
 
 class _Wrapper(NamedTuple):
@@ -80,6 +83,7 @@ _DISCOVER_OPTIONS = "-k --durations -s --start-directory -p --pattern -t \
     --top-level-directory"
 _NOSE2_OPTIONS = "-s --start-dir -t --top-level-directory -c --config -A -E \
     --log-level --plugin --exclude-plugin"
+_TIMEIT_OPTIONS = "-n --number -r --repeat -s --setup -u --unit"
 _TRIAL_OPTIONS = "-r --reactor --reporter -j --jobs --temp-directory --order"
 _PYTEST_OPTIONS = "-k -m -c -p -o -W -n -r --rootdir --ignore --ignore-glob \
     --deselect --confcutdir --basetemp --maxfail --tb --durations --color \
@@ -97,12 +101,14 @@ def find_files(words: Sequence[str]) -> Files:
   """Returns the files that `python WORDS...` runs.
 
   Args:
-    words: SCRIPT or -m MODULE, and the program's arguments.
+    words: SCRIPT, -m MODULE or -c CODE, and the program's arguments.
 
   Returns:
     The files. Words that name none of them are passed over: they may be values
     of options that a plugin adds, and a runner reports what is missing.
   """
+  if words[0] == "-c":
+    return Files("-c", (), [os.getcwd()], code="".join(words[1:2]))
   if words[0] != "-m":
     path = words[0]
     if os.path.isdir(path):
@@ -269,6 +275,13 @@ def _find_of_nose2(words: Sequence[str], search: list[str]) -> Files:
   top = given.get("-t", "--top-level-directory") or "."
   named = _find_named(given, [*search, os.path.abspath(top)])
   return named if named.collected else _discover(start, pattern, top, search)
+
+
+def _find_of_timeit(words: Sequence[str], search: list[str]) -> Files:
+  """Returns the code of `python -m timeit WORDS...`."""
+  given = _read_arguments(words, _TIMEIT_OPTIONS)
+  lines = [given.get("-s", "--setup") or "", *given.words]
+  return Files("timeit", (), search, code="\n".join(lines))
 
 
 def _find_of_trial(words: Sequence[str], search: list[str]) -> Files:
@@ -442,6 +455,7 @@ _RUNNERS: dict[str, Callable[[Sequence[str], list[str]], Files]] = {
   "py.test": _find_of_pytest,
   "pytest": _find_of_pytest,
   "testtools.run": _find_of_unittest,
+  "timeit": _find_of_timeit,
   "trial": _find_of_trial,
   "twisted.trial": _find_of_trial,
   "unittest": _find_of_unittest,

@@ -66,7 +66,7 @@ def run(
   """Runs `python PROGRAM…` with the legacy names, in place of this process.
 
   Args:
-    program: SCRIPT or -m MODULE, and the program's arguments.
+    program: SCRIPT, -m MODULE or -c CODE, and the program's arguments.
     tensorflow: 1 or 2; by default the source decides.
     keras: 2 or 3; by default the source decides.
     quiet: Whether to print no line about the choice.
@@ -129,6 +129,7 @@ def _decide_environment(
     optimizers,
     files.collected,
     files.packages,
+    files.code,
   )
   try:
     env = make_environment(choice)
