@@ -2,6 +2,9 @@
 """Tests Keras 2's methods on Keras 3's LossScaleOptimizer, in own loops."""
 
 import copy
+import gc
+import pickle
+import threading
 
 import helpers
 from keras_pairs import k3
@@ -120,6 +123,103 @@ def test_fit_and_an_own_loop_take_turns():
   assert float(kernel[0][0, 0]) == 1.5 - 0.5**8
 
 
+def parts(optimizer, variable, of_keras_2=True):
+  """Returns functions that compute and that apply gradients of 2 and 4."""
+
+  def compute():
+    if of_keras_2:
+      return optimizer.get_unscaled_gradients([tf.constant([16.0, 32.0])])
+    return [optimizer.scale_loss(tf.constant([2.0, 4.0]))]
+
+  def apply(grads):
+    variable.assign([1.0, 2.0])
+    optimizer.apply_gradients(zip(grads, [variable]))
+    return tf.convert_to_tensor(variable)
+
+  return compute, apply
+
+
+def built():
+  optimizer, variable = (
+    own(k3.optimizers.SGD(0.25), growth=100),
+    k3.Variable([1.0, 2.0]),
+  )
+  optimizer.build([variable])
+  ours, theirs = (parts(optimizer, variable, x) for x in (True, False))
+  return optimizer, ours, theirs
+
+
+ambiguous = pytest.raises(
+  RuntimeError,
+  match=r"'loss_scale_optimizer\w*' cannot know [\s\S]* in one tf\.function",
+)
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_gradients_of_a_function_that_eager_code_applies(ours_first):
+  _, *both = built()
+  (compute, apply), (other, _) = both if ours_first else both[::-1]
+  compute = tf.function(compute)
+  for _ in range(2):
+    assert apply(compute()).numpy().tolist() == [0.5, 1.0]
+  grads = other()
+  gc.collect()
+  with ambiguous:
+    apply(grads)
+  with ambiguous:
+    apply(compute())
+
+
+def test_a_function_that_applies_what_others_compute():
+  _, (ours, apply), (theirs, _) = built()
+  apply = tf.function(apply)
+  assert apply(ours()).numpy().tolist() == [0.5, 1.0]
+  assert apply(tf.function(ours)()).numpy().tolist() == [0.5, 1.0]
+  gc.collect()
+  for compute in (theirs, tf.function(theirs)):
+    with ambiguous:
+      compute()
+  _, (ours, apply), _ = built()
+  tf.function(apply).get_concrete_function([tf.TensorSpec([2])])
+  apply = tf.function(apply)
+  apply([tf.constant([8.0, 8.0])])
+  with ambiguous:
+    tf.function(ours)()
+
+
+def test_both_ways_each_in_its_function():
+  _, (ours, apply), (theirs, _) = built()
+
+  @tf.function
+  def in_loop():
+    grads = [tf.zeros([2])]
+    for _ in tf.range(2):
+      grads = [grads[0] + ours()[0] / 2]
+    return apply(grads)
+
+  nested = tf.function(ours)
+  acts = [
+    in_loop,
+    tf.function(lambda: apply(theirs())),
+    tf.function(lambda: apply(nested())),
+    tf.function(lambda: apply(tf.function(theirs)())),
+    tf.function(lambda: apply(ours())),
+  ]
+  for act in acts * 2:
+    assert act().numpy().tolist() == [0.5, 1.0]
+
+
+def test_both_ways_eagerly_and_in_threads():
+  _, (ours, apply), (theirs, _) = built()
+  for compute in (ours, theirs) * 2:
+    grads = compute()
+    for other in (ours, theirs):
+      thread = threading.Thread(target=other)
+      thread.start()
+      thread.join()
+    assert apply(grads).numpy().tolist() == [0.5, 1.0]
+
+
 class _OwnStep:
   """A train_step as Keras's guide had it, for a model of Keras 3."""
 
@@ -204,7 +304,21 @@ def test_configs_and_files(tmp_path):
     "LossScaleOptimizer",
   )
   assert type(k3.saving.deserialize_keras_object(saved)) is type(theirs())
-  assert copy.deepcopy(optimizer).initial_scale == 8.0
+
+
+def test_copies():
+  optimizer = own(k3.optimizers.SGD(0.25))
+  for again in (
+    copy.deepcopy(optimizer),
+    pickle.loads(pickle.dumps(optimizer)),
+  ):
+    assert type(again) is type(optimizer) and again.initial_scale == 8.0
+    assert again.dynamic_growth_steps == optimizer.dynamic_growth_steps
+    variable = k3.Variable([1.0])
+    again.build([variable])
+    grads = again.get_unscaled_gradients([tf.constant([8.0])])
+    again.apply(grads, [variable])
+    assert variable.numpy().tolist() == [0.75]
 
 
 def test_losses_and_gradients_of_all_kinds():

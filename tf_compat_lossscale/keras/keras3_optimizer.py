@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
+import threading
 from typing import Any
 import weakref
 
@@ -44,16 +46,16 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
   ```
 
   `apply` and `apply_gradients` take unscaled gradients after
-  `get_unscaled_gradients`, and scaled gradients otherwise. A `tf.function` goes
-  one way: that of the method which it has called. If it has called neither, the
-  method that was called last decides.
+  `get_unscaled_gradients`, and scaled gradients otherwise. In a `tf.function`
+  that calls `get_unscaled_gradients` or `scale_loss` itself, that call decides;
+  eagerly, the last call of the thread does. If the optimizer goes both ways,
+  and it cannot be known which gradients come, a RuntimeError says so. That can
+  be if a `tf.function` computes gradients which other code applies.
 
   Checkpoints and files are those of Keras 3's own class.
   """
 
   _WRAPPED = "inner_optimizer"
-  # Whether gradients come unscaled, by the last call.
-  _is_unscaled = False
 
   def __init__(
     self,
@@ -79,10 +81,15 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
     super().__init__(
       inner_optimizer, initial_scale, dynamic_growth_steps, **kwargs
     )
-    # The same in each graph.
-    self._is_unscaled_in: weakref.WeakKeyDictionary[Any, bool] = (
-      weakref.WeakKeyDictionary()
-    )
+    self._ways = _Ways()
+
+  def __reduce_ex__(self, protocol: Any) -> Any:
+    """Returns what copies and pickles are made from: Keras's file."""
+    function, args, *rest = super().__reduce_ex__(protocol)
+    if getattr(function, "__self__", None) is Keras3LossScaleOptimizer:
+      # A method of this class, which is not found by its name.
+      function, args = _rebuild, (function.__name__, *args)
+    return function, args, *rest
 
   def get_scaled_loss(self, loss: Any) -> Any:
     """Multiplies a loss by the loss scale.
@@ -109,8 +116,11 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
     Returns:
       The gradients of the loss itself, in the order of `grads`. Gradients of
       float16 become float32.
+
+    Raises:
+      RuntimeError: A `tf.function` applies scaled gradients computed elsewhere.
     """
-    self._note(True)
+    self._ways.note(self.name, True)
     scale = self._read_scale()
     return [None if x is None else keras.ops.divide(x, scale) for x in grads]
 
@@ -122,8 +132,12 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
 
     Returns:
       The scaled loss.
+
+    Raises:
+      RuntimeError: A `tf.function` applies unscaled gradients computed
+        elsewhere.
     """
-    self._note(False)
+    self._ways.note(self.name, False)
     return super().scale_loss(loss)
 
   def apply(self, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
@@ -135,9 +149,12 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
 
     Returns:
       What the method of Keras's own class returns.
+
+    Raises:
+      RuntimeError: It cannot be known whether the gradients are scaled.
     """
     grads = list(grads)
-    if self._takes_unscaled():
+    if self._ways.find(self.name):
       # Keras's own method divides by the scale: a power of 2 changes no digit.
       scale = self._read_scale()
       grads = [
@@ -150,22 +167,122 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
     scale = self.dynamic_scale if self.built else self.initial_scale
     return keras.ops.convert_to_tensor(scale, "float32")
 
-  def _note(self, is_unscaled: bool) -> None:
-    """Notes which gradients the caller will apply."""
-    self._is_unscaled = is_unscaled
-    if not tf.executing_eagerly():
-      graph = tf.compat.v1.get_default_graph()
-      self._is_unscaled_in[graph] = is_unscaled
 
-  def _takes_unscaled(self) -> bool:
-    """Returns whether the gradients of this call are unscaled."""
-    if not tf.executing_eagerly():
-      graph: Any = tf.compat.v1.get_default_graph()
-      while graph is not None:
-        if graph in self._is_unscaled_in:
-          return bool(self._is_unscaled_in[graph])
-        graph = getattr(graph, "outer_graph", None)
-    return bool(self._is_unscaled)
+def _rebuild(method: str, *args: Any) -> Any:
+  """Makes an optimizer from Keras's file, which names Keras's own class."""
+  optimizer = getattr(_Base, method)(*args)
+  if type(optimizer) is _Base:
+    optimizer = Keras3LossScaleOptimizer(
+      optimizer.inner_optimizer,
+      optimizer.initial_scale,
+      optimizer.dynamic_growth_steps,
+      name=optimizer.name,
+    )
+  return optimizer
+
+
+class _Ways:
+  """The ways that an optimizer goes: whether its gradients come unscaled.
+
+  Python sees the calls in a `tf.function` once, while it is traced. So the way
+  of gradients is known if they are applied in the function that computes them,
+  if all code is eager, or if there is one way alone. A copy begins anew.
+  """
+
+  def __init__(self) -> None:
+    self._lock = threading.Lock()
+    self._last = threading.local()
+    # The ways of eager calls, of all threads.
+    self._eager: set[bool] = set()
+    # The way of each graph that computes gradients, and those of these graphs
+    # that do not apply them.
+    self._of_graphs: weakref.WeakKeyDictionary[Any, bool] = (
+      weakref.WeakKeyDictionary()
+    )
+    self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+    # The way of each graph that applies gradients computed elsewhere.
+    self._taken: weakref.WeakKeyDictionary[Any, bool] = (
+      weakref.WeakKeyDictionary()
+    )
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    return _Ways, ()
+
+  def note(self, name: str, is_unscaled: bool) -> None:
+    """Notes which gradients the caller computes.
+
+    Args:
+      name: The optimizer's name.
+      is_unscaled: Whether they are unscaled.
+
+    Raises:
+      RuntimeError: A graph applies gradients of the other way.
+    """
+    graph = _find_graph()
+    with self._lock:
+      if (not is_unscaled) in list(self._taken.values()):
+        raise _explain(name)
+      if graph is None:
+        self._last.way = is_unscaled
+        self._eager.add(is_unscaled)
+      else:
+        self._of_graphs[graph] = is_unscaled
+        self._open.add(graph)
+
+  def find(self, name: str) -> bool:
+    """Returns whether the gradients that the caller applies are unscaled.
+
+    Args:
+      name: The optimizer's name.
+
+    Raises:
+      RuntimeError: They may be either.
+    """
+    graph = _find_graph()
+    with self._lock:
+      outer = next((x for x in _climb(graph) if x in self._of_graphs), None)
+      ways: set[bool] = set()
+      if outer is not None:
+        ways = {self._of_graphs[outer]}
+        self._open.discard(outer)
+      # The bodies of loops, and functions within this one.
+      within = [x for x in self._open if graph in _climb(x)] if graph else []
+      ways |= {self._of_graphs[x] for x in within}
+      if not ways:
+        ways = self._eager | {self._of_graphs[x] for x in self._open}
+        ways = ways or set(self._of_graphs.values())
+        if len(ways) == 2 and not self._open and hasattr(self._last, "way"):
+          ways = {self._last.way}
+        if graph is not None and len(ways) < 2:
+          self._taken[graph] = True in ways
+      if len(ways) == 2:
+        raise _explain(name)
+      return True in ways
+
+
+def _find_graph() -> Any:
+  """Returns the graph that is being made; None in eager code."""
+  if tf.executing_eagerly():
+    return None
+  return tf.compat.v1.get_default_graph()
+
+
+def _climb(graph: Any) -> Iterator[Any]:
+  """Yields a graph, then those around it."""
+  while graph is not None:
+    yield graph
+    graph = getattr(graph, "outer_graph", None)
+
+
+def _explain(name: str) -> RuntimeError:
+  return RuntimeError(
+    f"The optimizer {name!r} cannot know whether its gradients are scaled. It "
+    "is used both for unscaled gradients, as get_unscaled_gradients() returns "
+    "them, and for scaled gradients, as with scale_loss() and Model.fit. Some "
+    "are computed in one tf.function or thread and applied in another, or "
+    "eagerly. Compute and apply gradients in one tf.function, or make one "
+    "optimizer object for each of the two ways."
+  )
 
 
 # Files name the class. With Keras's name, files load without this package.
