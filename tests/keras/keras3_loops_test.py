@@ -193,9 +193,10 @@ def test_both_ways_each_in_its_function():
   @tf.function
   def in_loop():
     grads = [tf.zeros([2])]
-    for _ in tf.range(2):
-      grads = [grads[0] + ours()[0] / 2]
-    return apply(grads)
+    for i in tf.range(2):
+      if i >= 0:
+        grads = [grads[0] + ours()[0] / 2]
+    return apply(grads) + 0 * apply(grads)
 
   nested = tf.function(ours)
   acts = [
@@ -206,6 +207,10 @@ def test_both_ways_each_in_its_function():
     tf.function(lambda: apply(ours())),
   ]
   for act in acts * 2:
+    assert act().numpy().tolist() == [0.5, 1.0]
+  _, (ours, apply), (theirs, _) = built()
+  in_loop = tf.function(in_loop.python_function)
+  for act in (in_loop, lambda: apply(theirs()), lambda: apply(ours())) * 2:
     assert act().numpy().tolist() == [0.5, 1.0]
 
 

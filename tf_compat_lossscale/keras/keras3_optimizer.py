@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+import itertools
 import threading
 from typing import Any
 import weakref
@@ -248,6 +249,10 @@ class _Ways:
       # The bodies of loops, and functions within this one.
       within = [x for x in self._open if graph in _climb(x)] if graph else []
       ways |= {self._of_graphs[x] for x in within}
+      bodies = [x for x in within if _is_body(x, graph)]
+      if bodies and len(ways) == 1:  # They are called from here alone.
+        self._open.difference_update(bodies)
+        self._of_graphs[graph] = True in ways
       if not ways:
         ways = self._eager | {self._of_graphs[x] for x in self._open}
         ways = ways or set(self._of_graphs.values())
@@ -272,6 +277,13 @@ def _climb(graph: Any) -> Iterator[Any]:
   while graph is not None:
     yield graph
     graph = getattr(graph, "outer_graph", None)
+
+
+def _is_body(inner: Any, graph: Any) -> bool:
+  """Returns whether a graph is of a loop or a cond directly in another one."""
+  between = itertools.takewhile(lambda x: x is not graph, _climb(inner))
+  ends = ("WhileBodyFuncGraph", "CondBranchFuncGraph")
+  return all(type(x).__name__ in ends for x in between)
 
 
 def _explain(name: str) -> RuntimeError:
