@@ -110,6 +110,32 @@ def test_a_description_has_the_loss_scale_alone(tmp_path):
   ).loss_scales  # Nothing proves which are the scale's.
 
 
+@pytest.mark.parametrize("kind", ["compat", "contrib"])
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_a_loss_scale_that_is_bypassed(mode, kind, tmp_path):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    w = tf1.get_variable("w", initializer=[1.0, 2.0])
+    inner = tf1.train.AdamOptimizer(0.1)
+    if kind == "compat":
+      opt = tfl.MixedPrecisionLossScaleOptimizer(inner, "dynamic")
+    else:
+      manager = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 2)
+      opt = tfl.contrib.LossScaleOptimizer(inner, manager)
+    grads = tf1.gradients(tf.reduce_sum(w * w), [w])
+    train = opt.apply_gradients(zip(grads, [w]))
+    session.run(tf1.global_variables_initializer())
+    session.run(train)
+    prefix = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  (found,) = checkpoint.describe(prefix).loss_scales
+  assert found.value == (2.0**15 if kind == "compat" else 8.0)
+  assert found.good_steps == 1
+  for to in ("saver-v2", "npz"):
+    checkpoint.convert(prefix, tmp_path / to, to)
+  (converted,) = checkpoint.describe(tmp_path / "saver-v2").loss_scales
+  assert converted.good_steps == 1
+  assert [*np.load(tmp_path / "npz")] == ["w"]
+
+
 @pytest.mark.any_release
 def test_no_scale_is_added_over_a_variable(tmp_path):
   program = Program(lambda: variables(current_loss_scale=np.float64(3)), False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
+import dataclasses
 
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.values import Literal
@@ -87,6 +88,25 @@ class Inventory:
           or names.get_base(name) in bases
         ]
       )
+      self._forget_bypassed_scales()
+
+  def _forget_bypassed_scales(self) -> None:
+    """Lets names decide on loss scales that a program updates but bypasses.
+
+    Its gradients were those of the loss itself, so that the members of such a
+    loss scale serve each other, and no weight.
+    """
+    serves = dict(self._usage.serves)
+    updated = {
+      name: self.tensors[name]
+      for name in serves
+      if name in self._usage.trained and name in self.tensors
+    }
+    for scale in names.find_scales(updated).known:
+      if all(serves[name] <= {*scale.names} for name in scale.names):
+        for name in scale.names:
+          del serves[name]
+    self._usage = dataclasses.replace(self._usage, serves=serves)
 
   def _get_tensor(self, name: str) -> TensorSpec:
     return self.tensors.get(name, _SCALAR)
