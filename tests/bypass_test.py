@@ -13,6 +13,7 @@ import tf_compat_lossscale as tfl
 from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import policies
+from tf_compat_lossscale._core import scale_uses
 
 tf1 = tf.compat.v1
 _GRAPHS = ("graph_v1", "graph_v2")
@@ -53,6 +54,7 @@ _MAKERS = {
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
   monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "0")
+  monkeypatch.setattr(scale_uses, "process", scale_uses.State())
   yield
   environment.ignore_environment()
 
@@ -142,8 +144,13 @@ def test_gradients_of_an_unscaled_loss_warn_once(
     with caplog.at_level(logging.WARNING):
       _take(mode, step)
       _take(mode, step)
-  assert _count(caplog) == 1
-  assert f"{type(program.optimizer).__name__}.apply_gradients" in caplog.text
+  # A fixed scale may be a number of the program's.
+  warns = mode in _GRAPHS or not kind.startswith("fixed")
+  assert _count(caplog) == warns
+  if warns:
+    assert f"{type(program.optimizer).__name__}.apply_gradients" in caplog.text
+    line = _Program.apply.__code__.co_firstlineno + 2
+    assert f"{__file__}:{line}; tf-lossscale scan" in caplog.text
 
 
 @_MODES
@@ -161,6 +168,43 @@ def test_the_inner_optimizer_and_gradients_that_change_warn(mode, caplog):
 
     _take(mode, step)
   assert _count(caplog) == 1
+
+
+@pytest.mark.parametrize("mode", _GRAPHS)
+@pytest.mark.parametrize("scale", [128, "dynamic"])
+def test_weight_decay_and_dropout_warn(mode, scale, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    program = _Program(mode, lambda: _wrap(scale))
+    program.optimizer.loss_scale()  # As if to log it.
+    program.x = tf1.placeholder(tf.float32, [None, 3])
+    program.x = tf.nn.dropout(program.x, 0.5)
+    frozen = tf1.get_variable("frozen", [3, 2], trainable=False)
+    grads = program.differentiate(
+      lambda: program.loss() + tf.reduce_sum(frozen)
+    )
+    program.apply([x + 1e-4 * v for x, v in zip(grads, program.v)])
+  assert _count(caplog) == 1
+
+
+def test_a_warm_up_by_tiny_gradients_is_no_step(caplog):
+  with caplog.at_level(logging.WARNING):
+    program = _Program("eager")
+    program.apply([tf.fill(v.shape, 1e-9) for v in program.v])
+    program.apply([grad for grad, _ in program.compute()])
+  assert _count(caplog) == 0
+
+
+class _Convertible:
+  def __tf_tensor__(self, dtype=None, name=None):
+    return tf.constant([0.5, 0.5])
+
+
+@pytest.mark.parametrize("grad", [[0.5, 0.5], _Convertible()])
+def test_gradients_that_are_no_tensors(grad, caplog):
+  v = tf.Variable([1.0, 2.0])
+  _wrap().apply_gradients([(grad, v)])
+  np.testing.assert_allclose(v, [0.95, 1.95])
+  assert _count(caplog) == 0
 
 
 # Programs that scale their loss ---------------------------------------------
@@ -372,6 +416,159 @@ def test_a_scale_that_is_only_logged_is_bypassed(mode, caplog):
   assert _count(caplog) == 1
 
 
+def _in_placeholders(program, scale):
+  del scale
+  return [tf1.placeholder(tf.float32, v.shape) for v in program.v]
+
+
+def _in_a_queue(program, scale):
+  grads = program.differentiate(factor=lambda: scale)
+  queue = tf1.FIFOQueue(9, [tf.float32] * 2, [v.shape for v in program.v])
+  queue.enqueue([grad / scale for grad in grads])
+  return queue.dequeue()
+
+
+def _in_an_accumulator(program, scale):
+  kept = []
+  for grad in program.differentiate(factor=lambda: scale):
+    accumulator = tf1.ConditionalAccumulator(tf.float32, grad.shape)
+    accumulator.apply_grad(grad / scale)
+    kept.append(accumulator.take_grad(1))
+  return kept
+
+
+def _in_one_buffer(program, scale):
+  grads = program.differentiate(factor=lambda: scale)
+  kept = tf1.get_variable("kept", [8], trainable=False)
+  kept.assign_add(tf.concat([tf.reshape(x / scale, [-1]) for x in grads], 0))
+  parts = tf.split(kept, [6, 2])
+  return [tf.reshape(x, v.shape) for x, v in zip(parts, program.v)]
+
+
+def _in_defaults(program, scale):
+  grads = program.differentiate(factor=lambda: scale)
+  return [tf1.placeholder_with_default(x / scale, x.shape) for x in grads]
+
+
+def _by_a_value(make):
+  """Returns a function that scales by a tensor that was not read in graph."""
+
+  def compute(program, scale):
+    value = make(scale)
+    grads = program.differentiate(factor=lambda: value)
+    return [grad / value for grad in grads]
+
+  return compute
+
+
+def _copy(scale):
+  copy = tf1.get_variable("copy", initializer=1.0, trainable=False)
+  copy.assign(scale)
+  return copy
+
+
+_FED = {
+  "placeholders": _in_placeholders,
+  "queue": _in_a_queue,
+  "accumulator": _in_an_accumulator,
+  "one_buffer": _in_one_buffer,
+  "defaults": _in_defaults,
+  "copy": _by_a_value(_copy),
+  "vector": _by_a_value(
+    lambda _: tf.reduce_mean(tf1.placeholder(tf.float32, [None]))
+  ),
+  "dataset": _by_a_value(
+    lambda _: tf1.data.make_initializable_iterator(
+      tf.data.Dataset.from_tensors(8.0)
+    ).get_next()
+  ),
+  "function": _by_a_value(
+    lambda _: tf.reshape(tf.numpy_function(lambda: 8.0, [], tf.float32), [])
+  ),
+}
+
+
+@pytest.mark.parametrize("mode", _GRAPHS)
+@pytest.mark.parametrize("way", _FED)
+def test_gradients_or_a_scale_that_come_from_elsewhere(mode, way, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    program = _Program(mode)
+    grads = _FED[way](program, program.optimizer.loss_scale())
+    program.apply([x + 1e-4 * v for x, v in zip(grads, program.v)])
+  assert _count(caplog) == 0
+
+
+_NUMBERS = {
+  "integer": lambda: tf.cast(128, tf.float32),
+  "variable": lambda: tf1.get_variable("s", initializer=128.0, trainable=False),
+  "default": lambda: tf1.placeholder_with_default(128.0, []),
+  "factors": lambda: tf.constant(64.0) * 2.0,
+}
+
+
+@pytest.mark.parametrize("mode", _GRAPHS)
+@pytest.mark.parametrize("kind", _NUMBERS)
+def test_a_fixed_scale_by_a_number(mode, kind, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    program = _Program(mode, lambda: _wrap(128))
+    scale = _NUMBERS[kind]()
+    grads = program.differentiate(factor=lambda: scale)
+    program.apply([grad / scale for grad in grads])
+  assert _count(caplog) == 0
+
+
+@_MODES
+@pytest.mark.parametrize("scale", ["dynamic", 256])
+def test_two_wrappers_apply_what_one_computed(mode, scale, caplog):
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    program, other = _Program(mode), _wrap(scale)
+
+    def step():
+      first, second = program.compute()
+      program.optimizer.apply_gradients([first])
+      other.apply_gradients([second])
+
+    _take(mode, step)
+  assert _count(caplog) == 0
+
+
+@_MODES
+def test_an_inner_optimizer_that_scales(mode, caplog):
+  class Scaling(tf1.train.GradientDescentOptimizer):
+    def compute_gradients(self, loss, *args, **kwargs):
+      scaled = loss * 10.0 if mode in _GRAPHS else lambda: loss() * 10.0
+      pairs = super().compute_gradients(scaled, *args, **kwargs)
+      return [(grad / 10.0, var) for grad, var in pairs]
+
+  with _scope(mode), caplog.at_level(logging.WARNING):
+    inner = Scaling(0.1)
+    program = _Program(mode, lambda: _wrap(inner=inner))
+    loss = program.loss() if mode in _GRAPHS else program.loss
+
+    def step():
+      pairs = inner.compute_gradients(loss, program.v)
+      program.optimizer.apply_gradients(pairs)
+
+    _take(mode, step)
+  assert _count(caplog) == 0
+
+
+@pytest.mark.parametrize(
+  "read",
+  [
+    lambda x: x.variables()[-2],
+    lambda x: x.loss_scale._weights["current_loss_scale"],
+  ],
+)
+def test_a_scale_that_is_read_from_the_variables(read, caplog):
+  with caplog.at_level(logging.WARNING):
+    program = _Program("eager")
+    scale = read(program.optimizer)
+    grads = program.differentiate(factor=lambda: scale)
+    program.apply([grad / scale for grad in grads])
+  assert _count(caplog) == 0
+
+
 class _OwnScale(tfl.LossScale):
   """A loss scale as programs write it, which hold their variable."""
 
@@ -417,8 +614,8 @@ def test_classes_of_the_program(mode, cls, scales, caplog):
       program.apply([grad / factor for grad in grads])
 
     _take(mode, step)
-  # Outside of graphs, nothing tells whether the program read its own variable.
-  assert _count(caplog) == (not scales and mode in _GRAPHS)
+  # Nothing tells whether the program read its own variable.
+  assert _count(caplog) == 0
 
 
 @pytest.mark.parametrize("scales", [True, False])
@@ -438,12 +635,16 @@ def test_replicas(mode, scales, caplog):
   assert _count(caplog) == (not scales)
 
 
-def test_each_optimizer_warns_for_itself(caplog):
+def test_each_graph_is_judged_for_itself(caplog):
   with tf.Graph().as_default(), caplog.at_level(logging.WARNING):
     program = _Program("graph_v2")
     other = _wrap()
     program.apply([grad for grad, _ in program.compute()])
     program.apply(program.differentiate(), other)
+    assert _count(caplog) == 0
+    with tf.Graph().as_default():
+      program = _Program("graph_v2")
+      program.apply(program.differentiate(), other)
   assert _count(caplog) == 1
 
 
@@ -498,14 +699,17 @@ class _RisingManager(_OwnManager):
 
 
 @pytest.mark.parametrize(
-  "make",
-  [lambda: _wrap(_FixedOtherwise()), lambda: _manage(_RisingManager())],
+  ("make", "warns"),
+  [
+    (lambda: _wrap(_FixedOtherwise()), True),
+    (lambda: _manage(_RisingManager()), False),
+  ],
 )
-def test_a_fixed_value_is_not_asked_of_the_program(make, caplog):
+def test_a_fixed_value_is_not_asked_of_the_program(make, warns, caplog):
   with tf.Graph().as_default(), caplog.at_level(logging.WARNING):
     program = _Program("graph_v1", make)
     program.apply(program.differentiate())
-  assert _count(caplog) == 1
+  assert _count(caplog) == warns
 
 
 def test_a_state_that_is_exchanged_is_no_read(caplog):

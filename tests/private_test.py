@@ -19,6 +19,9 @@ _OWN = "an attribute of this package's own class, without a public name yet"
 # Uses of Keras 2's names belong in `keras._keras2` and uses of TensorFlow's in
 # `_core.tf`: move a use there rather than add a row for another wing.
 _USES = {
+  "_core.bypass": {
+    "_getframe": "names the program's line that a warning is about",
+  },
   "_core.horovod": {
     "_agg_helper": "what adds up the gradients of Horovod's passes",
     "_backward_passes_per_step": "the passes of Horovod's Adasum",

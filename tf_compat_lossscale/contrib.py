@@ -109,12 +109,12 @@ class FixedLossScaleManager(LossScaleManager):
   def loss_scale(self) -> float:
     """The loss scale, a Python number; what a program has set, if it has."""
     own: float | None = vars(self).get("_loss_scale")
-    scale_uses.note_read(self)
+    scale_uses.note_read()
     return self._fixed_constant.value if own is None else own
 
   @attributes.DefaultProperty
   def _loss_scale(self) -> tf.Tensor:
-    scale_uses.note_read(self)
+    scale_uses.note_read()
     return self._fixed_constant.find()
 
   def get_loss_scale(self) -> tf.Tensor:

@@ -33,6 +33,7 @@ from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import rewrite
@@ -257,6 +258,7 @@ class _Steps:
 
   def variables(self) -> list[tf.Variable]:
     """Returns the variables of the optimizer, then those of its loss scale."""
+    scale_uses.note_read()
     weights = graph_weights.list_weights(self.loss_scale)
     return [*self.owner.variables(), *weights.values()]
 

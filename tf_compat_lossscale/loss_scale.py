@@ -140,7 +140,7 @@ class FixedLossScale(LossScale):
 
   def __call__(self) -> tf.Tensor:
     """Returns the loss scale, a float32 scalar constant."""
-    scale_uses.note_read(self)
+    scale_uses.note_read()
     return tf.constant(self._loss_scale_value, tf.float32)
 
   def update(self, grads: Any) -> tuple[Any, bool]:
@@ -327,6 +327,7 @@ def get_loss_scale_weights(loss_scale: LossScale) -> Any:
 
   TensorFlow 1.14 to 2.8 had this function in the private module of loss scales.
   """
+  scale_uses.note_read()
   return graph_weights.list_weights(loss_scale).values()
 
 

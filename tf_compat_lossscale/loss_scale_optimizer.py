@@ -381,6 +381,7 @@ class MixedPrecisionLossScaleOptimizer(
 
     The variables are those of the current graph.
     """
+    scale_uses.note_read()
     weights = graph_weights.list_weights(self._active_loss_scale)
     return [*self._active_optimizer.variables(), *weights.values()]
 

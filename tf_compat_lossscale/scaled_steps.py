@@ -98,7 +98,7 @@ class ScaledStep(NamedTuple):
     """
     # One read, for another worker may change the scale between two reads.
     scale = tf.cast(autograph.convert(self.loss_scale)(), tf.float32)
-    scale_uses.note_use(scale_uses.find_owner(self.loss_scale), self._shown)
+    scale_uses.note_use()
     loss = self.scale_loss(loss, scale)
     scaled = list(autograph.convert(self.compute)(loss, *args, **kwargs))
     pairs = self.unscale(scaled, scale)
@@ -125,8 +125,7 @@ class ScaledStep(NamedTuple):
     computed = step_records.find_computed(self.owner, pairs)
     self._warn_if_bypassed(pairs)
     # The check and the update of the loss scale are no reads of the program.
-    scale = scale_uses.find_owner(self.loss_scale)
-    with train_ops.leave_out(), scale_uses.ignore_reads(scale):
+    with train_ops.leave_out(), scale_uses.ignore_reads():
       if self.apply is None or self.needs_check():
         pair_checks.check_dtypes(pairs)
         op = tf.distribute.get_replica_context().merge_call(
@@ -167,10 +166,11 @@ class ScaledStep(NamedTuple):
       "are those of tf.gradients, of a GradientTape or of another optimizer, "
       "and neither compute_gradients nor the loss scale was used. So the loss "
       "was not scaled, small float16 gradients became 0, and %s. Call "
-      "compute_gradients or minimize of this optimizer.%s",
+      "compute_gradients or minimize of this optimizer.%s %s",
       type(self._shown).__name__,
       bypass.describe_effect(fixed),
       by_hand if self.read else "",
+      bypass.describe_place(),
     )
 
 

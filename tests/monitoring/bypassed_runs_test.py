@@ -7,9 +7,15 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import monitoring
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch):
+  monkeypatch.setattr(scale_uses, "process", scale_uses.State())
 
 
 def _wrap():

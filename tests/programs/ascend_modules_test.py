@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.programs import ascend_modules
 
@@ -339,7 +340,8 @@ def test_attributes_of_a_wrapped_optimizer():
 
 
 @pytest.mark.any_release
-def test_a_bypass_of_a_fixed_scale_warns(caplog):
+def test_a_bypass_of_a_fixed_scale_warns(caplog, monkeypatch):
+  monkeypatch.setattr(scale_uses, "process", scale_uses.State())
   with tfl.installed(), tf.Graph().as_default(), tf.Session() as session:
     from npu_bridge.npu_init import FixedLossScaleManager
     from npu_bridge.npu_init import NPULossScaleOptimizer

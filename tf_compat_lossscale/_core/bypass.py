@@ -3,28 +3,31 @@
 
 A program bypasses the loss scale of an optimizer if `apply_gradients` gets the
 gradients of `tf.gradients`, of a `GradientTape`, or of the inner optimizer.
-These questions are asked in order, and the first "no" ends them:
+There is no false alarm, so these questions are asked in order, and the first
+"no" ends them:
 
-1. Is the loss scale other than a fixed 1?
-2. Has nothing scaled a loss by it? In a graph of TensorFlow 1, that counts for
-   each graph; elsewhere for the whole process.
-3. In a graph of TensorFlow 1: do the gradients depend on the model, and on no
-   loss scale? Elsewhere: has the program never read the loss scale, and do the
-   gradients depend on the model, as far as a `tf.function` tells?
+1. Is the loss scale other than a fixed 1, and of a class of this package?
+2. Has nothing scaled a loss, by the loss scale of any optimizer? In a graph of
+   TensorFlow 1, that counts for each graph; elsewhere for the whole process.
+3. In a graph of TensorFlow 1: do the gradients come from the model by ops alone
+   that cannot unscale them? Elsewhere: does the loss scale change, has the
+   program read none, and do the gradients come so, as far as a `tf.function`
+   tells?
 
-The rule never asks how gradients were changed on their way. So it misses a
-program that scales another loss by the same loss scale, and, outside of
-TensorFlow 1's graphs, a program that reads the loss scale just to log it.
+So some bypasses are missed: docs/training.md says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+import math
 import re
+import sys
 import threading
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
@@ -37,6 +40,8 @@ _PACKAGE = __name__.partition(".")[0]
 _LOCK = threading.Lock()  # Several threads may build one graph.
 # A larger graph is not looked at as a whole, and then nothing is said.
 _MOST_OPS = 200_000
+# Programs make slots by gradients of 0, or nearly.
+_TINY = 1e-6
 
 # Variables that hold a loss scale, by the names of this package and TensorFlow.
 _SCALES = re.compile(r"(^|/)(current_)?loss_scale(_\d+)?$")
@@ -52,6 +57,8 @@ _OWN = (
   "loss_scale",
 )
 _VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+# Ops that may hold any code, or get any value.
+_OPAQUE = re.compile("Call|Case|If|PyFunc|Placeholder|While")
 # Ops whose values do not depend on the values of their inputs.
 _OF_SHAPE = frozenset(
   {
@@ -59,6 +66,10 @@ _OF_SHAPE = frozenset(
     *("TensorArraySizeV3", "VariableShape", "ZerosLike"),
   }
 )
+# The packages whose optimizers scale no loss of their own accord.
+_KNOWN = frozenset({_PACKAGE, "horovod", "keras", "tensorflow", "tf_keras"})
+# The packages whose frames lie between a program's line and this module.
+_BETWEEN = frozenset({_PACKAGE, "keras", "tensorflow", "tf_keras"})
 
 
 def find_bypass(
@@ -76,29 +87,25 @@ def find_bypass(
     fixed: The value of a loss scale that never changes, or None.
   """
   uses = scale_uses.find(loss_scale)
-  if uses is None or uses.is_bypassed or fixed == 1:
+  if uses is None or uses.is_bypassed or fixed == 1 or scale_uses.is_used():
     return False
-  if tf.executing_eagerly() and uses.is_judged:
-    return False
+  if not _is_observed(loss_scale):
+    return False  # Nothing tells what the program's own class reads.
   given = [(grad, var) for grad, var in pairs if grad is not None]
-  if not given:
+  if not given or _may_scale_itself(optimizer):
     return False
-  may_be_read = uses.is_read or not _is_observed(loss_scale)
+  is_read = scale_uses.process.is_read
   in_graph = graphs.find_graph() is not None
-  is_silent = not in_graph and may_be_read
-  if is_silent or _is_used(optimizer, loss_scale):
-    uses.is_judged |= tf.executing_eagerly()
+  if not in_graph and (is_read or fixed is not None):
     return False
   if tf.executing_eagerly():
-    if all(_is_zero(grad) for grad, _ in given):
-      return False  # Programs make slots so.
-    uses.is_judged = True
-  else:
-    scales = list(_list_tensors(loss_scale))
-    if not scales and fixed is None and not _is_observed(loss_scale):
-      return False  # Nothing tells what the program's own class reads.
-    if not _Walk(given, scales, fixed, may_be_read).shows_unscaled():
+    if uses.is_judged or all(_is_tiny(grad) for grad, _ in given):
       return False
+    uses.is_judged = True
+  elif not _Walk(
+    given, _list_tensors(loss_scale), fixed, is_read
+  ).shows_unscaled():
+    return False
   with _LOCK:
     is_first = not uses.is_bypassed
     uses.is_bypassed = True
@@ -116,11 +123,29 @@ def describe_effect(fixed: float | None) -> str:
   return f"the loss scale {fixed:g} has no effect"
 
 
-def _is_used(optimizer: Any, loss_scale: Any) -> bool:
-  """Returns whether the loss was scaled by a loss scale or in an optimizer."""
-  owners = [loss_scale, *wrapped_optimizers.walk(optimizer)]
-  found = [scale_uses.find(owner) for owner in owners]
-  return any(uses.find_state().is_used for uses in found if uses is not None)
+def describe_place() -> str:
+  """Returns which line of the program is running, in a sentence."""
+  frame: Any = sys._getframe(1)
+  while frame.f_back is not None:
+    module = frame.f_globals.get("__name__", "").partition(".")[0]
+    is_converted = "__autograph_generated" in frame.f_code.co_filename
+    if module not in _BETWEEN and not is_converted:
+      break
+    frame = frame.f_back
+  return (
+    f"The call is at {frame.f_code.co_filename}:{frame.f_lineno}; tf-lossscale "
+    "scan finds such calls, too."
+  )
+
+
+def _may_scale_itself(optimizer: Any) -> bool:
+  """Returns whether an optimizer's class computes gradients as it likes."""
+  for each in wrapped_optimizers.walk(optimizer):
+    method = getattr(type(each), "compute_gradients", None)
+    module = getattr(method, "__module__", None) or _PACKAGE
+    if module.partition(".")[0] not in _KNOWN:
+      return True
+  return False
 
 
 def _is_observed(loss_scale: Any) -> bool:
@@ -147,17 +172,26 @@ def _list_tensors(loss_scale: Any) -> Iterator[Any]:
       yield value
 
 
-def _is_zero(grad: Any) -> bool:
-  """Returns whether an eager gradient is 0, or of whole numbers."""
+def _is_tiny(grad: Any) -> bool:
+  """Returns whether an eager gradient is about 0, or no tensor of floats."""
   values = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-  dtype = tf.as_dtype(values.dtype)
-  if not dtype.is_floating and not dtype.is_complex:
+  if not isinstance(values, (tf.Tensor, tf.Variable)):
+    return True  # TensorFlow takes numbers, and what it can convert.
+  if values.dtype.is_complex:
+    values = tf.abs(values)
+  elif not values.dtype.is_floating:
     return True
-  return not bool(tf.reduce_any(tf.not_equal(values, 0)))
+  return not bool(tf.reduce_any(tf.abs(tf.cast(values, tf.float32)) > _TINY))
 
 
 class _Walk:
-  """A walk through a graph, from gradients back to what they depend on."""
+  """A walk through a graph, from gradients back to what they depend on.
+
+  It first walks to the ops that differentiate, for on that way a program would
+  unscale; then to what those depend on, which are the ops of the model. The ops
+  of a `GradientTape` have no names to know them by in graphs with v1 control
+  flow: there the first walk goes on through the model.
+  """
 
   def __init__(
     self,
@@ -172,113 +206,125 @@ class _Walk:
       pairs: The (gradient, variable) pairs, none of the gradients None.
       scales: Variables and tensors of the loss scale.
       fixed: The value of a loss scale that never changes, or None.
-      is_read: Whether the program read the loss scale, and may feed it.
+      is_read: Whether the program read a loss scale, and may feed it.
     """
     self._fixed = fixed
     self._is_read = is_read
-    self._shapes = {_find_shape(var) for _, var in pairs}
     self._trained = dict(map(_identify, (var for _, var in pairs)))
     self._scales = dict(map(_identify, scales))
-    self._waiting = [x for grad, _ in pairs for x in _list_parts(grad)]
+    self._grads = [x for grad, _ in pairs for x in _list_parts(grad)]
     self._captured: dict[int, dict[int, Any]] = {}
+    self._seen: dict[int, Any] = {}
     self._is_of_model = False
 
   def shows_unscaled(self) -> bool:
     """Returns whether the gradients are for sure those of an unscaled loss."""
-    seen: dict[int, Any] = {}
-    waiting = self._waiting
+    model: list[Any] = []
+    return (
+      not self._finds_scale(self._grads, model)
+      and not self._finds_scale(model, None)
+      and self._is_of_model
+    )
+
+  def _finds_scale(self, waiting: list[Any], model: list[Any] | None) -> bool:
+    """Returns whether tensors depend on what is, or may be, a loss scale.
+
+    Args:
+      waiting: The tensors. What they depend on is appended.
+      model: Gets the inputs of the ops that differentiate, where the walk ends;
+        None to walk through the model.
+    """
     for tensor in waiting:  # The list grows meanwhile.
       key, place = _identify(tensor)
-      if key in seen:
+      if key in self._seen:
         continue
-      seen[key] = place
-      if len(seen) > _MOST_OPS or self._is_scaled(tensor, key):
-        return False
-    return self._is_of_model
+      self._seen[key] = place
+      if len(self._seen) > _MOST_OPS or key in self._scales:
+        return True
+      if key in self._trained:
+        self._is_of_model = True
+        continue
+      op = _find_op(tensor)
+      is_suspect = (
+        self._may_unscale if model is not None else self._may_be_scale
+      )
+      outer = self._find_outer(op)
+      if outer is not None:
+        waiting.append(outer)
+      elif model is not None and op is not None and _BACKPROP.search(op.name):
+        self._is_of_model = True
+        model += op.inputs
+      elif is_suspect(op):
+        return True
+      elif op is not None and op.type not in _OF_SHAPE:
+        waiting += op.inputs
+    return False
 
-  def _is_scaled(self, tensor: Any, key: int) -> bool:
-    """Looks at a tensor, and makes the walk go on with what it depends on.
-
-    Returns:
-      Whether the tensor is a loss scale, or may be one.
-    """
-    if key in self._scales:
+  def _may_unscale(self, op: Any) -> bool:
+    """Returns whether an op after backpropagation may unscale, or hide that."""
+    if op is None or _OPAQUE.search(op.type):
       return True
-    if key in self._trained:
-      self._is_of_model = True
+    if op.inputs:
       return False
-    op = _find_op(tensor)
+    if op.type != "Const":  # A variable, a queue, an iterator.
+      return True
+    numbers = _list_numbers(op.outputs[0])
+    return any(self._is_fixed(x) or _is_like_scale(x) for x in numbers)
+
+  def _may_be_scale(self, op: Any) -> bool:
+    """Returns whether an op of the model may be a loss scale."""
     if op is None:
       return False
     if op.type in _VARIABLES:
-      return self._is_scaled_in(op)
+      return bool(_SCALES.search(op.name))
     if op.type.startswith("Placeholder"):
-      return self._may_be_fed(op)
-    if self._fixed is not None and self._may_have_fixed(op):
-      return True
-    if _BACKPROP.search(op.name):
-      self._is_of_model = True
-    if op.type not in _OF_SHAPE:
-      self._waiting += op.inputs
-    return False
-
-  def _is_scaled_in(self, op: tf.Operation) -> bool:
-    """Looks at a variable that is not trained here.
-
-    A variable of the shape of one that is trained may hold gradients: the walk
-    goes on with what is written to it.
-    """
-    if _SCALES.search(op.name):
-      return True
-    shape = op.get_attr("shape")
-    dims = tuple(d.size for d in shape.dim)
-    if shape.unknown_rank or dims not in self._shapes:
+      # A program may read the scale, and feed it.
+      value = op.outputs[0]
+      is_scalar = value.shape.rank in (None, 0)
+      return self._is_read and value.dtype.is_floating and is_scalar
+    if self._fixed is None:
       return False
-    users = [use for x in op.outputs for use in x.consumers()]
-    writers = [use for use in users if "Assign" in use.type]
-    for writer in writers:
-      self._waiting += list(writer.inputs)[1:]
-    trained = op.graph.get_collection(
-      tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES
-    )
-    if any(_identify(var)[0] == id(op) for var in trained):
-      return False
-    return len(writers) < 2  # The writers of gradients are made later.
-
-  def _may_be_fed(self, op: tf.Operation) -> bool:
-    """Looks at a placeholder, or at what a function has captured there."""
-    graph = op.graph
-    if id(graph) not in self._captured:
-      captures = getattr(graph, "captures", ())
-      self._captured[id(graph)] = {id(x.op): y for y, x in captures}
-    outer = self._captured[id(graph)].get(id(op))
-    if outer is not None:
-      self._waiting.append(outer)
-      return False
-    value = op.outputs[0]
-    # A program may read the scale, and feed it.
-    is_scalar = value.shape.rank in (None, 0)
-    return self._is_read and value.dtype.is_floating and is_scalar
-
-  def _may_have_fixed(self, op: tf.Operation) -> bool:
-    """Returns whether an op may be a constant by which the loss is scaled."""
     if "Call" in op.type or op.type in ("If", "While", "StatelessWhile"):
       return True  # The constant may be in the function.
     if op.type != "Const":
       return False
-    value = op.outputs[0]
-    if not value.dtype.is_floating or value.shape.rank != 0:
+    return any(map(self._is_fixed, _list_numbers(op.outputs[0])))
+
+  def _is_fixed(self, number: float) -> bool:
+    """Returns whether a number is a fixed loss scale, or divides by it."""
+    if self._fixed is None:
       return False
-    number = float(tf.get_static_value(value))
-    assert self._fixed is not None
     wanted = (self._fixed, 1 / self._fixed)
     return any(abs(number - x) <= 1e-6 * x for x in wanted)
 
+  def _find_outer(self, op: Any) -> Any:
+    """Returns what a function has captured there, if the op is for that."""
+    if op is None or not op.type.startswith("Placeholder"):
+      return None
+    graph = op.graph
+    if id(graph) not in self._captured:
+      captures = getattr(graph, "captures", ())
+      self._captured[id(graph)] = {id(x.op): y for y, x in captures}
+    return self._captured[id(graph)].get(id(op))
 
-def _find_shape(var: Any) -> tuple[int, ...] | None:
-  """Returns the shape of a variable; None if it is not known."""
-  shape = tf.TensorShape(getattr(var, "shape", None))
-  return tuple(shape.as_list()) if shape.is_fully_defined() else None
+
+def _list_numbers(value: Any) -> list[float]:
+  """Returns the number of a constant that has but one: a scalar, or alike."""
+  dtype = value.dtype
+  if not dtype.is_floating and not (dtype.is_integer and value.shape.rank == 0):
+    return []
+  numbers = np.asarray(tf.get_static_value(value), np.float64).ravel()
+  if not numbers.size or (numbers != numbers[0]).any():
+    return []
+  return [float(numbers[0])]
+
+
+def _is_like_scale(number: float) -> bool:
+  """Returns whether a number is a power of two, as a factor of scales is.
+
+  Norms and means have 1, 2 and 1/2.
+  """
+  return math.frexp(number)[0] == 0.5 and number not in (0.5, 1, 2)
 
 
 def _list_parts(grad: Any) -> list[Any]:

@@ -90,6 +90,7 @@ class GraphWeights(tracking.WeightsByGraph):
   @attributes.DefaultProperty
   def _weights(self) -> dict[str, tf.Variable]:
     """The same, by TensorFlow's own name, which a program may set."""
+    scale_uses.note_read()
     return self._tracked_weights
 
   @property
@@ -149,7 +150,7 @@ class GraphWeights(tracking.WeightsByGraph):
     Raises:
       KeyError: `_add_weight` was never given that name.
     """
-    scale_uses.note_read(self)
+    scale_uses.note_read()
     return self._get_tracked_weight(name)
 
   def _get_tracked_weight(self, name: str) -> tf.Variable:

@@ -1,65 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes of what a program does with a loss scale: whether it scales a loss.
+"""Notes of what a program does with loss scales: whether it scales a loss.
 
-The notes are for `bypass`. They lie in an attribute of a loss scale, of a
-manager of `tf.contrib`, or of an optimizer.
+The notes are for `bypass`. What is read and used counts for all loss scales:
+the gradients of one optimizer may be applied by another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
+import threading
 from typing import Any
 
 from tf_compat_lossscale._core.tf import graphs
 
-_KEY = "_loss_scale_uses"  # The attribute.
+_KEY = "_loss_scale_uses"  # The attribute of a loss scale.
+_THREAD = threading.local()  # Whether reads are not the program's.
 
 
-class _State:
-  """What is known of a loss scale in one graph, or outside of graphs.
+class State:
+  """What is known of the loss scales in one graph, or in the process.
 
   Attributes:
-    is_used: Whether something scaled a loss by it.
+    is_used: Whether something scaled a loss.
+    is_read: Whether the program read a loss scale; only for the process.
   """
 
   is_used = False
+  is_read = False
+
+
+process = State()
 
 
 class Uses:
-  """The uses of one loss scale or optimizer by the program.
+  """What is known of one loss scale.
 
   Attributes:
-    is_read: Whether the program read the loss scale.
     is_judged: Whether the first eager step is over.
     is_bypassed: Whether a step bypassed the loss scale.
   """
 
   def __init__(self) -> None:
-    self.is_read = False
     self.is_judged = False
     self.is_bypassed = False
-    self._eager_state = _State()
-
-  def find_state(self) -> _State:
-    """Returns the state in the current graph of TensorFlow 1, or outside."""
-    graph = graphs.find_graph()
-    if graph is None:
-      return self._eager_state
-    return graphs.keep_on_graph(graph, self, _State)
 
   def __copy__(self) -> Uses:
     return self
 
   def __deepcopy__(self, memo: dict[int, Any]) -> Uses:
-    return self  # A copy may apply what the original computed.
+    return self  # A copy warns no second time.
 
   def __reduce__(self) -> tuple[Any, ...]:
     return Uses, ()
 
 
 def find(owner: Any) -> Uses | None:
-  """Returns the uses of a loss scale or optimizer, if it can have any."""
+  """Returns what is known of a loss scale, if it can have notes."""
   attributes = getattr(owner, "__dict__", None)
   if attributes is None:
     return None
@@ -67,35 +64,41 @@ def find(owner: Any) -> Uses | None:
   return found
 
 
-def note_read(loss_scale: Any) -> None:
-  """Takes note that the program reads a loss scale."""
-  uses = find(loss_scale)
-  if uses is not None:
-    uses.is_read = True
+def note_read() -> None:
+  """Takes note that the program reads a loss scale, or its variables."""
+  if not getattr(_THREAD, "ignores", False):
+    process.is_read = True
 
 
 @contextlib.contextmanager
-def ignore_reads(loss_scale: Any) -> Iterator[None]:
-  """Forgets reads of a loss scale that are not the program's."""
-  uses = find(loss_scale)
-  before = uses is not None and uses.is_read
+def ignore_reads() -> Iterator[None]:
+  """Ignores reads in this thread, which are not the program's."""
+  before = getattr(_THREAD, "ignores", False)
+  _THREAD.ignores = True
   try:
     yield
   finally:
-    if uses is not None:
-      uses.is_read = before
+    _THREAD.ignores = before
 
 
-def note_use(*owners: Any) -> None:
-  """Takes note that a loss is scaled.
+def note_use() -> None:
+  """Takes note that a loss is scaled."""
+  _find_state().is_used = process.is_used = True
 
-  Args:
-    *owners: The loss scale, and the optimizer that the program sees.
+
+def is_used() -> bool:
+  """Returns whether a loss was scaled, in this graph or in the process.
+
+  The graph is one of TensorFlow 1. Elsewhere, gradients may come from anywhere.
   """
-  for owner in owners:
-    uses = find(owner)
-    if uses is not None:
-      uses.find_state().is_used = True
+  return _find_state().is_used
+
+
+def _find_state() -> State:
+  graph = graphs.find_graph()
+  if graph is None:
+    return process
+  return graphs.keep_on_graph(graph, State, State)
 
 
 def is_bypassed(loss_scale: Any) -> bool:

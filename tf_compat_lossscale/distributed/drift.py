@@ -94,7 +94,7 @@ def gather_state(
     and graph_weights.is_numeric(weight.dtype)
   }
   with tf.name_scope(control_flow.NAME_SCOPE):
-    with scale_uses.ignore_reads(scale_uses.find_owner(loss_scale)):
+    with scale_uses.ignore_reads():
       values = [loss_scale(), *weights.values()]
     row = tf.stack(
       [tf.cast(tf.convert_to_tensor(x), tf.float64) for x in values]

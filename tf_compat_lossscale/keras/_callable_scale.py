@@ -50,7 +50,7 @@ class LossScaleView:
 
   def __call__(self) -> tf.Tensor:
     """Returns the loss scale as it is now, a float32 scalar tensor."""
-    with scale_uses.ignore_reads(self._optimizer):
+    with scale_uses.ignore_reads():
       return tf.convert_to_tensor(self._optimizer.loss_scale)
 
   def get_config(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   @property
   def loss_scale(self) -> Any:
     """The loss scale: a tensor, which can be called as a `LossScale` can."""
-    scale_uses.note_read(self)
+    scale_uses.note_read()
     return _callable_scale.CallableScale(self, super().loss_scale)
 
   @property
@@ -157,7 +157,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
       counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
       attributes["_optimizer"] = counting
     method = super(LossScaleOptimizer, copy).apply_gradients
-    with scale_uses.ignore_reads(self):
+    with scale_uses.ignore_reads():
       result = method(pairs, *args, **kwargs)
       call.end()
     return result
@@ -172,9 +172,10 @@ class LossScaleOptimizer(_kinds.OfAKind):
       "get_scaled_loss nor the loss scale was used, as if a GradientTape's "
       "gradients were passed on. So small float16 gradients became 0, and %s. "
       "Call get_scaled_loss on the loss and get_unscaled_gradients on the "
-      "gradients, or call minimize.",
+      "gradients, or call minimize. %s",
       type(self).__name__,
       bypass.describe_effect(fixed),
+      bypass.describe_place(),
     )
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:

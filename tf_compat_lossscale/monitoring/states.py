@@ -21,7 +21,7 @@ def read_state(loss_scale: Any, global_step: Any) -> State:
     global_step: A variable or None.
   """
   weights = graph_weights.list_weights(loss_scale)
-  with scale_uses.ignore_reads(scale_uses.find_owner(loss_scale)):
+  with scale_uses.ignore_reads():
     scale = _read(loss_scale())
   return State(
     scale,
