@@ -285,7 +285,7 @@ class Trial:
     }
     prefix = [sys.executable]
     if not plain:
-      prefix += ["-m", "tf_compat_lossscale", "run", *program.run]
+      prefix += ["-m", "tf_compat_lossscale", "run"]
     log = self.folder / f"{name}.log"
     for command in commands:
       arguments = [*prefix, *map(fill, command)]

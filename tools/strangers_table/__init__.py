@@ -50,7 +50,6 @@ class Program:
       must print.
     scale: Why no loss scale moves, if none does.
     migrate: Further arguments for `tf-lossscale migrate`.
-    run: Further options for `tf-lossscale run`.
     remark: What a reader of the table must know.
     timeout: The seconds that a command may take.
   """
@@ -75,7 +74,6 @@ class Program:
   prints: str = ""
   scale: str = ""
   migrate: tuple[str, ...] = ()
-  run: tuple[str, ...] = ()
   remark: str = ""
   timeout: float = 300
 

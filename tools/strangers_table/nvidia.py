@@ -2,6 +2,8 @@
 """The TensorFlow 1 projects of NVIDIA's DeepLearningExamples."""
 
 import ast
+from collections.abc import Iterable
+from collections.abc import Mapping
 import json
 import pathlib
 import re
@@ -35,6 +37,34 @@ def _program(
     stand_ins=("horovod", "dllogger", *stand_ins),
     **{**defaults, **values},
   )
+
+
+def _write_records(
+  path: pathlib.Path, examples: Iterable[Mapping[str, Any]]
+) -> None:
+  """Writes a file of records.
+
+  Args:
+    path: The file.
+    examples: For each, feature -> its values: bytes, or integers or floats.
+  """
+  import tensorflow as tf
+
+  train = tf.train
+  with tf.io.TFRecordWriter(str(path)) as writer:
+    for example in examples:
+      made = {}
+      for name, given in example.items():
+        values = [given] if isinstance(given, bytes) else np.ravel(given)
+        if isinstance(values[0], bytes):
+          feature = train.Feature(bytes_list=train.BytesList(value=values))
+        elif isinstance(values[0], np.integer):
+          feature = train.Feature(int64_list=train.Int64List(value=values))
+        else:
+          feature = train.Feature(float_list=train.FloatList(value=values))
+        made[name] = feature
+      record = train.Example(features=train.Features(feature=made))
+      writer.write(record.SerializeToString())
 
 
 def _volumes(repo: pathlib.Path, work: pathlib.Path) -> None:
@@ -129,25 +159,16 @@ _UNET_MEDICAL = (
 
 def _brains(repo: pathlib.Path, work: pathlib.Path) -> None:
   """Writes records of volumes with four channels."""
-  import tensorflow as tf
-
   random = np.random.RandomState(1)
   shape = (240, 240, 155)
   for i in range(2):
-    values = {
+    example = {
       "X": random.randint(0, 255, (*shape, 4)).astype(np.uint8).tobytes(),
       "Y": random.randint(0, 4, shape).astype(np.uint8).tobytes(),
+      "mean": [127.0] * 4,
+      "stdev": [70.0] * 4,
     }
-    feature = {
-      key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-      for key, value in values.items()
-    }
-    for key, number in (("mean", 127.0), ("stdev", 70.0)):
-      numbers = tf.train.FloatList(value=[number] * 4)
-      feature[key] = tf.train.Feature(float_list=numbers)
-    example = tf.train.Example(features=tf.train.Features(feature=feature))
-    with tf.io.TFRecordWriter(str(work / f"{i}.tfrecords")) as writer:
-      writer.write(example.SerializeToString())
+    _write_records(work / f"{i}.tfrecords", [example])
 
 
 _UNET_3D = (
@@ -182,23 +203,15 @@ def _photos(repo: pathlib.Path, work: pathlib.Path) -> None:
 
   random = np.random.RandomState(1)
   for part in ("train", "validation"):
-    path = work / f"{part}-00000-of-00001"
-    with tf.io.TFRecordWriter(str(path)) as writer:
-      for i in range(8):
-        picture = random.randint(0, 255, (64, 64, 3)).astype(np.uint8)
-        encoded = tf.io.encode_jpeg(picture).numpy()
-        feature = {
-          "image/encoded": tf.train.Feature(
-            bytes_list=tf.train.BytesList(value=[encoded])
-          ),
-          "image/class/label": tf.train.Feature(
-            int64_list=tf.train.Int64List(value=[i + 1])
-          ),
-        }
-        example = tf.train.Example(features=tf.train.Features(feature=feature))
-        writer.write(example.SerializeToString())
+    examples = []
+    for i in range(8):
+      picture = random.randint(0, 255, (64, 64, 3)).astype(np.uint8)
+      encoded = tf.io.encode_jpeg(picture).numpy()
+      examples.append({"image/encoded": encoded, "image/class/label": i + 1})
+    _write_records(work / f"{part}-00000-of-00001", examples)
 
 
+_BOX = (0.1, 0.6, 0.2, 0.7)
 _SSD_FOLDER = "TensorFlow/Detection/SSD/models/research"
 
 
@@ -232,42 +245,29 @@ def _objects(repo: pathlib.Path, work: pathlib.Path) -> None:
   (work / "ssd.config").write_text(text)
   random = np.random.RandomState(1)
   for part in ("train", "val"):
-    with tf.io.TFRecordWriter(str(work / f"{part}.record")) as writer:
-      for i in range(2):
-        picture = random.randint(0, 255, (64, 64, 3)).astype(np.uint8)
-        lists = {
-          "image/encoded": [tf.io.encode_jpeg(picture).numpy()],
-          "image/format": [b"jpeg"],
-          "image/filename": [b"picture"],
-          "image/source_id": [str(i + 1).encode()],
-          "image/object/class/text": [b"person"],
-        }
-        made = {
-          name: tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
-          for name, value in lists.items()
-        }
-        for name, numbers in (
-          *(("image/height", [64]), ("image/width", [64])),
-          *(("image/object/class/label", [1]), ("image/object/is_crowd", [0])),
-        ):
-          made[name] = tf.train.Feature(
-            int64_list=tf.train.Int64List(value=numbers)
-          )
-        for name, number in (
-          *(("bbox/xmin", 0.1), ("bbox/xmax", 0.6), ("bbox/ymin", 0.2)),
-          *(("bbox/ymax", 0.7), ("area", 900.0)),
-        ):
-          made[f"image/object/{name}"] = tf.train.Feature(
-            float_list=tf.train.FloatList(value=[number])
-          )
-        example = tf.train.Example(features=tf.train.Features(feature=made))
-        writer.write(example.SerializeToString())
+    examples = []
+    for i in range(2):
+      picture = random.randint(0, 255, (64, 64, 3)).astype(np.uint8)
+      example = {
+        "image/encoded": tf.io.encode_jpeg(picture).numpy(),
+        "image/format": b"jpeg",
+        "image/filename": b"picture",
+        "image/source_id": str(i + 1).encode(),
+        "image/height": 64,
+        "image/width": 64,
+        "image/object/class/text": b"person",
+        "image/object/class/label": 1,
+        "image/object/is_crowd": 0,
+        "image/object/area": 900.0,
+      }
+      for side, place in zip(("xmin", "xmax", "ymin", "ymax"), _BOX):
+        example[f"image/object/bbox/{side}"] = place
+      examples.append(example)
+    _write_records(work / f"{part}.record", examples)
 
 
 def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
   """Writes records of all features that the program's lists name."""
-  import tensorflow as tf
-
   source = repo / "TensorFlow/Recommendation/WideAndDeep/trainer/features.py"
   lists = {}
   for node in ast.parse(source.read_text()).body:
@@ -293,24 +293,19 @@ def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
   (work / "features.json").write_text(json.dumps(features))
   random = np.random.RandomState(1)
   for part in ("train", "eval"):
-    with tf.io.TFRecordWriter(str(work / f"{part}_0")) as writer:
-      for _ in range(8):
-        made = {}
-        for name, (dtype, shape) in features.items():
-          size = int(np.prod(shape))
-          if dtype == "int64":
-            values = random.randint(0, 2, size)
-            if name == "display_id":
-              values = np.arange(size) // 2
-            made[name] = tf.train.Feature(
-              int64_list=tf.train.Int64List(value=values)
-            )
-          else:
-            made[name] = tf.train.Feature(
-              float_list=tf.train.FloatList(value=random.rand(size))
-            )
-        example = tf.train.Example(features=tf.train.Features(feature=made))
-        writer.write(example.SerializeToString())
+    examples = []
+    for _ in range(8):
+      example = {}
+      for name, (dtype, shape) in features.items():
+        size = int(np.prod(shape))
+        if dtype == "float32":
+          example[name] = random.rand(size)
+        else:
+          example[name] = random.randint(0, 2, size)
+        if name == "display_id":
+          example[name] = np.arange(size) // 2
+      examples.append(example)
+    _write_records(work / f"{part}_0", examples)
 
 
 _CONVNETS = (
@@ -425,9 +420,7 @@ PROGRAMS = (
     checkpoint="{work}/model/checkpoints",
     prepare=_defects,
     needs={"PIL": "Pillow"},
-    migrate=("--nvidia-switch", "--exclude=*.ipynb"),
-    remark="`--data_format=NHWC`: a CPU has no NCHW convolutions; `migrate` "
-    "leaves a notebook out, in which a cell begins with a space",
+    remark="`--data_format=NHWC`: a CPU has no NCHW convolutions",
     timeout=900,
   ),
   _program(
@@ -441,7 +434,7 @@ PROGRAMS = (
     needs={
       "grpc_tools": "grpcio-tools",
       "matplotlib": "matplotlib",
-      "PIL": "'Pillow<10'",
+      "PIL": "Pillow<10",
       "pycocotools": "pycocotools",
       "tf_slim": "tf_slim",
     },
