@@ -111,8 +111,8 @@ _USES = {
   "programs.import_hooks": {
     "_getframe": "tells `find_spec` and `from a import b` from `import a.b`",
   },
-  "programs.told_version": {
-    "_getframe": "tells a program that asks for the version from a library",
+  "programs.lazy_modules": {
+    "_getframe": "tells which module asks for a name, and is told accordingly",
   },
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.

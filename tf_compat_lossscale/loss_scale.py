@@ -260,7 +260,8 @@ class DynamicLossScale(LossScale):
 
   def __call__(self) -> tf.Tensor:
     """Returns the current loss scale, a float32 scalar tensor."""
-    return tf.convert_to_tensor(self._current_loss_scale)
+    current = self._current_loss_scale
+    return tf.convert_to_tensor(current)
 
   def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
     """Applies the rule above, once for all replicas.

@@ -34,6 +34,7 @@ from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import wrapped_optimizers
+from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import graphs
 
 _PACKAGE = __name__.partition(".")[0]
@@ -89,17 +90,20 @@ def find_bypass(
   uses = scale_uses.find(loss_scale)
   if uses is None or uses.is_bypassed or fixed == 1 or scale_uses.is_used():
     return False
+  is_read = scale_uses.process.is_read
+  in_graph = graphs.find_graph() is not None
+  if not in_graph and (is_read or fixed is not None):
+    return False
+  is_eager = tf.executing_eagerly()
+  if is_eager and uses.is_judged:
+    return False  # The first eager step has decided.
   if not _is_observed(loss_scale):
     return False  # Nothing tells what the program's own class reads.
   given = [(grad, var) for grad, var in pairs if grad is not None]
   if not given or _may_scale_itself(optimizer):
     return False
-  is_read = scale_uses.process.is_read
-  in_graph = graphs.find_graph() is not None
-  if not in_graph and (is_read or fixed is not None):
-    return False
-  if tf.executing_eagerly():
-    if uses.is_judged or all(_is_tiny(grad) for grad, _ in given):
+  if is_eager:
+    if all(_is_tiny(grad) for grad, _ in given):
       return False
     uses.is_judged = True
   elif not _Walk(
@@ -128,8 +132,7 @@ def describe_place() -> str:
   frame: Any = sys._getframe(1)
   while frame.f_back is not None:
     module = frame.f_globals.get("__name__", "").partition(".")[0]
-    is_converted = "__autograph_generated" in frame.f_code.co_filename
-    if module not in _BETWEEN and not is_converted:
+    if module not in _BETWEEN and not autograph.has_written(frame):
       break
     frame = frame.f_back
   return (

@@ -178,9 +178,9 @@ def find_numbers(loss_scale: Any) -> Numbers:
     raise _refuse(scale)
   if scale.multiplier != 2:
     raise ValueError(
-      'When passing a DynamicLossScale to "loss_scale", '
-      f"DynamicLossScale.multiplier must be 2. Got: {scale!r}. The loss scale "
-      "of Keras doubles and halves."
+      'When passing a DynamicLossScale to "loss_scale", DynamicLossScale.'
+      f"multiplier must be 2. Got: {scale!r}. The loss scale of Keras doubles "
+      "and halves."
     )
   return Numbers(True, scale.initial_loss_scale, scale.increment_period)
 

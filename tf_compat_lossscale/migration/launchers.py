@@ -212,7 +212,8 @@ def read_text(path: str, text: str) -> Launcher:
     for folder in _split(match["value"])
   )
   words = tuple(dict.fromkeys(_list_words(code)))
-  settings = tuple(_list_settings(text, code))
+  has_switch = legacy_names.MIXED_PRECISION in text  # In few files.
+  settings = tuple(_list_settings(text, code)) if has_switch else ()
   return Launcher(
     path,
     settings,

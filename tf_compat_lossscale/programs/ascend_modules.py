@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import sys
 import types
 from typing import Any
@@ -350,10 +349,7 @@ class _AscendModule(lazy_modules.TableModule):
 def _importer_has(name: str) -> bool:
   """Returns whether the module that runs an import has a global name."""
   own = __name__.partition(".")[0]
-  frame = inspect.currentframe()
-  while frame and str(frame.f_globals.get("__name__")).startswith(own):
-    frame = frame.f_back
-  return frame is not None and name in frame.f_globals
+  return name in lazy_modules.find_asker(lambda asker: asker.startswith(own))
 
 
 @functools.cache

@@ -50,11 +50,13 @@ class _Wrapper(NamedTuple):
     valued: The options that take the next word as their value.
     command: The word before the program's own; "" if there is none.
     module: The options that take a module to run, as Python's own -m does.
+    runs_modules: Whether the program is always named as a module.
   """
 
   valued: str = ""
   command: str = ""
   module: str = "-m --module"
+  runs_modules: bool = False
 
 
 _WRAPPERS = {
@@ -71,7 +73,7 @@ _WRAPPERS = {
   "profile": _Wrapper("-o -s --outfile --sort"),
   "pudb": _Wrapper("--log-errors"),
   "pyinstrument": _Wrapper("-o --outfile -r --renderer -i --interval"),
-  "runpy": _Wrapper(),
+  "runpy": _Wrapper(runs_modules=True),
   "scalene": _Wrapper("--outfile --profile-interval --cpu-sampling-rate"),
   "trace": _Wrapper(
     "-f --file -C --coverdir --ignore-module --ignore-dir", module="--module"
@@ -186,9 +188,8 @@ def _find_wrapped(wrapper: _Wrapper, words: Sequence[str]) -> Files:
   while words:
     word = words.pop(0)
     if not word.startswith("-"):
-      if wrapper is _WRAPPERS["runpy"]:
-        return find_files(["-m", word, *words])
-      return find_files([word, *words])
+      prefix = ["-m"] if wrapper.runs_modules else []
+      return find_files([*prefix, word, *words])
     option, value = _read_option(word, valued)
     if option in modules:
       return find_files(["-m", *([value] if value else []), *words])

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 import functools
 import re
-import sys
 import types
 from typing import Any
 
@@ -47,17 +46,10 @@ def set_own_packages(names: Iterable[str]) -> None:
 def answer(real: str) -> str:
   """Returns what the code that asks for TensorFlow's version is told.
 
-  Python tells a module's `__getattr__` nothing about who reads the attribute,
-  and a module that is loaded already is imported without any hook. So this
-  reads from the call stack which module asks.
-
   Args:
     real: The version of the TensorFlow that is installed.
   """
-  frame: Any = sys._getframe(1)
-  while frame is not None and frame.f_globals.get("__name__") in _BETWEEN:
-    frame = frame.f_back
-  asks = frame.f_globals if frame is not None else {}
+  asks = lazy_modules.find_asker(_BETWEEN.__contains__)
   if _OURS.match(str(asks.get("__name__"))):
     return real
   return real if _is_library(str(asks.get("__file__"))) else VERSION

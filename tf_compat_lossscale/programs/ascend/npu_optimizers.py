@@ -120,11 +120,9 @@ class NPUDistributedOptimizer(
     """Computes gradients by the wrapped optimizer."""
     return self._optimizer.compute_gradients(*args, **kwargs)
 
-  def apply_gradients(
-    self, grads_and_vars: Any, global_step: Any = None, name: Any = None
-  ) -> Any:
+  def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
     """Applies gradients by the wrapped optimizer."""
-    return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
+    return self._optimizer.apply_gradients(*args, **kwargs)
 
   def get_slot(self, *args: Any, **kwargs: Any) -> Any:
     """Returns a slot of the wrapped optimizer."""
