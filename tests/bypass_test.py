@@ -182,7 +182,13 @@ def test_weight_decay_and_dropout_warn(mode, scale, caplog):
     grads = program.differentiate(
       lambda: program.loss() + tf.reduce_sum(frozen)
     )
-    program.apply([x + 1e-4 * v for x, v in zip(grads, program.v)])
+    grads = [x + 1e-4 * v for x, v in zip(grads, program.v)]
+    graph = tf1.get_default_graph()
+    tensors = [x for op in graph.get_operations() for x in op.outputs]
+    fed = list(filter(graph.is_feedable, tensors))
+    program.apply(grads)
+    # The search for a scale forbids no feed.
+    assert all(map(graph.is_feedable, fed))
   assert _count(caplog) == 1
 
 

@@ -271,7 +271,7 @@ class _Walk:
       return False
     if op.type != "Const":  # A variable, a queue, an iterator.
       return True
-    numbers = _list_numbers(op.outputs[0])
+    numbers = _list_numbers(op)
     return any(self._is_fixed(x) or _is_like_scale(x) for x in numbers)
 
   def _may_be_scale(self, op: Any) -> bool:
@@ -291,7 +291,7 @@ class _Walk:
       return True  # The constant may be in the function.
     if op.type != "Const":
       return False
-    return any(map(self._is_fixed, _list_numbers(op.outputs[0])))
+    return any(map(self._is_fixed, _list_numbers(op)))
 
   def _is_fixed(self, number: float) -> bool:
     """Returns whether a number is a fixed loss scale, or divides by it."""
@@ -311,12 +311,20 @@ class _Walk:
     return self._captured[id(graph)].get(id(op))
 
 
-def _list_numbers(value: Any) -> list[float]:
-  """Returns the number of a constant that has but one: a scalar, or alike."""
+def _list_numbers(constant: Any) -> list[float]:
+  """Returns the number of a constant that has but one: a scalar, or alike.
+
+  `tf.get_static_value` would forbid to feed the constant.
+
+  Args:
+    constant: A Const op.
+  """
+  value = constant.outputs[0]
   dtype = value.dtype
   if not dtype.is_floating and not (dtype.is_integer and value.shape.rank == 0):
     return []
-  numbers = np.asarray(tf.get_static_value(value), np.float64).ravel()
+  numbers = tf.make_ndarray(constant.get_attr("value"))
+  numbers = numbers.astype(np.float64).ravel()
   if not numbers.size or (numbers != numbers[0]).any():
     return []
   return [float(numbers[0])]
