@@ -17,11 +17,9 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import control_flow
 
-# Tensors of up to `_MANY_ELEMENTS` elements are concatenated: that is cheaper
-# than one op for each tensor.
-_MANY_ELEMENTS = 1 << 13
-# Up to `_FEW_ELEMENTS` elements in all, an element-wise check is cheaper than a
-# sum and a cond.
+# The number of elements that one op concatenates. Fewer would take more ops;
+# more would keep one core busy while the others wait. Up to that number in all,
+# a check of the elements is cheaper than sums and a cond.
 _FEW_ELEMENTS = 1 << 14
 # The number of tensors that one op concatenates. TensorFlow's time to optimize
 # a graph grows with the square of an op's inputs.
@@ -65,7 +63,7 @@ def _join_small(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
   for value in values:
     shape = value.shape
     count = shape.num_elements()
-    if count is None or count > _MANY_ELEMENTS:
+    if count is None or count > _FEW_ELEMENTS:
       joined.append(value)
     else:
       device = "" if tf.executing_eagerly() else value.device
@@ -73,8 +71,7 @@ def _join_small(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
       key = (value.dtype, device, shape.rank, *shape.as_list()[1:])
       groups.setdefault(key, []).append(value)
   for group in groups.values():
-    for i in range(0, len(group), _MANY_TENSORS):
-      members = group[i : i + _MANY_TENSORS]
+    for members in _split(group):
       if len(members) == 1:
         joined += members
       elif members[0].shape.rank:
@@ -82,6 +79,20 @@ def _join_small(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
       else:
         joined.append(tf.stack(members))
   return joined
+
+
+def _split(group: list[tf.Tensor]) -> list[list[tf.Tensor]]:
+  """Splits tensors into lists of what one op concatenates."""
+  parts: list[list[tf.Tensor]] = []
+  elements = 0
+  for value in group:
+    count = value.shape.num_elements()
+    elements += count
+    if not parts or elements > _FEW_ELEMENTS or len(parts[-1]) == _MANY_TENSORS:
+      parts.append([])
+      elements = count
+    parts[-1].append(value)
+  return parts
 
 
 def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
