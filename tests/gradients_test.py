@@ -269,7 +269,7 @@ def test_products_that_overflow_are_found_by_whatever_optimizer():
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-@pytest.mark.parametrize("size", [4, 8192])
+@pytest.mark.parametrize("size", [4, 160])
 def test_small_gradients_cost_no_op_each(size, mode):
   counts = []
   for many in (3, 100):
@@ -281,6 +281,21 @@ def test_small_gradients_cost_no_op_each(size, mode):
       gradients.all_finite(grads)
       counts.append(len(graph.get_operations()) - before)
   assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_no_op_concatenates_very_many_elements(mode):
+  # One core does it, while the others wait.
+  sizes = [4096] * 9 + [30, 16_384, 4, 20_000, 5]
+  with helpers.mode_scope(mode) as graph:
+    grads = [tf.compat.v1.placeholder(tf.float32, [n]) for n in sizes]
+    gradients.all_finite(grads)
+    joined = [
+      [x.shape.num_elements() for x in op.inputs[:-1]]
+      for op in graph.get_operations()
+      if op.type == "ConcatV2"
+    ]
+  assert joined == [[4096] * 4, [4096] * 4, [4096, 30], [4, 5]]
 
 
 def test_shapes_of_tensorflow_1_will_do():
