@@ -64,17 +64,20 @@ def imported_names(path: pathlib.Path, types: bool = False) -> tuple[str, ...]:
     path: The module.
     types: Whether imports under `if TYPE_CHECKING` count.
   """
-  tree = ast.parse(path.read_text("utf-8"))
-  for node in ast.walk(tree):
-    guard = node.test if isinstance(node, ast.If) else None
-    if not types and getattr(guard, "id", "") == "TYPE_CHECKING":
-      node.body = []
   names: list[str] = []
-  for node in ast.walk(tree):
+  # Statements alone: expressions have no imports, and most nodes are theirs.
+  left: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+  while left:
+    node = left.pop()
     if isinstance(node, ast.Import):
       names += (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
       names += (f"{node.module}.{alias.name}" for alias in node.names)
+    guard = node.test if isinstance(node, ast.If) else None
+    if types or getattr(guard, "id", "") != "TYPE_CHECKING":
+      left += getattr(node, "body", ())
+    for field in ("orelse", "handlers", "finalbody", "cases"):
+      left += getattr(node, field, ())
   return tuple(names)
 
 
@@ -273,25 +276,30 @@ def _format_new_test(source: str) -> str:
   return f'\n{kind}(\n    name = "{name}",\n{more})\n'
 
 
-def format_all() -> dict[str, str]:
-  """Returns the text that each BUILD file should have, by its path."""
-  folders = {
-    path.parent.relative_to(ROOT).as_posix()
-    for path in (ROOT / _PACKAGE).rglob("__init__.py")
-  }
-  texts = {"BUILD": format_root()}
-  texts |= {f"{name}/BUILD": format_package(name) for name in sorted(folders)}
+def paths() -> list[str]:
+  """Returns the paths of the BUILD files that this module writes."""
+  packages = {path.parent for path in (ROOT / _PACKAGE).rglob("__init__.py")}
   tests = {path.parent for path in (ROOT / "tests").rglob("*_test.py")}
-  for path in sorted(tests):
-    name = path.relative_to(ROOT).as_posix()
-    texts[f"{name}/BUILD"] = format_tests(name)
-  return texts
+  folders = (
+    path.relative_to(ROOT).as_posix()
+    for path in (*sorted(packages), *sorted(tests))
+  )
+  return ["BUILD", *(f"{folder}/BUILD" for folder in folders)]
+
+
+def format_file(path: str) -> str:
+  """Returns the text that a BUILD file should have."""
+  folder = path.rpartition("/")[0]
+  if not folder:
+    return format_root()
+  is_package = folder.startswith(_PACKAGE)
+  return format_package(folder) if is_package else format_tests(folder)
 
 
 def main() -> None:
   """Writes the files that are not as they should be, and names them."""
-  for name, text in format_all().items():
-    path = ROOT / name
+  for name in paths():
+    text, path = format_file(name), ROOT / name
     if not path.exists() or path.read_text("utf-8") != text:
       path.write_text(text, "utf-8")
       print(name)

@@ -184,8 +184,12 @@ def test_runs_migrated_in_a_process(name, migrated):
 
 
 @pytest.mark.any_release
-def test_scan_is_content_with_what_is_migrated(name, migrated, capsys):
-  assert cli.main(["scan", str(_PROJECTS / name)]) == 1
+def test_scan_is_content_with_what_is_migrated(
+  name, migrated, tmp_path, capsys
+):
+  # A copy: here, the surroundings would be this whole repository.
+  project = copy_project(name, tmp_path / "untouched")
+  assert cli.main(["scan", str(project)]) == 1
   assert capsys.readouterr().out
   assert cli.main(["scan", str(migrated)]) == 0
 
