@@ -78,6 +78,9 @@ step(tf.ones([]))
     ("if __name__ == '__main__': tf.Session()", 1),
     # Without any other use of TensorFlow, code that nothing reaches counts.
     ("def f(): tf.Session()", 1),
+    ("from tensorflow.core.protobuf import x_pb2\ndef f(): tf.Session()", 1),
+    ("from tensorflow import keras\nclass C:\n  def f(self): tf.Session()", 1),
+    ("from tensorflow import keras\ndef f(): tf.log(1)\nkeras.Input()", 2),
     # Both.
     (f"{_EAGER}\ntf.log(1.)", 2),
     (f"{_EAGER}\ntf.Session().run(tf.placeholder(1))", 1),

@@ -45,6 +45,7 @@ class Found(NamedTuple):
     is_guarded: Whether the program uses the name only if TensorFlow has it.
     is_call_of_1: Whether the name is that of a function whose arguments only
       TensorFlow 1 takes.
+    is_import: Whether the program imports the name there.
   """
 
   name: str
@@ -52,6 +53,7 @@ class Found(NamedTuple):
   line: int
   is_guarded: bool
   is_call_of_1: bool = False
+  is_import: bool = False
 
 
 class Unit:
@@ -243,7 +245,8 @@ class _Reader:
       names += [full for _, full in scopes.list_bindings(node)]
     for name in names:
       if scopes.if_tensorflow(name):
-        unit.found.append(Found(name, name, node.lineno, guarded))
+        use = Found(name, name, node.lineno, guarded, is_import=True)
+        unit.found.append(use)
       else:
         unit.imports.append(name)
 

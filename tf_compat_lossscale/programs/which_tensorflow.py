@@ -83,9 +83,9 @@ def decide(program: program_modules.Program) -> Verdict:
     return Verdict(2)  # To find what the program reaches takes longer.
   reached = reach.find_reached(program)
   uses = _list_uses(reached)
-  if not any(found.name != "tensorflow" for _, found in uses):
+  if all(found.is_import or found.name == "tensorflow" for _, found in uses):
     # The program finds its functions in ways that the search cannot follow, or
-    # does nothing yet.
+    # does nothing yet but import, as a module of a library does.
     modules = reach.read_modules(program)
     uses = _list_uses(
       (module, unit)
