@@ -130,6 +130,11 @@ def test_a_program_in_all_stages(program, tmp_path, capsys):
       *(4, "**not done after 0.5 s**"),
     ),
     ({"prints": "nothing"}, 4, "**does not print 'nothing'**"),
+    ({"bypass": "it does"}, 4, "**no warning that the loss scale is bypassed"),
+    (
+      {"environment": {"WORDS": strangers._BYPASS}, "prints": ""},
+      *(4, "**false alarm that the loss scale is bypassed**"),
+    ),
     ({"resume": ()}, 5, "**the loss scale did not move: step 10, scale 8192"),
     ({"commit": "0" * 40}, 4, "**git cannot unpack the commit 0000000"),
   ],

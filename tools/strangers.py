@@ -44,6 +44,8 @@ STAND_INS = ROOT / "tools" / "strangers_table" / "stand_ins"
 PAGE = ROOT / "docs" / "old-programs.md"
 BEGIN = "<!-- strangers: `make strangers` writes the rows from here -->"
 END = "<!-- strangers: to here -->"
+# What this package says if a program bypasses its loss scale.
+_BYPASS = "apply_gradients got gradients of a loss that"
 _HEAD = (
   "| program | commit | TensorFlow | date | starts | resumes "
   "| after `migrate`, in plain Python | remarks |",
@@ -103,7 +105,7 @@ class Row:
       release,
       date,
       *map(shorten_paths, (self.start, self.resume, self.migrated)),
-      "; ".join(filter(None, (program.remark, counters))),
+      "; ".join(filter(None, (program.remark, counters, program.bypass))),
     )
     return "| " + " | ".join(c.replace("|", "/") or "—" for c in cells) + " |"
 
@@ -293,6 +295,9 @@ class Trial:
     printed = log.read_text("utf-8", "replace")
     if program.prints and not re.search(program.prints, printed):
       raise StageError(f"does not print {program.prints!r}")
+    if (_BYPASS in printed) != bool(program.bypass):
+      kind = "no warning" if program.bypass else "false alarm"
+      raise StageError(f"{kind} that the loss scale is bypassed")
 
   def read_state(self, work: str) -> str:
     """Returns the state in the checkpoint of a folder."""

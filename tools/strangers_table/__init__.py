@@ -49,6 +49,8 @@ class Program:
     prints: A pattern that the start, the resumed run and the migrated program
       must print.
     scale: Why no loss scale moves, if none does.
+    bypass: How the program bypasses its loss scale, if it does. The runner
+      fails a stage without the warning then, and with the warning else.
     migrate: Further arguments for `tf-lossscale migrate`.
     remark: What a reader of the table must know.
     timeout: The seconds that a command may take.
@@ -73,6 +75,7 @@ class Program:
   initial: float | None = None
   prints: str = ""
   scale: str = ""
+  bypass: str = ""
   migrate: tuple[str, ...] = ()
   remark: str = ""
   timeout: float = 300
