@@ -376,3 +376,43 @@ def test_names_of_gradients_are_unique(names, expected):
 
 if __name__ == "__main__":
   helpers.main()
+
+
+@pytest.mark.parametrize("mode", helpers.MODES)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gradients_at_fault_are_named(mode, seed):
+  """Of gradients that one op concatenates, too, and in their order."""
+  random = np.random.default_rng(seed)
+  shapes = [(), (3,), (0,), (2, 3), (7, 3), (200, 100), (4, 0), (9000,)]
+  dtypes = [tf.float32, tf.float16, tf.float64, tf.complex64, tf.int32]
+  values, names, at_fault = [], [], []
+  for i in range(40):
+    dtype = dtypes[random.integers(len(dtypes))]
+    value = np.ones(shapes[random.integers(len(shapes))], dtype.as_numpy_dtype)
+    names.append(f"v{i}")
+    if value.size and dtype != tf.int32 and random.random() < 0.3:
+      bad = [math.inf, -math.inf, math.nan][random.integers(3)]
+      value.flat[random.integers(value.size)] = (
+        complex(0, bad) if dtype.is_complex else bad
+      )
+      at_fault.append(f"v{i}".encode())
+    values.append(value)
+
+  def find():
+    grads = [tf.constant(value) for value in values]
+    grads += [None, tf.IndexedSlices(grads[0][None], [0])]
+    names_of = gradients.NamedGradients(grads, [*names, "none", "sparse"])
+    is_finite, find_names = gradients.name_faults(names_of)
+    return is_finite, find_names()
+
+  if mode == "function":
+    find = tf.function(find)
+  with helpers.mode_scope(mode) as graph:
+    is_finite, found = find()
+  if graph is not None:
+    with tf.compat.v1.Session(graph=graph) as session:
+      is_finite, found = session.run([is_finite, found])
+  if b"v0" in at_fault:
+    at_fault.append(b"sparse")
+  assert bool(is_finite) == (not at_fault)
+  assert list(np.asarray(found)) == at_fault

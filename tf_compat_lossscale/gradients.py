@@ -307,6 +307,51 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   return own if grads.agreement is None else grads.agreement.all_finite(own)
 
 
+def name_faults(
+  grads: Any,
+) -> tuple[tf.Tensor, Callable[[], tf.Tensor]]:
+  """Returns `all_replicas_finite` of gradients, and a function of its reasons.
+
+  Args:
+    grads: As of `all_replicas_finite`.
+
+  Returns:
+    A pair: a bool scalar, and a function that returns the names of the
+    gradients that are not finite, a vector of strings. The function may be
+    called in a branch of a cond.
+
+  Raises:
+    ValueError: In a replica context.
+  """
+  agreement = getattr(grads, "agreement", None)
+  named = name_gradients(grads)
+  known = getattr(grads, "finite", None) is not None
+  if agreement is not None or known or tf.distribute.has_strategy():
+
+    def find_each() -> tf.Tensor:
+      of_one = [
+        NamedGradients([g], agreement=agreement) for g in named.values()
+      ]
+      return tf.stack([all_replicas_finite(grad) for grad in of_one])
+
+    finite_at_all = all_replicas_finite(grads)
+  else:
+    named = {name: grad for name, grad in named.items() if _list_values(grad)}
+    joined = finite.join_small(_list_values(list(named.values())))
+
+    def find_each() -> tf.Tensor:
+      return finite.are_each_finite(joined)
+
+    finite_at_all = all_finite([part.value for part in joined])
+
+  def find_names() -> tf.Tensor:
+    if not named:
+      return tf.zeros([0], tf.string)
+    return tf.boolean_mask(list(named), ~find_each())
+
+  return finite_at_all, find_names
+
+
 def _are_replicas_finite(grads: Any) -> tf.Tensor:
   """Returns whether the gradients of this worker's replicas are finite."""
   if not tf.distribute.has_strategy():

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import control_flow
@@ -35,7 +37,7 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
   Returns:
     A bool scalar; True if there are no tensors or no elements.
   """
-  values = _join_small(values)
+  values = [part.value for part in join_small(values)]
 
   def check_elements() -> tf.Tensor:
     return _all([_is_finite(value) for value in values])
@@ -52,47 +54,98 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
   return control_flow.cond(quick, lambda: tf.constant(True), check_elements)
 
 
-def _join_small(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+class Joined(NamedTuple):
+  """Tensors that were concatenated.
+
+  Attributes:
+    value: The concatenation; if there is one tensor, that tensor.
+    positions: For each tensor, its position among the tensors that were given.
+    rows: For each tensor, the length of its first axis; 1 for a scalar. Empty
+      if there is one tensor.
+  """
+
+  value: tf.Tensor
+  positions: list[int]
+  rows: list[int]
+
+
+def join_small(values: Iterable[tf.Tensor]) -> list[Joined]:
   """Concatenates small tensors, because an op costs more than a few elements.
 
   Tensors are joined if their shapes are known and they share a device, a dtype
   and all axes but the first.
   """
   joined = []
-  groups: dict[Any, list[tf.Tensor]] = {}
-  for value in values:
+  groups: dict[Any, list[tuple[int, tf.Tensor]]] = {}
+  for i, value in enumerate(values):
     shape = value.shape
     count = shape.num_elements()
     if count is None or count > _FEW_ELEMENTS:
-      joined.append(value)
+      joined.append(Joined(value, [i], []))
     else:
       device = "" if tf.executing_eagerly() else value.device
       # A list, because TensorFlow 1's sizes of axes have no hash.
       key = (value.dtype, device, shape.rank, *shape.as_list()[1:])
-      groups.setdefault(key, []).append(value)
+      groups.setdefault(key, []).append((i, value))
   for group in groups.values():
-    for members in _split(group):
-      if len(members) == 1:
-        joined += members
-      elif members[0].shape.rank:
-        joined.append(tf.concat(members, 0))
-      else:
-        joined.append(tf.stack(members))
+    joined += map(_join, _split(group))
   return joined
 
 
-def _split(group: list[tf.Tensor]) -> list[list[tf.Tensor]]:
+def _split(
+  group: list[tuple[int, tf.Tensor]],
+) -> list[list[tuple[int, tf.Tensor]]]:
   """Splits tensors into lists of what one op concatenates."""
-  parts: list[list[tf.Tensor]] = []
+  parts: list[list[tuple[int, tf.Tensor]]] = []
   elements = 0
-  for value in group:
-    count = value.shape.num_elements()
+  for member in group:
+    count = member[1].shape.num_elements()
     elements += count
     if not parts or elements > _FEW_ELEMENTS or len(parts[-1]) == _MANY_TENSORS:
       parts.append([])
       elements = count
-    parts[-1].append(value)
+    parts[-1].append(member)
   return parts
+
+
+def _join(members: list[tuple[int, tf.Tensor]]) -> Joined:
+  """Concatenates tensors of one rank."""
+  positions, values = map(list, zip(*members))
+  if len(values) == 1:
+    return Joined(values[0], positions, [])
+  if values[0].shape.rank:
+    rows = [value.shape.as_list()[0] for value in values]
+    return Joined(tf.concat(values, 0), positions, rows)
+  return Joined(tf.stack(values), positions, [1] * len(values))
+
+
+def are_each_finite(joined: list[Joined]) -> tf.Tensor:
+  """Returns which tensors hold no infinity and no NaN.
+
+  This takes few ops for many tensors: all ops in a branch cost, also those of a
+  branch that does not run.
+
+  Args:
+    joined: What `join_small` returned.
+
+  Returns:
+    A bool for each of the tensors that `join_small` got, in their order.
+  """
+  flags: list[tf.Tensor] = []
+  positions: list[int] = []
+  for part in joined:
+    positions += part.positions
+    if not part.rows:
+      flags.append(tf.reshape(_is_finite(part.value), [1]))
+      continue
+    good = _is_each_element_finite(part.value)
+    if part.value.shape.rank > 1:
+      good = tf.reduce_all(good, list(range(1, part.value.shape.rank)))
+    bad = tf.cumsum(tf.cast(~good, tf.int32))
+    ends = np.cumsum(part.rows)
+    counts = tf.gather(tf.concat([[0], bad], 0), [0, *ends])
+    flags.append(tf.equal(counts[1:], counts[:-1]))
+  return tf.gather(tf.concat(flags, 0), np.argsort(positions))
 
 
 def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
@@ -112,12 +165,16 @@ def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
 
 def _is_finite(values: tf.Tensor) -> tf.Tensor:
   """Returns whether every element is finite, as a bool scalar."""
-  if values.dtype.is_complex:
-    return _all(
-      [_is_finite(tf.math.real(values)), _is_finite(tf.math.imag(values))]
-    )
-  finite = tf.math.is_finite(values)
+  finite = _is_each_element_finite(values)
   return finite if finite.shape.rank == 0 else tf.reduce_all(finite)
+
+
+def _is_each_element_finite(values: tf.Tensor) -> tf.Tensor:
+  """Returns which elements are finite."""
+  if not values.dtype.is_complex:
+    return tf.math.is_finite(values)
+  real, imag = tf.math.real(values), tf.math.imag(values)
+  return tf.math.is_finite(real) & tf.math.is_finite(imag)
 
 
 def _all(flags: list[tf.Tensor]) -> tf.Tensor:

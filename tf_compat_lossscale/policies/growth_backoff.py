@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 from typing import TYPE_CHECKING
@@ -123,7 +124,10 @@ class GrowthBackoff(base.Policy):
       InvalidArgumentError: As `at_minimum` says; in graphs, when they run.
       ValueError: In a replica context of a `tf.distribute` strategy.
     """
-    finite = gradients.all_replicas_finite(grads)
+    if self._rule.at_minimum == rules.RAISE:
+      finite, name_faults = gradients.name_faults(grads)
+    else:
+      finite, name_faults = gradients.all_replicas_finite(grads), None
     # Name-based checkpoints depend on cond names: see DynamicLossScale.
     with self._lock_if_eager(), tf.name_scope("cond"):
       update = stepping.count_step(
@@ -131,28 +135,37 @@ class GrowthBackoff(base.Policy):
         self.good_steps,
         self._rule.growth_interval,
         self.current_loss_scale,
-        lambda scale: self._end_run(finite, scale, grads),
+        lambda scale: self._end_run(finite, scale, name_faults),
       )
       return stepping.finish(update, finite)
 
   def _end_run(
-    self, finite: tf.Tensor, scale: tf.Tensor, grads: Any
+    self,
+    finite: tf.Tensor,
+    scale: tf.Tensor,
+    name_faults: Callable[[], tf.Tensor] | None,
   ) -> tf.Operation | None:
-    """Sets the counts, then makes the scale grow or fall."""
-    rule = self._rule
+    """Sets the counts, then makes the scale grow or fall.
+
+    Args:
+      finite: A bool scalar: whether the step is finite.
+      scale: The scale before, a float32 scalar.
+      name_faults: Returns the names of the gradients at fault, if the step may
+        fail.
+    """
     clipped = self._clip(scale)
     due, counts = self._count(finite)
     lower, is_lowest = self._back_off(clipped)
     fallen = lower if due is None else tf.where(due, lower, scale)
     new_scale = tf.where(finite, self._grow(clipped), fallen)
     before = [new_scale, *counts.values()]
-    if rule.at_minimum == rules.RAISE and not self._is_for_xla():
+    if name_faults is not None and not self._is_for_xla():
       fails = ~finite & is_lowest
       fails = fails if due is None else fails & due
       before.append(
         control_flow.cond(
           fails,
-          lambda: _fail(clipped, self._read("skipped_steps") + 1, grads),
+          lambda: _fail(clipped, self._read("skipped_steps") + 1, name_faults),
           tf.no_op,
         )
       )
@@ -271,37 +284,26 @@ def like(
   return GrowthBackoff(**systems.find_rule(name, **changes).get_config())
 
 
-def _fail(scale: tf.Tensor, skipped: tf.Tensor, grads: Any) -> Any:
+def _fail(
+  scale: tf.Tensor, skipped: tf.Tensor, name_faults: Callable[[], tf.Tensor]
+) -> Any:
   """Makes the step fail with an error that names the gradients at fault.
 
   XLA cannot compile the message. The function may be called by another one that
   XLA compiles, and then XLA's error has the name of this scope.
   """
   with tf.name_scope(f"{control_flow.NAME_SCOPE}/{_NOT_FOR_XLA}"):
-    return _fail_with_names(scale, skipped, grads)
-
-
-def _fail_with_names(scale: tf.Tensor, skipped: tf.Tensor, grads: Any) -> Any:
-  """Adds the ops of `_fail`."""
-  names = gradients.name_gradients(grads)
-  agreement = getattr(grads, "agreement", None)
-  flags = [
-    gradients.all_replicas_finite(
-      gradients.NamedGradients([grad], agreement=agreement)
+    message = tf.strings.join(
+      [
+        "The loss scale is at its minimum, ",
+        tf.strings.as_string(scale, shortest=True),
+        ", and the gradients of this step are not finite. Steps skipped so "
+        "far: ",
+        tf.strings.as_string(skipped),
+        ". Gradients at fault: ",
+        tf.strings.reduce_join(name_faults(), separator=", "),
+        ". Lower the learning rate, clip the gradients, or choose a lower "
+        "min_loss_scale.",
+      ]
     )
-    for grad in names.values()
-  ]
-  at_fault = tf.boolean_mask(list(names), ~tf.stack(flags))
-  message = tf.strings.join(
-    [
-      "The loss scale is at its minimum, ",
-      tf.strings.as_string(scale, shortest=True),
-      ", and the gradients of this step are not finite. Steps skipped so far: ",
-      tf.strings.as_string(skipped),
-      ". Gradients at fault: ",
-      tf.strings.reduce_join(at_fault, separator=", "),
-      ". Lower the learning rate, clip the gradients, or choose a lower "
-      "min_loss_scale.",
-    ]
-  )
-  return tf.debugging.Assert(tf.constant(False), [message])
+    return tf.debugging.Assert(tf.constant(False), [message])
