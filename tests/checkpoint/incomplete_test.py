@@ -139,10 +139,16 @@ def test_another_api(kind, meta, save):
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("meta", [False, True])
-@pytest.mark.parametrize("to", ["saver", "saver-v2", "contrib", "fp32"])
-@pytest.mark.parametrize(("kind", "left_out"), _CASES)
-def test_convert_completes_or_refuses(kind, left_out, to, meta, save, tmp_path):
+@pytest.mark.parametrize(
+  ("case", "to", "meta"),
+  helpers.pairs(
+    range(len(_CASES)),
+    ["saver", "saver-v2", "contrib", "fp32"],
+    [False, True],
+  ),
+)
+def test_convert_completes_or_refuses(case, to, meta, save, tmp_path):
+  kind, left_out = _CASES[case]
   path, new = save(kind, left_out, meta), str(tmp_path / "new")
   try:
     done = checkpoint.convert(path, new, to)

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
+import pathlib
+import tempfile
 from typing import Any
 
 import helpers
@@ -165,6 +168,44 @@ class Program:
       return train.Saver().save(self.session, str(folder / "model"))
 
 
+class Trained:
+  """A program of TensorFlow 1 after `_STEPS` steps, and `_STEPS` steps later.
+
+  Many tests save the same programs. So each is built and trained once.
+
+  Attributes:
+    wanted: The weights that it has later.
+  """
+
+  def __init__(self, optimizer, sparse):
+    program = Program(optimizer, sparse)
+    program.train(0, _STEPS)
+    with tempfile.TemporaryDirectory() as folder:
+      program.save(pathlib.Path(folder))
+      files = pathlib.Path(folder).iterdir()
+      self._files = {path.name: path.read_bytes() for path in files}
+    self.wanted = program.train(_STEPS, 2 * _STEPS)
+    program.session.close()
+
+  def save(self, folder):
+    """Writes its checkpoint; returns the path."""
+    for name, data in self._files.items():
+      (folder / name).write_bytes(data)
+    return str(folder / "model")
+
+
+@functools.cache
+def trained(optimizer, sparse=True):
+  """Returns `Trained` for a function that makes an optimizer."""
+  return Trained(optimizer, sparse)
+
+
+@functools.cache  # Or a program would be trained for each function.
+def scaled(optimizer):
+  """Returns a function that makes an optimizer with a loss scale."""
+  return lambda: tfl.MixedPrecisionLossScaleOptimizer(optimizer(), "dynamic")
+
+
 class KerasProgram:
   """A program of Keras 2, or of a later Keras."""
 
@@ -235,14 +276,10 @@ def assert_near(got, wanted):
 def test_keras_goes_on(name, wrapped, tmp_path):
   pair = PAIRS[name]
 
-  def make_v1():
-    return tfl.MixedPrecisionLossScaleOptimizer(pair.v1(), "dynamic")
-
   def make_keras():
     return k2.mixed_precision.LossScaleOptimizer(pair.keras())
 
-  old = Program(make_v1 if wrapped else pair.v1, pair.lazy)
-  old.train(0, _STEPS)
+  old = trained(scaled(pair.v1) if wrapped else pair.v1, pair.lazy)
   path = old.save(tmp_path)
   make = make_keras if wrapped else pair.keras
   template = make_template(make, tmp_path)
@@ -250,22 +287,19 @@ def test_keras_goes_on(name, wrapped, tmp_path):
   assert ("-0.05" in "".join(done.notes)) == (name in ("momentum", "nesterov"))
   new = KerasProgram(make, pair.lazy)
   new.restore(tmp_path / "new")
-  wanted = old.train(_STEPS, 2 * _STEPS)
-  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
   assert int(new.optimizer.iterations) == 2 * _STEPS
 
 
 @pairs
 def test_restore_into_keras(name, tmp_path):
   pair = PAIRS[name]
-  old = Program(pair.v1, pair.lazy)
-  old.train(0, _STEPS)
+  old = trained(pair.v1, pair.lazy)
   path = old.save(tmp_path)
   new = KerasProgram(pair.keras, pair.lazy)
   new.train(90, 91)
   report = checkpoint.restore(None, path, new.objects)
-  wanted = old.train(_STEPS, 2 * _STEPS)
-  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
   assert set(report.restored) == {"a", "b"}
   assert report.bridged["optimizer/iter"] == "global_step"
   assert "optimizer/learning_rate" in report.kept
@@ -276,21 +310,18 @@ def test_restore_into_keras(name, tmp_path):
 def test_tensorflow_1_goes_on(name, wrapped, tmp_path):
   pair = PAIRS[name]
 
-  def make_v1():
-    return tfl.MixedPrecisionLossScaleOptimizer(pair.v1(), "dynamic")
-
   def make_keras():
     return k2.mixed_precision.LossScaleOptimizer(pair.keras())
 
   old = KerasProgram(make_keras if wrapped else pair.keras, pair.lazy)
   old.train(0, _STEPS)
   path = old.save(tmp_path)
-  make = make_v1 if wrapped else pair.v1
+  make = scaled(pair.v1) if wrapped else pair.v1
   new = Program(make, pair.lazy)
   with new.graph.as_default():
     saver = checkpoint.Saver()
     saver.restore(new.session, path)
-  template = Program(make, pair.lazy).save(tmp_path)
+  template = trained(make, pair.lazy).save(tmp_path)
   wanted = old.train(_STEPS, 2 * _STEPS)
   assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
   assert new.session.run(tf1.train.get_global_step(new.graph)) == 2 * _STEPS
@@ -307,10 +338,9 @@ def test_tensorflow_1_goes_on(name, wrapped, tmp_path):
   assert ("rate 0.05" in "".join(done.notes)) == (
     name in ("momentum", "nesterov")
   )
-  other = Program(make, pair.lazy)
-  with other.graph.as_default():
-    train.Saver().restore(other.session, str(tmp_path / "names"))
-  assert_near(other.train(_STEPS, 2 * _STEPS), wanted)
+  with new.graph.as_default():
+    train.Saver().restore(new.session, str(tmp_path / "names"))
+  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
 
 
 NEWER = {
@@ -340,8 +370,7 @@ def test_newer_optimizers_go_on(name, keras, tmp_path):
   def make():
     return NEWER[name](module)
 
-  old = Program(PAIRS[name].v1, sparse=False)
-  old.train(0, _STEPS)
+  old = trained(PAIRS[name].v1, sparse=False)
   path = old.save(tmp_path)
   template = KerasProgram(make, sparse=False)
   template.train(90, 91)
@@ -352,8 +381,7 @@ def test_newer_optimizers_go_on(name, keras, tmp_path):
   new = KerasProgram(make, sparse=False)
   new.train(90, 91)  # Variables must exist.
   new.restore(tmp_path / "new")
-  wanted = old.train(_STEPS, 2 * _STEPS)
-  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
 
 @pytest.mark.parametrize("keras", ["newer", "keras3"])
@@ -377,11 +405,7 @@ def test_tensorflow_1_goes_on_after_newer(name, keras, tmp_path):
 )
 def test_on_to_keras_3(name, tmp_path):
   pair = PAIRS[name]
-  old = Program(
-    lambda: tfl.MixedPrecisionLossScaleOptimizer(pair.v1(), "dynamic"),
-    sparse=False,
-  )
-  old.train(0, _STEPS)
+  old = trained(scaled(pair.v1), sparse=False)
   middle = KerasProgram(
     lambda: k2.mixed_precision.LossScaleOptimizer(pair.keras()), sparse=False
   )
@@ -390,8 +414,7 @@ def test_on_to_keras_3(name, tmp_path):
   optimizer = tfl.keras.to_keras3(middle.optimizer, variables=middle.weights)
   new = ScaledKeras3(lambda: optimizer)
   new.weights = middle.weights  # Keras 3 trains Keras 2's variables.
-  wanted = old.train(_STEPS, 2 * _STEPS)
-  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
 
 def convert_and_go_on(old, keras, tmp_path, **kwargs):
@@ -460,6 +483,10 @@ def restore_into(old, make, folder, **kwargs):
   return checkpoint.restore(None, old.save(folder), new.objects, **kwargs), new
 
 
+def nadam():
+  return contrib.NadamOptimizer(_RATE, 0.8, 0.99)
+
+
 SCHEDULED = {
   "adam": (
     lambda rate: train.AdamOptimizer(rate, 0.8, 0.99),
@@ -480,6 +507,24 @@ SCHEDULED = {
 }
 
 
+@functools.cache
+def scheduled(name):
+  """Returns a function that makes TensorFlow 1's optimizer with a schedule."""
+
+  def make():
+    step = train.get_or_create_global_step()
+    return SCHEDULED[name][0](train.exponential_decay(0.1, step, 3, 0.5))
+
+  return make
+
+
+def momentum_in_pieces():
+  """Makes an optimizer whose learning rate has another value at first."""
+  step = train.get_or_create_global_step()
+  rate = train.piecewise_constant(step, [2], [1.0, _RATE])
+  return train.MomentumOptimizer(rate, 0.9)
+
+
 class TestSchedules:
   """Tests optimizers of all kinds with a schedule of the learning rate."""
 
@@ -487,14 +532,7 @@ class TestSchedules:
   @pytest.mark.parametrize("wrapped", [False, True])
   @pytest.mark.parametrize("name", list(SCHEDULED))
   def test_training_goes_on(self, name, wrapped, keras, tmp_path):
-    make_v1, make_keras = SCHEDULED[name]
-
-    def v1():
-      step = train.get_or_create_global_step()
-      optimizer = make_v1(train.exponential_decay(0.1, step, 3, 0.5))
-      if wrapped:
-        return tfl.MixedPrecisionLossScaleOptimizer(optimizer, "dynamic")
-      return optimizer
+    make_v1, make_keras = scheduled(name), SCHEDULED[name][1]
 
     def of_keras():
       module = GENERATIONS[keras]
@@ -502,16 +540,14 @@ class TestSchedules:
       made = make_keras(module, schedules.ExponentialDecay(0.1, 3, 0.5))
       return wrap(keras, made) if wrapped else made
 
-    old = Program(v1, sparse=False)
-    old.train(0, _STEPS)
+    old = trained(scaled(make_v1) if wrapped else make_v1, sparse=False)
     report, new = restore_into(old, of_keras, tmp_path)
     if keras == "newer":
       name = "optimizer/_current_learning_rate"
       assert report.bridged[name] == "global_step"
       found = float(new.optimizer.learning_rate)
       np.testing.assert_allclose(found, 0.1 * 0.5 ** (_STEPS / 3), rtol=1e-6)
-    wanted = old.train(_STEPS, 2 * _STEPS)
-    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+    assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
   @generations
   @pytest.mark.parametrize("kind", ["schedule", "function"])
@@ -520,11 +556,6 @@ class TestSchedules:
     if (keras, kind) == ("newer", "function"):
       pytest.skip("Keras calls the function once, for a variable")
 
-    def v1():
-      step = train.get_or_create_global_step()
-      rate = train.piecewise_constant(step, [2], [1.0, _RATE])
-      return train.MomentumOptimizer(rate, 0.9)
-
     def of_keras():
       schedules = (k3 if keras == "keras3" else k2).optimizers.schedules
       rate = schedules.PiecewiseConstantDecay([2], [1.0, _RATE])
@@ -532,12 +563,10 @@ class TestSchedules:
         rate = lambda: _RATE  # noqa: E731
       return GENERATIONS[keras].SGD(rate, 0.9)
 
-    old = Program(v1, sparse=False)
-    old.train(0, _STEPS)
+    old = trained(momentum_in_pieces, sparse=False)
     report, new = restore_into(old, of_keras, tmp_path)
     assert "-0.05" in str(report)
-    wanted = old.train(_STEPS, 2 * _STEPS)
-    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+    assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
   @generations
   def test_convert(self, keras, tmp_path):
@@ -546,13 +575,7 @@ class TestSchedules:
       rate = schedules.ExponentialDecay(0.1, 3, 0.5)
       return GENERATIONS[keras].Adam(rate, 0.8, 0.99, epsilon=1e-8)
 
-    def v1():
-      step = train.get_or_create_global_step()
-      rate = train.exponential_decay(0.1, step, 3, 0.5)
-      return train.AdamOptimizer(rate, 0.8, 0.99)
-
-    old = Program(v1, sparse=False)
-    old.train(0, _STEPS)
+    old = trained(scheduled("adam"), sparse=False)
     template = KerasProgram(of_keras, sparse=False)
     template.train(90, 91)
     checkpoint.convert(
@@ -564,8 +587,7 @@ class TestSchedules:
     new = KerasProgram(of_keras, sparse=False)
     new.train(90, 91)
     new.restore(tmp_path / "new")
-    wanted = old.train(_STEPS, 2 * _STEPS)
-    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+    assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
   def test_back(self, tmp_path):
     """Checks that a newer SGD's last rate is known without a schedule."""
@@ -578,12 +600,7 @@ class TestSchedules:
     )
     old.train(0, _STEPS)
 
-    def v1():
-      step = train.get_or_create_global_step()
-      rate = train.piecewise_constant(step, [2], [1.0, _RATE])
-      return train.MomentumOptimizer(rate, 0.9)
-
-    new = Program(v1, sparse=False)
+    new = Program(momentum_in_pieces, sparse=False)
     checkpoint.restore(new.session, old.save(tmp_path))
     wanted = old.train(_STEPS, 2 * _STEPS)
     assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
@@ -596,10 +613,7 @@ class TestNadam:
   @pytest.mark.parametrize("wrapped", [False, True])
   def test_training_goes_on(self, wrapped, keras, tmp_path):
     """Checks m, v, the product and its count; the rules themselves differ."""
-    old = Program(
-      lambda: contrib.NadamOptimizer(_RATE, 0.8, 0.99), sparse=False
-    )
-    old.train(0, _STEPS)
+    old = trained(nadam, sparse=False)
 
     def of_keras():
       made = GENERATIONS[keras].Nadam(_RATE, 0.8, 0.99)
@@ -623,10 +637,7 @@ class TestNadam:
   @generations
   def test_convert(self, keras, has_graph, steps, tmp_path):
     """Checks that the template tells `beta_1`, or else the checkpoint."""
-    old = Program(
-      lambda: contrib.NadamOptimizer(_RATE, 0.8, 0.99), sparse=False
-    )
-    old.train(0, _STEPS)
+    old = trained(nadam, sparse=False)
     path = old.save(tmp_path)
     if not has_graph:
       (tmp_path / "model.meta").unlink()
@@ -781,8 +792,7 @@ def test_an_error_says_what_to_do(name, keras, tmp_path):
 @generations
 def test_a_loss_scale_starts_anew(keras, tmp_path):
   """Checks the initial value if the checkpoint has no loss scale."""
-  old = Program(PAIRS["adam"].v1, sparse=False)
-  old.train(0, _STEPS)
+  old = trained(PAIRS["adam"].v1, sparse=False)
 
   def of_keras():
     made = GENERATIONS[keras].Adam(_RATE, 0.8, 0.99, epsilon=1e-8)
@@ -798,23 +808,20 @@ def test_a_loss_scale_starts_anew(keras, tmp_path):
   assert float(np.asarray(scale)) == 2.0**9
   why = "the checkpoint has no loss scale for it"
   assert list(report.initialized.values()) == [why, why]
-  wanted = old.train(_STEPS, 2 * _STEPS)
-  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
 
 @generations
 def test_no_note_if_nothing_is_lost(keras, tmp_path):
   """Checks RMSprop without momentum: TensorFlow 1 has a slot for it."""
-  old = Program(PAIRS["rmsprop"].v1, sparse=False)
-  old.train(0, _STEPS)
+  old = trained(PAIRS["rmsprop"].v1, sparse=False)
   report, new = restore_into(
     old,
     lambda: GENERATIONS[keras].RMSprop(_RATE, 0.8, epsilon=_TINY),
     tmp_path,
   )
   assert not report.notes
-  wanted = old.train(_STEPS, 2 * _STEPS)
-  assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+  assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
 
 class Bert(train.Optimizer):
@@ -948,8 +955,7 @@ class TestBeforeTheFirstStep:
   def test_variables(self, keras, name, wrapped, tmp_path):
     """Checks that the only optimizer trains what has slots."""
     v1, optimizer = make_unbuilt(keras, name)
-    old = Program(v1, sparse=False)
-    old.train(0, _STEPS)
+    old = trained(v1, sparse=False)
     optimizer = wrap(keras, optimizer) if wrapped else optimizer
     cls = ScaledKeras3 if hasattr(optimizer, "scale_loss") else KerasProgram
     new = cls(lambda: optimizer, sparse=False)
@@ -957,8 +963,7 @@ class TestBeforeTheFirstStep:
     tf.train.Checkpoint(**new.objects).write(str(tmp_path / "early"))
     report = checkpoint.restore(None, old.save(tmp_path), new.objects)
     assert "no step" not in str(report)
-    wanted = old.train(_STEPS, 2 * _STEPS)
-    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+    assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
   @pytest.mark.parametrize("given", ["both", "model"])
   @pytest.mark.parametrize("scaled", [False, True])
@@ -1075,10 +1080,8 @@ class TestBeforeTheFirstStep:
 
   def test_replicas(self, tmp_path):
     """Checks that slots belong to the strategy of their variables."""
-    old = Program(momentum, sparse=False)
-    old.train(0, _STEPS)
+    old = trained(momentum, sparse=False)
     path = old.save(tmp_path)
-    wanted = old.train(_STEPS, 2 * _STEPS)
     for keras in ("legacy", "newer"):
       strategy = tf.distribute.MirroredStrategy(["CPU:0"])
       with strategy.scope():
@@ -1088,7 +1091,7 @@ class TestBeforeTheFirstStep:
       checkpoint.restore(None, path, new.objects)
       with strategy.scope():
         strategy.run(new.train, (_STEPS, 2 * _STEPS))
-      assert_near([w.numpy() for w in new.weights], wanted)
+      assert_near([w.numpy() for w in new.weights], old.wanted)
 
 
 @pytest.mark.parametrize("name", ["LARS", "Yogi"])
@@ -1255,18 +1258,15 @@ class TestRates:
         k2.optimizers.schedules.PiecewiseConstantDecay([100], [_RATE, 0.1])
       )
 
-    old = Program(momentum)
-    old.train(0, _STEPS)
+    old = trained(momentum)
     _, new = convert_and_go_on(old, schedule, tmp_path)
-    wanted = old.train(_STEPS, 2 * _STEPS)
-    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+    assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
 
   def test_a_decay_in_keras(self, tmp_path):
     def decaying():
       return sgd(0.1, decay=1 / _STEPS)
 
-    old = Program(momentum)
-    old.train(0, _STEPS)
+    old = trained(momentum)
     done, _ = convert_and_go_on(old, decaying, tmp_path)
     assert "-0.05" in "".join(done.notes)  # 0.1 / (1 + 5 / 5).
 

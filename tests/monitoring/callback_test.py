@@ -95,15 +95,17 @@ def test_last_step_and_monitor(kind, mode, tmp_path):
   assert lines[1]["config"]["increment_period"] == 2
 
 
-@kinds
-@pytest.mark.parametrize("mode", ["eager", "function"])
-@pytest.mark.parametrize("loss_scale", [_SCALE, 8])
-def test_replicas(kind, mode, loss_scale, tmp_path):
+@pytest.mark.parametrize(
+  ("kind", "mode", "fixed"),
+  helpers.pairs(_KINDS, ["eager", "function"], [False, True]),
+)
+def test_replicas(kind, mode, fixed, tmp_path):
+  loss_scale = 8 if fixed else _SCALE
   program = Program(kind, mode, loss_scale, helpers.two_replicas())
   with monitoring.Monitor(program.opt, tmp_path, every_n_steps=1) as monitor:
     for factor in [1.0, _INF, 1.0]:
       program.step(tf.constant(factor))
-      applied = loss_scale == 8 or np.isfinite(factor)
+      applied = fixed or np.isfinite(factor)
       assert bool(program.opt.last_step_applied) == applied
       assert monitor.step() == applied
   lines = read(tmp_path)

@@ -2,8 +2,11 @@
 """Tests `Monitor`: eager steps, functions, loops, replicas, restarts."""
 
 import contextlib
+import functools
 import gc
 import json
+import pathlib
+import tempfile
 import threading
 
 from absl import logging
@@ -131,8 +134,12 @@ class Program:
 
 
 def read(folder, *without):
-  """Returns the lines of a log, without times and configs."""
-  text = (folder / "loss_scale.jsonl").read_text("utf-8")
+  """Returns the lines of a folder's log, without times and configs."""
+  return parse((folder / "loss_scale.jsonl").read_text("utf-8"), *without)
+
+
+def parse(text, *without):
+  """Returns the lines of a log's text, without times and configs."""
   lines = [json.loads(line) for line in text.splitlines()]
   left_out = {"time", "config", *without}
   return [
@@ -141,35 +148,35 @@ def read(folder, *without):
   ]
 
 
-def train_with_hook(folder, make, factors):
-  """Trains as `Program` does, in a session with a hook."""
-  with tf.Graph().as_default():
+@functools.cache  # Programs of several kinds train alike.
+def train_with_hook(name):
+  """Trains as `Program` does, in a session with a hook; returns the log."""
+  with tf.Graph().as_default(), tempfile.TemporaryDirectory() as folder:
     a = tf1.get_variable("a", initializer=[1.0, 2.0], use_resource=True)
     b = tf1.get_variable(
       "b", initializer=[[1.0], [0.0], [3.0]], use_resource=True
     )
     global_step = tf1.train.get_or_create_global_step()
     factor = tf1.placeholder(tf.float32, [])
-    opt = make()
+    opt = MAKERS[name]()
     loss = tf.reduce_sum(a * factor) + tf.reduce_sum(b * b)
     pairs = opt.compute_gradients(loss, [a, b])
     grads, _ = tf.clip_by_global_norm([grad for grad, _ in pairs], 1.0)
     op = opt.apply_gradients(zip(grads, [a, b]), global_step)
     hook = monitoring.LossScaleHook(opt, folder, every_n_steps=3)
     with tf1.train.SingularMonitoredSession([hook]) as session:
-      for value in factors:
+      for value in _SCHEDULE:
         session.run(op, {factor: value})
-  return read(folder, "underflow")
+    return (pathlib.Path(folder) / "loss_scale.jsonl").read_text("utf-8")
 
 
 @programs
 def test_the_lines_are_those_of_the_hook(name, kind, tmp_path):
-  expected = train_with_hook(tmp_path / "hook", MAKERS[name], _SCHEDULE)
+  expected = parse(train_with_hook(name), "underflow")
   program = Program(kind, MAKERS[name])
-  folder = tmp_path / "monitor"
-  with monitoring.Monitor(program.opt, folder, every_n_steps=3) as monitor:
+  with monitoring.Monitor(program.opt, tmp_path, every_n_steps=3) as monitor:
     program.run(_SCHEDULE, monitor)
-  found = read(folder, "underflow")
+  found = read(tmp_path, "underflow")
   if kind == "loop":
     # Of a loop, only the last skipped step was measured last.
     for lines in (expected, found):
