@@ -78,13 +78,29 @@ def _by_hand(optimizer, v):
   optimizer.apply_gradients([(_differentiate(v, scale) / scale, v)])
 
 
+def _by_private_state(optimizer, v):
+  scale = optimizer._loss_scale()
+  optimizer.apply_gradients([(_differentiate(v, scale) / scale, v)])
+
+
+def _by_its_variable(optimizer, v):
+  scale = optimizer._loss_scale.current_loss_scale
+  optimizer.apply_gradients([(_differentiate(v, scale) / scale, v)])
+
+
 def _zeros(optimizer, v):
   optimizer.apply_gradients([(tf.zeros_like(v), v)])
 
 
 @_MODES
 @_KINDS
-@pytest.mark.parametrize("step", [_minimized, _scaled, _by_hand, _zeros])
+@pytest.mark.parametrize(
+  "step",
+  [
+    *(_minimized, _scaled, _by_hand, _by_private_state, _by_its_variable),
+    _zeros,
+  ],
+)
 def test_no_false_alarm(mode, legacy, step, caplog):
   v, optimizer = tf.Variable([1.0, 2.0]), _make(legacy)
   if not legacy:

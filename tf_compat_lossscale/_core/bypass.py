@@ -141,6 +141,16 @@ def describe_place() -> str:
   )
 
 
+def note_read_by_program() -> None:
+  """Takes note of a read of the property that calls this, if not by Keras."""
+  reader: Any = sys._getframe(2)
+  while reader.f_code.co_name == "__getattribute__":  # Keras's own.
+    reader = reader.f_back
+  module = reader.f_globals.get("__name__", "")
+  if module.partition(".")[0] not in _BETWEEN:
+    scale_uses.note_read()
+
+
 def _may_scale_itself(optimizer: Any) -> bool:
   """Returns whether an optimizer's class computes gradients as it likes."""
   for each in wrapped_optimizers.walk(optimizer):

@@ -98,6 +98,19 @@ class LossScaleOptimizer(_kinds.OfAKind):
     return _callable_scale.CallableScale(self, super().loss_scale)
 
   @property
+  def _loss_scale(self) -> Any:
+    """Keras's private state of the loss scale; some programs scale by it."""
+    bypass.note_read_by_program()
+    try:
+      return vars(self)["_loss_scale"]
+    except KeyError:
+      raise AttributeError("_loss_scale") from None  # Keras asks at first.
+
+  @_loss_scale.setter
+  def _loss_scale(self, value: Any) -> None:
+    self.__dict__["_loss_scale"] = value
+
+  @property
   def last_step_applied(self) -> tf.Tensor:
     """Whether the step was applied, a bool scalar; False if it was skipped.
 
