@@ -45,11 +45,13 @@ from benchmarks import memory
 from benchmarks import monitoring
 from benchmarks import network
 from benchmarks import pictures
+from benchmarks import plane
 from benchmarks import policy_steps
 from benchmarks import rivals
 from benchmarks import shapes
 from benchmarks import start
 from benchmarks import steps
+from benchmarks import summary
 from benchmarks import timing
 
 FLAGS = flags.FLAGS
@@ -80,6 +82,15 @@ flags.DEFINE_multi_enum(
 )
 flags.DEFINE_bool("clip", False, "Clips gradients by their global norm, too.")
 flags.DEFINE_list(
+  "cells",
+  [],
+  "Cells of the plane to time: 60x4096 is 60 variables of 4,096 elements each, "
+  "and 'all' is the whole plane.",
+)
+flags.DEFINE_bool(
+  "quick", False, "Times a little of everything, in about two minutes."
+)
+flags.DEFINE_list(
   "policies",
   ["100 small"],
   "What to time with each policy, in every mode; empty for nothing.",
@@ -99,6 +110,18 @@ flags.DEFINE_integer(
   "checkpoints", 3, "Timed rounds with checkpoints; 0 for none.", lower_bound=0
 )
 flags.DEFINE_bool("large", True, "Converts a checkpoint of 2 GiB, too.")
+# What --quick asks for, unless a flag says otherwise.
+_QUICK = {
+  "seconds": 1.0,
+  "rounds": 12,
+  "shape": ["4 BERT layers", "100 small", _EMBEDDING, _NETWORK],
+  "cells": ["1x16384", "20x4096", "60x4096"],
+  "policies": [],
+  "monitoring": [_NETWORK],
+  "growth": [],
+  "starts": 1,
+  "checkpoints": 0,
+}
 flags.DEFINE_string("json", None, "A file to write all figures to.")
 flags.DEFINE_string("plot", None, "A folder to draw pictures into.")
 
@@ -109,6 +132,13 @@ for _name in ("policies", "monitoring"):
     lambda names: set(names) <= {*_ALL},
     f"must be some of {', '.join(_ALL)}",
   )
+
+
+flags.register_validator(
+  "cells",
+  lambda cells: cells == ["all"] or all(map(plane.parse, cells)),
+  "must be cells such as 60x4096, or all",
+)
 
 
 def _sizes(words: list[str]) -> bool:
@@ -139,6 +169,9 @@ def _parse(argv: list[str]) -> list[str]:
     _fail(" ".join(str(error).split()))
   if rest[1:]:
     _fail(f"arguments are not understood: {' '.join(rest[1:])}")
+  for name, value in _QUICK.items() if FLAGS.quick else ():
+    if FLAGS[name].using_default_value:
+      FLAGS[name].value = value
   if FLAGS.plot:
     try:
       os.makedirs(FLAGS.plot, exist_ok=True)
@@ -317,6 +350,20 @@ def print_growth(console: Console, found: dict[str, Any]) -> None:
   console.print(table)
 
 
+def print_ratios(console: Console, results: dict[str, Any]) -> None:
+  table = Table(
+    "all ratios, the worst first",
+    "over",
+    "ratio",
+    "95 % of runs",
+    box=box.SIMPLE,
+  )
+  for what, base, (middle, low, high) in summary.list_ratios(results):
+    table.add_row(what, base, f"{middle:.3f}", f"{low:.3f}-{high:.3f}")
+  if table.rows:
+    console.print(table)
+
+
 def print_rows(
   console: Console, title: str, rows: list[tuple[str, str]]
 ) -> None:
@@ -336,6 +383,7 @@ def main(argv: list[str]) -> None:
     "cores": os.cpu_count(),
     "machine": bounds,
     "steps": [],
+    "plane": [],
   }
   console.print(
     f"This machine reads {bounds['bytes_per_second'] / 1e9:.1f} GB/s; an op in "
@@ -352,7 +400,13 @@ def main(argv: list[str]) -> None:
     measured["rows"] = [time_shape(name, *axes) for name in names]
     results["steps"].append(measured)
     print_steps(console, measured)
-  if _EMBEDDING in names:
+  cells = plane.list_cells() if FLAGS.cells == ["all"] else FLAGS.cells
+  for axes in itertools.product(*axes_of_tables):
+    results["plane"] += [
+      plane.measure(cell, *axes, FLAGS.seconds / 3, FLAGS.rounds)
+      for cell in cells
+    ]
+  if _EMBEDDING in names and not FLAGS.quick:
     peaks = results["embedding peak"] = memory.measure()
     print_rows(
       console,
@@ -380,6 +434,7 @@ def main(argv: list[str]) -> None:
   if FLAGS.checkpoints:
     results["checkpoints"] = checkpoints.rows(FLAGS.checkpoints, FLAGS.large)
     print_rows(console, "checkpoints", results["checkpoints"])
+  print_ratios(console, results)
   if FLAGS.json:
     with open(FLAGS.json, "w", encoding="utf-8") as file:
       json.dump(results, file, indent=1)

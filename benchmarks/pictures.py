@@ -6,6 +6,9 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+import numpy as np
+
+from benchmarks import plane
 from benchmarks import rivals
 
 _COLORS = {"TensorFlow": "tab:orange", "ours": "tab:blue", "floor": "tab:gray"}
@@ -26,7 +29,7 @@ def pyplot() -> Any:
 
 
 def draw(results: dict[str, Any], folder: str) -> list[str]:
-  """Writes a picture of each set of steps, and of growth if it was measured.
+  """Writes a picture of each set of steps, of each plane, and of growth.
 
   Args:
     results: What `python -m benchmarks --json` writes.
@@ -65,6 +68,13 @@ def draw(results: dict[str, Any], folder: str) -> list[str]:
     written.append(str(pathlib.Path(folder, name.replace(" ", "-"))))
     figure.savefig(written[-1], dpi=100)
     plot.close(figure)
+  for mode in dict.fromkeys(row["mode"] for row in results["plane"]):
+    rows = [row for row in results["plane"] if row["mode"] == mode]
+    figure = _draw_plane(plot, rows, mode)
+    name = f"plane-{mode}.png".replace(" ", "-")
+    written.append(str(pathlib.Path(folder, name)))
+    figure.savefig(written[-1], dpi=100)
+    plot.close(figure)
   growth = results.get("growth")
   if growth:
     figure, panes = plot.subplots(1, 4, figsize=(12, 3.2), layout="constrained")
@@ -86,3 +96,24 @@ def draw(results: dict[str, Any], folder: str) -> list[str]:
     figure.savefig(written[-1], dpi=100)
     plot.close(figure)
   return written
+
+
+def _draw_plane(plot: Any, rows: list[dict[str, Any]], mode: str) -> Any:
+  """Returns a heat map: variables, elements of each, the ratio as a color."""
+  cells = [plane.parse(row["cell"]) or (0, 0) for row in rows]
+  counts = sorted({count for count, _ in cells})
+  elements = sorted({size for _, size in cells})
+  ratios = np.full((len(counts), len(elements)), np.nan)
+  figure, axes = plot.subplots(figsize=(8, 3.8), layout="constrained")
+  for (count, size), row in zip(cells, rows):
+    y, x = counts.index(count), elements.index(size)
+    ratios[y, x] = row["over TensorFlow"][0]
+    axes.text(x, y, f"{ratios[y, x]:.2f}", ha="center", va="center")
+  image = axes.imshow(ratios, cmap="RdBu_r", vmin=0.6, vmax=1.4, aspect="auto")
+  axes.set_xticks(range(len(elements)), [f"{size:,}" for size in elements])
+  axes.set_yticks(range(len(counts)), [f"{count:,}" for count in counts])
+  axes.set_xlabel("elements of each variable")
+  axes.set_ylabel("variables")
+  axes.set_title(f"a step / TensorFlow's own, {mode}")
+  figure.colorbar(image)
+  return figure

@@ -16,10 +16,12 @@ pytest.importorskip("rich", reason="the extra [bench] is not installed")
 from benchmarks import growth
 from benchmarks import monitoring
 from benchmarks import pictures
+from benchmarks import plane
 from benchmarks import policy_steps
 from benchmarks import rivals
 from benchmarks import shapes
 from benchmarks import steps
+from benchmarks import summary
 from benchmarks import timing
 
 pytestmark = pytest.mark.any_release
@@ -143,6 +145,48 @@ def test_policies_are_timed(mode, frozen):
     assert min(nodes.values()) > 0
 
 
+def test_a_cell_of_the_plane_is_timed(frozen):
+  assert plane.parse("20x4096") == (20, 4096)
+  assert all(map(plane.parse, plane.list_cells()))
+  with helpers.control_flow(False):
+    found = plane.measure("2x10", "sgd", steps.MODES[0], steps.FILLED, 0, 8, 2)
+  assert (found["cell"], found["mode"]) == ("2x10", "graph v1")
+  middle, low, high = found["over TensorFlow"]
+  assert found["seconds"] > 0 and 0 < low <= middle * 1.5 <= high * 2.25
+
+
+def test_the_worst_ratio_is_the_first():
+  step = {"optimizer": "sgd", "mode": "eager", "gradients": "filled"}
+  row = {
+    "shape": "some",
+    "over TensorFlow": (0.9, 0.8, 1.0),
+    "fixed over TensorFlow": (1.0, 0.95, 1.1),
+  }
+  results = {
+    "steps": [{**step, "rows": [row]}],
+    "plane": [
+      {"cell": "1x64", "mode": "eager", "over TensorFlow": (0.9, 0.85, 1)}
+    ],
+    "policies": [
+      {
+        "shape": "some",
+        "mode": "eager",
+        "over DynamicLossScale": {"again": (1.0, 0.99, 1.01)},
+      }
+    ],
+    "monitoring": [
+      {"shape": "some", "mode": "eager", "over no hook": {"hook": (2, 1.5, 3)}}
+    ],
+  }
+  assert [each[0] for each in summary.list_ratios(results)] == [
+    "some, eager, hook",
+    "some, eager, again",
+    "some, sgd, eager, filled, fixed scale",
+    "1x64, eager",
+    "some, sgd, eager, filled",
+  ]
+
+
 @pytest.mark.parametrize("mode", steps.MODES[:2])
 def test_hooks_are_timed(mode):
   with helpers.control_flow(False):
@@ -167,13 +211,17 @@ def test_pictures(tmp_path):
         "rows": [{"shape": "some", "over bare": over}],
       }
     ],
+    "plane": [
+      {"cell": cell, "mode": "eager", "over TensorFlow": (0.9, 0.8, 1.0)}
+      for cell in ("1x64", "20x256")
+    ],
     "growth": {
       "sizes": [10, 20],
       "rivals": dict.fromkeys(rivals.MAIN, found),
     },
   }
   paths = pictures.draw(json.loads(json.dumps(results)), str(tmp_path / "new"))
-  assert len(paths) == 2
+  assert len(paths) == 3
   for path in paths:
     with open(path, "rb") as file:
       assert file.read(4) == b"\x89PNG"
@@ -187,6 +235,8 @@ _NONSENSE = {
   "--shape=ResNet": "ResNet-50",
   "--policies=ResNet-50,x": "100 small",
   "--monitoring=x": "100 small",
+  "--cells=60": "60x4096",
+  "--cells=all,1x0": "60x4096",
   "--jsn=a": "jsn",
   "--json=no/such/folder/a.json": "no/such/folder",
   "--json=tests": "folder",
