@@ -352,6 +352,7 @@ class Trainer:
   ):
     self.mode, self.specs, self._apply_only = mode, specs, apply_only
     self._graph_state: dict[str, tf.Variable] | None = None
+    self._read_scale: tf.Tensor | None = None
     with contextlib.ExitStack() as stack:
       self.graph = stack.enter_context(mode_scope(mode))
       self._set_up(make_optimizer, use_resource)
@@ -453,7 +454,11 @@ class Trainer:
 
   @property
   def loss_scale(self) -> float:
-    return float(self.value(self.opt._loss_scale()))
+    if self.graph is None:
+      return float(self.value(self.opt._loss_scale()))
+    if self._read_scale is None:  # A new op would cost a pass of Grappler.
+      self._read_scale = self.opt._loss_scale()
+    return float(self.session.run(self._read_scale))
 
   @property
   def good_steps(self) -> int:
