@@ -337,7 +337,8 @@ def name_faults(
     finite_at_all = all_replicas_finite(grads)
   else:
     named = {name: grad for name, grad in named.items() if _list_values(grad)}
-    joined = finite.join_small(_list_values(list(named.values())))
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      joined = finite.join_small(_list_values(list(named.values())))
 
     def find_each() -> tf.Tensor:
       return finite.are_each_finite(joined)
