@@ -50,6 +50,15 @@ def test_deps_are_the_imports(path):
   assert actual == wanted, "run: python tools/build_files.py"
 
 
+@pytest.mark.parametrize("package", ["", *_FOLDERS])
+def test_the_rules_that_are_used_are_loaded(package):
+  text = (helpers.ROOT / package / "BUILD").read_text("utf-8")
+  statement = r'load\("@rules_python//python:defs.bzl", (.*)\)'
+  loaded = re.findall(r'"(\w+)"', " ".join(re.findall(statement, text)))
+  used = {kind for kind, _ in rules(package) if kind.startswith("py_")}
+  assert used == set(loaded)
+
+
 def test_what_a_module_imports(monkeypatch, tmp_path):
   monkeypatch.setattr(build_files, "ROOT", tmp_path)
   folder = tmp_path / "tf_compat_lossscale"
