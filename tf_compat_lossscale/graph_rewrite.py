@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import importlib
 from typing import Any
 
 from absl import logging
@@ -12,6 +13,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import optimizer_kinds
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale._core.tf import rewrite
 
 __all__ = [
@@ -28,6 +30,9 @@ def __dir__() -> list[str]:
 
 
 _OPTION = "auto_mixed_precision"
+# The module that registers this package's wrapper for optimizers of Keras 2. It
+# loads Keras, so it is loaded for such an optimizer alone.
+_KERAS_2 = "tf_compat_lossscale.keras.optimizer"
 _Wrapper = Callable[[Any, Any], Any]
 
 # For each base class of optimizers, a function that wraps an optimizer, and the
@@ -134,6 +139,10 @@ def _wrap(opt: Any, loss_scale: Any) -> Any:
         "enable_mixed_precision_graph_rewrite() wraps it: pass the optimizer "
         "that is inside."
       )
+  is_known = isinstance(opt, tuple(_wrappers))
+  if not is_known and isinstance(opt, tuple(foreign)):
+    if not which_keras.is_keras_3():
+      importlib.import_module(_KERAS_2)
   for optimizer_cls, (wrapper_fn, _) in _wrappers.items():
     if isinstance(opt, optimizer_cls):
       return wrapper_fn(opt, loss_scale)

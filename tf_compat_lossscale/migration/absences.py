@@ -18,6 +18,7 @@ from tf_compat_lossscale.programs import contrib_hints
 from tf_compat_lossscale.programs import contrib_names
 from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import moved_modules
+from tf_compat_lossscale.programs import private_keras
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import tensorflow_names
@@ -124,6 +125,8 @@ def _find_absence_of_private(name: str) -> Absence | None:
   """Returns the absence of a private module, or of a name in it."""
   if name in moved_modules.GONE:
     return Absence(name, MISSING, moved_modules.GONE[name])
+  if private_keras.is_private(name):
+    return Absence(private_keras.ROOT, RESTORED)
   module, parts = name, list[str]()
   while module != _PRIVATE:
     path = tensorflow_names.find_module_file(module)

@@ -68,9 +68,9 @@ def choose(
 
   Returns:
     The choice. `which_tensorflow` decides about TensorFlow. A program gets
-    Keras 2 if it gets TensorFlow 1, uses a legacy name or `tf.estimator`, or
-    asks for Keras 2's legacy optimizers. It gets the legacy optimizers if it
-    gets Keras 2.
+    Keras 2 if it gets TensorFlow 1, uses a legacy name, `tf.estimator` or a
+    name that Keras 3 lacks, or asks for Keras 2's legacy optimizers. It gets
+    the legacy optimizers if it gets Keras 2.
 
   Raises:
     RunError: Legacy optimizers are asked for with Keras 3.
@@ -134,7 +134,7 @@ def choose_for(
       shown = f" ({found})" if found else ""
       reason = f"TensorFlow {tensorflow} code{shown}"
   tensorflow = tensorflow or 2
-  legacy = any(source.uses or source.estimators for source in read)
+  legacy = any(source.needs_keras_2 for source in read)
   wants_legacy = optimizers == keras_optimizers.LEGACY
   if keras is None and (tensorflow == 1 or legacy or wants_legacy):
     keras = 2

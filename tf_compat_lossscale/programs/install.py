@@ -27,6 +27,7 @@ from tf_compat_lossscale.programs import estimator
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.programs import moved_modules
+from tf_compat_lossscale.programs import private_keras
 from tf_compat_lossscale.programs import restored_modules
 
 _KERAS_2 = "tf_compat_lossscale.keras._keras2"
@@ -72,6 +73,7 @@ class _Installer(import_hooks.ImportWatcher):
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
     self._moved = moved_modules.MovedModules(self._log)
+    self._keras = private_keras.PrivateKeras(self._log)
     self._companions = companions.Companions(self._log)
     self._ascend = import_hooks.Substitutes(
       table.ASCEND,
@@ -112,6 +114,7 @@ class _Installer(import_hooks.ImportWatcher):
     """Sets the names in all modules that are loaded, and in others later."""
     self.start()
     self._moved.start()
+    self._keras.put_in_place()
     self._companions.start()
     self._ascend.start()
     for name, module in list(sys.modules.items()):
@@ -154,6 +157,7 @@ class _Installer(import_hooks.ImportWatcher):
     """Leaves every module as it was found, and `Model.compile` as well."""
     self.stop()
     self._moved.stop()
+    self._keras.take_back()
     self._companions.stop()
     self._ascend.stop()
     if self._estimator is not None:

@@ -32,15 +32,30 @@ _LOOKED_AT = frozenset(
     *scopes.SCOPES,
   ]
 )
+# Methods of Keras 2's loss-scale optimizer that Keras 3's lacks -> the name
+# that a call of one is counted as.
+_KERAS_2_METHODS = {
+  name: f"tensorflow.keras.mixed_precision.LossScaleOptimizer.{name}"
+  for name in ("get_scaled_loss", "get_unscaled_gradients")
+}
 # Every source that uses a name of TensorFlow, or of an object that may be
 # TensorFlow, has one of these words.
 _MENTIONS = re.compile(
-  rf"tensorflow|LossScale|loss_scale|mixed_precision|{'|'.join(_METHODS)}"
+  r"tensorflow|LossScale|loss_scale|mixed_precision"
+  rf"|{'|'.join((*_METHODS, *_KERAS_2_METHODS))}"
 )
 
 _ASKING = ("getattr", "hasattr")
+# What Keras 3 lacks, and the private modules, which are of Keras 2.
+_KERAS_2 = re.compile(
+  r"python\.keras\b|keras\.((\w+\.)?experimental|estimator"
+  r"|backend\.(function|(set_)?learning_phase|placeholder|[gs]et_session)"
+  r"|layers\.(AbstractRNNCell|DenseFeatures|LocallyConnected\dD)"
+  r"|metrics\.(MeanRelativeError|MeanTensor)|models\.model_from_config"
+  rf"|mixed_precision\.LossScaleOptimizer\.({'|'.join(_KERAS_2_METHODS)}))\b"
+)
 # TensorFlow 2 implements these with Keras.
-_KERAS = frozenset(["keras", "layers", "nn.rnn_cell"])
+_KERAS = frozenset(["keras", "layers", "nn.rnn_cell", "python.keras"])
 
 # The names in the table of legacy names; `get` is too common a name.
 _LAST_PARTS = frozenset(
@@ -93,6 +108,19 @@ class Source:
     """Whether the file imports `npu_bridge`, Ascend's for TensorFlow 1."""
     return any(
       name.partition(".")[0] == legacy_names.ASCEND_1 for name in self.modules
+    )
+
+  @functools.cached_property
+  def needs_keras_2(self) -> bool:
+    """Whether a name in the file says Keras 2."""
+    if self.uses or self.estimators:
+      return True
+    # This package's optimizer for Keras 3 has the methods, too.
+    has_ours = "tf_compat_lossscale" in self.modules
+    return any(
+      _KERAS_2.match(use.name.partition(".")[2].removeprefix("compat.v2."))
+      for use in self.keras
+      if not (has_ours and use.form == "method")
     )
 
   @functools.cached_property
@@ -222,6 +250,9 @@ class _UseCollector:
       for i, part in enumerate(attributes):
         if part.attr in _METHODS:
           self._add(part, f".{part.attr}", _METHODS[part.attr], "method")
+        elif part.attr in _KERAS_2_METHODS:
+          full = _KERAS_2_METHODS[part.attr]
+          self._add(part, f".{part.attr}", full, "method")
         elif part.attr in _LAST_PARTS and i >= far:
           last = [each.attr for each in attributes[i : i + _MOST_IN_PLACE]]
           self._collect_unknown(part, ".".join(["", *reversed(last)]))
