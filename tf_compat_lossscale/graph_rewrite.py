@@ -139,10 +139,12 @@ def _wrap(opt: Any, loss_scale: Any) -> Any:
         "enable_mixed_precision_graph_rewrite() wraps it: pass the optimizer "
         "that is inside."
       )
-  is_known = isinstance(opt, tuple(_wrappers))
-  if not is_known and isinstance(opt, tuple(foreign)):
-    if not which_keras.is_keras_3():
-      importlib.import_module(_KERAS_2)
+  if (
+    not isinstance(opt, tuple(_wrappers))
+    and isinstance(opt, tuple(foreign))
+    and not which_keras.is_keras_3()
+  ):
+    importlib.import_module(_KERAS_2)
   for optimizer_cls, (wrapper_fn, _) in _wrappers.items():
     if isinstance(opt, optimizer_cls):
       return wrapper_fn(opt, loss_scale)
