@@ -411,6 +411,7 @@ PROGRAMS = (
     prepare=_clicks,
     remark="a canned Estimator with two loss scales; TensorFlow Transform is a "
     "file of the features",
+    timeout=600,
   ),
   _program(
     *("unet-industrial", "Segmentation/UNet_Industrial"),
