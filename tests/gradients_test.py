@@ -286,7 +286,7 @@ def test_small_gradients_cost_no_op_each(size, mode):
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
 def test_no_op_concatenates_very_many_elements(mode):
   # One core does it, while the others wait.
-  sizes = [4096] * 9 + [30, 16_384, 4, 20_000, 5]
+  sizes = [1024] * 9 + [30, 4096, 4, 20_000, 5]
   with helpers.mode_scope(mode) as graph:
     grads = [tf.compat.v1.placeholder(tf.float32, [n]) for n in sizes]
     gradients.all_finite(grads)
@@ -295,7 +295,21 @@ def test_no_op_concatenates_very_many_elements(mode):
       for op in graph.get_operations()
       if op.type == "ConcatV2"
     ]
-  assert joined == [[4096] * 4, [4096] * 4, [4096, 30], [4, 5]]
+  assert joined == [[1024] * 4, [1024] * 4, [1024, 30], [4, 5]]
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+def test_the_branch_that_names_faults_gets_few_inputs(mode):
+  # Each input of a branch costs, also if the branch does not run.
+  with helpers.mode_scope(mode) as graph:
+    grads = [tf.compat.v1.placeholder(tf.float32, [256]) for _ in range(100)]
+    gradients.name_faults(grads)
+    joined = [
+      op.outputs[0].shape.num_elements()
+      for op in graph.get_operations()
+      if op.type == "ConcatV2"
+    ]
+  assert joined == [64 * 256, 36 * 256]
 
 
 def test_shapes_of_tensorflow_1_will_do():

@@ -338,7 +338,8 @@ def name_faults(
   else:
     named = {name: grad for name, grad in named.items() if _list_values(grad)}
     with tf.name_scope(control_flow.NAME_SCOPE):
-      joined = finite.join_small(_list_values(list(named.values())))
+      values = _list_values(list(named.values()))
+      joined = finite.join_small(values, for_branch=True)
 
     def find_each() -> tf.Tensor:
       return finite.are_each_finite(joined)

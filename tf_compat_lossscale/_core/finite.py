@@ -19,10 +19,12 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import control_flow
 
-# The number of elements that one op concatenates. Fewer would take more ops;
-# more would keep one core busy while the others wait. Up to that number in all,
-# a check of the elements is cheaper than sums and a cond.
+# Up to this number of elements in all, one op concatenates them, and a check of
+# the elements is cheaper than sums and a cond.
 _FEW_ELEMENTS = 1 << 14
+# Of more elements, one op concatenates this number. Fewer would take more ops;
+# more would keep one core busy while the others wait.
+_PART_ELEMENTS = 1 << 12
 # The number of tensors that one op concatenates. TensorFlow's time to optimize
 # a graph grows with the square of an op's inputs.
 _MANY_TENSORS = 128
@@ -42,16 +44,20 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
   def check_elements() -> tf.Tensor:
     return _all([_is_finite(value) for value in values])
 
-  counts = [value.shape.num_elements() for value in values]
-  few = None not in counts and sum(counts) <= _FEW_ELEMENTS
   # A debugger reports a sum that overflows as an error.
-  if few or control_flow.are_values_checked():
+  if _are_few(values) or control_flow.are_values_checked():
     return check_elements()
   quick = _are_sums_finite(values)
   # A session may feed the constants that the sums are made of.
   if control_flow.is_known(quick):
     return check_elements()
   return control_flow.cond(quick, lambda: tf.constant(True), check_elements)
+
+
+def _are_few(values: list[tf.Tensor]) -> bool:
+  """Returns whether tensors are known to have few elements in all."""
+  counts = [value.shape.num_elements() for value in values]
+  return None not in counts and sum(counts) <= _FEW_ELEMENTS
 
 
 class Joined(NamedTuple):
@@ -69,18 +75,28 @@ class Joined(NamedTuple):
   rows: list[int]
 
 
-def join_small(values: Iterable[tf.Tensor]) -> list[Joined]:
+def join_small(
+  values: Iterable[tf.Tensor], for_branch: bool = False
+) -> list[Joined]:
   """Concatenates small tensors, because an op costs more than a few elements.
 
   Tensors are joined if their shapes are known and they share a device, a dtype
   and all axes but the first.
+
+  Args:
+    values: The tensors.
+    for_branch: Whether the results are inputs of a branch. Each input costs
+      more than it gains that several cores concatenate.
   """
+  values = list(values)
+  few = for_branch or _are_few(values)
+  most = _FEW_ELEMENTS if few else _PART_ELEMENTS
   joined = []
   groups: dict[Any, list[tuple[int, tf.Tensor]]] = {}
   for i, value in enumerate(values):
     shape = value.shape
     count = shape.num_elements()
-    if count is None or count > _FEW_ELEMENTS:
+    if count is None or count > most:
       joined.append(Joined(value, [i], []))
     else:
       device = "" if tf.executing_eagerly() else value.device
@@ -88,20 +104,25 @@ def join_small(values: Iterable[tf.Tensor]) -> list[Joined]:
       key = (value.dtype, device, shape.rank, *shape.as_list()[1:])
       groups.setdefault(key, []).append((i, value))
   for group in groups.values():
-    joined += map(_join, _split(group))
+    joined += map(_join, _split(group, most))
   return joined
 
 
 def _split(
-  group: list[tuple[int, tf.Tensor]],
+  group: list[tuple[int, tf.Tensor]], most: int
 ) -> list[list[tuple[int, tf.Tensor]]]:
-  """Splits tensors into lists of what one op concatenates."""
+  """Splits tensors into lists of what one op concatenates.
+
+  Args:
+    group: Positions and tensors.
+    most: The number of elements that one op concatenates.
+  """
   parts: list[list[tuple[int, tf.Tensor]]] = []
   elements = 0
   for member in group:
     count = member[1].shape.num_elements()
     elements += count
-    if not parts or elements > _FEW_ELEMENTS or len(parts[-1]) == _MANY_TENSORS:
+    if not parts or elements > most or len(parts[-1]) == _MANY_TENSORS:
       parts.append([])
       elements = count
     parts[-1].append(member)
