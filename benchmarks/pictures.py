@@ -109,8 +109,10 @@ def _draw_plane(plot: Any, rows: list[dict[str, Any]], mode: str) -> Any:
     y, x = counts.index(count), elements.index(size)
     ratios[y, x] = row["over TensorFlow"][0]
     axes.text(x, y, f"{ratios[y, x]:.2f}", ha="center", va="center")
-  image = axes.imshow(ratios, cmap="RdBu_r", vmin=0.6, vmax=1.4, aspect="auto")
-  axes.set_xticks(range(len(elements)), [f"{size:,}" for size in elements])
+  image = axes.imshow(ratios, cmap="RdBu_r", vmin=0.4, vmax=1.6, aspect="auto")
+  axes.set_xticks(
+    range(len(elements)), [f"{size:,}" for size in elements], fontsize=8
+  )
   axes.set_yticks(range(len(counts)), [f"{count:,}" for count in counts])
   axes.set_xlabel("elements of each variable")
   axes.set_ylabel("variables")
