@@ -54,7 +54,9 @@ from {_KERAS}.optimizer_v2 import gradient_descent, learning_rate_schedule
 from {_KERAS}.optimizer_v2 import optimizer_v2, utils as optimizer_utils
 from {_KERAS}.optimizer_v2.adam import Adam
 from {_KERAS}.optimizers import Adam as Adam2
+from {_KERAS}.preprocessing import dataset_utils
 from {_KERAS}.preprocessing.image import ImageDataGenerator
+from {_KERAS}.preprocessing.sequence import pad_sequences
 from {_KERAS}.saving import hdf5_format
 from {_KERAS}.saving.saving_utils import model_input_signature
 from {_KERAS}.utils import conv_utils, data_utils, generic_utils, losses_utils

@@ -54,6 +54,7 @@ optimizer_v2 = optimizers.legacy
 optimizer_v2.learning_rate_schedule =
     optimizers.schedules.learning_rate_schedule
 optimizer_v2.utils = optimizers.utils
+preprocessing.dataset_utils = utils.dataset_utils
 saving.hdf5_format = saving.legacy.hdf5_format
 saving.model_config = saving.legacy.model_config
 saving.save = saving.legacy.save
@@ -235,9 +236,12 @@ def _find_homes(path: str) -> Iterator[Any]:
   if which_keras.is_keras_3():
     return
   path = _FORMERLY.sub("", path)
-  first = path.partition(".")[0]
   public = importlib.import_module("tensorflow").keras
-  public = getattr(public, first, None) if first else public
+  for part in filter(None, path.split(".")):
+    inner = getattr(public, part, None)
+    if not isinstance(inner, types.ModuleType):
+      break
+    public = inner
   if path == "optimizers":  # Its classes may be the legacy ones.
     yield public
   if path in _TABLE.names:
