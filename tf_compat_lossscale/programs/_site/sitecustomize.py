@@ -61,6 +61,12 @@ def _start():
 
       getattr(python_names, "add_to_" + module.__name__)(module)
 
+    def prepare_flags(module):
+      # type: (types.ModuleType) -> None
+      from tf_compat_lossscale.programs import absl_flags
+
+      absl_flags.accept_texts(module)
+
     def supply_ascend(name):
       # type: (str) -> types.ModuleType | None
       from tf_compat_lossscale.programs import ascend_modules
@@ -73,6 +79,7 @@ def _start():
       else:
         import_hooks.when_imported(name, prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
+    import_hooks.when_imported("absl.flags._argument_parser", prepare_flags)
     # A program may import these before TensorFlow.
     import_hooks.Substitutes(legacy_names.ASCEND, supply_ascend).start()
     import_hooks.when_imported("tensorflow", prepare)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The choices of a flag of absl-py in one text.
+
+TensorFlow's official models define the flag `fp16_implementation` with the
+choices `("keras', 'graph_rewrite")`, one text by a mistake, and many programs
+copied that. Old releases of absl-py looked for the flag's value in the text;
+today's refuse it. `migrate` writes a list. `tf-lossscale run` accepts the text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tf_compat_lossscale.migration import edits
+from tf_compat_lossscale.migration import files
+from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import absl_flags
+
+_FUNCTION = "DEFINE_enum"
+_PARAMETER = "enum_values"
+_POSITION = 2
+
+
+@rules.rule(
+  "LS404",
+  "flag-choices",
+  (
+    """\
+from absl import flags
+import tf_compat_lossscale as tfl
+
+scale = tfl.FixedLossScale(128.0)
+flags.DEFINE_enum("kind", "keras", enum_values=("keras', 'graph_rewrite"),
+                  help="The kind of mixed precision.")
+""",
+    """\
+from absl import flags
+import tf_compat_lossscale as tfl
+
+scale = tfl.FixedLossScale(128.0)
+flags.DEFINE_enum("kind", "keras", enum_values=(["keras", "graph_rewrite"]),
+                  help="The kind of mixed precision.")
+""",
+  ),
+)
+def find(file: files.File) -> Iterator[findings.Finding]:
+  """Yields the choices that are one text."""
+  for node in file.source.nodes:
+    if not isinstance(node, ast.Call) or _FUNCTION not in (
+      getattr(node.func, "attr", None),
+      getattr(node.func, "id", None),
+    ):
+      continue
+    given = [*node.args[_POSITION : _POSITION + 1]]
+    given += [word.value for word in node.keywords if word.arg == _PARAMETER]
+    for value in given:
+      if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        choices = absl_flags.split_choices(value.value)
+        new = "[" + ", ".join(f'"{each}"' for each in choices) + "]"
+        yield file.make(
+          "LS404",
+          value,
+          ast.unparse(value),
+          new,
+          edits=[edits.Edit(*file.find_span(value), new)],
+        )
