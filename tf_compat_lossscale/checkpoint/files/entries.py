@@ -6,13 +6,11 @@ An entry is a `BundleEntryProto` of TensorFlow (tensor_bundle.proto).
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import functools
 import importlib
-import itertools
 import math
 import struct
 from typing import Any
@@ -27,7 +25,6 @@ from tf_compat_lossscale._core.bytes import wire as _wire
 _STRING = 7
 _VARIANT = 21
 _MOST_DIMENSIONS = 254  # As in TensorFlow.
-_MOST_SLICED = 8  # TensorFlow restores slices of no more dimensions.
 _CHUNK = 1 << 20  # The number of bytes that are read at a time.
 _MOST_PAIRS = 1 << 20  # Of slices that are compared: 1,400 in all dimensions.
 # `DataType` of TensorFlow (types.proto): number -> (name, bytes, struct code).
@@ -186,32 +183,6 @@ class Slices:
         result[here] = piece[there]
         count += math.prod(end - begin for begin, end in ends)
     return result if count == result.size else None
-
-
-def _do_cover(boxes: list[_Box], shape: tuple[int, ...]) -> bool:
-  """Returns whether boxes cover a tensor's elements, each once.
-
-  Each corner of a box counts as 1 or, with an odd number of lower bounds, as
-  -1. These counts determine how often the boxes cover each element. So they
-  must be those of the whole tensor.
-
-  Raises:
-    ValueError: The tensor is sliced in too many dimensions.
-  """
-  whole = tuple((0, size) for size in shape)
-  axes = [
-    axis
-    for axis in range(len(shape))
-    if any(box[axis] != whole[axis] for box in boxes)
-  ]
-  if len(axes) > _MOST_SLICED:
-    raise ValueError(f"a variable is sliced in {len(axes)} dimensions")
-  counts: collections.Counter[tuple[int, ...]] = collections.Counter()
-  for box, sign in ((whole, -1), *((box, 1) for box in boxes)):
-    for ends in itertools.product((0, 1), repeat=len(axes)):
-      corner = tuple(box[axis][end] for axis, end in zip(axes, ends))
-      counts[corner] += sign * (-1) ** (len(axes) - sum(ends))
-  return not any(counts.values())
 
 
 def _check_disjoint(boxes: list[_Box], shape: tuple[int, ...]) -> None:
@@ -421,8 +392,7 @@ class Entry:
     if self.size:
       raise ValueError(f"a partitioned variable has {self.size} bytes itself")
     boxes = [part.find_box(self.shape) for part in slices]
-    if not _do_cover(boxes, self.shape):
-      _check_disjoint(boxes, self.shape)
+    _check_disjoint(boxes, self.shape)
     dtype = self.spec.dtype
     return {
       part.make_key(name): TensorSpec(dtype, tuple(end - at for at, end in box))
@@ -432,8 +402,9 @@ class Entry:
   @property
   def lacks_elements(self) -> bool:
     """Whether the slices of a partitioned variable leave elements out."""
-    boxes = [Slice.parse(data).find_box(self.shape) for data in self.slices]
-    return bool(boxes) and not _do_cover(boxes, self.shape)
+    # Slices do not overlap, as `find_parts` checks.
+    found = sum(map(self.count_elements, self.slices))
+    return bool(self.slices) and found < math.prod(self.shape)
 
   def check(self, data: bytes) -> None:
     """Checks the bytes of the tensor.
