@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -11,8 +12,6 @@ import contextlib
 import dataclasses
 import os
 import stat
-import sys
-import threading
 from typing import IO
 from typing import NamedTuple
 
@@ -139,30 +138,36 @@ class NewCheckpoint:
     with self._create(_COPY_DATA) as file:
       file.truncate(max((p.offset + p.entry.size for p in pieces), default=0))
       copy = Bundle(os.path.join(self._folder, _COPY))
-      mark = _Mark()
-      # Another thread compares the checksums while this one copies.
-      with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        check = pool.submit(_check_copy, copy, pieces, mark, progress)
+      checks: collections.deque[concurrent.futures.Future[None]]
+      checks = collections.deque()
 
-        def copied(size: int) -> None:
-          if check.done():
-            check.result()  # Raises if the source is damaged.
-          progress(size)
+      def copied(size: int) -> None:
+        while checks and checks[0].done():
+          checks.popleft().result()  # Raises if the source is damaged.
+        progress(size)
 
+      # Another thread compares what was copied while this one copies on.
+      with (
+        copy.open_check() as check_entry,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+      ):
         try:
           for group in _group(pieces):
-            source, last = group[0].copied, group[-1]
+            source = group[0].copied
             if source is not None:
               source.copy([piece.entry for piece in group], file, copied)
             else:
               for piece in group:
                 copied(file.write(piece.compute()))
-            mark.advance(last.offset + last.entry.size, file)
-          mark.advance(sys.maxsize, file)
+            file.flush()
+            checks.append(
+              pool.submit(_check_copy, copy, check_entry, group, progress)
+            )
           _flush(file)
-          check.result()
+          for check in checks:
+            check.result()
         finally:
-          mark.stop()
+          pool.shutdown(cancel_futures=True)
 
   def publish(self) -> tuple[str, ...]:
     """Renames the data file and then the index, with which it appears.
@@ -433,67 +438,30 @@ def _group(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
     yield group
 
 
-class _Mark:
-  """The end of the bytes that one thread wrote and another one may read."""
-
-  def __init__(self) -> None:
-    self._condition = threading.Condition()
-    self._end = 0
-    self._stopped = False
-
-  def advance(self, end: int, file: IO[bytes]) -> None:
-    """Lets the other thread read up to `end`, if that is many more bytes.
-
-    Args:
-      end: The number of bytes that were written; `sys.maxsize` if all were.
-      file: The file to which they were written.
-    """
-    if end - self._end >= _bundle.CHUNK:
-      file.flush()
-      with self._condition:
-        self._end = end
-        self._condition.notify_all()
-
-  def stop(self) -> None:
-    """Lets the other thread know that no further bytes follow."""
-    with self._condition:
-      self._stopped = True
-      self._condition.notify_all()
-
-  def wait(self, end: int) -> bool:
-    """Waits for the bytes up to `end`; returns whether they were written."""
-    if self._end >= end and not self._stopped:
-      return True  # Most tensors are smaller than what is written at once.
-    with self._condition:
-      self._condition.wait_for(lambda: self._end >= end or self._stopped)
-      return self._end >= end and not self._stopped
-
-
 def _check_copy(
-  copy: Bundle, pieces: list[_Piece], mark: _Mark, progress: _Progress
+  copy: Bundle,
+  check_entry: Callable[[bytes, Entry], None],
+  pieces: list[_Piece],
+  progress: _Progress,
 ) -> None:
-  """Compares the tensors of a copy with their checksums as they are written.
+  """Compares tensors of a copy, which were written, with their checksums.
 
   Raises:
     CheckpointError: A tensor fails its checksum. The message names the source.
   """
-  with copy.open_check() as check_entry:
-    for piece in pieces:
-      entry = copy.entries[piece.key]
-      if not mark.wait(entry.offset + entry.size):
-        return  # Copying failed, with an error of its own.
-      try:
-        check_entry(piece.key, entry)
-        progress(entry.size)
-      except CheckpointError as error:
-        if piece.bundle is not None:
-          with piece.bundle.open_check() as check_source:
-            check_source(piece.old_key, piece.entry)
-        raise CheckpointError(
-          f"{error} (the bytes in the new file are not those of the source: "
-          "another process changed the source meanwhile, or the disk is "
-          "damaged)"
-        ) from None
+  for piece in pieces:
+    entry = copy.entries[piece.key]
+    try:
+      check_entry(piece.key, entry)
+      progress(entry.size)
+    except CheckpointError as error:
+      if piece.bundle is not None:
+        with piece.bundle.open_check() as check_source:
+          check_source(piece.old_key, piece.entry)
+      raise CheckpointError(
+        f"{error} (the bytes in the new file are not those of the source: "
+        "another process changed the source meanwhile, or the disk is damaged)"
+      ) from None
 
 
 @contextlib.contextmanager
