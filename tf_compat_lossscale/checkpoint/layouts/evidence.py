@@ -18,13 +18,13 @@ the variables whose updates depend on it.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import itertools
-from typing import Protocol
 
 from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files import opening
@@ -44,7 +44,6 @@ from tf_compat_lossscale.checkpoint.layouts.dataflow import DataFlow
 from tf_compat_lossscale.checkpoint.layouts.dataflow import is_pivot
 from tf_compat_lossscale.checkpoint.layouts.dataflow import PLACEHOLDERS
 from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import ScalerGraph
-from tf_compat_lossscale.checkpoint.layouts.slots import Owner
 
 # Returns a MetaGraph; None if there is none.
 LoadMetaGraph = Callable[[], meta_graph.MetaGraph | None]
@@ -84,30 +83,66 @@ class Usage:
   conds: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class Evidence(Protocol):
+@dataclasses.dataclass(frozen=True)
+class Owner:
+  """An optimizer that slots belong to, as far as the evidence tells.
+
+  Attributes:
+    number: The number of the owner within the evidence.
+    trains: The variables that the optimizer updates, by their names in the
+      checkpoint: weights and slots.
+    scope: The scope in which gradients are applied, without conds and numbers;
+      None if unknown.
+    reads: The variables that the updates are computed from.
+    feeds: The placeholders that the updates are computed from, without those
+      whose names have a number.
+    settings: The constants of the optimizer, such as its learning rate.
+    types: The types of the ops that compute the updates.
+    rates: The learning rates of MomentumOptimizer: values, or the names of
+      variables in the checkpoint; None for others.
+  """
+
+  number: int
+  trains: frozenset[str]
+  scope: str | None = None
+  reads: frozenset[str] = frozenset()
+  feeds: frozenset[str] = frozenset()
+  settings: frozenset[bytes] = frozenset()
+  types: frozenset[tuple[str, int]] = frozenset()
+  rates: frozenset[float | str | None] = frozenset()
+
+
+class Evidence(abc.ABC):
   """A graph that shows the uses of variables."""
 
   @property
   def order(self) -> list[str]:
-    """The names of variables in the order of their creation, if known."""
+    """The names of variables in the order of their creation; [] if unknown."""
+    return []
+
+  @abc.abstractmethod
+  def find_usage(self, asked: Collection[str]) -> Usage:
+    """Finds the uses of some variables."""
+
+  @abc.abstractmethod
+  def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
+    """Finds the optimizer of each slot, for slots whose optimizer is known."""
 
   def is_in_cond(self, name: str) -> bool:
     """Returns whether an untrainable variable is named after a cond.
 
     The cond must exist in the graph, under TensorFlow 1's control flow.
     """
-
-  def find_usage(self, asked: Collection[str]) -> Usage:
-    """Finds the uses of some variables."""
-
-  def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
-    """Finds the optimizer of each slot, for slots whose optimizer is known."""
+    del name
+    return False
 
   def find_initial(self, name: str) -> float | None:
     """Returns the constant from which a scalar variable starts, or None."""
+    del name
+    return None
 
 
-class GraphEvidence:
+class GraphEvidence(Evidence):
   """The evidence of a TensorFlow graph."""
 
   def __init__(
@@ -291,22 +326,12 @@ def _find_scales(
         yield names.ScaleNames(api, scope, found)
 
 
-class ObjectEvidence:
+class ObjectEvidence(Evidence):
   """The evidence of a checkpoint's object graph."""
 
   def __init__(self, graph: ObjectGraph) -> None:
     """Takes the object graph."""
     self._graph = graph
-
-  @property
-  def order(self) -> list[str]:
-    """Empty: an object graph does not show the order of creation."""
-    return []
-
-  def is_in_cond(self, name: str) -> bool:
-    """Returns False: an object graph has no conds."""
-    del name
-    return False
 
   def find_usage(self, asked: Collection[str]) -> Usage:
     """Finds the uses of some variables."""
@@ -357,11 +382,6 @@ class ObjectEvidence:
       owner = Owner(number, frozenset([*weights, *found]))
       owners.update({slot: owner for slot in found if slot in slots})
     return owners
-
-  def find_initial(self, name: str) -> float | None:
-    """Returns None: an object graph does not show initial values."""
-    del name
-    return None
 
   def _find_served(
     self,

@@ -19,8 +19,8 @@ from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import pairing
-from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.evidence import Evidence
+from tf_compat_lossscale.checkpoint.layouts.evidence import Owner
 from tf_compat_lossscale.checkpoint.layouts.evidence import Usage
 from tf_compat_lossscale.checkpoint.layouts.pairing import Item
 from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
@@ -60,8 +60,8 @@ class Inventory:
     self._evidence: Evidence | None = None
     self._usage = Usage()
     self._slots: list[tuple[str, str]] = []
-    self._owners: dict[str, slots.Owner] | None = None
-    self._families: dict[slots.Family, list[str]] | None = None
+    self._owners: dict[str, Owner] | None = None
+    self._families: dict[names.Family, list[str]] | None = None
     self.renamed: dict[str, str] = {}
     self.has_new_scale = False
     self.has_evidence = False
@@ -122,13 +122,13 @@ class Inventory:
     return {name: i for i, name in enumerate(order)}
 
   @property
-  def families(self) -> dict[slots.Family, list[str]]:
+  def families(self) -> dict[names.Family, list[str]]:
     """The slots of each variable, including those not to be restored."""
     if self._families is None:
-      self._families = slots.find_families({*self.tensors, *self.order})
+      self._families = names.find_families({*self.tensors, *self.order})
     return self._families
 
-  def find_owners(self, asked: Collection[str]) -> dict[str, slots.Owner]:
+  def find_owners(self, asked: Collection[str]) -> dict[str, Owner]:
     """Returns the optimizers of slots, for slots whose optimizer is known."""
     if self._owners is None:
       every = [slot for members in self.families.values() for slot in members]
@@ -283,42 +283,6 @@ class Inventory:
       and names.get_base(n) != "global_step"
     }
     return Item(found, scope, self._translate(comparable))
-
-
-def gather_evidence(here: Inventory, there: Inventory) -> None:
-  """Gathers the evidence of both inventories if names alone do not decide."""
-  if _do_names_decide(here, there):
-    return
-  bases = {
-    names.get_base(name)
-    for inventory in (here, there)
-    for name in inventory.tensors
-    if names.get_cond_number(name) is not None
-  }
-  here.gather_evidence(bases)
-  there.gather_evidence(bases)
-
-
-def _do_names_decide(here: Inventory, there: Inventory) -> bool:
-  """Returns whether equal names are enough.
-
-  Equal names are enough if every name exists there, if each power and each
-  variable of a loss scale is the only variable of its kind, and if no variable
-  may have slots of several optimizers of one name.
-  """
-  ours, theirs = (
-    [n for n, t in inventory.tensors.items() if names.is_ambiguous(n, t)]
-    for inventory in (here, there)
-  )
-  bases = {names.get_base(name) for name in ours}
-  scales = [n for n in ours if not names.is_power(n, here.tensors[n])]
-  return (
-    here.tensors.keys() <= there.tensors.keys()
-    and set(ours) == set(theirs)
-    and len(bases) == len(ours)
-    and (here.trains_once or not scales)
-    and not slots.find_contested(here, there)
-  )
 
 
 def pair_items(

@@ -377,7 +377,7 @@ class FoundSlots:
   Attributes:
     roles: Role -> the slot's name.
     candidates: The slots of several optimizers, if nothing tells them apart.
-    rates: The learning rates of MomentumOptimizer, as `slots.Owner` has them.
+    rates: The learning rates of MomentumOptimizer, as `Owner` has them.
   """
 
   roles: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -506,7 +506,7 @@ def find_rate(
   """Returns the only learning rate, if there is one and it is known.
 
   Args:
-    found: The rates, as `slots.Owner` has them.
+    found: The rates, as `Owner` has them.
     values: Variable -> value, of those that may be rates.
   """
   known = {values.get(r) if isinstance(r, str) else r for r in found}

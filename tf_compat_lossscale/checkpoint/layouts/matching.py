@@ -36,12 +36,12 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 )
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.values import Sources
-from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.inventory import pair_items
 from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
@@ -79,7 +79,7 @@ def match_variables(
       another dtype or shape, or several candidates.
     ValueError: The mapping has a name that does not exist.
   """
-  inventory.gather_evidence(here, there)
+  _gather_evidence(here, there)
   unused = {source.origin for source in sources.values()}
   sources = dict(sources)
   there.complete_scales(sources)
@@ -102,6 +102,42 @@ def match_variables(
   unused -= {source.origin for source in match.match.sources.values()}
   match.match.unused = tuple(sorted(unused))
   return match.match
+
+
+def _gather_evidence(here: Inventory, there: Inventory) -> None:
+  """Gathers the evidence of both inventories if names alone do not decide."""
+  if _do_names_decide(here, there):
+    return
+  bases = {
+    names.get_base(name)
+    for side in (here, there)
+    for name in side.tensors
+    if names.get_cond_number(name) is not None
+  }
+  here.gather_evidence(bases)
+  there.gather_evidence(bases)
+
+
+def _do_names_decide(here: Inventory, there: Inventory) -> bool:
+  """Returns whether equal names are enough.
+
+  Equal names are enough if every name exists there, if each power and each
+  variable of a loss scale is the only variable of its kind, and if no variable
+  may have slots of several optimizers of one name.
+  """
+  ours, theirs = (
+    [n for n, t in side.tensors.items() if names.is_ambiguous(n, t)]
+    for side in (here, there)
+  )
+  bases = {names.get_base(name) for name in ours}
+  scales = [n for n in ours if not names.is_power(n, here.tensors[n])]
+  return (
+    here.tensors.keys() <= there.tensors.keys()
+    and set(ours) == set(theirs)
+    and len(bases) == len(ours)
+    and (here.trains_once or not scales)
+    and not slots.find_contested(here, there)
+  )
 
 
 def _make_error(match: PartialMatch, path: str) -> CheckpointError:
@@ -185,7 +221,7 @@ def _match_scales(match: PartialMatch) -> None:
   scales_there = [
     s for s in match.scales_there.known if set(s.names) <= set(theirs)
   ]
-  found = inventory.pair_items(
+  found = pair_items(
     here,
     there,
     [here.make_item(s.names, is_scale=True) for s in scales],
@@ -348,7 +384,7 @@ def _match_rest(match: PartialMatch) -> None:
 def _pair(
   match: PartialMatch, ours: list[str], theirs: list[str], keeps_scope: bool
 ) -> Pairing:
-  return inventory.pair_items(
+  return pair_items(
     match.here,
     match.there,
     [match.here.make_item((name,)) for name in ours],

@@ -234,6 +234,14 @@ def _is_cond(part: str) -> bool:
   return split_number(part)[0] == "cond"
 
 
+def group_without_conds(names: Iterable[str]) -> dict[str, list[str]]:
+  """Returns each name without conds -> the names that differ in them alone."""
+  found: dict[str, list[str]] = {}
+  for name in names:
+    found.setdefault(remove_conds(name), []).append(name)
+  return found
+
+
 def remove_innermost_cond(name: str) -> str:
   """Returns a name without the last scope of a cond."""
   parts = name.split("/")
@@ -276,26 +284,8 @@ def get_other_power(power: str) -> str:
   return scope + other + last[5:]
 
 
-class Family(NamedTuple):
-  """The common part of names that differ in their conds or number alone.
-
-  Attributes:
-    scope: The scope, without conds.
-    base: The rest of the name; for powers without its number.
-  """
-
-  scope: str
-  base: str
-
-
-def get_family(name: str) -> Family:
-  """Returns the family of a name."""
-  scope, last = split_scope(remove_conds(name))
-  return Family(scope, split_number(last)[0] if is_power(name) else last)
-
-
 def sort_names(names: Iterable[str]) -> list[str]:
-  """Sorts the names of a family by cond and number: the order of creation."""
+  """Sorts names of one kind by cond and number: the order of creation."""
 
   def key(name: str) -> tuple[int, int, str]:
     cond = get_cond_number(name)
@@ -303,14 +293,6 @@ def sort_names(names: Iterable[str]) -> list[str]:
     return (-1 if cond is None else cond, number, name)
 
   return sorted(names, key=key)
-
-
-def group_by_family(names: Iterable[str]) -> dict[Family, list[str]]:
-  """Returns family -> its names, in the order of creation."""
-  found: dict[Family, list[str]] = {}
-  for name in names:
-    found.setdefault(get_family(name), []).append(name)
-  return {family: sort_names(members) for family, members in found.items()}
 
 
 def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -329,6 +311,28 @@ def find_slots(names: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield name, head[begin:]
         break
       begin = head.find("/", begin) + 1 or len(head)
+
+
+class Family(NamedTuple):
+  """The slots of one variable that have one name but for the number.
+
+  Attributes:
+    weight: The variable.
+    base: The name of the optimizers: `Adam`.
+  """
+
+  weight: str
+  base: str
+
+
+def find_families(all_names: Iterable[str]) -> dict[Family, list[str]]:
+  """Groups slots by weight and name, in the order of their numbers."""
+  found: dict[Family, list[str]] = {}
+  for slot, weight in find_slots(all_names):
+    found.setdefault(Family(weight, get_base(slot)), []).append(slot)
+  for members in found.values():
+    members.sort(key=lambda slot: (split_number(slot)[1], slot))
+  return found
 
 
 def find_lost_slots(names: Iterable[str], used: Collection[str]) -> list[str]:

@@ -27,17 +27,16 @@ all names of the program. All else is undecided.
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-from typing import NamedTuple
-from typing import Protocol
 from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts.evidence import Owner
+from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _T = TypeVar("_T")
 
@@ -51,65 +50,6 @@ _MOST_SLOTS = {
   "Ftrl": 2,
   "RMSProp": 3,
 }
-
-
-class Family(NamedTuple):
-  """The slots of one variable that have one name but for the number.
-
-  Attributes:
-    weight: The variable.
-    base: The name of the optimizers: `Adam`.
-  """
-
-  weight: str
-  base: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Owner:
-  """An optimizer that slots belong to, as far as the evidence tells.
-
-  Attributes:
-    number: The number of the owner within the evidence.
-    trains: The variables that the optimizer updates, by their names in the
-      checkpoint: weights and slots.
-    scope: The scope in which gradients are applied, without conds and numbers;
-      None if unknown.
-    reads: The variables that the updates are computed from.
-    feeds: The placeholders that the updates are computed from, without those
-      whose names have a number.
-    settings: The constants of the optimizer, such as its learning rate.
-    types: The types of the ops that compute the updates.
-    rates: The learning rates of MomentumOptimizer: values, or the names of
-      variables in the checkpoint; None for others.
-  """
-
-  number: int
-  trains: frozenset[str]
-  scope: str | None = None
-  reads: frozenset[str] = frozenset()
-  feeds: frozenset[str] = frozenset()
-  settings: frozenset[bytes] = frozenset()
-  types: frozenset[tuple[str, int]] = frozenset()
-  rates: frozenset[float | str | None] = frozenset()
-
-
-class Inventory(Protocol):
-  """The part of `layouts/inventory.py` that this module needs."""
-
-  trains_once: bool
-  renamed: dict[str, str]
-
-  @property
-  def families(self) -> dict[Family, list[str]]:
-    """The slots of each variable."""
-
-  @property
-  def weights(self) -> frozenset[str]:
-    """The variables that are weights of the model."""
-
-  def find_owners(self, asked: Collection[str]) -> dict[str, Owner]:
-    """Returns the optimizers of slots, for slots whose optimizer is known."""
 
 
 @dataclasses.dataclass
@@ -132,17 +72,7 @@ class SlotPairs:
   unproven: list[str] = dataclasses.field(default_factory=list)
 
 
-def find_families(all_names: Iterable[str]) -> dict[Family, list[str]]:
-  """Groups slots by weight and name, in the order of their numbers."""
-  found: dict[Family, list[str]] = {}
-  for slot, weight in names.find_slots(all_names):
-    found.setdefault(Family(weight, names.get_base(slot)), []).append(slot)
-  for members in found.values():
-    members.sort(key=lambda slot: (names.split_number(slot)[1], slot))
-  return found
-
-
-def find_contested(here: Inventory, there: Inventory) -> list[Family]:
+def find_contested(here: Inventory, there: Inventory) -> list[names.Family]:
   """Returns the families in which a name may be another optimizer's there.
 
   Without evidence, names tell how many optimizers there are at least.

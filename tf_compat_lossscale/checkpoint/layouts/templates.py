@@ -439,8 +439,8 @@ class TemplateFiller:
       for variable in missing:
         self._add_missing(variable)
     others = [v for v in variables if v not in powers]
-    families = names.group_by_family(v.name for v in others)
-    families_there = names.group_by_family(given)
+    families = names.group_without_conds(v.name for v in others)
+    families_there = names.group_without_conds(given)
     keras = self._find_keras_candidates()
     shared = slots.pair_slots(
       self._here,
@@ -467,7 +467,7 @@ class TemplateFiller:
       elif variable.number in keras:
         candidates = [n for n in keras[variable.number] if n in known]
       else:
-        family = names.get_family(variable.name)
+        family = names.remove_conds(variable.name)
         alone = len(families[family]) == 1
         candidates = families_there.get(family, []) if alone else []
       if len(candidates) > 1:
@@ -573,7 +573,7 @@ class TemplateFiller:
 
     Args:
       optimizer: The optimizer of the template.
-      rates: Those of the program that was left, as `slots.Owner` has them.
+      rates: Those of the program that was left, as `Owner` has them.
     """
     if self._rate is not None:
       return self._rate
