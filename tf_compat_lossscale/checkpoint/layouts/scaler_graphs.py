@@ -60,21 +60,30 @@ class Update(NamedTuple):
   divisor: float | None
 
 
-class Changes(NamedTuple):
-  """The updates by which a loss scale falls and grows.
+class Constants(NamedTuple):
+  """The constants of a scaler's rule; None if no graph shows one.
 
   Attributes:
-    falls: The first update by which the scale falls.
-    grows: The first update by which the scale grows.
-    places: The number of ops by which the scale falls.
-    has_own_floor: Whether an op of its own keeps the scale at its minimum,
-      after the op by which the scale falls.
+    window: The number of good steps before the scale grows.
+    growth: The factor by which the scale grows.
+    divisor: The number by which the scale is divided after an overflow.
+    lower: The lower bound of the scale; None also if it has none.
+    upper: The upper bound of the scale; None also if it has none.
+    tolerance: The share of overflows above which the scale falls.
+    places: The number of ops by which the scale falls in a step.
+    has_own_floor: Whether an op of its own keeps the scale at its minimum.
+    are_known: Whether a graph was read at all.
   """
 
-  falls: Update
-  grows: Update
-  places: int
-  has_own_floor: bool
+  window: int | None = None
+  growth: float | None = None
+  divisor: float | None = None
+  lower: float | None = None
+  upper: float | None = None
+  tolerance: float | None = None
+  places: int = 1
+  has_own_floor: bool = False
+  are_known: bool = False
 
 
 class Period(NamedTuple):
@@ -307,13 +316,14 @@ class ScalerGraph:
       if overflows and self._find_difference(share.inputs[1]):
         yield Tolerance(overflows, self._find_number(node.inputs[1]))
 
-  def find_changes(self, variable: str) -> Changes | None:
-    """Returns the updates by which a variable falls and grows.
+  def find_rule(self, variable: str) -> tuple[str, Constants] | None:
+    """Returns how a variable falls and grows.
 
     Each replica may have such updates of its own, which then must be alike.
 
     Returns:
-      The updates; None if the variable does not fall, does not grow, or does so
+      The name of the first op by which the variable falls, and the constants of
+      the updates; None if the variable does not fall, does not grow, or does so
       in several ways; or if the graph neither checks whether values are finite
       nor divides by it: a learning rate may fall and grow, too.
     """
@@ -327,19 +337,25 @@ class ScalerGraph:
         return None
     fall, floor = falls[0], self._floors.get(variable)
     has_own_floor = fall.lower is None and floor is not None
-    if has_own_floor:
-      fall = fall._replace(lower=floor)
-    return Changes(fall, grows[0], len(falls), has_own_floor)
+    return fall.op, Constants(
+      growth=grows[0].factor,
+      divisor=fall.divisor or 1 / fall.factor,
+      lower=floor if has_own_floor else fall.lower,
+      upper=grows[0].upper,
+      places=len(falls),
+      has_own_floor=has_own_floor,
+      are_known=True,
+    )
 
   def find_period(
-    self, update: Update, accept: Callable[[Period], bool]
+    self, op: str, accept: Callable[[Period], bool]
   ) -> Period | None:
-    """Returns the accepted period in the innermost scope around an update.
+    """Returns the accepted period in the innermost scope around an op.
 
     Returns:
       The period; None if there is none, or several.
     """
-    scope = update.op
+    scope = op
     for _ in range(_LONGEST):
       scope = scope.rpartition("/")[0]
       inner = [each for each in self._periods.get(scope, []) if accept(each)]

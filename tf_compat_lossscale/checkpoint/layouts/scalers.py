@@ -36,8 +36,7 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 )
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import Changes
-from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import Power
+from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import Constants
 from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import ScalerGraph
 
 TF_CNN = "tf_cnn_benchmarks"
@@ -46,6 +45,7 @@ NMT = "OpenNMT-tf 1.x"
 THUMT = "THUMT"
 BACKOFF, LOG_MAX = "Backoff", "LogMax"
 MASTERS = "FP32-master-copy"
+_PROVEN = "the MetaGraph shows its rule"
 # The systems by the names that users give.
 Like: TypeAlias = Literal[
   "openseq2seq", "opennmt-tf", "tf_cnn_benchmarks", "thumt"
@@ -84,33 +84,6 @@ _THUMT_NAMES = {
   "last_overflow": ("overflow_iter", _INT),
   "overflows": ("overflow", _INT),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Constants:
-  """The constants of a scaler's rule; None if no graph shows one.
-
-  Attributes:
-    window: The number of good steps before the scale grows.
-    growth: The factor by which the scale grows.
-    divisor: The number by which the scale is divided after an overflow.
-    lower: The lower bound of the scale; None also if it has none.
-    upper: The upper bound of the scale; None also if it has none.
-    tolerance: The share of overflows above which the scale falls.
-    places: The number of ops by which the scale falls in a step.
-    has_own_floor: Whether an op of its own keeps the scale at its minimum.
-    are_known: Whether a graph was read at all.
-  """
-
-  window: int | None = None
-  growth: float | None = None
-  divisor: float | None = None
-  lower: float | None = None
-  upper: float | None = None
-  tolerance: float | None = None
-  places: int = 1
-  has_own_floor: bool = False
-  are_known: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,32 +327,13 @@ def _name_system(scope: str) -> str:
 
 def _take_named(system: str, found: dict[str, str]) -> Scaler:
   """Returns a scaler that has names of its own, without a graph."""
-  proof = "by names and dtypes"
-  return Scaler(system, "", found, Constants(), proof)
+  return Scaler(system, "", found, Constants(), "by names and dtypes")
 
 
 def _get_key(keys: Mapping[str, set[str]], variable: str | None) -> str:
   """Returns the name in the checkpoint of a graph's variable; "" if unclear."""
   known = keys.get(variable or "", set())
   return next(iter(known)) if len(known) == 1 else ""
-
-
-def _make_constants(
-  changes: Changes, window: int | None, tolerance: float | None = None
-) -> Constants:
-  """Returns the constants that a graph shows."""
-  falls, grows, places, has_own_floor = changes
-  return Constants(
-    window=window,
-    growth=grows.factor,
-    divisor=falls.divisor or 1 / falls.factor,
-    lower=falls.lower,
-    upper=grows.upper,
-    tolerance=tolerance,
-    places=places,
-    has_own_floor=has_own_floor,
-    are_known=True,
-  )
 
 
 def _prove_named(
@@ -390,21 +344,22 @@ def _prove_named(
   """Yields the scalers with names of their own that a graph proves."""
   variables = {key: op for op, found in keys.items() for key in found}
   for system, found in named.items():
-    changes = graph.find_changes(variables.get(found["scale"], ""))
-    if changes is None:
+    rule = graph.find_rule(variables.get(found["scale"], ""))
+    if rule is None:
       continue  # The user's own variables are called so.
+    falls, constants = rule
     found = dict(found)
     limit = None
     if system == TF_CNN:
       period = graph.find_period(
-        changes.falls,
+        falls,
         lambda each: each.last is None
         and each.iteration not in graph.miscounted
         and _get_key(keys, each.iteration) == named[TF_CNN]["good_steps"],
       )
     else:
       period = graph.find_period(
-        changes.falls,
+        falls,
         lambda each: _get_key(keys, each.last) == named[THUMT]["last_overflow"],
       )
       if period:
@@ -417,8 +372,8 @@ def _prove_named(
       limit = limits[0] if len(limits) == 1 else None
     if period is None or not all(found.values()):
       continue
-    constants = _make_constants(changes, period.window, limit)
-    yield Scaler(system, "", found, constants, "the MetaGraph shows its rule")
+    constants = constants._replace(window=period.window, tolerance=limit)
+    yield Scaler(system, "", found, constants, _PROVEN)
 
 
 def _prove_backoff(
@@ -428,12 +383,11 @@ def _prove_backoff(
 ) -> Iterator[Scaler]:
   """Yields OpenSeq2Seq's Backoff scalers that a graph proves."""
   for variable in graph.updates:
-    changes = graph.find_changes(variable)
-    if changes is None:
+    rule = graph.find_rule(variable)
+    if rule is None:
       continue
-    period = graph.find_period(
-      changes.falls, lambda each: each.last is not None
-    )
+    falls, constants = rule
+    period = graph.find_period(falls, lambda each: each.last is not None)
     if period is None or period.iteration not in graph.counted:
       continue
     found = {
@@ -443,9 +397,8 @@ def _prove_backoff(
     }
     if _are_unnamed(found, tensors, BACKOFF):
       system = _name_system(names.split_scope(found["scale"])[0])
-      constants = _make_constants(changes, period.window)
-      proof = "the MetaGraph shows its rule"
-      yield Scaler(system, BACKOFF, found, constants, proof)
+      constants = constants._replace(window=period.window)
+      yield Scaler(system, BACKOFF, found, constants, _PROVEN)
 
 
 def _are_unnamed(
@@ -473,14 +426,11 @@ def _prove_log_max(
     for found in runs:
       averages = set(found.values()) - {found["iteration"], found["scale"]}
       if found["scale"] == scale and origins >= averages:
-        yield _make_log_max(found, power)
-
-
-def _make_log_max(found: dict[str, str], power: Power) -> Scaler:
-  system = _name_system(names.split_scope(found["scale"])[0])
-  constants = Constants(lower=power.lower, upper=power.upper, are_known=True)
-  proof = "the MetaGraph shows its rule"
-  return Scaler(system, LOG_MAX, found, constants, proof)
+        system = _name_system(names.split_scope(scale)[0])
+        constants = Constants(
+          lower=power.lower, upper=power.upper, are_known=True
+        )
+        yield Scaler(system, LOG_MAX, found, constants, _PROVEN)
 
 
 def _decide_unnamed(
