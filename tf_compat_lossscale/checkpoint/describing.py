@@ -33,7 +33,6 @@ from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _Path = Callable[[], str]
-_LARGEST = _meta_graph.LARGEST_TO_DESCRIBE
 _LONG = 1000  # Characters of a path from which on it is abbreviated.
 
 
@@ -90,11 +89,8 @@ def _describe(bundle: Bundle, verify: bool, like: str | None) -> Description:
   if OBJECT_GRAPH in bundle.specs:
     scalers.refuse_like(like, bundle.prefix)
     facts = _describe_objects(bundle, ObjectGraph.read(bundle))
-  elif found.kind == kinds.SAVED_MODEL:
-    facts = _describe_names(bundle, None, like)
   else:
-    meta = evidence.load_meta_graph(bundle, _LARGEST)
-    facts = _describe_names(bundle, meta, like)
+    facts = _describe_names(bundle, like)
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
     facts["release"] = _meta_graph.read_saved_model_release(found.folder)
@@ -124,11 +120,11 @@ def _find_step_in_path(path: str) -> int | None:
   return int(match[1]) if match else None
 
 
-def _describe_names(
-  bundle: Bundle, meta: _meta_graph.MetaGraph | None, like: str | None
-) -> dict[str, Any]:
+def _describe_names(bundle: Bundle, like: str | None) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
-  ignored = "" if meta else evidence.explain_missing_graph(bundle, _LARGEST)
+  meta, ignored = evidence.load_meta_graph(
+    bundle, _meta_graph.LARGEST_TO_DESCRIBE
+  )
   foreign = evidence.find_foreign(bundle, like, lambda: meta)
   of_others = set(foreign.scaler.names.values()) if foreign.scaler else set()
   tensors = {n: spec for n, spec in bundle.specs.items() if n not in of_others}

@@ -47,40 +47,31 @@ class MetaGraph(NamedTuple):
     return ("v1" if is_v1 else "v2") if is_v1 != is_v2 else None
 
 
-def load(path: str, largest: int = LARGEST) -> MetaGraph | None:
+def load(path: str) -> MetaGraph:
   """Loads a '.meta' file.
 
-  Args:
-    path: The file.
-    largest: The size in bytes up to which the file is read.
-
-  Returns:
-    The MetaGraph; None if the file is missing, damaged or too large. The file
-    has no checksum, and the checkpoint beside it can be restored without it.
+  Raises:
+    OSError: The file cannot be read.
+    ValueError, KeyError: The file is damaged.
   """
-  try:
-    if opening.read_stamp(path).size > largest:
-      return None
-    with opening.open_file(path) as file:
-      data = memoryview(file.read())
-    release = _find_release(data)
-    graph = saver = None
-    full_names: dict[str, str] = {}
-    trainable: set[str] = set()
-    for tag, value in _wire.read_fields(data):
-      if tag == 2:
-        graph = _graph_def.parse_graph(_wire.get_bytes(value))
-      elif tag == 3:
-        saver = _find_saver_scope(_wire.get_bytes(value))
-      elif tag == 4:
-        collection, variables = _read_variables(_wire.get_bytes(value))
-        full_names.update(variables)
-        if collection == _TRAINABLE:
-          trainable.update(variables)
-  except (OSError, ValueError, KeyError):
-    return None
+  with opening.open_file(path) as file:
+    data = memoryview(file.read())
+  release = _find_release(data)
+  graph = saver = None
+  full_names: dict[str, str] = {}
+  trainable: set[str] = set()
+  for tag, value in _wire.read_fields(data):
+    if tag == 2:
+      graph = _graph_def.parse_graph(_wire.get_bytes(value))
+    elif tag == 3:
+      saver = _find_saver_scope(_wire.get_bytes(value))
+    elif tag == 4:
+      collection, variables = _read_variables(_wire.get_bytes(value))
+      full_names.update(variables)
+      if collection == _TRAINABLE:
+        trainable.update(variables)
   if graph is None:
-    return None
+    raise ValueError("it has no graph")
   return MetaGraph(graph, release, saver, full_names, frozenset(trainable))
 
 

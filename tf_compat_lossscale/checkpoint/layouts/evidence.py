@@ -462,7 +462,7 @@ def find_evidence(
   """
   if OBJECT_GRAPH in bundle.specs:
     return ObjectEvidence(ObjectGraph.read(bundle))
-  meta = load() if load else load_meta_graph(bundle)
+  meta = load() if load else load_meta_graph(bundle)[0]
   if meta is None:
     return None
   try:
@@ -527,7 +527,7 @@ def _find_scaler_graph(
     The graph, and variable of the graph -> its names in the checkpoint; None if
     there is no MetaGraph, or the MetaGraph is another checkpoint's.
   """
-  meta = load() if load else load_meta_graph(bundle)
+  meta = load() if load else load_meta_graph(bundle)[0]
   if meta is None:
     return None
   variables = [node.name for node in meta.graph.nodes if node.op in VARIABLES]
@@ -555,32 +555,18 @@ def _find_keys(
 
 def load_meta_graph(
   bundle: Bundle, largest: int = meta_graph.LARGEST
-) -> meta_graph.MetaGraph | None:
+) -> tuple[meta_graph.MetaGraph | None, str]:
   """Loads the MetaGraph beside a checkpoint, unless the file is older.
+
+  The file has no checksum, and the checkpoint can be restored without it.
 
   Args:
     bundle: The checkpoint.
     largest: The size in bytes up to which the file is read.
-  """
-  path = bundle.prefix + ".meta"
-  try:
-    written = opening.read_stamp(path).time_ns / 1e9
-    if written < bundle.time - _MARGIN:
-      return None
-  except OSError:
-    return None
-  return meta_graph.load(path, largest)
-
-
-def explain_missing_graph(bundle: Bundle, largest: int) -> str:
-  """Returns why the MetaGraph beside a checkpoint is not used.
-
-  Args:
-    bundle: A checkpoint of which `load_meta_graph` returned None.
-    largest: The size in bytes up to which the file was read.
 
   Returns:
-    A sentence; "" if there is no such file.
+    The MetaGraph, None if it is not used; and why not, in a sentence, "" if
+    there is no such file.
   """
   path = bundle.prefix + ".meta"
   try:
@@ -593,13 +579,14 @@ def explain_missing_graph(bundle: Bundle, largest: int) -> str:
     elif stamp.size > largest:
       why = f"it has {stamp.size} bytes, and up to {largest} are read"
     else:
-      with opening.open_file(path):
-        why = "it is damaged"
+      return meta_graph.load(path), ""
   except FileNotFoundError:
-    return ""
+    return None, ""
   except OSError as error:
     why = str(error.strerror or error)
-  return f"{path} is not used: {why}"
+  except (ValueError, KeyError):
+    why = "it is damaged"
+  return None, f"{path} is not used: {why}"
 
 
 def was_applied_by_contrib(meta: meta_graph.MetaGraph) -> bool:
