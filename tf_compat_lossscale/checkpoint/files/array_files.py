@@ -12,11 +12,9 @@ from collections.abc import Iterator
 import contextlib
 import json
 import math
-import struct
 from typing import Any
 from typing import IO
 import zipfile
-import zlib
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import name_damage
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 # Bytes of headers. NumPy's have some hundred, those of safetensors a hundred
@@ -104,7 +103,7 @@ def read_safetensors(path: str) -> dict[str, TensorSpec]:
   Raises:
     CheckpointError: The file is damaged.
   """
-  with _name_errors(path), opening.open_file(path) as file:
+  with name_damage(path), opening.open_file(path) as file:
     size = int.from_bytes(file.read(8), "little")
     if size > _LARGEST_SAFETENSORS:
       raise CheckpointError(
@@ -192,24 +191,8 @@ def _name_dtype(dtype: np.dtype[Any]) -> str:
 def _open_zip(path: str) -> Iterator[zipfile.ZipFile]:
   """Opens a zip file; raises errors as `CheckpointError`s with its name."""
   with (
-    _name_errors(path),
+    name_damage(path),
     opening.open_file(path) as file,
     zipfile.ZipFile(file) as archive,
   ):
     yield archive
-
-
-@contextlib.contextmanager
-def _name_errors(path: str) -> Iterator[None]:
-  """Raises the errors of damaged files as `CheckpointError`s."""
-  try:
-    yield
-  except CheckpointError:
-    raise
-  except (
-    *(ArithmeticError, AttributeError, EOFError, KeyError, MemoryError),
-    *(NotImplementedError, OSError, RecursionError, RuntimeError, SyntaxError),
-    *(TypeError, ValueError, zipfile.BadZipFile, zlib.error, struct.error),
-  ) as error:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    raise CheckpointError(f"{path}: it is damaged: {reason[:300]}") from None

@@ -16,13 +16,13 @@ import struct
 from typing import Any
 from typing import IO
 import zipfile
-import zlib
 
 from tf_compat_lossscale.checkpoint.files import file_kinds
 from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import name_damage
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 _WEIGHTS = "model.weights.h5"
@@ -75,31 +75,20 @@ def read(path: str, is_zip: bool) -> KerasFile:
     raise CheckpointError(
       f"{path}: reading it needs h5py: pip install h5py"
     ) from None
-  try:
-    with opening.make_local(path) as local:
-      if not is_zip:
-        with h5py.File(local, "r") as file:
-          return _read_h5(file)
-      with zipfile.ZipFile(local) as archive:
-        _check_names(path, archive.namelist())
-        config = _read_json(archive, "config.json")
-        metadata = _read_json(archive, "metadata.json")
-        with _open_weights(archive) as weights, h5py.File(weights, "r") as file:
-          found = _read_h5(file)
+  with name_damage(path), opening.make_local(path) as local:
+    if not is_zip:
+      with h5py.File(local, "r") as file:
+        return _read_h5(file)
+    with zipfile.ZipFile(local) as archive:
+      _check_names(path, archive.namelist())
+      config = _read_json(archive, "config.json")
+      metadata = _read_json(archive, "metadata.json")
+      with _open_weights(archive) as weights, h5py.File(weights, "r") as file:
+        found = _read_h5(file)
     found.version = metadata.get("keras_version") or found.version
     if found.optimizer is None:
       found.optimizer = (config.get("compile_config") or {}).get("optimizer")
     return found
-  except CheckpointError:
-    raise
-  except (
-    *(AttributeError, EOFError, KeyError, NotImplementedError, OSError),
-    *(RuntimeError, TypeError, ValueError, zipfile.BadZipFile),
-    *(MemoryError, OverflowError, RecursionError, SystemError),
-    *(struct.error, zlib.error),
-  ) as error:  # h5py and zipfile raise all of these for damaged files.
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    raise CheckpointError(f"{path}: it is damaged: {reason}") from None
 
 
 def _check_names(path: str, names: list[str]) -> None:
@@ -155,34 +144,16 @@ def _open_weights(archive: zipfile.ZipFile) -> Iterator[IO[bytes]]:
     yield io.BufferedReader(_Part(file, begin, info.file_size))
 
 
-class _Part(io.RawIOBase):
+class _Part(opening.RawFile):
   """A part of a file, as a file of its own."""
 
   def __init__(self, file: IO[bytes], begin: int, size: int) -> None:
-    self._file, self._begin, self._size, self._at = file, begin, size, 0
+    super().__init__(size)
+    self._file, self._begin = file, begin
 
-  def readable(self) -> bool:
-    """Returns True."""
-    return True
-
-  def seekable(self) -> bool:
-    """Returns True."""
-    return True
-
-  def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-    """Sets the position."""
-    base = {os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence, 0)
-    self._at = max(0, base + offset)
-    return self._at
-
-  def readinto(self, buffer: Any) -> int:
-    """Reads bytes from the position on into a buffer."""
-    self._file.seek(self._begin + self._at)
-    left = max(0, min(len(buffer), self._size - self._at))
-    data = self._file.read(left)
-    buffer[: len(data)] = data
-    self._at += len(data)
-    return len(data)
+  def _read_at(self, offset: int, size: int) -> bytes:
+    self._file.seek(self._begin + offset)
+    return self._file.read(size)
 
 
 def _read_json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:

@@ -164,15 +164,15 @@ def make_local(path: str) -> Iterator[str]:
     yield copy
 
 
-class _RemoteFile(io.RawIOBase):
-  """A file of TensorFlow's file systems, which is read as it is asked for."""
+class RawFile(io.RawIOBase):
+  """A file whose subclass reads a number of bytes at an offset."""
 
-  def __init__(self, path: str) -> None:
-    self._path = path
-    self._size = read_stamp(path).size
-    self._at = 0
-    with _raise_as_os_error(path):
-      self._file = _load_gfile(path).GFile(path, "rb")
+  def __init__(self, size: int) -> None:
+    self._size, self._at = size, 0
+
+  def _read_at(self, offset: int, size: int) -> bytes:
+    """Reads bytes, at least one and at most `size`, which are there."""
+    raise NotImplementedError
 
   def readable(self) -> bool:
     """Returns True."""
@@ -196,12 +196,7 @@ class _RemoteFile(io.RawIOBase):
     """Reads bytes from the position on."""
     left = max(0, self._size - self._at)
     size = left if size is None or size < 0 else min(size, left)
-    if not size:
-      return b""
-    with _raise_as_os_error(self._path):
-      if self._file.tell() != self._at:
-        self._file.seek(self._at)
-      data: bytes = self._file.read(size)
+    data = self._read_at(self._at, size) if size else b""
     self._at += len(data)
     return data
 
@@ -210,6 +205,23 @@ class _RemoteFile(io.RawIOBase):
     data = self.read(len(buffer))
     buffer[: len(data)] = data
     return len(data)
+
+
+class _RemoteFile(RawFile):
+  """A file of TensorFlow's file systems, which is read as it is asked for."""
+
+  def __init__(self, path: str) -> None:
+    super().__init__(read_stamp(path).size)
+    self._path = path
+    with _raise_as_os_error(path):
+      self._file = _load_gfile(path).GFile(path, "rb")
+
+  def _read_at(self, offset: int, size: int) -> bytes:
+    with _raise_as_os_error(self._path):
+      if self._file.tell() != offset:
+        self._file.seek(offset)
+      data: bytes = self._file.read(size)
+    return data
 
   def close(self) -> None:
     """Closes the file."""
