@@ -30,7 +30,9 @@ from tf_compat_lossscale.checkpoint.layouts import keras_slots
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
+from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.keras import optimizer_states
 
@@ -114,12 +116,11 @@ def restore_names(
       if _restoring_objects.is_keras_optimizer(item)
     }
     try:
-      filled = by_object.fill_template(
+      filled = templates.fill_template(
         variables,
-        template,
-        False,
-        chosen,
         there,
+        template,
+        chosen,
         learning_rate,
         may_miss=missing == "initialize",
         settings={n: _read_settings(item) for n, item in optimizers.items()},
@@ -271,7 +272,7 @@ def _speak_of_objects(text: str) -> str:
 
 def _translate(
   report: Report,
-  filled: by_object.Filled,
+  filled: Match,
   template: Bundle,
   graph: ObjectGraph,
   bundle: Bundle,

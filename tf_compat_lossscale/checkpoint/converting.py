@@ -38,6 +38,7 @@ from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
+from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
 from tf_compat_lossscale.checkpoint.report import Conversion
@@ -277,7 +278,7 @@ def _plan(
     if to == "object":
       sources = by_object.copy_all(bundle)
     elif to == "keras2":
-      sources = by_object.flatten_keras(bundle)
+      _, sources = by_object.flatten_keras(bundle)
     else:
       sources = by_object.remove_scales(bundle)
     return sources, _set_in_objects(sources, bundle, scale, to), []
@@ -302,8 +303,13 @@ def _plan(
     if inventory.scales.incomplete:
       inventory.gather_evidence()
       inventory.complete_scales(variables, are_known=True)
-    new = by_object.fill_template(
-      variables, template, to == "keras2", mapping, inventory, learning_rate
+    new = templates.fill_template(
+      variables,
+      inventory,
+      template,
+      mapping,
+      learning_rate,
+      is_keras=to == "keras2",
     )
     return new.sources, changed, [*new.notes, *bridge.notes]
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)

@@ -15,6 +15,8 @@ from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import by_object
+from tf_compat_lossscale.checkpoint.layouts import inventory
+from tf_compat_lossscale.checkpoint.layouts import templates
 
 tf1 = tf.compat.v1
 
@@ -146,6 +148,12 @@ def test_templates_with_names_that_are_not_unique(tmp_path):
     case.convert(names, path)
 
 
+def fill(variables, template, mapping):
+  specs = {name: source.spec for name, source in variables.items()}
+  there = inventory.Inventory(specs, lambda: None)
+  return templates.fill_template(variables, there, template, mapping)
+
+
 @pytest.mark.any_release
 def test_the_user_decides(tmp_path):
   case = Templates(tmp_path)
@@ -158,10 +166,10 @@ def test_the_user_decides(tmp_path):
     "opt0/loss_scale/good_steps": "good_steps_1",
   }
   with pytest.raises(checkpoint.CheckpointError, match=r"b0 \(b\)"):
-    by_object.fill_template(variables, template, False, mapping)
+    fill(variables, template, mapping)
   mapping |= {"b0": "net0/w", "b1": "net1/w"}
   with pytest.raises(checkpoint.CheckpointError, match=r"\[3\] in the templ"):
-    by_object.fill_template(variables, template, False, mapping)
+    fill(variables, template, mapping)
   made = tf.train.Checkpoint(
     a=WRAPPERS["dynamic"](INNER["sgd"]()),
     b=WRAPPERS["dynamic"](INNER["sgd"]()),
@@ -174,7 +182,7 @@ def test_the_user_decides(tmp_path):
     "v": "net0/w",
     "a/loss_scale/good_steps": "good_steps_1",
   }
-  sources = by_object.fill_template(variables, template, False, mapping).sources
+  sources = fill(variables, template, mapping).sources
   got = {
     key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE"): getattr(source, "name", "")
     for key, source in sources.items()
@@ -188,7 +196,7 @@ def test_the_user_decides(tmp_path):
     ({"w": "net7/w"}, "net7/w is not in the checkpoint .*nearest"),
   ):
     with pytest.raises(checkpoint.CheckpointError, match=what):
-      by_object.fill_template(variables, template, False, wrong)
+      fill(variables, template, wrong)
 
 
 @pytest.mark.parametrize("optimizers", [1, 2])

@@ -16,9 +16,6 @@ means changing the graph; the tensors stay as they are. Keras 3 tracks a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -30,9 +27,6 @@ from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
-from tf_compat_lossscale.checkpoint.layouts import keras_slots
-from tf_compat_lossscale.checkpoint.layouts import templates
-from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
@@ -100,8 +94,8 @@ def remove_scales(bundle: Bundle) -> Sources:
   return _collect_tensors(bundle, graph)
 
 
-def flatten_keras(bundle: Bundle) -> Sources:
-  """Returns a checkpoint of Keras 2 in the layout of Keras 2.3 and later.
+def flatten_keras(bundle: Bundle) -> tuple[ObjectGraph, Sources]:
+  """Returns Keras 2's graph and tensors in the layout of 2.3 and later.
 
   Up to TensorFlow 2.2, the inner optimizer had the slots and the step counter,
   and skipped steps were not counted. A mark in the new checkpoint says so.
@@ -138,7 +132,7 @@ def flatten_keras(bundle: Bundle) -> Sources:
       f"{bundle.prefix}: no optimizer in it is Keras's: give a template, a "
       "checkpoint that Keras 2 wrote of the same model"
     )
-  return _collect_tensors(bundle, graph, renaming=True)
+  return graph, _collect_tensors(bundle, graph, renaming=True)
 
 
 def flatten_key(key: str) -> str:
@@ -176,79 +170,6 @@ def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
   return keys
 
 
-class Filled(NamedTuple):
-  """A template with values.
-
-  Attributes:
-    sources: Key -> source.
-    notes: What the user should know of the values.
-    proofs: Key -> how the value was found, if it is no variable's own; or why
-      the variable starts anew.
-  """
-
-  sources: Sources
-  notes: list[str]
-  proofs: dict[str, str]
-
-
-def fill_template(
-  variables: Sources,
-  template: Bundle,
-  keras: bool,
-  mapping: Mapping[str, str] | None = None,
-  inventory: Inventory | None = None,
-  learning_rate: float | None = None,
-  may_miss: bool = False,
-  settings: Mapping[int, keras_slots.Settings] | None = None,
-  initial: Mapping[int, float] | None = None,
-) -> Filled:
-  """Fills the object graph of a checkpoint of the same model with variables.
-
-  Args:
-    variables: Name -> tensor.
-    template: The object-based checkpoint.
-    keras: Whether the template must be of Keras 2.
-    mapping: A variable's name or path in the template -> the name in
-      `variables`, as the caller decided.
-    inventory: The same variables, with the evidence about them.
-    learning_rate: The learning rate with which training goes on, if the caller
-      says it.
-    may_miss: Whether variables without a value keep that of the template.
-    settings: Number of a node -> what the optimizer there tells, if the
-      template was saved from objects that are still there.
-    initial: Number of a loss scale's variable -> its initial value, likewise.
-
-  Returns:
-    The new checkpoint.
-
-  Raises:
-    CheckpointError: A variable of the template has no value, or nothing proves
-      its value.
-  """
-  if OBJECT_GRAPH not in template.specs:
-    raise CheckpointError(
-      f"{template.prefix}: a template must be an object-based checkpoint, of "
-      "tf.train.Checkpoint; this one names variables"
-    )
-  sources = flatten_keras(template) if keras else copy_all(template)
-  graph = ObjectGraph(_read_graph(sources, template))
-  inventory = inventory or Inventory(
-    {name: source.spec for name, source in variables.items()}, lambda: None
-  )
-  filler = templates.TemplateFiller(
-    graph,
-    sources,
-    variables,
-    inventory,
-    template.prefix,
-    learning_rate,
-    settings,
-    initial,
-  )
-  filler.fill(mapping, may_miss)
-  return Filled(sources | filler.sources, list(filler.notes), filler.proofs)
-
-
 def _collect_tensors(
   bundle: Bundle, graph: ObjectGraph, renaming: bool = False
 ) -> Sources:
@@ -268,11 +189,3 @@ def _collect_tensors(
       sources[attribute.key] = Stored(bundle, old)
   sources[OBJECT_GRAPH] = Literal("string", graph.encode())
   return sources
-
-
-def _read_graph(sources: Sources, bundle: Bundle) -> bytes:
-  source = sources[OBJECT_GRAPH]
-  if isinstance(source, Literal):
-    assert isinstance(source.value, bytes)
-    return source.value
-  return bundle.read_string(OBJECT_GRAPH)

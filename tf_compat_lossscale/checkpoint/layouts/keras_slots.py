@@ -56,6 +56,7 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 )
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
+from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
@@ -501,13 +502,19 @@ def find_nadam_beta(product: float, steps: int) -> float | None:
 
 
 def find_rate(
-  found: Iterable[float | str | None], values: Mapping[str, float]
+  found: Iterable[float | str | None], variables: Sources
 ) -> float | None:
   """Returns the only learning rate, if there is one and it is known.
 
   Args:
     found: The rates, as `Owner` has them.
-    values: Variable -> value, of those that may be rates.
+    variables: Name -> tensor, of those that may be rates.
   """
-  known = {values.get(r) if isinstance(r, str) else r for r in found}
+  known: set[float | None] = set()
+  for rate in found:
+    source = variables.get(rate) if isinstance(rate, str) else None
+    if source and not source.spec.shape:
+      known.add(source.read_scalar())
+    else:
+      known.add(None if isinstance(rate, str) else rate)
   return known.pop() if len(known) == 1 else None

@@ -315,16 +315,7 @@ class _Naming:
     """Returns the positive rate with which training goes on, or None."""
     if self._rate is not None:
       return self._rate
-    rate = keras_slots.find_rate(
-      found.rates,
-      {
-        name: source.read_scalar()
-        for name in found.rates
-        if isinstance(name, str)
-        and (source := self._sources.get(name))
-        and not source.spec.shape
-      },
-    )
+    rate = keras_slots.find_rate(found.rates, self._sources)
     if rate is None and (source := self._get(optimizer.last_rate)):
       rate = source.read_scalar()
       decay = self._get(optimizer.children.get("decay"))

@@ -34,6 +34,8 @@ import dataclasses
 import math
 from typing import TypeVar
 
+from tf_compat_lossscale.checkpoint.files.bundle import Bundle
+from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
@@ -44,6 +46,7 @@ from tf_compat_lossscale.checkpoint.files.values import Scaled
 from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
+from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import keras_slots
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
@@ -53,6 +56,7 @@ from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.inventory import pair_items
 from tf_compat_lossscale.checkpoint.layouts.keras_slots import KerasOptimizer
 from tf_compat_lossscale.checkpoint.layouts.keras_slots import KerasSlot
+from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
@@ -112,13 +116,76 @@ class _Scale:
 _Named = TypeVar("_Named", _Variable, _Scale)
 
 
-class TemplateFiller:
+def fill_template(
+  variables: Sources,
+  there: Inventory,
+  template: Bundle,
+  mapping: Mapping[str, str],
+  learning_rate: float | None = None,
+  *,
+  is_keras: bool = False,
+  may_miss: bool = False,
+  settings: Mapping[int, keras_slots.Settings] | None = None,
+  initial: Mapping[int, float] | None = None,
+) -> Match:
+  """Fills the object graph of a checkpoint of the same model with variables.
+
+  Args:
+    variables: Name -> tensor, of the checkpoint by name.
+    there: The same variables, with the evidence about them.
+    template: The object-based checkpoint.
+    mapping: A variable's name or path in the template -> the name in
+      `variables`, as the caller decided.
+    learning_rate: The learning rate with which training goes on; None if the
+      template or the checkpoint has it.
+    is_keras: Whether the template must be of Keras 2.
+    may_miss: Whether variables without a value keep that of the template.
+    settings: Number of a node -> what the optimizer there tells, if the
+      template was saved from objects that are still there.
+    initial: Number of a loss scale's variable -> its initial value, likewise.
+
+  Returns:
+    The sources by the keys of the template, which has them all.
+
+  Raises:
+    CheckpointError: A variable of the template has no value, or nothing proves
+      its value.
+  """
+  if OBJECT_GRAPH not in template.specs:
+    raise CheckpointError(
+      f"{template.prefix}: a template must be an object-based checkpoint, of "
+      "tf.train.Checkpoint; this one names variables"
+    )
+  if is_keras:
+    graph, sources = by_object.flatten_keras(template)
+  else:
+    graph, sources = ObjectGraph.read(template), by_object.copy_all(template)
+  filler = _Filler(
+    graph,
+    sources,
+    variables,
+    there,
+    template.prefix,
+    learning_rate,
+    settings or {},
+    initial or {},
+  )
+  filler.fill(mapping, may_miss)
+  return Match(
+    sources | filler.sources,
+    proofs=filler.proofs,
+    notes=tuple(filler.notes),
+  )
+
+
+class _Filler:
   """Finds the value of each variable of a template.
 
   Attributes:
     sources: Key in the template -> the source of its value.
     notes: What the user should know of the values, in order.
-    proofs: Key -> how the value was found, if it is no variable's own.
+    proofs: Key -> how the value was found, if it is no variable's own; or why
+      the variable starts anew.
   """
 
   def __init__(
@@ -128,27 +195,14 @@ class TemplateFiller:
     given: Sources,
     there: Inventory,
     path: str,
-    learning_rate: float | None = None,
-    settings: Mapping[int, keras_slots.Settings] | None = None,
-    initial: Mapping[int, float] | None = None,
+    learning_rate: float | None,
+    settings: Mapping[int, keras_slots.Settings],
+    initial: Mapping[int, float],
   ) -> None:
-    """Reads the variables of the template.
-
-    Args:
-      graph: The template's object graph.
-      template: Key in the template -> tensor.
-      given: Name -> tensor, of the checkpoint by name.
-      there: The same variables, with the evidence about them.
-      path: The template, for messages.
-      learning_rate: The learning rate with which training goes on; None if
-        the template or the checkpoint has it.
-      settings: Number of a node -> what the optimizer there tells, if the
-        template was saved from objects that are still there.
-      initial: Number of a loss scale's variable -> its initial value, likewise.
-    """
+    """Reads the variables of the template, whose path is for messages."""
     self._graph, self._given, self._path = graph, given, path
     self._template = template
-    self._rate = learning_rate
+    self._rate, self._settings, self._initial = learning_rate, settings, initial
     self._variables = [
       _Variable(
         number,
@@ -170,7 +224,6 @@ class TemplateFiller:
     self._here.gather_evidence()
     there.gather_evidence()
     self._named = keras_slots.NamedSlots(there)
-    self._settings, self._initial = settings or {}, initial or {}
     self._optimizers = [
       optimizer
       if self._get_settings(optimizer).is_known
@@ -206,20 +259,10 @@ class TemplateFiller:
     self.notes: dict[str, None] = {}
     self.proofs: dict[str, str] = {}
 
-  def fill(
-    self, mapping: Mapping[str, str] | None = None, may_miss: bool = False
-  ) -> None:
-    """Finds all values.
-
-    Args:
-      mapping: Name or path in the template -> name in the checkpoint by name.
-      may_miss: Whether variables without a value keep that of the template.
-
-    Raises:
-      CheckpointError: A variable has no value, or nothing proves its value.
-    """
+  def fill(self, mapping: Mapping[str, str], may_miss: bool) -> None:
+    """Finds all values, as `fill_template` says."""
     scales = list(self._find_scales())
-    self._apply_mapping(mapping or {}, scales)
+    self._apply_mapping(mapping, scales)
     self._pair_scales(scales)
     self._fill_scales_of_keras_3()
     self._fill_new_scales()
@@ -577,14 +620,7 @@ class TemplateFiller:
     """
     if self._rate is not None:
       return self._rate
-    left = keras_slots.find_rate(
-      rates,
-      {
-        name: self._given[name].read_scalar()
-        for name in rates
-        if isinstance(name, str) and name in self._given
-      },
-    )
+    left = keras_slots.find_rate(rates, self._given)
     rate = self._read(optimizer.rate)
     if rate is None:
       rate = self._compute_rate(optimizer)
