@@ -246,13 +246,11 @@ class _Renaming:
     left = [scale for scale in self.scales if scale.names[0] in self.left]
     for name in policy_weights.list_dropped(self.sources, left, api):
       self.left.pop(name, None)
-    scopes: dict[str, list[ScaleNames]] = {}
-    for scale in left:
-      scopes.setdefault(scale.scope, []).append(scale)
-    named: dict[str, list[str]] = {}  # Scope -> all that are named like scales.
-    for name in self.sources:
-      if names.get_base(name) in tensors:
-        named.setdefault(names.split_scope(name)[0], []).append(name)
+    scopes = names.group(left, lambda scale: scale.scope)
+    named = names.group(  # Scope -> all that are named like scales.
+      (name for name in self.sources if names.get_base(name) in tensors),
+      lambda name: names.split_scope(name)[0],
+    )
     order = self.inventory.order
     for scope, scales in sorted(scopes.items()):
       if api and any(scale.api != api for scale in scales):

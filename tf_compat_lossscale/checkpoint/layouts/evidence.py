@@ -306,9 +306,7 @@ def _find_scales(
   and on which the scale's updates depend.
   """
   bases = {name: names.get_base(name) for name in serves}
-  by_base: dict[str, list[str]] = {}
-  for name, base in bases.items():
-    by_base.setdefault(base, []).append(name)
+  by_base = names.group(bases, bases.__getitem__)
   for api, tensors in names.SCALE_TENSORS.items():
     first, *counters = tensors
     for name in by_base.get(first, ()):

@@ -328,10 +328,8 @@ def _take_incomplete_scales(match: PartialMatch, found: Pairing) -> None:
 def _match_powers(match: PartialMatch) -> None:
   """Pairs Adam's powers, each of the two by itself."""
   here, there = match.here, match.there
-  bases: dict[str, list[str]] = {}
-  for name, tensor in match.wanted.items():
-    if names.is_power(name, tensor):
-      bases.setdefault(names.get_base(name), []).append(name)
+  powers = [n for n, t in match.wanted.items() if names.is_power(n, t)]
+  bases = names.group(powers, names.get_base)
   for base, ours in bases.items():
     theirs = [
       name
@@ -371,12 +369,8 @@ def _match_rest(match: PartialMatch) -> None:
       (name,) = item.names
       if item.names in left and is_possible(item, left[item.names]):
         match.set_source(name, match.sources[name])
-  groups: dict[str, list[str]] = {}
-  for name in match.wanted:
-    groups.setdefault(match.here.remove_conds(name), []).append(name)
-  groups_there: dict[str, list[str]] = {}
-  for name in match.given:
-    groups_there.setdefault(match.there.remove_conds(name), []).append(name)
+  groups = names.group(match.wanted, match.here.remove_conds)
+  groups_there = names.group(match.given, match.there.remove_conds)
   for key, ours in groups.items():
     _match_group(match, ours, groups_there.get(key, []))
 
@@ -421,10 +415,10 @@ def _match_users_variables(
     source = match.sources.get(name)
     if name in theirs and source and source.spec == match.wanted[name]:
       match.set_source(name, source)
-  groups: dict[tuple[str, str, TensorSpec], list[str]] = {}
-  for name in ours:
-    if name in match.wanted:
-      groups.setdefault(key(name, match.wanted[name]), []).append(name)
+  groups = names.group(
+    (name for name in ours if name in match.wanted),
+    lambda name: key(name, match.wanted[name]),
+  )
   for group, mine in groups.items():
     others = [
       name

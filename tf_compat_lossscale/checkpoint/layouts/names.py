@@ -21,15 +21,20 @@ of creation. So a name alone does not tell which optimizer the variable is for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import re
 from typing import NamedTuple
+from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
 COMPAT, CONTRIB = "compat.v1", "contrib"
 # API -> the base names of a loss scale's variables -> dtype and shape.
 SCALE_TENSORS: dict[str, dict[str, TensorSpec]] = {
@@ -72,6 +77,16 @@ class ScaleNames(NamedTuple):
   api: str
   scope: str
   names: tuple[str, ...]
+
+
+def group(
+  items: Iterable[_T], get_key: Callable[[_T], _K]
+) -> dict[_K, list[_T]]:
+  """Returns each key -> the items that have the key, in their order."""
+  groups: dict[_K, list[_T]] = {}
+  for item in items:
+    groups.setdefault(get_key(item), []).append(item)
+  return groups
 
 
 def split_scope(name: str) -> tuple[str, str]:
@@ -232,14 +247,6 @@ def remove_conds(name: str) -> str:
 def _is_cond(part: str) -> bool:
   """Returns whether a part of a name is called like the scope of a cond."""
   return split_number(part)[0] == "cond"
-
-
-def group_without_conds(names: Iterable[str]) -> dict[str, list[str]]:
-  """Returns each name without conds -> the names that differ in them alone."""
-  found: dict[str, list[str]] = {}
-  for name in names:
-    found.setdefault(remove_conds(name), []).append(name)
-  return found
 
 
 def remove_innermost_cond(name: str) -> str:

@@ -75,10 +75,10 @@ def find_further(
   Returns:
     The further variables of the loss scales that have any.
   """
-  by_scope: dict[str, list[ScaleNames]] = {}
-  for scale in scales:
-    if scale.api == names.COMPAT:
-      by_scope.setdefault(scale.scope, []).append(scale)
+  by_scope = names.group(
+    (scale for scale in scales if scale.api == names.COMPAT),
+    lambda scale: scale.scope,
+  )
   found: dict[tuple[str, str], list[tuple[int, str]]] = {}
   for name, tensor in tensors.items():
     scope, last = names.split_scope(name)

@@ -446,11 +446,8 @@ def _rename_powers(
   bridge: Bridge, title: str, ours: Mapping[str, TensorSpec], scope: str
 ) -> None:
   """Gives Adam's powers the scope in which compat.v1 makes them."""
-  powers: dict[str, list[str]] = {}
-  for name, source in bridge.sources.items():
-    if names.is_power(name, source.spec):
-      powers.setdefault(names.get_base(name), []).append(name)
-  for base, found in powers.items():
+  powers = [n for n, s in bridge.sources.items() if names.is_power(n, s.spec)]
+  for base, found in names.group(powers, names.get_base).items():
     first, *others = names.sort_names(found)
     if ours.keys() & found or not _are_equal(bridge.sources[n] for n in found):
       continue

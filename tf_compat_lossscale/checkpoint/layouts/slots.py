@@ -184,9 +184,7 @@ def _group(
   renamed: Mapping[str, str],
 ) -> Iterator[_Group]:
   """Yields the slots of each optimizer."""
-  by_number: dict[int, list[str]] = {}
-  for slot in slots:
-    by_number.setdefault(owners[slot].number, []).append(slot)
+  by_number = names.group(slots, lambda slot: owners[slot].number)
   for members in by_number.values():
     owner = owners[members[0]]
     trains, reads = (

@@ -482,8 +482,8 @@ class _Filler:
       for variable in missing:
         self._add_missing(variable)
     others = [v for v in variables if v not in powers]
-    families = names.group_without_conds(v.name for v in others)
-    families_there = names.group_without_conds(given)
+    families = names.group((v.name for v in others), names.remove_conds)
+    families_there = names.group(given, names.remove_conds)
     keras = self._find_keras_candidates()
     shared = slots.pair_slots(
       self._here,
