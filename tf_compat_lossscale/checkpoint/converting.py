@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 import os
 import typing
+from typing import Any
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +23,7 @@ from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import exporting
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files import consistency
+from tf_compat_lossscale.checkpoint.files import weight_files
 from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -136,7 +140,6 @@ def convert(
       f"{to!r} is no layout; there are {', '.join(LAYOUTS)}"
       f"{wrong_values.suggest(to, LAYOUTS)}"
     )
-  is_export = to in exporting.LAYOUTS
   exporting.check_options(
     to,
     {
@@ -157,7 +160,8 @@ def convert(
   if scale is not None and to == "fp32":
     raise CheckpointError("fp32 has no loss scale that could be set")
   rate = _check_rate(learning_rate, template is not None)
-  writer.check_destination(os.fspath(destination))
+  path = os.fspath(destination)
+  writer.check_destination(path)
   found = paths.find(os.fspath(source))
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     raise CheckpointError(
@@ -165,36 +169,34 @@ def convert(
       "tf_compat_lossscale.keras.load_model(), then "
       "tf.train.Checkpoint(model=…, optimizer=…).save()"
     )
-  if is_export:
-    return exporting.export(
-      lambda: paths.find(os.fspath(source)).path,
-      os.fspath(destination),
-      to,
-      exporting.Choice(like, masters, averages, include, exclude),
-      overwrite,
-      dry_run,
-      progress or (lambda size: lambda done: None),
-    )
-  if dry_run:
-    writer.check_free(os.fspath(destination), overwrite)
+  choice = exporting.Choice(like, masters, averages, include, exclude)
   advance: list[_Progress] = []
 
   def attempt(bundle: Bundle, model: Bundle | None = None) -> Conversion:
+    changed: list[str] = []
+    notes: list[str] = []
+    facts: dict[str, Any] = {}
     try:
-      foreign = evidence.find_foreign(bundle, like)
-      sources, changed, notes = _plan(
-        bundle, to, scale, model, mapping or {}, rate, foreign
-      )
+      if to in exporting.LAYOUTS:
+        sources, facts = exporting.plan(bundle, path, to, choice)
+      else:
+        foreign = evidence.find_foreign(bundle, like)
+        sources, changed, notes = _plan(
+          bundle, to, scale, model, mapping or {}, rate, foreign
+        )
     except CheckpointError:
       raise
     except ValueError as error:
       raise CheckpointError(f"{bundle.prefix}: {error}") from None
     if not advance:  # This is the first try.
       size = 2 * bundle.size
+      if to in exporting.LAYOUTS:
+        size = sum(source.size for source in sources.values())
+        size *= 1 if to in weight_files.FORMATS else 2
       advance.append(progress(size) if progress else lambda size: None)
-    if new is not None:
-      new.write(sources, advance[0])
-    return _summarize(os.fspath(destination), bundle, sources, changed, notes)
+    write(sources, advance[0])
+    result = _summarize(path, bundle, sources, changed, notes)
+    return dataclasses.replace(result, **facts)
 
   def attempt_with_template(bundle: Bundle) -> Conversion:
     takes_names = OBJECT_GRAPH in bundle.specs and to in _TEMPLATES_BY_NAME
@@ -207,17 +209,42 @@ def convert(
       lambda model: attempt(bundle, model),
     )
 
-  with (
-    contextlib.nullcontext()
-    if dry_run
-    else writer.reserve(os.fspath(destination), overwrite)
-  ) as new:
+  with _open_destination(path, to, overwrite, dry_run) as (write, publish):
     result = consistency.read_consistently(
       lambda: paths.find(os.fspath(source)).path,
       attempt if template is None else attempt_with_template,
     )
-    left = new.publish() if new is not None else ()
+    left = publish()
   return dataclasses.replace(result, left=left)
+
+
+@contextlib.contextmanager
+def _open_destination(
+  path: str, to: str, overwrite: bool, dry_run: bool
+) -> Iterator[
+  tuple[
+    Callable[[Mapping[str, Any], _Progress], None],
+    Callable[[], tuple[str, ...]],
+  ]
+]:
+  """Opens the new checkpoint or file, which must be free.
+
+  Yields:
+    A function that writes tensors, and one that lets them appear; it returns
+    the files of the replaced checkpoint that could not be removed.
+  """
+  if to in weight_files.FORMATS:
+    weight_files.check(path, to, overwrite)
+  elif dry_run:
+    writer.check_free(path, overwrite)
+  if dry_run:
+    yield lambda sources, progress: None, tuple
+  elif to in weight_files.FORMATS:
+    with writer.replacing(path, overwrite) as file:
+      yield functools.partial(weight_files.write, file, to), tuple
+  else:
+    with writer.reserve(path, overwrite) as new:
+      yield new.write, new.publish
 
 
 def _check_scale(set_loss_scale: float | None, reset: bool) -> float | None:
@@ -298,7 +325,7 @@ def _plan(
     filled, notes = _fill_names(
       variables, bundle, template, mapping, learning_rate
     )
-    return filled, [n for n in changed if n in filled], notes
+    return filled, changed, notes
   if template is not None:
     if inventory.scales.incomplete:
       inventory.gather_evidence()

@@ -1,33 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the model of a checkpoint alone: as a checkpoint, or as one file."""
+"""Finds what is written of a checkpoint if only the model is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 from typing import Any
 from typing import NamedTuple
 
-from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files import weight_files
-from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
+from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import model_tensors
-from tf_compat_lossscale.checkpoint.report import Conversion
 
 _WEIGHTS = "weights"
 LAYOUTS = (_WEIGHTS, *weight_files.FORMATS)
 # The options that have another name on the command line.
 _FLAGS = {"mapping": "map"}
-_Progress = Callable[[int], None]
 
 
 class Choice(NamedTuple):
@@ -73,73 +68,37 @@ def check_options(
       )
 
 
-def export(
-  find_source: Callable[[], str],
-  destination: str,
-  to: str,
-  choice: Choice,
-  overwrite: bool,
-  dry_run: bool,
-  progress: Callable[[int], _Progress],
-) -> Conversion:
-  """Writes the model's tensors of a checkpoint.
+def plan(
+  bundle: Bundle, destination: str, to: str, choice: Choice
+) -> tuple[Sources, dict[str, Any]]:
+  """Finds the model's tensors of a checkpoint.
 
   Args:
-    find_source: Returns the path of the checkpoint.
+    bundle: The checkpoint.
     destination: The prefix of the new checkpoint, or the new file.
     to: The layout, one of `LAYOUTS`.
     choice: What is written.
-    overwrite: Whether the destination may be replaced.
-    dry_run: Whether nothing is written.
-    progress: As `convert` takes it.
+
+  Returns:
+    Name -> tensor, and what a `Conversion` says besides.
 
   Raises:
-    CheckpointError: The source cannot be read, has no such tensors, or the
-      destination cannot be written.
+    CheckpointError: The checkpoint has no such tensors, or the layout cannot
+      have one of them.
   """
-
-  def attempt(bundle: Bundle) -> Conversion:
-    found = _find(bundle, choice)
-    sources = {new: Stored(bundle, old) for new, old in found.kept.items()}
-    if to in weight_files.FORMATS:
-      weight_files.check_tensors(destination, to, sources)
-    size = sum(map(bundle.get_size, found.kept.values()))
-    if new is not None:
-      new.write(sources, progress(2 * size))
-    elif file is not None:
-      weight_files.write(file, to, sources, progress(size))
-    return Conversion(
-      path=destination,
-      renamed={new: old for new, old in found.kept.items() if new != old},
-      dropped=tuple(found.dropped),
-      added=(),
-      changed=(),
-      reasons=found.dropped,
-      unproven=tuple(found.unproven),
-      notes=tuple(_note_others(found, choice)),
-      sizes={
-        name: bundle.get_size(name)
-        for name in bundle.specs
-        if name != OBJECT_GRAPH
-      },
-      written={name: source.spec for name, source in sources.items()},
-      written_sizes={name: source.size for name, source in sources.items()},
-    )
-
-  new = file = None
+  found = _find(bundle, choice)
+  sources: Sources = {n: Stored(bundle, old) for n, old in found.kept.items()}
   if to in weight_files.FORMATS:
-    weight_files.check(destination, to, overwrite)
-    if not dry_run:
-      with writer.replacing(destination, overwrite) as file:
-        return consistency.read_consistently(find_source, attempt)
-  elif dry_run:
-    writer.check_free(destination, overwrite)
-  else:
-    with writer.reserve(destination, overwrite) as new:
-      result = consistency.read_consistently(find_source, attempt)
-      left = new.publish()
-    return dataclasses.replace(result, left=left)
-  return consistency.read_consistently(find_source, attempt)
+    weight_files.check_tensors(destination, to, sources)
+  sizes = {name: bundle.get_size(name) for name in bundle.specs}
+  sizes.pop(OBJECT_GRAPH, None)
+  return sources, {
+    "dropped": tuple(found.dropped),
+    "reasons": found.dropped,
+    "unproven": tuple(found.unproven),
+    "notes": tuple(_note_others(found, choice)),
+    "sizes": sizes,
+  }
 
 
 def _note_others(
