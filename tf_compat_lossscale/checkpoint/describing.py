@@ -191,20 +191,16 @@ def _read_foreign(
   values = {
     role: bundle.read_scalar(name) for role, name in scaler.names.items()
   }
+  counters = {
+    name: values[role] for role, name in scaler.names.items() if role != "scale"
+  }
   rule = scaler_bridges.find_rule(scaler)
   yield LossScaleState(
     float(values["scale"]),
     scaler_bridges.count_good_steps(scaler, values.__getitem__),
-    names=(
-      scaler.names["scale"],
-      *(name for role, name in scaler.names.items() if role != "scale"),
-    ),
+    names=(scaler.names["scale"], *counters),
     system=scaler.title,
-    counters={
-      name: values[role]
-      for role, name in scaler.names.items()
-      if role != "scale"
-    },
+    counters=counters,
     rule=rule.arguments,
     policy=rule.policy or None,
     notes=(
@@ -329,14 +325,16 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
     path = functools.partial(paths_of.abbreviate, number, _LONG)
     if node.slots or "iter" in node.children or "_iterations" in node.children:
       inner.add(optimizer_names.guess_by_object(graph, node))
-      count = _ScalarReader(bundle, graph, path)
-      steps += [count(node, "iter"), count(node, "_iterations")]
+      steps += [
+        _read_scalar(bundle, graph, node, "iter"),
+        _read_scalar(bundle, graph, node, "_iterations"),
+      ]
     generation = _find_generation(graph, number)
     if generation:
       scale_api, state = _read_scale(bundle, graph, node, path)
       api = names.CONTRIB if scale_api == names.CONTRIB else generation
       states += [state] if state else []
-  global_step = _ScalarReader(bundle, graph, str)(graph.nodes[0], "global_step")
+  global_step = _read_scalar(bundle, graph, graph.nodes[0], "global_step")
   if global_step is None:
     global_step = max((s for s in steps if s is not None), default=None)
   return {
@@ -357,53 +355,40 @@ def _read_scale(
     The API, '' for Keras 3; and the state, None if there is none.
   """
   if names.KERAS_3_SCALE in node.children:
-    api, wanted, prefix = "", [names.KERAS_3_SCALE, "step_counter"], ""
+    api, wanted, prefix = "", list(names.KERAS_3), ""
   else:
     node = graph.nodes[node.children.get(names.LOSS_SCALE, 0)]
     prefix = "/loss_scale"
     contrib = "loss_scale" in node.children  # The variable in tf.contrib.
     api = names.CONTRIB if contrib else names.COMPAT
     wanted = list(names.SCALE_TENSORS[api])
-  read = _ScalarReader(bundle, graph, lambda: path() + prefix)
-  values = [read(node, name) for name in wanted]
-  if values[0] is None:
-    return api, None
-  further = {
-    name: read(node, name)
-    for name in policy_weights.FURTHER
-    if name in node.children
+  further = [name for name in policy_weights.FURTHER if name in node.children]
+  values = {
+    name: _read_scalar(bundle, graph, node, name) for name in wanted + further
   }
-  return api, _make_state(values, read.find_paths(), further)
+  if values[wanted[0]] is None:
+    return api, None
+  begin = path() + prefix
+  found = tuple(
+    f"{begin}/{name}".lstrip("/")
+    for name, value in values.items()
+    if value is not None
+  )
+  return api, _make_state(
+    [values[name] for name in wanted], found, {n: values[n] for n in further}
+  )
 
 
-class _ScalarReader:
-  """A reader of an object's scalar variables, which collects their paths.
-
-  Attributes:
-    read: The names of the variables that were read.
-  """
-
-  def __init__(self, bundle: Bundle, graph: ObjectGraph, path: _Path) -> None:
-    self._bundle, self._graph, self._path = bundle, graph, path
-    self.read: list[str] = []
-
-  def __call__(self, node: Node, name: str) -> Any:
-    attribute = (
-      self._graph.find_value(node.children[name])
-      if name in node.children
-      else None
-    )
-    if attribute is None or attribute.key not in self._bundle.specs:
-      return None
-    if self._bundle.specs[attribute.key].shape:
-      return None
-    self.read.append(name)
-    return self._bundle.read_scalar(attribute.key)
-
-  def find_paths(self) -> tuple[str, ...]:
-    """Returns the paths of the variables that were read."""
-    path = self._path()
-    return tuple(f"{path}/{name}".lstrip("/") for name in self.read)
+def _read_scalar(
+  bundle: Bundle, graph: ObjectGraph, node: Node, name: str
+) -> Any:
+  """Returns the value of an object's scalar variable; None if there is none."""
+  number = node.children.get(name)
+  attribute = None if number is None else graph.find_value(number)
+  spec = bundle.specs.get(attribute.key) if attribute else None
+  if attribute is None or spec is None or spec.shape:
+    return None
+  return bundle.read_scalar(attribute.key)
 
 
 def _find_generation(graph: ObjectGraph, number: int) -> str | None:

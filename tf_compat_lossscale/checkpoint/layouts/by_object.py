@@ -28,6 +28,7 @@ from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
+from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3
 from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
 from tf_compat_lossscale.checkpoint.layouts.policy_weights import FURTHER
@@ -159,9 +160,7 @@ def find_scale_keys(graph: ObjectGraph) -> dict[str, str]:
       children = graph.nodes[node.children[LOSS_SCALE]].children
     elif KERAS_3_SCALE in node.children:
       children = {
-        name: node.children[name]
-        for name in (KERAS_3_SCALE, "step_counter")
-        if name in node.children
+        name: node.children[name] for name in KERAS_3 if name in node.children
       }
     for name, number in children.items():
       attribute = graph.find_value(number)
