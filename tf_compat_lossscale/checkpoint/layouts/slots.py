@@ -50,6 +50,15 @@ _MOST_SLOTS = {
   "Ftrl": 2,
   "RMSProp": 3,
 }
+# How two optimizers were found to be one, by what they alone have in common.
+_PROOFS = (
+  "the mapping says so",
+  "its optimizer also trains {}",
+  "its optimizer trains the same weights",
+  "its updates are computed from {}",
+  "its updates are computed from the same variables",
+  "its optimizer is the only one in the scope '{}'",
+)
 
 
 @dataclasses.dataclass
@@ -143,12 +152,12 @@ def pair_slots(
     owners, owners_there = here.find_owners(ours), there.find_owners(theirs)
     taken = {decided[slot] for slot in ours if slot in decided}
     if len(owners) == len(ours) and len(owners_there) == len(theirs):
+      weights = here.weights & there.weights
+      same = {slot: slot for slot in theirs}
       _pair_by_owners(
         result,
-        list(_group(ours, owners, here.renamed)),
-        list(_group(theirs, owners_there, {})),
-        decided,
-        here.weights & there.weights,
+        list(_group(ours, owners, here.renamed, decided, weights)),
+        list(_group(theirs, owners_there, {}, same, weights)),
       )
     elif all_equal and set(ours) == set(theirs) and not taken:
       result.keys.update((slot, slot) for slot in ours)
@@ -167,39 +176,55 @@ class _Group:
   Attributes:
     slots: The slots, in the order of their creation.
     owner: The optimizer.
-    trains: The variables that the optimizer updates, by the names that they
-      have in the checkpoint.
-    reads: The variables that the updates are computed from, by these names.
+    trains: The weights that the optimizer trains, by the names that they have
+      in the checkpoint.
+    features: For each of `_PROOFS`, what may tell the optimizer from others.
   """
 
   slots: tuple[str, ...]
   owner: Owner
   trains: frozenset[str]
-  reads: frozenset[str]
+  features: tuple[Iterable[str], ...]
 
 
 def _group(
   slots: Iterable[str],
   owners: Mapping[str, Owner],
   renamed: Mapping[str, str],
+  decided: Mapping[str, str],
+  weights: frozenset[str],
 ) -> Iterator[_Group]:
-  """Yields the slots of each optimizer."""
-  by_number = names.group(slots, lambda slot: owners[slot].number)
-  for members in by_number.values():
+  """Yields the slots of each optimizer.
+
+  Args:
+    slots: The slots.
+    owners: Slot -> its optimizer.
+    renamed: Name -> the name in the checkpoint, if it differs.
+    decided: Slot -> its name in the checkpoint, as far as it is decided.
+    weights: The weights that both sides have.
+  """
+  for members in names.group(slots, lambda slot: owners[slot].number).values():
     owner = owners[members[0]]
     trains, reads = (
-      frozenset(renamed.get(name, name) for name in found)
+      weights.intersection(renamed.get(name, name) for name in found)
       for found in (owner.trains, owner.reads)
     )
-    yield _Group(tuple(members), owner, trains, reads)
+    reads |= owner.feeds
+    features: tuple[Iterable[str], ...] = (
+      [decided[slot] for slot in members if slot in decided],
+      trains,
+      [", ".join(sorted(trains))],
+      reads,
+      [", ".join(sorted(reads))],
+      [] if owner.scope is None else [owner.scope],
+    )
+    yield _Group(tuple(members), owner, trains, features)
 
 
 def _pair_by_owners(
   result: SlotPairs,
   here: list[_Group],
   there: list[_Group],
-  decided: Mapping[str, str],
-  weights: frozenset[str],
 ) -> None:
   """Pairs the slots of a family by the steps of the module's docstring.
 
@@ -207,12 +232,9 @@ def _pair_by_owners(
     result: The pairs to add to.
     here: The slots of each optimizer of the program.
     there: The slots of each optimizer of the checkpoint.
-    decided: Slot of the program -> its name in the checkpoint.
-    weights: The weights that both sides have.
   """
   trained, trained_there = (
-    {name for group in side for name in group.trains & weights}
-    for side in (here, there)
+    {name for group in side for name in group.trains} for side in (here, there)
   )
   left, left_there = list(here), list(there)
 
@@ -229,42 +251,14 @@ def _pair_by_owners(
       if slot != key:
         result.proofs[slot] = proof
 
-  def list_mapped(group: _Group) -> Iterable[str]:
-    if group in here:
-      return [decided[slot] for slot in group.slots if slot in decided]
-    return group.slots
-
-  def list_trained(group: _Group) -> Iterable[str]:
-    return group.trains & weights
-
-  def list_read(group: _Group) -> Iterable[str]:
-    return group.reads & weights | group.owner.feeds
-
-  def list_scopes(group: _Group) -> Iterable[str]:
-    return [] if group.owner.scope is None else [group.owner.scope]
-
-  def list_all_trained(group: _Group) -> Iterable[str]:
-    return [", ".join(sorted(group.trains & weights))]
-
-  def list_all_read(group: _Group) -> Iterable[str]:
-    return [", ".join(sorted([*group.reads & weights, *group.owner.feeds]))]
-
-  steps: list[tuple[Callable[[_Group], Iterable[str]], str]] = [
-    (list_mapped, "the mapping says so"),
-    (list_trained, "its optimizer also trains {}"),
-    (list_all_trained, "its optimizer trains the same weights"),
-    (list_read, "its updates are computed from {}"),
-    (list_all_read, "its updates are computed from the same variables"),
-    (list_scopes, "its optimizer is the only one in the scope '{}'"),
-  ]
   conflict = False
-  for get_features, proof in steps:
-    votes = _vote(left, left_there, get_features)
+  for step, proof in enumerate(_PROOFS):
+    votes = _vote(left, left_there, step)
     for (a, b), feature in votes.items():
       rivals = [pair for pair in votes if (pair[0] is a) != (pair[1] is b)]
       conflict |= bool(rivals)
       fits = len(a.slots) == len(b.slots) and not differ(a, b)
-      if not rivals and (fits or get_features is list_mapped):
+      if not rivals and (fits or not step):  # The mapping is not doubted.
         add(a, b, proof.format(feature))
   if len(left) == len(left_there) == 1 and not conflict:
     (a,), (b,) = left, left_there
@@ -291,15 +285,13 @@ def _pair_by_owners(
 
 
 def _vote(
-  here: Sequence[_Group],
-  there: Sequence[_Group],
-  get_features: Callable[[_Group], Iterable[str]],
+  here: Sequence[_Group], there: Sequence[_Group], step: int
 ) -> dict[tuple[_Group, _Group], str]:
-  """Returns the pairs that alone share a feature, with that feature."""
+  """Returns the pairs that alone share a feature of a step -> the feature."""
   holders: tuple[dict[str, list[_Group]], ...] = ({}, {})
   for side, groups in zip(holders, (here, there)):
     for group in groups:
-      for feature in get_features(group):
+      for feature in group.features[step]:
         side.setdefault(feature, []).append(group)
   votes: dict[tuple[_Group, _Group], str] = {}
   for feature in sorted(holders[0], key=lambda text: (len(text), text)):
