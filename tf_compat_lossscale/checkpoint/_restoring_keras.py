@@ -33,6 +33,7 @@ from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.match import Match
+from tf_compat_lossscale.checkpoint.layouts.match import Wishes
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.keras import optimizer_states
 
@@ -53,14 +54,7 @@ _OTHER_NAME = "what TensorFlow 1 has for the same"
 _COMPUTED = "computed from that"
 
 
-def restore_names(
-  bundle: Bundle,
-  objects: Any,
-  mapping: Mapping[str, str | None],
-  missing: str,
-  learning_rate: float | None,
-  like: str | None,
-) -> Report:
+def restore_names(bundle: Bundle, objects: Any, wishes: Wishes) -> Report:
   """Restores a checkpoint by name into objects, eagerly.
 
   The objects are saved as a template, which is filled and restored.
@@ -68,12 +62,9 @@ def restore_names(
   Args:
     bundle: The checkpoint.
     objects: A trackable, or a dict of trackables.
-    mapping: A variable's name or path -> its name in the checkpoint.
-    missing: 'error', or 'initialize': variables that the checkpoint does not
-      have keep their values, since their initial values are not known.
-    learning_rate: The learning rate with which training goes on, if the caller
-      says it.
-    like: The system that wrote the checkpoint, if the caller says it.
+    wishes: What the caller decided. The mapping may have paths of variables. If
+      variables may be missing, they keep their values, since their initial
+      values are not known.
 
   Returns:
     The source of each variable's value.
@@ -82,14 +73,15 @@ def restore_names(
     CheckpointError: A variable has no value, or nothing proves its value. No
       variable was assigned.
   """
-  chosen = {name: key for name, key in mapping.items() if key is not None}
-  if len(chosen) < len(mapping):
+  given = wishes.mapping
+  chosen = {name: key for name, key in given.items() if key is not None}
+  if len(chosen) < len(given):
     raise ValueError(
       "mapping has None, but variables of Keras's optimizers are not "
       "initialized: leave the names out, or leave out the optimizer."
     )
   bridge = scaler_bridges.bridge_foreign(
-    evidence.find_foreign(bundle, like), by_object.list_by_name(bundle)
+    evidence.find_foreign(bundle, wishes.like), by_object.list_by_name(bundle)
   )
   chosen = bridge.translate_mapping(chosen)
   variables = bridge.sources
@@ -97,7 +89,9 @@ def restore_names(
     {name: source.spec for name, source in variables.items()},
     lambda: None if bridge.proofs else evidence.find_evidence(bundle),
   )
-  notes = _build_optimizers(objects, variables, chosen, bundle.prefix, missing)
+  notes = _build_optimizers(
+    objects, variables, chosen, bundle.prefix, wishes.missing
+  )
   with tempfile.TemporaryDirectory() as folder:
     saved = _restoring_objects.make_checkpoint(objects)
     template = Bundle(saved.write(os.path.join(folder, "template")))
@@ -121,8 +115,8 @@ def restore_names(
         there,
         template,
         chosen,
-        learning_rate,
-        may_miss=missing == "initialize",
+        wishes.learning_rate,
+        may_miss=wishes.missing == "initialize",
         settings={n: _read_settings(item) for n, item in optimizers.items()},
         initial=scales,
       )

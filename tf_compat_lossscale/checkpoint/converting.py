@@ -44,6 +44,7 @@ from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
+from tf_compat_lossscale.checkpoint.layouts.match import Wishes
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import make_new_scale
 from tf_compat_lossscale.checkpoint.report import Conversion
 
@@ -397,7 +398,7 @@ def _fill_names(
     dict(template.specs), lambda: evidence.find_evidence(template)
   )
   match = slots_by_name.match_names(
-    here, variables, bundle, mapping=mapping, learning_rate=learning_rate
+    here, variables, bundle, Wishes(mapping, learning_rate=learning_rate)
   )
   initial = {name: Stored(template, name) for name in match.initialized}
   found = match.initialized | match.proofs

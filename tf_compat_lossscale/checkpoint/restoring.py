@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import dataclasses
 import os
 import typing
 from typing import Any
@@ -40,6 +41,7 @@ from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts.match import Match
+from tf_compat_lossscale.checkpoint.layouts.match import Wishes
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import slice_part
 from tf_compat_lossscale.checkpoint.targets import Targets
@@ -117,6 +119,7 @@ def restore(
   arguments.check_word("missing", missing, MISSING)
   arguments.check_word("what", what, WHAT)
   path = os.fspath(path)
+  wishes = Wishes(mapping or {}, missing, learning_rate, what, like=like)
   found = paths.find(path)
   if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
     scalers.refuse_like(like, found.path)
@@ -145,26 +148,24 @@ def restore(
       and OBJECT_GRAPH not in bundle.specs
       and _restoring_objects.has_keras_optimizer(objects)
     ):
-      return _restoring_keras.restore_names(
-        bundle, objects, mapping or {}, missing, learning_rate, like
-      )
-    chosen = dict(mapping or {})
+      return _restoring_keras.restore_names(bundle, objects, wishes)
+    asked = wishes
     slots, renamed = None, {}
     is_eager = session is None and tf.executing_eagerly()
     if is_eager and variables is None and what == "all":
       known = by_object.list_by_name(bundle).keys()
-      slots = _eager_slots.EagerSlots(objects, known, chosen)
+      slots = _eager_slots.EagerSlots(objects, known, wishes.mapping)
+      lenient = dataclasses.replace(wishes, missing="initialize")
       slots.make(
-        lambda targets, chosen: match_by_name(
-          None, bundle, targets, what, chosen, "initialize", learning_rate, like
+        lambda targets, mapping: match_by_name(
+          None, bundle, targets, dataclasses.replace(lenient, mapping=mapping)
         )
       )
       renamed = slots.name_variables()
-      chosen = slots.map_variables(renamed)
+      mapped = slots.map_variables(renamed)
+      asked = dataclasses.replace(wishes, mapping=mapped)
     targets = Targets(_choose_variables(session, objects, variables), renamed)
-    match = match_by_name(
-      session, bundle, targets, what, chosen, missing, learning_rate, like
-    )
+    match = match_by_name(session, bundle, targets, asked)
     if slots is not None:
       slots.note_lost(bundle, match)
     initial = {} if session else _restoring_objects.find_initial_values(objects)
@@ -195,15 +196,11 @@ def match_by_name(
   session: tf.compat.v1.Session | None,
   bundle: Bundle,
   targets: Targets,
-  what: What = "all",
-  mapping: Mapping[str, str | None] | None = None,
-  missing: Missing = "error",
-  learning_rate: float | None = None,
-  like: scalers.Like | None = None,
+  wishes: Wishes,
 ) -> Match:
   """Returns the tensor that each variable is to get."""
   bridge = scaler_bridges.bridge_foreign(
-    evidence.find_foreign(bundle, like),
+    evidence.find_foreign(bundle, wishes.like),
     by_object.list_by_name(bundle),
     targets.tensors,
   )
@@ -216,11 +213,12 @@ def match_by_name(
     here,
     bridge.sources,
     bundle,
-    excused=_excuse(targets, what),
-    mapping=bridge.translate_mapping(mapping or {}),
-    missing=missing,
-    learning_rate=learning_rate,
-    renamed=bridge.renamed,
+    dataclasses.replace(
+      wishes,
+      excused=_excuse(targets, wishes.what),
+      mapping=bridge.translate_mapping(wishes.mapping),
+    ),
+    bridge.renamed,
   )
   bridge.complete(match)
   if match.unproven:

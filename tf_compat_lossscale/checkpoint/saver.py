@@ -23,6 +23,7 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 )
 from tf_compat_lossscale.checkpoint.files.opening import open_file
 from tf_compat_lossscale.checkpoint.layouts import scalers
+from tf_compat_lossscale.checkpoint.layouts.match import Wishes
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import Targets
 
@@ -84,7 +85,9 @@ class Saver(base_classes.Saver):
     targets = Targets(saved.variables)
 
     def attempt(bundle: Bundle) -> Report | None:
-      match = restoring.match_by_name(sess, bundle, targets, like=self.like)
+      match = restoring.match_by_name(
+        sess, bundle, targets, Wishes(like=self.like)
+      )
       if match.is_exact and (saved.others or not bundle.is_first_format):
         super(Saver, self).restore(sess, bundle.path)
         return None

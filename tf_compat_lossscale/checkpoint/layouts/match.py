@@ -25,6 +25,28 @@ from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 _CONVERTED = "of the loss scale of another API"
 
 
+@dataclasses.dataclass(frozen=True)
+class Wishes:
+  """What the caller of a restore by name wants.
+
+  Attributes:
+    mapping: Variable -> its name in the checkpoint, or None to initialize it.
+    missing: 'error', or 'initialize' for variables that the checkpoint lacks.
+    learning_rate: The learning rate with which training goes on; None if the
+      program or the checkpoint has it.
+    what: 'all', 'weights' or 'all_but_optimizer', as `restore` takes it.
+    excused: Variables that are not to be restored -> the reason.
+    like: The system that wrote the checkpoint, as `describe` takes it.
+  """
+
+  mapping: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+  missing: str = "error"
+  learning_rate: float | None = None
+  what: str = "all"
+  excused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  like: str | None = None
+
+
 @dataclasses.dataclass
 class Match:
   """The source of each variable's value.

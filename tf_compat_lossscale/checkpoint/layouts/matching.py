@@ -29,7 +29,6 @@ the candidates and asks for a mapping.
 from __future__ import annotations
 
 from collections.abc import Collection
-from collections.abc import Mapping
 
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -45,6 +44,7 @@ from tf_compat_lossscale.checkpoint.layouts.inventory import pair_items
 from tf_compat_lossscale.checkpoint.layouts.mapping import apply_mapping
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
+from tf_compat_lossscale.checkpoint.layouts.match import Wishes
 from tf_compat_lossscale.checkpoint.layouts.pairing import is_possible
 from tf_compat_lossscale.checkpoint.layouts.pairing import Pairing
 
@@ -54,10 +54,7 @@ def match_variables(
   there: Inventory,
   sources: Sources,
   path: str,
-  *,
-  excused: Mapping[str, str] | None = None,
-  mapping: Mapping[str, str | None] | None = None,
-  missing: str = "error",
+  wishes: Wishes,
 ) -> Match:
   """Finds the source of every variable's value.
 
@@ -66,10 +63,7 @@ def match_variables(
     there: The variables of the checkpoint.
     sources: The same variables: name -> tensor.
     path: The checkpoint, for messages.
-    excused: Variables that are not to be restored -> the reason.
-    mapping: Variable -> its name in the checkpoint, or None to initialize it,
-      as the caller decided.
-    missing: 'error', or 'initialize' for variables that the checkpoint lacks.
+    wishes: What the caller decided.
 
   Returns:
     The sources, and the variables to initialize.
@@ -84,8 +78,8 @@ def match_variables(
   sources = dict(sources)
   there.complete_scales(sources)
   match = PartialMatch(here, there, sources)
-  match.initialize(excused or {})
-  apply_mapping(match, mapping or {})
+  match.initialize(wishes.excused)
+  apply_mapping(match, wishes.mapping)
   _match_slots(match)
   further = policy_weights.find_further(here.tensors, match.scales.known)
   kept = {name for members in further.values() for name in members.values()}
@@ -94,7 +88,7 @@ def match_variables(
   policy_weights.match_further(match, further)
   _match_powers(match)
   _match_rest(match)
-  if missing == "initialize":
+  if wishes.missing == "initialize":
     match.initialize(dict.fromkeys(match.missing, problems.NOT_THERE))
     match.missing = []
   if match.missing or match.misfits or match.undecided:

@@ -16,7 +16,6 @@ of the checkpoint; the matching of names then goes on as always.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -27,7 +26,6 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
-from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Scaled
@@ -40,6 +38,7 @@ from tf_compat_lossscale.checkpoint.layouts import matching
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.match import Match
+from tf_compat_lossscale.checkpoint.layouts.match import Wishes
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_scale
 
@@ -51,38 +50,11 @@ _SCALE = "of Keras 3's loss scale"
 _NO_MOMENTUM = "Keras's optimizer has no momentum"
 
 
-@dataclasses.dataclass
-class _NewNames:
-  """The names that were added.
-
-  Attributes:
-    proofs: Name -> how its value was found.
-    initial: Name -> why the variable starts from its initial value.
-  """
-
-  proofs: dict[str, str] = dataclasses.field(default_factory=dict)
-  initial: dict[str, str] = dataclasses.field(default_factory=dict)
-
-  def simplify(
-    self, mapping: Mapping[str, str | None]
-  ) -> dict[str, str | None]:
-    """Returns a mapping in which added names stand for themselves.
-
-    The caller may have mapped a slot to the name that it has in Keras, whose
-    value is another.
-    """
-    return {n: n if n in self.proofs else key for n, key in mapping.items()}
-
-
 def match_names(
   here: Inventory,
   sources: Sources,
   bundle: Bundle,
-  *,
-  excused: Mapping[str, str] | None = None,
-  mapping: Mapping[str, str | None] | None = None,
-  missing: str = "error",
-  learning_rate: float | None = None,
+  wishes: Wishes,
   renamed: Mapping[str, str | None] | None = None,
 ) -> Match:
   """Finds the source of every variable's value in any checkpoint.
@@ -91,11 +63,7 @@ def match_names(
     here: The variables to restore.
     sources: Name -> tensor, of the checkpoint. Names are added.
     bundle: The checkpoint.
-    excused: As for `matching.match_variables`.
-    mapping: As there.
-    missing: As there.
-    learning_rate: The learning rate with which training goes on; None if the
-      program's graph or the checkpoint has it.
+    wishes: What the caller decided.
     renamed: Name in the checkpoint -> the name in `sources`, if the caller
       renamed some.
 
@@ -103,115 +71,86 @@ def match_names(
     The sources, and the variables to initialize.
 
   Raises:
-    CheckpointError, ValueError: As there; or a slot depends on the learning
-      rate, which nothing tells.
+    CheckpointError, ValueError: As `matching.match_variables` does; or a slot
+      depends on the learning rate, which nothing tells.
   """
-  given = dict(mapping or {})
-  added = _add_names(sources, bundle, here, given, learning_rate, excused or {})
+  proofs: dict[str, str] = {}
+  if OBJECT_GRAPH in bundle.specs:
+    naming = _Naming(sources, bundle, here, wishes)
+    naming.add_all()
+    proofs = naming.proofs
+    wishes = dataclasses.replace(
+      wishes,
+      excused={**naming.initial, **wishes.excused},
+      # The caller may have mapped a slot to the name that it has in Keras,
+      # whose value is another.
+      mapping={n: n if n in proofs else k for n, k in wishes.mapping.items()},
+    )
   there = Inventory(
     {name: source.spec for name, source in sources.items()},
     lambda: evidence.find_evidence(bundle, renamed=renamed),
   )
-  match = matching.match_variables(
-    here,
-    there,
-    sources,
-    bundle.prefix,
-    excused=added.initial | dict(excused or {}),
-    mapping=added.simplify(given),
-    missing=missing,
-  )
-  match.proofs.update(
-    {n: proof for n, proof in added.proofs.items() if n in match.sources}
-  )
+  match = matching.match_variables(here, there, sources, bundle.prefix, wishes)
+  match.proofs.update({n: p for n, p in proofs.items() if n in match.sources})
   return match
 
 
-def _add_names(
-  sources: Sources,
-  bundle: Bundle,
-  here: Inventory,
-  mapping: Mapping[str, str | None],
-  learning_rate: float | None = None,
-  excused: Collection[str] = (),
-) -> _NewNames:
-  """Adds the names that a program of TensorFlow 1 has for Keras's slots.
-
-  Args:
-    sources: Name -> tensor, of the checkpoint. Names are added.
-    bundle: The checkpoint.
-    here: The variables of the program.
-    mapping: Variable of the program -> its name in the checkpoint, as the
-      caller decided. Slots of a variable go with it.
-    learning_rate: The learning rate with which training goes on; None if the
-      program's graph or the checkpoint has it.
-    excused: Variables of the program that need no value.
-
-  Raises:
-    CheckpointError: A slot depends on the learning rate, which nothing tells.
-  """
-  result = _NewNames()
-  if OBJECT_GRAPH not in bundle.specs:
-    return result
-  graph = ObjectGraph.read(bundle)
-  optimizers = list(keras_slots.find_keras_optimizers(graph))
-  # A wrapper has the slots of the optimizer that it wraps.
-  found = {
-    optimizer.slots[0].number: optimizer
-    for optimizer in optimizers
-    if optimizer.kind and optimizer.slots
-  }
-  counters = {
-    optimizer.iterations
-    for optimizer in optimizers
-    if "inner_optimizer" not in optimizer.children
-  }
-  if not optimizers:
-    return result
-  if not here.has_evidence:
-    here.gather_evidence()
-  wanted = {
-    name: tensor
-    for name, tensor in here.tensors.items()
-    if name not in excused and mapping.get(name, name) is not None
-  }
-  naming = _Naming(
-    sources, bundle, graph, here, wanted, mapping, learning_rate, result
-  )
-  for optimizer in found.values():
-    naming.add(optimizer, is_only=len(found) == 1)
-  if len(counters) == 1:
-    naming.add_global_step(*counters)
-  naming.add_scale_of_keras_3()
-  return result
-
-
 class _Naming:
-  """The naming of the slots of one checkpoint."""
+  """The naming of the slots that Keras's optimizers have in one checkpoint.
+
+  Attributes:
+    proofs: Name that was added -> how its value was found.
+    initial: Variable of the program -> why it starts from its initial value.
+  """
 
   def __init__(
-    self,
-    sources: Sources,
-    bundle: Bundle,
-    graph: ObjectGraph,
-    here: Inventory,
-    wanted: Mapping[str, TensorSpec],
-    mapping: Mapping[str, str | None],
-    learning_rate: float | None,
-    result: _NewNames,
+    self, sources: Sources, bundle: Bundle, here: Inventory, wishes: Wishes
   ) -> None:
-    self._sources, self._bundle, self._graph = sources, bundle, graph
-    self._here, self._wanted = here, wanted
-    self._rate, self._result = learning_rate, result
+    """Takes the arguments of `match_names`."""
+    self._sources, self._bundle, self._here = sources, bundle, here
+    self._rate = wishes.learning_rate
+    self._graph = ObjectGraph.read(bundle)
+    self._optimizers = list(keras_slots.find_keras_optimizers(self._graph))
+    if self._optimizers and not here.has_evidence:
+      here.gather_evidence()
+    self._wanted = {
+      name: tensor
+      for name, tensor in here.tensors.items()
+      if name not in wishes.excused
+      and wishes.mapping.get(name, name) is not None
+    }
     self._named = keras_slots.NamedSlots(here)
-    self._powers = [n for n, t in wanted.items() if names.is_power(n, t)]
-    self._by_key: dict[str, list[str]] = {}  # Name there -> names here.
-    for name in here.tensors:
-      key = mapping.get(name, name)
-      if key is not None:
-        self._by_key.setdefault(key, []).append(name)
+    self._powers = [n for n, t in self._wanted.items() if names.is_power(n, t)]
+    # Name there -> names here. Slots of a variable go with it.
+    self._by_key = names.group(
+      here.tensors, lambda name: wishes.mapping.get(name, name)
+    )
+    self.proofs: dict[str, str] = {}
+    self.initial: dict[str, str] = {}
 
-  def add(self, optimizer: keras_slots.KerasOptimizer, is_only: bool) -> None:
+  def add_all(self) -> None:
+    """Adds the names that a program of TensorFlow 1 has for Keras's slots."""
+    # A wrapper has the slots of the optimizer that it wraps.
+    found = {
+      optimizer.slots[0].number: optimizer
+      for optimizer in self._optimizers
+      if optimizer.kind and optimizer.slots
+    }
+    for optimizer in found.values():
+      self._add_optimizer(optimizer, is_only=len(found) == 1)
+    counters = {
+      optimizer.iterations
+      for optimizer in self._optimizers
+      if "inner_optimizer" not in optimizer.children
+    }
+    if len(counters) == 1:
+      self._add_global_step(*counters)
+    if self._optimizers:
+      self._add_scale_of_keras_3()
+
+  def _add_optimizer(
+    self, optimizer: keras_slots.KerasOptimizer, is_only: bool
+  ) -> None:
     """Adds the names of an optimizer's slots and powers.
 
     Args:
@@ -232,11 +171,11 @@ class _Naming:
     for found in weights.values():
       momentum = found.roles.get("momentum")
       if momentum in self._wanted and momentum not in self._sources:
-        self._result.initial[str(momentum)] = _NO_MOMENTUM
+        self.initial[str(momentum)] = _NO_MOMENTUM
     if any(found.roles for found in weights.values()):
       self._add_powers(optimizer, weights, is_only)
 
-  def add_global_step(self, counter: int) -> None:
+  def _add_global_step(self, counter: int) -> None:
     """Adds the global step: the steps of the only optimizer."""
     steps = self._get(counter)
     for name, tensor in self._wanted.items():
@@ -244,7 +183,7 @@ class _Naming:
       if steps is not None and is_step and not steps.spec.shape:
         self._add(name, convert_counter(steps, tensor), _STEPS)
 
-  def add_scale_of_keras_3(self) -> None:
+  def _add_scale_of_keras_3(self) -> None:
     """Adds the names of the program's only loss scale, if Keras 3 has one."""
     found = [
       [self._get(node.children.get(name)) for name in names.KERAS_3]
@@ -276,7 +215,7 @@ class _Naming:
     """Adds a name, if the program wants it and the checkpoint lacks it."""
     if name in self._wanted and name not in self._sources:
       self._sources[name] = source
-      self._result.proofs[name] = proof
+      self.proofs[name] = proof
 
   def _add_slot(
     self,
