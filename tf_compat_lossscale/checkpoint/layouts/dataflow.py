@@ -257,15 +257,15 @@ class DataFlow:
     self._body = outer
     return list(map(find, function.results))
 
-  def _find_handles(self) -> dict[int, int]:
-    """Returns number of a handle -> number of its variable."""
-    handles = {number: number for number in self._ids.values()}
+  def _find_handles(self) -> dict[int, str]:
+    """Returns number of a handle -> name of its variable."""
+    handles = {number: name for name, number in self._ids.items()}
     queue = list(handles)
     for number in queue:
       variable = handles[number]
       passing = (
         _PASS_REFERENCE
-        if self._types[variable] in graphs.REFERENCES
+        if self._types[self._ids[variable]] in graphs.REFERENCES
         else _PASS_RESOURCE
       )
       for consumer in self._consumers[number]:
@@ -295,13 +295,12 @@ class DataFlow:
 
   def _find_dependents(self, names: Sequence[str]) -> Dependents:
     """Finds the dependents of up to `_BATCH` variables, each with a bit."""
-    bits = {self._ids[name]: 1 << i for i, name in enumerate(names)}
+    bits = {name: 1 << i for i, name in enumerate(names)}
     read = 1 << len(names)  # The bit for any variable of the graph.
     masks = self._spread_bits(bits, read)
-    by_number = {number: name for name, number in self._ids.items()}
-    updates: dict[int, int] = {}  # Variable -> the bits of all its updates.
-    always: dict[int, int] = {}  # Variable -> the bits that every update has.
-    where: dict[int, str] = {}
+    updates: dict[str, int] = {}  # Variable -> the bits of all its updates.
+    always: dict[str, int] = {}  # Variable -> the bits that every update has.
+    where: dict[str, str] = {}
     together: dict[tuple[int, str], int] = {}  # Application -> its bits.
     found = list(self._find_updates(masks, read))
     for number, _, mask in found:
@@ -317,26 +316,24 @@ class DataFlow:
     return Dependents(
       {
         name: frozenset(
-          by_number[variable]
+          variable
           for variable, mask in updates.items()
-          if mask & bits[self._ids[name]] and variable != self._ids[name]
+          if mask & bits[name] and variable != name
         )
         for name in names
       },
       {
         name: frozenset(
-          by_number[variable]
-          for variable, mask in always.items()
-          if mask & bits[self._ids[name]]
+          variable for variable, mask in always.items() if mask & bits[name]
         )
         for name in names
       },
-      frozenset(by_number[v] for v, mask in updates.items() if mask & read),
-      {by_number[v]: cond for v, cond in where.items() if cond},
+      frozenset(v for v, mask in updates.items() if mask & read),
+      {v: cond for v, cond in where.items() if cond},
     )
 
-  def _list_updated(self, number: int) -> list[int]:
-    """Returns the numbers of the variables that an op updates."""
+  def _list_updated(self, number: int) -> list[str]:
+    """Returns the variables that an op updates."""
     op = self._types[number]
     if not _UPDATES.fullmatch(op):
       return []
@@ -359,7 +356,6 @@ class DataFlow:
 
   def find_applications(self) -> list[Application]:
     """Finds the applications of gradients by optimizers."""
-    by_number = {number: name for name, number in self._ids.items()}
     updates: dict[tuple[int, str], list[int]] = {}
     for number, key in self._applications.items():
       updates.setdefault(key, []).append(number)
@@ -367,7 +363,7 @@ class DataFlow:
       Application(
         # In a cond of TensorFlow 2, an op's name has no scope.
         f"{self._where[numbers[0]].rpartition('/')[0]}/{scope}".lstrip("/"),
-        frozenset(by_number[v] for n in numbers for v in self._list_updated(n)),
+        frozenset(v for n in numbers for v in self._list_updated(n)),
         tuple(numbers),
       )
       for (_, scope), numbers in updates.items()
@@ -375,13 +371,12 @@ class DataFlow:
 
   def find_origins(self, application: Application) -> Origins:
     """Finds out what the updates of an application are computed from."""
-    by_number = {number: name for name, number in self._ids.items()}
     variables, placeholders = set(), set()
     types: dict[str, int] = {}
     queue, seen = list(application.updates), set(application.updates)
     for number in queue:  # The queue grows meanwhile.
       if number in self._handles:
-        variables.add(by_number[self._handles[number]])
+        variables.add(self._handles[number])
         continue
       node = self._nodes.get(number)
       if node is not None:
@@ -411,18 +406,15 @@ class DataFlow:
       for number in application.updates
       if _MOMENTUM.fullmatch(self._types[number])
     }
-    by_number = {n: name for name, n in self._ids.items()} if numbers else {}
-    return {self._find_setting(number, by_number) for number in numbers}
+    return {self._find_setting(number) for number in numbers}
 
-  def _find_setting(
-    self, number: int, by_number: dict[int, str]
-  ) -> float | str | None:
+  def _find_setting(self, number: int) -> float | str | None:
     """Returns the constant or variable whose value an op passes on, or None."""
     seen = set()
     while number not in seen:
       seen.add(number)
       if number in self._handles:
-        return by_number[self._handles[number]]
+        return self._handles[number]
       node = self._nodes.get(number)
       if node is not None and node.op == "Const":
         return _find_real(node)
@@ -474,11 +466,11 @@ class DataFlow:
         elif is_own or node is None or node.op in _PASS_RESOURCE:
           queue.append(producer)
 
-  def _spread_bits(self, bits: dict[int, int], read: int) -> list[int]:
+  def _spread_bits(self, bits: dict[str, int], read: int) -> list[int]:
     """Spreads bits from variables to all ops that depend on their values.
 
     Args:
-      bits: Number of a variable -> its bit.
+      bits: Variable -> its bit.
       read: The bit for any variable.
     """
     masks = [0] * len(self._types)
@@ -540,11 +532,11 @@ class DataFlow:
 
   def _find_updates(
     self, masks: list[int], read: int
-  ) -> Iterator[tuple[int, int, int]]:
+  ) -> Iterator[tuple[int, str, int]]:
     """Yields the updates of variables.
 
     Yields:
-      (number of the op, number of the variable, the op's bits). An optimizer's
+      (number of the op, the variable, the op's bits). An optimizer's
       op reads the variable itself.
     """
     for number, op in enumerate(self._types):

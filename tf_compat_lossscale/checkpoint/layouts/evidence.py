@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import itertools
+from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files import opening
@@ -33,6 +34,7 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
+from tf_compat_lossscale.checkpoint.files.graph_def import Graph
 from tf_compat_lossscale.checkpoint.files.graph_def import NodeDef
 from tf_compat_lossscale.checkpoint.files.graph_def import parse_graph
 from tf_compat_lossscale.checkpoint.files.graph_def import VARIABLES
@@ -45,6 +47,7 @@ from tf_compat_lossscale.checkpoint.layouts.dataflow import is_pivot
 from tf_compat_lossscale.checkpoint.layouts.dataflow import PLACEHOLDERS
 from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import ScalerGraph
 
+_T = TypeVar("_T")
 # Returns a MetaGraph; None if there is none.
 LoadMetaGraph = Callable[[], meta_graph.MetaGraph | None]
 # The errors for a graph that is damaged, too large or of an unknown kind. Such
@@ -460,28 +463,20 @@ def find_evidence(
   """
   if OBJECT_GRAPH in bundle.specs:
     return ObjectEvidence(ObjectGraph.read(bundle))
-  meta = load() if load else load_meta_graph(bundle)[0]
-  if meta is None:
+  found = _read_graph(bundle, load, DataFlow)
+  if found is None:
     return None
-  try:
-    flow = DataFlow(meta.graph)
-    keys = _find_keys(bundle, meta, flow.variables)
-  except _UNREADABLE:
-    return None
-  if keys is None:
-    return None
-  trainable = set(meta.trainable)
+  flow, keys, declared = found
+  trainable = set(declared)
   if renamed:
     # A master is trained, and its weight is declared trainable.
     weights = {key for v in trainable for key in keys.get(v, ())}
     trainable.update(
-      v
-      for v, found in keys.items()
-      if weights & {renamed.get(k) for k in found}
+      v for v, own in keys.items() if weights & {renamed.get(k) for k in own}
     )
     keys = {
-      v: {new for key in found if (new := renamed.get(key, key))}
-      for v, found in keys.items()
+      v: {new for key in own if (new := renamed.get(key, key))}
+      for v, own in keys.items()
     }
   return GraphEvidence(flow, keys, trainable)
 
@@ -504,51 +499,50 @@ def find_foreign(
   if OBJECT_GRAPH in bundle.specs:
     scalers.refuse_like(like, bundle.prefix)
     return scalers.Foreign()
+
+  def find_graph() -> tuple[ScalerGraph, dict[str, set[str]]] | None:
+    found = _read_graph(bundle, load, lambda graph: ScalerGraph(graph.nodes))
+    return found and found[:2]
+
   try:
-    return scalers.find_foreign(
-      bundle.specs, lambda: _find_scaler_graph(bundle, load), like
-    )
+    return scalers.find_foreign(bundle.specs, find_graph, like)
   except CheckpointError as error:
     raise CheckpointError(f"{bundle.prefix}: {error}") from None
 
 
-def _find_scaler_graph(
-  bundle: Bundle, load: LoadMetaGraph | None
-) -> tuple[ScalerGraph, dict[str, set[str]]] | None:
-  """Finds the graph that shows the rules of other systems' loss scalers.
+def _read_graph(
+  bundle: Bundle,
+  load: LoadMetaGraph | None,
+  read: Callable[[Graph], _T],
+) -> tuple[_T, dict[str, set[str]], frozenset[str]] | None:
+  """Reads the MetaGraph beside a checkpoint by names.
 
   Args:
-    bundle: The checkpoint, by names.
+    bundle: The checkpoint.
     load: As for `find_evidence`.
+    read: Reads the graph.
 
   Returns:
-    The graph, and variable of the graph -> its names in the checkpoint; None if
-    there is no MetaGraph, or the MetaGraph is another checkpoint's.
+    What `read` found; variable of the graph -> its names in the checkpoint; and
+    the trainable variables. None if there is no MetaGraph, or if its saver does
+    not save all of the checkpoint.
   """
   meta = load() if load else load_meta_graph(bundle)[0]
   if meta is None:
     return None
-  variables = [node.name for node in meta.graph.nodes if node.op in VARIABLES]
+  graph = meta.graph
   try:
-    keys = _find_keys(bundle, meta, variables)
-    return None if keys is None else (ScalerGraph(meta.graph.nodes), keys)
+    keys = meta.saver and meta_graph.find_saved_keys(graph.nodes, meta.saver)
+    keys = keys or {
+      node.name: {meta.full_names.get(node.name, node.name)}
+      for node in graph.nodes
+      if node.op in VARIABLES
+    }
+    if not set().union(*keys.values()).issuperset(bundle.specs):
+      return None
+    return read(graph), keys, meta.trainable
   except _UNREADABLE:
     return None
-
-
-def _find_keys(
-  bundle: Bundle, meta: meta_graph.MetaGraph, variables: Iterable[str]
-) -> dict[str, set[str]] | None:
-  """Finds the names in the checkpoint of each variable of its MetaGraph.
-
-  Returns:
-    Variable -> names; None if the MetaGraph does not save all of the
-    checkpoint.
-  """
-  keys = meta.saver and meta_graph.find_saved_keys(meta.graph.nodes, meta.saver)
-  keys = keys or {name: {meta.full_names.get(name, name)} for name in variables}
-  known = {key for found in keys.values() for key in found}
-  return keys if known.issuperset(bundle.specs) else None
 
 
 def load_meta_graph(
