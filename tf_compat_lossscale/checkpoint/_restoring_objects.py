@@ -279,7 +279,7 @@ class _Restorer:
     A policy has more variables than a `DynamicLossScale`, for example.
     """
     parent, name = found.parent
-    if found.is_new_scale or not policy_weights.is_further(name):
+    if found.is_new_scale or name not in policy_weights.FURTHER:
       return False
     return isinstance(parent, graph_weights.GraphWeights) and any(
       other.keys and other.parent == (parent, "current_loss_scale")

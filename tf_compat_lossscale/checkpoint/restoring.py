@@ -259,10 +259,7 @@ def assign_by_name(
     The source of each variable's value.
   """
   # All values are read before the first is assigned, so damage shows here.
-  values = {
-    name: source.read_slices() or source.read_array()
-    for name, source in match.sources.items()
-  }
+  values = {name: source.read() for name, source in match.sources.items()}
   if not bundle.is_current():
     raise CheckpointError(f"{bundle.prefix}: it was overwritten meanwhile")
   assigned = [

@@ -14,7 +14,7 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 
-TRIES = 5
+_TRIES = 5  # The number of tries after which reading fails.
 _T = TypeVar("_T")
 _Stamps = dict[str, opening.Stamp]
 _PAUSE = 0.01  # Seconds before the second try; doubled for each that follows.
@@ -29,7 +29,6 @@ _PATIENCE_FOR_INDEX = 1.0
 def read_consistently(
   find: Callable[[], str],
   attempt: Callable[[bundles.Bundle], _T],
-  tries: int = TRIES,
 ) -> _T:
   """Reads a checkpoint, again if its files change meanwhile.
 
@@ -41,7 +40,6 @@ def read_consistently(
       file or the pattern of its shards. It is called for each try, since the
       latest checkpoint of a folder may change, too.
     attempt: Called with the open checkpoint, possibly several times.
-    tries: The number of calls after which reading fails.
 
   Returns:
     The result of `attempt`.
@@ -52,7 +50,7 @@ def read_consistently(
     Exception: `attempt` raised it, and the checkpoint did not change.
   """
   last: Exception | None = None
-  for number in range(tries):
+  for number in range(_TRIES):
     if number:
       time.sleep(_PAUSE * 2 ** (number - 1))
     prefix, stamps = "", {}
@@ -71,7 +69,7 @@ def read_consistently(
         return result
   detail = f" (at last: {str(last).splitlines()[0]})" if str(last or "") else ""
   raise CheckpointError(
-    f"{prefix}: another process overwrote it during each of {tries} tries to "
+    f"{prefix}: another process overwrote it during each of {_TRIES} tries to "
     f"read it{detail}; take a checkpoint that no process writes any more, or a "
     "copy"
   ) from last

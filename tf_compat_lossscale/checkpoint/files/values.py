@@ -54,15 +54,11 @@ class Stored:
     """Returns the value of a numeric scalar."""
     return self.bundle.read_scalar(self.name)
 
-  def read_array(self) -> np.ndarray:
-    """Returns the value of any tensor."""
-    return self.bundle.read_array(self.name)
-
-  def read_slices(self) -> Slices | None:
-    """Returns the slices of a tensor; None if the checkpoint has all of it."""
+  def read(self) -> np.ndarray | Slices:
+    """Returns the value of any tensor; slices if the checkpoint lacks some."""
     if self.bundle.lacks_elements(self.name):
       return self.bundle.read_slices(self.name)
-    return None
+    return self.bundle.read_array(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,12 +90,9 @@ class Literal:
     assert not isinstance(self.value, bytes)
     return self.value
 
-  def read_array(self) -> np.ndarray:
+  def read(self) -> np.ndarray:
     """Returns the value of any scalar."""
     return np.array(self.value, self.dtype)
-
-  def read_slices(self) -> None:
-    """Returns None: a scalar is always whole."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,14 +107,11 @@ class Scaled(Stored):
 
   def read_scalar(self) -> float | int:
     """Returns the product, if the tensor is a scalar."""
-    return float(self.read_array())
+    return float(self.read())
 
-  def read_array(self) -> np.ndarray:
-    """Returns the product."""
-    return multiply(super().read_array(), self.factor)
-
-  def read_slices(self) -> None:
-    """Returns None: the whole tensor is multiplied."""
+  def read(self) -> np.ndarray:
+    """Returns the product, of the whole tensor."""
+    return multiply(self.bundle.read_array(self.name), self.factor)
 
 
 def multiply(values: np.ndarray, factor: float) -> np.ndarray:

@@ -158,18 +158,10 @@ def write(
 
   file.seek(0)
   file.truncate()
-  if kind == NPZ:
-    _write_npz(file, tensors, read)
-  else:
+  if kind == SAFETENSORS:
     arrays = {name: read(tensor) for name, tensor in tensors.items()}
     file.write(_import_safetensors().save(arrays))
-
-
-def _write_npz(
-  file: IO[bytes],
-  tensors: Mapping[str, Stored],
-  read: Callable[[Stored], np.ndarray],
-) -> None:
+    return
   with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
     for name, tensor in tensors.items():
       # Its size is known when it has been written.

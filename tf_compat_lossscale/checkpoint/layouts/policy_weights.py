@@ -46,11 +46,9 @@ _SPECS = {
 }
 # The base names of the variables that only policies have.
 FURTHER = tuple(sorted(_SPECS))
-_CLASSES = tuple(
-  # Without current_loss_scale and good_steps.
-  state._fields[2:]
-  for state in (growth_backoff_rule.State, log_normal_rule.State)
-)
+# Those of each policy: all but current_loss_scale and good_steps.
+COUNTS = growth_backoff_rule.State._fields[2:]
+_CLASSES = (COUNTS, log_normal_rule.State._fields[2:])
 # The values of a loss scale that has counted no steps yet, if not 0.
 _NEW_VALUES = {"ceiling": float32.LARGEST_POWER}
 
@@ -155,11 +153,6 @@ def list_dropped(
     for members in find_further(tensors, scales).values():
       dropped += members.values()
   return dropped
-
-
-def is_further(base: str) -> bool:
-  """Returns whether a loss scale's variable is one of a policy alone."""
-  return base in _SPECS
 
 
 def get_new_value(base: str) -> float:

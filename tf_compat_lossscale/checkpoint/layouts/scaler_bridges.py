@@ -30,6 +30,7 @@ from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.scalers import Foreign
@@ -403,15 +404,7 @@ def _make_counts(scaler: Scaler, sources: Sources) -> Sources:
   """
   if scaler.kind == scalers.LOG_MAX:
     return {}
-  counts: Sources = {
-    name: Literal("int64", 0)
-    for name in (
-      "spent_hysteresis",
-      "overflows",
-      "steps_to_overflow",
-      "skipped_steps",
-    )
-  }
+  counts = policy_weights.make_new({n: n for n in policy_weights.COUNTS})
   if not {"overflows", "last_overflow", "last_change"} <= sources.keys():
     return counts
   overflows, last, changed = (
