@@ -127,9 +127,8 @@ def restore(
     return _restoring_models.restore_model(description, objects, missing)
 
   def attempt(bundle: Bundle) -> Report:
-    if (
-      objects is not None and OBJECT_GRAPH in bundle.specs and variables is None
-    ):
+    has_objects = objects is not None and variables is None
+    if has_objects and OBJECT_GRAPH in bundle.specs:
       if what != "all" or mapping is not None:
         raise ValueError(
           f"what={what!r} and mapping={mapping!r} are for variables by name, "
@@ -141,37 +140,45 @@ def restore(
         session, bundle, objects, missing
       )
     if (
-      session is None
-      and objects is not None
-      and variables is None
+      has_objects
+      and session is None
       and what == "all"
-      and OBJECT_GRAPH not in bundle.specs
       and _restoring_objects.has_keras_optimizer(objects)
     ):
       return _restoring_keras.restore_names(bundle, objects, wishes)
-    asked = wishes
-    slots, renamed = None, {}
-    is_eager = session is None and tf.executing_eagerly()
-    if is_eager and variables is None and what == "all":
-      known = by_object.list_by_name(bundle).keys()
-      slots = _eager_slots.EagerSlots(objects, known, wishes.mapping)
-      lenient = dataclasses.replace(wishes, missing="initialize")
-      slots.make(
-        lambda targets, mapping: match_by_name(
-          None, bundle, targets, dataclasses.replace(lenient, mapping=mapping)
-        )
-      )
-      renamed = slots.name_variables()
-      mapped = slots.map_variables(renamed)
-      asked = dataclasses.replace(wishes, mapping=mapped)
-    targets = Targets(_choose_variables(session, objects, variables), renamed)
-    match = match_by_name(session, bundle, targets, asked)
-    if slots is not None:
-      slots.note_lost(bundle, match)
-    initial = {} if session else _restoring_objects.find_initial_values(objects)
-    return assign_by_name(session, bundle, targets, match, initial)
+    return _restore_by_name(session, bundle, objects, variables, wishes)
 
   return consistency.read_consistently(lambda: paths.find(path).path, attempt)
+
+
+def _restore_by_name(
+  session: tf.compat.v1.Session | None,
+  bundle: Bundle,
+  objects: Any,
+  variables: Mapping[str, tf.Variable] | Iterable[tf.Variable] | None,
+  wishes: Wishes,
+) -> Report:
+  """Restores variables by name, and eagerly the slots of their optimizers."""
+  slots, renamed = None, {}
+  is_eager = session is None and tf.executing_eagerly()
+  if is_eager and variables is None and wishes.what == "all":
+    known = by_object.list_by_name(bundle).keys()
+    slots = _eager_slots.EagerSlots(objects, known, wishes.mapping)
+    lenient = dataclasses.replace(wishes, missing="initialize")
+    slots.make(
+      lambda targets, mapping: match_by_name(
+        None, bundle, targets, dataclasses.replace(lenient, mapping=mapping)
+      )
+    )
+    renamed = slots.name_variables()
+    mapped = slots.map_variables(renamed)
+    wishes = dataclasses.replace(wishes, mapping=mapped)
+  targets = Targets(_choose_variables(session, objects, variables), renamed)
+  match = match_by_name(session, bundle, targets, wishes)
+  if slots is not None:
+    slots.note_lost(bundle, match)
+  initial = {} if session else _restoring_objects.find_initial_values(objects)
+  return assign_by_name(session, bundle, targets, match, initial)
 
 
 def _choose_variables(
