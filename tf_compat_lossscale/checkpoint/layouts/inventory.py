@@ -177,20 +177,14 @@ class Inventory:
       others = []  # Nothing is trained, so no loss scale serves anything.
     return names.find_scales(self.tensors, self._usage.scales, others)
 
-  def complete_scales(
-    self, sources: Sources, are_known: bool = False
-  ) -> list[str]:
+  def complete_scales(self, sources: Sources, are_known: bool = False) -> None:
     """Adds the missing counters of incomplete loss scales, which start from 0.
 
     Args:
       sources: The same variables: name -> tensor. Counters are added.
       are_known: Whether incomplete loss scales are taken for such even if no
         evidence proves that a weight depends on them.
-
-    Returns:
-      The names of the counters.
     """
-    added = []
     for scale in self.scales.incomplete:
       is_known = are_known and self.is_likely_scale(scale)
       is_proven = self.get_served(scale.names[0]) and (
@@ -203,8 +197,6 @@ class Inventory:
           if name not in self.tensors:
             self.tensors[name] = spec
             sources[name] = Literal(spec.dtype, 0)
-            added.append(name)
-    return added
 
   def is_likely_scale(self, scale: names.ScaleNames) -> bool:
     """Returns whether an incomplete loss scale is probably one.

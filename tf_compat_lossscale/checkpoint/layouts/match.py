@@ -72,7 +72,7 @@ class Match:
   def is_exact(self) -> bool:
     """Whether every variable gets the tensor of its own name, unchanged."""
     return not self.initialized and all(
-      _is_unchanged(name, source) for name, source in self.sources.items()
+      is_unchanged(name, source) for name, source in self.sources.items()
     )
 
 
@@ -165,7 +165,7 @@ class PartialMatch:
     for name, value in zip(scale.names, found):
       if name not in (self.wanted if only is None else only):
         continue
-      if _is_unchanged(name, value):
+      if is_unchanged(name, value):
         self.set_source(name, value)
       elif value.origin:
         self.set_source(name, value, proof or _CONVERTED)
@@ -213,6 +213,6 @@ class PartialMatch:
     )
 
 
-def _is_unchanged(name: str, source: Source) -> bool:
+def is_unchanged(name: str, source: Source) -> bool:
   """Returns whether a variable gets the tensor of its own name, unchanged."""
   return isinstance(source, Stored) and source.name == name

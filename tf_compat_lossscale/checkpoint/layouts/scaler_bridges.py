@@ -28,10 +28,10 @@ from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.files.values import Sources
-from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import scalers
+from tf_compat_lossscale.checkpoint.layouts.match import is_unchanged
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.scalers import Foreign
 from tf_compat_lossscale.checkpoint.layouts.scalers import Scaler
@@ -294,7 +294,7 @@ class Bridge:
   def complete(self, match: Match) -> None:
     """Adds the bridge's proofs and notes to a match with its sources."""
     for name, source in match.sources.items():
-      if source.origin in self.proofs and self._is_changed(name, source):
+      if source.origin in self.proofs and not is_unchanged(name, source):
         match.proofs[name] = self.proofs[source.origin]
     taken = {source.origin for source in match.sources.values()}
     is_taken = any(
@@ -309,9 +309,6 @@ class Bridge:
       taken |= self.used
     given = {source.origin for source in self.stored.values()}
     match.unused = tuple(sorted(given - taken)) if self.proofs else match.unused
-
-  def _is_changed(self, name: str, source: Source) -> bool:
-    return not isinstance(source, Stored) or source.name != name
 
 
 def bridge_foreign(
