@@ -59,7 +59,7 @@ class Inventory:
     self._find_evidence = find_evidence
     self._evidence: Evidence | None = None
     self._usage = Usage()
-    self._slots: list[tuple[str, str]] = []
+    self._slots: dict[str, str] = {}  # Slot -> its weight.
     self._owners: dict[str, Owner] | None = None
     self._families: dict[names.Family, list[str]] | None = None
     self.renamed: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Inventory:
     self.has_evidence = self._evidence is not None
     if self._evidence:
       known = dict.fromkeys([*self.tensors, *self._evidence.order])
-      self._slots = list(names.find_slots(known))
+      self._slots = dict(names.find_slots(known))
       self._usage = self._evidence.find_usage(
         [
           name
@@ -147,9 +147,8 @@ class Inventory:
   @property
   def weights(self) -> frozenset[str]:
     """The variables that the evidence shows to be weights of the model."""
-    own = {slot for slot, _ in self._slots}
-    primaries = {primary for _, primary in self._slots}
-    return self._translate({*self._usage.trainable, *primaries} - own)
+    weights = {*self._usage.trainable, *self._slots.values()}
+    return self._translate(weights - self._slots.keys())
 
   @property
   def updated(self) -> frozenset[str]:
@@ -159,15 +158,14 @@ class Inventory:
   @property
   def trained_weights(self) -> frozenset[str]:
     """The weights that the evidence shows to be trained."""
-    primaries = {primary for _, primary in self._slots}
-    trainable = {*self._usage.trainable, *primaries}
-    return self._translate(self._usage.trained & trainable)
+    weights = {*self._usage.trainable, *self._slots.values()}
+    return self._translate(self._usage.trained & weights)
 
   @property
   def trained(self) -> frozenset[str]:
     """The weights that the evidence shows to be trained, and their slots."""
-    own = {slot for slot, _ in self._slots}
-    return self.trained_weights | self._translate(self._usage.trained & own)
+    slots = self._usage.trained & self._slots.keys()
+    return self.trained_weights | self._translate(slots)
 
   @property
   def scales(self) -> names.FoundScales:
