@@ -78,6 +78,22 @@ def read_fields(
     yield tag, part if kind == _BYTES else int.from_bytes(part, "little")
 
 
+def find(data: bytes | memoryview, *tags: int) -> Iterator[int | memoryview]:
+  """Yields the values of the fields at a path of tags.
+
+  Args:
+    data: The message.
+    *tags: The tags of fields with messages, one in another; the last tag is
+      that of any field.
+  """
+  first, *rest = tags
+  for tag, value in read_fields(data):
+    if tag == first and rest:
+      yield from find(get_bytes(value), *rest)
+    elif tag == first:
+      yield value
+
+
 def get_text(value: int | memoryview) -> str:
   """Returns a string field's value."""
   return get_bytes(value).tobytes().decode("utf-8")

@@ -102,14 +102,13 @@ class Slice(NamedTuple):
       ValueError: The bytes are no such message.
     """
     starts, lengths = [], []
-    for tag, extent in _wire.read_fields(data):
-      if tag == 1:
-        numbers = {
-          inner: _wire.decode_signed(_wire.get_number(value))
-          for inner, value in _wire.read_fields(_wire.get_bytes(extent))
-        }
-        starts.append(numbers.get(1, 0))
-        lengths.append(numbers.get(2, -1))
+    for extent in _wire.find(data, 1):
+      numbers = {
+        tag: _wire.decode_signed(_wire.get_number(value))
+        for tag, value in _wire.read_fields(_wire.get_bytes(extent))
+      }
+      starts.append(numbers.get(1, 0))
+      lengths.append(numbers.get(2, -1))
     return cls(tuple(starts), tuple(lengths))
 
   def find_box(self, shape: tuple[int, ...]) -> _Box:
@@ -611,14 +610,9 @@ def _encode_shape(shape: tuple[int, ...]) -> bytes:
 def parse_shape(data: bytes) -> tuple[int, ...]:
   """Parses a TensorShapeProto."""
   shape = []
-  for tag, dim in _wire.read_fields(data):
-    if tag == 2:
-      sizes = [
-        _wire.decode_signed(_wire.get_number(size))
-        for inner, size in _wire.read_fields(_wire.get_bytes(dim))
-        if inner == 1
-      ]
-      shape.append(sizes[-1] if sizes else 0)
+  for dim in _wire.find(data, 2):
+    sizes = list(_wire.find(_wire.get_bytes(dim), 1)) or [0]
+    shape.append(_wire.decode_signed(_wire.get_number(sizes[-1])))
   return tuple(shape)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import struct
 from typing import NamedTuple
 
@@ -66,40 +67,28 @@ def parse_graph(data: bytes | memoryview) -> Graph:
   Raises:
     ValueError, KeyError: The bytes are no GraphDef.
   """
-  graph = Graph([], {})
-  for tag, value in _wire.read_fields(data):
-    if tag == 1:
-      graph.nodes.append(parse_node(_wire.get_bytes(value)))
-    elif tag == 2:
-      for inner, function in _wire.read_fields(_wire.get_bytes(value)):
-        if inner == 1:
-          graph.library.update(_parse_function(_wire.get_bytes(function)))
+  graph = Graph(_parse_nodes(_wire.find(data, 1)), {})
+  for function in _wire.find(data, 2, 1):
+    graph.library.update(_parse_function(_wire.get_bytes(function)))
   return graph
+
+
+def _parse_nodes(nodes: Iterable[int | memoryview]) -> list[NodeDef]:
+  return [parse_node(_wire.get_bytes(node)) for node in nodes]
 
 
 def _parse_function(data: memoryview) -> dict[str, Function]:
   """Parses an encoded FunctionDef; returns the name -> the function."""
-  name = ""
-  arguments: list[str] = []
-  result_names: list[str] = []
-  nodes: list[NodeDef] = []
+  (name,) = map(_wire.get_text, _wire.find(data, 1, 1))
+  arguments = list(map(_wire.get_text, _wire.find(data, 1, 2, 1)))
+  result_names = list(map(_wire.get_text, _wire.find(data, 1, 3, 1)))
   returned: dict[str, str] = {}
-  for tag, value in _wire.read_fields(data):
-    if tag == 1:
-      for inner, field in _wire.read_fields(_wire.get_bytes(value)):
-        if inner == 1:
-          name = _wire.get_text(field)
-        elif inner in (2, 3):
-          argument = dict(_wire.read_fields(_wire.get_bytes(field)))[1]
-          known = arguments if inner == 2 else result_names
-          known.append(_wire.get_text(argument))
-    elif tag == 3:
-      nodes.append(parse_node(_wire.get_bytes(value)))
-    elif tag == 4:
-      pair = dict(_wire.read_fields(_wire.get_bytes(value)))
-      returned[_wire.get_text(pair[1])] = _wire.get_text(pair[2])
+  for entry in _wire.find(data, 4):
+    pair = dict(_wire.read_fields(_wire.get_bytes(entry)))
+    returned[_wire.get_text(pair[1])] = _wire.get_text(pair[2])
   results = [returned[result] for result in result_names]
   numbers = {result: i for i, result in enumerate(result_names)}
+  nodes = _parse_nodes(_wire.find(data, 3))
   return {name: Function(arguments, results, numbers, nodes)}
 
 
@@ -136,21 +125,11 @@ def find_functions(node: NodeDef) -> dict[str, list[str]]:
   for data in node.attributes:
     entry = dict(_wire.read_fields(data))
     key = _wire.get_text(entry[1])
-    for tag, value in _wire.read_fields(_wire.get_bytes(entry[2])):
-      if tag == 10:
-        found[key] = [_get_function_name(value)]
-      elif tag == 1 and key == "branches":
-        found[key] = [
-          _get_function_name(function)
-          for inner, function in _wire.read_fields(_wire.get_bytes(value))
-          if inner == 9
-        ]
+    path = (1, 9, 1) if key == "branches" else (10, 1)
+    names = _wire.find(_wire.get_bytes(entry[2]), *path)
+    if functions := list(map(_wire.get_text, names)):
+      found[key] = functions
   return found
-
-
-def _get_function_name(value: int | memoryview) -> str:
-  """Returns the name in an encoded NameAttrList."""
-  return _wire.get_text(dict(_wire.read_fields(_wire.get_bytes(value)))[1])
 
 
 def find_scalar(node: NodeDef) -> bytes | None:

@@ -77,10 +77,9 @@ def load(path: str) -> MetaGraph:
 
 def _find_saver_scope(saver: memoryview) -> str | None:
   """Returns the name scope of a SaverDef's ops, with a slash or empty."""
-  for tag, value in _wire.read_fields(saver):
-    if tag == 3:  # The op that restores all.
-      scope, slash, _ = _wire.get_text(value).rpartition("/")
-      return scope + slash
+  for value in _wire.find(saver, 3):  # The op that restores all.
+    scope, slash, _ = _wire.get_text(value).rpartition("/")
+    return scope + slash
   return None
 
 
@@ -134,11 +133,8 @@ def find_saved_keys(
     value = _graph_def.find_attribute(known[node.inputs[1]], "value")
     if 8 not in value:
       return None
-    texts = [
-      _wire.get_text(text)
-      for tag, text in _wire.read_fields(_wire.get_bytes(value[8]))
-      if tag == 8
-    ]
+    constant = _wire.get_bytes(value[8])
+    texts = list(map(_wire.get_text, _wire.find(constant, 8)))
     if len(texts) != len(node.inputs) - first:
       return None
     found = True
@@ -163,9 +159,8 @@ def read_saved_model_release(folder: str) -> str | None:
     if opening.read_stamp(path).size > LARGEST_TO_DESCRIBE:
       return None
     with opening.open_file(path) as file:
-      for tag, value in _wire.read_fields(file.read()):
-        if tag == 2:
-          return _find_release(_wire.get_bytes(value))
+      for value in _wire.find(file.read(), 2):
+        return _find_release(_wire.get_bytes(value))
   except (OSError, ValueError):
     pass  # The variables can be described without the release.
   return None
@@ -173,9 +168,5 @@ def read_saved_model_release(folder: str) -> str | None:
 
 def _find_release(meta_graph: memoryview) -> str | None:
   """Returns the release that exported an encoded MetaGraphDef."""
-  for tag, value in _wire.read_fields(meta_graph):
-    if tag == 1:
-      for inner, text in _wire.read_fields(_wire.get_bytes(value)):
-        if inner == 5 and _wire.get_text(text):
-          return f"TensorFlow {_wire.get_text(text)}"
-  return None
+  releases = filter(None, map(_wire.get_text, _wire.find(meta_graph, 1, 5)))
+  return next((f"TensorFlow {release}" for release in releases), None)

@@ -149,9 +149,7 @@ class ObjectGraph:
       ValueError: The bytes are no such message.
     """
     self.nodes = [
-      _parse_node(_wire.get_bytes(value))
-      for tag, value in _wire.read_fields(data)
-      if tag == 1
+      _parse_node(_wire.get_bytes(node)) for node in _wire.find(data, 1)
     ]
     self._values: dict[int, Attribute | None] = {}
     count = len(self.nodes)
