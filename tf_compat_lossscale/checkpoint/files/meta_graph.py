@@ -95,17 +95,13 @@ def _read_variables(entry: memoryview) -> tuple[str, dict[str, str]]:
   found: dict[str, str] = {}
   if key not in ("variables", _TRAINABLE):
     return key, found
-  for kind, items in _wire.read_fields(_wire.get_bytes(pair[2])):
-    if kind != 2:  # Only a list of bytes holds encoded variables.
-      continue
-    for _, item in _wire.read_fields(_wire.get_bytes(items)):
-      variable = dict(_wire.read_fields(_wire.get_bytes(item)))
-      if 1 in variable:
-        name = _wire.get_text(variable[1]).partition(":")[0]
-        part = dict(
-          _wire.read_fields(_wire.get_bytes(variable.get(4, memoryview(b""))))
-        )
-        found[name] = _wire.get_text(part[1]) if 1 in part else name
+  # Only a list of bytes, the field 2, holds encoded variables.
+  for item in _wire.find(_wire.get_bytes(pair[2]), 2, 1):
+    variable = dict(_wire.read_fields(_wire.get_bytes(item)))
+    if 1 in variable:
+      name = _wire.get_text(variable[1]).partition(":")[0]
+      wholes = list(_wire.find(_wire.get_bytes(item), 4, 1))
+      found[name] = _wire.get_text(wholes[-1]) if wholes else name
   return key, found
 
 
