@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import policies
-from tf_compat_lossscale.checkpoint import describing
+from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -657,7 +657,7 @@ def test_a_metagraph_that_is_not_used_is_named(tmp_path, monkeypatch):
     return checkpoint.describe(path).notes[0]
 
   with monkeypatch.context() as patch:
-    patch.setattr(describing, "_LARGEST", 10)
+    patch.setattr(meta_graph, "LARGEST_TO_DESCRIBE", 10)
     assert "up to 10 are read" in get_first_note()
     assert not checkpoint.describe(path).loss_scales
   os.utime(meta, (1, 1))
