@@ -32,6 +32,7 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
 )
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.files.values import Literal
+from tf_compat_lossscale.checkpoint.files.values import Source
 from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import by_name
@@ -177,6 +178,7 @@ def convert(
     changed: list[str] = []
     notes: list[str] = []
     facts: dict[str, Any] = {}
+    sources: Mapping[str, Source]
     try:
       if to in exporting.LAYOUTS:
         sources, facts = exporting.plan(bundle, path, to, choice)
@@ -479,7 +481,7 @@ def _set_in_objects(
 def _summarize(
   destination: str,
   bundle: Bundle,
-  sources: Sources,
+  sources: Mapping[str, Source],
   changed: list[str],
   notes: list[str],
 ) -> Conversion:

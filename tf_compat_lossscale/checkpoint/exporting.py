@@ -15,7 +15,6 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
-from tf_compat_lossscale.checkpoint.files.values import Sources
 from tf_compat_lossscale.checkpoint.files.values import Stored
 from tf_compat_lossscale.checkpoint.layouts import model_tensors
 
@@ -70,7 +69,7 @@ def check_options(
 
 def plan(
   bundle: Bundle, destination: str, to: str, choice: Choice
-) -> tuple[Sources, dict[str, Any]]:
+) -> tuple[dict[str, Stored], dict[str, Any]]:
   """Finds the model's tensors of a checkpoint.
 
   Args:
@@ -87,7 +86,7 @@ def plan(
       have one of them.
   """
   found = _find(bundle, choice)
-  sources: Sources = {n: Stored(bundle, old) for n, old in found.kept.items()}
+  sources = {new: Stored(bundle, old) for new, old in found.kept.items()}
   if to in weight_files.FORMATS:
     weight_files.check_tensors(destination, to, sources)
   sizes = {name: bundle.get_size(name) for name in bundle.specs}
