@@ -43,7 +43,6 @@ _SAME = {
   "data.make_batched_features_dataset": {"reader"},
   "CollectiveAllReduceStrategy": {"communication"},
   "layers.safe_embedding_lookup_sparse": {"combiner"},
-  "lookup.index_table_from_tensor": {"hasher_spec"},
   "Dataset.zip": {"datasets"},
   ".build": {"_", "inputs_shape", "input_shape"},
   "CrossDeviceOps.batch_reduce_implementation": {"options"},
@@ -148,6 +147,8 @@ def test_the_exceptions_are_needed(current):
 def test_every_changed_name_is_recorded():
   assert set(table.CHANGES) <= set(_RECORDED["signatures"])
   for name, change in table.CHANGES.items():
+    if change.parameters is None:
+      continue  # The test above compares these.
     found = contrib_signatures.describe(change.parameters)[""]
     assert found == _RECORDED["signatures"][name][change.method], name
 
@@ -212,6 +213,8 @@ def test_changed_names_work(tmp_path):
     mutable = contrib.lookup.MutableHashTable(tf.string, tf.int64, -1)
     assert isinstance(mutable, contrib.lookup.MutableHashTable)
     assert mutable.lookup(tf.constant(["a"]), "named").numpy() == [-1]
+    indices = contrib.lookup.index_table_from_tensor(mapping=["a", "b"])
+    assert indices.lookup(tf.constant(["b", "z"])).numpy().tolist() == [1, -1]
     spread = contrib.framework.py_func(
       lambda x, scale: {"a": x * scale, "b": (x, x + 1)},
       [tf.constant([1.0, 2.0])],

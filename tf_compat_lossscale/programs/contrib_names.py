@@ -110,9 +110,11 @@ framework
     global_variable local_variable model_variable variable
   tf_slim.ops.arg_scope: add_arg_scope arg_scope arg_scoped_arguments
     current_arg_scope has_arg_scope
-  parts.framework: assert_scalar_int get_graph_from_inputs get_name_scope
-    get_placeholders py_func reduce_sum_n remove_squeezable_dimensions
-    smart_case smart_cond smart_constant_value with_same_shape with_shape
+  tensorflow.python.framework.ops: get_name_scope
+  tensorflow.python.framework.smart_cond: smart_case smart_cond
+    smart_constant_value
+  parts.framework: assert_scalar_int get_graph_from_inputs get_placeholders
+    py_func reduce_sum_n remove_squeezable_dimensions with_same_shape with_shape
     zero_initializer
   tensorflow.python.framework.tensor_spec: BoundedTensorSpec
 layers
@@ -147,8 +149,8 @@ lookup
     KeyValueTensorInitializer LookupInterface MutableHashTable StrongHashSpec
     TableInitializerBase TextFileIdTableInitializer TextFileIndex
     TextFileInitializer TextFileStringTableInitializer index_table_from_file
-    index_to_string_table_from_file
-  parts.lookup: index_table_from_tensor index_to_string_table_from_tensor
+    index_table_from_tensor index_to_string_table_from_file
+    index_to_string_table_from_tensor
   tf.lookup.experimental: MutableDenseHashTable=DenseHashTable
 losses
   tf_slim.losses: absolute_difference add_loss compute_weighted_loss

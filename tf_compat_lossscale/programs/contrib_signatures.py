@@ -2,8 +2,8 @@
 """Gives functions and classes of today the parameters of `tf.contrib`.
 
 A name of `tf.contrib` may be served by something that does the same, but whose
-parameters have other names, another order or other defaults. The table has the
-parameters of TensorFlow 1.15 for these.
+parameters have other names, another order or other defaults. The table has what
+differs from TensorFlow 1.15 for these.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Change(NamedTuple):
   """The parameters of a name of `tf.contrib`.
 
   Attributes:
-    parameters: A function that has the parameters of TensorFlow 1.15, and is
-      never called.
     renamed: Parameter -> its name today; None if it has no effect today.
+    parameters: A function that has the parameters of TensorFlow 1.15, and is
+      never called; None if only `renamed` tells them from today's.
     method: The method that has the parameters; "" for the name itself.
   """
 
-  parameters: Callable[..., Any]
   renamed: dict[str, str | None]
+  parameters: Callable[..., Any] | None = None
   method: str = ""
 
 
@@ -35,17 +35,19 @@ _RELAX: dict[str, str | None] = {
   "experimental_relax_shapes": "reduce_retracing",
   "experimental_compile": "jit_compile",
 }
-_DIRECTORY: dict[str, str | None] = {"checkpoint_dir": "ckpt_dir_or_file"}
+_DIRECTORY = Change({"checkpoint_dir": "ckpt_dir_or_file"})
+_MAPPING = Change({"mapping": "vocabulary_list"})
 
 # A name of `tf.contrib` -> the parameters that it had.
 CHANGES = {
   "autograph.to_code": Change(
-    lambda entity, recursive=True, experimental_optional_features=None: None, {}
+    {}, lambda entity, recursive=True, experimental_optional_features=None: None
   ),
   "autograph.to_graph": Change(
-    lambda entity, recursive=True, experimental_optional_features=None: None, {}
+    {}, lambda entity, recursive=True, experimental_optional_features=None: None
   ),
   "cluster_resolver.SlurmClusterResolver": Change(
+    {},
     lambda jobs,
     port_base=8888,
     gpus_per_node=1,
@@ -53,34 +55,34 @@ CHANGES = {
     tasks_per_node=None,
     auto_set_gpu=True,
     rpc_layer="grpc": None,
-    {},
   ),
   # Small gradients are packed by the number of bytes, whatever is asked for.
   "distribute.AllReduceCrossDeviceOps": Change(
+    {"agg_small_grads_max_bytes": None, "agg_small_grads_max_group": None},
     lambda all_reduce_alg="nccl",
     num_packs=1,
     agg_small_grads_max_bytes=0,
     agg_small_grads_max_group=10: None,
-    {"agg_small_grads_max_bytes": None, "agg_small_grads_max_group": None},
   ),
   "eager.defun": Change(
+    _RELAX,
     lambda func=None,
     input_signature=None,
     autograph=True,
     experimental_autograph_options=None,
     experimental_relax_shapes=False: None,
-    _RELAX,
   ),
   "eager.function": Change(
+    _RELAX,
     lambda func=None,
     input_signature=None,
     autograph=True,
     experimental_autograph_options=None,
     experimental_relax_shapes=False,
     experimental_compile=None: None,
-    _RELAX,
   ),
   "eager.make_template": Change(
+    {"create_graph_function_": None},
     lambda name_,
     func_,
     create_scope_now_=False,
@@ -88,25 +90,19 @@ CHANGES = {
     custom_getter_=None,
     create_graph_function_=False,
     **kwargs: None,
-    {"create_graph_function_": None},
   ),
-  "framework.init_from_checkpoint": Change(
-    lambda checkpoint_dir, assignment_map: None, _DIRECTORY
-  ),
-  "framework.list_variables": Change(lambda checkpoint_dir: None, _DIRECTORY),
-  "framework.load_checkpoint": Change(
-    lambda filepattern: None, {"filepattern": "ckpt_dir_or_file"}
-  ),
-  "framework.load_variable": Change(
-    lambda checkpoint_dir, name: None, _DIRECTORY
-  ),
+  "framework.init_from_checkpoint": _DIRECTORY,
+  "framework.list_variables": _DIRECTORY,
+  "framework.load_checkpoint": Change({"filepattern": "ckpt_dir_or_file"}),
+  "framework.load_variable": _DIRECTORY,
   # Tables of one initializer have the same content, shared or not.
   "lookup.HashTable": Change(
-    lambda initializer, default_value, shared_name=None, name=None: None,
     {"shared_name": None},
+    lambda initializer, default_value, shared_name=None, name=None: None,
   ),
   # A `Saver` finds the table in a collection, as if `checkpoint` were True.
   "lookup.MutableDenseHashTable": Change(
+    {"checkpoint": None},
     lambda key_dtype,
     value_dtype,
     default_value,
@@ -115,19 +111,18 @@ CHANGES = {
     initial_num_buckets=None,
     name="MutableDenseHashTable",
     checkpoint=True: None,
-    {"checkpoint": None},
   ),
-  "lookup.MutableHashTable": Change(lambda keys, name=None: None, {}, "lookup"),
-  "tensorboard.visualize_embeddings": Change(
-    lambda summary_writer, config: None, {"summary_writer": "logdir"}
-  ),
+  "lookup.MutableHashTable": Change({}, lambda keys, name=None: None, "lookup"),
+  "lookup.index_table_from_tensor": _MAPPING,
+  "lookup.index_to_string_table_from_tensor": _MAPPING,
+  "tensorboard.visualize_embeddings": Change({"summary_writer": "logdir"}),
   "tpu.InfeedQueue": Change(
+    {},
     lambda number_of_tuple_elements=None,
     tuple_types=None,
     tuple_shapes=None,
     shard_dimensions=None,
     name=None: None,
-    {},
   ),
 }
 
@@ -159,8 +154,11 @@ def _wrap(
   function: Callable[..., Any], change: Change, is_method: bool
 ) -> Callable[..., Any]:
   """Returns a function that takes the old parameters."""
-  signature = inspect.signature(change.parameters)
+  signature = inspect.signature(change.parameters or function)
   parameters = list(signature.parameters.values())
+  if change.parameters is None:
+    olds = {new: old for old, new in change.renamed.items()}
+    parameters = [p.replace(name=olds.get(p.name, p.name)) for p in parameters]
   if is_method:
     self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     parameters.insert(0, self)

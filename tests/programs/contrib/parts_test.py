@@ -15,7 +15,6 @@ from tf_compat_lossscale.programs.contrib import distribute
 from tf_compat_lossscale.programs.contrib import framework
 from tf_compat_lossscale.programs.contrib import layers
 from tf_compat_lossscale.programs.contrib import learn
-from tf_compat_lossscale.programs.contrib import lookup
 from tf_compat_lossscale.programs.contrib import nn
 from tf_compat_lossscale.programs.contrib import opt
 from tf_compat_lossscale.programs.contrib import opt_wrappers
@@ -182,15 +181,6 @@ def test_hparams():
 
 
 def test_framework(session):
-  unknown = tf.placeholder_with_default(False, [])
-  one, two = (lambda: tf.constant(1)), (lambda: tf.constant(2))
-  assert session.run(framework.smart_cond(unknown, one, two)) == 2
-  assert session.run(framework.smart_cond(True, one, two)) == 1
-  assert framework.smart_constant_value(tf.constant(1) > 2) in (None, False)
-  cases = [(unknown, one), (tf.constant(True), two)]
-  assert session.run(framework.smart_case(cases)) == 2
-  with pytest.raises(ValueError, match="no condition"):
-    framework.smart_case([(False, one)])
   total = framework.reduce_sum_n([tf.ones([2]), tf.ones([3])])
   assert session.run(total) == 5
   # A placeholder with a default is another kind of op.
@@ -202,8 +192,6 @@ def test_framework(session):
   assert session.run(framework.with_shape([2], tf.ones([2]))).shape == (2,)
   with pytest.raises(ValueError, match="integer"):
     framework.assert_scalar_int(1.5)
-  with tf.name_scope("outer"):
-    assert framework.get_name_scope() == "outer"
 
 
 def test_embeddings(session):
@@ -229,20 +217,6 @@ def test_embeddings(session):
   assert first.shape == (2, 3, 2) and (first == second).all()
   names = [v.op.name for v in tf.get_collection("model_variables")]
   assert names == ["bow/embeddings", "seq/embeddings"]
-
-
-def test_lookup_tables(session):
-  words = lookup.index_to_string_table_from_tensor(mapping=["a", "b"])
-  indices = lookup.index_table_from_tensor(mapping=["a", "b"])
-  buckets = lookup.index_table_from_tensor(["a"], num_oov_buckets=3)
-  session.run(tf.tables_initializer())
-  keys = tf.constant([1, 7], tf.int64)
-  assert session.run(words.lookup(keys)).tolist() == [b"b", b"UNK"]
-  texts = tf.constant(["b", "z"])
-  assert session.run(indices.lookup(texts)).tolist() == [1, -1]
-  assert (session.run(buckets.lookup(texts)) >= 1).all()
-  with pytest.raises(TypeError, match="dtype"):
-    lookup.index_table_from_tensor([1, 2])
 
 
 def test_alpha_dropout_keeps_mean_and_variance(session):

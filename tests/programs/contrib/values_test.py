@@ -16,13 +16,14 @@ from tf_compat_lossscale.programs import contrib_names
 _RECORDED = json.loads(
   (helpers.GOLDENS / "contrib" / "values.json").read_text("utf-8")
 )
-_NAMES = [
+_NAMES = sorted({key.partition("/")[0] for key in _RECORDED})
+_PIECES = {
   f"{module}.{name}"
   for module, names in contrib_names.TABLE.names.items()
   for name, target in names.items()
   # `contrib_signatures_test.py` tests the iterator, which computes nothing.
   if target.startswith("parts.") and name != "Iterator"
-]
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,6 @@ def select(values, name):
 @pytest.mark.parametrize("name", _NAMES)
 def test_values_are_those_of_tensorflow_1(name, current):
   expected, found = select(_RECORDED, name), select(current, name)
-  assert len(expected) > 1, f"{name} was not recorded"
   assert set(found) == set(expected)
   for key, (dtype, shape, elements) in expected.items():
     assert found[key][:2] == [dtype, shape], key
@@ -54,8 +54,8 @@ def test_values_are_those_of_tensorflow_1(name, current):
       assert found[key][2] == elements, key
 
 
-def test_nothing_else_is_recorded():
-  assert {key.partition("/")[0] for key in _RECORDED} == set(_NAMES)
+def test_every_piece_is_recorded():
+  assert set(_NAMES) >= _PIECES
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 
@@ -33,69 +32,6 @@ def get_graph_from_inputs(
       raise ValueError(f"{value} is not of the graph {graph}")
     graph = found
   return graph or tf.get_default_graph()
-
-
-def get_name_scope() -> str:
-  """Returns the name scope in which ops are made now; "" for the outermost."""
-  return tf.get_default_graph().get_name_scope()
-
-
-def smart_constant_value(pred: Any) -> bool | None:
-  """Returns a condition's value if it is known, else None.
-
-  Args:
-    pred: A bool tensor of shape [], a bool, 0 or 1.
-  """
-  if isinstance(pred, tf.Tensor):
-    value = tf.get_static_value(pred)
-    return None if value is None else bool(value)
-  if isinstance(pred, int | float | np.generic) and pred in (0, 1):
-    return bool(pred)
-  raise TypeError(f"got {pred!r}: a tensor, a bool, 0 or 1 was expected")
-
-
-def smart_cond(
-  pred: Any,
-  true_fn: Callable[[], Any] | None = None,
-  false_fn: Callable[[], Any] | None = None,
-  name: str | None = None,
-) -> Any:
-  """Calls one function if the condition is known, else returns `tf.cond`."""
-  for function in (true_fn, false_fn):
-    if not callable(function):
-      raise TypeError(f"smart_cond got {function!r}: a function was expected")
-  value = smart_constant_value(pred)
-  if value is None:
-    return tf.cond(pred, true_fn=true_fn, false_fn=false_fn, name=name)
-  assert true_fn is not None and false_fn is not None
-  return true_fn() if value else false_fn()
-
-
-def smart_case(
-  pred_fn_pairs: Any,
-  default: Callable[[], Any] | None = None,
-  exclusive: bool = False,
-  name: str = "smart_case",
-) -> Any:
-  """Calls the function of the first condition known as true, or `tf.case`."""
-  pairs = (
-    pred_fn_pairs.items() if hasattr(pred_fn_pairs, "items") else pred_fn_pairs
-  )
-  unknown = []
-  for pred, function in pairs:
-    value = smart_constant_value(pred)
-    if value is None:
-      unknown.append((pred, function))
-    elif value and not unknown:
-      return function()
-    elif value:
-      default = function
-      break
-  if not unknown:
-    if default is None:
-      raise ValueError("smart_case: no condition is true, and default is None")
-    return default()
-  return tf.case(unknown, default, exclusive=exclusive, name=name)
 
 
 def reduce_sum_n(tensors: Sequence[Any], name: str | None = None) -> Any:
