@@ -91,9 +91,7 @@ def make_views(
   A run without such steps is left out, and a warning says so.
 
   Args:
-    logs: The logs of the runs.
-    first: As `make_view` takes it.
-    last: As `make_view` takes it.
+    logs: The logs of the runs; the other arguments are those of `make_view`.
 
   Raises:
     Mistake: No run has such steps, or there are too many runs.

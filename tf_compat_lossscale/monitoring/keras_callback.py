@@ -38,13 +38,11 @@ class LossScaleCallback(callbacks.Callback):
   ) -> None:
     """Creates a callback; nothing is watched yet.
 
+    The arguments that are not listed here are those of `Monitor`.
+
     Args:
-      output_dir: As `Monitor` takes it.
-      every_n_steps: As `Monitor` takes it.
-      blame: As `Monitor` takes it.
       on_stuck: What happens if the run is stuck: "warn" logs a warning, "stop"
         also stops the training, "raise" raises a `StuckError`.
-      patience: As `Monitor` takes it.
 
     Raises:
       ValueError: `on_stuck` is another value.
@@ -63,9 +61,6 @@ class LossScaleCallback(callbacks.Callback):
   def on_train_begin(self, logs: Any = None) -> None:
     """Begins to watch the optimizer of the model.
 
-    Args:
-      logs: Not used.
-
     Raises:
       RuntimeError: The model trains in a graph of TensorFlow 1.
       ValueError: The model has no optimizer with a loss scale of this package,
@@ -81,10 +76,6 @@ class LossScaleCallback(callbacks.Callback):
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
     """Takes note of a step, or of several if one execution does several.
 
-    Args:
-      batch: Not used.
-      logs: Not used.
-
     Raises:
       StuckError: The run is stuck, and `on_stuck` is "raise".
     """
@@ -99,11 +90,7 @@ class LossScaleCallback(callbacks.Callback):
       self.model.stop_training = True
 
   def on_train_end(self, logs: Any = None) -> None:
-    """Writes the last step, and closes the files.
-
-    Args:
-      logs: Not used.
-    """
+    """Writes the last step, and closes the files."""
     del logs
     assert self._monitor is not None
     self._monitor.close()

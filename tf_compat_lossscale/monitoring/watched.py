@@ -28,9 +28,7 @@ def list_optimizers(optimizer: Any, keras: bool = False) -> list[Any]:
   variables, which give one to a wrapper, too. The wrapper uses its own only if
   its methods call those of `tf.compat.v1.train.Optimizer`.
 
-  Args:
-    optimizer: As `find_optimizer` takes it.
-    keras: As `find_optimizer` takes it.
+  The arguments are those of `find_optimizer`.
 
   Returns:
     The optimizers, the outermost first, at least one.

@@ -113,14 +113,10 @@ def choose_for(
 ) -> Choice:
   """Chooses the TensorFlow and Keras of a program that was read.
 
+  The other arguments are those of `choose`, which explains the choice.
+
   Args:
     program: The program; None if it has no file.
-    tensorflow: As of `choose`, like the others.
-    keras: As of `choose`.
-    optimizers: As of `choose`.
-
-  Returns:
-    The choice, as `choose` explains it.
   """
   read = program.sources if program is not None else []
   reason = found = ""

@@ -39,26 +39,15 @@ class NPURunConfig(_RunConfig):
   ) -> None:
     """Creates a configuration.
 
+    The arguments that are not listed here are those of
+    `tf.estimator.RunConfig`, or options of Ascend's, which have no effect.
+
     Args:
       iterations_per_loop: The number of steps that an NPU takes before it
         reports. Here every step reports; there are as many steps.
-      profiling_config: Has no effect.
-      model_dir: As of `tf.estimator.RunConfig`, like the others without a
-        remark.
-      tf_random_seed: The seed of initializers.
       save_summary_steps: How often summaries are saved; 0 for never.
       save_checkpoints_steps: How often checkpoints are saved, in steps; 100 if
         neither this nor `save_checkpoints_secs` is given.
-      save_checkpoints_secs: The same, in seconds.
-      session_config: A `ConfigProto`.
-      keep_checkpoint_max: The number of checkpoints that are kept.
-      keep_checkpoint_every_n_hours: Which further checkpoints are kept.
-      log_step_count_steps: How often the speed is logged.
-      distribute: Has no effect.
-      *args: Ascend's further options, which have no effect.
-      train_distribute: A `tf.distribute.Strategy`.
-      eval_distribute: A `tf.distribute.Strategy`.
-      **options: Ascend's further options, which have no effect.
     """
     del profiling_config, distribute, args
     self.iterations_per_loop = iterations_per_loop
@@ -161,16 +150,7 @@ class NPUEstimator(_Estimator):
     job_start_file: str = "",
     warm_start_from: Any = None,
   ) -> None:
-    """Creates an Estimator.
-
-    Args:
-      model_fn: As of `tf.estimator.Estimator`, like the others.
-      model_dir: The folder of checkpoints.
-      config: A `tf.estimator.RunConfig`, such as a `NPURunConfig`.
-      params: What `model_fn` gets as `params`.
-      job_start_file: Has no effect.
-      warm_start_from: A checkpoint, or settings to start from.
-    """
+    """Creates an Estimator; `job_start_file` has no effect."""
     del job_start_file
     super().__init__(
       model_fn=model_fn,

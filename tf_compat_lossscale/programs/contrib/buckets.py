@@ -129,6 +129,8 @@ def bucket_by_sequence_length(
 ) -> tuple[Any, Any]:
   """Returns batches of examples whose lengths are alike.
 
+  The arguments that are not listed here are those of `bucket`.
+
   Args:
     input_length: The example's length, int32 [].
     tensors: One example: a list or dict of dense tensors.
@@ -136,15 +138,6 @@ def bucket_by_sequence_length(
       each bucket: one more than boundaries.
     bucket_boundaries: The lengths, strictly increasing, at which a bucket ends
       and the next begins.
-    num_threads: See `bucket`, as for all that follow.
-    capacity: See `bucket`.
-    bucket_capacities: See `bucket`.
-    shapes: See `bucket`.
-    dynamic_pad: See `bucket`.
-    allow_smaller_final_batch: See `bucket`.
-    keep_input: See `bucket`.
-    shared_name: See `bucket`.
-    name: The name scope.
 
   Returns:
     The lengths, int32 [batch], and the batch: `tensors` with a first dimension

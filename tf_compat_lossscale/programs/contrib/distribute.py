@@ -81,12 +81,7 @@ class CollectiveAllReduceStrategy(
   """
 
   def __init__(self, num_gpus_per_worker: int = 0, communication: Any = None):
-    """Creates the strategy.
-
-    Args:
-      num_gpus_per_worker: Not used.
-      communication: As for TensorFlow's class; None for its default.
-    """
+    """Creates the strategy; `num_gpus_per_worker` is not used."""
     del num_gpus_per_worker
     given = () if communication is None else (communication,)
     super().__init__(*given)
@@ -101,11 +96,7 @@ class ParameterServerStrategy(
   """
 
   def __init__(self, num_gpus_per_worker: int = 0):
-    """Creates the strategy.
-
-    Args:
-      num_gpus_per_worker: Not used.
-    """
+    """Creates the strategy; `num_gpus_per_worker` is not used."""
     del num_gpus_per_worker
     super().__init__()
 

@@ -29,10 +29,7 @@ class Iterator:
     return next(self)
 
   def get_next(self, name: str | None = None) -> Any:
-    """Returns the next element.
-
-    Args:
-      name: Not used.
+    """Returns the next element; `name` is not used.
 
     Raises:
       tf.errors.OutOfRangeError: There are no more elements.

@@ -48,24 +48,10 @@ class DecoupledWeightDecayExtension:
     grad_loss: Any = None,
     decay_var_list: Any = None,
   ) -> Any:
-    """Minimizes a loss.
+    """Minimizes a loss, as `tf.train.Optimizer` does.
 
     As in TensorFlow 1.15, all variables decay, also if `decay_var_list` is
     given: call `compute_gradients` and `apply_gradients` to choose variables.
-
-    Args:
-      loss: As for `tf.train.Optimizer`.
-      global_step: An integer variable [] to increment, or None.
-      var_list: The variables to train; by default all trainable variables.
-      gate_gradients: As for `tf.train.Optimizer`.
-      aggregation_method: As for `tf.train.Optimizer`.
-      colocate_gradients_with_ops: As for `tf.train.Optimizer`.
-      name: The name of the op.
-      grad_loss: The gradient of the loss, of its shape, or None.
-      decay_var_list: Not used.
-
-    Returns:
-      The op that takes the step.
     """
     del decay_var_list
     return super().minimize(  # type: ignore[misc]

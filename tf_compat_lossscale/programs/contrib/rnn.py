@@ -146,18 +146,12 @@ def stack_bidirectional_dynamic_rnn(
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
   """Runs layers of two cells each over a tensor.
 
+  The arguments that are not listed here are those of `stack_bidirectional_rnn`
+  and of `tf.while_loop`.
+
   Args:
-    cells_fw: As of `stack_bidirectional_rnn`, like other arguments.
-    cells_bw: As there.
     inputs: The inputs, floats [batch, time, depth].
-    initial_states_fw: As there.
-    initial_states_bw: As there.
-    dtype: As there.
-    sequence_length: As there.
-    parallel_iterations: An argument of `tf.while_loop`.
     time_major: Whether inputs and outputs are [time, batch, ...].
-    scope: As there.
-    swap_memory: An argument of `tf.while_loop`.
 
   Returns:
     The outputs of the last layer, floats [batch, time, both output sizes]; and
