@@ -151,7 +151,7 @@ def _examine_checkpoint(path: str) -> Iterator[_Finding]:
     yield _Finding(description.path, "checkpoint", name, verdict)
   if not states:
     verdict = verdicts.Verdict(
-      verdicts.TOO_SHORT,
+      "too_short",
       "The file has arrays with names, and no loss scale is looked for."
       if description.kind in (NPZ, SAFETENSORS)
       else "The checkpoint has no dynamic loss scale: a fixed one has no "

@@ -356,6 +356,7 @@ def _describe(row: Row, before: float | None) -> Iterator[str]:
     before: The scale before the step, or None.
   """
   from tf_compat_lossscale.monitoring import facts
+  from tf_compat_lossscale.monitoring import phrases
 
   scale = facts.show_power(row.loss_scale)
   is_change = before is None or facts.is_change(before, row.loss_scale)
@@ -363,10 +364,8 @@ def _describe(row: Row, before: float | None) -> Iterator[str]:
     scale = f"{facts.show_power(before)} -> {scale}"
   if row.applied is False or is_change:
     what = "skipped" if row.applied is False else "applied"
-    names = ", ".join(blame.name for blame in (row.blame or ())[:3])
-    more = len(row.blame or ()) - 3
-    others = f" and {more} more" if more > 0 else ""
-    fault = f", at fault: {names}{others}" if names else ""
+    names = phrases.list_some([x.name for x in row.blame or ()], 3)
+    fault = f", at fault: {names}" if names else ""
     what = "" if row.applied is None else f"{what}, "
     yield f"step {row.step}: {what}scale {scale}{fault}"
 

@@ -10,10 +10,8 @@ nearly the same for hundreds of gradients as for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import threading
+from concurrent import futures
 from typing import Any
-from typing import TypeVar
 
 import numpy as np
 import tensorflow.compat.v2 as tf
@@ -22,8 +20,6 @@ from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.monitoring import step_gradients
 from tf_compat_lossscale.monitoring.steps import State
 from tf_compat_lossscale.monitoring.steps import Step
-
-_T = TypeVar("_T")
 
 # The rows of the ring: so many steps between two calls of `take` are known one
 # by one.
@@ -248,23 +244,5 @@ def _make_variable(value: np.ndarray, device: str = "") -> tf.Variable:
     with tf.device(device or None):
       return tf.Variable(value, trainable=False, name="loss_scale_monitor")
 
-  return _call_in_thread(make)
-
-
-def _call_in_thread(function: Callable[[], _T]) -> _T:
-  """Calls a function in a thread of its own, and returns the result."""
-  results: list[_T] = []
-  errors: list[BaseException] = []
-
-  def run() -> None:
-    try:
-      results.append(function())
-    except BaseException as error:  # Raised again in the caller's thread.
-      errors.append(error)
-
-  thread = threading.Thread(target=run)
-  thread.start()
-  thread.join()
-  if errors:
-    raise errors[0]
-  return results[0]
+  with futures.ThreadPoolExecutor(1) as thread:
+    return thread.submit(make).result()

@@ -51,6 +51,13 @@ def describe_blame(row: Row, most: int) -> str:
   return f"{len(blame)} of {row.gradients} gradients: {named}{more}"
 
 
+def list_some(texts: Sequence[str], most: int) -> str:
+  """Returns the first texts in a line, and how many others there are."""
+  more = len(texts) - most
+  others = f" and {more} more" if more > 0 else ""
+  return ", ".join(texts[:most]) + others
+
+
 def describe_skips(log: RunLog) -> str:
   """Says how many steps were skipped."""
   if all(row.applied is None for row in log.rows):
@@ -95,16 +102,14 @@ def describe_culprits(rows: Sequence[Row]) -> list[str]:
       return []
     return ["The log does not say which gradients were at fault (no blame)."]
   parts = []
-  for c in culprits[:_MOST_NAMES]:
+  for c in culprits:
     counts = ((c.inf, "inf"), (c.nan, "NaN"))
     worst = " and ".join(f"{n} {what}" for n, what in counts if n)
     parts.append(
       f"{c.name} (in {len(c.steps)} of {len(rows)} steps, up to {worst or '0'} "
       f"of {c.size} elements)"
     )
-  more = len(culprits) - _MOST_NAMES
-  others = f" and {more} more" if more > 0 else ""
-  return [f"At fault: {', '.join(parts)}{others}."]
+  return [f"At fault: {list_some(parts, _MOST_NAMES)}."]
 
 
 def describe_zeros(shares: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -180,9 +180,9 @@ class Recorder:
     if folder is not None and not self._has_kept:
       self._has_kept = True
       keep(os.path.join(folder, f"stuck-{self.step}"), message)
-    if self._settings.on_stuck == stuck.RAISE:
+    if self._settings.on_stuck == "raise":
       raise stuck.StuckError(message)
-    return self._settings.on_stuck == stuck.STOP
+    return self._settings.on_stuck == "stop"
 
   def close(self) -> None:
     """Writes the last step if it is not written yet, and closes the files."""

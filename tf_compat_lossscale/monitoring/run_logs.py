@@ -8,6 +8,7 @@ import os
 from tf_compat_lossscale.monitoring import event_files
 from tf_compat_lossscale.monitoring import event_rows
 from tf_compat_lossscale.monitoring import json_rows
+from tf_compat_lossscale.monitoring import phrases
 from tf_compat_lossscale.monitoring.rows import LogError
 from tf_compat_lossscale.monitoring.rows import MissingLogError
 from tf_compat_lossscale.monitoring.rows import NAME
@@ -177,22 +178,16 @@ def _find_source(path: str) -> str:
         f"{os.path.join(path, name)}"
       )
   raise MissingLogError(
-    f"{path}: there is no log, but {_list(names)}: {_EXPECTED}"
+    f"{path}: there is no log, but {phrases.list_some(names, _MOST_NAMES)}: "
+    f"{_EXPECTED}"
   )
 
 
 def _describe_tags(source: str, tags: set[str]) -> str:
   """Returns that event files have no loss scale, and what they have."""
-  found = _list(sorted(tags)) if tags else "no scalars at all"
+  found = phrases.list_some(sorted(tags), _MOST_NAMES) or "no scalars at all"
   return (
     f"{source}: there is no scalar {SCALE} in the event files, "
     f"but {found}; a run writes it with monitoring.LossScaleHook(optimizer, "
     "output_dir=...)"
   )
-
-
-def _list(names: list[str]) -> str:
-  """Returns names in a line, if they are not too many."""
-  text = ", ".join(names[:_MOST_NAMES])
-  more = len(names) - _MOST_NAMES
-  return f"{text} and {more} more" if more > 0 else text

@@ -28,7 +28,7 @@ def judge_state(
   """
   if value is None:
     return verdicts.Verdict(
-      verdicts.TOO_SHORT,
+      "too_short",
       "The checkpoint does not have the value of its loss scale.",
     )
   if not facts.is_usable(value):
@@ -41,7 +41,7 @@ def judge_state(
     evidence.append(f"The run skipped {skipped_steps} steps.")
   if value <= 1 and good_steps == 0:
     return verdicts.Verdict(
-      verdicts.STUCK,
+      "stuck",
       f"The loss scale is {scale}, its minimum for most rules, and the "
       "last step was skipped: the run may be stuck there.",
       tuple(evidence),
@@ -58,7 +58,7 @@ def judge_state(
       and skipped_steps > stuck.MOST_SKIPPED * attempted
     ):
       return verdicts.Verdict(
-        verdicts.SKIPS_OFTEN,
+        "skips_often",
         f"The run skipped {skipped_steps} of {attempted} steps "
         f"({skipped_steps / attempted:.1%}).",
         tuple(evidence),
@@ -69,7 +69,7 @@ def judge_state(
       f"The scale is low: float16 loses gradients below 2^-24 / {scale}."
     )
   return verdicts.Verdict(
-    verdicts.HEALTHY,
+    "healthy",
     f"The loss scale is {scale}.",
     tuple(evidence),
   )

@@ -6,7 +6,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 import math
-from typing import Final
 from typing import Literal
 from typing import TypeAlias
 
@@ -31,9 +30,6 @@ POWERS = 40
 # Steps longer ago may have had other data and another learning rate.
 STRETCH = 1000
 
-WARN: Final = "warn"
-STOP: Final = "stop"
-RAISE: Final = "raise"
 Reaction: TypeAlias = Literal["warn", "stop", "raise"]
 
 
@@ -237,4 +233,4 @@ def check_reaction(value: Reaction) -> Reaction:
   Raises:
     ValueError: `value` is none of "warn", "stop" and "raise".
   """
-  return arguments.check_word("on_stuck", value, (WARN, STOP, RAISE))
+  return arguments.check_word("on_stuck", value, ("warn", "stop", "raise"))

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import dataclasses
 import math
 import statistics
-from typing import Final
 from typing import Literal
 from typing import TypeAlias
 
@@ -24,17 +23,6 @@ from tf_compat_lossscale.monitoring.rows import Row
 from tf_compat_lossscale.monitoring.rows import RunLog
 from tf_compat_lossscale.monitoring.rows import Underflow
 
-HEALTHY: Final = "healthy"
-TOO_SHORT: Final = "too_short"
-INVALID: Final = "invalid_scale"
-NAN: Final = "nan_gradients"
-STUCK: Final = "stuck"
-ALL_SKIPPED: Final = "all_skipped"
-SKIPS_OFTEN: Final = "skips_often"
-UNDERFLOW: Final = "underflow"
-GROWS_SLOWLY: Final = "grows_slowly"
-APPLIED: Final = "applied_not_finite"
-BYPASSED: Final = "bypassed"
 Kind: TypeAlias = Literal[
   "healthy",
   "too_short",
@@ -81,7 +69,7 @@ class Verdict:
   @property
   def is_healthy(self) -> bool:
     """Whether nothing is wrong, as far as one can tell."""
-    return self.kind in (HEALTHY, TOO_SHORT)
+    return self.kind in ("healthy", "too_short")
 
 
 def judge(log: RunLog) -> Verdict:
@@ -94,7 +82,7 @@ def judge(log: RunLog) -> Verdict:
     The verdict.
   """
   if not log.rows:
-    return Verdict(TOO_SHORT, "The log has no step yet.")
+    return Verdict("too_short", "The log has no step yet.")
   rules: tuple[Callable[[RunLog], Verdict | None], ...] = (
     *(_judge_value, _judge_applied, _judge_bypass, _judge_minimum, _judge_end),
     *(_judge_length, _judge_rate, _judge_underflow, _judge_growth),
@@ -102,7 +90,7 @@ def judge(log: RunLog) -> Verdict:
   found = (rule(log) for rule in rules)
   verdict = next((v for v in found if v is not None), None)
   return verdict or Verdict(
-    HEALTHY,
+    "healthy",
     f"The loss scale is healthy: it is {_show(log.rows[-1].loss_scale)} after "
     f"step {log.rows[-1].step}.",
     (
@@ -128,7 +116,7 @@ def _judge_applied(log: RunLog) -> Verdict | None:
   if not bad:
     return None
   return Verdict(
-    APPLIED,
+    "applied_not_finite",
     f"Gradients that are not finite were applied, first seen at step "
     f"{bad[0].step}: the model's variables are lost.",
     (*phrases.describe_culprits(bad),),
@@ -150,7 +138,7 @@ def _judge_bypass(log: RunLog) -> Verdict | None:
   else:
     return None
   return Verdict(
-    BYPASSED,
+    "bypassed",
     f"The loss scale, {_show(log.rows[-1].loss_scale)}, is bypassed: the loss "
     "is not scaled.",
     (
@@ -173,7 +161,7 @@ def _judge_bypass(log: RunLog) -> Verdict | None:
 def refuse(scale: float, *evidence: str) -> Verdict:
   """Returns the verdict on a loss scale that cannot scale a loss."""
   return Verdict(
-    INVALID,
+    "invalid_scale",
     f"The loss scale is {scale:g}, which cannot scale a loss: it must be "
     "finite and above 0.",
     evidence,
@@ -217,7 +205,7 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
   )
   if minimum <= 1 and _have_nan(lost):
     return Verdict(
-      NAN,
+      "nan_gradients",
       f"{sentence}: the model itself makes NaN, so no loss scale can help.",
       evidence,
       (
@@ -227,7 +215,7 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
     )
   begin = facts.find_fall_begin(log.rows, start)
   return Verdict(
-    STUCK,
+    "stuck",
     f"{sentence}.",
     evidence,
     (
@@ -246,7 +234,7 @@ def _judge_end(log: RunLog) -> Verdict | None:
   count, scale = len(last), last[-1].loss_scale
   name = log.config.get("class_name")
   return Verdict(
-    ALL_SKIPPED,
+    "all_skipped",
     f"All of the last {count} steps were skipped, from step {last[0].step} on, "
     f"though the loss scale, {_show(scale)}, is not at its minimum."
     if scale > facts.find_minimum(log)
@@ -276,7 +264,7 @@ def _judge_length(log: RunLog) -> Verdict | None:
   if log.steps >= _LEAST_STEPS:
     return None
   return Verdict(
-    TOO_SHORT,
+    "too_short",
     f"The run is too short to tell: the log has {log.steps} "
     f"{'step' if log.steps == 1 else 'steps'}, and {_LEAST_STEPS} are needed.",
     (phrases.describe_skips(log),),
@@ -294,7 +282,7 @@ def _judge_rate(log: RunLog) -> Verdict | None:
   name, interval = facts.find_interval(log)
   growth = [f"The scale grows after {interval} steps ({name})."]
   return Verdict(
-    SKIPS_OFTEN,
+    "skips_often",
     f"{len(lost)} of the last {stretch} steps were skipped "
     f"({len(lost) / stretch:.1%}): more than {stuck.MOST_SKIPPED:.0%} is too "
     "often.",
@@ -315,7 +303,7 @@ def _judge_underflow(log: RunLog) -> Verdict | None:
   turned = statistics.median(u.unscaling for u in seen)
   if turned >= _MOST_LOST:
     return Verdict(
-      UNDERFLOW,
+      "underflow",
       f"Unscaling turns {turned:.0%} of the gradients' elements to 0: float16 "
       "has no numbers so small, whatever the loss scale is.",
       ("Before they are unscaled, these elements are not 0.",),
@@ -340,7 +328,7 @@ def _judge_underflow(log: RunLog) -> Verdict | None:
     could = "all of them are below float16's range, or nothing is trained"
   start = facts.show_scale(min(scale * 2.0**room, 2.0**stuck.POWERS))
   return Verdict(
-    UNDERFLOW,
+    "underflow",
     f"The loss scale, {_show(scale)}, is too low: {lost:.0%} of the "
     f"gradients' elements became 0, and {could}.",
     (
@@ -408,7 +396,7 @@ def _judge_growth(log: RunLog) -> Verdict | None:
   if scale >= facts.find_maximum(log):
     return None
   return Verdict(
-    GROWS_SLOWLY,
+    "grows_slowly",
     f"The loss scale grows too slowly: it rose from {_show(lowest)} to "
     f"{_show(scale)}, met no overflow, and is still climbing at step "
     f"{rows[-1].step}.",
