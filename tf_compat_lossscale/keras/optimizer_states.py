@@ -29,16 +29,15 @@ def find_rate(optimizer: Any) -> Callable[[int], float] | None:
   Returns:
     A function of the step; None if the learning rate is a variable or a number.
   """
-  if _is_of_keras_2(optimizer):
-    from tf_compat_lossscale.keras import _keras2
-
-    held = [_keras2.find_hyperparameters(optimizer).get("learning_rate")]
+  keras2 = _find_keras_2(optimizer)
+  if keras2:
+    held = [keras2.find_hyperparameters(optimizer).get("learning_rate")]
   else:
     held = list(vars(optimizer).values())
   for value in held:
     if any(cls.__name__ == _SCHEDULE for cls in type(value).__mro__):
       return functools.partial(_compute, value)
-  if _is_of_keras_2(optimizer):
+  if keras2:
     function: Any = held[0]
     if not callable(function) or isinstance(function, tf.Variable):
       return None
@@ -56,21 +55,17 @@ def _compute(schedule: Any, step: int) -> float:
 
 def is_built(optimizer: Any) -> bool:
   """Returns whether an optimizer has made its slots, if it needs any."""
-  if not _is_of_keras_2(optimizer):
-    return bool(getattr(optimizer, "built", True))
-  from tf_compat_lossscale.keras import _keras2
-
-  return _keras2.has_weights(optimizer)
+  keras2 = _find_keras_2(optimizer)
+  if keras2:
+    return bool(keras2.has_weights(optimizer))
+  return bool(getattr(optimizer, "built", True))
 
 
 def can_add(optimizer: Any) -> bool:
   """Returns whether an optimizer makes slots for further variables later."""
-  if not _is_of_keras_2(optimizer):
-    return False
-  from tf_compat_lossscale.keras import _keras2
-
+  keras2 = _find_keras_2(optimizer)
   inner = getattr(optimizer, "inner_optimizer", optimizer)
-  return isinstance(inner, _keras2.LegacyOptimizer)
+  return bool(keras2) and isinstance(inner, keras2.LegacyOptimizer)
 
 
 def build(optimizer: Any, variables: list[Any]) -> None:
@@ -78,37 +73,33 @@ def build(optimizer: Any, variables: list[Any]) -> None:
   variable = variables[0]
   if getattr(variable, "distribute_strategy", None) is None:
     variable = getattr(variable, "value", None)  # Of a variable of Keras 3.
+  keras2 = _find_keras_2(optimizer)
   with optimizers.enter_strategy(variable):
-    if not _is_of_keras_2(optimizer):
+    if keras2:
+      keras2.create_weights(optimizer, variables)
+    else:
       optimizer.build(variables)
-      return
-    from tf_compat_lossscale.keras import _keras2
-
-    _keras2.create_weights(optimizer, variables)
 
 
 def forget_children(optimizer: Any) -> None:
   """Makes an optimizer of Keras 2 list its variables anew."""
-  if _is_of_keras_2(optimizer):
-    from tf_compat_lossscale.keras import _keras2
-
-    _keras2.forget_children(optimizer)
+  keras2 = _find_keras_2(optimizer)
+  if keras2:
+    keras2.forget_children(optimizer)
 
 
 def count_products(optimizer: Any) -> None:
   """Makes Nadam of Keras 2 go on after its `iterations`."""
-  if _is_of_keras_2(optimizer):
-    from tf_compat_lossscale.keras import _keras2
-
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    _keras2.count_products(inner)
+  keras2 = _find_keras_2(optimizer)
+  if keras2:
+    keras2.count_products(getattr(optimizer, "inner_optimizer", optimizer))
 
 
-def _is_of_keras_2(optimizer: Any) -> bool:
-  """Returns whether an optimizer is of Keras 2."""
+def _find_keras_2(optimizer: Any) -> Any:
+  """Returns the module `_keras2` if an optimizer is of Keras 2, else None."""
   release = tuple(map(int, tf.__version__.split(".")[:2]))
   if release >= which_keras.WITH_KERAS_3 and "tf_keras" not in sys.modules:
-    return False
+    return None
   from tf_compat_lossscale.keras import _keras2
 
   kinds = (
@@ -116,4 +107,4 @@ def _is_of_keras_2(optimizer: Any) -> bool:
     _keras2.Optimizer,
     _keras2.BaseLossScaleOptimizer,
   )
-  return isinstance(optimizer, kinds)
+  return _keras2 if isinstance(optimizer, kinds) else None
