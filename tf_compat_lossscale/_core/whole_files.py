@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a file whole or not at all."""
+"""Writes a file, or appends to one, whole or not at all."""
 
 from __future__ import annotations
 
@@ -43,6 +43,28 @@ def replace_file(path: str, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
       os.unlink(temporary)
     raise
+
+
+def append(file: int, size: int, data: bytes, path: str) -> int:
+  """Appends data to an open file of that size; returns the new size.
+
+  An error, which names the path, or an interrupt leaves the file as it was.
+
+  Raises:
+    OSError: The disk is full, or has another error.
+  """
+  rest = memoryview(data)
+  try:
+    os.lseek(file, size, os.SEEK_SET)
+    while rest:
+      # After a write that was cut short, the next one raises the reason.
+      rest = rest[os.write(file, rest) :]
+  except BaseException as error:
+    os.ftruncate(file, size)
+    if isinstance(error, OSError) and error.filename is None:
+      error.filename = path
+    raise
+  return size + len(data)
 
 
 def _find_mode(path: str) -> int:

@@ -19,6 +19,7 @@ import time
 from typing import BinaryIO
 from typing import NamedTuple
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale._core.bytes import crc32c
 from tf_compat_lossscale._core.bytes import wire
 
@@ -143,19 +144,8 @@ class EventFile:
     """Appends a record, or leaves the file as it is."""
     if self._file is None:
       raise ValueError(f"{self.path}: the event file is closed")
-    rest = memoryview(_frame(data))
-    size = self._size + len(rest)
-    try:
-      while rest:
-        # After a write that was cut short, the next one raises the reason.
-        rest = rest[os.write(self._file, rest) :]
-    except BaseException as error:
-      os.ftruncate(self._file, self._size)
-      os.lseek(self._file, self._size, os.SEEK_SET)
-      if isinstance(error, OSError) and error.filename is None:
-        error.filename = self.path
-      raise
-    self._size = size
+    record = _frame(data)
+    self._size = whole_files.append(self._file, self._size, record, self.path)
 
 
 def list_files(folder: str | os.PathLike[str]) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import logging
 
+from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.monitoring import event_files
 from tf_compat_lossscale.monitoring import resuming
 from tf_compat_lossscale.monitoring.rows import encode
@@ -195,16 +196,7 @@ class _Lines:
     """
     data = json.dumps(encode(row), allow_nan=False).encode() + b"\n"
     _check_exists(os.fstat(self._file).st_nlink > 0, self._path)
-    try:
-      os.lseek(self._file, self._size, os.SEEK_SET)
-      if os.write(self._file, data) < len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
-    except BaseException as error:
-      os.ftruncate(self._file, self._size)
-      if isinstance(error, OSError) and error.filename is None:
-        error.filename = self._path
-      raise
-    self._size += len(data)
+    self._size = whole_files.append(self._file, self._size, data, self._path)
 
   def close(self) -> None:
     """Closes the file, which unlocks it."""
