@@ -7,7 +7,6 @@ or the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import sys
 import types
 from typing import Any
@@ -71,25 +70,8 @@ def _set_functions(
   """Sets `__getattr__` in a module, and a `__dir__` that lists neither."""
   own = vars(module).get("__getattr__")
   exported = list(getattr(module, "__all__", ()))
-  functions = lazy_modules.make_functions(
-    module, _make_getattr(module, path, other, v1, own)
-  )
-  for name, function in functions.items():
-    setattr(module, name, function)
-  if exported:
-    module.__all__ = exported  # type: ignore[attr-defined]
 
-
-def _make_getattr(
-  module: types.ModuleType,
-  path: str,
-  other: Any,
-  v1: bool,
-  own: Callable[[str], Any] | None,
-) -> Callable[[str], Any]:
-  """Makes the function that Python calls for a missing name of a module."""
-
-  def __getattr__(name: str) -> Any:
+  def load(name: str) -> Any:
     message = f"module {module.__name__!r} has no attribute {name!r}"
     if own is not None:
       try:
@@ -99,4 +81,7 @@ def _make_getattr(
     message += explain_absence(f"{path}.{name}".lstrip("."), other, v1)
     raise AttributeError(message, name=name, obj=module)
 
-  return __getattr__
+  for name, function in lazy_modules.make_functions(module, load).items():
+    setattr(module, name, function)
+  if exported:
+    module.__all__ = exported  # type: ignore[attr-defined]
