@@ -20,9 +20,9 @@ import os
 import runpy
 import sys
 
+import program_choices
 import tensorflow as tf
 
-from tf_compat_lossscale.programs import choosing
 from tf_compat_lossscale.programs import command_words
 from tf_compat_lossscale.programs import launch
 
@@ -69,7 +69,9 @@ def _prepare_run(program, folder, chosen):
   path = program[0]
   if path == "-m":
     path = command_words.find_module(program[1], [folder])
-  env = launch.make_environment(choosing.choose(path, [folder], **chosen))
+  env = launch.make_environment(
+    program_choices.choose(path, [folder], **chosen)
+  )
   # The fork server's TensorFlow has read the variable already.
   assert env.get(_KERAS, "0") == _read_keras(), "the test must set KERAS_2"
   os.environ.update(env)

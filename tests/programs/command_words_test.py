@@ -153,7 +153,7 @@ def test_code_of_a_command_decides(words, shown):
   )
   found = command_words.find_files(words)
   assert found.program == shown
-  choice = choosing.choose(found.program, found.search, code=found.code)
+  choice = choosing.choose_for(choosing.read_program(found))
   assert choice.tensorflow == 1
 
 
@@ -214,7 +214,7 @@ def test_tests_decide(project):
   )
   for words in ("pytest tests", "unittest", "unittest tests.test_scale"):
     found = command_words.find_files(["-m", *words.split()])
-    choice = choosing.choose(None, found.search, collected=found.collected)
+    choice = choosing.choose_for(choosing.read_program(found))
     assert choice.tensorflow == 1
     assert "tf.Session, test_scale.py line 7" in choice.found
 
@@ -254,9 +254,7 @@ def test_an_installed_program_is_read(project, monkeypatch):
   for words in (["bin/segnet-train"], ["-m", "segnet"]):
     found = command_words.find_files(words)
     assert list(found.packages) == ["segnet"]
-    choice = choosing.choose(
-      found.program, found.search, packages=found.packages
-    )
+    choice = choosing.choose_for(choosing.read_program(found))
     assert choice.tensorflow == 1
 
 

@@ -9,9 +9,8 @@ import json
 
 import helpers
 import legacy_processes
+import program_choices
 import pytest
-
-from tf_compat_lossscale.programs import choosing
 
 _LEGACY = helpers.ROOT / "tests" / "legacy"
 _EXPECTED = json.loads((_LEGACY / "estimator_expected.json").read_text("utf-8"))
@@ -168,7 +167,7 @@ def test_says_what_to_install():
 def test_run_chooses_keras_2(tmp_path):
   text = "import tensorflow as tf\ntf.estimator.RunConfig()\n"
   path = tmp_path / legacy_processes.program(tmp_path, text)
-  assert choosing.choose(str(path), [])[:2] == (2, 2)
+  assert program_choices.choose(str(path), [])[:2] == (2, 2)
 
 
 _HOOK = """

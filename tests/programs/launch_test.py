@@ -16,10 +16,10 @@ from legacy_processes import plain
 from legacy_processes import program
 from legacy_processes import run
 from legacy_processes import start
+import program_choices
 import pytest
 
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.programs import choosing
 from tf_compat_lossscale.programs import launch
 from tf_compat_lossscale.programs import program_modules
 
@@ -162,9 +162,9 @@ def test_ctrl_c(tmp_path):
 def test_chooses_by_the_source(text, expected, tmp_path):
   program(tmp_path, _TF1, "helper.py")
   path = str(tmp_path / program(tmp_path, text))
-  choice = choosing.choose(path, [str(tmp_path)])
+  choice = program_choices.choose(path, [str(tmp_path)])
   assert (choice.tensorflow, choice.keras) == expected
-  choice = choosing.choose(path, [str(tmp_path)], tensorflow=2, keras=3)
+  choice = program_choices.choose(path, [str(tmp_path)], tensorflow=2, keras=3)
   assert (choice.tensorflow, choice.keras) == (2, 3)
 
 
@@ -185,13 +185,13 @@ def test_chooses_by_the_source(text, expected, tmp_path):
 )
 def test_chooses_optimizers(text, optimizers, expected, tmp_path):
   path = str(tmp_path / program(tmp_path, text))
-  choice = choosing.choose(path, [str(tmp_path)], optimizers=optimizers)
+  choice = program_choices.choose(path, [str(tmp_path)], optimizers=optimizers)
   assert (choice.keras, choice.optimizers) == expected
 
 
 def test_keras_3_has_no_legacy_optimizers():
   with pytest.raises(launch.RunError, match="--keras2 instead"):
-    choosing.choose(None, [], keras=3, optimizers="legacy")
+    program_choices.choose(None, [], keras=3, optimizers="legacy")
 
 
 def test_a_program_is_read_with_its_own_modules(tmp_path):
@@ -241,7 +241,7 @@ def test_says_its_choice_in_a_line(tmp_path):
 )
 def test_a_program_without_tensorflow_is_not_announced(text, shown, tmp_path):
   path = str(tmp_path / program(tmp_path, text))
-  choice = choosing.choose(path, [str(tmp_path)])
+  choice = program_choices.choose(path, [str(tmp_path)])
   assert choice.reason == ("TensorFlow 2 code" if shown else "")
 
 

@@ -7,9 +7,8 @@
 import json
 
 import helpers
+import program_choices
 import pytest
-
-from tf_compat_lossscale.programs import choosing
 
 _KERAS = "tensorflow.python.keras"
 # Imports that public programs of TensorFlow 1.4 to 2.8 have.
@@ -152,7 +151,7 @@ def test_with_keras_3_programs_get_the_copy():
 def test_names_that_keras_3_lacks_say_keras_2(text, keras, tmp_path):
   path = tmp_path / "program.py"
   path.write_text(text + "\n", "utf-8")
-  assert choosing.choose(str(path), []).keras == keras
+  assert program_choices.choose(str(path), []).keras == keras
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
 import textwrap
 
 import helpers
+import program_choices
 import pytest
 
 from tf_compat_lossscale.migration import scanner
-from tf_compat_lossscale.programs import choosing
 from tf_compat_lossscale.programs import tensorflow_names
 
 pytestmark = pytest.mark.any_release
@@ -20,7 +20,7 @@ def choose(tmp_path, main, **others):
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(textwrap.dedent(text), "utf-8")
   path = str(tmp_path / "main.py")
-  return choosing.choose(path, [str(tmp_path)]).tensorflow
+  return program_choices.choose(path, [str(tmp_path)]).tensorflow
 
 
 _TF = "import tensorflow as tf\n"
@@ -165,14 +165,15 @@ def test_says_which_name_decided(tmp_path):
   text = f"{_TF}tf.logging.info(1)\ntf.log(1)\ntf.Session()"
   path = tmp_path / "main.py"
   path.write_text(text)
-  reason = choosing.choose(str(path), []).reason
+  reason = program_choices.choose(str(path), []).reason
   assert reason == "TensorFlow 1 code (tf.Session, main.py line 4)"
   path.write_text(f"{_EAGER}tf.log(1)")
   assert (
-    "(tf.function, main.py line 3)" in choosing.choose(str(path), []).reason
+    "(tf.function, main.py line 3)"
+    in program_choices.choose(str(path), []).reason
   )
   path.write_text("import tensorflow.compat.v1 as tf\ntf.Session()")
-  assert "disable_v2_behavior" in choosing.choose(str(path), []).reason
+  assert "disable_v2_behavior" in program_choices.choose(str(path), []).reason
 
 
 _EDITS = (
@@ -206,7 +207,7 @@ def test_follows_edits_of_the_path(edit, tmp_path, monkeypatch):
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
   main, folder = str(tmp_path / "bin" / "main.py"), str(tmp_path / "bin")
-  assert choosing.choose(main, [folder]).tensorflow == 1
+  assert program_choices.choose(main, [folder]).tensorflow == 1
 
 
 def test_datasets_of_tensorflow_1_have_other_methods(tmp_path):
@@ -221,7 +222,7 @@ def test_datasets_of_tensorflow_1_have_other_methods(tmp_path):
 def test_an_ambiguous_estimator_is_said_to_be(tmp_path):
   path = tmp_path / "main.py"
   path.write_text(f"{_TF}tf.estimator.LinearClassifier([])\n")
-  assert "--tf1 if it is older" in choosing.choose(str(path), []).reason
+  assert "--tf1 if it is older" in program_choices.choose(str(path), []).reason
 
 
 def test_reads_deep_code(tmp_path):

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import NamedTuple
 
+from tf_compat_lossscale.programs import command_words
 from tf_compat_lossscale.programs import keras_optimizers
 from tf_compat_lossscale.programs import program_modules
 from tf_compat_lossscale.programs import source_facts
@@ -43,28 +41,41 @@ class Choice(NamedTuple):
     return f"--tf{self.tensorflow}{keras}"
 
 
-def choose(
-  path: str | None,
-  search: Sequence[str],
+def read_program(
+  files: command_words.Files,
+) -> program_modules.Program | None:
+  """Reads the program that a command runs; None if the command has no file."""
+
+  def read(path: str) -> source_facts.Source:
+    if files.code is not None and path == files.program:
+      return source_facts.read_text(path, files.code)
+    return source_facts.read_source(path)
+
+  if not files.program and not files.collected:
+    return None
+  return program_modules.Program(
+    files.program,
+    [*files.search, *program_modules.find_python_path()],
+    read,
+    packages=files.packages,
+    collected=files.collected,
+  )
+
+
+def choose_for(
+  program: program_modules.Program | None,
   tensorflow: int | None = None,
   keras: int | None = None,
   optimizers: str | None = None,
-  collected: Sequence[str] = (),
-  packages: Mapping[str, str] | None = None,
-  code: str | None = None,
 ) -> Choice:
   """Chooses a program's TensorFlow and Keras by its source.
 
   Args:
-    path: The program's file; None if the program has no file.
-    search: Folders from which the program imports modules of its own.
+    program: The program; None if it has no file.
     tensorflow: 1 or 2 to use that TensorFlow; None to decide by the source.
     keras: 2 or 3 to use that Keras; None to decide by the source.
     optimizers: "legacy" or "new" to have these optimizers of Keras 2; None to
       decide by the source.
-    collected: The files whose functions and classes a runner of tests calls.
-    packages: Installed package of the program -> its folder.
-    code: The program's text, if it has no file; `path` is then its name.
 
   Returns:
     The choice. `which_tensorflow` decides about TensorFlow. A program gets
@@ -80,44 +91,6 @@ def choose(
       "--keras-optimizers=legacy needs Keras 2, because Keras 3 has no legacy "
       "optimizers: use --keras2 instead of --keras3"
     )
-  program = None
-  if path or collected:
-    program = program_modules.Program(
-      path,
-      [*search, *program_modules.find_python_path()],
-      _make_reader(path, code),
-      packages=packages,
-      collected=collected,
-    )
-  return choose_for(program, tensorflow, keras, optimizers)
-
-
-def _make_reader(
-  path: str | None, code: str | None
-) -> Callable[[str], source_facts.Source]:
-  """Returns the function that reads a program's files."""
-
-  def read(file: str) -> source_facts.Source:
-    if code is not None and file == path:
-      return source_facts.read_text(file, code)
-    return source_facts.read_source(file)
-
-  return read
-
-
-def choose_for(
-  program: program_modules.Program | None,
-  tensorflow: int | None = None,
-  keras: int | None = None,
-  optimizers: str | None = None,
-) -> Choice:
-  """Chooses the TensorFlow and Keras of a program that was read.
-
-  The other arguments are those of `choose`, which explains the choice.
-
-  Args:
-    program: The program; None if it has no file.
-  """
   read = program.sources if program is not None else []
   reason = found = ""
   if program is not None and tensorflow is None:

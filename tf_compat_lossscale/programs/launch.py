@@ -121,16 +121,8 @@ def _decide_environment(
   The arguments and the error are those of `run`.
   """
   files = command_words.find_files(program)
-  choice = choosing.choose(
-    files.program,
-    files.search,
-    tensorflow,
-    keras,
-    optimizers,
-    files.collected,
-    files.packages,
-    files.code,
-  )
+  read = choosing.read_program(files)
+  choice = choosing.choose_for(read, tensorflow, keras, optimizers)
   try:
     env = make_environment(choice)
   except ImportError as error:
