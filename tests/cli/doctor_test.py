@@ -204,8 +204,9 @@ def test_paths_that_cannot_be_read_among_others(capsys, folder):
   (folder / "bad.jsonl").write_text("bad\n")
   (folder / "other").mkdir()
   (folder / "other" / "notes.txt").touch()
-  with event_files.EventFile(folder / "tfevents") as file:
+  with event_files.EventFile(folder) as file:
     file.add_scalars(1, {"loss": 0.5}, 1.0)
+  os.rename(file.path, folder / "tfevents")
   paths = ["missing", "empty", "good", "bad.jsonl", "other", "tfevents", ""]
   status, out, err = run(capsys, *paths)
   assert status == 2 and out.count("run good/loss_scale.jsonl") == 1

@@ -103,6 +103,7 @@ def test_the_folder_above_the_log(capsys, folder, path):
 def test_event_files_in_a_folder_below(capsys, folder):
   logs.write_events(folder / "run" / "scale", logs.make_stuck())
   for other in ("run", "run/eval"):
+    (folder / other).mkdir(exist_ok=True)
     with event_files.EventFile(folder / other) as file:
       file.add_scalars(1, {"loss": 0.5}, 1.0)
   status, out, err = run(capsys, "run")

@@ -214,14 +214,9 @@ def test_names_come_after_those_of_other_machines(tmp_path, monkeypatch):
     assert event_files.list_files(tmp_path) == [str(other), file.path]
 
 
-def test_a_path_that_is_taken_stays(tmp_path):
-  path = write_three(tmp_path)
-  before = path.read_bytes()
-  with pytest.raises(FileExistsError):
-    event_files.EventFile(path)
-  assert path.read_bytes() == before
+def test_a_missing_folder_has_no_file(tmp_path):
   with pytest.raises(FileNotFoundError):
-    event_files.EventFile(tmp_path / "missing" / "file")
+    event_files.EventFile(tmp_path / "missing")
 
 
 def test_a_closed_file_takes_nothing(tmp_path):

@@ -59,23 +59,17 @@ class EventFile:
     path: The file's path.
   """
 
-  def __init__(self, path_or_folder: str | os.PathLike[str]) -> None:
-    """Creates the file.
+  def __init__(self, folder: str | os.PathLike[str]) -> None:
+    """Creates the file, with a name after those of all event files there.
 
     Args:
-      path_or_folder: The path of the new file; or a folder that exists, in
-        which the file gets a name that comes after those of all event files
-        there.
+      folder: A folder that exists.
 
     Raises:
-      OSError: The file cannot be created or written, or there is one already.
+      OSError: The file cannot be created or written.
     """
-    place = os.fspath(path_or_folder)
     self._file: int | None
-    if os.path.isdir(place):
-      self.path, self._file = _create_in(place)
-    else:
-      self.path, self._file = place, _create(place)
+    self.path, self._file = _create_in(os.fspath(folder))
     self._size = 0
     try:
       self._write(_encode(time.time(), 0, wire.encode_field(3, _VERSION)))
@@ -197,12 +191,6 @@ def read_events(
       yield event
 
 
-def _create(path: str) -> int:
-  """Creates a file and returns its descriptor."""
-  flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-  return os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
-
-
 def _create_in(folder: str) -> tuple[str, int]:
   """Creates a file whose name comes after those of a folder's event files.
 
@@ -213,11 +201,12 @@ def _create_in(folder: str) -> tuple[str, int]:
   # Names sort as their numbers do if all numbers have ten digits.
   seconds = (int(match[1]) for match in found if match and len(match[1]) == 10)
   second = max([int(time.time()), *(number + 1 for number in seconds)])
+  flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
   while True:
     name = f"{PREFIX}{second:010d}.{socket.gethostname()}.{os.getpid()}{SUFFIX}"
     path = os.path.join(folder, name)
     try:
-      return path, _create(path)
+      return path, os.open(path, flags, 0o666)
     except FileExistsError:
       second += 1
 

@@ -158,12 +158,6 @@ def find_fall(rows: Sequence[Row]) -> tuple[Row, Row, float] | None:
   return rows[first + 1], rows[last], rows[first].loss_scale
 
 
-def find_fall_begin(rows: Sequence[Row], start: int) -> int:
-  """Returns the step at which the fall to a row began."""
-  fall = find_fall(rows[: start + 1])
-  return fall[0].step if fall else rows[start].step
-
-
 def _get_number(
   config: Mapping[str, object], names: Iterable[str]
 ) -> float | None:

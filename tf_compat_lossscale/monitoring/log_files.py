@@ -168,8 +168,7 @@ class _Lines:
       OSError: The file cannot be opened, or another process has locked it.
     """
     self._path = path
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-    self._file = os.open(path, flags, 0o666)
+    self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
       _lock(self._file, path)
     except OSError:

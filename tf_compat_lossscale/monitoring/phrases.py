@@ -80,9 +80,8 @@ def describe_range(log: RunLog) -> list[str]:
   ]
 
 
-def describe_fall(rows: Sequence[Row], start: int) -> list[str]:
-  """Says how the scale fell to where it is at a row."""
-  fall = facts.find_fall(rows[: start + 1])
+def describe_fall(fall: tuple[Row, Row, float] | None) -> list[str]:
+  """Says how the scale fell, as `facts.find_fall` has it."""
   if fall is None:
     return []
   first, last, scale = fall

@@ -192,10 +192,11 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
     return None
   lost = [row for row in stay if row.applied is False and row.step >= begin]
   steps = stay[-1].step - lost[0].step + 1
+  fall = facts.find_fall(log.rows[: start + 1])
   evidence = (
     f"Of the {steps} steps since then, {len(lost)} were skipped "
     f"({len(lost) / steps:.0%}).",
-    *phrases.describe_fall(log.rows, start),
+    *phrases.describe_fall(fall),
     *phrases.describe_culprits(lost),
     *phrases.quote_message(lost),
   )
@@ -213,7 +214,7 @@ def _judge_minimum(log: RunLog) -> Verdict | None:
         *phrases.ADVICE_ON_STUCK,
       ),
     )
-  begin = facts.find_fall_begin(log.rows, start)
+  begin = fall[0].step if fall else log.rows[start].step
   return Verdict(
     "stuck",
     f"{sentence}.",
