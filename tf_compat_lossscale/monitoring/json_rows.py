@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
-import gc
 import json
 import os
 from typing import Any
@@ -54,8 +52,7 @@ class JsonReader:
         before = -1
       file.seek(self._offset)
       try:
-        with _pause_collector():
-          self._read(file)
+        self._read(file)
       except LogError:
         self._forget()
         raise
@@ -87,18 +84,13 @@ class JsonReader:
           f"{self._path}:{self._number + len(lines) + 1}: the line has more "
           f"than {_LONGEST_LINE} bytes: {_quote(rest)}"
         )
-      if lines:
-        self._add_all(lines)
+      for line in lines:
+        self._number += 1
+        if line and not line.isspace():
+          self._add(line)
+        self._offset += len(line) + 1
+        self._tail = line[-_TAIL:] + b"\n"
     self._unfinished = rest
-
-  def _add_all(self, lines: list[bytes]) -> None:
-    """Appends the rows of lines."""
-    for line, record in zip(lines, _parse_all(lines)):
-      self._number += 1
-      if record is not None or (line and not line.isspace()):
-        self._add(line, record)
-    self._offset += sum(map(len, lines)) + len(lines)
-    self._tail = lines[-1][-_TAIL:] + b"\n"
 
   def _goes_on(self, descriptor: int) -> bool:
     """Returns whether the file still has what was read last."""
@@ -107,18 +99,12 @@ class JsonReader:
     start = self._offset - len(self._tail)
     return os.pread(descriptor, len(self._tail), start) == self._tail
 
-  def _add(self, line: bytes, record: dict[str, Any] | None = None) -> None:
-    """Appends the row of a line.
-
-    Args:
-      line: The line.
-      record: Its object if it is parsed already.
-    """
+  def _add(self, line: bytes) -> None:
+    """Appends the row of a line."""
     try:
-      if record is None:
-        record = json.loads(line)
-        if type(record) is not dict:
-          raise ValueError("this is no JSON object")
+      record = json.loads(line)
+      if type(record) is not dict:
+        raise ValueError("this is no JSON object")
       row = rows.decode(record)
       if row.step <= self._last:
         raise ValueError(
@@ -145,33 +131,6 @@ class JsonReader:
     elif row.applied is False:
       self._blame = None  # Nobody looked at the gradients.
     return row
-
-
-def _parse_all(lines: list[bytes]) -> list[dict[str, Any] | None]:
-  """Returns the objects of lines; None for all if a line is wrong.
-
-  Parsing many lines at once takes half the time.
-  """
-  with contextlib.suppress(ValueError, RecursionError):
-    records = json.loads(b"[%b]" % b",".join(lines))
-    if len(records) == len(lines) and {*map(type, records)} == {dict}:
-      return records
-  return [None] * len(lines)
-
-
-@contextlib.contextmanager
-def _pause_collector() -> Iterator[None]:
-  """Makes many objects without a search for cycles, which there are not.
-
-  The search would take more time than reading does.
-  """
-  was_enabled = gc.isenabled()
-  gc.disable()
-  try:
-    yield
-  finally:
-    if was_enabled:
-      gc.enable()
 
 
 def _explain(error: Exception) -> str:
