@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterable
 from collections.abc import Mapping
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -133,7 +134,7 @@ _NCF = (
   *("ncf.py", "--data={work}", "--epochs=1", "--batch-size=182", "--seed=1"),
   *("--factors=8", "--layers", "16", "8", "--amp", "--valid-negative=20"),
   *("--valid-users-per-batch=20", "--checkpoint-dir={work}/model"),
-  *("--log-path={work}/log", "--eval-after=-1"),
+  *("--log-path={work}/log", "--eval-after=-1", "--target=0"),
 )
 
 
@@ -308,6 +309,50 @@ def _clicks(repo: pathlib.Path, work: pathlib.Path) -> None:
     _write_records(work / f"{part}_0", examples)
 
 
+def _tokens(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes records of tokens, and the files that describe the records."""
+  random = np.random.RandomState(1)
+  (work / "model").mkdir()
+  corpus = {"vocab_size": 20, "cutoffs": []}
+  (work / "corpus-info.json").write_text(json.dumps(corpus))
+  for part in ("train", "valid"):
+    examples = []
+    for _ in range(20):
+      tokens = random.randint(0, 20, 9)
+      examples.append({"inputs": tokens[:-1], "labels": tokens[1:]})
+    name = f"{part}.bsz-2.tlen-8"
+    _write_records(work / f"{name}.tfrecords", examples)
+    info = {"filenames": [f"{name}.tfrecords"], "bin_sizes": []}
+    info["num_batch"] = 10  # Below 10 the program divides by zero.
+    (work / f"record_info-{name}.json").write_text(json.dumps(info))
+
+
+def _sentences(repo: pathlib.Path, work: pathlib.Path) -> None:
+  """Writes sentences, a detokenizer, and a sacrebleu that prints 0."""
+  random = np.random.RandomState(1)
+  words = [f"w{i}" for i in range(21)]
+  (work / "vocab.bpe.32000.en").write_text(
+    "\n".join(("<unk>", "<s>", "</s>", *words)) + "\n"
+  )
+  for name, count in (
+    ("train.tok.clean.bpe.32000", 80),
+    ("newstest2014.tok.bpe.32000", 4),
+  ):
+    for language in ("en", "de"):
+      lines = [
+        " ".join(random.choice(words, random.randint(3, 9)))
+        for _ in range(count)
+      ]
+      (work / f"{name}.{language}").write_text("\n".join(lines) + "\n")
+  scripts = work / "mosesdecoder" / "scripts" / "tokenizer"
+  scripts.mkdir(parents=True)
+  (scripts / "detokenizer.perl").write_text("print while <STDIN>;\n")
+  (work / "bin").mkdir()
+  score = work / "bin" / "sacrebleu"
+  score.write_text("#!/bin/sh\ncat >/dev/null\necho 0\n")
+  score.chmod(0o755)
+
+
 _CONVNETS = (
   *("main.py", "--mode=train", "--iter_unit=batch", "--batch_size=2"),
   *("--amp", "--cpu", "--results_dir={work}/model", "--display_every=1"),
@@ -337,6 +382,20 @@ _UNET_INDUSTRIAL = (
   *("--amp", "--use_auto_loss_scaling", "--data_format=NHWC"),
   *("--results_dir={work}/model", "--data_dir={work}", "--warmup_step=1"),
   *("--dataset_name=DAGM2007", "--dataset_classID=1"),
+)
+_TRANSFORMER_XL = (
+  *("main.py", "--data_dir={work}", "--record_info_dir={work}", "--amp"),
+  *("--corpus_info_path={work}/corpus-info.json", "--train_batch_size=2"),
+  *("--model_dir={work}/model", "--raport_file={work}/log", "--tgt_len=8"),
+  *("--mem_len=8", "--n_layer=1", "--d_model=8", "--d_embed=8", "--n_head=2"),
+  *("--d_head=4", "--d_inner=16", "--warmup_steps=1", "--train_steps=10"),
+  *("--save_steps=10", "--log_interval=1", "--eval_batch_size=2"),
+)
+_GNMT = (
+  *("nmt.py", "--data_dir={work}", "--output_dir={work}/model", "--amp"),
+  *("--num_units=8", "--num_layers=3", "--batch_size=8", "--num_buckets=1"),
+  *("--max_train_epochs=1", "--infer_batch_size=4", "--all_reduce_spec=pscpu"),
+  *("--tgt_max_len_infer=8",),
 )
 
 PROGRAMS = (
@@ -440,5 +499,25 @@ PROGRAMS = (
       "tf_slim": "tf_slim",
     },
     timeout=900,
+  ),
+  _program(
+    *("transformer-xl", "LanguageModeling/Transformer-XL", "main.py --amp", ()),
+    folder="TensorFlow/LanguageModeling/Transformer-XL/tf",
+    start=(_TRANSFORMER_XL,),
+    resume=((*_TRANSFORMER_XL, "--nodo_train", "--do_eval"),),
+    checkpoint="{work}/model",
+    prepare=_tokens,
+    settings={},
+    scale="the program cannot train on, so the second run evaluates the "
+    "checkpoint",
+  ),
+  _program(
+    *("gnmt", "Translation/GNMT", "nmt.py --amp", ()),
+    start=(_GNMT,),
+    checkpoint="{work}/model",
+    prepare=_sentences,
+    environment={"PATH": f"{{work}}/bin:{os.defpath}"},
+    remark="`--all_reduce_spec=pscpu`: the default is an op of GPUs; "
+    "sacrebleu is a command that prints a score",
   ),
 )
