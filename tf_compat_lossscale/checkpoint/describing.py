@@ -122,15 +122,12 @@ def _find_step_in_path(path: str) -> int | None:
 
 def _describe_names(bundle: Bundle, like: str | None) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
-  meta, ignored = evidence.load_meta_graph(
-    bundle, _meta_graph.LARGEST_TO_DESCRIBE
-  )
-  foreign = evidence.find_foreign(bundle, like, lambda: meta)
+  bundle.largest_meta_graph = _meta_graph.LARGEST_TO_DESCRIBE
+  meta, ignored = bundle.meta_graph
+  foreign = evidence.find_foreign(bundle, like)
   of_others = set(foreign.scaler.names.values()) if foreign.scaler else set()
   tensors = {n: spec for n, spec in bundle.specs.items() if n not in of_others}
-  inventory = Inventory(
-    tensors, lambda: evidence.find_evidence(bundle, lambda: meta)
-  )
+  inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle))
   if any(inventory.scales):
     inventory.gather_evidence()  # The user may have variables of such names.
   # A MetaGraph may know loss scales that were not saved.

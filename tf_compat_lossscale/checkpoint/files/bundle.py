@@ -26,6 +26,7 @@ from typing import TypeVar
 
 from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale._core.bytes import wire as _wire
+from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
 from tf_compat_lossscale.checkpoint.files import opening as _opening
 from tf_compat_lossscale.checkpoint.files import table as _table
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
@@ -46,6 +47,8 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow takes as long as NumPy needs for a gigabyte.
 CHECKED_AT_SIGHT = 64 << 20
 _LARGE = 1 << 20
+# In seconds. Copying a checkpoint may write its files in any order.
+_MARGIN = 2.0
 _DATA_FILE = re.compile(r"\.data-.{5}-of-.{5}", re.DOTALL)
 # TensorFlow's op joins no slices of these dtypes.
 _UNJOINED = {"float16", "string", "uint16", "uint32", "uint64"}
@@ -67,9 +70,11 @@ class Bundle:
     specs: Name -> dtype and shape of every tensor, sorted by key.
     entries: Key -> Entry, slices of partitioned variables included.
     shards: The number of data files.
+    largest_meta_graph: The size in bytes up to which a MetaGraph is read.
   """
 
   is_first_format = False
+  largest_meta_graph = _meta_graph.LARGEST
 
   def __init__(self, prefix: str) -> None:
     """Reads the index.
@@ -196,6 +201,37 @@ class Bundle:
   def time(self) -> float:
     """When the index was written, in seconds."""
     return _opening.read_stamp(self.prefix + ".index").time_ns / 1e9
+
+  @functools.cached_property
+  def meta_graph(self) -> tuple[_meta_graph.MetaGraph | None, str]:
+    """The MetaGraph beside the checkpoint, and why there is none.
+
+    A Saver writes the file last, so an older file belongs to another
+    checkpoint. The file has no checksum, and tensors can be read without it. If
+    there is no such file, the reason is "".
+    """
+    path = self.prefix + ".meta"
+    try:
+      stamp = _opening.read_stamp(path)
+      if stamp.time_ns / 1e9 < self.time - _MARGIN:
+        why = (
+          "it is older than the checkpoint, so it may be another's; if it is "
+          "not, touch it"
+        )
+      elif stamp.size > self.largest_meta_graph:
+        why = (
+          f"it has {stamp.size} bytes, and up to {self.largest_meta_graph} are "
+          "read"
+        )
+      else:
+        return _meta_graph.load(path), ""
+    except FileNotFoundError:
+      return None, ""
+    except OSError as error:
+      why = str(error.strerror or error)
+    except (ValueError, KeyError):
+      why = "it is damaged"
+    return None, f"{path} is not used: {why}"
 
   def list_parts(
     self, name: str, new: str

@@ -28,7 +28,6 @@ import itertools
 from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files import meta_graph
-from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
@@ -48,13 +47,9 @@ from tf_compat_lossscale.checkpoint.layouts.dataflow import PLACEHOLDERS
 from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import ScalerGraph
 
 _T = TypeVar("_T")
-# Returns a MetaGraph; None if there is none.
-LoadMetaGraph = Callable[[], meta_graph.MetaGraph | None]
 # The errors for a graph that is damaged, too large or of an unknown kind. Such
 # a graph proves nothing, so names must do.
 _UNREADABLE = (KeyError, ValueError, IndexError, RecursionError)
-# In seconds. Copying a checkpoint may write its files in any order.
-_MARGIN = 2.0
 # The steps of finding the origins of all updates, at most: each application's
 # origins may be the whole graph.
 _MOST_ORIGINS = 50_000_000
@@ -443,7 +438,6 @@ class ObjectEvidence(Evidence):
 
 def find_evidence(
   bundle: Bundle,
-  load: LoadMetaGraph | None = None,
   renamed: Mapping[str, str | None] | None = None,
 ) -> Evidence | None:
   """Finds the evidence of a checkpoint's variables.
@@ -454,7 +448,6 @@ def find_evidence(
       checkpoint, unless its saver does not save all of the checkpoint, or the
       file is older: a Saver writes it last, so an older file belongs to
       another checkpoint.
-    load: Returns that MetaGraph; by default `load_meta_graph` does.
     renamed: Name in the checkpoint -> the name that the caller gave it, as
       `scaler_bridges.Bridge` has it.
 
@@ -463,7 +456,7 @@ def find_evidence(
   """
   if OBJECT_GRAPH in bundle.specs:
     return ObjectEvidence(ObjectGraph.read(bundle))
-  found = _read_graph(bundle, load, DataFlow)
+  found = _read_graph(bundle, DataFlow)
   if found is None:
     return None
   flow, keys, declared = found
@@ -481,17 +474,12 @@ def find_evidence(
   return GraphEvidence(flow, keys, trainable)
 
 
-def find_foreign(
-  bundle: Bundle,
-  like: str | None = None,
-  load: LoadMetaGraph | None = None,
-) -> scalers.Foreign:
+def find_foreign(bundle: Bundle, like: str | None = None) -> scalers.Foreign:
   """Finds what is of other systems in a checkpoint.
 
   Args:
     bundle: The checkpoint.
     like: The system, as the user says; a key of `scalers.LIKE`.
-    load: As for `find_evidence`.
 
   Raises:
     CheckpointError: The checkpoint is not laid out as `like` says.
@@ -501,7 +489,7 @@ def find_foreign(
     return scalers.Foreign()
 
   def find_graph() -> tuple[ScalerGraph, dict[str, set[str]]] | None:
-    found = _read_graph(bundle, load, lambda graph: ScalerGraph(graph.nodes))
+    found = _read_graph(bundle, lambda graph: ScalerGraph(graph.nodes))
     return found and found[:2]
 
   try:
@@ -512,14 +500,12 @@ def find_foreign(
 
 def _read_graph(
   bundle: Bundle,
-  load: LoadMetaGraph | None,
   read: Callable[[Graph], _T],
 ) -> tuple[_T, dict[str, set[str]], frozenset[str]] | None:
   """Reads the MetaGraph beside a checkpoint by names.
 
   Args:
     bundle: The checkpoint.
-    load: As for `find_evidence`.
     read: Reads the graph.
 
   Returns:
@@ -527,7 +513,7 @@ def _read_graph(
     the trainable variables. None if there is no MetaGraph, or if its saver does
     not save all of the checkpoint.
   """
-  meta = load() if load else load_meta_graph(bundle)[0]
+  meta, _ = bundle.meta_graph
   if meta is None:
     return None
   graph = meta.graph
@@ -543,42 +529,6 @@ def _read_graph(
     return read(graph), keys, meta.trainable
   except _UNREADABLE:
     return None
-
-
-def load_meta_graph(
-  bundle: Bundle, largest: int = meta_graph.LARGEST
-) -> tuple[meta_graph.MetaGraph | None, str]:
-  """Loads the MetaGraph beside a checkpoint, unless the file is older.
-
-  The file has no checksum, and the checkpoint can be restored without it.
-
-  Args:
-    bundle: The checkpoint.
-    largest: The size in bytes up to which the file is read.
-
-  Returns:
-    The MetaGraph, None if it is not used; and why not, in a sentence, "" if
-    there is no such file.
-  """
-  path = bundle.prefix + ".meta"
-  try:
-    stamp = opening.read_stamp(path)
-    if stamp.time_ns / 1e9 < bundle.time - _MARGIN:
-      why = (
-        "it is older than the checkpoint, so it may be another's; if it is "
-        "not, touch it"
-      )
-    elif stamp.size > largest:
-      why = f"it has {stamp.size} bytes, and up to {largest} are read"
-    else:
-      return meta_graph.load(path), ""
-  except FileNotFoundError:
-    return None, ""
-  except OSError as error:
-    why = str(error.strerror or error)
-  except (ValueError, KeyError):
-    why = "it is damaged"
-  return None, f"{path} is not used: {why}"
 
 
 def was_applied_by_contrib(meta: meta_graph.MetaGraph) -> bool:
