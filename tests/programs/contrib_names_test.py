@@ -89,6 +89,16 @@ def test_all_ways_to_a_name():
     assert scope["map_and_batch"] is tf.contrib.data.map_and_batch
 
 
+def test_the_names_of_release_1_12():
+  with tfl.installed():
+    distribute = tf.contrib.distribute
+    ops = distribute.AllReduceCrossTowerOps("nccl", num_packs=2)
+    assert isinstance(ops, distribute.CrossTowerOps)
+    strategy = distribute.MirroredStrategy(num_gpus=0, cross_tower_ops=ops)
+    with strategy.scope():
+      assert distribute.get_tower_context() is None
+
+
 def test_a_module_below_contrib_is_loaded_once():
   with tfl.installed():
     from tensorflow.contrib.slim.nets import resnet_v1

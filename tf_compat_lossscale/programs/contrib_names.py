@@ -60,6 +60,11 @@ distribute
   parts.distribute: CollectiveAllReduceStrategy MirroredStrategy
     OneDeviceStrategy ParameterServerStrategy
   tensorflow.python.distribute.cross_device_ops: AllReduceCrossDeviceOps
+  # Names of 1.12.
+  tensorflow.python.distribute.cross_device_ops:
+    AllReduceCrossTowerOps=AllReduceCrossDeviceOps
+  tf.distribute: CrossTowerOps=CrossDeviceOps
+    get_tower_context=get_replica_context
 distributions
   tf.distributions: Bernoulli Beta Categorical Dirichlet DirichletMultinomial
     Distribution Exponential FULLY_REPARAMETERIZED Gamma Laplace Multinomial
