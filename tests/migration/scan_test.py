@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests which files `scan` reads, and how it groups them into projects."""
 
+import ast
+import gc
 import json
 import textwrap
 
@@ -82,6 +84,21 @@ def test_migrate_reads_a_file_once(tmp_path, monkeypatch):
   assert (len(paths), len(checks)) == (51, 2)
 
 
+@pytest.mark.parametrize("check", [checker.check, migrator.check])
+def test_trees_need_no_garbage_collector(tmp_path, check):
+  old = f"{_OLD_1}class A:\n  def f(self): return lambda x: x\n"
+  write(tmp_path, main=f"import model, two\n{_OLD_1}", model=old, two="print 1")
+  gc.collect()
+  gc.disable()
+  try:
+    known = {id(each) for each in gc.get_objects()}
+    scanner.scan([str(tmp_path)], scanner.Options(jobs=1), check=check)
+    new = [each for each in gc.get_objects() if id(each) not in known]
+  finally:
+    gc.enable()
+  assert not [each for each in new if isinstance(each, ast.AST)]
+
+
 def test_code_without_legacy_names_is_none_of_its_business(tmp_path):
   write(tmp_path, model="import tensorflow as tf\nx = tf.placeholder(1)\n")
   (project,) = scanner.scan([str(tmp_path)]).projects
@@ -97,6 +114,14 @@ def test_what_is_skipped(tmp_path):
   (tmp_path / "env" / "pyvenv.cfg").write_text("")
   with pytest.raises(findings.ScanError, match="no Python file"):
     scanner.scan([str(tmp_path)])
+
+
+def test_positions_count_characters(tmp_path):
+  text = "import tensorflow as tf\nx = 'ünï'; tf.train.experimental.LossScale\n"
+  (tmp_path / "model.py").write_text(text, "utf-8")
+  report = scanner.scan([str(tmp_path)])
+  (found,) = (f for f in report.findings if f.code == "LS101")
+  assert (found.line, found.column, found.end_column) == (2, 12, 43)
 
 
 def test_paths_that_overlap(tmp_path):

@@ -210,15 +210,6 @@ def test_the_nine_uses_of_a_sample(tmp_path):
   assert [line for line, *_ in found] == [2, 3, 5, 6, 7, 8, 9, 10, 11]
 
 
-def test_positions_count_characters(tmp_path):
-  source = read(
-    tmp_path,
-    "import tensorflow as tf\nx = 'ünï'; y = tf.train.experimental.LossScale\n",
-  )
-  (use,) = source.uses
-  assert (use.line, use.column) == (2, 15)
-
-
 def test_uses_in_f_strings_are_found(tmp_path):
   text = "import tensorflow as tf\nx = f'ü{tf.train.experimental.LossScale}'\n"
   text += 'y = f"""\n\nü{\ntf.train.experimental.FixedLossScale}"""\n'

@@ -197,15 +197,11 @@ def _list_ascend(
 ) -> list[tuple[uses.Use, Absence]]:
   """Returns the imports of Ascend's packages, which `tfl.install()` serves."""
   found = []
-  for node in source.nodes:
-    if not isinstance(node, (ast.Import, ast.ImportFrom)):
-      continue
+  for node in source.import_statements:
     for module in scopes.list_modules(node):
       package = module.partition(".")[0]
       if package in legacy_names.ASCEND:
-        use = uses.Use(
-          node.lineno, node.col_offset, package, module, None, "import", node
-        )
+        use = uses.Use(node.lineno, package, module, None, "import", node)
         found.append((use, Absence(package, RESTORED)))
         break
   return found
@@ -213,16 +209,15 @@ def _list_ascend(
 
 def _find_guarded_lines(source: source_facts.Source) -> set[int]:
   """Returns the lines of code that runs only if TensorFlow has its names."""
-  lines: set[int] = set()
-  for node in source.nodes:
-    if isinstance(node, ast.Try) and version_checks.tries_names(node):
-      parts: list[Any] = [*node.body, *node.handlers]
-    elif isinstance(
-      node, (ast.If, ast.IfExp)
-    ) and source.checks.is_version_check(node.test, source.scope):
-      parts = [node]
-    else:
-      continue
-    for part in parts:
-      lines.update(range(part.lineno, part.end_lineno + 1))
-  return lines
+  guarded: list[Any] = []
+  for tried in source.list_nodes(ast.Try):
+    if version_checks.tries_names(tried):
+      guarded += [*tried.body, *tried.handlers]
+  ifs: list[ast.If | ast.IfExp] = [*source.list_nodes(ast.If)]
+  ifs += source.list_nodes(ast.IfExp)
+  for node in ifs:
+    if source.checks.is_version_check(node.test, source.scope):
+      guarded.append(node)
+  return {
+    line for part in guarded for line in range(part.lineno, part.end_lineno + 1)
+  }

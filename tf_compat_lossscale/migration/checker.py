@@ -99,6 +99,25 @@ def make_project(
   return findings_lib.Project(folder, len(sources), None, "", False, ())
 
 
+@contextlib.contextmanager
+def read_trees() -> Iterator[None]:
+  """Lets a function read many syntax trees, also deep ones.
+
+  Python's garbage collector does not run meanwhile: it would look at the nodes
+  of all trees again and again, which takes a third of the time. There is no
+  garbage to collect, since nothing that refers to a tree refers to itself.
+  """
+  was_on = gc.isenabled()
+  gc.disable()
+  try:
+    with source_facts.allow_depth():
+      yield
+  finally:
+    if was_on:
+      gc.enable()
+
+
+@read_trees()
 def check(
   group: trees.Group,
   shown: dict[str, str],
@@ -116,24 +135,7 @@ def check(
   Returns:
     The project with its findings.
   """
-  with source_facts.allow_depth(), _without_collector():
-    return _Check(group, shown, options, reader or reading.Reader()).run()
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-  """Keeps Python's garbage collector from running.
-
-  It would look at the nodes of all syntax trees again and again, which takes a
-  third of the time.
-  """
-  was_on = gc.isenabled()
-  gc.disable()
-  try:
-    yield
-  finally:
-    if was_on:
-      gc.enable()
+  return _Check(group, shown, options, reader or reading.Reader()).run()
 
 
 def _list_sources(group: trees.Group, shown: Iterable[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import bisect
+from collections.abc import Collection
 from collections.abc import Container
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -58,7 +59,8 @@ class File:
     self.role = project.of[self.path]
     self.release = project.release
     known = find_short_name(self.source.tree.body)
-    taken = re.search(rf"\b{_SHORT}\b", self.document.text)
+    text = self.document.text
+    taken = _SHORT in text and re.search(rf"\b{_SHORT}\b", text)
     self.short = known or (_PACKAGE if taken else _SHORT)
 
   @property
@@ -73,7 +75,7 @@ class File:
       return 1 if self.source.tensorflow1 else 2
     return next(iter(meant), None)
 
-  @property
+  @functools.cached_property
   def starts(self) -> list[str]:
     """The files that start the programs with this file, itself first."""
     folder = os.path.dirname(self.path)
@@ -106,31 +108,22 @@ class File:
     return self._read.switches
 
   @functools.cached_property
-  def imports(self) -> list[ast.Import | ast.ImportFrom]:
-    """All import statements, those in functions, too."""
-    return [
-      n
-      for n in self.source.nodes
-      if isinstance(n, (ast.Import, ast.ImportFrom))
-    ]
-
-  @functools.cached_property
   def _modules(self) -> dict[str, set[str]]:
     """Module -> the names that imports bind to it, and nothing else does."""
     bound: dict[str, set[str]] = {}
-    others = set[str]()
-    for node in self.source.nodes:
-      if isinstance(node, ast.Import):
-        for alias in node.names:
-          first = alias.name.partition(".")[0]
-          name = alias.asname or first
-          bound.setdefault(alias.name if alias.asname else first, set()).add(
-            name
-          )
-      elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        others.add(node.id)
-      elif isinstance(node, ast.arg):
-        others.add(node.arg)
+    for node in self.source.list_nodes(ast.Import):
+      for alias in node.names:
+        first = alias.name.partition(".")[0]
+        name = alias.asname or first
+        bound.setdefault(alias.name if alias.asname else first, set()).add(name)
+    others = {
+      *(each.arg for each in self.source.list_nodes(ast.arg)),
+      *(
+        each.id
+        for each in self.source.list_nodes(ast.Name)
+        if not isinstance(each.ctx, ast.Load)
+      ),
+    }
     for module, names in bound.items():
       for other, same in bound.items():
         names -= others if other == module else same
@@ -246,6 +239,8 @@ class File:
     """Returns whether the text at a node's position is that node's."""
     start, end = self.find_span(node)
     segment = self.document.text[start:end]
+    if segment == scopes.unparse(node):  # Mostly, a dotted name.
+      return True
     try:
       found = ast.parse(f"({segment}\n)", mode="eval").body
       return scopes.unparse(found) == scopes.unparse(node)
@@ -260,20 +255,31 @@ class File:
     found = set(self._modules.get(module, ()))
     return found | self._modules.get(f"{module}.compat.v1", set())
 
-  def list_attributes(self, module: str) -> Iterator[ast.Attribute]:
-    """Yields the attributes of a module, such as `np.int` for "numpy".
+  def list_attributes(
+    self, module: str, wanted: Collection[str]
+  ) -> Iterator[tuple[ast.Attribute, ast.Name]]:
+    """Yields attributes of a module, such as `np.int` of "numpy".
 
     A name that the file also binds to something else is left out.
+
+    Args:
+      module: The module.
+      wanted: The names of the attributes.
+
+    Yields:
+      Each attribute, and the name that stands for the module there.
     """
+    if self.source.words.isdisjoint(wanted):
+      return
     names = self._modules.get(module, set())
-    for node in self.source.nodes if names else ():
+    for node in self.source.list_nodes(ast.Attribute):
       if (
-        isinstance(node, ast.Attribute)
+        node.attr in wanted
         and isinstance(node.value, ast.Name)
         and node.value.id in names
         and self.is_at(node)
       ):
-        yield node
+        yield node, node.value
 
   def list_statements(self) -> Iterator[ast.stmt]:
     """Yields the statements of the module and of the blocks in it.

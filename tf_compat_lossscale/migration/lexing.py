@@ -69,7 +69,8 @@ def find_error(text: str) -> SyntaxError | None:
       warnings.simplefilter("ignore")
       ast.parse(text)
   except SyntaxError as error:
-    return error
+    # A traceback would keep all that its callers read.
+    return error.with_traceback(None)
   except (ValueError, RecursionError, MemoryError) as error:
     return SyntaxError(str(error))
   return None

@@ -13,12 +13,12 @@ from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import trees
-from tf_compat_lossscale.programs import source_facts
 
 # Edits that overlap are made one after the other.
 _MANY_ROUNDS = 8
 
 
+@checker.read_trees()
 def check(
   group: trees.Group,
   shown: dict[str, str],
@@ -47,15 +47,14 @@ def check(
     for path, written in shown.items()
     if written in with_findings and path not in group.starters
   }
-  with source_facts.allow_depth():
-    changes = [
-      *_plan(group, edited, checked.project, options, offered, reader),
-      *_find_left(group, shown, checked.project, options, reader),
-    ]
-    warnings = list(checked.warnings)
-    if changes or not checked.errors:
-      warnings += _warn_of_others(group, shown, options, offered, reader)
-    return checked._replace(changes=tuple(changes), warnings=tuple(warnings))
+  changes = [
+    *_plan(group, edited, checked.project, options, offered, reader),
+    *_find_left(group, shown, checked.project, options, reader),
+  ]
+  warnings = list(checked.warnings)
+  if changes or not checked.errors:
+    warnings += _warn_of_others(group, shown, options, offered, reader)
+  return checked._replace(changes=tuple(changes), warnings=tuple(warnings))
 
 
 def _warn_of_others(

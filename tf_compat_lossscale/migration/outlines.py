@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import ast
 import codecs
+from collections.abc import Iterable
+from collections.abc import Iterator
 import os
 import re
 from typing import NamedTuple
 
+from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import search_paths
 
+# Of a line with the word "import".
 _IMPORT = re.compile(
-  rb"^[ \t]*(?:"
+  rb"[ \t]*(?:"
   rb"from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*"
   rb"(?:\(([^)]*)\)|((?:\\\r?\n|[^\r\n#;])*))"
-  rb"|import[ \t]+((?:\\\r?\n|[^\r\n#;])+))",
-  re.MULTILINE,
+  rb"|import[ \t]+((?:\\\r?\n|[^\r\n#;])+))"
 )
 _STRING = re.compile(rb"[\"'](\w+(?:\.\w+)+)[\"']")
 _MAIN = re.compile(
@@ -29,21 +32,21 @@ _MAIN = re.compile(
   re.MULTILINE,
 )
 # Every use of a legacy name, of NVIDIA's switches or of this package has one.
-_WORDS = re.compile(
-  rb"LossScale|loss_scale|mixed_precision|lossscale|TF_ENABLE_AUTO"
-  rb"|train(?:\.|\s+import\s+)experimental"
+_WORDS = (
+  *(b"LossScale", b"loss_scale", b"mixed_precision", b"lossscale"),
+  *(b"TF_ENABLE_AUTO", b"train.experimental"),
 )
+_MODULE = re.compile(rb"train\s+import\s+experimental")
+# A file that starts a program has one of these words, as `_MAIN` says.
+_STARTS = (b"__main__", b"#!", b"app.run(")
 _PATHS = re.compile(rb"\bsys\.path\b|\baddsitedir\b|\bimport path\b")
+_ADDS = (b"sys.path", b"addsitedir", b"import path")  # As `_PATHS` says.
 _TEST = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
-# Calls that `migrate` adds: a module that makes no other stays a module.
-_OPENING = re.compile(
-  rb"^[\w.]+\.(?:disable_v2_behavior|honor_environment|install|use_keras_2)\("
-  rb"[^\n]*",
-  re.MULTILINE,
-)
-# A statement that does more than to define something.
+# A statement that does more than to define something, after a line end. A
+# module that makes no call but those that `migrate` adds stays a module.
 _ACTS = re.compile(
-  rb"^(?!(?:def|class|from|import|async|@|#|\"|'|\)|\]|\}|__\w+__\s*=)"
+  rb"\n(?!(?:def|class|from|import|async|@|#|\"|'|\)|\]|\}|__\w+__\s*="
+  rb"|[\w.]+\.(?:disable_v2_behavior|honor_environment|install|use_keras_2)\()"
   rb")\w[\w.]*(?:[^\n=]*=[^\n]*\(|\s*\(|\s[^\n=]*:\s*$)",
   re.MULTILINE,
 )
@@ -86,17 +89,24 @@ def read(path: str, data: bytes) -> Outline:
     name.endswith(".ipynb")
     or name == "__main__.py"
     or is_test(path)
-    or _MAIN.search(data) is not None
+    or (_has(data, _STARTS) and _MAIN.search(data) is not None)
   )
   return Outline(
     path,
     tuple(_list_imports(data)),
     starts,
-    starts or _ACTS.search(_OPENING.sub(b"", data)) is not None,
-    b"\0" in data or _WORDS.search(data) is not None,
-    _find_folders(path, data) if _PATHS.search(data) else (),
+    starts or _ACTS.search(b"\n" + data) is not None,
+    b"\0" in data or _has(data, _WORDS) or _MODULE.search(data) is not None,
+    _find_folders(path, data)
+    if _has(data, _ADDS) and _PATHS.search(data)
+    else (),
     b"\0" in data or b"tensorflow" in data,
   )
+
+
+def _has(data: bytes, words: Iterable[bytes]) -> bool:
+  """Returns whether data has one of some words; a pattern takes more time."""
+  return any(word in data for word in words)
 
 
 def is_test(path: str) -> bool:
@@ -110,13 +120,13 @@ def _find_folders(path: str, data: bytes) -> tuple[str, ...]:
     tree = ast.parse(data)
   except (SyntaxError, ValueError, RecursionError, MemoryError):
     return ()  # Such as a notebook, or Python 2.
-  return tuple(search_paths.find_folders(path, tree))
+  return tuple(search_paths.find_folders(path, scopes.list_parts(tree)))
 
 
 def _list_imports(data: bytes) -> list[str]:
   """Returns the dotted names that a file's imports may mean."""
   found: dict[str, None] = {}
-  for module, several, plain, names in _IMPORT.findall(data):
+  for module, several, plain, names in _find_imports(data):
     if names:
       for name in _split(names):
         found[name] = None
@@ -130,6 +140,18 @@ def _list_imports(data: bytes) -> list[str]:
     for name in _STRING.findall(data):
       found[name.decode("utf-8", "replace")] = None
   return list(found)
+
+
+def _find_imports(data: bytes) -> Iterator[tuple[bytes, ...]]:
+  """Yields the parts of import statements, as `_IMPORT` has them."""
+  end, at = 0, data.find(b"import")
+  while at >= 0:
+    start = data.rfind(b"\n", 0, at) + 1
+    match = _IMPORT.match(data, start) if start >= end else None
+    if match is not None:
+      end = match.end()
+      yield match.groups(b"")
+    at = data.find(b"import", max(end, at + 1))
 
 
 def _split(names: bytes) -> list[str]:

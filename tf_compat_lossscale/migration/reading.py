@@ -30,17 +30,19 @@ class Read:
   @functools.cached_property
   def switches(self) -> list[switches_lib.Switch]:
     """The strings and keywords that name NVIDIA's variables."""
-    return switches_lib.find_switches(self.source.nodes)
+    return switches_lib.find_switches(self.source)
+
+  @functools.cached_property
+  def uses_keras_of_v1(self) -> bool:
+    """Whether the file uses Keras as `tf.compat.v1` has it."""
+    return any(".compat.v1." in use.name for use in self.source.keras)
 
   @functools.cached_property
   def uses_optimizers(self) -> bool:
     """Whether the file uses optimizers of Keras, by class or by name."""
     return any(
       _OPTIMIZERS.search(use.name) for use in self.source.keras
-    ) or any(
-      isinstance(node, ast.Call) and _compiles(node)
-      for node in self.source.nodes
-    )
+    ) or any(_compiles(node) for node in self.source.list_nodes(ast.Call))
 
 
 def _compiles(node: ast.Call) -> bool:
@@ -58,7 +60,9 @@ class Reader:
   """A reader that reads each file once."""
 
   def __init__(self) -> None:
-    self._read: dict[str, Read | source_facts.SourceError] = {}
+    # Path -> the file, or what is wrong with the file. An error itself would
+    # refer to this reader.
+    self._read: dict[str, Read | str] = {}
     self._documents: dict[str, documents.Document] = {}
 
   def add_text(self, path: str, data: bytes) -> None:
@@ -95,13 +99,11 @@ class Reader:
         document = self.read_document(path)
         source = source_facts.read_text(path, document.text)
         self._read[path] = Read(document, source)
-      except documents.DocumentError as error:
-        self._read[path] = source_facts.SourceError(str(error))
-      except source_facts.SourceError as error:
-        self._read[path] = error
+      except (documents.DocumentError, source_facts.SourceError) as error:
+        self._read[path] = str(error)
     found = self._read[path]
-    if isinstance(found, source_facts.SourceError):
-      raise found
+    if isinstance(found, str):
+      raise source_facts.SourceError(found)
     return found
 
   def read_source(self, path: str) -> source_facts.Source:

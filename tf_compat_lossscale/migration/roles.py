@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
-import functools
 import os
 import re
 
@@ -19,21 +19,34 @@ from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import uses
 
-# What a program may call already.
-_CALLS = {
-  "disable": re.compile(r"\bdisable_(v2_behavior|eager_execution)\b"),
-  "enable": re.compile(r"\benable_(v2_behavior|eager_execution)\b"),
-  "honor": re.compile(r"\bhonor_environment\b"),
-  "keras": re.compile(
-    r"\b(tfl|tf_compat_lossscale)\.keras\.(LossScaleOptimizer|Policy|"
-    r"global_policy|set_policy|get_layer_policy)\b"
-    r"|from tf_compat_lossscale(\.keras import| import keras)\b"
-  ),
-  "install": re.compile(r"\b\w+\.install\("),
-  # The environment variable chooses Keras 2 as well.
-  "use_keras_2": re.compile(r"\buse_keras_2\b|\bTF_USE_LEGACY_KERAS\b"),
-}
 _PACKAGE = "tf_compat_lossscale"
+# What a program may call already. A text without any of the words has no such
+# call: to look for words takes less time.
+_CALLS = {
+  "disable": (
+    ("disable_v2_behavior", "disable_eager_execution"),
+    re.compile(r"\bdisable_(v2_behavior|eager_execution)\b"),
+  ),
+  "enable": (
+    ("enable_v2_behavior", "enable_eager_execution"),
+    re.compile(r"\benable_(v2_behavior|eager_execution)\b"),
+  ),
+  "honor": (("honor_environment",), re.compile(r"\bhonor_environment\b")),
+  "keras": (
+    ("tfl.keras", f"{_PACKAGE}.keras", f"{_PACKAGE} import keras"),
+    re.compile(
+      r"\b(tfl|tf_compat_lossscale)\.keras\.(LossScaleOptimizer|Policy|"
+      r"global_policy|set_policy|get_layer_policy)\b"
+      r"|from tf_compat_lossscale(\.keras import| import keras)\b"
+    ),
+  ),
+  "install": ((".install(",), re.compile(r"\b\w+\.install\(")),
+  # The environment variable chooses Keras 2 as well.
+  "use_keras_2": (
+    ("use_keras_2", "TF_USE_LEGACY_KERAS"),
+    re.compile(r"\buse_keras_2\b|\bTF_USE_LEGACY_KERAS\b"),
+  ),
+}
 
 
 @dataclasses.dataclass
@@ -135,13 +148,18 @@ class Roles:
     self._opposing: dict[str, list[str]] = {}
     # Path -> the programs that import it, and must turn that behavior off.
     self._needing: dict[str, list[str]] = {}
-    self._memories: dict[tuple[str, ...], program_modules.Memory] = {}
-    self._is_file = functools.lru_cache(None)(os.path.isfile)
+    self._memory = program_modules.Memory(group.packages)
+    self._programs: dict[str, program_modules.Program] = {}
+    self._python_path = program_modules.find_python_path()
+    self._earlier: dict[str, list[str]] = {}
+    # Folder -> the folders from which programs in the folder import.
+    self._searches: dict[str, list[str]] = {}
     # What was found so far: (path, TensorFlow) -> missing names;
     # (path, whether it is the program) -> keys of `_CALLS`.
     self._absences: dict[
       tuple[str, int | None], list[tuple[uses.Use, absences.Absence]]
     ] = {}
+    self._restored: dict[tuple[str, int | None], list[str]] = {}
     self._calls: dict[tuple[str, bool], set[str]] = {}
     self._group, self._reader = group, reader
     self._tensorflow, self.release = tensorflow, release
@@ -198,7 +216,7 @@ class Roles:
   def _add_program(self, path: str, starts: bool) -> None:
     """Adds the program that a file starts, or a module that none reaches."""
     program = self._read_program(path)
-    if not any(source.imports for source in program.sources):
+    if not _imports_tensorflow(program):
       return
     choice = choosing.choose_for(program, self._tensorflow)
     needs = self._find_needs(program, choice)
@@ -206,6 +224,7 @@ class Roles:
       if any(program.find_files(module, path)):
         # `from a.b import c` names the folder `a.b`, which may be no package.
         needs.own_modules |= {module, module.rpartition(".")[0]}
+    opposes = starts and (choice.tensorflow == 2 or self._enables(program))
     for source in program.sources if starts else program.sources[:1]:
       role = self.of.get(source.path)
       if role is not None:
@@ -216,11 +235,7 @@ class Roles:
           role.reasons[choice.tensorflow] = choice.found
         role.installs &= needs.installs
         role.honors &= needs.honors
-        if (
-          starts
-          and source.path != path
-          and (choice.tensorflow == 2 or self._enables(program))
-        ):
+        if opposes and source.path != path:
           self._opposing.setdefault(source.path, []).append(path)
         elif starts and source.path != path and needs.disables:
           self._needing.setdefault(source.path, []).append(path)
@@ -290,48 +305,55 @@ class Roles:
       )
 
   def _read_program(self, path: str) -> program_modules.Program:
-    """Reads the program that a file starts."""
-    folder = self._group.folder
-    if not folder:  # The program is in no file.
-      return program_modules.Program(path, [], self._reader.read_source)
-    search = dict.fromkeys(
-      [
-        os.path.dirname(path),
-        start_files.find_import_folder(path),
-        *filter(os.path.isdir, trees.list_roots(folder)),
-        *self._group.roots.get(os.path.dirname(path), ()),
-      ]
-    )
-    return program_modules.Program(
-      path,
-      [*search, *program_modules.find_python_path()],
-      self._reader.read_source,
-      self._is_file,
-      self._memories.setdefault(tuple(search), program_modules.Memory()),
-      self._group.packages,
-    )
+    """Returns the program that a file starts; reads it at the first call."""
+    if path not in self._programs:
+      search: Sequence[str] = ()
+      if self._group.folder:  # Otherwise, the program is in no file.
+        search = self._find_search(os.path.dirname(path))
+      self._programs[path] = program_modules.Program(
+        path, search, self._reader.read_source, self._memory
+      )
+    return self._programs[path]
+
+  def _find_search(self, folder: str) -> list[str]:
+    """Returns the folders from which programs in a folder import."""
+    if folder not in self._searches:
+      search = dict.fromkeys(
+        [
+          folder,
+          start_files.find_import_folder(folder),
+          *filter(os.path.isdir, trees.list_roots(self._group.folder)),
+          *self._group.roots.get(folder, ()),
+        ]
+      )
+      self._searches[folder] = [*search, *self._python_path]
+    return self._searches[folder]
 
   def _find_earlier(self, path: str) -> list[str]:
     """Returns the first file of the package that a program's start runs.
 
     It is one that imports TensorFlow before the program does.
     """
-    for file in start_files.find_package_files(path):
-      program = self._read_program(file)
-      if any(source.imports for source in program.sources):
-        return [file]
-    return []
+    folder = os.path.dirname(path)
+    if folder not in self._earlier:
+      self._earlier[folder] = [
+        file
+        for file in start_files.find_package_files(folder)
+        if _imports_tensorflow(self._read_program(file))
+      ][:1]
+    return self._earlier[folder]
 
   def _find_needs(
     self, program: program_modules.Program, choice: choosing.Choice
   ) -> Role:
     """Returns what a program needs at its start."""
-    lacks = [
-      absence.name
-      for source in program.sources
-      for _, absence in self.list_absences(source, choice.tensorflow)
-      if absence.state == absences.RESTORED
-    ]
+    lacks = list(
+      dict.fromkeys(
+        name
+        for source in program.sources
+        for name in self._list_restored(source, choice.tensorflow)
+      )
+    )
     built_on_keras = choice.uses_keras or any(
       name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks
     )
@@ -344,11 +366,8 @@ class Roles:
     installs = "install" in calls
     self.turns_2_off.append("disable" in calls)
     # Keras 3 has nothing below `compat.v1`.
-    of_v1 = any(
-      ".compat.v1." in use.name
-      for source in program.sources
-      for use in source.keras
-    )
+    reads = [self._reader.read(source.path) for source in program.sources]
+    of_v1 = any(read.uses_keras_of_v1 for read in reads)
     keras_2 = (
       "keras" in calls or of_v1 or (choice.keras == 2 and built_on_keras)
     )
@@ -358,10 +377,7 @@ class Roles:
       restored=[] if installs else lacks,
       optimizers=keras_2
       and not installs
-      and any(
-        self._reader.read(source.path).uses_optimizers
-        for source in program.sources
-      ),
+      and any(read.uses_optimizers for read in reads),
       installs=installs,
       disables=choice.tensorflow == 1 and "disable" not in calls,
       honors="honor" in calls,
@@ -377,6 +393,22 @@ class Roles:
         source, tensorflow, self.release
       )
     return self._absences[key]
+
+  def _list_restored(
+    self, source: source_facts.Source, tensorflow: int | None
+  ) -> list[str]:
+    """Returns the missing names in a file that `tfl.install()` puts back."""
+    key = source.path, tensorflow
+    if key not in self._restored:
+      lacks = self.list_absences(source, tensorflow)
+      self._restored[key] = list(
+        dict.fromkeys(
+          absence.name
+          for _, absence in lacks
+          if absence.state == absences.RESTORED
+        )
+      )
+    return self._restored[key]
 
   def _find_calls(self, path: str, is_main: bool) -> set[str]:
     """Returns what a file calls already of what a program may need.
@@ -397,8 +429,10 @@ class Roles:
             text = text[:start] + text[end:]
       self._calls[key] = {
         name
-        for name, pattern in _CALLS.items()
-        if (name != "install" or _PACKAGE in text) and pattern.search(text)
+        for name, (words, pattern) in _CALLS.items()
+        if any(word in text for word in words)
+        and pattern.search(text)
+        and (name != "install" or _PACKAGE in text)
       }
     return self._calls[key]
 
@@ -415,3 +449,8 @@ class Roles:
     role.disables |= needs.disables
     role.switches += needs.switches
     role.own_modules |= needs.own_modules
+
+
+def _imports_tensorflow(program: program_modules.Program) -> bool:
+  """Returns whether a program imports TensorFlow."""
+  return any(source.imports for source in program.sources)

@@ -69,11 +69,14 @@ def scan(
     else:
       checked.append(checker.Checked(checker.make_project(group, own)))
       done += len(own)
+  # The largest project takes longest: the others are checked meanwhile.
+  waiting.sort(key=lambda each: len(each[0].files), reverse=True)
   for arguments, result in workers.run(check, waiting, options.jobs):
     done += result.project.files
     found.append((arguments[0], result))
     if progress is not None:
       progress(done, total)
+  found.sort(key=lambda each: each[0].folder)
   checked += _note_importers(found)
   checked.sort(key=lambda each: each.project.path)
   return _make_report(checked)

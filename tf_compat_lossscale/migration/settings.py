@@ -68,8 +68,9 @@ def _read_setup(path: str, text: str) -> Iterator[tuple[str, str]]:
     tree = ast.parse(text)
   except (SyntaxError, ValueError, RecursionError, MemoryError):
     return
-  values = search_paths.Values(path, tree)
-  for node in scopes.list_parts(tree):
+  nodes = scopes.list_parts(tree)
+  values = search_paths.Values(path, nodes)
+  for node in nodes:
     if isinstance(node, ast.keyword) and node.arg == "package_dir":
       yield from _list_pairs(values.find(node.value))
     elif isinstance(node, ast.Dict):

@@ -58,19 +58,17 @@ def _is_in_package(path: str) -> bool:
   return os.path.exists(os.path.join(os.path.dirname(path), "__init__.py"))
 
 
-def find_package_files(path: str) -> list[str]:
-  """Returns the `__init__.py` files that run before a module of a package."""
+def find_package_files(folder: str) -> list[str]:
+  """Returns the `__init__.py` files that run before a module in a folder."""
   found: list[str] = []
-  folder = os.path.dirname(path)
   while os.path.isfile(init := os.path.join(folder, "__init__.py")):
     found.insert(0, init)
     folder = os.path.dirname(folder)
   return found
 
 
-def find_import_folder(path: str) -> str:
-  """Returns the folder from which Python imports a file by its full name."""
-  packages = find_package_files(path)
-  first = packages[0] if packages else path
-  folder = os.path.dirname(first)
-  return os.path.dirname(folder) if packages else folder
+def find_import_folder(folder: str) -> str:
+  """Returns whence Python imports a file in a folder by its full name."""
+  for first in find_package_files(folder)[:1]:
+    return os.path.dirname(os.path.dirname(first))
+  return folder

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.programs import source_facts
 
 _SWITCHES = {
   legacy_names.MIXED_PRECISION,
@@ -33,24 +33,25 @@ class Switch(NamedTuple):
   length: int
 
 
-def find_switches(nodes: Iterable[ast.AST]) -> list[Switch]:
-  """Returns the strings and keywords that name the variables, of all nodes.
+def find_switches(source: source_facts.Source) -> list[Switch]:
+  """Returns the strings and keywords in a source that name the variables.
 
   A source that calls `honor_environment` has none: there is nothing to change.
   """
-  found = []
-  honors = False
-  for node in nodes:
-    if isinstance(node, ast.Constant):
-      if isinstance(node.value, str) and node.value in _SWITCHES:
-        found.append(_make(node, node.value, len(node.value) + 2))
-    elif isinstance(node, ast.keyword):
-      if node.arg in _SWITCHES:  # `os.environ.update(NAME="1")`
-        found.append(_make(node, node.arg, len(node.arg)))
-    elif isinstance(node, ast.Attribute):
-      honors |= node.attr == _HONOR
-    elif isinstance(node, ast.Name):
-      honors |= node.id == _HONOR
+  found = [
+    _make(node, node.value, len(node.value) + 2)
+    for node in source.list_nodes(ast.Constant)
+    if isinstance(node.value, str) and node.value in _SWITCHES
+  ]
+  found += [
+    _make(node, node.arg, len(node.arg))
+    for node in source.list_nodes(ast.keyword)
+    if node.arg in _SWITCHES  # `os.environ.update(NAME="1")`
+  ]
+  honors = found and (
+    any(node.attr == _HONOR for node in source.list_nodes(ast.Attribute))
+    or any(node.id == _HONOR for node in source.list_nodes(ast.Name))
+  )
   return [] if honors else sorted(found)
 
 

@@ -57,8 +57,8 @@ def read_program(
     files.program,
     [*files.search, *program_modules.find_python_path()],
     read,
-    packages=files.packages,
-    collected=files.collected,
+    program_modules.Memory(files.packages),
+    files.collected,
   )
 
 

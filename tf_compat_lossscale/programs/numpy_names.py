@@ -51,17 +51,11 @@ _RENAMED = {
 }
 
 
-def find_current_name(name: str) -> str | None:
-  """Returns the name that means the same as one that NumPy 2 lacks, or None.
-
-  Args:
-    name: The name below `numpy`. NumPy 2 has `numpy.bool` and `numpy.long`
-      again, which are not the types of Python.
-  """
-  if name in _BUILTINS:
-    return _BUILTINS[name]
-  # NumPy 1.26, which TensorFlow up to 2.17 needs, has no other name for it.
-  return None if name == "trapz" else _RENAMED.get(name)
+# Name that NumPy 2 lacks -> the name that means the same. NumPy 2 has `bool`
+# and `long` again, which are not the types of Python. NumPy 1.26, which
+# TensorFlow up to 2.17 needs, has no other name for `trapz`.
+REPLACED = {**_RENAMED, **_BUILTINS}
+del REPLACED["trapz"]
 
 
 def is_builtin(name: str) -> bool:

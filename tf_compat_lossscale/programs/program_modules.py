@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import os
 from typing import Any
 
@@ -16,18 +18,170 @@ from tf_compat_lossscale.programs import source_facts
 _PACKAGE = "tf_compat_lossscale"
 
 
-class Memory:
-  """A memory of what programs find that import from the same folders.
-
-  Attributes:
-    files: (module, folder of a relative name) -> the files of the import.
-    references: (id of a module, reference) -> the module, and what the
-      reference names.
-  """
+class _Tree:
+  """The files that imports find, as long as no file comes or goes."""
 
   def __init__(self) -> None:
-    self.files: dict[tuple[str, str | None], Sequence[str]] = {}
-    self.references: dict[tuple[int, str], tuple[Any, list[Any]]] = {}
+    self._names: dict[str, frozenset[str]] = {}
+    self._files: dict[tuple[str, str], list[str]] = {}
+
+  def list_names(self, folder: str) -> frozenset[str]:
+    """Returns the names in a folder; none if there is no such folder."""
+    if folder not in self._names:
+      try:
+        self._names[folder] = frozenset(os.listdir(folder or "."))
+      except (OSError, ValueError):
+        self._names[folder] = frozenset()
+    return self._names[folder]
+
+  def find_in(self, folder: str, module: str) -> list[str]:
+    """Returns the files that the import of a module from a folder runs.
+
+    Args:
+      folder: The folder.
+      module: The module's dotted name, without dots before it.
+    """
+    key = folder, module
+    if key not in self._files:
+      self._files[key] = list(self._list_files(folder, module.split(".")))
+    return self._files[key]
+
+  def _list_files(self, folder: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yields the files of the packages around a module, and its own."""
+    for part in list(filter(None, parts))[: scopes.MOST_PARTS]:
+      path = os.path.join(folder, part)
+      names = self.list_names(folder)
+      if f"{part}.py" in names and os.path.isfile(f"{path}.py"):
+        yield f"{path}.py"
+      if part not in names:
+        return
+      yield from self.find_init(path)
+      folder = path
+
+  def find_init(self, folder: str) -> list[str]:
+    """Returns the `__init__.py` of a folder, if there is one."""
+    path = os.path.join(folder, "__init__.py")
+    is_there = "__init__.py" in self.list_names(folder) and os.path.isfile(path)
+    return [path] if is_there else []
+
+
+class Folders:
+  """The folders from which programs import, with what they find there.
+
+  Attributes:
+    paths: The folders, in their order.
+    links: Unit of `unit_names` -> the `Links` of `reach`.
+  """
+
+  def __init__(
+    self, paths: tuple[str, ...], tree: _Tree, packages: Mapping[str, str]
+  ):
+    """Finds nothing yet.
+
+    Args:
+      paths: The folders.
+      tree: What is found in each folder.
+      packages: Package -> its folder, if that has another name.
+    """
+    self.paths, self._tree, self._packages = paths, tree, packages
+    self._files: dict[tuple[str, str], list[str]] = {}
+    # File -> the files that it imports, and the modules that are not found.
+    self._imports: dict[str, tuple[list[str], list[str]]] = {}
+    self._own_files: dict[tuple[str, str], list[str]] = {}
+    self.links: dict[Any, Any] = {}
+
+  @functools.cached_property
+  def first_names(self) -> frozenset[str]:
+    """The first parts of the names that an import may find in the folders."""
+    names = (n for path in self.paths for n in self._tree.list_names(path))
+    packages = (each.partition(".")[0] for each in self._packages)
+    return frozenset([*(n.removesuffix(".py") for n in names), *packages])
+
+  def find_files(self, module: str, importer: str) -> list[str]:
+    """Returns the files that the import of a module would run.
+
+    Args:
+      module: The module's dotted name; a relative one begins with dots.
+      importer: The file that imports the module.
+    """
+    key = module, importer if module[:1] == "." else ""
+    if key not in self._files:
+      self._files[key] = list(self._list_files(*key))
+    return self._files[key]
+
+  def find_module(self, module: str, importer: str) -> list[str]:
+    """Returns those of `find_files` that are the module's own.
+
+    Args:
+      module: As of `find_files`; dots alone are a package.
+      importer: As of `find_files`.
+    """
+    key = module, importer if module[:1] in ("", ".") else ""
+    if key not in self._own_files:
+      name = module if module.strip(".") else f"{module}."
+      self._own_files[key] = [
+        path
+        for path in self.find_files(name, importer)
+        if is_file_of(path, module.split("."))
+      ]
+    return self._own_files[key]
+
+  def _list_files(self, module: str, importer: str) -> Iterator[str]:
+    """Yields what `find_files` returns."""
+    name = module.lstrip(".")
+    dots = len(module) - len(name)
+    if dots:
+      base = os.path.abspath(os.path.join(importer, *[".."] * dots))
+      yield from self._tree.find_init(base)
+      yield from self._tree.find_in(base, name)
+      return
+    if name.partition(".")[0] == _PACKAGE:
+      return  # This package is never a program's own.
+    for folder in self.paths:
+      yield from self._tree.find_in(folder, name)
+    for package, folder in self._packages.items():
+      yield from filter(os.path.isfile, list_named(package, folder, name))
+
+  def find_imports(
+    self, source: source_facts.Source
+  ) -> tuple[list[str], list[str]]:
+    """Returns the files that a file imports, and the modules without files."""
+    if source.path not in self._imports:
+      files: dict[str, None] = {}
+      lacking = []
+      for module in dict.fromkeys(source.modules):
+        found = self.find_files(module, source.path)
+        files.update(dict.fromkeys(found))
+        if not found:
+          lacking.append(module)
+      self._imports[source.path] = list(files), lacking
+    return self._imports[source.path]
+
+
+class Memory:
+  """A memory of what the programs of a project find.
+
+  Attributes:
+    signs: Unit of `unit_names` -> the `Signs` of `which_tensorflow`.
+  """
+
+  def __init__(self, packages: Mapping[str, str] | None = None):
+    """Remembers nothing yet.
+
+    Args:
+      packages: Package -> its folder, if that has another name.
+    """
+    self._packages = packages or {}
+    self._tree = _Tree()
+    self._folders: dict[tuple[str, ...], Folders] = {}
+    self.signs: dict[Any, Any] = {}
+
+  def open(self, paths: Iterable[str]) -> Folders:
+    """Returns what the programs find that import from some folders."""
+    key = tuple(paths)
+    if key not in self._folders:
+      self._folders[key] = Folders(key, self._tree, self._packages)
+    return self._folders[key]
 
 
 class Program:
@@ -39,16 +193,15 @@ class Program:
     sources: The sources that can be read: the program itself first, or the
       collected ones.
     memory: What was found so far.
+    folders: The folders that hold the program's own modules.
   """
 
   def __init__(
     self,
     path: str | None,
-    search: Sequence[str],
+    search: Iterable[str],
     read: Callable[[str], source_facts.Source] = source_facts.read_source,
-    is_file: Callable[[str], bool] = os.path.isfile,
     memory: Memory | None = None,
-    packages: Mapping[str, str] | None = None,
     collected: Sequence[str] = (),
   ):
     """Reads a program.
@@ -58,56 +211,45 @@ class Program:
       search: Folders that hold the program's own modules. Those that the
         program adds to Python's path are found in its source.
       read: The function that reads a file.
-      is_file: A function that tells which paths are files.
-      memory: What other programs with the same folders have found.
-      packages: Package -> its folder, if that has another name.
+      memory: What other programs have found.
       collected: The files whose functions and classes a runner of tests calls.
     """
     self.main, self.collected = path, collected
-    self._packages = packages or {}
-    self._is_file = is_file
     self.memory = memory or Memory()
     self._read = read
     self.sources: list[source_facts.Source] = []
-    self._search = list(search)
+    self.folders = self.memory.open(search)
     self._read_all([*([path] if path else []), *collected])
 
-  def _read_all(self, waiting: list[str]) -> None:
+  def _read_all(self, waiting: Iterable[str]) -> None:
     """Reads files and all that they import, and what these import."""
-    waiting = list(dict.fromkeys(waiting))
-    seen = set(waiting)
-    unfound: list[tuple[str, str]] = []
-    while waiting:
+    seen = dict.fromkeys(waiting)
+    files = list(seen)
+    lacking: list[tuple[str, str]] = []
+    for file in files:  # The list grows meanwhile.
       try:
-        source = self._read(waiting.pop(0))
+        source = self._read(file)
       except source_facts.SourceError:
         continue  # Python reports the error if the program imports the module.
       self.sources.append(source)
-      imports = [(module, source.path) for module in source.modules]
-      folders = self._find_new_folders(source)
-      if folders:
+      again = []
+      known = self.folders.paths
+      new = [folder for folder in source.folders if folder not in known]
+      if new:
         # Modules that were not found so far may be in the new folders.
-        self._search += folders
-        self.memory = Memory()  # Other programs do not have these folders.
-        imports += unfound
-        unfound = []
-      for module, importer in imports:
-        files = self.find_files(module, importer)
-        if not files:
-          unfound.append((module, importer))
-        for file in files:
-          if file not in seen:
-            seen.add(file)
-            waiting.append(file)
-
-  def _find_new_folders(self, source: source_facts.Source) -> list[str]:
-    """Returns the folders that a source adds to Python's path."""
-    if not {"sys", "sys.path", "site"} & set(source.modules):
-      return []
-    from tf_compat_lossscale.programs import search_paths  # Seldom needed.
-
-    folders = search_paths.find_folders(source.path, source.tree)
-    return [folder for folder in folders if folder not in self._search]
+        self.folders = self.memory.open([*known, *new])
+        again, lacking = lacking, []
+      found, unfound = self.folders.find_imports(source)
+      lacking += [(module, file) for module in unfound]
+      for module, importer in again:
+        late = self.folders.find_files(module, importer)
+        if not late:
+          lacking.append((module, importer))
+        found = [*found, *late]
+      for each in found:
+        if each not in seen:
+          seen[each] = None
+          files.append(each)
 
   def find_files(self, module: str, importer: str) -> Sequence[str]:
     """Returns the files of the program that the import of a module would run.
@@ -116,32 +258,7 @@ class Program:
       module: The module's dotted name; a relative one begins with dots.
       importer: The file that imports the module.
     """
-    dots = len(module) - len(module.lstrip("."))
-    base = None
-    if dots:
-      base = os.path.abspath(os.path.join(importer, *[".."] * dots))
-    # Programs import a module many times.
-    key = module[dots:], base
-    files = self.memory.files
-    if key not in files:
-      files[key] = list(self._list_files(*key))
-    return files[key]
-
-  def _list_files(self, module: str, base: str | None) -> Iterator[str]:
-    """Yields the files that an import would run.
-
-    Args:
-      module: The module's dotted name, without dots before it.
-      base: The folder that a relative name starts from; None for others.
-    """
-    parts = [part for part in module.split(".") if part]
-    if parts[:1] == [_PACKAGE] and base is None:
-      return  # This package is never a program's own.
-    for folder in self._search if base is None else [base]:
-      paths = list_candidates(folder, parts, base is not None)
-      yield from filter(self._is_file, paths)
-    for package, folder in self._packages.items() if base is None else ():
-      yield from filter(self._is_file, list_named(package, folder, module))
+    return self.folders.find_files(module, importer)
 
 
 def list_candidates(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (
@@ -22,44 +23,69 @@ MOST_PARTS = 64
 # Assignments may lead from name to name, on many ways.
 _MOST_LOOKUPS = 200
 # Nodes below which nothing is bound, or only names of a scope of its own.
-_BIND_NOTHING = (
-  *SCOPES,
-  ast.Attribute,
-  ast.Call,
-  ast.Constant,
+_BIND_NOTHING = frozenset(
+  [
+    *SCOPES,
+    ast.Attribute,
+    ast.Call,
+    ast.Constant,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Name,
+    ast.Return,
+  ]
+)
+# Those of them that do not bind a name themselves either.
+_IDLE = _BIND_NOTHING - {
   ast.Import,
   ast.ImportFrom,
   ast.Name,
-  ast.Return,
-  ast.expr_context,
+  *FUNCTIONS,
+  ast.ClassDef,
+}
+# Fields that have no nodes, or only such as tell which operator there is, or
+# whether a name is read or set.
+_PLAIN_FIELDS = frozenset(
+  [
+    *("arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind"),
+    *("kwd_attrs", "level", "module", "name", "op", "ops", "rest", "simple"),
+    *("type_comment", "type_ignores"),
+  ]
 )
+# Classes of nodes without nodes below them, whatever their fields' names are.
+_LEAVES = frozenset([ast.Constant, ast.Global, ast.Nonlocal])
 
 
-# The classes of nodes, but for those that tell whether a name is read or set.
-_NODES = frozenset(
-  each
-  for each in vars(ast).values()
-  if isinstance(each, type)
-  and issubclass(each, ast.AST)
-  and not issubclass(each, ast.expr_context)
-)
-# Those that have no nodes below them.
-_LEAVES = frozenset([ast.Constant, ast.Name, ast.alias, ast.Pass])
+def _list_fields(kind: type[ast.AST]) -> tuple[str, ...]:
+  """Returns the fields of a class of nodes that may have nodes."""
+  if kind in _LEAVES:
+    return ()
+  plain = _PLAIN_FIELDS
+  if kind.__name__ == "TypeAlias":  # Its name is a node.
+    plain -= {"name"}
+  return tuple(field for field in kind._fields if field not in plain)
+
+
+# Class of nodes -> the fields that may have nodes, in the order of the source.
+_FIELDS = {
+  kind: _list_fields(kind)
+  for kind in vars(ast).values()
+  if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 
 
 def list_children(node: ast.AST) -> list[ast.AST]:
   """Returns the nodes right below a node, in the order of the source.
 
-  The nodes that tell whether a name is read or set are left out. This takes a
-  third of the time of `ast.iter_child_nodes`.
+  The nodes that tell which operator there is, or whether a name is read or set,
+  are left out. This takes a fifth of the time of `ast.iter_child_nodes`.
   """
-  if node.__class__ in _LEAVES:
-    return []
   found: list[ast.AST] = []
-  for value in node.__dict__.values():
+  for field in _FIELDS[node.__class__]:
+    value = getattr(node, field)
     if value.__class__ is list:
-      found += [each for each in value if each.__class__ in _NODES]
-    elif value.__class__ in _NODES:
+      found += filter(None, value)  # `{**a}` has no node for its key.
+    elif value is not None:
       found.append(value)
   return found
 
@@ -71,6 +97,17 @@ def list_attributes(node: ast.AST) -> tuple[list[ast.Attribute], ast.AST]:
     attributes.append(node)
     node = node.value
   return attributes, node
+
+
+def add_attributes(name: str, attributes: Sequence[ast.Attribute]) -> str:
+  """Returns the full name of `a.b.c`; of many attributes, the first ones.
+
+  Args:
+    name: The full name of `a`.
+    attributes: The attributes, the last one first.
+  """
+  parts = [each.attr for each in reversed(attributes[-MOST_PARTS:])]
+  return ".".join([name, *parts])
 
 
 def find_dotted_name(node: ast.AST) -> str | None:
@@ -127,8 +164,9 @@ def split(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
 def list_parts(node: ast.AST) -> list[ast.AST]:
   """Returns a node and all nodes below it, those near it first."""
   nodes: list[ast.AST] = [node]
-  for each in nodes:
-    nodes += list_children(each)
+  for each in nodes:  # The list grows meanwhile.
+    if _FIELDS[each.__class__]:
+      nodes += list_children(each)
   return nodes
 
 
@@ -194,18 +232,11 @@ class Scope:
     # For each name, its values: full names, expressions, or None for others.
     self._values: dict[str, list[str | ast.expr | None]] = {}
     self._resolving: set[str] = set()
-    self._root: Scope = parent._root if parent is not None else self
-    self._lookups = 0  # Of the root: those of one expression.
+    # The lookups of one expression, in all scopes of a module.
+    self._lookups: list[int] = parent._lookups if parent is not None else [0]
     # Name -> what it stands for, if an expression begins with it.
     self._found: dict[str, list[str]] = {}
-    self._inner: dict[ast.AST, Scope] = {}
     self._bind_all(node)
-
-  def enter(self, node: ast.AST) -> Scope:
-    """Returns the scope of a node in `SCOPES` that is right inside this one."""
-    if node not in self._inner:
-      self._inner[node] = Scope(node, self)
-    return self._inner[node]
 
   def _bind(self, name: str, value: str | ast.expr | None) -> None:
     """Adds a value to those of a name."""
@@ -214,19 +245,24 @@ class Scope:
   def _bind_all(self, node: ast.AST) -> None:
     """Binds the names of this scope, without those of the scopes inside it."""
     for child in list_children(node):
-      if isinstance(child, (ast.Import, ast.ImportFrom)):
+      kind = child.__class__
+      if kind in _IDLE:
+        continue
+      if isinstance(child, ast.Name):
+        if isinstance(child.ctx, ast.Store):
+          self._bind(child.id, None)
+      elif isinstance(child, (ast.Import, ast.ImportFrom)):
         for name, full in list_bindings(child):
           self._bind(name, if_tensorflow(full))
-      elif isinstance(child, ast.Assign) and len(child.targets) == 1:
-        if isinstance(child.targets[0], ast.Name):
-          self._bind(child.targets[0].id, child.value)
-      elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
-        self._bind(child.id, None)
-      elif isinstance(child, ast.arg):
-        self._bind(child.arg, None)
       elif isinstance(child, (*FUNCTIONS, ast.ClassDef)):
         self._bind(child.name, None)
-      if not isinstance(child, _BIND_NOTHING):
+      elif isinstance(child, ast.arg):
+        self._bind(child.arg, None)
+      elif isinstance(child, ast.Assign):
+        target, *others = child.targets
+        if isinstance(target, ast.Name) and not others:
+          self._bind(target.id, child.value)
+      if kind not in _BIND_NOTHING:
         self._bind_all(child)
 
   def resolve(self, node: ast.AST | None) -> str | None:
@@ -243,8 +279,18 @@ class Scope:
 
     Attributes after the first `MOST_PARTS` are left out.
     """
-    self._root._lookups = 0
+    if isinstance(node, ast.Name):  # Such are most.
+      return self.resolve_name(node.id)
+    self._lookups[0] = 0
     return self._resolve(node)
+
+  def resolve_name(self, name: str) -> list[str]:
+    """Returns the full names that a name may stand for."""
+    found = self._found.get(name)
+    if found is None:
+      self._lookups[0] = 0
+      found = self._resolve_name(name)
+    return found
 
   def _resolve(self, node: ast.AST | None) -> list[str]:
     """Returns what `resolve_all` returns, as a part of a search."""
@@ -253,17 +299,14 @@ class Scope:
     if isinstance(node, ast.Attribute):
       attributes, root = list_attributes(node)
       owners = self._resolve(root)
-      if not owners:
-        return []
-      parts = [each.attr for each in reversed(attributes[-MOST_PARTS:])]
-      return [".".join([owner, *parts]) for owner in owners]
+      return [add_attributes(owner, attributes) for owner in owners]
     if isinstance(node, ast.Call):
       return self._resolve_getattr(node)
     return []
 
   def resolve_asked(self, node: ast.Call) -> str | None:
     """Returns the full name that `hasattr(a.b, "c")` asks for, or None."""
-    self._root._lookups = 0
+    self._lookups[0] = 0
     return next(iter(self._resolve_getattr(node, "hasattr")), None)
 
   def _resolve_getattr(
@@ -282,27 +325,35 @@ class Scope:
     return [f"{owner}.{name}" for owner in self._resolve(node.args[0])]
 
   def _resolve_name(self, name: str) -> list[str]:
-    """Returns the full names that a name may stand for."""
+    """Returns what `resolve_name` returns, as a part of a search."""
+    is_first = not self._lookups[0]
+    if is_first and name in self._found:
+      return self._found[name]
+    scope = self._find_owner(name)
+    if scope is None:
+      found = []
+    elif is_first and scope is not self:
+      found = scope._resolve_name(name)
+    else:
+      found = scope._search_own_name(name)
+    if is_first:
+      self._found[name] = found
+    return found
+
+  def _find_owner(self, name: str) -> Scope | None:
+    """Returns the scope that binds a name which is used in this scope."""
     scope: Scope | None = self
     while scope is not None:
       hidden = scope is not self and isinstance(scope.node, ast.ClassDef)
       if name in scope._values and not hidden:
-        return scope._resolve_own_name(name)
+        return scope
       scope = scope.parent
-    return []
-
-  def _resolve_own_name(self, name: str) -> list[str]:
-    """Resolves a name that is bound in this very scope."""
-    if self._root._lookups == 0:
-      if name not in self._found:
-        self._found[name] = self._search_own_name(name)
-      return self._found[name]
-    return self._search_own_name(name)
+    return None
 
   def _search_own_name(self, name: str) -> list[str]:
-    """Returns what `_resolve_own_name` returns; looks at all values."""
-    self._root._lookups += 1
-    if name in self._resolving or self._root._lookups > _MOST_LOOKUPS:
+    """Returns the full names of a name that is bound in this very scope."""
+    self._lookups[0] += 1
+    if name in self._resolving or self._lookups[0] > _MOST_LOOKUPS:
       return []
     self._resolving.add(name)
     try:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
-import functools
+from collections.abc import Sequence
 import os
 import pathlib
 from typing import Any
@@ -25,6 +26,7 @@ _ADDS = {
   "path.insert": 1,
   "site.addsitedir": 0,
 }
+_EDITS = frozenset([ast.Call, ast.AugAssign, ast.Assign])
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
   "abspath": os.path.abspath,
   "dirname": os.path.dirname,
@@ -55,21 +57,20 @@ _UNKNOWN = (
 )
 
 
-@functools.lru_cache(4096)
-def find_folders(path: str, tree: ast.Module) -> list[str]:
+def find_folders(path: str, nodes: Sequence[ast.AST]) -> list[str]:
   """Returns the folders that a module adds to Python's path.
 
   Args:
     path: The module's file.
-    tree: Its syntax tree.
+    nodes: The nodes of its syntax tree.
 
   Returns:
     The folders that exist.
   """
-  edits = list(_find_edits(tree))
+  edits = list(_find_edits(nodes))
   if not edits:
     return []
-  values = Values(path, tree)
+  values = Values(path, nodes)
   folders: list[str] = []
   for edit in edits:
     try:
@@ -84,9 +85,11 @@ def find_folders(path: str, tree: ast.Module) -> list[str]:
   return folders
 
 
-def _find_edits(tree: ast.Module) -> Iterator[ast.expr]:
+def _find_edits(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
   """Yields the expressions that a module adds to `sys.path`."""
-  for node in scopes.list_parts(tree):
+  for node in nodes:
+    if node.__class__ not in _EDITS:
+      continue
     if isinstance(node, ast.Call):
       index = _ADDS.get(scopes.find_dotted_name(node.func) or "")
       if index is not None and len(node.args) > index:
@@ -105,11 +108,11 @@ def _find_edits(tree: ast.Module) -> Iterator[ast.expr]:
 class Values:
   """Computes expressions of a module whose values its source tells."""
 
-  def __init__(self, path: str, tree: ast.Module):
+  def __init__(self, path: str, nodes: Iterable[ast.AST]):
     self._path = path
     self._assigned: dict[str, ast.expr] = {}
     self._loops: dict[str, ast.expr] = {}
-    for node in scopes.list_parts(tree):
+    for node in nodes:
       if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
         self._assigned.setdefault(node.targets[0].id, node.value)
       elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):

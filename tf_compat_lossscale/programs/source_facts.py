@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
@@ -13,6 +14,7 @@ import re
 import sys
 import tokenize
 from typing import Any
+from typing import TypeVar
 import warnings
 
 from tf_compat_lossscale._core import legacy_names
@@ -20,6 +22,8 @@ from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import tensorflow_names
 from tf_compat_lossscale.programs import uses as uses_lib
 from tf_compat_lossscale.programs import version_checks
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 _DEPTH = 20_000
 _METHODS = tensorflow_names.METHODS
@@ -90,6 +94,8 @@ class Source:
     compat_v1: Whether the file uses `tensorflow.compat.v1`.
     names: All uses of TensorFlow's names, in order. Some may be uses of another
       object's names.
+    units: Whether a program starts with the file -> the `Module` that
+      `unit_names` reads.
   """
 
   path: str
@@ -102,6 +108,8 @@ class Source:
   estimators: list[uses_lib.Use] = dataclasses.field(default_factory=list)
   compat_v1: bool = False
   names: list[uses_lib.Use] = dataclasses.field(default_factory=list)
+  units: dict[bool, Any] = dataclasses.field(default_factory=dict)
+  _scopes: dict[ast.AST, scopes.Scope] = dataclasses.field(default_factory=dict)
 
   @functools.cached_property
   def imports_ascend(self) -> bool:
@@ -129,6 +137,32 @@ class Source:
     return scopes.list_parts(self.tree)
 
   @functools.cached_property
+  def _nodes_by_class(self) -> dict[type[ast.AST], list[Any]]:
+    """Class -> the nodes of the class, in the order of `nodes`."""
+    found: dict[type[ast.AST], list[Any]] = collections.defaultdict(list)
+    for node in self.nodes:
+      found[node.__class__].append(node)
+    return found
+
+  def list_nodes(self, kind: type[_Node]) -> list[_Node]:
+    """Returns the nodes of a class, in the order of `nodes`."""
+    return self._nodes_by_class.get(kind, [])
+
+  @functools.cached_property
+  def import_statements(self) -> list[ast.Import | ast.ImportFrom]:
+    """All import statements, those in functions, too."""
+    return [*self.list_nodes(ast.Import), *self.list_nodes(ast.ImportFrom)]
+
+  @functools.cached_property
+  def words(self) -> set[str]:
+    """The names, and the last parts of the names, in the file."""
+    return {
+      *(node.id for node in self.list_nodes(ast.Name)),
+      *(node.attr for node in self.list_nodes(ast.Attribute)),
+      *(node.name.rpartition(".")[2] for node in self.list_nodes(ast.alias)),
+    }
+
+  @functools.cached_property
   def functions_around(self) -> dict[ast.AST, tuple[ast.AST, ...]]:
     """The functions around each node, lambdas too, the outermost first."""
     around: dict[ast.AST, tuple[ast.AST, ...]] = {self.tree: ()}
@@ -140,14 +174,35 @@ class Source:
     return around
 
   @functools.cached_property
+  def folders(self) -> list[str]:
+    """The folders that the file adds to Python's path."""
+    if {"sys", "sys.path", "site"}.isdisjoint(self.modules):
+      return []
+    from tf_compat_lossscale.programs import search_paths  # Seldom needed.
+
+    return search_paths.find_folders(self.path, self.nodes)
+
+  @functools.cached_property
   def scope(self) -> scopes.Scope:
     """The names that the module binds."""
     return scopes.Scope(self.tree, None)
 
+  def enter(self, node: ast.AST, around: scopes.Scope) -> scopes.Scope:
+    """Returns the scope of a node in `scopes.SCOPES`.
+
+    Args:
+      node: The node.
+      around: The scope that the node is in.
+    """
+    if node not in self._scopes:
+      self._scopes[node] = scopes.Scope(node, around)
+    return self._scopes[node]
+
   @functools.cached_property
   def checks(self) -> version_checks.Checks:
     """The code that asks which TensorFlow there is."""
-    return version_checks.Checks(self.nodes, self.scope)
+    assignments = self.list_nodes(ast.Assign)
+    return version_checks.Checks(self.words, assignments, self.scope)
 
 
 def find_module_name(node: ast.Constant) -> str | None:
@@ -157,7 +212,7 @@ def find_module_name(node: ast.Constant) -> str | None:
   new process decides for itself.
   """
   name = node.value
-  if not isinstance(name, str) or name.endswith(".py"):
+  if not isinstance(name, str) or "." not in name or name.endswith(".py"):
     return None
   return name if _DOTTED.fullmatch(name) else None
 
@@ -167,10 +222,9 @@ class _UseCollector:
 
   def __init__(self, source: Source, text: str):
     self._source = source
-    self._lines = re.split("\r\n|\r|\n", text)
     self._assigned: set[str] = set()
     if _MENTIONS.search(text):
-      self._walk(source.tree, source.scope)
+      self._walk(source.tree.body, source.scope)
     else:
       self._walk_imports()
     # A program that assigns `tf.Session` has a Session of its own.
@@ -178,31 +232,29 @@ class _UseCollector:
       use for use in source.tensorflow1 if use.name not in self._assigned
     ]
 
-  def _walk(self, node: ast.AST, scope: scopes.Scope) -> None:
-    """Collects the uses in all nodes below `node`."""
-    self._walk_all(scopes.list_children(node), scope)
-
-  def _walk_all(self, nodes: Iterable[ast.AST], scope: scopes.Scope) -> None:
+  def _walk(self, nodes: Iterable[ast.AST], scope: scopes.Scope) -> None:
     """Collects the uses in nodes, and in all nodes below them."""
-    for child in nodes:
-      if child.__class__ not in _LOOKED_AT:  # Such are most nodes.
-        self._walk(child, scope)
-      elif isinstance(child, ast.Import):
-        self._collect_import(child)
-      elif isinstance(child, ast.ImportFrom):
-        self._collect_import_from(child)
-      elif isinstance(child, ast.Attribute):
-        self._collect_attributes(child, scope)
-      elif isinstance(child, scopes.SCOPES):
-        outside, inside = scopes.split(child)
-        self._walk_all(outside, scope)
-        self._walk_all(inside, scope.enter(child))
-      elif isinstance(child, ast.Constant):
-        self._collect_text(child)
+    for node in nodes:
+      kind = node.__class__
+      if kind is ast.Name:  # Such are most nodes.
+        continue
+      if kind not in _LOOKED_AT:
+        self._walk(scopes.list_children(node), scope)
+      elif isinstance(node, ast.Attribute):
+        self._collect_attributes(node, scope)
+      elif isinstance(node, ast.Constant):
+        self._collect_text(node)
+      elif isinstance(node, ast.Call):
+        self._collect_call(node, scope)
+        self._walk(scopes.list_children(node), scope)
+      elif isinstance(node, ast.Import):
+        self._collect_import(node)
+      elif isinstance(node, ast.ImportFrom):
+        self._collect_import_from(node)
       else:
-        if isinstance(child, ast.Call):
-          self._collect_call(child, scope)
-        self._walk(child, scope)
+        outside, inside = scopes.split(node)
+        self._walk(outside, scope)
+        self._walk(inside, self._source.enter(node, scope))
 
   def _walk_imports(self) -> None:
     """Collects the modules that a file without TensorFlow imports."""
@@ -244,8 +296,8 @@ class _UseCollector:
     of all of it.
     """
     attributes, root = scopes.list_attributes(node)
-    full = scope.resolve(node)
-    if full is None:
+    given = next(iter(scope.resolve_all(root)), None)
+    if given is None:
       far = len(attributes) - scopes.MOST_PARTS
       for i, part in enumerate(attributes):
         if part.attr in _METHODS:
@@ -256,8 +308,9 @@ class _UseCollector:
         elif part.attr in _LAST_PARTS and i >= far:
           last = [each.attr for each in attributes[i : i + _MOST_IN_PLACE]]
           self._collect_unknown(part, ".".join(["", *reversed(last)]))
-      self._walk_all([root], scope)
+      self._walk([root], scope)
       return
+    full = scopes.add_attributes(given, attributes)
     if isinstance(node.ctx, ast.Store):
       self._assigned.add(full)
       return
@@ -265,7 +318,6 @@ class _UseCollector:
     for part in attributes[-scopes.MOST_PARTS :]:
       if uses_lib.find_home(name):
         # The root's full name is from an import or an assignment.
-        given = scope.resolve(root) or ""
         form = "follows" if uses_lib.find_home(given) else "expression"
         self._add(part, scopes.unparse(part), name, form)
         return
@@ -274,21 +326,24 @@ class _UseCollector:
 
   def _collect_call(self, node: ast.Call, scope: scopes.Scope) -> None:
     """Adds a use for `getattr(a, "b")`, or for a call of TensorFlow 1's."""
-    full = scope.resolve(node) or scope.resolve_asked(node)
-    if full is not None:
-      if uses_lib.find_home(full):
-        self._add(node, scopes.unparse(node), full, "getattr")
-      return
-    asks = isinstance(node.func, ast.Name) and node.func.id in _ASKING
-    if asks and node.args:
-      owner = scope.resolve(node.args[0]) or ""
-      if legacy_names.find_place(owner) in legacy_names.NAMES_IN:
-        self._add(node, scopes.unparse(node), owner, "text")
+    if isinstance(node.func, ast.Name) and node.func.id in _ASKING:
+      self._collect_question(node, scope)
       return
     function = scope.resolve(node.func)
     name = function and tensorflow_names.find_tensorflow_1_call(function, node)
     if name:
       self._add(node, name, f"tensorflow.{name}", "call")
+
+  def _collect_question(self, node: ast.Call, scope: scopes.Scope) -> None:
+    """Adds a use for `getattr(a, "b")` or `hasattr(a, "b")`."""
+    full = scope.resolve(node) or scope.resolve_asked(node)
+    if full is not None:
+      if uses_lib.find_home(full):
+        self._add(node, scopes.unparse(node), full, "getattr")
+    elif node.args:
+      owner = scope.resolve(node.args[0]) or ""
+      if legacy_names.find_place(owner) in legacy_names.NAMES_IN:
+        self._add(node, scopes.unparse(node), owner, "text")
 
   def _collect_unknown(self, node: ast.Attribute, last: str) -> None:
     """Adds a use for `x.train.experimental.LossScale`, if `x` is unknown.
@@ -313,17 +368,13 @@ class _UseCollector:
 
   def _add(self, node: Any, written: str, name: str, form: str) -> None:
     """Adds a use to every list that it belongs to."""
-    # Before Python 3.12, the position of a node in an f-string may be outside
-    # the text.
-    line = "".join(self._lines[node.lineno - 1 : node.lineno]).encode("utf-8")
-    column = len(line[: node.col_offset].decode("utf-8", "ignore"))
     place = legacy_names.find_place(name)
     if place is None:
       return
     home = uses_lib.find_home(name)
     if form in ("star", "text") and not home and place in legacy_names.NAMES_IN:
       home = next(iter(legacy_names.NAMES_IN[place].values()))
-    use = uses_lib.Use(node.lineno, column, written, name, home, form, node)
+    use = uses_lib.Use(node.lineno, written, name, home, form, node)
     if form == "text" and not home:
       return
     self._source.names.append(use)

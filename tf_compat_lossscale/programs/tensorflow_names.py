@@ -90,6 +90,7 @@ _KERAS_IN_2_NAMES = """
 _KERAS_IN_2 = frozenset(_KERAS_IN_2_NAMES.split())
 
 
+@functools.lru_cache(1 << 16)
 def find_tensorflow_1_name(name: str) -> str | None:
   """Returns the part of a name that only TensorFlow 1 has, or None.
 
@@ -107,6 +108,7 @@ def find_tensorflow_1_name(name: str) -> str | None:
   return None
 
 
+@functools.lru_cache(1 << 16)
 def find_tensorflow_2_name(name: str) -> str | None:
   """Returns the part of a name that only TensorFlow 2 has, or None.
 

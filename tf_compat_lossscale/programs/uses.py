@@ -17,7 +17,6 @@ class Use(NamedTuple):
 
   Attributes:
     line: The line where the occurrence starts, counted from 1.
-    column: The column where it starts, counted from 0, in characters.
     written: The name as written.
     name: The full name, such as "tensorflow.train.experimental.LossScale".
     home: The module of this package that defines the name; None if this package
@@ -32,7 +31,6 @@ class Use(NamedTuple):
   """
 
   line: int
-  column: int
   written: str
   name: str
   home: str | None

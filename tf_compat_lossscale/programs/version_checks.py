@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable
+import functools
 import re
 
 from tf_compat_lossscale.programs import scopes
@@ -24,19 +25,7 @@ _NAME_ERRORS = {"AttributeError", "ImportError", "ModuleNotFoundError"}
 _ALL_ERRORS = {"Exception", "BaseException"}
 
 
-def _list_words(nodes: Sequence[ast.AST]) -> set[str]:
-  """Returns the names, and the last parts of the names, in a module."""
-  words = set[str]()
-  for node in nodes:
-    if isinstance(node, ast.Name):
-      words.add(node.id)
-    elif isinstance(node, ast.Attribute):
-      words.add(node.attr)
-    elif isinstance(node, ast.alias):
-      words.add(node.name.rpartition(".")[2])
-  return words
-
-
+@functools.lru_cache(1 << 16)  # Most words are in many modules.
 def _is_asked(word: str) -> bool:
   """Returns whether a name may be part of a question."""
   return (
@@ -49,21 +38,25 @@ def _is_asked(word: str) -> bool:
 class Checks:
   """The checks of versions in a module."""
 
-  def __init__(self, nodes: Sequence[ast.AST], scope: scopes.Scope):
+  def __init__(
+    self,
+    words: Iterable[str],
+    assignments: Iterable[ast.Assign],
+    scope: scopes.Scope,
+  ):
     """Reads the checks of a module.
 
     Args:
-      nodes: All nodes of the module's syntax tree.
+      words: The names, and the last parts of the names, in the module.
+      assignments: The assignments in the module.
       scope: The scope of the module.
     """
     # Variables that hold what the program found out.
     self._facts: set[str] = set()
     # Most modules ask nothing: then no expression has to be looked at.
-    self._asks_something = any(map(_is_asked, _list_words(nodes)))
-    for node in nodes if self._asks_something else ():
-      if isinstance(node, ast.Assign) and self.is_version_check(
-        node.value, scope
-      ):
+    self._asks_something = any(map(_is_asked, words))
+    for node in assignments if self._asks_something else ():
+      if self.is_version_check(node.value, scope):
         self._facts |= {
           target.id for target in node.targets if isinstance(target, ast.Name)
         }

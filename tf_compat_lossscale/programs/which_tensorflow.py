@@ -74,28 +74,50 @@ class _Weighed(NamedTuple):
     return f"{self.found.written}{more}, {file} line {self.found.line}"
 
 
-_Uses = list[tuple[str, unit_names.Found]]
+class Signs(NamedTuple):
+  """What the names in a unit say about TensorFlow.
+
+  Attributes:
+    one: Name that only TensorFlow 1 has -> its first use.
+    two: Name that says TensorFlow 2 -> its weight and its first use.
+    graph: Name of `tensorflow.compat.v1` that works in a graph alone -> its
+      first use.
+    leaves_eager: Whether the unit turns TensorFlow 2's behavior off, or makes a
+      graph of its own.
+    has_plain: Whether the unit uses plain TensorFlow, too.
+    acts: Whether the unit does more than to import TensorFlow.
+  """
+
+  one: dict[str, unit_names.Found]
+  two: dict[str, tuple[int, unit_names.Found]]
+  graph: dict[str, unit_names.Found]
+  leaves_eager: bool
+  has_plain: bool
+  acts: bool
+
+
+_Told = list[tuple[str, Signs]]  # Of units, each with its file.
 
 
 def decide(program: program_modules.Program) -> Verdict:
   """Decides which TensorFlow a program means."""
   if not any(map(_may_mean_1, program.sources)):
     return Verdict(2)  # To find what the program reaches takes longer.
-  reached = reach.find_reached(program)
-  uses = _list_uses(reached)
-  if all(found.is_import or found.name == "tensorflow" for _, found in uses):
+  told = _list_signs(program, reach.find_reached(program))
+  if not any(signs.acts for _, signs in told):
     # The program finds its functions in ways that the search cannot follow, or
     # does nothing yet but import, as a module of a library does.
     modules = reach.read_modules(program)
-    uses = _list_uses(
+    units = (
       (module, unit)
       for module in modules
       for unit in (module.body, module.dead, *module.units)
     )
-  one, two = _weigh_1(uses), _weigh_2(uses)
+    told = _list_signs(program, units)
+  one, two = _weigh_1(told), _weigh_2(told)
   if one and sum(w.weight for w in one) > sum(w.weight for w in two):
     return Verdict(1, _find_heaviest(one).describe())
-  graph = _find_graph_of_compat_v1(uses)
+  graph = _find_graph_of_compat_v1(told)
   if graph is not None:
     return Verdict(1, graph.describe(" without tf.disable_v2_behavior()"))
   if not two:
@@ -118,75 +140,107 @@ def _may_mean_1(source: source_facts.Source) -> bool:
   )
 
 
-def _list_uses(
+def _list_signs(
+  program: program_modules.Program,
   units: Iterable[tuple[unit_names.Module, unit_names.Unit]],
-) -> _Uses:
-  """Returns all uses in units, each with its file."""
-  return [
-    (module.path, found) for module, unit in units for found in unit.found
-  ]
+) -> _Told:
+  """Returns the signs in units; remembers them for other programs."""
+  known = program.memory.signs
+  told = []
+  for module, unit in units:
+    if not unit.found:
+      continue
+    if unit not in known:
+      known[unit] = _read_signs(unit)
+    told.append((module.path, known[unit]))
+  return told
 
 
-def _weigh_1(uses: _Uses) -> list[_Weighed]:
+def _read_signs(unit: unit_names.Unit) -> Signs:
+  """Returns the signs in a unit."""
+  one: dict[str, unit_names.Found] = {}
+  two: dict[str, tuple[int, unit_names.Found]] = {}
+  graph: dict[str, unit_names.Found] = {}
+  leaves_eager = False
+  for use in unit.found:
+    of_v1 = use.name.startswith(_COMPAT_V1)
+    below = use.name.removeprefix(_COMPAT_V1).removeprefix(_PLAIN)
+    if _OFF.fullmatch(below) or below in ("Graph", "wrap_function"):
+      leaves_eager = True
+    if use.is_guarded or not use.name.startswith(_PLAIN):
+      continue
+    if of_v1 and _NOT_EAGER.fullmatch(below):
+      graph.setdefault(below, use)
+    plain = use.name.removeprefix(_PLAIN)
+    only_1 = tensorflow_names.find_tensorflow_1_name(plain)
+    if use.is_call_of_1:
+      only_1 = f"{plain}()"
+    if only_1 is not None:
+      one.setdefault(only_1, use)
+    rather_2 = None if of_v1 else _find_name_of_2(plain)
+    if rather_2 is not None:
+      name, weight = rather_2
+      two.setdefault(name, (weight, use))
+  return Signs(
+    one,
+    two,
+    graph,
+    leaves_eager,
+    any(use.name == "tensorflow" for use in unit.found),
+    any(not use.is_import and use.name != "tensorflow" for use in unit.found),
+  )
+
+
+def _find_name_of_2(name: str) -> tuple[str, int] | None:
+  """Returns the part of a name that says TensorFlow 2, with its weight."""
+  found = tensorflow_names.find_tensorflow_2_name(name)
+  if found is not None:
+    return found, _ALONE_WEIGHT
+  match = _RATHER_2.match(name)
+  return (match[0], 1) if match else None
+
+
+def _weigh_1(told: _Told) -> list[_Weighed]:
   """Returns the names that only TensorFlow 1 has, each once."""
   found: dict[str, _Weighed] = {}
-  for path, use in uses:
-    if use.is_guarded or not use.name.startswith(_PLAIN):
-      continue
-    below = use.name[len(_PLAIN) :]
-    name = tensorflow_names.find_tensorflow_1_name(below)
-    if use.is_call_of_1:
-      name = f"{below}()"
-    if name is not None:
-      weight = _GRAPH_WEIGHT if _GRAPH.fullmatch(name) else 1
-      found.setdefault(name, _Weighed(weight, use, path))
+  for path, signs in told:
+    for name, use in signs.one.items():
+      if name not in found:
+        weight = _GRAPH_WEIGHT if _GRAPH.fullmatch(name) else 1
+        found[name] = _Weighed(weight, use, path)
   return list(found.values())
 
 
-def _weigh_2(uses: _Uses) -> list[_Weighed]:
+def _weigh_2(told: _Told) -> list[_Weighed]:
   """Returns the names that say TensorFlow 2, each once."""
   found: dict[str, _Weighed] = {}
-  for path, use in uses:
-    if use.is_guarded or not use.name.startswith(_PLAIN):
-      continue
-    below = use.name[len(_PLAIN) :]
-    if below.startswith("compat.v1."):
-      continue
-    name = tensorflow_names.find_tensorflow_2_name(below)
-    weight = _ALONE_WEIGHT
-    if name is None:
-      match = _RATHER_2.match(below)
-      name, weight = match and match[0], 1
-    if name is not None:
-      found.setdefault(name, _Weighed(weight, use, path))
+  for path, signs in told:
+    for name, (weight, use) in signs.two.items():
+      if name not in found:
+        found[name] = _Weighed(weight, use, path)
   return list(found.values())
 
 
-def _find_graph_of_compat_v1(uses: _Uses) -> _Weighed | None:
+def _find_graph_of_compat_v1(told: _Told) -> _Weighed | None:
   """Returns a use of a graph by a program that stays eager, or None.
 
   Such a program imports `tensorflow.compat.v1` and ran on TensorFlow 1.15,
   where that module has TensorFlow 1's behavior without being asked.
   """
+  if any(signs.leaves_eager for _, signs in told):
+    return None
   graph: dict[bool, _Weighed] = {}
   # These modules have plain TensorFlow, too. They may use sessions to convert a
   # model, but hardly a placeholder and a session both.
-  both = {path for path, use in uses if use.name == "tensorflow"}
+  both = {path for path, signs in told if signs.has_plain}
   seen = {True: set[str](), False: set[str]()}
-  for path, use in uses:
-    below = use.name.removeprefix(_COMPAT_V1).removeprefix(_PLAIN)
-    if _OFF.fullmatch(below) or below in ("Graph", "wrap_function"):
-      return None
-    if (
-      use.name.startswith(_COMPAT_V1)
-      and not use.is_guarded
-      and _NOT_EAGER.fullmatch(below)
-    ):
+  for path, signs in told:
+    for name, use in signs.graph.items():
       graph.setdefault(path in both, _Weighed(1, use, path))
-      seen[path in both].add(below.removeprefix("Interactive"))
+      seen[path in both].add(name.removeprefix("Interactive"))
   if False in graph:
     return graph[False]
-  is_graph = {"placeholder", "Session"} <= seen[True] and not _weigh_2(uses)
+  is_graph = {"placeholder", "Session"} <= seen[True] and not _weigh_2(told)
   return graph[True] if is_graph else None
 
 

@@ -51,8 +51,8 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   tensorflow = next(iter(sorted(file.find_names("tensorflow"))), None)
   calls = [
     node
-    for node in file.source.nodes
-    if isinstance(node, ast.Assign) and _is_call_of_options(node.value)
+    for node in file.source.list_nodes(ast.Assign)
+    if _is_call_of_options(node.value)
   ]
   if tensorflow is None or not calls:
     return
@@ -71,8 +71,8 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 
 def _list_changed(file: files.File) -> Iterator[str]:
   """Yields the names of objects whose experimental options the file sets."""
-  for node in file.source.nodes:
-    for target in node.targets if isinstance(node, ast.Assign) else ():
+  for node in file.source.list_nodes(ast.Assign):
+    for target in node.targets:
       options = False
       while isinstance(target, ast.Attribute):
         options |= target.attr.startswith("experimental_")

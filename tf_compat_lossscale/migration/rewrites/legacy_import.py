@@ -63,7 +63,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   }
   if not found:
     return
-  for node in file.imports:
+  for node in file.source.import_statements:
     if isinstance(node, ast.Import):
       for alias in node.names:
         if id(alias) in found:
@@ -104,7 +104,9 @@ def _find_star(
   # The module has other names, which stay.
   exported = legacy_names.NAMES_IN.get(place, {}) if place else {}
   wanted = sorted(exported)  # Other modules may take them from this one.
-  if set(wanted) <= imports.list_imported(file.imports, _PACKAGE):
+  if set(wanted) <= imports.list_imported(
+    file.source.import_statements, _PACKAGE
+  ):
     return
   line = f"from {_PACKAGE} import {', '.join(wanted)}"
   edit = file.insert_after(node, [line])

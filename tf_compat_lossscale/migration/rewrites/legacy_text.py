@@ -19,6 +19,8 @@ from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import scopes
+from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import uses
 
 _FORMS = ("getattr", "text", "unknown")
@@ -59,7 +61,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   found = [u for u in file.source.names if u.home and u.form in _FORMS]
   if not found:
     return
-  imported = _find_import_calls(file.source.tree)
+  imported = _find_import_calls(file.source)
   for use in found:
     if use.form == "unknown":
       yield _find_unknown(file, use)
@@ -118,12 +120,10 @@ def _find_getattr(file: files.File, use: uses.Use) -> findings.Finding:
   )
 
 
-def _find_import_calls(tree: ast.Module) -> set[int]:
+def _find_import_calls(source: source_facts.Source) -> set[int]:
   """Returns the ids of the strings that are given to `import_module`."""
   return {
     id(node.args[0])
-    for node in ast.walk(tree)
-    if isinstance(node, ast.Call)
-    and node.args
-    and ast.unparse(node.func) in _IMPORTERS
+    for node in source.list_nodes(ast.Call)
+    if node.args and scopes.find_dotted_name(node.func) in _IMPORTERS
   }

@@ -42,13 +42,9 @@ b = np.all(a == np.inf)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that NumPy lacks."""
-  for node in file.list_attributes("numpy"):
-    if not isinstance(node.value, ast.Name):
-      continue
-    now = numpy_names.find_current_name(node.attr)
-    if now is None:
-      continue
-    new = now if numpy_names.is_builtin(node.attr) else f"{node.value.id}.{now}"
+  for node, numpy in file.list_attributes("numpy", numpy_names.REPLACED):
+    now = numpy_names.REPLACED[node.attr]
+    new = now if numpy_names.is_builtin(node.attr) else f"{numpy.id}.{now}"
     span = file.find_span(node)
     yield file.make(
       "LS401",

@@ -73,6 +73,8 @@ opt = tf.train.AdamOptimizer()
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name one of the variables."""
+  if not (file.switches or file.role.switches):
+    return
   place = _find_place(file)
   call = f"{file.short}.honor_environment()"
   edits = [file.insert_after(place, [call])] if place is not None else []

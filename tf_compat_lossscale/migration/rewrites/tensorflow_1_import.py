@@ -56,7 +56,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   if file.tensorflow != 1:
     return
   legacy = {id(use.node) for use in file.source.uses}
-  for node in file.imports:
+  for node in file.source.import_statements:
     if isinstance(node, ast.Import):
       for alias in node.names:
         if id(alias) not in legacy:
