@@ -39,6 +39,9 @@ class Links(NamedTuple):
   has_other_base: bool
 
 
+_NOWHERE = Links([], [], False)
+
+
 def find_reached(program: program_modules.Program) -> list[_Found]:
   """Returns the units that a program reaches, each with its module."""
   return _Search(program).find()
@@ -137,6 +140,8 @@ class _Search:
 
   def _follow(self, module: unit_names.Module, unit: unit_names.Unit) -> Links:
     """Returns where a unit leads; remembers that for other programs."""
+    if not (unit.imports or unit.followed or unit.bases):
+      return _NOWHERE  # Such is every fourth unit.
     known = self._program.folders.links
     if unit not in known:
       files = (

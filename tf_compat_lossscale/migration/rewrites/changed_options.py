@@ -48,13 +48,15 @@ dataset = dataset.with_options(options)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""
-  tensorflow = next(iter(sorted(file.find_names("tensorflow"))), None)
   calls = [
     node
     for node in file.source.list_nodes(ast.Assign)
     if _is_call_of_options(node.value)
   ]
-  if tensorflow is None or not calls:
+  if not calls:
+    return
+  tensorflow = next(iter(sorted(file.find_names("tensorflow"))), None)
+  if tensorflow is None:
     return
   changed = set(_list_changed(file))
   for node in calls:
