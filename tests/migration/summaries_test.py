@@ -3,6 +3,7 @@
 
 import importlib.util
 import json
+import sys
 
 import pytest
 
@@ -157,6 +158,8 @@ def no_packages(monkeypatch):
     "find_spec",
     lambda name: None if name in gone else find_spec(name),
   )
+  for name in gone:  # Another test may have imported it.
+    monkeypatch.delitem(sys.modules, name, raising=False)
   absences.find_absence.cache_clear()
   yield
   absences.find_absence.cache_clear()
