@@ -93,7 +93,7 @@ flags.DEFINE_bool(
 flags.DEFINE_list(
   "policies",
   ["100 small"],
-  "What to time with each policy, in every mode; empty for nothing.",
+  "What to time with each policy; empty for nothing.",
 )
 flags.DEFINE_list(
   "monitoring",
@@ -262,13 +262,13 @@ def print_steps(console: Console, measured: dict[str, Any]) -> None:
 
 
 def time_policies(name: str) -> list[dict[str, Any]]:
-  """Times a step with each policy in every mode; returns the figures."""
+  """Times a step with each policy in each mode; returns the figures."""
   return [
     {"shape": name}
     | policy_steps.measure(
       *find_shape(name, steps.FILLED), mode, FLAGS.seconds, FLAGS.rounds
     )
-    for mode in steps.MODES
+    for mode in FLAGS.mode
   ]
 
 
