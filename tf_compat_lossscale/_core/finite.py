@@ -44,8 +44,9 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
   def check_elements() -> tf.Tensor:
     return _all([_is_finite(value) for value in values])
 
+  counts = [value.shape.num_elements() for value in values]
   # A debugger reports a sum that overflows as an error.
-  if _are_few(values) or control_flow.are_values_checked():
+  if _are_few(counts) or control_flow.are_values_checked():
     return check_elements()
   quick = _are_sums_finite(values)
   # A session may feed the constants that the sums are made of.
@@ -54,9 +55,8 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
   return control_flow.cond(quick, lambda: tf.constant(True), check_elements)
 
 
-def _are_few(values: list[tf.Tensor]) -> bool:
-  """Returns whether tensors are known to have few elements in all."""
-  counts = [value.shape.num_elements() for value in values]
+def _are_few(counts: list[Any]) -> bool:
+  """Returns whether numbers of elements, None if unknown, are few in all."""
   return None not in counts and sum(counts) <= _FEW_ELEMENTS
 
 
@@ -75,6 +75,14 @@ class Joined(NamedTuple):
   rows: list[int]
 
 
+class _Small(NamedTuple):
+  """A tensor to concatenate: its number of elements, and its position."""
+
+  elements: int
+  position: int
+  value: tf.Tensor
+
+
 def join_small(
   values: Iterable[tf.Tensor], for_branch: bool = False
 ) -> list[Joined]:
@@ -89,49 +97,46 @@ def join_small(
       more than it gains that several cores concatenate.
   """
   values = list(values)
-  few = for_branch or _are_few(values)
+  counts = [value.shape.num_elements() for value in values]
+  few = for_branch or _are_few(counts)
   most = _FEW_ELEMENTS if few else _PART_ELEMENTS
   joined = []
-  groups: dict[Any, list[tuple[int, tf.Tensor]]] = {}
-  for i, value in enumerate(values):
+  groups: dict[Any, list[_Small]] = {}
+  for i, (value, count) in enumerate(zip(values, counts)):
     shape = value.shape
-    count = shape.num_elements()
     if count is None or count > most:
       joined.append(Joined(value, [i], []))
     else:
       device = "" if tf.executing_eagerly() else value.device
       # A list, because TensorFlow 1's sizes of axes have no hash.
       key = (value.dtype, device, shape.rank, *shape.as_list()[1:])
-      groups.setdefault(key, []).append((i, value))
+      groups.setdefault(key, []).append(_Small(count, i, value))
   for group in groups.values():
     joined += map(_join, _split(group, most))
   return joined
 
 
-def _split(
-  group: list[tuple[int, tf.Tensor]], most: int
-) -> list[list[tuple[int, tf.Tensor]]]:
+def _split(group: list[_Small], most: int) -> list[list[_Small]]:
   """Splits tensors into lists of what one op concatenates.
 
   Args:
-    group: Positions and tensors.
+    group: The tensors.
     most: The number of elements that one op concatenates.
   """
-  parts: list[list[tuple[int, tf.Tensor]]] = []
-  elements = 0
+  parts: list[list[_Small]] = []
+  total = 0
   for member in group:
-    count = member[1].shape.num_elements()
-    elements += count
-    if not parts or elements > most or len(parts[-1]) == _MANY_TENSORS:
+    total += member.elements
+    if not parts or total > most or len(parts[-1]) == _MANY_TENSORS:
       parts.append([])
-      elements = count
+      total = member.elements
     parts[-1].append(member)
   return parts
 
 
-def _join(members: list[tuple[int, tf.Tensor]]) -> Joined:
+def _join(members: list[_Small]) -> Joined:
   """Concatenates tensors of one rank."""
-  positions, values = map(list, zip(*members))
+  _, positions, values = map(list, zip(*members))
   if len(values) == 1:
     return Joined(values[0], positions, [])
   if values[0].shape.rank:
