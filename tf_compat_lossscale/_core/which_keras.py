@@ -112,7 +112,16 @@ def is_missing(release: tuple[int, ...]) -> bool:
 
 def find_tensorflow() -> str | None:
   """Returns TensorFlow's folder, or None if it is not installed."""
-  spec = importlib.machinery.PathFinder.find_spec("tensorflow")
+  return find_folder("tensorflow")
+
+
+def find_folder(package: str) -> str | None:
+  """Returns the folder of a package, or None if it is not installed.
+
+  Args:
+    package: A name without a dot. The package is not imported.
+  """
+  spec = importlib.machinery.PathFinder.find_spec(package)
   if spec is None or spec.origin is None:
     return None
   return os.path.dirname(spec.origin)

@@ -275,10 +275,8 @@ def _find_package() -> str:
 def _find_folder(package: str) -> str | None:
   """Returns the folder of a package, which is not imported."""
   first, *rest = package.split(".")
-  spec = importlib.machinery.PathFinder.find_spec(first)
-  if spec is None or spec.origin is None:
-    return None
-  return os.path.join(os.path.dirname(spec.origin), *rest)
+  folder = which_keras.find_folder(first)
+  return None if folder is None else os.path.join(folder, *rest)
 
 
 @functools.cache
