@@ -47,11 +47,9 @@ flags.DEFINE_enum("kind", "keras", enum_values=(["keras", "graph_rewrite"]),
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the choices that are one text."""
-  for node in file.source.nodes:
-    if not isinstance(node, ast.Call) or _FUNCTION not in (
-      getattr(node.func, "attr", None),
-      getattr(node.func, "id", None),
-    ):
+  for node in file.source.list_nodes(ast.Call):
+    names = getattr(node.func, "attr", None), getattr(node.func, "id", None)
+    if _FUNCTION not in names:
       continue
     given = [*node.args[_POSITION : _POSITION + 1]]
     given += [word.value for word in node.keywords if word.arg == _PARAMETER]
