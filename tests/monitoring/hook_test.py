@@ -650,7 +650,7 @@ def test_a_session_that_goes_on_building(tmp_path):
     for i in range(270):  # Each run fetches other tensors: its bits say which.
       chosen = [other for j, other in enumerate(others) if i >> j & 1]
       args = tf1.train.SessionRunArgs([late, *chosen], program.feed(1.0))
-      assert list(runs.ask(args)) == [0]
+      assert list(runs.ask(args).fetches) == [0]
       sizes.append(len(runs._known))
     assert max(sizes) == 256 and sizes[-1] < 256
     program.hook.run(program.session, [late, *others], program.feed(1.0))
@@ -671,7 +671,7 @@ def test_a_large_graph():
     hook = monitoring.LossScaleHook(opt)
     hook.begin()
     args = tf1.train.SessionRunArgs
-    assert list(hook._runs.ask(args([last]))) == [0]
+    assert list(hook._runs.ask(args([last])).fetches) == [0]
     assert not hook._runs.ask(args([last], {last: 1.0}))
 
 

@@ -411,6 +411,43 @@ def test_logged_lines(logged):
   ]
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_uneventful_steps_change_no_line(logged, monkeypatch, seed):
+  """A recorder that may pass steps over writes and logs the same."""
+  random_ = random.Random(seed)
+  monkeypatch.setattr(recorder.time, "time", lambda: 5.0)
+  every, patience = random_.choice((1, 3, 100)), random_.choice((2, 4, 9))
+  growth, length = random_.choice((0, 0.05)), random_.choice((5, 30))
+  steps, scale = [], 4.0
+  for number in range(900):
+    # Quiet stretches and bad ones; the minimum, and nearly the minimum.
+    bad = random_.random() < (0.9 if number % 150 < length else 0.004)
+    if bad:
+      scale = max(scale / 2, 1.0)
+    elif random_.random() < growth:
+      scale *= 2
+    measured = bad or random_.random() < 0.05
+    given = [contents(infinities=random_.choice((0, 3)))] if measured else ()
+    state = State(scale, number % 7, number)
+    steps.append(Step(not bad, state, given=given))
+  results, passed = [], 0
+  for may_pass in False, True:
+    own, files = record_run(4.0, every=every, patience=patience)
+    logged.clear()
+    for step in steps:
+      plain = step.applied and not step.given
+      scale = step.after.scale if plain else math.nan
+      if may_pass and own.pass_uneventful(scale, lambda step=step: step):
+        passed += 1
+      else:
+        own.observe(step, lambda *args: None)
+    seen = own.step, own.skipped
+    own.close()
+    results.append((files.lines, logged.messages[:], seen))
+  assert results[0] == results[1]
+  assert bool(passed) == (every > 1) or "stuck" in logged.text
+
+
 def test_numbers_that_json_lacks():
   own, files = record_run(1e38)
   large = contents(infinities=0)._replace(largest=1e300)

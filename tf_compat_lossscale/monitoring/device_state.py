@@ -208,30 +208,28 @@ class _Part:
     """Returns an op that measures the gradients if they are wanted."""
     values = [x.value for x in gradients if x.value.device == self._device]
     with tf.device(self._device or None):
-      inputs = [self.variable.read_value(), number, applied, *values]
-      rows = step_gradients.choose(
-        wanted, (_measure, _keep), inputs, self._device
+      rows = step_gradients.measure_if(
+        wanted,
+        _add,
+        self.variable.read_value(),
+        [number, applied],
+        values,
+        self._device,
       )
       rows = tf.ensure_shape(rows, self.variable.shape)
       return tf.group(self.variable.assign(rows, read_value=False))
 
 
-def _measure(
-  old: tf.Tensor, number: tf.Tensor, applied: tf.Tensor, *values: tf.Tensor
+def _add(
+  old: tf.Tensor, rows: tf.Tensor, number: tf.Tensor, applied: tf.Tensor
 ) -> tf.Tensor:
   """Returns the rows of a part after a step that is measured."""
   mark = tf.pad(
     tf.reshape(tf.cast(number, tf.float64), [1, 1]),
     [[0, 0], [0, step_gradients.COLUMNS - 1]],
   )
-  new = tf.concat([mark, step_gradients.measure(values)], 0)
+  new = tf.concat([mark, rows], 0)
   return tf.where(applied, tf.stack([old[0], new]), tf.stack([new, old[1]]))
-
-
-def _keep(old: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:
-  """Returns the rows of a part after a step that is not measured."""
-  del others
-  return tf.identity(old)
 
 
 def _make_variable(value: np.ndarray, device: str = "") -> tf.Variable:

@@ -94,7 +94,9 @@ class LossScaleHook(base_classes.SessionRunHook):
     self._watch(watched.find_optimizer(optimizer))
     self._probes: list[probe.Probe] = []
     self._state: tf.Tensor | None = None
-    self._runs: session_runs.SessionRuns[dict[int, tf.Tensor]] | None = None
+    self._runs: (
+      session_runs.SessionRuns[tf.compat.v1.train.SessionRunArgs | None] | None
+    ) = None
     # Several threads may share a session.
     self._lock = threading.Lock()
     self.stop_requested = False
@@ -170,12 +172,10 @@ class LossScaleHook(base_classes.SessionRunHook):
         "LossScaleHook: begin() was not called: call it with the graph as the "
         "default graph, before the first run."
       )
-    chosen = self._runs.ask(run_context.original_args)
-    if not chosen:
-      return None
-    if not self._recorder.is_started:
+    asked = self._runs.ask(run_context.original_args)
+    if asked is not None and not self._recorder.is_started:
       self._start(run_context.session)
-    return tf.compat.v1.train.SessionRunArgs(chosen)
+    return asked
 
   def after_run(self, run_context: _Run, run_values: Any) -> None:
     """Takes note of what a step did.
@@ -195,9 +195,12 @@ class LossScaleHook(base_classes.SessionRunHook):
       keeping.keep_session(run_context.session, folder, message, feed_dict)
 
     for i, values in run_values.results.items():
-      step = self._probes[i].decode(values)
+      seen = self._probes[i]
+      decode = functools.partial(seen.decode, values)
       with self._lock:
-        should_stop = self._recorder.observe(step, keep)
+        if self._recorder.pass_uneventful(seen.find_scale(values), decode):
+          continue
+        should_stop = self._recorder.observe(decode(), keep)
       if should_stop:
         self.stop_requested = True
         run_context.request_stop()
@@ -252,10 +255,14 @@ class LossScaleHook(base_classes.SessionRunHook):
 
   def _choose_fetches(
     self, ancestors: set[tf.Operation], fed: list[tf.Tensor]
-  ) -> dict[int, tf.Tensor]:
-    """Returns which of the probes' steps a run does, and what to fetch."""
-    return {
+  ) -> tf.compat.v1.train.SessionRunArgs | None:
+    """Returns what to fetch in a run: a value for each step that the run does.
+
+    The keys are the indices of the steps' probes. None if the run does no step.
+    """
+    chosen = {
       i: x.choose_fetch(ancestors, fed)
       for i, x in enumerate(self._probes)
       if x.step in ancestors
     }
+    return tf.compat.v1.train.SessionRunArgs(chosen) if chosen else None

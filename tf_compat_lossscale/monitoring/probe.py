@@ -3,15 +3,12 @@
 
 The ops are in a name scope of their own and change no other op. They read the
 gradients only if the step is skipped, or if a count of steps says so.
-
-The gradients go into an `If` op whose branches are functions. Unlike a v1 cond
-and a lowered `tf.cond`, that op has no Switch for each gradient. So on a good
-step it costs nearly the same for hundreds of gradients as for one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+import math
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,8 @@ from tf_compat_lossscale.monitoring import steps
 
 # A scope that is entered by its full name takes no name from other ops.
 _SCOPE = f"{control_flow.NAME_SCOPE}/monitoring/"
+# The length of what is fetched without gradients: applied, and the state.
+_WIDTH = 1 + len(steps.State._fields)
 
 
 class Probe:
@@ -67,12 +66,11 @@ class Probe:
       self.fetch = self._state
       if watched:
         wanted = ~applied | _is_multiple(state, measure_every)
-        parts = [
-          _measure_if(wanted, [x.value for x in group], device)
-          for device, group in by_device.items()
-        ]
-        rows = tf.concat(parts, 0)
-        self.fetch = tf.concat([self._state, tf.reshape(rows, [-1])], 0)
+      for device, group in by_device.items():
+        values = [x.value for x in group]
+        self.fetch = step_gradients.measure_if(
+          wanted, _append, self.fetch, [], values, device
+        )
     self._values = [x.value for x in watched]
 
   def choose_fetch(
@@ -91,16 +89,23 @@ class Probe:
     runs = (x.op in ancestors or x.ref() in known for x in self._values)
     return self.fetch if all(runs) else self._state
 
+  @staticmethod
+  def find_scale(values: np.ndarray) -> float:
+    """Returns the loss scale after a step that a session fetched.
+
+    NaN if the step was skipped, or its gradients were measured.
+    """
+    applied, scale = values.item(0), values.item(1)
+    return scale if applied and len(values) == _WIDTH else math.nan
+
   def decode(self, values: np.ndarray) -> steps.Step:
     """Returns the step that a session fetched."""
-    width = 1 + len(steps.State._fields)
-    applied, *numbers = values[:width].tolist()
-    rows = values[width:].reshape(-1, step_gradients.COLUMNS)
+    applied, *numbers = values[:_WIDTH].tolist()
     measured: step_gradients.Measured = {}
-    if len(rows):
+    if len(values) > _WIDTH:
+      rows = values[_WIDTH:].reshape(-1, step_gradients.COLUMNS)
       measured = step_gradients.decode(self._labels, rows[self._rows])
-    state = steps.State.decode(numbers)
-    return steps.Step(bool(applied), state, **measured)
+    return steps.Step(bool(applied), steps.State.decode(numbers), **measured)
 
 
 def stack_state(loss_scale: Any, global_step: Any) -> tf.Tensor:
@@ -161,23 +166,6 @@ def _is_multiple(state: steps.State, number: int) -> tf.Tensor:
   return tf.equal(tf.math.floormod(count, number), 0)
 
 
-def _measure_if(
-  wanted: tf.Tensor, values: list[tf.Tensor], device: str
-) -> tf.Tensor:
-  """Measures the gradients of a device there, if a bool scalar is True.
-
-  Returns:
-    A float64 matrix of a row for each gradient; of no row if `wanted` is False.
-  """
-  branches = (_measure, _measure_nothing)
-  rows = step_gradients.choose(wanted, branches, values, device)
-  return tf.ensure_shape(rows, [None, step_gradients.COLUMNS])
-
-
-def _measure(*values: tf.Tensor) -> tf.Tensor:
-  return step_gradients.measure(values)
-
-
-def _measure_nothing(*values: tf.Tensor) -> tf.Tensor:
-  del values
-  return step_gradients.measure([])
+def _append(fetch: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+  """Returns a vector that has the rows of a matrix at its end."""
+  return tf.concat([fetch, tf.reshape(rows, [-1])], 0)

@@ -14,6 +14,7 @@ import math
 import os
 import time
 from typing import Any
+from typing import NamedTuple
 
 from absl import logging
 
@@ -64,6 +65,22 @@ class Settings:
     return int(self.every_n_steps) if self.blame else 0
 
 
+class _Attempt(NamedTuple):
+  """A step of a run.
+
+  Attributes:
+    number: Its number among the attempted steps.
+    skipped: How many steps were skipped so far, this step included.
+    time: The time in seconds since the epoch.
+    decode: Returns what is known of the step.
+  """
+
+  number: int
+  skipped: int
+  time: float
+  decode: Callable[[], steps.Step]
+
+
 class Recorder:
   """Counts the steps of a run, logs and writes them, and finds a stuck run.
 
@@ -101,7 +118,7 @@ class Recorder:
     self._in_a_row = 0  # The skipped steps before the next step.
     self._blame: tuple[Blame, ...] = ()  # Of the last step that has one.
     self._underflow: Underflow | None = None  # Not written yet.
-    self._row: Row | None = None  # The last step, as its line has it.
+    self._latest: _Attempt | None = None
     self._last_written = 0
     self._has_told_bypass = False
     self._stuck = stuck.Rule(
@@ -152,6 +169,32 @@ class Recorder:
     self.step += count
     self.skipped += skipped
 
+  def pass_uneventful(
+    self, scale: float, decode: Callable[[], steps.Step]
+  ) -> bool:
+    """Records a step if there is nothing to say of it, and no line is due.
+
+    Nearly all steps are such, so this method decides how much a hook costs.
+
+    Args:
+      scale: The loss scale after a step that was applied, and whose gradients
+        were not measured; NaN for any other step.
+      decode: Returns what is known of the step, if a line needs it.
+
+    Returns:
+      Whether the step is recorded. If not, `observe` is to record it.
+    """
+    if (
+      scale != self._scale
+      or self._latest is None
+      or (self.step + 1) % int(self._settings.every_n_steps) == 0
+      or not self._stuck.is_calm
+    ):
+      return False
+    self.step += 1
+    self._latest = _Attempt(self.step, self.skipped, time.time(), decode)
+    return True
+
   def observe(self, step: steps.Step, keep: Callable[[str, str], None]) -> bool:
     """Records an attempted step.
 
@@ -167,7 +210,16 @@ class Recorder:
     Raises:
       StuckError: The run is stuck, and `on_stuck` is "raise".
     """
-    row = self._make_row(step)
+    is_first = self._latest is None
+    self.step += 1
+    self.skipped += not step.applied
+    self._latest = _Attempt(self.step, self.skipped, time.time(), lambda: step)
+    if step.applied and step.given:
+      self._underflow = steps.summarize_underflow(step, self._scale)
+    row = self._make_row(self._latest)._replace(
+      config=self._config if is_first else None, bypassed=self._tell_bypass()
+    )
+    row = row._replace(stuck=self._stuck.count(row))
     self._log(row)
     self._write(row, bool(step.given))
     self._scale = row.loss_scale
@@ -187,34 +239,28 @@ class Recorder:
   def close(self) -> None:
     """Writes the last step if it is not written yet, and closes the files."""
     if self._files is not None:
-      if self._row is not None and self._last_written != self.step:
-        self._files.write(self._row)
+      if self._latest is not None and self._last_written != self.step:
+        self._files.write(self._shorten(self._make_row(self._latest)))
         self._last_written = self.step
       self._files.close()
       self._files = None
     self.is_started = False
 
-  def _make_row(self, step: steps.Step) -> Row:
-    """Returns the row of the next step."""
-    self.step += 1
-    self.skipped += not step.applied
-    if step.applied and step.given:
-      self._underflow = steps.summarize_underflow(step, self._scale)
-    row = Row(
-      self.step,
+  def _make_row(self, attempt: _Attempt) -> Row:
+    """Returns the row of a step."""
+    step = attempt.decode()
+    return Row(
+      attempt.number,
       step.applied,
       step.after.scale,
       step.after.good_steps,
-      self.skipped,
+      attempt.skipped,
       step.after.global_step,
-      round(time.time(), 3),
+      round(attempt.time, 3),
       step.find_blame(),
       self._underflow,
-      self._config if self._row is None else None,
       gradients=step.total,
-      bypassed=self._tell_bypass(),
     )
-    return row._replace(stuck=self._stuck.count(row))
 
   def _tell_bypass(self) -> bool | None:
     """Returns True, once, if the loss is not scaled; None otherwise."""
@@ -225,27 +271,35 @@ class Recorder:
 
   def _write(self, row: Row, was_measured: bool) -> None:
     """Writes the line of a step if the step is due to have one."""
-    is_new_blame = bool(row.blame) and row.blame != self._blame
     is_due = (
-      self._row is None
+      row.config is not None
       or row.step % int(self._settings.every_n_steps) == 0
       or not row.applied
       or row.loss_scale != self._scale
-      or is_new_blame
+      or self._has_new_blame(row)
       or row.stuck is not None
       or row.bypassed is not None
     )
+    shortened = self._shorten(row)
     if was_measured or not row.applied:
       self._blame = row.blame or ()
-    self._row = row._replace(
-      blame=self._blame[:_MOST_LISTED] if is_new_blame else None,
-      gradients=row.gradients if row.blame else None,
-    )
     if is_due:
       self._last_written = row.step
       self._underflow = None
       if self._files is not None:
-        self._files.write(self._row)
+        self._files.write(shortened)
+
+  def _has_new_blame(self, row: Row) -> bool:
+    """Returns whether gradients are not finite that were finite before."""
+    return bool(row.blame) and row.blame != self._blame
+
+  def _shorten(self, row: Row) -> Row:
+    """Returns a row as its line has it: without what is known already."""
+    blame = row.blame or ()
+    return row._replace(
+      blame=blame[:_MOST_LISTED] if self._has_new_blame(row) else None,
+      gradients=row.gradients if blame else None,
+    )
 
   def _log(self, row: Row) -> None:
     """Logs a line if something has changed."""

@@ -49,16 +49,16 @@ class SessionRuns(Generic[_T]):
     graph, known = self._graph, self._known  # Several threads may ask.
     if graph.version != self._version or len(known) >= _MOST_KNOWN:
       self._version, self._known = graph.version, (known := {})
-    fetched, fed = list(_list_leaves(args.fetches)), list(args.feed_dict or ())
+    fetched, fed = _list_leaves(args.fetches), list(args.feed_dict or ())
     # Equal names may be different objects.
-    key = tuple(
-      x if isinstance(x, str) else id(x) for x in [*fetched, None, *fed]
-    )
-    if key not in known:
+    items = [*fetched, None, *fed]
+    key = tuple([x if isinstance(x, str) else id(x) for x in items])
+    found = known.get(key)
+    if found is None:
       ops, tensors = _find_ops(graph, fetched, fed)
       answer = self._answer(list_ancestors(ops, tensors), tensors)
-      known[key] = [*fetched, *fed], answer
-    return known[key][1]
+      known[key] = found = items, answer
+    return found[1]
 
 
 def list_steps(optimizer: Any, graph: tf.Graph) -> list[step_records.Record]:
@@ -88,19 +88,16 @@ def list_ancestors(
   return found
 
 
-def _list_leaves(values: Any) -> Iterator[Any]:
-  """Yields the items of a nest, in the forms in which sessions take nests.
+def _list_leaves(values: Any) -> list[Any]:
+  """Returns the items of a nest, in the forms in which sessions take nests.
 
   `tf.nest` refuses dicts whose keys have no order, which sessions take.
   """
   if isinstance(values, (list, tuple)):
-    for value in values:
-      yield from _list_leaves(value)
-  elif isinstance(values, Mapping):
-    for value in values.values():
-      yield from _list_leaves(value)
-  else:
-    yield values
+    return [leaf for value in values for leaf in _list_leaves(value)]
+  if not isinstance(values, tf.Operation) and isinstance(values, Mapping):
+    return [leaf for value in values.values() for leaf in _list_leaves(value)]
+  return [values]
 
 
 def _find_ops(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.monitoring import steps
 
@@ -55,12 +56,19 @@ def list_gradients(
     find_value: Takes a gradient, or the values of an IndexedSlices. Returns the
       tensor to measure; None to leave the gradient out.
   """
+  pairs = [*zip(record.computed, record.gradients)]
+  changed = [
+    [grad for grad, own in zip(computed, given) if grad is not own]
+    for computed, given in pairs
+  ]
+  roles = {
+    "given": record.gradients,
+    "computed": changed,
+    "scaled": record.scaled,
+  }
   found = []
-  rows = zip(record.names, record.gradients, record.computed, record.scaled)
-  for name, given, computed, scaled in rows:
-    changed = [grad for grad, own in zip(computed, given) if grad is not own]
-    roles = (("given", given), ("computed", changed), ("scaled", scaled))
-    for role, grads in roles:
+  for role, by_variable in roles.items():
+    for name, grads in zip(record.names, by_variable):
       for grad in grads:
         if isinstance(grad, tf.IndexedSlices):
           grad = grad.values
@@ -112,28 +120,51 @@ def decode(labels: Sequence[tuple[str, str]], rows: np.ndarray) -> Measured:
   return {role: steps.add_replicas(x) for role, x in found.items()}
 
 
-def choose(
+def measure_if(
   wanted: tf.Tensor,
-  branches: Sequence[Callable[..., tf.Tensor]],
-  inputs: Sequence[tf.Tensor],
+  add: Callable[..., tf.Tensor],
+  old: tf.Tensor,
+  others: Sequence[tf.Tensor],
+  values: Sequence[tf.Tensor],
   device: str,
 ) -> tf.Tensor:
-  """Adds an `If` op whose branches are functions.
+  """Adds what gradients hold to a tensor, if a bool scalar is True.
+
+  The branches of the `If` op are functions. Unlike a v1 cond, that op leaves no
+  mark in a collection of the graph; and unlike that and a lowered `tf.cond`, no
+  op of its branches costs a step that does not run the branch. A good step pays
+  for the call and for each input. So the gradients are joined as the check for
+  finiteness joins them, and graph optimizers let both share the joined tensors.
 
   Args:
-    wanted: A bool scalar.
-    branches: The function to call if `wanted` is True, and the other one.
-    inputs: The arguments of both functions.
+    wanted: The bool scalar.
+    add: Returns the new tensor. Takes `old`, what `measure` returns for the
+      gradients, and `others`.
+    old: A float64 tensor.
+    others: Further tensors that `add` needs.
+    values: The gradients, as `measure` takes them.
     device: The device of the op; "" to let TensorFlow choose.
 
   Returns:
-    The float64 tensor that the branch returned.
+    What `add` returns; `old` if `wanted` is False.
   """
+  joined = finite.join_small(values)
+  count = len(joined)
+
+  def change(old: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
+    rows = measure(finite.split_joined(joined, inputs[:count]))
+    return add(old, rows, *inputs[count:])
+
+  def keep(old: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
+    del inputs
+    return tf.identity(old)
+
+  inputs = [old, *(part.value for part in joined), *others]
   specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
   # AutoGraph would only take time: the functions have no branches.
   then_branch, else_branch = (
     tf.function(branch, autograph=False).get_concrete_function(*specs)
-    for branch in branches
+    for branch in (change, keep)
   )
   with tf.device(device or None):
     (result,) = tf.raw_ops.StatelessIf(

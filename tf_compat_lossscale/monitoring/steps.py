@@ -41,7 +41,7 @@ class State(NamedTuple):
   def decode(cls, values: Iterable[float]) -> State:
     """Returns the state of float64 numbers; NaN stands for no count."""
     scale, *counts = values
-    return cls(scale, *(None if math.isnan(x) else int(x) for x in counts))
+    return cls(scale, *[None if math.isnan(x) else int(x) for x in counts])
 
 
 class Contents(NamedTuple):

@@ -129,6 +129,14 @@ class Rule:
     self._scale, self._since = scale, step
     self._losses = Losses(self._minimum, scale)
 
+  @property
+  def is_calm(self) -> bool:
+    """Whether the rule need not count a step that is applied without a change.
+
+    That is a step that keeps the scale.
+    """
+    return self._first_skipped is None and self._due == self._patience
+
   def count(self, row: Row) -> str | None:
     """Takes note of a step; returns a message if the run is found stuck.
 
