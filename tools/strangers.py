@@ -324,6 +324,8 @@ class Trial:
     if self.program.prepare is not None:
       self.program.prepare(self.folder / "repo", work)
     shutil.copytree(self.folder / "repo", self.folder / "migrated")
+    # A clone has this folder, by which `migrate` knows where the project ends.
+    (self.folder / "migrated" / ".git").mkdir(exist_ok=True)
     shutil.copytree(work, self.folder / "migrated_work")
 
   def set_counters(self) -> None:

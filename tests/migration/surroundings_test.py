@@ -183,6 +183,19 @@ def test_many_folders_around_cost_little(tmp_path, monkeypatch):
   assert 400 < len(loaded) < 1000
 
 
+def test_a_folder_of_very_many_programs_is_no_project(tmp_path, monkeypatch):
+  write(tmp_path, {"logger.py": _TF, "one/x.py": "import logger\n"})
+  one, around = str(tmp_path / "one"), str(tmp_path)
+  assert surroundings.find_root(one) == around
+  monkeypatch.setattr(surroundings, "_MOST_PROGRAMS", 4)
+  write(tmp_path, {f"others/{i}/x.py": _TF for i in range(2)})
+  assert surroundings.find_root(one) == around
+  write(tmp_path, {"others/2/x.py": _TF})
+  assert surroundings.find_root(one) == one
+  write(tmp_path, {"setup.cfg": ""})  # A marker tells more than a number.
+  assert surroundings.find_root(one) == around
+
+
 @pytest.mark.parametrize("marker", ["setup.py", "README"])
 def test_the_script_is_beside_the_folder(tmp_path, capsys, monkeypatch, marker):
   monkeypatch.chdir(tmp_path)

@@ -18,6 +18,9 @@ from tf_compat_lossscale.migration import trees
 # A project's modules do not lie deeper, and folders with more files are none.
 _DEEPEST = 8
 _MOST_FILES = 500
+# A folder without a marker that holds more programs, at any depth, holds many
+# projects, such as those in /tmp.
+_MOST_PROGRAMS = 4000
 # Of the names beside a folder, so many are looked at.
 _MOST_NAMES = 5000
 _SWITCH = legacy_names.MIXED_PRECISION.encode()
@@ -29,7 +32,8 @@ def find_root(path: str) -> str:
   It is that of `trees.find_root`. If no folder around the path has a marker, it
   is the outermost one that belongs to the path's own: its files import the
   folder below, or are imported from there, or a script in it turns one of
-  NVIDIA's variables on for the folder below.
+  NVIDIA's variables on for the folder below. A folder of very many programs
+  belongs to none.
 
   Args:
     path: The absolute path. A folder's own is itself, a file's is that which
@@ -43,7 +47,7 @@ def find_root(path: str) -> str:
   names = _list_names([*files, *_list_python(own)])
   for _ in range(_DEEPEST):
     outer = next(_list_outer(root, own, names), None)
-    if outer is None:
+    if outer is None or _has_many_programs(outer):
       break
     root = outer
     names = _list_names(_list_python(root))
@@ -73,6 +77,12 @@ def _list_outer(root: str, own: str, names: set[str]) -> Iterator[str]:
     ):
       yield folder
     below = folder
+
+
+def _has_many_programs(folder: str) -> bool:
+  """Returns whether a folder holds more than `_MOST_PROGRAMS`."""
+  programs = trees.list_files(folder)
+  return any(True for _ in itertools.islice(programs, _MOST_PROGRAMS, None))
 
 
 def _is_started(folder: str) -> bool:

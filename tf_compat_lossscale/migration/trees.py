@@ -436,24 +436,28 @@ class _Modules:
       return []
     found = []
     for place in self._holders.get(first, ()):
-      files = self._list_files(place, parts, is_relative=False)
-      if not files or os.path.join(place, "__init__.py") in self._known:
-        continue  # Imports of a package's module name the package first.
-      is_whole = len(parts) > 1 and any(
-        program_modules.is_file_of(path, parts[:i])
-        for path in files
-        for i in range(2, len(parts) + 1)
-      )
-      if _is_below(place, folder) or (
-        is_whole
-        and (
-          self.find_root(place) == self.find_root(folder)
-          or (
+      is_below = _is_below(place, folder)
+      # Of a name such as "utils", there may be hundreds.
+      if not is_below and (
+        len(parts) == 1
+        or (
+          self.find_root(place) != self.find_root(folder)
+          and not (
             os.path.basename(folder) in BESIDE
             and _is_below(place, os.path.dirname(folder))
           )
         )
       ):
+        continue
+      files = self._list_files(place, parts, is_relative=False)
+      if not files or os.path.join(place, "__init__.py") in self._known:
+        continue  # Imports of a package's module name the package first.
+      is_whole = any(
+        program_modules.is_file_of(path, [part])
+        for path in files
+        for part in parts[1 : scopes.MOST_PARTS]
+      )
+      if is_below or is_whole:
         found.append((place, files))
     if len(found) != 1:
       return []
