@@ -10,6 +10,7 @@ _SETUPS = int(os.environ.get("ACCUMULATION_SETUPS", "6"))
 _PROGRAM = str(helpers.HARNESS / "accumulation_replicas.py")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(_SETUPS))
 def test_as_one_large_batch(seed):
   """Runs each strategy in a process of its own."""

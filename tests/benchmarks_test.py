@@ -129,6 +129,7 @@ def test_steps_train(mode, rival, clip, frozen):
     assert value == pytest.approx(np.full(value.shape, change))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", [steps.MODES[0], "eager"])
 def test_policies_are_timed(mode, frozen):
   with helpers.control_flow(False):
@@ -187,6 +188,7 @@ def test_the_worst_ratio_is_the_first():
   ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", steps.MODES[:2])
 def test_hooks_are_timed(mode):
   with helpers.control_flow(False):

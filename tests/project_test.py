@@ -2,6 +2,9 @@
 """Tests the rules of the project's files: licenses, links, versions."""
 
 import re
+import shutil
+import subprocess
+import sys
 
 import helpers
 import project_files
@@ -130,6 +133,55 @@ def test_the_newest_change_is_of_this_version():
   assert f'version = "{tfl.__version__}"' in module
   page = (_DOCS / "bazel.md").read_text("utf-8")
   assert f'version = "{tfl.__version__}"' in page
+
+
+_CASES = """
+import pytest
+
+@pytest.mark.parametrize("seed", range(9))
+def test_seeds(seed): pass
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+@pytest.mark.parametrize("name", ["adam", "sgd", "ftrl"])
+def test_product(mode, name): pass
+
+@pytest.mark.parametrize("given, expected", [(1, 2), (1, 3), (2, 3)])
+def test_rows(given, expected): pass
+
+@pytest.fixture(params=["a", "b"])
+def letter(request): return request.param
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_fixtures(letter, flag): pass
+
+def test_plain(): pass
+"""
+
+
+def test_quick_tests_have_every_value(tmp_path):
+  shutil.copy(helpers.ROOT / "tests" / "conftest.py", tmp_path)
+  (tmp_path / "cases_test.py").write_text(_CASES)
+  command = [sys.executable, "-m", "pytest", "-q", "--collect-only"]
+  command += ["-m", "not thorough", "-c", "none.ini", "cases_test.py"]
+  (tmp_path / "none.ini").write_text("[pytest]\n")
+  done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+  found: dict[str, list[list[str]]] = {}
+  for line in done.stdout.splitlines():
+    _, is_test, case = line.partition("::")
+    name, _, values = case.rstrip("]").partition("[")
+    if is_test:
+      found.setdefault(name, []).append(values.split("-"))
+  assert sorted(found) == sorted(re.findall(r"def (test_\w+)", _CASES))
+  assert found["test_seeds"] == [["0"], ["1"], ["2"]]
+  assert len(found["test_product"]) == 3
+  assert {v for case in found["test_product"] for v in case} == {
+    *("graph", "eager", "adam", "sgd", "ftrl")
+  }
+  assert len(found["test_rows"]) == 3  # A row is one value.
+  assert len(found["test_fixtures"]) == 2
+  assert {v for case in found["test_fixtures"] for v in case} == {
+    *("a", "b", "True", "False")
+  }
 
 
 if __name__ == "__main__":

@@ -170,6 +170,7 @@ def check_console(block, folder):
       skips = False
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_the_tutorial(tmp_path):
   (program,) = blocks_of(_DOCS / "tutorial.md", "python")

@@ -467,6 +467,7 @@ sys.exit(cli.main(["convert", sys.argv[1], sys.argv[2], "--to=fp32"]))
 """
 
 
+@pytest.mark.thorough
 def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
   """Checks that damage is found if TensorFlow compares the checksums."""
   path = large(tmp_path, megabytes=2)
@@ -487,6 +488,7 @@ def test_a_large_one_is_checked_by_tensorflow(tmp_path, monkeypatch):
   assert not list(tmp_path.glob("*bad*"))
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_a_large_one_is_checked_without_tensorflow(tmp_path):
   """Checks that google-crc32c needs neither TensorFlow nor much memory."""

@@ -135,6 +135,7 @@ def check_exchange(mode, inner, loss_scale, folder, **kwargs):
       ours.check_restore("by_object", ours)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("mode", "inner", "loss_scale"), cases())
 def test_exchange(mode, inner, loss_scale, tmp_path):
   check_exchange(mode, inner, loss_scale, tmp_path)

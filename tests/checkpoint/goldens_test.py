@@ -111,6 +111,7 @@ def cases():
   ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("golden", "behavior", "goldens"), cases())
 def test_trains_on_as_recorded(golden, behavior, goldens, tmp_path_factory):
   paths = [str(helpers.GOLDENS / name) for name in goldens]

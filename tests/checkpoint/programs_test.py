@@ -189,6 +189,7 @@ def golden_cases():
   ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("number", "golden"), golden_cases())
 def test_golden(number, golden, tmp_path):
   """Checks a golden with and without its '.meta' file, in the same graphs.

@@ -267,6 +267,7 @@ def test_an_overlay_is_on_this_machine(storage, tmp_path):
   assert {f"new/{k}": v for k, v in source.specs.items()} == over.specs
 
 
+@pytest.mark.thorough
 def test_damage_is_found(storage, tmp_path):
   save_large(str(tmp_path / "fake" / "model"))
   (data,) = (tmp_path / "fake").glob("*data-00001-of-00004")

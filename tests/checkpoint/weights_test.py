@@ -741,6 +741,7 @@ def test_a_missing_package(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_a_damaged_source_leaves_nothing(tmp_path):
   values = {"w": np.arange(9, dtype=np.float32)}

@@ -62,6 +62,7 @@ def wait_for_error(cluster, task, limit):
   return task.find("error")[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   ("point", "action", "words"),
   [
@@ -203,6 +204,7 @@ def _lose_again_and_again():
       assert time.monotonic() - begin < 30
 
 
+@pytest.mark.thorough
 def test_a_session_that_is_lost_again_and_again():
   helpers.run_alone(_lose_again_and_again, timeout=60)
 

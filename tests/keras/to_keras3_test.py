@@ -98,6 +98,7 @@ _PAIRS = [
 _CORE = ("fit", "as it is", False), ("function", "saved", True)
 
 
+@pytest.mark.thorough
 @needs_keras_3
 @pytest.mark.parametrize(
   ("way", "copied", "with_slots"),

@@ -288,6 +288,7 @@ _CHAINS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", _CHAINS)
 def test_long_chains(kind, tmp_path):
   path = tmp_path / "train.py"

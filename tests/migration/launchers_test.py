@@ -354,6 +354,7 @@ def test_formats(tmp_path, capsys):
       assert "run.sh" in json.dumps(value["runs"][0]["results"])
 
 
+@pytest.mark.thorough
 def test_hostile_files(tmp_path):
   """Checks that other files cost no time and do no harm."""
   text = f"export {_NAME}=1\npython main.py\n"

@@ -435,6 +435,7 @@ def is_code(cell):
   return cell["cell_type"] == "code"
 
 
+@pytest.mark.thorough
 @hypothesis.settings(deadline=None, max_examples=400)
 @hypothesis.given(notebooks(), st.data())
 def test_all_else_in_the_file_stays(drawn, data):

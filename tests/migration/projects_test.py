@@ -169,6 +169,7 @@ def test_runs_untouched_in_a_process(name, tmp_path):
   check_prints(name, run_process, copy_project(name, tmp_path), *run)
 
 
+@pytest.mark.thorough
 def test_runs_untouched(name, tmp_path):
   check_prints(name, run_forked, copy_project(name, tmp_path))
 

@@ -57,6 +57,7 @@ def migrate(path):
   return project, left
 
 
+@pytest.mark.thorough
 @_SETTINGS
 @hypothesis.given(random_sources.sources())
 def test_random_sources(tmp_path, source):
@@ -105,6 +106,7 @@ def notebooks(draw):
   return cells
 
 
+@pytest.mark.thorough
 @_SETTINGS
 @hypothesis.given(notebooks(), st.booleans())
 def test_random_notebooks(tmp_path, sources, is_list):

@@ -99,6 +99,7 @@ def test_what_broken_code_is(text):
   assert not is_python_2(text)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   "text",
   [

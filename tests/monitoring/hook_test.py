@@ -231,6 +231,7 @@ def test_partitioned_variables(tmp_path):
   assert line["gradients"] == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode, count", [("graph_v1", 60), ("graph_v2", 130)])
 def test_hundreds_of_variables(tmp_path, mode, count, logged):
   specs = (Spec((3,)),) * count
@@ -658,6 +659,7 @@ def test_a_session_that_goes_on_building(tmp_path):
   assert monitored_runs.read_lines(tmp_path)[-1]["step"] == 7
 
 
+@pytest.mark.thorough
 def test_a_large_graph():
   # 20,000 ops in a chain; the walk must not recurse, and happens once.
   with tf.Graph().as_default():

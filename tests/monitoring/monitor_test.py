@@ -413,6 +413,7 @@ def test_restart_goes_on_in_the_log(kind, tmp_path):
   assert [line["step"] for line in lines if not line["applied"]] == [2, 6]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_stuck(kind, tmp_path, monkeypatch):
   warned = []

@@ -52,6 +52,7 @@ def run(tmp_path_factory):
   return run
 
 
+@pytest.mark.thorough
 def test_log(run):
   assert run.status == 0, run.log
   lines = [line.partition("] ")[2] for line in run.log.splitlines()]
@@ -69,6 +70,7 @@ def test_log(run):
       assert re.search(expected, text)
 
 
+@pytest.mark.thorough
 def test_plot(run):
   status, text = run(*_COMMAND, "plot", "build/watch")
   assert status == 0
@@ -86,6 +88,7 @@ def test_verdict(run):
   assert "dense/kernel (in 9" in text
 
 
+@pytest.mark.thorough
 def test_other_runs_are_not_judged_alike(run):
   arguments = ("--steps=100", "--output=build/healthy", "--overflow_from=1000")
   status, log = run(_EXAMPLE, *arguments, "--nan_at=1000")

@@ -56,6 +56,7 @@ def check(tmp_path, kind, rng, kills):
   assert all(step % 10 == 1 for step in others), others
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", monitoring_killer.KINDS)
 def test_killed_twice(tmp_path, kind):
   check(tmp_path, kind, random.Random(kind), 2)

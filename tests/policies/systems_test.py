@@ -64,6 +64,7 @@ def assert_same(case, ours, theirs, ulps=0):
   assert np.abs(error).max(initial=0) <= ulps, case
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("system", _RECORDED)
 def test_simulations_are_as_recorded(system):
@@ -96,6 +97,7 @@ def test_recordings_have_what_matters(system):
     assert len({r.case.changes[name] for r in recordings}) > 1
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("system", _UNRECORDED)
 def test_simulations_are_as_transcribed(system):

@@ -17,6 +17,7 @@ _EXPECTED = json.loads((_LEGACY / "estimator_expected.json").read_text("utf-8"))
 _IS_GONE = helpers.RELEASE >= (2, 16)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   "name",
   [

@@ -103,6 +103,7 @@ def migrated(tmp_path_factory):
   return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   "name",
   [

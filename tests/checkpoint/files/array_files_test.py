@@ -141,6 +141,7 @@ def test_damaged_safetensors(data, what, tmp_path):
   assert str(error.value).startswith(f"{path}: ")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_any_damage(kind, tmp_path):
   """Checks that damage raises one error, and takes no memory to speak of."""

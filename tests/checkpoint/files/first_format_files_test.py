@@ -657,6 +657,7 @@ def test_damaged_files(golden, tmp_path):
     assert in_bounds(lambda: read_all(path)) in (None, expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("golden", _GOLDENS, ids=lambda path: path.parent.name)
 def test_damaged_blocks_with_right_checksums(golden, tmp_path):
@@ -696,6 +697,7 @@ def test_lengths_that_are_forged(tmp_path):
     in_bounds(lambda: snappy.decompress(bomb))
 
 
+@pytest.mark.thorough
 def test_memory_and_time(tmp_path):
   """Checks that large checkpoints are read by blocks, and many tensors fast."""
   path = str(tmp_path / "large")

@@ -212,6 +212,7 @@ def try_cases(cases, folder):
   return good
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", range(3))
 def test_mutated_copies(part, tmp_path):
   """Checks that most copies are refused; some mutations change nothing."""
@@ -549,6 +550,7 @@ def chain_slots(count):
   ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   "make",
   [

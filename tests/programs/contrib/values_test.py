@@ -40,6 +40,7 @@ def select(values, name):
   return {k: v for k, v in values.items() if k.startswith(f"{name}/")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", _NAMES)
 def test_values_are_those_of_tensorflow_1(name, current):
   expected, found = select(_RECORDED, name), select(current, name)
