@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that tell a session what a step did.
 
-The ops are in a name scope of their own and change no other op. They read the
-gradients only if the step is skipped, or if a count of steps says so.
+The ops are in a name scope of their own and change no other op. They measure
+the gradients only if the step is skipped, or if a count of steps says so.
 """
 
 from __future__ import annotations
