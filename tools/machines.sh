@@ -34,4 +34,4 @@ if [[ $("$dir/bin/python" -m pip list --disable-pip-version-check 2>/dev/null) !
   fi
 fi
 # The launchers of Horovod and MPI look for programs on PATH.
-PATH=$(cd "$dir/bin" && pwd):$PATH tools/test.sh "$dir" -n 2 -m machines "$@"
+PATH=$(cd "$dir/bin" && pwd):$PATH tools/test.sh "$dir" -m machines "$@"

@@ -12,6 +12,5 @@ shift
 unset PYTHONDONTWRITEBYTECODE
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# Three workers keep two cores busy: a fifth of the time a test waits for another
-# process. RUN_UNDER is unquoted: several arguments, or none.
-TMPDIR=$scratch "$dir/bin/python" ${RUN_UNDER:-} -m pytest -n 3 --dist worksteal "$@"
+# Unquoted: several arguments, or none.
+TMPDIR=$scratch "$dir/bin/python" ${RUN_UNDER:-} -m pytest -n 2 --dist worksteal "$@"
