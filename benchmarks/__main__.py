@@ -85,7 +85,7 @@ flags.DEFINE_list(
   "cells",
   [],
   "Cells of the plane to time: 60x4096 is 60 variables of 4,096 elements each, "
-  "and 'all' is the whole plane.",
+  "60x64-4096 has variables of 64 to 4,096, and 'all' is the whole plane.",
 )
 flags.DEFINE_bool(
   "quick", False, "Times a little of everything, in about two minutes."
@@ -137,7 +137,7 @@ for _name in ("policies", "monitoring"):
 flags.register_validator(
   "cells",
   lambda cells: cells == ["all"] or all(map(plane.parse, cells)),
-  "must be cells such as 60x4096, or all",
+  "must be cells such as 60x4096 or 60x64-4096, or all",
 )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import plane
 from benchmarks import rivals
 
 _COLORS = {"TensorFlow": "tab:orange", "ours": "tab:blue", "floor": "tab:gray"}
@@ -100,20 +99,20 @@ def draw(results: dict[str, Any], folder: str) -> list[str]:
 
 def _draw_plane(plot: Any, rows: list[dict[str, Any]], mode: str) -> Any:
   """Returns a heat map: variables, elements of each, the ratio as a color."""
-  cells = [plane.parse(row["cell"]) or (0, 0) for row in rows]
-  counts = sorted({count for count, _ in cells})
-  elements = sorted({size for _, size in cells})
+  cells = [row["cell"].split("x") for row in rows]
+  counts = sorted({count for count, _ in cells}, key=int)
+  elements = sorted(
+    {sizes for _, sizes in cells}, key=lambda x: [*map(int, x.split("-"))]
+  )
   ratios = np.full((len(counts), len(elements)), np.nan)
   figure, axes = plot.subplots(figsize=(8, 3.8), layout="constrained")
-  for (count, size), row in zip(cells, rows):
-    y, x = counts.index(count), elements.index(size)
+  for (count, sizes), row in zip(cells, rows):
+    y, x = counts.index(count), elements.index(sizes)
     ratios[y, x] = row["over TensorFlow"][0]
     axes.text(x, y, f"{ratios[y, x]:.2f}", ha="center", va="center")
   image = axes.imshow(ratios, cmap="RdBu_r", vmin=0.4, vmax=1.6, aspect="auto")
-  axes.set_xticks(
-    range(len(elements)), [f"{size:,}" for size in elements], fontsize=8
-  )
-  axes.set_yticks(range(len(counts)), [f"{count:,}" for count in counts])
+  axes.set_xticks(range(len(elements)), elements, fontsize=8)
+  axes.set_yticks(range(len(counts)), counts)
   axes.set_xlabel("elements of each variable")
   axes.set_ylabel("variables")
   axes.set_title(f"a step / TensorFlow's own, {mode}")

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 
 from benchmarks import rivals
+from benchmarks import shapes
 from benchmarks import steps
 from benchmarks import timing
 
@@ -29,12 +31,26 @@ def list_cells() -> list[str]:
   ]
 
 
-def parse(cell: str) -> tuple[int, int] | None:
-  """Returns the number of variables and of elements; None for no cell."""
-  parts = cell.split("x")
-  if len(parts) != 2 or not all(p.isdecimal() and int(p) for p in parts):
+def parse(cell: str) -> list[shapes.Shape] | None:
+  """Returns the shapes of the variables in a cell; None for no cell.
+
+  Args:
+    cell: Such as "60x4096": 60 variables of 4,096 elements. Or such as
+      "60x64-4096": the variables have from 64 to 4,096 elements, each by the
+      same factor more than the one before.
+  """
+  found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:-([1-9]\d*))?", cell)
+  if found is None:
     return None
-  return int(parts[0]), int(parts[1])
+  count, first, last = (int(x) if x else 0 for x in found.groups())
+  sizes = np.geomspace(first, last or first, count).round().astype(int)
+  return [_make_shape(size) for size in sizes.tolist()]
+
+
+def _make_shape(elements: int) -> shapes.Shape:
+  """Returns a square matrix if there is one of so many elements."""
+  side = math.isqrt(elements)
+  return (side, side) if side * side == elements else (elements,)
 
 
 def measure(
@@ -49,7 +65,7 @@ def measure(
   """Times a step of this package and of TensorFlow's own in a cell.
 
   Args:
-    cell: The cell, as `list_cells` writes it.
+    cell: The cell, as `parse` takes it.
     optimizer: One of `rivals.OPTIMIZERS`.
     mode: One of `steps.MODES`.
     gradients: One of `steps.LOSSES`.
@@ -61,14 +77,12 @@ def measure(
     Figure -> value: the cell, the mode, the median seconds of TensorFlow's own
     step, and the ratio over it with its interval.
   """
-  count, elements = parse(cell) or (0, 0)
-  side = math.isqrt(elements)
-  shape = (side, side) if side * side == elements else (elements,)
+  variables = parse(cell) or []
 
   def build(rival: str) -> steps.Step:
     return steps.Step(
       rivals.RIVALS[rival],
-      [shape] * count,
+      variables,
       optimizer,
       mode,
       steps.LOSSES[gradients],

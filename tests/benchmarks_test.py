@@ -147,7 +147,8 @@ def test_policies_are_timed(mode, frozen):
 
 
 def test_a_cell_of_the_plane_is_timed(frozen):
-  assert plane.parse("20x4096") == (20, 4096)
+  assert plane.parse("20x4096") == [(64, 64)] * 20
+  assert plane.parse("3x4-400") == [(2, 2), (40,), (20, 20)]
   assert all(map(plane.parse, plane.list_cells()))
   with helpers.control_flow(False):
     found = plane.measure("2x10", "sgd", steps.MODES[0], steps.FILLED, 0, 8, 2)
@@ -215,7 +216,7 @@ def test_pictures(tmp_path):
     ],
     "plane": [
       {"cell": cell, "mode": "eager", "over TensorFlow": (0.9, 0.8, 1.0)}
-      for cell in ("1x64", "20x256")
+      for cell in ("1x64", "20x256", "20x64-256")
     ],
     "growth": {
       "sizes": [10, 20],
@@ -239,6 +240,7 @@ _NONSENSE = {
   "--monitoring=x": "100 small",
   "--cells=60": "60x4096",
   "--cells=all,1x0": "60x4096",
+  "--cells=6x64-": "60x64-4096",
   "--jsn=a": "jsn",
   "--json=no/such/folder/a.json": "no/such/folder",
   "--json=tests": "folder",
