@@ -439,14 +439,7 @@ class _Modules:
       is_below = _is_below(place, folder)
       # Of a name such as "utils", there may be hundreds.
       if not is_below and (
-        len(parts) == 1
-        or (
-          self.find_root(place) != self.find_root(folder)
-          and not (
-            os.path.basename(folder) in BESIDE
-            and _is_below(place, os.path.dirname(folder))
-          )
-        )
+        len(parts) == 1 or not self._is_of_project(place, folder)
       ):
         continue
       files = self._list_files(place, parts, is_relative=False)
@@ -463,6 +456,13 @@ class _Modules:
       return []
     self._guessed.setdefault(folder, {})[found[0][0]] = None
     return found[0][1]
+
+  def _is_of_project(self, place: str, folder: str) -> bool:
+    """Returns whether a folder belongs to the project of another one."""
+    return self.find_root(place) == self.find_root(folder) or (
+      os.path.basename(folder) in BESIDE
+      and _is_below(place, os.path.dirname(folder))
+    )
 
   def find_elsewhere(
     self, outline: outlines.Outline
