@@ -448,6 +448,20 @@ def test_uneventful_steps_change_no_line(logged, monkeypatch, seed):
   assert bool(passed) == (every > 1) or "stuck" in logged.text
 
 
+def test_a_bypass_that_is_known_late_is_in_the_last_line():
+  known = []
+  settings = recorder.Settings(None, 100, True, "warn", 200)
+  own = recorder.Recorder(settings, {}, lambda: bool(known))
+  own.start(State(8.0, 0, 0, 0))
+  own._files = files = Files()
+  observe(own, True, 8.0)
+  known.append(1)
+  assert own.pass_uneventful(8.0, lambda: Step(True, State(8.0, 2, 2)))
+  own.close()
+  found = [(line["step"], line.get("bypassed")) for line in files.lines]
+  assert found == [(1, None), (2, True)]
+
+
 def test_numbers_that_json_lacks():
   own, files = record_run(1e38)
   large = contents(infinities=0)._replace(largest=1e300)

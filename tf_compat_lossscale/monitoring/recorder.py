@@ -240,7 +240,10 @@ class Recorder:
     """Writes the last step if it is not written yet, and closes the files."""
     if self._files is not None:
       if self._latest is not None and self._last_written != self.step:
-        self._files.write(self._shorten(self._make_row(self._latest)))
+        row = self._make_row(self._latest)._replace(
+          bypassed=self._tell_bypass()
+        )
+        self._files.write(self._shorten(row))
         self._last_written = self.step
       self._files.close()
       self._files = None

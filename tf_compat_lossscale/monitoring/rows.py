@@ -97,8 +97,8 @@ class Row(NamedTuple):
       step.
     stuck: The message, if the run was found stuck at this step.
     gradients: How many gradients were looked at, if some were not finite.
-    bypassed: True at the first step of a session at which it is known that the
-      loss was not scaled; None elsewhere.
+    bypassed: True in the first line of a session that is written since it is
+      known that the loss was not scaled; None elsewhere.
   """
 
   step: int

@@ -95,7 +95,7 @@ def _list_leaves(values: Any) -> list[Any]:
   """
   if isinstance(values, (list, tuple)):
     return [leaf for value in values for leaf in _list_leaves(value)]
-  if not isinstance(values, tf.Operation) and isinstance(values, Mapping):
+  if isinstance(values, Mapping):
     return [leaf for value in values.values() for leaf in _list_leaves(value)]
   return [values]
 

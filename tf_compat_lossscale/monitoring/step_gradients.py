@@ -56,16 +56,12 @@ def list_gradients(
     find_value: Takes a gradient, or the values of an IndexedSlices. Returns the
       tensor to measure; None to leave the gradient out.
   """
-  pairs = [*zip(record.computed, record.gradients)]
+  given, scaled = record.gradients, record.scaled
   changed = [
-    [grad for grad, own in zip(computed, given) if grad is not own]
-    for computed, given in pairs
+    [grad for grad, own in zip(computed, passed) if grad is not own]
+    for computed, passed in zip(record.computed, given)
   ]
-  roles = {
-    "given": record.gradients,
-    "computed": changed,
-    "scaled": record.scaled,
-  }
+  roles = {"given": given, "computed": changed, "scaled": scaled}
   found = []
   for role, by_variable in roles.items():
     for name, grads in zip(record.names, by_variable):
@@ -90,13 +86,11 @@ def measure(values: Sequence[tf.Tensor]) -> tf.Tensor:
   """Measures tensors.
 
   Args:
-    values: Dense tensors of numbers, of any shapes.
+    values: Dense tensors of numbers, of any shapes; at least one.
 
   Returns:
     A float64 tensor of shape [number of tensors, `COLUMNS`].
   """
-  if not values:
-    return tf.zeros([0, COLUMNS], tf.float64)
   return tf.stack([_measure_one(value) for value in values])
 
 
