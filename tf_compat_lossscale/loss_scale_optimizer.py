@@ -205,13 +205,13 @@ class MixedPrecisionLossScaleOptimizer(
       (gradient, variable) pairs. The gradients are unscaled; each is of its
       variable's shape and dtype, or None.
     """
+    how = {
+      "gate_gradients": gate_gradients,
+      "aggregation_method": aggregation_method,
+      "colocate_gradients_with_ops": colocate_gradients_with_ops,
+    }
     return self._compose_step().compute_gradients(
-      loss,
-      var_list=var_list,
-      gate_gradients=gate_gradients,
-      aggregation_method=aggregation_method,
-      colocate_gradients_with_ops=colocate_gradients_with_ops,
-      grad_loss=grad_loss,
+      loss, var_list=var_list, grad_loss=grad_loss, **how
     )
 
   def _compose_step(self) -> scaled_steps.ScaledStep:

@@ -54,15 +54,18 @@ class DecoupledWeightDecayExtension:
     given: call `compute_gradients` and `apply_gradients` to choose variables.
     """
     del decay_var_list
+    how = {
+      "gate_gradients": gate_gradients,
+      "aggregation_method": aggregation_method,
+      "colocate_gradients_with_ops": colocate_gradients_with_ops,
+    }
     return super().minimize(  # type: ignore[misc]
       loss,
       global_step=global_step,
       var_list=var_list,
-      gate_gradients=gate_gradients,
-      aggregation_method=aggregation_method,
-      colocate_gradients_with_ops=colocate_gradients_with_ops,
       name=name,
       grad_loss=grad_loss,
+      **how,
     )
 
   def apply_gradients(
