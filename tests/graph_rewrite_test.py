@@ -122,7 +122,7 @@ def test_refuses_a_bad_loss_scale(loss_scale):
 
 def test_refuses_a_mixed_keras_policy():
   tf.__internal__.train.set_using_mixed_precision_policy(True)
-  with pytest.raises(ValueError, match="Keras policy"):
+  with pytest.raises(ValueError, match="Keras dtype Policy has been set"):
     tfl.enable_mixed_precision_graph_rewrite(sgd())
   assert not is_on()
 
@@ -142,7 +142,10 @@ def test_nothing_is_on_when_the_options_cannot_be_set(monkeypatch):
 def test_warns_of_sessions_that_exist(warnings):
   with tf.Graph().as_default(), tf1.Session():
     tfl.enable_mixed_precision_graph_rewrite(sgd())
-  assert any("Sessions that exist already" in w for w in warnings())
+  assert set(warnings()) == {
+    "You already have existing Sessions that do not use mixed precision. "
+    "enable_mixed_precision_graph_rewrite() will not affect these Sessions."
+  }
 
 
 def test_does_not_warn_without_sessions(warnings):
@@ -152,7 +155,10 @@ def test_does_not_warn_without_sessions(warnings):
 
 def test_warns_when_it_is_off_already(warnings):
   tfl.disable_mixed_precision_graph_rewrite()
-  assert any("not enabled" in w for w in warnings())
+  assert set(warnings()) == {
+    "disable_mixed_precision_graph_rewrite() called when mixed precision is "
+    "already disabled."
+  }
 
 
 # Optimizers of other families ----------------------------------------------

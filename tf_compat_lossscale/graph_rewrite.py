@@ -93,9 +93,10 @@ def enable_mixed_precision_graph_rewrite(
   """
   if rewrite.is_mixed_policy_set():
     raise ValueError(
-      "The graph rewrite cannot be enabled while the global Keras policy is a "
-      "mixed one: both would lower precision. Keep the policy and wrap the "
-      "optimizer in a LossScaleOptimizer, or set the policy back to 'float32'."
+      "The mixed precision graph rewrite cannot be enabled, because the global "
+      "Keras dtype Policy has been set to a mixed one: both would lower "
+      "precision. Keep the policy and wrap the optimizer in a "
+      "LossScaleOptimizer, or set the policy back to 'float32'."
     )
   wrapped = _wrap(opt, loss_scale)
   turn_on()
@@ -105,10 +106,10 @@ def enable_mixed_precision_graph_rewrite(
 def turn_on() -> None:
   """Enables the rewrite for sessions and functions created afterwards."""
   if rewrite.has_plain_session():
+    # The words are those of TensorFlow, as are the next ones.
     logging.warning(
-      "Sessions that exist already do not use mixed precision, and "
-      "enable_mixed_precision_graph_rewrite() does not change them: call it "
-      "before the first one is made."
+      "You already have existing Sessions that do not use mixed precision. "
+      "enable_mixed_precision_graph_rewrite() will not affect these Sessions."
     )
   tf.config.optimizer.set_experimental_options({_OPTION: True})
   rewrite.set_rewrite_enabled(True)
@@ -122,8 +123,8 @@ def disable_mixed_precision_graph_rewrite() -> None:
   """
   if not rewrite.is_rewrite_enabled():
     logging.warning(
-      "disable_mixed_precision_graph_rewrite() was called, but the rewrite was "
-      "not enabled."
+      "disable_mixed_precision_graph_rewrite() called when mixed precision is "
+      "already disabled."
     )
   tf.config.optimizer.set_experimental_options({_OPTION: False})
   rewrite.set_rewrite_enabled(False)
