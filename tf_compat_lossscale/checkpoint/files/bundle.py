@@ -319,8 +319,8 @@ class Bundle:
     """
     entry = self.entries[encode_name(name)]
     if entry.slices and (entry.lacks_elements or entry.spec.dtype in _UNJOINED):
-      return self._join(name)
-    return self._tensorflow.read(name, self.specs[name].dtype)
+      return self.read_numbers(name)
+    return self._tensorflow.run(name, entry.spec.dtype, fetches_value=True)
 
   def lacks_elements(self, name: str) -> bool:
     """Returns whether the checkpoint has only some slices of a tensor.
@@ -352,21 +352,12 @@ class Bundle:
     Arrays of bfloat16 have the dtype of the package ml_dtypes.
 
     Raises:
-      CheckpointError: The bytes fail their checksum, or NumPy has no such
-        dtype.
+      CheckpointError: The bytes fail their checksum, elements are missing, or
+        NumPy has no such dtype.
     """
-    try:
-      return self._join(name)
-    except CheckpointError:
-      raise
-    except ValueError as error:
-      raise CheckpointError(f"{self.prefix}: {name}: {error}") from None
-
-  def _join(self, name: str) -> Any:
-    """Returns the value of a tensor, joined if it was partitioned."""
     entry = self.entries[encode_name(name)]
     if not entry.slices:
-      return entry.decode_array(self.read(entry))
+      return self._decode(name, Entry.decode_array)
     if entry.lacks_elements:
       raise CheckpointError(
         f"{self.prefix}: {name}: it has only some slices of that variable"
@@ -416,7 +407,7 @@ class Bundle:
       if entry.slices:
         return  # The slices have entries of their own.
       if is_slow and entry.size > _LARGE and key not in self._slices:
-        self._tensorflow.check(decode_name(key), entry.spec.dtype)
+        self._tensorflow.run(decode_name(key), entry.spec.dtype)
         return
       path = self.make_shard_path(entry.shard)
       with name_file_in_errors(path):

@@ -11,7 +11,6 @@ from tf_compat_lossscale._core.bytes import wire as _wire
 
 REFERENCES = {"Variable", "VariableV2"}  # TensorFlow 1's variables.
 VARIABLES = {"VarHandleOp", *REFERENCES}
-_FLOATS = {1, 2, 14, 19}  # float32, float64, bfloat16 and float16.
 # The dtypes of numbers that `find_number` reads: number of the dtype -> the
 # format of its bytes, and the field of a tensor that lists its values.
 _NUMBERS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
@@ -130,17 +129,6 @@ def find_functions(node: NodeDef) -> dict[str, list[str]]:
     if functions := list(map(_wire.get_text, names)):
       found[key] = functions
   return found
-
-
-def find_scalar(node: NodeDef) -> bytes | None:
-  """Returns the encoded value of a constant that is a floating-point scalar."""
-  value = find_attribute(node, "value").get(8)
-  if not isinstance(value, memoryview):
-    return None
-  fields = dict(_wire.read_fields(value))
-  if fields.get(1) not in _FLOATS or fields.get(2):  # It has dimensions.
-    return None
-  return bytes(value)
 
 
 def find_number(node: NodeDef) -> float | int | None:

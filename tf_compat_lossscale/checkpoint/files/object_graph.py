@@ -8,6 +8,7 @@ children, with attributes, which are the tensors, and with optimizers' slots.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -79,14 +80,16 @@ class Paths(Mapping[int, str]):
   objects would need memory that grows with the square of its length.
   """
 
-  def __init__(self, nodes: list[Node]) -> None:
+  def __init__(self, nodes: list[Node], barred: Collection[int]) -> None:
     # Number -> its parent, its name there, and the length of its path.
-    self._edges: dict[int, tuple[int, str, int]] = {0: (0, "", 0)}
-    queue = [0]
+    self._edges: dict[int, tuple[int, str, int]] = {}
+    if 0 not in barred:
+      self._edges[0] = 0, "", 0
+    queue = list(self._edges)
     for number in queue:
       size = self._edges[number][2]
       for name, child in nodes[number].children.items():
-        if child not in self._edges:
+        if child not in self._edges and child not in barred:
           length = size + bool(size) + len(name)
           self._edges[child] = number, name, length
           queue.append(child)
@@ -188,9 +191,13 @@ class ObjectGraph:
     """Returns the message's bytes."""
     return b"".join(_wire.encode_field(1, _encode_node(n)) for n in self.nodes)
 
-  def find_paths(self) -> Paths:
-    """Returns number -> the shortest path from the root; slots have none."""
-    return Paths(self.nodes)
+  def find_paths(self, barred: Collection[int] = ()) -> Paths:
+    """Returns number -> the shortest path from the root; slots have none.
+
+    Args:
+      barred: The nodes that no path may pass.
+    """
+    return Paths(self.nodes, barred)
 
   def list_attributes(self) -> Iterator[tuple[Node, Attribute]]:
     """Yields (node, attribute) for every tensor."""

@@ -30,24 +30,14 @@ class TensorReader:
       self._name = tf.compat.v1.placeholder(tf.string, [1])
     self._ops: dict[str, Any] = {}
 
-  def check(self, name: str, dtype: str) -> None:
-    """Checks a tensor.
+  def run(self, name: str, dtype: str, fetches_value: bool = False) -> Any:
+    """Compares a tensor with its checksum; returns the value if it is fetched.
 
-    Raises:
-      CheckpointError: The tensor fails its checksum.
-    """
-    self._run(name, dtype, fetches_value=False)
-
-  def read(self, name: str, dtype: str) -> Any:
-    """Returns a tensor's value, for a partitioned variable the whole value.
+    Of a partitioned variable, that is the whole value.
 
     Raises:
       CheckpointError: The tensor fails its checksum, or is missing.
     """
-    return self._run(name, dtype, fetches_value=True)
-
-  def _run(self, name: str, dtype: str, fetches_value: bool) -> Any:
-    """Runs the op, and returns the value if `fetches_value`."""
     if dtype not in self._ops:
       with self._graph.as_default():
         (tensor,) = tf.raw_ops.RestoreV2(

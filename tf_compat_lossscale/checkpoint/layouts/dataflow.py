@@ -439,7 +439,7 @@ class DataFlow:
     """Name -> op, of the graph itself."""
     return {node.name: node for node in self.nodes}
 
-  def _find_settings(self, updates: Sequence[int]) -> Iterator[bytes]:
+  def _find_settings(self, updates: Sequence[int]) -> Iterator[float]:
     """Yields the floating-point scalars that updates are computed with.
 
     These are constants in the scope of the application, or inputs of the
@@ -460,7 +460,7 @@ class DataFlow:
           node is not None and node.name.startswith(f"{scope}/")
         )
         if node is not None and node.op == "Const":
-          value = graphs.find_scalar(node)
+          value = _find_real(node)
           if value is not None:
             yield value
         elif is_own or node is None or node.op in _PASS_RESOURCE:
@@ -570,14 +570,14 @@ class Origins(NamedTuple):
   Attributes:
     variables: The names of variables.
     placeholders: The names of placeholders.
-    settings: The encoded scalars that the updates are computed with, such as a
+    settings: The scalars that the updates are computed with, such as a
       learning rate.
     types: Pairs of an op's type and how many such ops there are.
   """
 
   variables: frozenset[str]
   placeholders: frozenset[str]
-  settings: frozenset[bytes]
+  settings: frozenset[float]
   types: frozenset[tuple[str, int]]
 
 

@@ -18,13 +18,14 @@ the variables whose updates depend on it.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import itertools
+from typing import TypeAlias
 from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files import meta_graph
@@ -105,42 +106,12 @@ class Owner:
   scope: str | None = None
   reads: frozenset[str] = frozenset()
   feeds: frozenset[str] = frozenset()
-  settings: frozenset[bytes] = frozenset()
+  settings: frozenset[float] = frozenset()
   types: frozenset[tuple[str, int]] = frozenset()
   rates: frozenset[float | str | None] = frozenset()
 
 
-class Evidence(abc.ABC):
-  """A graph that shows the uses of variables."""
-
-  @property
-  def order(self) -> list[str]:
-    """The names of variables in the order of their creation; [] if unknown."""
-    return []
-
-  @abc.abstractmethod
-  def find_usage(self, asked: Collection[str]) -> Usage:
-    """Finds the uses of some variables."""
-
-  @abc.abstractmethod
-  def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
-    """Finds the optimizer of each slot, for slots whose optimizer is known."""
-
-  def is_in_cond(self, name: str) -> bool:
-    """Returns whether an untrainable variable is named after a cond.
-
-    The cond must exist in the graph, under TensorFlow 1's control flow.
-    """
-    del name
-    return False
-
-  def find_initial(self, name: str) -> float | None:
-    """Returns the constant from which a scalar variable starts, or None."""
-    del name
-    return None
-
-
-class GraphEvidence(Evidence):
+class GraphEvidence:
   """The evidence of a TensorFlow graph."""
 
   def __init__(
@@ -171,7 +142,10 @@ class GraphEvidence(Evidence):
     return [key for known in self._keys.values() for key in known]
 
   def is_in_cond(self, name: str) -> bool:
-    """Returns whether an untrainable variable is named after a cond."""
+    """Returns whether an untrainable variable is named after a cond.
+
+    The cond must exist in the graph, under TensorFlow 1's control flow.
+    """
     conds = self._flow.conds
     for variable in self._variables.get(name, ()):
       if variable in self._trainable:
@@ -214,7 +188,7 @@ class GraphEvidence(Evidence):
     )
 
   def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
-    """Finds the optimizer of each slot."""
+    """Finds the optimizer of each slot, for slots whose optimizer is known."""
     applications = self._flow.find_applications()
     if len(applications) * self._flow.size > _MOST_ORIGINS:
       return {}
@@ -322,12 +296,27 @@ def _find_scales(
         yield names.ScaleNames(api, scope, found)
 
 
-class ObjectEvidence(Evidence):
-  """The evidence of a checkpoint's object graph."""
+class ObjectEvidence:
+  """The evidence of a checkpoint's object graph.
+
+  Attributes:
+    order: Nothing: the order in which variables were created is not known.
+  """
+
+  order: Sequence[str] = ()
 
   def __init__(self, graph: ObjectGraph) -> None:
     """Takes the object graph."""
     self._graph = graph
+
+  def is_in_cond(self, name: str) -> bool:
+    """Returns False: objects show no cond."""
+    del name
+    return False
+
+  def find_initial(self, name: str) -> None:
+    """Returns None: objects show no initial value."""
+    del name
 
   def find_usage(self, asked: Collection[str]) -> Usage:
     """Finds the uses of some variables."""
@@ -434,6 +423,10 @@ class ObjectEvidence(Evidence):
           scope = names.split_scope(found[0])[0]
           yield names.ScaleNames(api, scope, tuple(found))
           return
+
+
+# A graph that shows the uses of variables.
+Evidence: TypeAlias = GraphEvidence | ObjectEvidence
 
 
 def find_evidence(

@@ -61,17 +61,6 @@ from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
-# The name of an optimizer of TensorFlow 1, which its slots have -> the roles of
-# the slots, in the order of their numbers. Some optimizers have alternatives.
-_ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
-  "Adadelta": (("accum_grad", "accum_var"),),
-  "Adagrad": (("accumulator",),),
-  "Adam": (("m", "v"),),
-  "AdaMax": (("m", "v"),),
-  "Ftrl": (("accumulator", "linear"),),
-  "Momentum": (("momentum",),),
-  "RMSProp": (("rms", "momentum"), ("rms", "mg", "momentum")),
-}
 # Further names -> the optimizer with the same slots. Weight decay is no slot.
 _SAME_SLOTS = {"AdamW": "Adam", "MomentumW": "Momentum"}
 # The slots of BERT's optimizers, which each have a name of their own.
@@ -171,7 +160,7 @@ class KerasOptimizer(NamedTuple):
 
   Attributes:
     kind: The optimizer of TensorFlow 1 that has the same slots: a key of
-      `_ROLES`; '' if there is none.
+      `slots.ROLES`; '' if there is none.
     iterations: The number of the node of the counter of steps.
     slots: The slots.
     children: Attribute -> number of its node, of the attributes that this
@@ -277,11 +266,7 @@ def _find_kind(graph: ObjectGraph, node: Node) -> str:
     return ""
   if {"m", "v"} <= found:
     return "AdaMax" if scope == "adamax" else "Adam"
-  for kind, alternatives in _ROLES.items():
-    roles = set(alternatives[-1])
-    if found == roles or (kind == "RMSProp" and "rms" in found <= roles):
-      return kind
-  return ""
+  return slots.find_kind(found) or ""
 
 
 def _find_scope(graph: ObjectGraph, node: Node) -> str:
@@ -403,7 +388,7 @@ class NamedSlots:
 
     Args:
       weight: The weight's name.
-      kind: The optimizer: a key of `_ROLES`.
+      kind: The optimizer: a key of `slots.ROLES`.
     """
     result = FoundSlots()
     for base, members in self._by_weight.get(weight, ()):
@@ -439,7 +424,7 @@ class NamedSlots:
     by_name = _SAME_SLOTS.get(base, base)
     if len(kinds) == 1:
       return kinds.pop()
-    return by_name if by_name in (kinds or _ROLES) else ""
+    return by_name if by_name in (kinds or slots.ROLES) else ""
 
   def _find_roles(
     self, base: str, members: list[str], kind: str
@@ -447,7 +432,7 @@ class NamedSlots:
     """Returns role -> slot; {} if several optimizers may have the slots."""
     if base in OWN_NAMES:
       return {OWN_NAMES[base][1]: members[0]} if len(members) == 1 else {}
-    fitting = [each for each in _ROLES[kind] if len(each) == len(members)]
+    fitting = [each for each in slots.ROLES[kind] if len(each) == len(members)]
     count = slots.count_owners(self._inventory, members, kind)
     return dict(zip(fitting[0], members)) if fitting and count == 1 else {}
 

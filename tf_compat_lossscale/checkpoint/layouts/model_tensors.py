@@ -20,13 +20,13 @@ What has no proof is kept: a tensor too many does no harm, and one too few does.
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import difflib
 import fnmatch
+import itertools
 
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
@@ -37,9 +37,11 @@ from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import evidence
+from tf_compat_lossscale.checkpoint.layouts import keras_slots
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
 from tf_compat_lossscale.checkpoint.layouts import scalers
+from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _STEPS = {"global_step", "save_counter"}
@@ -50,53 +52,36 @@ _COUNTERS = _STEPS | {"step", "steps", "iterations", "epoch"}
 # What optimizers call their slots, in lower case and without numbers. Most are
 # the names of the optimizers.
 _SLOTS = {
+  # Of the optimizers that are in Keras, too.
+  *(name.lower() for name in slots.ROLES),
+  *itertools.chain(*itertools.chain(*slots.ROLES.values())),
+  "vhat",
   # tf.train, tf.contrib.opt and their successors.
   "accumulated_gradient",
-  "adadelta",
-  "adagrad",
   "adagradda",
-  "adam",
-  "adamax",
   "adamw",
   "addsign",
   "centeredrmsprop",
   "elasticaverageoptimizer",
-  "ftrl",
   "ggt",
   "lamb",
   "larsoptimizer",
   "lazyadam",
   "lazyadamoptimizer",
   "modelaverageoptimizer",
-  "momentum",
   "momentumw",
   "movingaverageoptimizer",
   "nadam",
   "powersign",
   "proximaladagrad",
   "proximalgradientdescent",
-  "rmsprop",
   "shampoo",
   "sgdw",
-  # BERT's optimizers, LAMB and their kin.
-  "adam_m",
-  "adam_v",
-  "lamb_m",
-  "lamb_v",
-  "m",
-  "v",
+  *keras_slots.OWN_NAMES,
   # Adafactor's.
   "adafactor",
   "vc",
   "vr",
-  # Keras's.
-  "accum_grad",
-  "accum_var",
-  "accumulator",
-  "linear",
-  "mg",
-  "rms",
-  "vhat",
   # NovoGrad's, and accumulators of gradients.
   "grad_acc",
   "grad_ema",
@@ -113,17 +98,6 @@ _DEBIASING = {"biased", "local_step"}
 _WRAPPERS = {
   names.BASE_OPTIMIZER: "loss_scale",
   "inner_optimizer": names.KERAS_3_SCALE,
-}
-# The scalars of Keras's optimizers up to TensorFlow 2.10.
-_HYPERPARAMETERS = {
-  "beta_1",
-  "beta_2",
-  "decay",
-  "iter",
-  "learning_rate",
-  "learning_rate_power",
-  "momentum",
-  "rho",
 }
 # The names by which models of Keras have the metrics that they compute.
 _METRICS = {"keras_metrics", "_metrics", "_compile_metrics", "_loss_tracker"}
@@ -402,7 +376,7 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
   """Sorts the tensors of objects."""
   graph = ObjectGraph.read(bundle)
   found = ModelTensors()
-  slots = {s.slot: s for node in graph.nodes for s in node.slots}
+  by_slot = {s.slot: s for node in graph.nodes for s in node.slots}
   optimizers = {
     number for number, node in enumerate(graph.nodes) if _is_optimizer(node)
   }
@@ -430,7 +404,7 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
     for number, node in enumerate(graph.nodes)
     if node.children.keys() >= names.SCALE_TENSORS[names.COMPAT].keys()
   }
-  of_model = _find_reachable(graph, optimizers | metrics | loss_scales)
+  of_model = {*graph.find_paths(optimizers | metrics | loss_scales)}
   taken: dict[str, tuple[str, str]] = {}
   for number, node in enumerate(graph.nodes):
     for attribute in node.attributes:
@@ -439,8 +413,8 @@ def _sort_objects(bundle: Bundle) -> ModelTensors:
         continue
       spec = bundle.specs[key]
       is_count = not spec.shape and spec.dtype in names.INTEGERS
-      if number in slots:
-        weight = graph.find_value(slots[number].variable)
+      if number in by_slot:
+        weight = graph.find_value(by_slot[number].variable)
         name = weight.full_name if weight else ""
         found.dropped[key] = f"slot of {name or 'a weight'}"
       elif number in counters and is_count:
@@ -493,16 +467,6 @@ def _is_optimizer(node: Node) -> bool:
     return True
   if "_iterations" in children:  # Since TensorFlow 2.11, and in Keras 3.
     return not children.keys().isdisjoint(("_variables", "_learning_rate"))
-  return "iter" in children and children.keys() <= _HYPERPARAMETERS
-
-
-def _find_reachable(graph: ObjectGraph, barred: Collection[int]) -> set[int]:
-  """Returns the nodes that the root reaches without passing some nodes."""
-  reached = {0} - set(barred)
-  queue = list(reached)
-  for number in queue:
-    for child in graph.nodes[number].children.values():
-      if child not in reached and child not in barred:
-        reached.add(child)
-        queue.append(child)
-  return reached
+  return "iter" in children and (
+    children.keys() <= {"iter", *keras_slots.HYPERPARAMETERS}
+  )

@@ -10,38 +10,22 @@ import itertools
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names
+from tf_compat_lossscale.checkpoint.layouts import slots
 
 # All variables of an optimizer are in one scope, so some of them tell its name.
 # Several optimizers may share variables, so to read all might take very long.
 _MOST = 32
 _LONG = 1000  # Characters of a name that is not a scope of an optimizer.
 # The last part of a slot's name -> the optimizer in `tf.compat.v1.train`.
-_BY_NAME = {
-  "Adadelta": "Adadelta",
-  "Adagrad": "Adagrad",
-  "Adam": "Adam",
-  "AdaMax": "AdaMax",
-  "Ftrl": "Ftrl",
-  "Momentum": "Momentum",
-  "RMSProp": "RMSProp",
+_BY_NAME = {name: name for name in slots.ROLES} | {
   # In Google's BERT AdamWeightDecay, in NVIDIA's also LAMB.
   "adam_m": "AdamWeightDecay or LAMB",
   "lamb_m": "LAMB",
 }
-# The slots of an optimizer in an object graph -> the optimizer.
-_BY_SLOTS: dict[frozenset[str], str] = {
-  frozenset({"m", "v"}): "Adam",
-  frozenset({"m", "v", "vhat"}): "Adam",
-  frozenset({"momentum"}): "Momentum",
-  frozenset({"rms"}): "RMSProp",
-  frozenset({"rms", "momentum"}): "RMSProp",
-  frozenset({"rms", "mg"}): "RMSProp",
-  frozenset({"rms", "mg", "momentum"}): "RMSProp",
-  frozenset({"accumulator"}): "Adagrad",
-  frozenset({"accum", "accum_update"}): "Adadelta",
-  frozenset({"accum_grad", "accum_var"}): "Adadelta",
-  frozenset({"accum", "linear"}): "Ftrl",
-  frozenset({"accumulator", "linear"}): "Ftrl",
+# Slots in an object graph that only TensorFlow 1's optimizers call so.
+_OWN_SLOTS: dict[tuple[str, ...], str] = {
+  ("accum", "accum_update"): "Adadelta",
+  ("accum", "linear"): "Ftrl",
 }
 # The optimizers whose slots are those of Adam, with the names in lower case.
 _LIKE_ADAM = {
@@ -109,7 +93,7 @@ def guess_by_object(graph: ObjectGraph, node: Node) -> str | None:
 
 def _guess_family(node: Node) -> str | None:
   """Returns the best-known optimizer that has the same children and slots."""
-  slots = frozenset(slot.name for slot in node.slots)
+  found = {slot.name for slot in node.slots}
   keras = "iter" in node.children or "_iterations" in node.children
   if "_velocities" in node.children or "beta_1" in node.children:
     return "Adam"
@@ -117,10 +101,10 @@ def _guess_family(node: Node) -> str | None:
     return "SGD"
   if "_momentums" in node.children or (keras and "momentums" in node.children):
     return "SGD"
-  if "rho" in node.children and "rms" in slots:
+  if "rho" in node.children and "rms" in found:
     return "RMSProp"
-  found = _BY_SLOTS.get(slots)
-  return "SGD" if keras and found == "Momentum" else found
+  kind = slots.find_kind(found - {"vhat"}) or _OWN_SLOTS.get((*sorted(found),))
+  return "SGD" if keras and kind == "Momentum" else kind
 
 
 def _list_full_names(graph: ObjectGraph, node: Node) -> Iterator[str]:

@@ -31,6 +31,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections.abc import Set
 import dataclasses
 from typing import TypeVar
 
@@ -40,15 +41,22 @@ from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _T = TypeVar("_T")
 
-# The name of an optimizer -> the most slots that it has for a variable. Other
-# optimizers have one, as far as names tell.
-_MOST_SLOTS = {
-  "Adadelta": 2,
-  "AdagradDA": 2,
-  "AdaMax": 2,
-  "Adam": 2,
-  "Ftrl": 2,
-  "RMSProp": 3,
+# The name of an optimizer of TensorFlow 1, which its slots have -> what Keras
+# calls the slots, in the order of their numbers. Some optimizers have
+# alternatives.
+ROLES: dict[str, tuple[tuple[str, ...], ...]] = {
+  "Adadelta": (("accum_grad", "accum_var"),),
+  "Adagrad": (("accumulator",),),
+  "Adam": (("m", "v"),),
+  "AdaMax": (("m", "v"),),
+  "Ftrl": (("accumulator", "linear"),),
+  "Momentum": (("momentum",),),
+  "RMSProp": (("rms", "momentum"), ("rms", "mg", "momentum")),
+}
+# The same -> the most slots for a variable. Others have one, as far as names
+# tell.
+_MOST_SLOTS = {name: len(roles[-1]) for name, roles in ROLES.items()} | {
+  "AdagradDA": 2
 }
 # How two optimizers were found to be one, by what they alone have in common.
 _PROOFS = (
@@ -79,6 +87,14 @@ class SlotPairs:
     default_factory=list
   )
   unproven: list[str] = dataclasses.field(default_factory=list)
+
+
+def find_kind(roles: Set[str]) -> str | None:
+  """Returns the optimizer whose slots Keras calls so: a key of `ROLES`."""
+  for kind, (*_, most) in ROLES.items():
+    if roles == set(most) or (kind == "RMSProp" and "rms" in roles <= {*most}):
+      return kind
+  return None
 
 
 def find_contested(here: Inventory, there: Inventory) -> list[names.Family]:
