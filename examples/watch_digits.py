@@ -32,13 +32,13 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
   "overflow_from", 500, "The step from which that of dense/kernel overflows."
 )
+flags.DEFINE_integer("batch_size", 64, "Images of a step.", lower_bound=1)
 flags.DEFINE_integer("increment_period", 100, "As DynamicLossScale takes it.")
 flags.DEFINE_enum(
   "on_stuck", "warn", ["warn", "stop", "raise"], "As LossScaleHook takes it."
 )
 
 _DATA = pathlib.Path(__file__).parent / "legacy" / "digits.npz"
-_BATCH_SIZE = 64
 
 
 def weigh_gradient(value, weight):
@@ -95,7 +95,8 @@ def main(argv):
     checkpoint_dir=FLAGS.output, hooks=[hook], log_step_count_steps=None
   ) as session:
     for step in range(1, FLAGS.steps + 1):
-      rows = np.random.RandomState(step).randint(len(images), size=_BATCH_SIZE)
+      random = np.random.RandomState(step)
+      rows = random.randint(len(images), size=FLAGS.batch_size)
       feed = {x: images[rows], y: labels[rows]}
       if step == FLAGS.nan_at:
         feed[weights["conv_2/kernel"]] = np.nan

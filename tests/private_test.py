@@ -141,6 +141,11 @@ def name_of(path):
   return ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
 
 
+def is_name(node, *names):
+  """Returns whether a node is a variable of one of these names."""
+  return isinstance(node, ast.Name) and node.id in names
+
+
 def is_private(name):
   """Returns whether a name is private: not `__name__`, not in `_PYTHONS`."""
   is_dunder = name.startswith("__") and name.endswith("__")
@@ -151,7 +156,7 @@ def parse(source):
   """Returns the tree of a module, without what only type checkers read."""
   tree = ast.parse(source)
   for node in ast.walk(tree):
-    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+    if isinstance(node, ast.If) and is_name(node.test, "TYPE_CHECKING"):
       node.body = [ast.Pass()]
   return tree
 
@@ -169,7 +174,7 @@ def defined_names(tree):
     elif (
       isinstance(node, ast.Attribute)
       and isinstance(node.ctx, ast.Store)
-      and ast.unparse(node.value) in ("self", "cls")
+      and is_name(node.value, "self", "cls")
     ):
       names.add(node.attr)
   return names
@@ -186,7 +191,7 @@ def used_names(tree):
       owner, name = node.value, node.attr
     elif (
       isinstance(node, ast.Call)
-      and ast.unparse(node.func) in ("getattr", "hasattr", "setattr", "delattr")
+      and is_name(node.func, "getattr", "hasattr", "setattr", "delattr")
       and isinstance(node.args[1], ast.Constant)
     ):
       owner, name = node.args[0], node.args[1].value
