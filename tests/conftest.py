@@ -35,6 +35,8 @@ def _list_values(item: pytest.Item) -> set[tuple[Any, ...]]:
   left = dict(spec.params) if spec else {}
   found: set[tuple[Any, ...]] = {()}
   for mark in item.iter_markers("parametrize"):
+    if getattr(mark.args[1], "combine", False):  # As `helpers.pairs` does.
+      continue
     names = mark.args[0]
     if isinstance(names, str):
       names = [name.strip() for name in names.split(",")]

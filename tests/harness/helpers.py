@@ -248,7 +248,13 @@ def resident_memory() -> int:
   return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def pairs(*choices: Iterable[Any], allowed: Any = None) -> list[tuple]:
+class Rows(list[tuple[Any, ...]]):
+  """Rows that combine values of parameters, as `tests/conftest.py` knows."""
+
+  combine = True
+
+
+def pairs(*choices: Iterable[Any], allowed: Any = None) -> Rows:
   """Returns few rows, with each pair of two parameters' values in some row.
 
   Args:
@@ -264,7 +270,7 @@ def pairs(*choices: Iterable[Any], allowed: Any = None) -> list[tuple]:
     return set(itertools.combinations(enumerate(row), 2))
 
   left = set().union(*map(pairs_of, rows))
-  chosen = []
+  chosen = Rows()
   while left:
     best = max(rows, key=lambda row: len(pairs_of(row) & left))
     left -= pairs_of(best)
