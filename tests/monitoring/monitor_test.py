@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gc
 import json
+import math
 import pathlib
 import tempfile
 import threading
@@ -171,11 +172,15 @@ def train_with_hook(name):
 
 
 @programs
-def test_the_lines_are_those_of_the_hook(name, kind, tmp_path):
-  expected = parse(train_with_hook(name), "underflow")
-  program = Program(kind, MAKERS[name])
+def test_lines_are_those_of_a_hook_and_results_stay(name, kind, tmp_path):
+  program, alone = Program(kind, MAKERS[name]), Program(kind, MAKERS[name])
   with monitoring.Monitor(program.opt, tmp_path, every_n_steps=3) as monitor:
-    program.run(_SCHEDULE, monitor)
+    told = program.run(_SCHEDULE, monitor)
+  applied = [name == "fixed" or math.isfinite(x) for x in _SCHEDULE]
+  assert told == (applied[-1:] if kind == "loop" else applied)
+  if name == "dynamic":
+    check_contents(read(tmp_path), kind)
+  expected = parse(train_with_hook(name), "underflow")
   found = read(tmp_path, "underflow")
   if kind == "loop":
     # Of a loop, only the last skipped step was measured last.
@@ -189,30 +194,38 @@ def test_the_lines_are_those_of_the_hook(name, kind, tmp_path):
   assert found == expected
   assert len(found) >= 4
 
+  # A program that nobody watches trains to the same bits.
+  random = np.random.default_rng(7)
+  factors = random.choice([0.5, -1.5, 1e-3, _INF, float("nan")], 60)
+  factors = np.where(random.random(60) < 0.8, random.normal(size=60), factors)
+  factors = factors.astype(np.float32)
+  if name == "fixed":
+    factors = np.nan_to_num(factors, posinf=1.0)
+  program.run(factors, monitor)
+  alone.run(_SCHEDULE)
+  alone.run(factors)
+  assert program.state() == alone.state()
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_blame_and_underflow(kind, tmp_path):
-  program = Program(kind)
-  with monitoring.Monitor(program.opt, tmp_path, every_n_steps=2) as monitor:
-    told = program.run([1.0, 1.0, _INF, 1.0], monitor)
-  if kind == "loop":
-    assert told == [True]
-  else:
-    assert told == [True, True, False, True]
-  lines = {line["step"]: line for line in read(tmp_path)}
+
+def check_contents(lines, kind):
+  """Checks what the lines of the dynamic scale say about gradients."""
+  blamed = next(line for line in lines if "blame" in line)
+  assert blamed["step"] == (7 if kind == "loop" else 4)
   # The gradients before they were clipped, which made all of them NaN.
-  assert lines[3]["gradients"] == 2
-  assert lines[3]["blame"] == [
+  assert blamed["gradients"] == 2
+  assert blamed["blame"] == [
     {"name": "a", "inf": 2, "nan": 0, "size": 2, "largest": 0.0}
   ]
-  assert lines[4]["underflow"]["zeros"] == pytest.approx(1 / 5)
-  assert lines[4]["underflow"]["gradients"]["b"][0] == pytest.approx(1 / 3)
-  assert lines[4]["underflow"]["gradients"]["a"] == [0.0, 8.0]
+  *_, line = (line for line in lines if "underflow" in line)
+  assert line["step"] == 9
+  assert line["underflow"]["zeros"] == pytest.approx(1 / 5)
+  assert line["underflow"]["gradients"]["b"][0] == pytest.approx(1 / 3)
+  assert line["underflow"]["gradients"]["a"] == [0.0, 2.0]
 
 
-@pytest.mark.parametrize("kind", ["eager", "function", "jit"])
+@pytest.mark.parametrize("kind", ["eager", "function"])
 def test_variables_that_share_a_name(kind, tmp_path, capsys, caplog):
-  variables = [tf.Variable(tf.ones([6]), name="kernel") for _ in range(5)]
+  variables = [tf.Variable(tf.ones([6]), name="kernel") for _ in range(3)]
   variables += [tf.Variable(1.0, name="bias"), tf.Variable(1.0, name="bias_1")]
   opt = tfl.MixedPrecisionLossScaleOptimizer(
     momentum(), policies.GrowthBackoff(2.0, growth_interval=100)
@@ -220,7 +233,7 @@ def test_variables_that_share_a_name(kind, tmp_path, capsys, caplog):
 
   def step(x):
     def loss():
-      factors = [x if i == 3 else 1.0 for i in range(len(variables))]
+      factors = [x if i == 2 else 1.0 for i in range(len(variables))]
       return tf.add_n(
         [tf.reduce_sum(v * f) for v, f in zip(variables, factors)]
       )
@@ -229,30 +242,33 @@ def test_variables_that_share_a_name(kind, tmp_path, capsys, caplog):
 
   run = step
   if kind != "eager":
-    run = tf.function(step, jit_compile=kind == "jit", autograph=False)
+    run = tf.function(step, autograph=False)
   with monitoring.Monitor(opt, tmp_path, every_n_steps=2) as monitor:
     for value in (1.0, 1.0, *[_INF] * 30):
       run(tf.constant(value))
       monitor.step()
-  assert "; 1 of 7 gradients: kernel 3: 6 inf, 0 NaN of 6" in caplog.text
+  assert "; 1 of 5 gradients: kernel 2: 6 inf, 0 NaN of 6" in caplog.text
   rows = monitoring.read_run(tmp_path).rows
   assert [(b.name, b.inf, b.size) for b in rows[2].blame] == [
-    ("kernel 3", 6, 6)
+    ("kernel 2", 6, 6)
   ]
-  names = {*(f"kernel {i}" for i in range(5)), "bias", "bias_1"}
+  names = {*(f"kernel {i}" for i in range(3)), "bias", "bias_1"}
   assert rows[1].underflow.gradients.keys() == names
   assert main.main(["doctor", str(tmp_path)]) == 1
   printed = capsys.readouterr().out
-  assert "At fault: kernel 3 (in 29 of 29 steps, up to 6 inf of 6" in printed
+  assert "At fault: kernel 2 (in 29 of 29 steps, up to 6 inf of 6" in printed
   # The error of a policy has the same names.
-  grads = [tf.constant(_INF if i == 3 else 1.0) for i in range(7)]
+  grads = [tf.constant(_INF if i == 2 else 1.0) for i in range(5)]
   named = step_records.name_variables(zip(grads, variables))
   policy = policies.GrowthBackoff(1.0, at_minimum="raise")
-  with pytest.raises(tf.errors.InvalidArgumentError, match="fault: kernel 3"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="fault: kernel 2"):
     policy.update(gradients.NamedGradients(grads, named))
 
 
-@pytest.mark.parametrize("kind", ["eager", "function", "loop"])
+@pytest.mark.parametrize(
+  "kind",
+  ["eager", "function", pytest.param("loop", marks=pytest.mark.thorough)],
+)
 def test_replicas_are_added_up(kind, tmp_path):
   strategy = helpers.two_replicas()
   program = Program(kind, strategy=strategy)
@@ -282,25 +298,6 @@ def test_loss_scale_of_a_user(kind, tmp_path):
   lines = read(tmp_path)
   assert [line["loss_scale/value"] for line in lines] == [4.0] * 3
   assert "loss_scale/good_steps" not in lines[0]
-
-
-@programs
-def test_results_are_the_same_bit_for_bit(name, kind):
-  random = np.random.default_rng(7)
-  factors = random.choice([0.5, -1.5, 1e-3, _INF, float("nan")], 60)
-  factors = np.where(random.random(60) < 0.8, random.normal(size=60), factors)
-  factors = factors.astype(np.float32)
-  if name == "fixed":
-    factors = np.nan_to_num(factors, posinf=1.0)
-  states = []
-  for watched in (False, True):
-    program = Program(kind, MAKERS[name])
-    monitor = None
-    if watched:
-      monitor = monitoring.Monitor(program.opt, every_n_steps=3)
-    program.run(factors, monitor)
-    states.append(program.state())
-  assert states[0] == states[1]
 
 
 @pytest.mark.parametrize("kind", ["function", "jit", "loop"])
@@ -338,7 +335,7 @@ def test_fixed_loss_scale_traced_before(tmp_path):
 
 def test_retrace_and_other_functions_of_one_optimizer(tmp_path):
   program = Program("function")
-  monitor = monitoring.Monitor(program.opt, tmp_path)
+  monitor = monitoring.Monitor(program.opt, tmp_path, blame=False)
   program.run([1.0], monitor)
   program.one(tf.constant([_INF]))  # Another trace.
   assert monitor.step() is False
@@ -377,7 +374,7 @@ def test_many_steps_between_two_looks(tmp_path, monkeypatch):
 
 def test_no_step_is_no_step():
   program = Program("function")
-  monitor = monitoring.Monitor(program.opt)
+  monitor = monitoring.Monitor(program.opt, blame=False)
   assert monitor.step() is None
   program.run([1.0])
   program.run([_INF])
@@ -395,18 +392,19 @@ def test_restart_goes_on_in_the_log(kind, tmp_path):
       a=program.a, b=program.b, opt=program.opt, step=program.global_step
     )
 
-  first = monitoring.Monitor(program.opt, logs, every_n_steps=3)
+  options = {"every_n_steps": 3, "blame": False}
+  first = monitoring.Monitor(program.opt, logs, **options)
   with contextlib.suppress(ValueError), first as monitor:
     program.run([1.0, _INF, 1.0, 1.0], monitor)
     checkpoint = track(program).save(tmp_path / "checkpoint")
     program.run([1.0, 1.0, _INF], monitor)
     raise ValueError("The run was killed.")
   again = Program(kind)
-  monitor = monitoring.Monitor(again.opt, logs, every_n_steps=3)
+  monitor = monitoring.Monitor(again.opt, logs, **options)
   track(again).restore(checkpoint).assert_existing_objects_matched()
   with monitor:
     again.run([1.0, _INF, 1.0], monitor)
-  lines = read(logs, "underflow", "blame", "gradients")
+  lines = read(logs)
   steps = [line["step"] for line in lines]
   assert steps == sorted(set(steps)) and steps[-1] == 7
   assert lines[-1]["loss_scale/skipped_total"] == 2
@@ -476,7 +474,7 @@ def test_two_monitors(tmp_path):
 
 def test_monitor_that_is_closed_goes_on(tmp_path):
   program = Program("function")
-  monitor = monitoring.Monitor(program.opt, tmp_path)
+  monitor = monitoring.Monitor(program.opt, tmp_path, blame=False)
   program.run([1.0, 1.0, 1.0], monitor)
   monitor.close()
   program.run([1.0, 1.0], monitor)
@@ -491,7 +489,7 @@ def test_threads(kind):
   program.run([1.0], monitor)
 
   def train():
-    for factor in [1.0, _INF] * 30:
+    for factor in [1.0, _INF] * 12:
       program.one(tf.constant(factor))
       monitor.step()
 
@@ -502,12 +500,12 @@ def test_threads(kind):
     thread.join()
   monitor.step()
   own = monitor._recorder
-  assert (own.step, own.skipped) == (241, 120)
+  assert (own.step, own.skipped) == (97, 48)
 
 
 def test_row_that_another_step_wrote(monkeypatch):
   program = Program("function")
-  monitor = monitoring.Monitor(program.opt)
+  monitor = monitoring.Monitor(program.opt, blame=False)
   program.run([1.0], monitor)
   state = State(8.0, 0, 0, 0)
   # Number, what the row says of its step, and skipped steps so far. The flags
@@ -636,10 +634,6 @@ def test_steps_in_a_graph_of_tensorflow_1_are_not_watched():
   assert monitor.step() is None
 
 
-if __name__ == "__main__":
-  helpers.main()
-
-
 def test_a_subclass_may_pass_the_pairs_in_another_order():
   class Reversed(tfl.MixedPrecisionLossScaleOptimizer):
     def _distributed_apply(self, distribution, grads_and_vars, *args):
@@ -647,11 +641,9 @@ def test_a_subclass_may_pass_the_pairs_in_another_order():
       return super()._distributed_apply(distribution, pairs, *args)
 
   with tf.Graph().as_default() as graph:
-    sgd = tf.compat.v1.train.GradientDescentOptimizer(0.5)
+    sgd = tf1.train.GradientDescentOptimizer(0.5)
     opt = Reversed(sgd, "dynamic")
-    variables = [
-      tf.compat.v1.get_variable(f"v{i}", shape=[i + 1]) for i in range(3)
-    ]
+    variables = [tf1.get_variable(f"v{i}", shape=[i + 1]) for i in range(3)]
     loss = tf.add_n([tf.reduce_sum(x) for x in variables])
     pairs = opt.compute_gradients(loss, variables)
     opt.apply_gradients(pairs)
@@ -661,3 +653,7 @@ def test_a_subclass_may_pass_the_pairs_in_another_order():
   assert record.names == ("v2", "v1")
   for given, computed in zip(record.gradients, record.computed):
     assert computed[0] is given[0]
+
+
+if __name__ == "__main__":
+  helpers.main()
