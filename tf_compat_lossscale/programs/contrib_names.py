@@ -208,7 +208,7 @@ rnn
   tf.nn.rnn_cell: BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper
     GRUCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper
   tf.nn: static_bidirectional_rnn static_rnn static_state_saving_rnn
-  parts.private: _Linear _linear
+  parts.private: _Linear=Linear _linear=linear
   parts.rnn: FusedRNNCell FusedRNNCellAdaptor TimeReversedFusedRNN
     stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
   parts.rnn_blocks: GRUBlockCell GRUBlockCellV2 LSTMBlockCell

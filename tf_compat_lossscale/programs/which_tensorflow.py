@@ -74,12 +74,15 @@ class _Weighed(NamedTuple):
     return f"{self.found.written}{more}, {file} line {self.found.line}"
 
 
+_Names = dict[str, tuple[int, unit_names.Found]]
+
+
 class Signs(NamedTuple):
   """What the names in a unit say about TensorFlow.
 
   Attributes:
-    one: Name that only TensorFlow 1 has -> its first use.
-    two: Name that says TensorFlow 2 -> its weight and its first use.
+    one: Name that only TensorFlow 1 has -> its weight and its first use.
+    two: Name that says TensorFlow 2 -> the same.
     graph: Name of `tensorflow.compat.v1` that works in a graph alone -> its
       first use.
     leaves_eager: Whether the unit turns TensorFlow 2's behavior off, or makes a
@@ -88,8 +91,8 @@ class Signs(NamedTuple):
     acts: Whether the unit does more than to import TensorFlow.
   """
 
-  one: dict[str, unit_names.Found]
-  two: dict[str, tuple[int, unit_names.Found]]
+  one: _Names
+  two: _Names
   graph: dict[str, unit_names.Found]
   leaves_eager: bool
   has_plain: bool
@@ -114,10 +117,11 @@ def decide(program: program_modules.Program) -> Verdict:
       for unit in (module.body, module.dead, *module.units)
     )
     told = _list_signs(program, units)
-  one, two = _weigh_1(told), _weigh_2(told)
+  one = _weigh((path, signs.one) for path, signs in told)
+  two = _weigh((path, signs.two) for path, signs in told)
   if one and sum(w.weight for w in one) > sum(w.weight for w in two):
     return Verdict(1, _find_heaviest(one).describe())
-  graph = _find_graph_of_compat_v1(told)
+  graph = _find_graph_of_compat_v1(told, bool(two))
   if graph is not None:
     return Verdict(1, graph.describe(" without tf.disable_v2_behavior()"))
   if not two:
@@ -158,8 +162,8 @@ def _list_signs(
 
 def _read_signs(unit: unit_names.Unit) -> Signs:
   """Returns the signs in a unit."""
-  one: dict[str, unit_names.Found] = {}
-  two: dict[str, tuple[int, unit_names.Found]] = {}
+  one: _Names = {}
+  two: _Names = {}
   graph: dict[str, unit_names.Found] = {}
   leaves_eager = False
   for use in unit.found:
@@ -176,7 +180,8 @@ def _read_signs(unit: unit_names.Unit) -> Signs:
     if use.is_call_of_1:
       only_1 = f"{plain}()"
     if only_1 is not None:
-      one.setdefault(only_1, use)
+      weight = _GRAPH_WEIGHT if _GRAPH.fullmatch(only_1) else 1
+      one.setdefault(only_1, (weight, use))
     rather_2 = None if of_v1 else _find_name_of_2(plain)
     if rather_2 is not None:
       name, weight = rather_2
@@ -200,32 +205,24 @@ def _find_name_of_2(name: str) -> tuple[str, int] | None:
   return (match[0], 1) if match else None
 
 
-def _weigh_1(told: _Told) -> list[_Weighed]:
-  """Returns the names that only TensorFlow 1 has, each once."""
+def _weigh(told: Iterable[tuple[str, _Names]]) -> list[_Weighed]:
+  """Returns the names in files that say TensorFlow 1, or 2, each once."""
   found: dict[str, _Weighed] = {}
-  for path, signs in told:
-    for name, use in signs.one.items():
-      if name not in found:
-        weight = _GRAPH_WEIGHT if _GRAPH.fullmatch(name) else 1
-        found[name] = _Weighed(weight, use, path)
+  for path, names in told:
+    for name, (weight, use) in names.items():
+      found.setdefault(name, _Weighed(weight, use, path))
   return list(found.values())
 
 
-def _weigh_2(told: _Told) -> list[_Weighed]:
-  """Returns the names that say TensorFlow 2, each once."""
-  found: dict[str, _Weighed] = {}
-  for path, signs in told:
-    for name, (weight, use) in signs.two.items():
-      if name not in found:
-        found[name] = _Weighed(weight, use, path)
-  return list(found.values())
-
-
-def _find_graph_of_compat_v1(told: _Told) -> _Weighed | None:
+def _find_graph_of_compat_v1(told: _Told, says_2: bool) -> _Weighed | None:
   """Returns a use of a graph by a program that stays eager, or None.
 
   Such a program imports `tensorflow.compat.v1` and ran on TensorFlow 1.15,
   where that module has TensorFlow 1's behavior without being asked.
+
+  Args:
+    told: The signs in the program.
+    says_2: Whether a name says TensorFlow 2.
   """
   if any(signs.leaves_eager for _, signs in told):
     return None
@@ -240,7 +237,7 @@ def _find_graph_of_compat_v1(told: _Told) -> _Weighed | None:
       seen[path in both].add(name.removeprefix("Interactive"))
   if False in graph:
     return graph[False]
-  is_graph = {"placeholder", "Session"} <= seen[True] and not _weigh_2(told)
+  is_graph = {"placeholder", "Session"} <= seen[True] and not says_2
   return graph[True] if is_graph else None
 
 

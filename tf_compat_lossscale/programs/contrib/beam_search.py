@@ -32,12 +32,7 @@ def _tile(value: Any, multiplier: int) -> Any:
   value = tf.convert_to_tensor(value, name="t")
   if not value.shape.rank:
     raise ValueError(f"tile_batch got {value}: a batch dimension is needed")
-  shape = tf.shape(value)
-  tiling = [1, multiplier] + [1] * (value.shape.rank - 1)
-  tiled = tf.reshape(
-    tf.tile(tf.expand_dims(value, 1), tiling),
-    tf.concat([[shape[0] * multiplier], shape[1:]], 0),
-  )
+  tiled = tf.repeat(value, multiplier, axis=0)
   batch = None if value.shape[0] is None else value.shape[0] * multiplier
   tiled.set_shape(tf.TensorShape([batch]).concatenate(value.shape[1:]))
   return tiled

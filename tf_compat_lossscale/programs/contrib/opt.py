@@ -23,50 +23,29 @@ class DecoupledWeightDecayExtension:
   default, all variables do.
   """
 
-  def __init__(self, weight_decay: Any, **kwargs: Any):
+  def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any):
     """Creates the optimizer.
 
     Args:
       weight_decay: A float [], or a function without arguments that returns
         one. Each step casts it to the variable's dtype.
-      **kwargs: Arguments for the optimizer that is extended.
+      *args: Arguments for the optimizer that is extended.
+      **kwargs: The same by name.
     """
     self._decaying: set[Any] | None = None  # References; None means all.
     self._weight_decay = weight_decay
     self._weight_decay_tensor: Any = None
-    super().__init__(**kwargs)
+    super().__init__(*args, **kwargs)
 
-  def minimize(
-    self,
-    loss: Any,
-    global_step: Any = None,
-    var_list: Any = None,
-    gate_gradients: int = tf.train.Optimizer.GATE_OP,
-    aggregation_method: Any = None,
-    colocate_gradients_with_ops: bool = False,
-    name: str | None = None,
-    grad_loss: Any = None,
-    decay_var_list: Any = None,
-  ) -> Any:
+  def minimize(self, *args: Any, **kwargs: Any) -> Any:
     """Minimizes a loss, as `tf.train.Optimizer` does.
 
     As in TensorFlow 1.15, all variables decay, also if `decay_var_list` is
-    given: call `compute_gradients` and `apply_gradients` to choose variables.
+    given, the last argument: call `compute_gradients` and `apply_gradients` to
+    choose variables.
     """
-    del decay_var_list
-    how = {
-      "gate_gradients": gate_gradients,
-      "aggregation_method": aggregation_method,
-      "colocate_gradients_with_ops": colocate_gradients_with_ops,
-    }
-    return super().minimize(  # type: ignore[misc]
-      loss,
-      global_step=global_step,
-      var_list=var_list,
-      name=name,
-      grad_loss=grad_loss,
-      **how,
-    )
+    kwargs.pop("decay_var_list", None)
+    return super().minimize(*args[:8], **kwargs)  # type: ignore[misc]
 
   def apply_gradients(
     self,
@@ -148,12 +127,6 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
   ):
     """An optimizer with decoupled weight decay."""
 
-    def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any):
-      self._decaying = None
-      self._weight_decay = weight_decay
-      self._weight_decay_tensor = None
-      base_optimizer.__init__(self, *args, **kwargs)  # type: ignore[misc]
-
   return OptimizerWithDecoupledWeightDecay
 
 
@@ -171,14 +144,8 @@ class MomentumWOptimizer(
     name: str = "MomentumW",
     use_nesterov: bool = False,
   ):
-    super().__init__(
-      weight_decay,
-      learning_rate=learning_rate,
-      momentum=momentum,
-      use_locking=use_locking,
-      name=name,
-      use_nesterov=use_nesterov,
-    )
+    arguments = learning_rate, momentum, use_locking, name, use_nesterov
+    super().__init__(weight_decay, *arguments)
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
@@ -194,15 +161,8 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
     use_locking: bool = False,
     name: str = "AdamW",
   ):
-    super().__init__(
-      weight_decay,
-      learning_rate=learning_rate,
-      beta1=beta1,
-      beta2=beta2,
-      epsilon=epsilon,
-      use_locking=use_locking,
-      name=name,
-    )
+    arguments = learning_rate, beta1, beta2, epsilon, use_locking, name
+    super().__init__(weight_decay, *arguments)
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):

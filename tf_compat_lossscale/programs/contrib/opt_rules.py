@@ -18,6 +18,9 @@ from tf_compat_lossscale._core.tf import optimizers
 class _RuleOptimizer(tf.train.Optimizer):
   """A base class for optimizers with one rule for all kinds of variables."""
 
+  # The names of the slots of zeros that each variable has.
+  _SLOTS: tuple[str, ...] = ()
+
   def _update(self, grad: Any, var: Any) -> Any:
     """Returns the op that applies a dense gradient."""
     raise NotImplementedError
@@ -28,10 +31,13 @@ class _RuleOptimizer(tf.train.Optimizer):
   def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
     return self._update(grad, var)
 
-  def _make_slots(self, var_list: Any, name: str) -> None:
-    """Makes a slot of zeros for each variable."""
+  def _apply_sparse(self, grad: Any, var: Any) -> Any:
+    return self._resource_apply_sparse(grad.values, var, grad.indices)
+
+  def _create_slots(self, var_list: Any) -> None:
     for var in var_list:
-      self._zeros_slot(var, name, self.get_name())
+      for name in self._SLOTS:
+        self._zeros_slot(var, name, self.get_name())
 
 
 class LARSOptimizer(_RuleOptimizer):
@@ -45,6 +51,8 @@ class LARSOptimizer(_RuleOptimizer):
   `skip_list` in it has `learning_rate` and no weight decay. So has a variable
   with a sparse gradient.
   """
+
+  _SLOTS = ("momentum",)
 
   def __init__(
     self,
@@ -85,9 +93,6 @@ class LARSOptimizer(_RuleOptimizer):
     self._decay, self._eeta, self._epsilon = weight_decay, eeta, epsilon
     self._skipped = skip_list
     self._nesterov = use_nesterov
-
-  def _create_slots(self, var_list: Any) -> None:
-    self._make_slots(var_list, "momentum")
 
   def _prepare(self) -> None:
     rate = self._learning_rate
@@ -133,9 +138,6 @@ class LARSOptimizer(_RuleOptimizer):
       total = step + momentum * total
     return var.assign_sub(total).op
 
-  def _apply_sparse(self, grad: Any, var: Any) -> Any:
-    return self._resource_apply_sparse(grad.values, var, grad.indices)
-
   def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
     momentum = tf.cast(self._momentum_tensor, var.dtype.base_dtype)
     rate = tf.cast(self._rate, var.dtype.base_dtype)
@@ -154,6 +156,8 @@ class _SignOptimizer(_RuleOptimizer):
   m = beta * m + (1 - beta) * g
   w = w - learning_rate * factor(sign(g) * sign(m) * decay) * g
   """
+
+  _SLOTS = ("m",)
 
   def __init__(
     self,
@@ -190,9 +194,6 @@ class _SignOptimizer(_RuleOptimizer):
         self._decay_function(global_step), name="sign_decay"
       )
     return super().apply_gradients(grads_and_vars, global_step, name)
-
-  def _create_slots(self, var_list: Any) -> None:
-    self._make_slots(var_list, "m")
 
   def _factor(self, agreement: Any) -> Any:
     """Returns the factor of the gradient."""
@@ -304,6 +305,8 @@ class AdaMaxOptimizer(_RuleOptimizer):
   dtype. A sparse gradient changes its rows of `m`, `v` and `w` alone.
   """
 
+  _SLOTS = ("m", "v")
+
   def __init__(
     self,
     learning_rate: Any = 0.001,
@@ -323,9 +326,7 @@ class AdaMaxOptimizer(_RuleOptimizer):
       name="beta1_power",
       colocate_with=min(var_list, key=lambda var: var.name),
     )
-    for var in var_list:
-      self._make_slots([var], "m")
-      self._make_slots([var], "v")
+    super()._create_slots(var_list)
 
   def _get_power(self) -> Any:
     """Returns the variable that is `beta1 ** t`."""
@@ -356,9 +357,6 @@ class AdaMaxOptimizer(_RuleOptimizer):
     new_m = beta1 * m + (1 - beta1) * grad
     new_v = tf.maximum(beta2 * v, tf.abs(grad))
     return rate / (1 - power) * new_m / (new_v + epsilon), new_m, new_v
-
-  def _apply_sparse(self, grad: Any, var: Any) -> Any:
-    return self._resource_apply_sparse(grad.values, var, grad.indices)
 
   def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
     m, v = self.get_slot(var, "m"), self.get_slot(var, "v")

@@ -40,7 +40,7 @@ def register_dense_tensor_like_type(tensor_type: type) -> None:
   del tensor_type
 
 
-class _Linear:
+class Linear:
   """`concat(args) * kernel + bias`, with variables of the current scope."""
 
   def __init__(
@@ -90,15 +90,15 @@ class _Linear:
     return tf.nn.bias_add(result, self._biases)
 
 
-def _linear(
+def linear(
   args: Any,
   output_size: int,
-  bias: bool,
+  bias: bool = True,
   bias_initializer: Any = None,
   kernel_initializer: Any = None,
 ) -> Any:
-  """Returns `_Linear` of the same arguments, called with `args`."""
-  make = _Linear(args, output_size, bias, bias_initializer, kernel_initializer)
+  """Returns `Linear` of the same arguments, called with `args`."""
+  make = Linear(args, output_size, bias, bias_initializer, kernel_initializer)
   return make(args)
 
 

@@ -14,30 +14,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from tf_compat_lossscale.programs.contrib.private import linear
 from tf_compat_lossscale.programs.contrib.rnn_blocks import LSTMStateTuple
 from tf_compat_lossscale.programs.contrib.rnn_blocks import RNNCell
-
-
-def multiply(inputs: Any, size: int, bias: bool = True) -> Any:
-  """Returns inputs times the variable `kernel`, plus the variable `bias`.
-
-  Args:
-    inputs: A matrix, or a list of matrices to concatenate.
-    size: The size of the result.
-    bias: Whether there is a bias.
-  """
-  if isinstance(inputs, list | tuple):
-    inputs = tf.concat(tf.nest.flatten(inputs), 1)
-  kernel = tf.get_variable("kernel", [inputs.shape[-1], size], inputs.dtype)
-  result = tf.matmul(inputs, kernel)
-  if not bias:
-    return result
-  return tf.nn.bias_add(
-    result,
-    tf.get_variable(
-      "bias", [size], inputs.dtype, initializer=tf.zeros_initializer()
-    ),
-  )
 
 
 class LayerNormBasicLSTMCell(RNNCell):
@@ -94,7 +73,7 @@ class LayerNormBasicLSTMCell(RNNCell):
     """Runs a step."""
     cell, output = state
     size = 4 * self._units
-    values = multiply([inputs, output], size, bias=False)
+    values = linear([inputs, output], size, bias=False)
     if not self._norm:
       values += tf.get_variable("bias", [size], inputs.dtype)
     i, j, f, o = (
@@ -147,7 +126,7 @@ class NASCell(RNNCell):
       "recurrent_kernel", [self.output_size, size], dtype
     )
     from_output = tf.matmul(output, recurrent)
-    from_inputs = multiply(inputs, size, bias=False)
+    from_inputs = linear(inputs, size, bias=False)
     if self._bias:
       from_output += tf.get_variable(
         "bias", [size], dtype, initializer=tf.zeros_initializer()
@@ -225,7 +204,7 @@ class UGRNNCell(_SimpleCell):
     """Runs a step."""
     scope = tf.get_variable_scope()
     with tf.variable_scope(scope, initializer=self._initializer):
-      gate, new = tf.split(multiply([inputs, state], 2 * self._units), 2, 1)
+      gate, new = tf.split(linear([inputs, state], 2 * self._units), 2, 1)
     gate = tf.sigmoid(gate + self._forget_bias)
     state = gate * state + (1 - gate) * self._activate(new)
     return state, state
@@ -247,7 +226,7 @@ class SRUCell(_SimpleCell):
 
   def call(self, inputs: Any, state: Any) -> Any:
     """Runs a step."""
-    values = multiply(inputs, 4 * self._units, bias=False)
+    values = linear(inputs, 4 * self._units, bias=False)
     new, forget, reset, skipped = tf.split(values, 4, 1)
     bias = tf.get_variable(
       "bias",

@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from tf_compat_lossscale.programs.contrib.private import linear
 from tf_compat_lossscale.programs.contrib.rnn_blocks import RNNCell
-from tf_compat_lossscale.programs.contrib.rnn_cells import multiply
 
 
 class _Wrapper(RNNCell):
@@ -58,7 +58,7 @@ class InputProjectionWrapper(_Wrapper):
 
   def call(self, inputs: Any, state: Any) -> Any:
     """Runs a step."""
-    inputs = self._activate(multiply(inputs, self._projected))
+    inputs = self._activate(linear(inputs, self._projected))
     return self._cell(inputs, state)
 
 
@@ -83,7 +83,7 @@ class OutputProjectionWrapper(_Wrapper):
   def call(self, inputs: Any, state: Any) -> Any:
     """Runs a step."""
     output, state = self._cell(inputs, state)
-    return self._activate(multiply(output, self._projected)), state
+    return self._activate(linear(output, self._projected)), state
 
 
 class EmbeddingWrapper(_Wrapper):
@@ -200,13 +200,13 @@ class AttentionCellWrapper(RNNCell):
     """Runs a step."""
     state, attention, memory = state
     size = self._input_size or inputs.shape[-1]
-    inputs = multiply([inputs, attention], size)
+    inputs = linear([inputs, attention], size)
     output, state = self._cell(inputs, state)
     memory = tf.reshape(memory, [-1, self._length, self._size])
     query = tf.concat(tf.nest.flatten(state), 1)
     attention = self._attend(query, memory)
     with tf.variable_scope("attn_output_projection"):
-      output = multiply([output, attention], self._size)
+      output = linear([output, attention], self._size)
     memory = tf.concat([memory[:, 1:], tf.expand_dims(output, 1)], 1)
     memory = tf.reshape(memory, [-1, self._length * self._size])
     return output, (state, attention, memory)
@@ -218,7 +218,7 @@ class AttentionCellWrapper(RNNCell):
       shape = [1, 1, self._size, self._vector]
       kernel = tf.get_variable("attn_w", shape, dtype)
       vector = tf.get_variable("attn_v", [self._vector], dtype)
-      query = tf.expand_dims(multiply(query, self._vector), 1)
+      query = tf.expand_dims(linear(query, self._vector), 1)
       features = tf.tensordot(memory, kernel[0, 0], 1)
       scores = tf.reduce_sum(vector * tf.tanh(features + query), 2)
       weights = tf.expand_dims(tf.nn.softmax(scores), 2)
