@@ -13,7 +13,6 @@ from tf_compat_lossscale.cli import selection
 from tf_compat_lossscale.cli import terminal
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.migration import checker
   from tf_compat_lossscale.migration import findings
 
 SUMMARY = "list what has to change in old sources, and the edits"
@@ -81,7 +80,7 @@ def list_codes() -> int:
 def read(
   selected: selection.Selection,
   data: bytes | None = None,
-  check: Callable[..., checker.Checked] | None = None,
+  check: Callable[..., findings.Report] | None = None,
 ) -> findings.Report:
   """Reads the sources for a subcommand.
 

@@ -15,13 +15,11 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import comments
 from tf_compat_lossscale.migration import document_base
-from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import notebook_magics
 from tf_compat_lossscale.migration import notebooks
 from tf_compat_lossscale.migration import outlines
-from tf_compat_lossscale.migration import python2
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
@@ -58,24 +56,6 @@ class Options(NamedTuple):
   target: tuple[int, int] | None = None
   jobs: int | None = None
   nvidia_switch: bool = False
-
-
-class Checked(NamedTuple):
-  """A project that was checked.
-
-  Attributes:
-    project: The project with its findings.
-    errors: A line for each file that could not be read.
-    warnings: A line for each comment that names an unknown code. Of `migrate`,
-      also one for each project in which files that the user did not give need
-      edits.
-    changes: The files that `migrate` would change, and those with edits left.
-  """
-
-  project: findings_lib.Project
-  errors: tuple[str, ...] = ()
-  warnings: tuple[str, ...] = ()
-  changes: tuple[findings_lib.Change, ...] = ()
 
 
 def make_project(
@@ -123,7 +103,7 @@ def check(
   shown: dict[str, str],
   options: Options,
   reader: reading.Reader | None = None,
-) -> Checked:
+) -> findings_lib.Report:
   """Checks the files of a project.
 
   Args:
@@ -133,7 +113,7 @@ def check(
     reader: The reader of the files.
 
   Returns:
-    The project with its findings.
+    The report of this one project.
   """
   return _Check(group, shown, options, reader or reading.Reader()).run()
 
@@ -164,8 +144,8 @@ class _Check:
     # The findings in code that cannot be parsed.
     self._unparsed: dict[str, list[findings_lib.Finding]] = {}
 
-  def run(self) -> Checked:
-    """Returns the project with its findings."""
+  def run(self) -> findings_lib.Report:
+    """Returns the report of the project."""
     project = make_project(self._group, self._shown)
     # All files are read, even if the first one matters, to report their errors.
     matter = [o.path for o in self._group.files if o.matters or o.must_read]
@@ -185,7 +165,7 @@ class _Check:
     )
     project = self._summarize(project, found, uses_loss_scaling)
     if not uses_loss_scaling:
-      return Checked(project, tuple(self._errors))
+      return findings_lib.Report((project,), tuple(self._errors))
     findings = [
       finding
       for finding in (
@@ -204,7 +184,9 @@ class _Check:
         for finding in missing_package.merge(findings)
       )
     )
-    return Checked(project, tuple(self._errors), tuple(self._warnings))
+    return findings_lib.Report(
+      (project,), tuple(self._errors), tuple(self._warnings)
+    )
 
   def _summarize(
     self,
@@ -213,25 +195,23 @@ class _Check:
     uses_loss_scaling: bool,
   ) -> findings_lib.Project:
     """Returns a project with all but its findings."""
-    paths = [o.path for o in self._group.files if o.mentions]
     own = sorted(self._sources)
-    tensorflow, reason = summaries.find_tensorflow(
-      found, paths, self._reader, own if len(own) == 1 else ()
+    summary = summaries.Summary(
+      self._group, found, self._reader, own if len(own) == 1 else ()
     )
+    tensorflow = summary.tensorflow
     if tensorflow is None and not uses_loss_scaling:
       # What cannot be read may be all that imports TensorFlow.
-      for path in paths:
-        self._can_read(path)
+      for outline in self._group.files:
+        if outline.mentions:
+          self._can_read(outline.path)
     notes: Iterable[str] = ()
     missing: Mapping[str, str] = {}
     if not (uses_loss_scaling or tensorflow is None or self._unreadable):
-      missing = summaries.find_missing(found, tensorflow, paths, self._reader)
-      notes = summaries.list_advice(
-        self._group, found, tensorflow, paths, self._reader, missing
-      )
+      missing, notes = summary.find_missing(), summary.list_advice()
     return project._replace(
       tensorflow=tensorflow,
-      reason=reason,
+      reason=summary.reason,
       uses_loss_scaling=uses_loss_scaling,
       unreadable=len(self._unreadable),
       notes=tuple(notes),
@@ -271,40 +251,39 @@ class _Check:
       and path in self._sources
       and path not in self._unparsed
     ):
-      self._unparsed[path] = list(self._read_cells(document))
+      self._unparsed[path] = self._read_cells(document)
     return True
 
   def _read_unparsed(
     self, path: str, message: str
   ) -> list[findings_lib.Finding]:
     """Returns the findings in a file that cannot be parsed; notes an error."""
-    try:
-      line = python2.find_line(self._reader.read_document(path).text)
-    except documents.DocumentError:
-      line = None  # The message says why.
-    if line is not None:
-      return [python_2_source.make(path, line)]
-    shown = document_base.show_path(self._shown[path])
-    for written in (path, document_base.show_path(path)):
-      message = message.replace(written, shown)
-    self._errors.append(message)
-    self._unreadable.add(path)
-    return []
+    found = self._list_python_2(path)
+    if not found:
+      shown = document_base.show_path(self._shown[path])
+      for written in (path, document_base.show_path(path)):
+        message = message.replace(written, shown)
+      self._errors.append(message)
+      self._unreadable.add(path)
+    return found
 
   def _read_cells(
     self, notebook: notebooks.Notebook
-  ) -> Iterator[findings_lib.Finding]:
-    """Yields the findings in cells that cannot be parsed; notes errors."""
-    for cell in notebook.cells:
-      if cell.code.line is None:
-        continue
-      if cell.code.error == notebook_magics.PYTHON_2:
-        yield python_2_source.make(notebook.path, cell.code.line, cell.number)
-      else:
-        shown = document_base.show_path(self._shown[notebook.path])
-        self._errors.append(
-          f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
-        )
+  ) -> list[findings_lib.Finding]:
+    """Returns the findings in cells that cannot be parsed; notes errors."""
+    shown = document_base.show_path(self._shown[notebook.path])
+    self._errors += [
+      f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
+      for cell in notebook.cells
+      if cell.code.line is not None
+      and cell.code.error != notebook_magics.PYTHON_2
+    ]
+    return self._list_python_2(notebook.path)
+
+  def _list_python_2(self, path: str) -> list[findings_lib.Finding]:
+    """Returns the findings of code for Python 2 in a file."""
+    found = self._reader.find_python_2(path)
+    return [python_2_source.make(path, line, cell) for line, cell in found]
 
   def _find(
     self, path: str, project: roles.Roles

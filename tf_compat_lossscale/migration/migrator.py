@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Iterator
 import os
@@ -25,7 +26,7 @@ def check(
   options: checker.Options,
   reader: reading.Reader | None = None,
   offered: bool = False,
-) -> checker.Checked:
+) -> findings_lib.Report:
   """Checks a project, as `checker.check` does, and plans its changes.
 
   The edited files are checked again: an edit counts as made if its finding is
@@ -38,156 +39,130 @@ def check(
     reader: The reader of the files.
     offered: Whether to make the edits that are offered, too.
   """
-  reader = reader or reading.Reader()
-  checked = checker.check(group, shown, options, reader)
-  with_findings = {finding.path for finding in checked.project.findings}
-  # The files that start programs, and are not Python, are not edited.
-  edited = {
-    path: written
-    for path, written in shown.items()
-    if written in with_findings and path not in group.starters
-  }
-  changes = [
-    *_plan(group, edited, checked.project, options, offered, reader),
-    *_find_left(group, shown, checked.project, options, reader),
-  ]
-  warnings = list(checked.warnings)
-  if changes or not checked.errors:
-    warnings += _warn_of_others(group, shown, options, offered, reader)
-  return checked._replace(changes=tuple(changes), warnings=tuple(warnings))
+  return _Plan(group, shown, options, reader, offered).run()
 
 
-def _warn_of_others(
-  group: trees.Group,
-  shown: dict[str, str],
-  options: checker.Options,
-  offered: bool,
-  reader: reading.Reader,
-) -> Iterator[str]:
-  """Yields a line if files that are not asked for need edits, too.
+class _Plan:
+  """The plan of a project's changes; its arguments are those of `check`."""
 
-  Args:
-    group: As of `check`, like the others.
-    shown: As of `check`.
-    options: As of `check`.
-    offered: As of `check`.
-    reader: The reader of the edited files.
-  """
-  others = {o.path: o.path for o in group.files if o.path not in shown}
-  if not others:
-    return
-  again = checker.check(group, {**others, **shown}, options, reader).project
-  states = _list_states(offered)
-  count = len(
-    {
-      finding.path
-      for finding in again.findings
-      if finding.path in others
-      and finding.state in states
-      and (finding.edits or finding.opening)
+  def __init__(
+    self,
+    group: trees.Group,
+    shown: dict[str, str],
+    options: checker.Options,
+    reader: reading.Reader | None,
+    offered: bool,
+  ):
+    self._group, self._shown, self._options = group, shown, options
+    self._reader = reader or reading.Reader()
+    # The states of the findings whose edits are wanted.
+    self._states = {findings_lib.APPLIED}
+    if offered:
+      self._states.add(findings_lib.OFFERED)
+
+  def _check(self, shown: dict[str, str]) -> findings_lib.Report:
+    """Checks files of the project, with the edits that are made so far."""
+    return checker.check(self._group, shown, self._options, self._reader)
+
+  def run(self) -> findings_lib.Report:
+    """Returns the report of the project as it was, with its changes."""
+    checked = self._check(self._shown)
+    findings = checked.findings
+    changes = [*self._edit(findings), *self._find_left(findings)]
+    warnings = list(checked.warnings)
+    if changes or not checked.errors:
+      warnings += self._warn_of_others()
+    return checked._replace(changes=tuple(changes), warnings=tuple(warnings))
+
+  def _edit(
+    self, findings: Iterable[findings_lib.Finding]
+  ) -> Iterator[findings_lib.Change]:
+    """Makes the edits; yields the files that change or have edits left."""
+    with_findings = {finding.path for finding in findings}
+    # The files that start programs, and are not Python, are not edited.
+    edited = {
+      path: written
+      for path, written in self._shown.items()
+      if written in with_findings and path not in self._group.starters
     }
-  )
-  if count:
-    is_absolute = any(map(os.path.isabs, shown.values()))
-    folder = group.folder if is_absolute else os.path.relpath(group.folder)
-    files = "file" if count == 1 else "files"
-    need = "needs" if count == 1 else "need"
-    yield (
-      f"{count} more {files} of this project {need} edits: migrate the folder "
-      f"{document_base.show_path(folder)}"
+    hidden = {written: path for path, written in edited.items()}
+    before: dict[str, bytes] = {}
+    first = left = self._group_by_path(findings, hidden)
+    for _ in range(_MANY_ROUNDS):
+      is_changed = False
+      for written, own in left.items():
+        path = hidden[written]
+        read = self._reader.read(path)
+        before.setdefault(path, read.document.data)
+        new = application.edit(read, sorted(own, key=lambda f: f.code))
+        if new.document.data != read.document.data:
+          self._reader.replace(path, new)
+          is_changed = True
+      if not is_changed:
+        break
+      again = self._check(edited)
+      left = self._group_by_path(again.findings, hidden)
+    for path, written in edited.items():
+      if path not in before:
+        continue
+      data = self._reader.read(path).document.data
+      rest = tuple(left.get(written, ()))
+      if data != before[path] or rest:
+        stays = {(f.code, f.name) for f in rest}
+        wanted = first.get(written, ())
+        made = tuple(f for f in wanted if (f.code, f.name) not in stays)
+        yield findings_lib.Change(written, before[path], data, made, rest)
+
+  def _group_by_path(
+    self, findings: Iterable[findings_lib.Finding], paths: Container[str]
+  ) -> dict[str, list[findings_lib.Finding]]:
+    """Returns path -> the findings there whose edits are wanted, in order."""
+    groups: dict[str, list[findings_lib.Finding]] = {}
+    for finding in findings:
+      if finding.path in paths and finding.state in self._states:
+        groups.setdefault(finding.path, []).append(finding)
+    return groups
+
+  def _find_left(
+    self, findings: Iterable[findings_lib.Finding]
+  ) -> Iterator[findings_lib.Change]:
+    """Yields the files that start programs, and whose edits are not made.
+
+    The edits are in the programs, and the user did not give all of these.
+    """
+    shown = self._shown
+    starters = {shown[path] for path in shown.keys() & self._group.starters}
+    if starters.isdisjoint(finding.path for finding in findings):
+      return
+    again = self._check(shown)
+    # Findings in these files are never offered.
+    for written, own in self._group_by_path(again.findings, starters).items():
+      yield findings_lib.Change(written, b"", b"", (), tuple(own))
+
+  def _warn_of_others(self) -> Iterator[str]:
+    """Yields a line if files that are not asked for need edits, too."""
+    shown, files = self._shown, self._group.files
+    others = {o.path: o.path for o in files if o.path not in shown}
+    if not others:
+      return
+    again = self._check({**others, **shown})
+    count = len(
+      {
+        finding.path
+        for finding in again.findings
+        if finding.path in others
+        and finding.state in self._states
+        and (finding.edits or finding.opening)
+      }
     )
-
-
-def _list_states(offered: bool) -> set[str]:
-  """Returns the states of the findings whose edits are wanted."""
-  return {findings_lib.APPLIED, *([findings_lib.OFFERED] if offered else ())}
-
-
-def _find_left(
-  group: trees.Group,
-  shown: dict[str, str],
-  project: findings_lib.Project,
-  options: checker.Options,
-  reader: reading.Reader,
-) -> Iterator[findings_lib.Change]:
-  """Yields the files that start programs, and whose edits are not made.
-
-  The edits are in the programs, and the user did not give all of these.
-
-  Args:
-    group: As of `check`, like the others.
-    shown: As of `check`.
-    project: The project as it was.
-    options: As of `check`.
-    reader: The reader of the edited files.
-  """
-  starters = {shown[path] for path in shown.keys() & group.starters}
-  if not starters.intersection(f.path for f in project.findings):
-    return
-  again = checker.check(group, shown, options, reader).project
-  left = [
-    finding
-    for finding in again.findings
-    if finding.path in starters and finding.state == findings_lib.APPLIED
-  ]
-  for written, own in _group_by_path(left).items():
-    yield findings_lib.Change(written, b"", b"", (), tuple(own))
-
-
-def _plan(
-  group: trees.Group,
-  shown: dict[str, str],
-  project: findings_lib.Project,
-  options: checker.Options,
-  offered: bool,
-  reader: reading.Reader,
-) -> Iterator[findings_lib.Change]:
-  """Yields the files of a project that change, and those with edits left."""
-  states = _list_states(offered)
-  hidden = {written: path for path, written in shown.items()}
-  before: dict[str, bytes] = {}
-  first = [
-    f for f in project.findings if f.state in states and f.path in hidden
-  ]
-  findings = first
-  for _ in range(_MANY_ROUNDS):
-    is_changed = False
-    for written, own in _group_by_path(findings).items():
-      path = hidden[written]
-      read = reader.read(path)
-      before.setdefault(path, read.document.data)
-      new = application.edit(read, sorted(own, key=lambda f: f.code))
-      if new.document.data != read.document.data:
-        reader.replace(path, new)
-        is_changed = True
-    if not is_changed:
-      break
-    checked = checker.check(group, shown, options, reader)
-    findings = [
-      f
-      for f in checked.project.findings
-      if f.state in states and f.path in hidden
-    ]
-    if not findings:
-      break
-  all_wanted, all_left = _group_by_path(first), _group_by_path(findings)
-  for path, written in shown.items():
-    if path not in before:
-      continue
-    left = tuple(all_left.get(written, ()))
-    data = reader.read(path).document.data
-    if data != before[path] or left:
-      stays = {(f.code, f.name) for f in left}
-      wanted = all_wanted.get(written, ())
-      made = tuple(f for f in wanted if (f.code, f.name) not in stays)
-      yield findings_lib.Change(written, before[path], data, made, left)
-
-
-def _group_by_path(
-  findings: Iterable[findings_lib.Finding],
-) -> dict[str, list[findings_lib.Finding]]:
-  """Returns path -> the findings in that file, in their order."""
-  groups: dict[str, list[findings_lib.Finding]] = {}
-  for finding in findings:
-    groups.setdefault(finding.path, []).append(finding)
-  return groups
+    if count:
+      is_absolute = any(map(os.path.isabs, shown.values()))
+      folder = self._group.folder
+      folder = folder if is_absolute else os.path.relpath(folder)
+      need = "file of this project needs"
+      if count > 1:
+        need = "files of this project need"
+      yield (
+        f"{count} more {need} edits: migrate the folder "
+        f"{document_base.show_path(folder)}"
+      )

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import re
 
 from tf_compat_lossscale.migration import documents
+from tf_compat_lossscale.migration import notebook_magics
+from tf_compat_lossscale.migration import python2
 from tf_compat_lossscale.migration import switches as switches_lib
 from tf_compat_lossscale.programs import source_facts
 
@@ -113,3 +116,21 @@ class Reader:
       source_facts.SourceError: As of `read`.
     """
     return self.read(path).source
+
+  def find_python_2(self, path: str) -> list[tuple[int, int | None]]:
+    """Returns the lines of a file that Python 2 alone can parse.
+
+    Returns:
+      The first line of a source, or of each cell of a notebook with such a
+      line, with the number of the cell.
+    """
+    with contextlib.suppress(source_facts.SourceError):
+      cells = getattr(self.read(path).document, "cells", ())
+      return [
+        (cell.code.line, cell.number)
+        for cell in cells
+        if cell.code.line and cell.code.error == notebook_magics.PYTHON_2
+      ]
+    unparsed = self._documents.get(path)
+    line = python2.find_line(unparsed.text) if unparsed is not None else None
+    return [] if line is None else [(line, None)]

@@ -28,7 +28,7 @@ def scan(
   paths: Sequence[str],
   options: checker.Options = DEFAULT,
   progress: Callable[[int, int], None] | None = None,
-  check: Callable[..., checker.Checked] = checker.check,
+  check: Callable[..., findings_lib.Report] = checker.check,
 ) -> findings_lib.Report:
   """Finds what has to change in files and folders.
 
@@ -50,8 +50,8 @@ def scan(
   listed = {**shown, **launching}
   groups = trees.group(*_read_files(paths, shown, launching, options))
   total, done = len(shown), 0
-  checked: list[checker.Checked] = []
-  found: list[tuple[trees.Group, checker.Checked]] = []
+  checked: list[findings_lib.Report] = []
+  found: list[tuple[trees.Group, findings_lib.Report]] = []
   waiting: list[tuple[trees.Group, dict[str, str], checker.Options]] = []
   for group in groups:
     own = {o.path: shown[o.path] for o in group.files if o.path in shown}
@@ -67,47 +67,54 @@ def scan(
     ):
       waiting.append((group, {**own, **started_by}, options))
     else:
-      checked.append(checker.Checked(checker.make_project(group, own)))
+      checked.append(
+        findings_lib.Report((checker.make_project(group, own),), ())
+      )
       done += len(own)
   # The largest project takes longest: the others are checked meanwhile.
   waiting.sort(key=lambda each: len(each[0].files), reverse=True)
   for arguments, result in workers.run(check, waiting, options.jobs):
-    done += result.project.files
+    done += result.projects[0].files
     found.append((arguments[0], result))
     if progress is not None:
       progress(done, total)
   found.sort(key=lambda each: each[0].folder)
   checked += _note_importers(found)
-  checked.sort(key=lambda each: each.project.path)
-  return _make_report(checked)
+  checked.sort(key=lambda each: each.projects[0].path)
+  return findings_lib.Report(
+    tuple(project for each in checked for project in each.projects),
+    tuple(line for each in checked for line in each.errors),
+    tuple(line for each in checked for line in each.warnings),
+    tuple(change for each in checked for change in each.changes),
+  )
 
 
 def _note_importers(
-  found: Sequence[tuple[trees.Group, checker.Checked]],
-) -> Iterator[checker.Checked]:
+  found: Sequence[tuple[trees.Group, findings_lib.Report]],
+) -> Iterator[findings_lib.Report]:
   """Yields results; says of a project that one with loss scaling imports it.
 
   Args:
     found: Projects with their results.
   """
   for group, result in found:
-    project = result.project
-    for other, its in found if project.notes else ():
-      module = other.borrowed.get(group.folder)
-      if module is not None and its.project.uses_loss_scaling:
+    (project,) = result.projects
+    for other, report in found if project.notes else ():
+      module, its = other.borrowed.get(group.folder), report.projects[0]
+      if module is not None and its.uses_loss_scaling:
         note = (
-          f"{its.project.path} imports {module} from it: run that by "
+          f"{its.path} imports {module} from it: run that by "
           "`tf-lossscale run` even after `migrate`"
         )
         project = project._replace(notes=(*project.notes, note))
-    yield result._replace(project=project)
+    yield result._replace(projects=(project,))
 
 
 def scan_text(
   data: bytes,
   name: str,
   options: checker.Options = DEFAULT,
-  check: Callable[..., checker.Checked] = checker.check,
+  check: Callable[..., findings_lib.Report] = checker.check,
 ) -> findings_lib.Report:
   """Finds what has to change in a program that is not in a file.
 
@@ -125,7 +132,7 @@ def scan_text(
     group, reader = _read_text(data, name)
   except documents.DocumentError as error:
     return findings_lib.Report((), (str(error),))
-  return _make_report([check(group, {name: name}, options, reader)])
+  return check(group, {name: name}, options, reader)
 
 
 def _read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
@@ -145,16 +152,6 @@ def _read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   ]
   group = trees.Group(folder, (outline,), {}, switches=tuple(switches))
   return group, reader
-
-
-def _make_report(checked: Sequence[checker.Checked]) -> findings_lib.Report:
-  """Returns the report of projects."""
-  return findings_lib.Report(
-    tuple(each.project for each in checked),
-    tuple(line for each in checked for line in each.errors),
-    tuple(line for each in checked for line in each.warnings),
-    tuple(change for each in checked for change in each.changes),
-  )
 
 
 def _list_files(

@@ -7,15 +7,12 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import os
 
 from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import absences
-from tf_compat_lossscale.migration import documents
-from tf_compat_lossscale.migration import notebook_magics
-from tf_compat_lossscale.migration import notebooks
-from tf_compat_lossscale.migration import python2
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import start_files
@@ -27,147 +24,111 @@ _RUN = "`tf-lossscale run`"
 _RUN_NOTEBOOK = "`tf-lossscale run --tf1 -m jupyter notebook`"
 
 
-def find_tensorflow(
-  found: roles.Roles,
-  paths: Iterable[str],
-  reader: reading.Reader,
-  wanted: Iterable[str] = (),
-) -> tuple[int | None, str]:
-  """Returns which TensorFlow a project means, and why.
+class Summary:
+  """What is known of a project as a whole.
 
-  Args:
-    found: The roles of its files.
-    paths: Its files that may import TensorFlow.
-    reader: The reader of its files.
-    wanted: The files that the user asks for: they give the reason first.
-
-  Returns:
-    1, 2, or None if nothing imports TensorFlow; and the name that decided, with
-    its place, "" if there is none.
+  Attributes:
+    tensorflow: 1 or 2: the TensorFlow that it means; None if nothing imports
+      TensorFlow.
+    reason: The name that decided, with its place; "" if there is none.
   """
-  roles_of_all = [role for role in found.of.values() if role.tensorflow]
-  starting = [role for role in roles_of_all if role.starts]
-  meant = starting or roles_of_all  # A module that none reaches decides little.
-  tensorflow = min((min(role.tensorflow) for role in meant), default=None)
-  if found.turns_2_off and all(found.turns_2_off):
-    tensorflow = 1
-  if tensorflow is None:
-    for path, line in find_python_2(paths, reader):
-      return 1, f"Python 2, {os.path.basename(path)} line {line}"
-    return None, ""
-  own = [found.of[path] for path in wanted if path in found.of]
-  reasons = (role.reasons.get(tensorflow) for role in (*own, *meant))
-  return tensorflow, next(filter(None, reasons), "")
 
-
-def find_python_2(
-  paths: Iterable[str], reader: reading.Reader
-) -> Iterator[tuple[str, int]]:
-  """Yields the files for Python 2, each with the line that says so."""
-  for path in paths:
-    try:
-      document = reader.read(path).document
-    except source_facts.SourceError:
-      try:
-        line = python2.find_line(reader.read_document(path).text)
-      except documents.DocumentError:
-        continue
-      if line is not None:
-        yield path, line
-      continue
-    if isinstance(document, notebooks.Notebook):
-      for cell in document.cells:
-        if cell.code.error == notebook_magics.PYTHON_2 and cell.code.line:
-          yield path, cell.code.line
-          break
-
-
-def find_missing(
-  found: roles.Roles,
-  tensorflow: int | None,
-  paths: Sequence[str],
-  reader: reading.Reader,
-) -> dict[str, str]:
-  """Returns the names that nothing puts back, each with its first place.
-
-  Args:
-    found: As of `find_tensorflow`, like the others.
-    tensorflow: The TensorFlow that the project means.
-    paths: As of `find_tensorflow`.
-    reader: As of `find_tensorflow`.
-  """
-  missing: dict[str, str] = {}
-  for place, absence in _list_absences(found, tensorflow, paths, reader):
-    if absence.state == absences.MISSING:
-      missing.setdefault(absence.name, place)
-  return missing
-
-
-def _list_absences(
-  found: roles.Roles,
-  tensorflow: int | None,
-  paths: Sequence[str],
-  reader: reading.Reader,
-) -> Iterator[tuple[str, absences.Absence]]:
-  """Yields the places that use names which TensorFlow lacks, and the lacks."""
-  for path in paths:
-    try:
-      source = reader.read_source(path)
-    except source_facts.SourceError:
-      continue
-    role = found.of.get(path)
-    lacks = found.list_absences(source, tensorflow) if role else []
-    for use, absence in lacks:
-      yield f"{os.path.basename(path)} line {use.line}", absence
-
-
-def list_advice(
-  group: trees.Group,
-  found: roles.Roles,
-  tensorflow: int | None,
-  paths: Sequence[str],
-  reader: reading.Reader,
-  missing: Mapping[str, str],
-) -> Iterator[str]:
-  """Yields what runs a project that does not use loss scaling.
-
-  Args:
-    group: The project.
-    found: As of `find_missing`, like the others.
-    tensorflow: As of `find_missing`.
-    paths: As of `find_missing`.
-    reader: As of `find_missing`.
-    missing: What `find_missing` returns.
-
-  Yields:
-    Clauses; none for a project that today's TensorFlow runs as it is.
-  """
-  commands: dict[str, None] = {}
-  restores = False
-  for _, absence in _list_absences(found, tensorflow, paths, reader):
-    restores |= absence.state == absences.RESTORED
-    if absence.command:
-      commands[absence.command] = None
-  release = found.release
-  if (
-    release is not None
-    and any(role.uses_keras_2 for role in found.of.values())
-    and which_keras.is_missing(release)
+  def __init__(
+    self,
+    group: trees.Group,
+    found: roles.Roles,
+    reader: reading.Reader,
+    wanted: Iterable[str] = (),
   ):
-    commands[install_commands.make_command("tf_keras", release)] = None
-  if tensorflow != 1 and not restores:
-    return
-  old = dict(find_python_2(paths, reader))
-  for path, line in old.items():
-    yield f"first: 2to3, for {os.path.basename(path)} line {line}"
-    break
-  starting = [
-    outline.path
-    for outline in start_files.find_entries(group)
-    if found.of[outline.path].starts or outline.path in old
-  ]
-  yield _describe_run(starting, missing)
-  yield from (f"first: {command}" for command in commands)
+    """Decides which TensorFlow a project means.
+
+    Args:
+      group: The project.
+      found: The roles of its files.
+      reader: The reader of its files.
+      wanted: The files that the user asks for: they give the reason first.
+    """
+    self._group, self._found, self._reader = group, found, reader
+    # The files that may import TensorFlow.
+    self._paths = [outline.path for outline in group.files if outline.mentions]
+    self.tensorflow, self.reason = self._find_tensorflow(wanted)
+
+  def _find_tensorflow(self, wanted: Iterable[str]) -> tuple[int | None, str]:
+    """Returns which TensorFlow the project means, and why."""
+    found = self._found
+    roles_of_all = [role for role in found.of.values() if role.tensorflow]
+    starting = [role for role in roles_of_all if role.starts]
+    # A module that none reaches decides little.
+    meant = starting or roles_of_all
+    tensorflow = min((min(role.tensorflow) for role in meant), default=None)
+    if found.turns_2_off and all(found.turns_2_off):
+      tensorflow = 1
+    if tensorflow is None:
+      for path, line in self._find_python_2():
+        return 1, f"Python 2, {os.path.basename(path)} line {line}"
+      return None, ""
+    own = [found.of[path] for path in wanted if path in found.of]
+    reasons = (role.reasons.get(tensorflow) for role in (*own, *meant))
+    return tensorflow, next(filter(None, reasons), "")
+
+  def _find_python_2(self) -> Iterator[tuple[str, int]]:
+    """Yields the files for Python 2, each with the line that says so."""
+    for path in self._paths:
+      for line, _ in self._reader.find_python_2(path)[:1]:
+        yield path, line
+
+  @functools.cached_property
+  def _absences(self) -> list[tuple[str, absences.Absence]]:
+    """The places that use names which TensorFlow lacks, with these."""
+    found = []
+    for path in self._paths:
+      try:
+        source = self._reader.read_source(path)
+      except source_facts.SourceError:
+        continue
+      if path in self._found.of:
+        lacks = self._found.list_absences(source, self.tensorflow)
+        place = f"{os.path.basename(path)} line"
+        found += [(f"{place} {use.line}", absence) for use, absence in lacks]
+    return found
+
+  def find_missing(self) -> dict[str, str]:
+    """Returns the names that nothing puts back, each with its first place."""
+    missing: dict[str, str] = {}
+    for place, absence in self._absences:
+      if absence.state == absences.MISSING:
+        missing.setdefault(absence.name, place)
+    return missing
+
+  def list_advice(self) -> Iterator[str]:
+    """Yields what runs a project that does not use loss scaling.
+
+    Yields:
+      Clauses; none for a project that today's TensorFlow runs as it is.
+    """
+    lacks = [absence for _, absence in self._absences]
+    commands = dict.fromkeys(each.command for each in lacks if each.command)
+    release = self._found.release
+    if (
+      release is not None
+      and any(role.uses_keras_2 for role in self._found.of.values())
+      and which_keras.is_missing(release)
+    ):
+      commands[install_commands.make_command("tf_keras", release)] = None
+    restores = any(each.state == absences.RESTORED for each in lacks)
+    if self.tensorflow != 1 and not restores:
+      return
+    old = dict(self._find_python_2())
+    for path, line in old.items():
+      yield f"first: 2to3, for {os.path.basename(path)} line {line}"
+      break
+    starting = [
+      outline.path
+      for outline in start_files.find_entries(self._group)
+      if self._found.of[outline.path].starts or outline.path in old
+    ]
+    yield _describe_run(starting, self.find_missing())
+    yield from (f"first: {command}" for command in commands)
 
 
 def _describe_run(starting: Sequence[str], missing: Mapping[str, str]) -> str:
@@ -175,7 +136,7 @@ def _describe_run(starting: Sequence[str], missing: Mapping[str, str]) -> str:
 
   Args:
     starting: The files.
-    missing: What `find_missing` returns.
+    missing: What `Summary.find_missing` returns.
   """
   notebooks_alone = all(path.endswith(".ipynb") for path in starting)
   run = _RUN_NOTEBOOK if starting and notebooks_alone else _RUN

@@ -143,14 +143,12 @@ def find_root(path: str) -> str:
   search ends below the home folder: a home folder that is a repository holds
   more than one project.
   """
-  own = folder = os.path.dirname(path)
-  while folder != os.path.expanduser("~"):
+  own = os.path.dirname(path)
+  for folder in list_around(own):
+    if folder == os.path.expanduser("~"):
+      break
     if has_marker(folder):
       return folder
-    parent = os.path.dirname(folder)
-    if parent == folder:
-      break
-    folder = parent
   return own
 
 
@@ -577,16 +575,12 @@ def _find_home(
   folder: str, starts: bool, projects: Mapping[str, set[str]]
 ) -> str | None:
   """Returns the folder of the project around a component, if there is one."""
-  home = folder
-  while True:
-    if home in projects:
-      below = os.path.join(folder, "")
-      if not starts or any(path.startswith(below) for path in projects[home]):
-        return home
-    parent = os.path.dirname(home)
-    if parent == home:
-      return None
-    home = parent
+  for home in list_around(folder):
+    if home in projects and (
+      not starts or any(_is_below(path, folder) for path in projects[home])
+    ):
+      return home
+  return None
 
 
 def _find_common(paths: Iterable[str]) -> str:
