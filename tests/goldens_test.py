@@ -25,25 +25,41 @@ def expected_of(golden):
   return json.loads((helpers.GOLDENS / golden / "expected.json").read_text())
 
 
-def results(factory, behavior):
-  """Returns results for all goldens, from one process for each behavior."""
-  runner = str(helpers.HARNESS / "golden_runner.py")
-  paths = [str(helpers.GOLDENS / golden) for golden in _GOLDENS]
-  return helpers.parse_json(helpers.run_once(factory, runner, behavior, *paths))
+def groups():
+  """Yields (behavior, goldens, mark); one process restores each group.
+
+  The quick tests restore the releases of each case under v1 and v2 by turns.
+  """
+  by_case = sorted(_GOLDENS, key=lambda golden: golden.split("/")[::-1])
+  for behavior in ("v1", "v2"):
+    first = ("v1", "v2").index(behavior)
+    yield behavior, by_case[first::2], []
+    yield behavior, by_case[1 - first :: 2], [pytest.mark.thorough]
 
 
 @pytest.mark.parametrize(
-  ("golden", "restore", "behavior"),
+  ("golden", "restore", "behavior", "goldens"),
   [
-    (golden, way.__name__, behavior)
-    for behavior in ("v1", "v2")
-    for golden in _GOLDENS
+    pytest.param(
+      golden,
+      way.__name__,
+      behavior,
+      goldens,
+      marks=marks,
+      id=f"{golden}-{way.__name__}-{behavior}",
+    )
+    for behavior, goldens, marks in groups()
+    for golden in goldens
     for way in golden_runner.ways(golden, behavior)
   ],
 )
-def test_trains_on_as_recorded(golden, restore, behavior, tmp_path_factory):
-  name = f"{helpers.GOLDENS / golden} {restore}"
-  rows = results(tmp_path_factory, behavior)[name]
+def test_trains_on_as_recorded(
+  golden, restore, behavior, goldens, tmp_path_factory
+):
+  runner = str(helpers.HARNESS / "golden_runner.py")
+  paths = [str(helpers.GOLDENS / golden) for golden in goldens]
+  output = helpers.run_once(tmp_path_factory, runner, behavior, *paths)
+  rows = helpers.parse_json(output)[f"{helpers.GOLDENS / golden} {restore}"]
   assert not isinstance(rows, str), rows
   expected = expected_of(golden)
   expected_rows = expected["rows"][expected["steps_before"] :]
