@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import command_calls
 import helpers
 import monitoring_logs as logs
 import pytest
@@ -30,12 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(capsys, *argv):
-  """Runs the command and returns its status and both streams."""
-  try:
-    status = main.main(["doctor", *argv])
-  except SystemExit as exit_:
-    status = exit_.code
-  return status, *capsys.readouterr()
+  return command_calls.call(capsys, "doctor", *argv)
 
 
 def run_json(capsys, *argv):

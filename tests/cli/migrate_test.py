@@ -3,17 +3,15 @@
 
 import builtins
 import errno
-import io
 import os
 import pathlib
 import stat
-import sys
 
+import command_calls
 import helpers
 import pytest
 
 from tf_compat_lossscale._core import whole_files
-from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
 
@@ -80,12 +78,7 @@ def old(tmp_path):
 
 
 def run(capsys, *argv):
-  """Returns the status and both streams of `migrate`."""
-  try:
-    status = cli.main(["migrate", *argv])
-  except SystemExit as exit_:
-    status = exit_.code
-  return (status, *capsys.readouterr())
+  return command_calls.call(capsys, "migrate", *argv)
 
 
 def test_a_diff_is_the_default(old, capsys):
@@ -218,11 +211,6 @@ def test_modes_and_links_are_kept_and_nothing_else_written(tmp_path, capsys):
   assert sorted(os.listdir(tmp_path)) == ["link.py", "real.py"]
 
 
-def pipe(monkeypatch, text):
-  stream = io.TextIOWrapper(io.BytesIO(text.encode()))
-  monkeypatch.setattr(sys, "stdin", stream)
-
-
 @pytest.mark.parametrize(
   ("options", "status", "first"),
   [
@@ -235,7 +223,7 @@ def pipe(monkeypatch, text):
   ],
 )
 def test_standard_input(options, status, first, monkeypatch, capsys):
-  pipe(monkeypatch, _BEFORE)
+  command_calls.pipe(monkeypatch, _BEFORE)
   done, out, err = run(capsys, *options, "-")
   assert (done, err) == (status, "")
   assert out.partition("\n")[0] == first
@@ -245,18 +233,18 @@ def test_standard_input(options, status, first, monkeypatch, capsys):
 
 def test_standard_input_that_needs_no_edit(monkeypatch, capsys):
   for options, out in (([], _AFTER), (["--diff"], ""), (["--check"], "")):
-    pipe(monkeypatch, _AFTER)
+    command_calls.pipe(monkeypatch, _AFTER)
     assert run(capsys, *options, "-") == (0, out, "")
 
 
 def test_standard_input_that_cannot_be_read(monkeypatch, capsys):
-  pipe(monkeypatch, "2to3")
+  command_calls.pipe(monkeypatch, "2to3")
   error = "tf-lossscale: -:1: cannot be parsed\n"
   assert run(capsys, "-") == (2, "", error)
 
 
 def test_standard_input_cannot_be_written(monkeypatch, capsys):
-  pipe(monkeypatch, _BEFORE)
+  command_calls.pipe(monkeypatch, _BEFORE)
   status, out, err = run(capsys, "--write", "-")
   assert (status, out) == (2, "") and "--write needs a file" in err
 

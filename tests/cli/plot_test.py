@@ -10,6 +10,7 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+import command_calls
 import helpers
 import monitoring_logs as logs
 import pseudo_terminals
@@ -17,7 +18,6 @@ import pytest
 
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale import policies
-from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.cli import plot
 from tf_compat_lossscale.monitoring import event_files
 
@@ -59,12 +59,7 @@ def drawing():
 
 
 def run(capsys, *argv):
-  """Runs the command and returns its status and both streams."""
-  try:
-    status = main.main(["plot", *argv])
-  except SystemExit as exit_:
-    status = exit_.code
-  return status, *capsys.readouterr()
+  return command_calls.call(capsys, "plot", *argv)
 
 
 def error_of(capsys, *argv, helps=True):
@@ -382,7 +377,7 @@ def test_pictures_of_all_kinds_of_runs(capsys, folder, drawing):
   }
   for kind, make in kinds.items():
     logs.write(folder / kind, make())
-    assert run(capsys, kind, "-o", "x.png")[::2] == (0, "")
+    assert run(capsys, kind, "-o", "x.svg")[::2] == (0, "")
 
 
 def test_a_failed_write_leaves_what_was_there(

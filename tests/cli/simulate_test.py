@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 
+import command_calls
 import helpers
 import pseudo_terminals
 import pytest
 
 from tf_compat_lossscale import policies
-from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.cli import simulate
 from tf_compat_lossscale.cli import step_logs
 
@@ -46,12 +46,7 @@ def log(tmp_path, monkeypatch):
 
 
 def run(capsys, *argv):
-  """Runs the command and returns its status and both streams."""
-  try:
-    status = main.main(["simulate", *argv])
-  except SystemExit as exit_:
-    status = exit_.code
-  return status, *capsys.readouterr()
+  return command_calls.call(capsys, "simulate", *argv)
 
 
 def run_json(capsys, *argv):
@@ -559,7 +554,7 @@ def test_a_reader_that_leaves_early():
   command = (
     f"{shlex.quote(sys.executable)} -m tf_compat_lossscale simulate --every=2"
   )
-  for options in ("--steps=200000 --format=json", "--steps=100"):
+  for options in ("--steps=50000 --format=json", "--steps=100"):
     done = subprocess.run(
       ["bash", "-c", f"set -o pipefail; {command} {options} | head -c 5"],
       capture_output=True,
