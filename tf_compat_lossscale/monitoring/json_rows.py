@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import contextlib
+import gc
 import json
 import os
 from typing import Any
@@ -51,18 +52,23 @@ class JsonReader:
         self._forget()
         before = -1
       file.seek(self._offset)
+      is_collecting = gc.isenabled()
+      gc.disable()  # Rows have no cycles, and a search for some takes long.
       try:
         self._read(file)
       except LogError:
         self._forget()
         raise
+      finally:
+        if is_collecting:
+          gc.enable()
     return self._offset != before
 
   def finish(self) -> None:
     """Reads a last line that has no line feed, as some editors leave it."""
     with contextlib.suppress(LogError):
       if self._unfinished:
-        self._add(self._unfinished)
+        self._add(self._unfinished, self._unfinished)
 
   def _forget(self) -> None:
     """Begins anew."""
@@ -84,10 +90,10 @@ class JsonReader:
           f"{self._path}:{self._number + len(lines) + 1}: the line has more "
           f"than {_LONGEST_LINE} bytes: {_quote(rest)}"
         )
-      for line in lines:
+      for line, record in zip(lines, _parse(lines)):
         self._number += 1
         if line and not line.isspace():
-          self._add(line)
+          self._add(line, record)
         self._offset += len(line) + 1
         self._tail = line[-_TAIL:] + b"\n"
     self._unfinished = rest
@@ -99,10 +105,11 @@ class JsonReader:
     start = self._offset - len(self._tail)
     return os.pread(descriptor, len(self._tail), start) == self._tail
 
-  def _add(self, line: bytes) -> None:
-    """Appends the row of a line."""
+  def _add(self, line: bytes, record: Any) -> None:
+    """Appends the row of a line, which `_parse` has parsed or returned."""
     try:
-      record = json.loads(line)
+      if record is line:
+        record = json.loads(line)
       if type(record) is not dict:
         raise ValueError("this is no JSON object")
       row = rows.decode(record)
@@ -131,6 +138,18 @@ class JsonReader:
     elif row.applied is False:
       self._blame = None  # Nobody looked at the gradients.
     return row
+
+
+def _parse(lines: list[bytes]) -> list[Any]:
+  """Returns what lines hold, or the lines as they are if one is wrong.
+
+  One call takes half the time of a call for each line.
+  """
+  try:
+    records: list[Any] = json.loads(b"[%b]" % b",".join(lines))
+  except (ValueError, RecursionError):
+    return lines
+  return records if len(records) == len(lines) else lines
 
 
 def _explain(error: Exception) -> str:

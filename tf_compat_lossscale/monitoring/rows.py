@@ -196,12 +196,16 @@ def decode(line: Mapping[str, Any]) -> Row:
   Raises:
     ValueError: A value is wrong; the message names its key.
   """
-  found = {}
-  for name, field, read in _READERS:
-    value = line.get(name)
-    if value is not None or name in _REQUIRED:
-      found[field] = read(name, value)
-  return Row(applied=found.pop("applied", None), **found)
+  found: dict[str, Any] = {"applied": None}
+  for name, value in line.items():
+    key = KEYS.get(name)
+    if value is not None and key is not None and key.read is not None:
+      found[key.field] = key.read(name, value)
+  if "step" not in found:
+    _read_step("step", None)
+  if "loss_scale" not in found:
+    _read_number(SCALE, None)
+  return Row(**found)
 
 
 def to_json(number: float) -> float | str:
@@ -325,5 +329,3 @@ KEYS: Mapping[str, Key] = {
   "bypassed": Key("bypassed", _read_flag),
 }
 TAGS = tuple(name for name in KEYS if "/" in name)
-_REQUIRED = ("step", SCALE)
-_READERS = [(n, k.field, k.read) for n, k in KEYS.items() if k.read is not None]
