@@ -9,9 +9,7 @@ Each replica has sums of its own, so that replicas need not communicate before
 the window ends.
 
 In object-based checkpoints a sum is a slot of the variable that is trained. So
-the object says whose sum it is: eager variables may share a name. The first
-form of these checkpoints had keys with the variables' names instead. Such a
-checkpoint is restored if no name is that of several variables.
+the object says whose sum it is: eager variables may share a name.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import contextlib
-import re
 import threading
 from typing import Any
 from typing import NamedTuple
@@ -40,10 +37,6 @@ HALF = (tf.float16, tf.bfloat16)
 _LOCK = threading.RLock()  # Several threads may use one optimizer.
 _SLOT = "accumulated_gradient"
 _COMPLETE = "complete"  # No slot: the writer asks for it after the slots.
-# The keys of sums in the first form of checkpoints.
-_OLD_KEY = re.compile(
-  rf"(?P<name>.+)/{_SLOT}(?P<number>_\d+)?(/replica_(?P<replica>\d+))?"
-)
 
 
 class Sum(NamedTuple):
@@ -73,13 +66,26 @@ class Counts(NamedTuple):
   is_complete: tf.Tensor
 
 
+class _WaitingSlot(NamedTuple):
+  """A restore of a sum that does not exist yet.
+
+  Attributes:
+    variable: The variable that the sum belongs to.
+    name: The slot's name.
+    position: TensorFlow's `CheckpointPosition` of the slot.
+  """
+
+  variable: Any
+  name: str
+  position: Any
+
+
 class _State:
   """The variables in one graph, and restores that wait for more.
 
   Attributes:
     weights: The counts, by their keys in checkpoints.
-    deferred: Restores that wait, by the same keys; and those of sums, by the
-      keys of the first form.
+    deferred: Restores that wait, by the same keys.
     slots: Restores of sums that wait.
     asked: By thread, the ids of the variables whose sums a writer has found.
     sums: The sums of gradients.
@@ -91,7 +97,7 @@ class _State:
   def __init__(self) -> None:
     self.weights: dict[str, Any] = {}
     self.deferred: dict[str, list[Any]] = {}
-    self.slots: list[tracking.WaitingSlot] = []
+    self.slots: list[_WaitingSlot] = []
     self.asked: dict[int, set[int]] = {}
     self.sums: list[Sum] = []
     self.micro_batches: Any = None
@@ -106,16 +112,21 @@ class _Key:
     self.eager_state = _State()
 
 
-class Window(tracking.SlotsByGraph):
+class Window(tracking.WeightsByGraph):
   """The micro-batches since gradients were last applied.
 
-  Methods are called in a cross-replica context.
+  Methods are called in a cross-replica context. The sums are slots, as
+  optimizers have them. When TensorFlow loads a SavedModel, it cannot make slots
+  of an object of this class, so the sums are plain children there.
   """
 
   def __init__(self) -> None:
     """Creates a window without variables."""
     super().__init__()
     self._key = _Key()
+    # What each thread saves. A writer first asks for the children, then for
+    # the slots.
+    self._save_types: dict[int, str] = {}
 
   @property
   def _state(self) -> _State:
@@ -134,22 +145,35 @@ class Window(tracking.SlotsByGraph):
     """The restores that wait for variables of the current graph."""
     return self._state.deferred
 
-  @property
-  def _waiting_slots(self) -> list[tracking.WaitingSlot]:
-    """The restores that wait for sums of the current graph."""
-    return self._state.slots
-
-  def _slots_by_key(self) -> dict[str, tf.Variable]:
-    """Returns the sums by unique keys, for a SavedModel."""
-    return {
+  def _trackable_children(
+    self, save_type: str = "checkpoint", **kwargs: Any
+  ) -> dict[str, Any]:
+    """Returns the children to save; for a SavedModel, also the sums."""
+    self._save_types[threading.get_ident()] = save_type
+    children = super()._trackable_children(save_type, **kwargs)
+    if save_type != "savedmodel":
+      return children
+    sums = {
       f"sum_{i}_{_name_slot(j)}": part
       for i, each in enumerate(self._state.sums)
       for j, part in enumerate(each.parts)
     }
+    return {**sums, **children}
+
+  def _create_or_restore_slot_variable(
+    self, slot_variable_position: Any, slot_name: str, variable: Any, **_: Any
+  ) -> tf.Variable | None:
+    """Returns the sum to restore, or lets the restore wait for the sum."""
+    slot = self.get_slot(variable, slot_name)
+    if slot is None:
+      self._state.slots.append(
+        _WaitingSlot(variable, slot_name, slot_variable_position)
+      )
+    return slot
 
   def get_slot_names(self) -> list[str]:
     """Returns the names of slots: one for each replica."""
-    if self._is_in_saved_model():
+    if self._save_types.get(threading.get_ident()) == "savedmodel":
       return []
     state = self._state
     state.asked[threading.get_ident()] = set()
@@ -201,24 +225,6 @@ class Window(tracking.SlotsByGraph):
       "as in tf.train.Checkpoint(optimizer=optimizer, model=model)."
     )
 
-  def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Returns the child to restore by that name, or None.
-
-    Raises:
-      ValueError: The name is that of a sum in the first form of checkpoints,
-        and it is not known whose sum it is.
-    """
-    found = super()._lookup_dependency(name, *args, **kwargs)
-    key = _OLD_KEY.fullmatch(name)
-    if found is not None or key is None:
-      return found
-    named = [x for x in self._state.sums if _name_of(x.variable) == key["name"]]
-    if key["number"] or len(named) > 1:
-      _raise_ambiguous(key["name"])
-    parts = named[0].parts if named else ()
-    replica = int(key["replica"] or 0)
-    return parts[replica] if replica < len(parts) else None
-
   @property
   def micro_batches(self) -> Any:
     """The variable that counts the micro-batches; None if there were none."""
@@ -259,7 +265,6 @@ class Window(tracking.SlotsByGraph):
             _check(state, var, is_shared)
             state.sums.append(self._create_sum(var))
             known.add(id(var))
-        self._restore_old(state, [var for _, var in pairs])
       if not tf.executing_eagerly():
         state.is_closed = True
       sums = {id(each.variable): each for each in state.sums}
@@ -280,11 +285,9 @@ class Window(tracking.SlotsByGraph):
       and int(tf.convert_to_tensor(state.micro_batches)) > 0
     )
     given = {id(var) for _, var in pairs}
-    old = state.deferred.keys()
     return [
       *(var for grad, var in pairs if grad is not None),
       *(var for var in waiting if goes_on or id(var) in given),
-      *(var for _, var in pairs if _make_old_key(var) in old),
     ]
 
   def _create_counts(self, state: _State) -> None:
@@ -300,7 +303,8 @@ class Window(tracking.SlotsByGraph):
     state.kept = kept
     state.weights["micro_batches"] = state.micro_batches
     for i, part in enumerate(kept):
-      state.weights[_add_replica("kept_micro_batches", i)] = part
+      suffix = f"/replica_{i}" if i else ""
+      state.weights[f"kept_micro_batches{suffix}"] = part
     for key, variable in state.weights.items():
       self._restore_waiting(key, variable)
 
@@ -311,46 +315,18 @@ class Window(tracking.SlotsByGraph):
     strategy = tf.distribute.get_strategy()
     with strategy.extended.colocate_vars_with(var):
       shape = var.shape.as_list()
-      parts = _create_parts(_make_old_key(var), shape, dtype)
+      name = f"{str(var.name).split(':')[0]}/{_SLOT}"
+      parts = _create_parts(name, shape, dtype)
     names = {_name_slot(i): part for i, part in enumerate(parts)}
-    for slot in list(self._waiting_slots):
+    waiting = []
+    for slot in self._state.slots:
       if _unwrap(slot.variable) is var and slot.name in names:
-        self._restore_waiting_slot(slot, names[slot.name])
+        # An older restore than the slot has had does nothing.
+        slot.position.restore(names[slot.name])
+      else:
+        waiting.append(slot)
+    self._state.slots = waiting
     return Sum(var, parts)
-
-  def _restore_old(self, state: _State, variables: Sequence[Any]) -> None:
-    """Restores sums from the first form of checkpoints.
-
-    Args:
-      state: The variables in the current graph.
-      variables: The variables of the micro-batch.
-
-    Raises:
-      ValueError: The checkpoint does not say whose sums they are.
-    """
-    if not any(_OLD_KEY.fullmatch(key) for key in state.deferred):
-      return
-    everything = {
-      id(var): var for var in (*variables, *(x.variable for x in state.sums))
-    }
-    names = [_name_of(var) for var in everything.values()]
-    for each in state.sums:
-      key, name = _make_old_key(each.variable), _name_of(each.variable)
-      if key in state.deferred and names.count(name) > 1:
-        _raise_ambiguous(name)
-      for i, part in enumerate(each.parts):
-        self._restore_waiting(_add_replica(key, i), part)
-    left = [key for key in state.deferred if _OLD_KEY.fullmatch(key)]
-    if (
-      left
-      and tf.executing_eagerly()
-      and int(tf.convert_to_tensor(state.micro_batches)) > 0
-    ):
-      raise ValueError(
-        f"accumulate: the checkpoint has {', '.join(left)}, but no variable of "
-        "that name has a gradient: give the variables the names that they had, "
-        f"or leave out the window. {_WITHOUT_WINDOW}"
-      )
 
   def add(
     self, grads_and_vars: Sequence[tuple[Any, Any]], keeps: Keeps | None
@@ -507,46 +483,14 @@ def _name_slot(replica: int) -> str:
   return f"{_SLOT}_replica_{replica}" if replica else _SLOT
 
 
-def _add_replica(key: str, replica: int) -> str:
-  """Returns the key of one replica."""
-  return f"{key}/replica_{replica}" if replica else key
-
-
 def _unwrap(var: Any) -> Any:
   """Returns the variable of TensorFlow that a variable of Keras 3 has."""
   value = getattr(var, "value", None)
   return value if isinstance(value, tf.Variable) else var
 
 
-def _name_of(var: Any) -> str:
-  """Returns the name of a variable, without the number of an output."""
-  return str(var.name).split(":")[0]
-
-
 def _join_names(variables: Iterable[Any]) -> str:
   return ", ".join(str(var.name) for var in variables)
-
-
-def _make_old_key(var: Any) -> str:
-  """Returns the key of a sum in the first form of checkpoints."""
-  return f"{_name_of(var)}/{_SLOT}"
-
-
-# How to restore a checkpoint without its window.
-_WITHOUT_WINDOW = (
-  "To restore all but the window, put tf.train.Checkpoint(base_optimizer=opt, "
-  "loss_scale=loss_scale), of the optimizer and the loss scale that are "
-  "wrapped, in the place of the optimizer that accumulates."
-)
-
-
-def _raise_ambiguous(name: str) -> None:
-  """Raises a ValueError for a sum of one of several variables of a name."""
-  raise ValueError(
-    "accumulate: the checkpoint finds sums by the names of variables, as the "
-    f"first release with accumulate wrote them, but several are named {name}, "
-    f"so it is not known whose they are. {_WITHOUT_WINDOW}"
-  )
 
 
 def _check(state: _State, var: Any, is_shared: bool) -> None:

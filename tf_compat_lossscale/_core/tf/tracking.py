@@ -6,7 +6,7 @@ choose its children by graph, or name them by other than attributes, as the
 checkpoints of old releases demand. So this module uses the hooks of the base
 class, which Keras 2 itself builds on. Their names start with an underscore:
 `_track_trackable`, `_trackable_children`, `_lookup_dependency`,
-`_deferred_dependencies`, `_handle_deferred_dependencies` and
+`_deferred_dependencies`, `_handle_deferred_dependencies` and, for slots,
 `_create_or_restore_slot_variable`. Public hooks of
 `tf.__internal__.tracking.Trackable` would replace them. In a release that
 renames a hook, saving or restoring by object raises AttributeError or leaves
@@ -16,9 +16,7 @@ the weights out; the tests of checkpoints fail there.
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any
-from typing import NamedTuple
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
@@ -71,84 +69,6 @@ class WeightsByGraph(Trackable):
   def _deferred_dependencies(self) -> dict[str, list[Any]]:
     """The restores that wait, in the place where TensorFlow looks."""
     return self._waiting_restores
-
-
-class WaitingSlot(NamedTuple):
-  """A restore of a slot that does not exist yet.
-
-  Attributes:
-    variable: The variable that the slot belongs to.
-    name: The slot's name.
-    position: TensorFlow's `CheckpointPosition` of the slot.
-  """
-
-  variable: Any
-  name: str
-  position: Any
-
-
-class SlotsByGraph(WeightsByGraph):
-  """A trackable that has slots of variables, too, as optimizers have them.
-
-  A checkpoint finds a slot by the object whose slot it is. A subclass defines
-  `_waiting_slots`, for the current graph, and `_slots_by_key`. It also defines
-  `get_slot`, and `get_slot_names`, which returns no name while
-  `_is_in_saved_model()`: when TensorFlow loads a SavedModel, it cannot make
-  slots of an object of this class, so they are plain children there.
-  """
-
-  def __init__(self) -> None:
-    """Creates a trackable without slots."""
-    super().__init__()
-    # What each thread saves. A writer first asks for the children, then for
-    # the slots.
-    self._save_types: dict[int, str] = {}
-
-  @property
-  def _waiting_slots(self) -> list[WaitingSlot]:
-    """Restores that wait for slots yet to be created."""
-    raise NotImplementedError
-
-  def _slots_by_key(self) -> dict[str, tf.Variable]:
-    """Returns the slots by unique keys, for a SavedModel."""
-    raise NotImplementedError
-
-  def get_slot(self, var: Any, name: str) -> tf.Variable | None:
-    """Returns the slot of a variable, or None."""
-    raise NotImplementedError
-
-  def _is_in_saved_model(self) -> bool:
-    """Returns whether this thread writes a SavedModel."""
-    return self._save_types.get(threading.get_ident()) == "savedmodel"
-
-  def _trackable_children(
-    self, save_type: str = "checkpoint", **kwargs: Any
-  ) -> dict[str, Any]:
-    """Returns the children to save; for a SavedModel, also the slots."""
-    self._save_types[threading.get_ident()] = save_type
-    children = super()._trackable_children(save_type, **kwargs)
-    return {
-      **(self._slots_by_key() if save_type == "savedmodel" else {}),
-      **children,
-    }
-
-  def _create_or_restore_slot_variable(
-    self, slot_variable_position: Any, slot_name: str, variable: Any, **_: Any
-  ) -> tf.Variable | None:
-    """Returns the slot to restore, or lets the restore wait for the slot."""
-    slot = self.get_slot(variable, slot_name)
-    if slot is None:
-      self._waiting_slots.append(
-        WaitingSlot(variable, slot_name, slot_variable_position)
-      )
-    return slot
-
-  def _restore_waiting_slot(self, waiting: WaitingSlot, slot: Any) -> None:
-    """Restores a slot that has just been created."""
-    slots = self._waiting_slots
-    slots[:] = [other for other in slots if other is not waiting]
-    # An older restore than the slot has had does nothing.
-    waiting.position.restore(slot)
 
 
 def track(owner: Any, child: Any, name: str, replace: bool = False) -> None:
