@@ -66,8 +66,7 @@ class Underflow(NamedTuple):
     largest: The largest magnitude among the scaled gradients.
     gradients: Name -> (share of zeros, largest scaled magnitude), for the
       gradients with most zeros.
-    lost: The share of elements that became 0 because the scale is too low; None
-      if the log, of an older release, does not tell.
+    lost: The share of elements that became 0 because the scale is too low.
     unscaling: Of the elements that are not 0 before they are unscaled, the
       share that is 0 afterwards.
   """
@@ -75,8 +74,8 @@ class Underflow(NamedTuple):
   zeros: float
   largest: float
   gradients: Mapping[str, tuple[float, float]]
-  lost: float | None = None
-  unscaling: float = 0.0
+  lost: float
+  unscaling: float
 
 
 class Row(NamedTuple):
@@ -293,8 +292,8 @@ def _read_underflow(key: str, value: Any) -> Underflow:
       name: (_read_number("zeros", zeros), _read_number("largest", largest))
       for name, (zeros, largest) in gradients.items()
     },
-    None if "lost" not in value else _read_number("lost", value["lost"]),
-    _read_number("unscaling", value.get("unscaling", 0.0)),
+    _read_number("lost", value.get("lost")),
+    _read_number("unscaling", value.get("unscaling")),
   )
 
 
