@@ -207,62 +207,10 @@ def find_exclusions(optimizer: Any) -> tuple[list[Any], list[str]]:
   )
 
 
-class _Patch:
-  """A method of Keras that asks a function of this package first.
-
-  The patch is found through the method that it put in place. So it is found
-  again after this module was reloaded or imported anew, and also if a program
-  has since wrapped that method by `functools.wraps`.
-
-  Attributes:
-    wrap: The function to ask; None to behave as Keras.
-  """
-
-  def __init__(self) -> None:
-    self._log = patching.UndoLog()
-    self.wrap: _Wrap | None = None
-
-  @classmethod
-  def find(cls, owner: Any, name: str) -> _Patch | None:
-    """Returns the patch of a method, or None if it has none."""
-    return getattr(getattr(owner, name), _PATCH, None)
-
-  def put(
-    self,
-    owner: Any,
-    name: str,
-    make: Callable[[_Patch, Callable[..., Any]], Callable[..., Any]],
-  ) -> None:
-    """Replaces a method by the method that `make` returns for it."""
-    own = getattr(owner, name)
-    method = functools.wraps(own)(make(self, own))
-    setattr(method, _PATCH, self)
-    self._log.set(owner, name, method)
-
-  def take_back(self) -> None:
-    """Makes the method behave as Keras's own.
-
-    The method of Keras comes back unless the program has wrapped the patched
-    one.
-    """
-    self.wrap = None
-    self._log.undo()
-
-
-_PATCH = "_tf_compat_lossscale_patch"  # The attribute of a patched method.
 _Wrap = Callable[[Any, Callable[[], Any], bool], Any]
 
-
-def _find_patched() -> tuple[tuple[Any, str, Any], ...]:
-  """Returns the patches of `wrap_in_compile`: class, method, replacement."""
-  model = keras.Model
-  v1 = importlib.import_module(
-    model.__module__.replace(".training", ".training_v1")
-  ).Model
-  return (
-    (model, "_get_optimizer", _patch_get_optimizer),
-    (v1, "_set_optimizer", _patch_set_optimizer),
-  )
+_log = patching.UndoLog()
+_wrap: _Wrap | None = None  # What `wrap_in_compile` got.
 
 
 def wrap_in_compile(wrap: _Wrap) -> None:
@@ -277,71 +225,65 @@ def wrap_in_compile(wrap: _Wrap) -> None:
       return a list of optimizers. Returns the optimizer to use, or None to
       leave the choice to Keras.
   """
-  for cls, name, make in _find_patched():
-    patch = _Patch.find(cls, name)
-    if patch is None:
-      patch = _Patch()
-      patch.put(cls, name, make)
-    patch.wrap = wrap
+  global _wrap
+  _wrap = wrap
+  model = keras.Model
+  v1 = importlib.import_module(
+    model.__module__.replace(".training", ".training_v1")
+  ).Model
+  for cls, method in ((model, _get_optimizer), (v1, _set_optimizer)):
+    if not _log.has_set(method):
+      own = getattr(cls, method.__name__)
+      _log.set(cls, method.__name__, functools.wraps(own)(method))
 
 
 def is_wrapped_in_compile() -> bool:
   """Returns whether `Model.compile` asks a function of this package."""
-  patches = [_Patch.find(cls, name) for cls, name, _ in _find_patched()]
-  return any(patch is not None and patch.wrap is not None for patch in patches)
+  return _wrap is not None
 
 
 def restore_compile() -> None:
-  """Takes back the patches of `wrap_in_compile`."""
-  for cls, name, _ in _find_patched():
-    patch = _Patch.find(cls, name)
-    if patch is not None:
-      patch.take_back()
+  """Takes back `wrap_in_compile`.
+
+  If a program has wrapped a method since, the method stays, and behaves as
+  Keras's own.
+  """
+  global _wrap
+  _wrap = None
+  _log.undo()
 
 
-def _patch_get_optimizer(
-  patch: _Patch, get_optimizer: Callable[..., Any]
-) -> Callable[..., Any]:
-  """Makes the method `_get_optimizer` of `keras.Model`."""
+def _get_optimizer(self: Any, optimizer: Any) -> Any:
+  """Stands for the method of `keras.Model`."""
+  own, wrap = vars(_get_optimizer)["__wrapped__"], _wrap
+  if wrap is None:
+    return own(self, optimizer)
 
-  def _get_optimizer(self: Any, optimizer: Any) -> Any:
-    wrap = patch.wrap
-    if wrap is None:
-      return get_optimizer(self, optimizer)
+  def choose(given: Any) -> Any:
+    get = functools.partial(keras.optimizers.get, given)
+    chosen = wrap(self.dtype_policy, get, False)
+    return own(self, given) if chosen is None else chosen
 
-    def choose(given: Any) -> Any:
-      get = functools.partial(keras.optimizers.get, given)
-      own = wrap(self.dtype_policy, get, False)
-      return get_optimizer(self, given) if own is None else own
-
-    return tf.nest.map_structure(choose, optimizer)
-
-  return _get_optimizer
+  return tf.nest.map_structure(choose, optimizer)
 
 
-def _patch_set_optimizer(
-  patch: _Patch, set_optimizer: Callable[..., Any]
-) -> Callable[..., Any]:
-  """Makes the method `_set_optimizer` of the model for TensorFlow 1."""
+def _set_optimizer(self: Any, optimizer: Any) -> None:
+  """Stands for the method of the model for TensorFlow 1."""
 
-  def _set_optimizer(self: Any, optimizer: Any) -> None:
-    def get(given: Any = optimizer) -> Any:
-      if isinstance(given, (list, tuple)):
-        return [get(each) for each in given]
-      if isinstance(given, Optimizer):
-        return given  # Keras would fail to convert it to a legacy optimizer.
-      # In graphs, a name means the legacy optimizer.
-      legacy = {"use_legacy_optimizer": True} if isinstance(given, str) else {}
-      return keras.optimizers.get(given, **legacy)
+  def get(given: Any = optimizer) -> Any:
+    if isinstance(given, (list, tuple)):
+      return [get(each) for each in given]
+    if isinstance(given, Optimizer):
+      return given  # Keras would fail to convert it to a legacy optimizer.
+    # In graphs, a name means the legacy optimizer.
+    legacy = {"use_legacy_optimizer": True} if isinstance(given, str) else {}
+    return keras.optimizers.get(given, **legacy)
 
-    wrap = patch.wrap
-    own = None if wrap is None else wrap(self._dtype_policy, get, True)
-    if own is None:
-      set_optimizer(self, optimizer)
-    else:
-      self.optimizer = own
-
-  return _set_optimizer
+  chosen = None if _wrap is None else _wrap(self._dtype_policy, get, True)
+  if chosen is None:
+    vars(_set_optimizer)["__wrapped__"](self, optimizer)
+  else:
+    self.optimizer = chosen
 
 
 def read_object_graph(reader: Any) -> Any:

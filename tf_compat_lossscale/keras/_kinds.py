@@ -28,7 +28,6 @@ from typing import Any
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale.keras import _keras2
-from tf_compat_lossscale.keras import _reloading
 
 _Base = _keras2.BaseLossScaleOptimizer
 _KINDS = {
@@ -37,7 +36,6 @@ _KINDS = {
 }
 
 
-@_reloading.keep
 class ByKind(type(_Base)):  # type: ignore[misc]
   """The metaclass that makes a subclass for each kind of optimizer."""
 
@@ -104,7 +102,6 @@ class ByKind(type(_Base)):  # type: ignore[misc]
     return cls.__dict__[key]
 
 
-@_reloading.keep
 class OfAKind(
   wrapped_optimizers.Delegating,
   _Base,  # type: ignore[misc, valid-type]

@@ -19,13 +19,11 @@ from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
-from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras import _skipped_steps
 from tf_compat_lossscale.keras import _watched_steps
 from tf_compat_lossscale.keras import scales
 
 
-@_reloading.keep
 class LossScaleOptimizer(_kinds.OfAKind):
   """Wraps a Keras 2 optimizer, and scales the loss for it.
 

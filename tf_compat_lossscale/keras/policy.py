@@ -16,12 +16,10 @@ from typing import Literal
 from absl import logging
 
 from tf_compat_lossscale.keras import _keras2
-from tf_compat_lossscale.keras import _reloading
 from tf_compat_lossscale.keras import scales
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
 
 
-@_reloading.keep
 class Policy(_keras2.keras.mixed_precision.Policy):
   """A dtype policy that says how `Model.compile` scales the loss.
 
@@ -47,7 +45,7 @@ class Policy(_keras2.keras.mixed_precision.Policy):
     Raises:
       ValueError: `name` is no policy, or `loss_scale` is no loss scale.
     """
-    _patch_compile()
+    _keras2.wrap_in_compile(_choose_optimizer)
     name, automatic = scales.find_policy(name)
     super().__init__(name)
     self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
@@ -116,7 +114,7 @@ def set_policy(
     ValueError: The policy is mixed while the graph rewrite is on, or it is no
       floating-point policy, or TensorFlow 2's dtype behavior is off.
   """
-  _patch_compile()
+  _keras2.wrap_in_compile(_choose_optimizer)
   own = _keras2.keras.mixed_precision
   chosen: Any = policy
   if chosen is not None and not isinstance(chosen, own.Policy):
@@ -187,10 +185,4 @@ def _refuse_in_graph(optimizer: Any, policy: Policy, when: str) -> ValueError:
   )
 
 
-def _patch_compile() -> None:
-  """Makes `Model.compile` use the loss scale of a policy."""
-  # After a reload of this module, the lambda finds the new function.
-  _keras2.wrap_in_compile(lambda *args: _choose_optimizer(*args))
-
-
-_patch_compile()
+_keras2.wrap_in_compile(_choose_optimizer)
