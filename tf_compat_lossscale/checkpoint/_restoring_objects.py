@@ -189,10 +189,8 @@ class _Restorer:
     for found in self._walk.variables.values():
       self._plan(found, used)
     if self._problems:
-      listed = self._problems[: problems.MOST]
-      raise problems.make_misfit_error(
-        self._bundle.prefix, listed, len(self._problems)
-      )
+      listed = problems.shorten(self._problems)
+      raise problems.make_misfit_error(self._bundle.prefix, listed)
     prefix = (
       self._write_bridged() if self._bridge.is_changed else self._bundle.prefix
     )

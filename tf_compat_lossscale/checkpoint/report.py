@@ -59,9 +59,7 @@ class Report:
     details = [f"{name} from {key}" for name, key in self.bridged.items()]
     details += [f"{name} initialized" for name in self.initialized]
     details += [f"{name} kept" for name in self.kept]
-    more = len(details) - problems.MOST
-    details = details[: problems.MOST] + [f"and {more} more"] * (more > 0)
-    listed = f": {', '.join(details)}" * bool(details)
+    listed = f": {', '.join(problems.shorten(details))}" * bool(details)
     noted = "".join(f"; {note}" for note in self.notes)
     return escape(self._describe_counts() + listed + noted)
 

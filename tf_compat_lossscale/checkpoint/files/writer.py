@@ -48,7 +48,6 @@ _COPY_DATA = _bundle.make_shard_path(_COPY, 0, 1)
 # `_FILE` is the whole new file of `replacing`.
 _FILE = "file"
 _FILES = {_COPY_INDEX, _COPY_DATA, _FILE, _INDEX, _META, "data"}
-_Progress = Callable[[int], None]
 
 
 class _Piece(NamedTuple):
@@ -106,7 +105,7 @@ class NewCheckpoint:
   def write(
     self,
     sources: Mapping[str, Source],
-    progress: _Progress = lambda size: None,
+    progress: _bundle.Progress = lambda size: None,
   ) -> None:
     """Writes tensors, and compares what was written with the checksums.
 
@@ -251,12 +250,8 @@ def reserve(prefix: str, overwrite: bool = False) -> Iterator[NewCheckpoint]:
   """
   check_destination(prefix)
   _check_name(prefix)
-  try:
-    with _make_parent(prefix), _lock_folder(prefix) as folder:
-      yield NewCheckpoint(prefix, folder, overwrite)
-  except OSError as error:
-    where = error.filename or prefix
-    raise CheckpointError(f"{where}: {error.strerror or error}") from None
+  with _lock_folder(prefix) as folder:
+    yield NewCheckpoint(prefix, folder, overwrite)
 
 
 def check_destination(path: str) -> None:
@@ -442,7 +437,7 @@ def _check_copy(
   copy: Bundle,
   check_entry: Callable[[bytes, Entry], None],
   pieces: list[_Piece],
-  progress: _Progress,
+  progress: _bundle.Progress,
 ) -> None:
   """Compares tensors of a copy, which were written, with their checksums.
 
@@ -484,21 +479,17 @@ def replacing(path: str, overwrite: bool = False) -> Iterator[IO[bytes]]:
       the file.
   """
   path = os.path.realpath(path)
-  try:
-    with _make_parent(path), _lock_folder(path) as folder:
-      temporary = os.path.join(folder, _FILE)
-      with open(temporary, "xb") as file:
-        yield file
-        _flush(file)
-      if os.path.lexists(path) and not overwrite:
-        raise CheckpointError(f"{path}: another process wrote it meanwhile")
-      with contextlib.suppress(FileNotFoundError):
-        os.chmod(temporary, os.stat(path).st_mode & 0o7777)
-      os.replace(temporary, path)
-      _flush_folder(os.path.dirname(path))
-  except OSError as error:
-    where = error.filename or path
-    raise CheckpointError(f"{where}: {error.strerror or error}") from None
+  with _lock_folder(path) as folder:
+    temporary = os.path.join(folder, _FILE)
+    with open(temporary, "xb") as file:
+      yield file
+      _flush(file)
+    if os.path.lexists(path) and not overwrite:
+      raise CheckpointError(f"{path}: another process wrote it meanwhile")
+    with contextlib.suppress(FileNotFoundError):
+      os.chmod(temporary, os.stat(path).st_mode & 0o7777)
+    os.replace(temporary, path)
+    _flush_folder(os.path.dirname(path))
 
 
 @contextlib.contextmanager
@@ -535,32 +526,28 @@ def _lock_folder(prefix: str) -> Iterator[str]:
 
   Raises:
     CheckpointError: Another process has the folder, or something is in its
-      place that no conversion made.
+      place that no conversion made; or a file cannot be written.
   """
   parent, base = os.path.split(prefix)
   folder = os.path.join(parent, f".{base}.unfinished")
-  lock = None
-  if fcntl is not None:
-    lock = _lock(prefix, folder)
-  else:
-    try:
-      os.mkdir(folder)
-    except FileExistsError:
-      raise CheckpointError(
-        f"{prefix}: another process is writing it now; if that process was "
-        f"killed, remove {folder}"
-      ) from None
   try:
-    _clear(prefix, folder)
-    try:
+    with _make_parent(prefix), contextlib.ExitStack() as stack:
+      if fcntl is not None:
+        stack.callback(os.close, _lock(prefix, folder))
+      else:
+        try:
+          os.mkdir(folder)
+        except FileExistsError:
+          raise CheckpointError(
+            f"{prefix}: another process is writing it now; if that process was "
+            f"killed, remove {folder}"
+          ) from None
+      _clear(prefix, folder)
+      stack.callback(_remove_folder, folder)
       yield folder
-    finally:
-      # The folder stays if it cannot be removed: the next conversion does so.
-      with contextlib.suppress(OSError):
-        _remove_folder(folder)
-  finally:
-    if lock is not None:
-      os.close(lock)
+  except OSError as error:
+    where = error.filename or prefix
+    raise CheckpointError(f"{where}: {error.strerror or error}") from None
 
 
 def _lock(prefix: str, folder: str) -> int:
@@ -667,10 +654,14 @@ def _remove_files(folder: str) -> None:
 
 
 def _remove_folder(folder: str) -> None:
-  """Removes a temporary folder, unless a replaced MetaGraph is left in it."""
-  if not {_INDEX, _META} <= set(os.listdir(folder)):
-    _remove_files(folder)
-    os.rmdir(folder)
+  """Removes a temporary folder, unless a replaced MetaGraph is left in it.
+
+  The folder stays if it cannot be removed: the next conversion does so.
+  """
+  with contextlib.suppress(OSError):
+    if not {_INDEX, _META} <= set(os.listdir(folder)):
+      _remove_files(folder)
+      os.rmdir(folder)
 
 
 def _flush(file: IO[bytes]) -> None:

@@ -454,14 +454,21 @@ def are_steps_near(steps: int, others: int) -> bool:
   return abs(steps - others) <= max(1, _TOLERANCE * others)
 
 
-def compute_nadam_cache(beta: float, decay: float, steps: int) -> float:
+def compute_nadam_cache(
+  beta: float | None, decay: float | None, steps: int
+) -> float | None:
   """Returns Keras's product of Nadam's momentums after some steps.
 
   Args:
-    beta: Nadam's `beta_1`, between 0 and 1.
-    decay: Its `schedule_decay`, at least 0.
+    beta: Nadam's `beta_1`, if known.
+    decay: Its `schedule_decay`, if known.
     steps: The number of steps.
+
+  Returns:
+    The product; None if a number is not known, or is none of Nadam's.
   """
+  if beta is None or not 0 < beta < 1 or decay is None or decay < 0:
+    return None
   # Long before, the product is 0 in float32, unless beta is very near 1.
   counts = np.arange(1, min(steps, _MOST_COUNTED) + 1)
   factors = beta * (1 - 0.5 * 0.96 ** (decay * counts))

@@ -141,12 +141,9 @@ def _make_error(match: PartialMatch, path: str) -> CheckpointError:
     else f"{name}{problems.suggest_names(name, match.sources)} is not in it"
     for name in match.missing[: problems.MOST]
   ]
+  listed += [*match.missing[problems.MOST :], *match.misfits]
   return problems.make_unmatched_error(
-    path,
-    listed + match.misfits,
-    len(match.missing) + len(match.misfits),
-    match.undecided,
-    match.there.has_evidence,
+    path, listed, match.undecided, match.there.has_evidence
   )
 
 

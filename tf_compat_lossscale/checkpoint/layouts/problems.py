@@ -27,28 +27,22 @@ PARTIAL = "the checkpoint has a loss scale without its variable"
 NOT_COUNTED = "that loss scale has no such count; it starts from 0"
 
 
-def make_misfit_error(
-  path: str, problems: Sequence[str], count: int
-) -> CheckpointError:
-  """Returns the error for a checkpoint that does not fit the variables.
-
-  Args:
-    path: The checkpoint.
-    problems: The problems, the first `MOST` of them.
-    count: The number of all problems.
-  """
-  more = count - len(problems)
-  listed = [*problems, *([f"and {more} more"] if more else [])]
-  return CheckpointError(
-    f"{path}: it does not fit, and nothing was restored: {'; '.join(listed)}"
-  )
+def shorten(problems: Sequence[str]) -> list[str]:
+  """Returns the first `MOST` problems, and the number of others."""
+  more = len(problems) - MOST
+  return [*problems[:MOST], *([f"and {more} more"] if more > 0 else [])]
 
 
 def join(problems: Sequence[str]) -> str:
   """Returns the first `MOST` problems, sorted, and the number of others."""
-  more = len(problems) - MOST
-  listed = sorted(problems[:MOST]) + [f"and {more} more"] * (more > 0)
-  return "; ".join(listed)
+  return "; ".join(shorten([*sorted(problems[:MOST]), *problems[MOST:]]))
+
+
+def make_misfit_error(path: str, problems: Iterable[str]) -> CheckpointError:
+  """Returns the error for a checkpoint that does not fit the variables."""
+  return CheckpointError(
+    f"{path}: it does not fit, and nothing was restored: {'; '.join(problems)}"
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +76,6 @@ class Undecided:
 def make_unmatched_error(
   path: str,
   problems: Sequence[str],
-  count: int,
   undecided: Sequence[Undecided],
   has_meta_graph: bool,
 ) -> CheckpointError:
@@ -90,14 +83,11 @@ def make_unmatched_error(
 
   Args:
     path: The checkpoint.
-    problems: The problems of variables, at least the first `MOST` of them.
-    count: The number of variables with problems.
+    problems: The problems of variables.
     undecided: The variables for which nothing proves which tensor is theirs.
     has_meta_graph: Whether the checkpoint has a MetaGraph, which was read.
   """
-  listed = [*map(str, undecided), *problems[:MOST]]
-  more = count - len(problems[:MOST])
-  error = make_misfit_error(path, listed, len(listed) + more)
+  error = make_misfit_error(path, [*map(str, undecided), *shorten(problems)])
   advice = (
     "mapping={here: there} of tf_compat_lossscale.checkpoint.restore decides, "
     "None initializes; tf-lossscale convert takes --map HERE=THERE"

@@ -286,6 +286,16 @@ class _Filler:
     """Returns what an optimizer tells, if the optimizer is there."""
     return self._settings.get(optimizer.number) or keras_slots.Settings()
 
+  def _find_left(self, number: int | None) -> _Variable | None:
+    """Returns the variable of a node, if it has no source so far."""
+    variable = self._by_number.get(-1 if number is None else number)
+    return variable if variable and variable.key not in self.sources else None
+
+  def _get_source(self, number: int | None) -> Source | None:
+    """Returns the source of a variable so far, by the number of its node."""
+    variable = self._by_number.get(-1 if number is None else number)
+    return self.sources.get(variable.key) if variable else None
+
   def _find_scales(self) -> Iterable[_Scale]:
     """Yields each loss scale of the template once."""
     seen = set()
@@ -374,7 +384,7 @@ class _Filler:
   def _fill_scales_of_keras_3(self) -> None:
     """Fills the only loss scale of Keras 3 from the only one that is left."""
     found = [
-      [self._by_number.get(node.children.get(n, -1)) for n in names.KERAS_3]
+      [self._find_left(node.children.get(n)) for n in names.KERAS_3]
       for node in self._graph.nodes
       if names.KERAS_3_SCALE in node.children
     ]
@@ -382,7 +392,7 @@ class _Filler:
       return
     sources = convert_scale(self._given, self._scales_left[0], names.COMPAT)
     for variable, source in zip(found[0], sources):
-      if variable is not None and variable.key not in self.sources:
+      if variable:
         converted = convert_counter(source, variable.tensor)
         self.sources[variable.key] = converted
     self._scales_left = []
@@ -392,8 +402,8 @@ class _Filler:
     if self._there.scales.known or self._there.scales.incomplete:
       return
     for number, value in self._initial.items():
-      variable = self._by_number.get(number)
-      if variable is not None and variable.key not in self.sources:
+      variable = self._find_left(number)
+      if variable:
         dtype = variable.tensor.dtype
         value = int(value) if dtype.startswith("int") else value
         self.sources[variable.key] = Literal(dtype, value)
@@ -641,8 +651,7 @@ class _Filler:
   def _compute_rate(self, optimizer: KerasOptimizer) -> float | None:
     """Returns what a schedule gives in the next step, if it is there."""
     settings = self._get_settings(optimizer)
-    counter = self._by_number.get(optimizer.iterations)
-    source = self.sources.get(counter.key) if counter else None
+    source = self._get_source(optimizer.iterations)
     if settings.find_rate is None or source is None:
       return None
     return settings.find_rate(
@@ -652,16 +661,20 @@ class _Filler:
   def _fill_rates(self) -> None:
     """Fills the variables that show what a schedule gave."""
     for optimizer in self._optimizers:
-      number = optimizer.children.get(keras_slots.CURRENT_RATE, -1)
-      variable = self._by_number.get(number)
+      number = optimizer.children.get(keras_slots.CURRENT_RATE)
+      variable = self._find_left(number)
       rate = self._compute_rate(optimizer) if variable else None
-      if variable and rate is not None and variable.key not in self.sources:
-        counter = self.sources[self._by_number[optimizer.iterations].key]
-        origin = counter.origin
-        self.sources[variable.key] = Literal(
-          variable.tensor.dtype, rate, origin=origin
-        )
+      if variable and rate is not None:
+        self._set_computed(variable, rate, optimizer)
         self.proofs[variable.key] = "what the schedule gives for that step"
+
+  def _set_computed(
+    self, variable: _Variable, value: float, optimizer: KerasOptimizer
+  ) -> None:
+    """Fills a scalar that was computed from the steps of an optimizer."""
+    steps = self.sources[self._by_number[optimizer.iterations].key]
+    literal = Literal(variable.tensor.dtype, value, origin=steps.origin)
+    self.sources[variable.key] = literal
 
   def _read(self, number: int | None) -> float | None:
     """Returns the value that a scalar of the template has, or None."""
@@ -672,8 +685,7 @@ class _Filler:
 
   def _get_steps(self, optimizer: KerasOptimizer) -> int | None:
     """Returns the number of steps that an optimizer is to have, or None."""
-    counter = self._by_number.get(optimizer.iterations)
-    source = self.sources.get(counter.key) if counter else None
+    source = self._get_source(optimizer.iterations)
     factor = self._factors.get(optimizer.iterations, 1)
     return None if source is None else int(source.read_scalar()) // factor
 
@@ -683,108 +695,101 @@ class _Filler:
     Args:
       missing: The variables of the template without a source.
     """
-    left = {variable.number: variable for variable in missing}
     for optimizer in self._optimizers:
-      counted = self._count_steps(optimizer)
-      variable = left.get(optimizer.iterations)
-      if variable is not None:
-        if counted is not None:
-          power, shown = counted
-          source: Source = Literal(variable.tensor.dtype, shown, origin=power)
-          self._add_note(f"{variable.path} is {shown}, as {power} shows")
-          source = self._count(variable, source)
-        elif optimizer.kind and optimizer.kind not in keras_slots.CORRECTED:
-          source = Literal(variable.tensor.dtype, 0)
-          self._add_note(
-            f"{variable.path} starts from 0, since there is no global_step"
-          )
-        else:
-          continue
-        self.sources[variable.key] = source
-        del left[variable.number]
-      elif counted is not None:
-        power, counts = counted
-        known = self._get_steps(optimizer) or 0
-        if not keras_slots.are_steps_near(known, counts):
-          self._add_note(
-            f"the optimizer's {power} has counted {counts} steps, but "
-            f"iterations is {known}: Keras goes by iterations alone, so its "
-            "next steps have another size"
-          )
-      cache = left.get(-1 if optimizer.cache is None else optimizer.cache)
-      steps = self._get_steps(optimizer)
-      beta = None if cache is None else self._find_beta(optimizer, steps)
-      decay: float | None = 1.0
-      if not optimizer.has_fixed_schedule:
-        decay = self._read(optimizer.children.get("decay"))
-      if (
-        cache
-        and steps is not None
-        and beta is not None
-        and decay is not None
-        and 0 < beta < 1
-        and decay >= 0
+      if not self._fill_steps(optimizer):
+        continue
+      self._fill_nadam_cache(optimizer)
+      self._fill_averages(optimizer)
+      self._fill_sums(optimizer)
+      if optimizer.kind == "Momentum" and (
+        self._get_settings(optimizer).momentum == 0
       ):
-        product = keras_slots.compute_nadam_cache(beta, decay, steps)
-        counter = self.sources[self._by_number[optimizer.iterations].key]
-        self.sources[cache.key] = Literal(
-          cache.tensor.dtype, product, origin=counter.origin
-        )
-        self._add_note(
-          f"{cache.path} is what Keras's Nadam has after {steps} steps: the "
-          "optimizer of TensorFlow 1 has no schedule of momentums"
-        )
-        del left[cache.number]
-      self._fill_averages(optimizer, left)
-      self._fill_sums(optimizer, left)
-      if self._get_settings(optimizer).momentum == 0:
-        for slot in optimizer.slots:
-          if optimizer.kind == "Momentum" and slot.number in left:
-            self._empty(left.pop(slot.number), "the momentum is 0")
+        self._empty(optimizer.slots, "the momentum is 0")
+    counters = {each.number: each.iterations for each in self._optimizers}
     for optimizer in self._optimizers:  # Keras 3's wrapper counts, too.
-      inner = optimizer.children.get("inner_optimizer")
-      for other in self._optimizers:
-        own = self._by_number.get(other.iterations)
-        if other.number == inner and own and own.key in self.sources:
-          variable = left.pop(optimizer.iterations, None)
-          if variable is not None:
-            self.sources[variable.key] = self.sources[own.key]
-    for variable in left.values():
-      self._add_missing(variable)
+      inner = optimizer.children.get("inner_optimizer", -1)
+      steps = self._get_source(counters.get(inner))
+      own = self._find_left(optimizer.iterations)
+      if steps and own:
+        self.sources[own.key] = steps
+    for variable in missing:
+      if variable.key not in self.sources:
+        self._add_missing(variable)
 
-  def _fill_averages(
-    self, optimizer: KerasOptimizer, left: dict[int, _Variable]
-  ) -> None:
+  def _fill_steps(self, optimizer: KerasOptimizer) -> bool:
+    """Fills an optimizer's counter of steps; returns whether it is known."""
+    counted = self._count_steps(optimizer)
+    variable = self._find_left(optimizer.iterations)
+    if variable is None:
+      known = self._get_steps(optimizer) or 0
+      if counted and not keras_slots.are_steps_near(known, counted[1]):
+        self._add_note(
+          f"the optimizer's {counted[0]} has counted {counted[1]} steps, but "
+          f"iterations is {known}: Keras goes by iterations alone, so its "
+          "next steps have another size"
+        )
+      return True
+    if counted:
+      power, shown = counted
+      self._add_note(f"{variable.path} is {shown}, as {power} shows")
+      source = Literal(variable.tensor.dtype, shown, origin=power)
+      self.sources[variable.key] = self._count(variable, source)
+    elif optimizer.kind and optimizer.kind not in keras_slots.CORRECTED:
+      self._add_note(
+        f"{variable.path} starts from 0, since there is no global_step"
+      )
+      self.sources[variable.key] = Literal(variable.tensor.dtype, 0)
+    else:
+      return False
+    return True
+
+  def _fill_nadam_cache(self, optimizer: KerasOptimizer) -> None:
+    """Computes Nadam's product of momentums, if its rule is known."""
+    cache = self._find_left(optimizer.cache)
+    steps = self._get_steps(optimizer)
+    if cache is None or steps is None:
+      return
+    beta = self._find_beta(optimizer, steps)
+    decay: float | None = 1.0
+    if not optimizer.has_fixed_schedule:
+      decay = self._read(optimizer.children.get("decay"))
+    product = keras_slots.compute_nadam_cache(beta, decay, steps)
+    if product is None:
+      return
+    self._set_computed(cache, product, optimizer)
+    self._add_note(
+      f"{cache.path} is what Keras's Nadam has after {steps} steps: the "
+      "optimizer of TensorFlow 1 has no schedule of momentums"
+    )
+
+  def _fill_averages(self, optimizer: KerasOptimizer) -> None:
     """Starts averages that the checkpoint does not have from the weights."""
     for slot in optimizer.averages:
-      average, weight = left.get(slot.number), self._by_number.get(slot.weight)
-      source = self.sources.get(weight.key) if weight else None
+      average = self._find_left(slot.number)
+      source = self._get_source(slot.weight)
       if average and source and source.spec == average.tensor:
         self.sources[average.key] = source
         self._copies.add(average.key)
         self.proofs[average.key] = "the weight, whose average starts from it"
-        del left[slot.number]
 
-  def _fill_sums(
-    self, optimizer: KerasOptimizer, left: dict[int, _Variable]
-  ) -> None:
+  def _fill_sums(self, optimizer: KerasOptimizer) -> None:
     """Empties the sums of gradients that Keras 3 accumulates for a step."""
-    found = [left.pop(s.number) for s in optimizer.sums if s.number in left]
-    if found and optimizer.iterations not in self._factors:
+    has_some = any(self._find_left(slot.number) for slot in optimizer.sums)
+    if has_some and optimizer.iterations not in self._factors:
       self._uncounted.append(self._paths[optimizer.number])
-    for variable in found:
-      self._empty(variable, "no gradient is accumulated between two steps")
+    self._empty(optimizer.sums, "no gradient is accumulated between two steps")
 
-  def _empty(self, variable: _Variable, why: str) -> None:
-    """Makes a variable of the template start from zeros."""
-    source = self._template[variable.key]
-    assert isinstance(source, Stored)
-    self.sources[variable.key] = Scaled(source.bundle, source.name, 0.0)
-    self.proofs[variable.key] = why
+  def _empty(self, found: Iterable[KerasSlot], why: str) -> None:
+    """Makes the slots without a source start from zeros."""
+    for slot in found:
+      variable = self._find_left(slot.number)
+      if variable:
+        source = self._template[variable.key]
+        assert isinstance(source, Stored)
+        self.sources[variable.key] = Scaled(source.bundle, source.name, 0.0)
+        self.proofs[variable.key] = why
 
-  def _find_beta(
-    self, optimizer: KerasOptimizer, steps: int | None
-  ) -> float | None:
+  def _find_beta(self, optimizer: KerasOptimizer, steps: int) -> float | None:
     """Returns the `beta_1` of Nadam, which newer optimizers do not save."""
     beta = self._read(optimizer.children.get("beta_1"))
     if beta is None:
@@ -796,7 +801,7 @@ class _Filler:
     if beta is None and len(found) == 1:
       beta = self._there.find_initial(found[0])
       power = self._given[found[0]].read_scalar()
-      if beta is None and steps is not None and 0 < power < 1:
+      if beta is None and 0 < power < 1:
         beta = power ** (1 / (steps + 1))
     return beta
 
@@ -891,6 +896,13 @@ class _Filler:
       for optimizer in self._optimizers
       if "inner_optimizer" not in optimizer.children
     }
+    may_share = self._chosen | self._copies
+    if len(counters) == 1:  # It may get the global step a second time.
+      may_share |= {
+        self._by_number[optimizer.iterations].key
+        for optimizer in self._optimizers
+        if optimizer.iterations in self._by_number
+      }
     uses: dict[str, list[_Variable]] = {}
     for key, source in self.sources.items():
       variable = by_key[key]
@@ -899,13 +911,7 @@ class _Filler:
           f"{variable} ({variable.tensor} in the template, {source.spec} here)"
         )
       name = getattr(source, "name", "")
-      # Keras's only step counter may get the global step a second time.
-      is_only_counter = len(counters) == 1 and any(
-        variable.number == optimizer.iterations
-        for optimizer in self._optimizers
-      )
-      is_shared = is_only_counter or key in self._copies
-      if name and key not in self._chosen and not is_shared:
+      if name and key not in may_share:
         uses.setdefault(name, []).append(variable)
     for name, variables in uses.items():
       if len(variables) > 1:
