@@ -374,7 +374,9 @@ def test_functions_that_compute_and_apply(caplog):
   with caplog.at_level(logging.WARNING):
     for compute in (_by_hand, _clipped):
       program = _Program("function")
-      apply = tf.function(lambda grads, p=program: p.apply(grads) and None)
+      apply = tf.function(
+        lambda grads, p=program: p.apply(grads) and None, autograph=False
+      )
       # Traced before anything is computed.
       apply.get_concrete_function([tf.TensorSpec(v.shape) for v in program.v])
       apply.get_concrete_function(compute(program))
@@ -382,7 +384,7 @@ def test_functions_that_compute_and_apply(caplog):
     # The scale is an argument.
     program = _Program("function")
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(scale):
       grads = program.differentiate(factor=lambda: scale)
       program.apply([grad / scale for grad in grads])

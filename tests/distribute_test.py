@@ -120,12 +120,12 @@ def train(module, mode, strategy_name, made="in the scope", clipped=False):
 
 @pytest.mark.parametrize(
   ("mode", "strategy", "clipped"),
-  [
+  helpers.Rows(
     # Each mode and each strategy is clipped once.
     (mode, strategy, (i + j) % 4 == 2)
     for i, mode in enumerate(MODES)
     for j, strategy in enumerate(_STRATEGIES)
-  ],
+  ),
 )
 def test_as_tensorflows_own(mode, strategy, clipped):
   rows = train(tfl, mode, strategy, clipped=clipped)

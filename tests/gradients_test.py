@@ -112,7 +112,7 @@ def test_all_finite(grads, expected):
   assert answer.dtype == tf.bool and answer.shape == ()
   assert bool(answer) == expected
   if grads not in ([], None):
-    function = tf.function(gradients.all_finite)
+    function = tf.function(gradients.all_finite, autograph=False)
     assert bool(function(grads)) == expected
 
 
@@ -202,7 +202,7 @@ def _assert_answers(arrays, expected, checks):
 # dtypes have sets that are joined, or summed, or both. Gradients of unknown
 # shapes are never joined, so 140 of them differ from 23 in nothing but time.
 _JOINED_AND_SUMMED = ("small ones", "at the bounds", "of all kinds")
-_EXACT = [
+_EXACT = helpers.Rows(
   (kind, dtype, known)
   for kind in _SETS
   for dtype in _DTYPES
@@ -210,7 +210,7 @@ _EXACT = [
   if (dtype == "float32" and (known or kind != "scalars"))
   or (known and kind in _JOINED_AND_SUMMED)
   or (kind == "of all kinds" and dtype == "complex64")
-]
+)
 
 
 @pytest.mark.parametrize(("kind", "dtype", "known"), _EXACT)
@@ -388,10 +388,6 @@ def test_names_of_gradients_are_unique(names, expected):
   assert list(gradients.name_gradients(grads)) == expected
 
 
-if __name__ == "__main__":
-  helpers.main()
-
-
 @pytest.mark.parametrize("mode", helpers.MODES)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_gradients_at_fault_are_named(mode, seed):
@@ -420,7 +416,7 @@ def test_the_gradients_at_fault_are_named(mode, seed):
     return is_finite, find_names()
 
   if mode == "function":
-    find = tf.function(find)
+    find = tf.function(find, autograph=False)
   with helpers.mode_scope(mode) as graph:
     is_finite, found = find()
   if graph is not None:
@@ -430,3 +426,7 @@ def test_the_gradients_at_fault_are_named(mode, seed):
     at_fault.append(b"sparse")
   assert bool(is_finite) == (not at_fault)
   assert list(np.asarray(found)) == at_fault
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -55,7 +55,7 @@ _NAMED = {
 
 @pytest.mark.parametrize(
   ("mode", "inner", "loss_scale", "use_resource", "scope", "conds_before"),
-  sorted(_NAMED, key=str),
+  helpers.Rows(sorted(_NAMED, key=str)),
 )
 def test_variables_are_named_as_tensorflow_names_them(
   mode, inner, loss_scale, use_resource, scope, conds_before

@@ -36,7 +36,9 @@ def make(strategy, wrapper, inner, mode):
 
     strategy.run(replica_fn)
 
-  return v, opt, tf.function(step) if mode == "function" else step
+  if mode == "function":
+    step = tf.function(step, autograph=False)
+  return v, opt, step
 
 
 @pytest.mark.parametrize("in_scope", [False, True])

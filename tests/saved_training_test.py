@@ -36,7 +36,7 @@ def make_module(wrapper, inner):
   module.v = tf.Variable([1.0, 2.0])
   module.opt = WRAPPERS[wrapper](helpers.INNER[inner]())
 
-  @tf.function(input_signature=[tf.TensorSpec([])])
+  @tf.function(input_signature=[tf.TensorSpec([])], autograph=False)
   def step(factor):
     module.opt.minimize(
       lambda: tf.reduce_sum(module.v * module.v * factor), var_list=[module.v]
@@ -76,7 +76,7 @@ def test_module_that_tracks_both_optimizers(tmp_path):
   module.adam = helpers.INNER["adam"]()
   module.opt = scaled(module.adam)
 
-  @tf.function(input_signature=[tf.TensorSpec([])])
+  @tf.function(input_signature=[tf.TensorSpec([])], autograph=False)
   def step(factor):
     module.opt.minimize(
       lambda: tf.reduce_sum(module.v * module.v * factor), var_list=[module.v]

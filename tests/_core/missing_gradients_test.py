@@ -75,7 +75,7 @@ def train(mode, kind, inner, factors, missing=True):
       return strategy.run(replica_fn, (factor,))
 
     if graph is None:
-      run = tf.function(run) if mode == "function" else run
+      run = tf.function(run, autograph=False) if mode == "function" else run
       for factor in factors:
         run(tf.constant(factor))
       return [v.values[0].numpy() for v in variables]

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.any_release
 def test_draw_is_the_largest_of_all_workers(workers):
   gradients = model.Gradients(mean=-3.0, deviation=2.0)
   source = random.Random(1)
-  drawn = [math.log2(gradients.draw(workers, source)) for _ in range(20000)]
+  drawn = [math.log2(gradients.draw(workers, source)) for _ in range(10000)]
   own = [
-    max(source.gauss(-3.0, 2.0) for _ in range(workers)) for _ in range(20000)
+    max(source.gauss(-3.0, 2.0) for _ in range(workers)) for _ in range(10000)
   ]
   assert statistics.mean(drawn) == pytest.approx(statistics.mean(own), abs=0.06)
   assert statistics.stdev(drawn) == pytest.approx(
@@ -58,7 +58,7 @@ def test_any_worker():
 def test_simulation_settles_where_the_chain_does(workers, broken):
   gradients = model.Gradients(broken=broken)
   rule = policies.GrowthBackoffRule(growth_interval=100)
-  found = model.simulate(rule, gradients, workers, 200_000)
+  found = model.simulate(rule, gradients, workers, 100_000)
   shares = model.find_stationary(gradients, workers, 100)
   assert sum(shares.values()) == pytest.approx(1)
   skipped = sum(

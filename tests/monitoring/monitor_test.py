@@ -537,7 +537,7 @@ def test_global_step_as_an_argument(tmp_path):
   variable = tf.Variable(1.0)
   count = tf.Variable(7, dtype=tf.int64)
 
-  @tf.function
+  @tf.function(autograph=False)
   def step():
     opt.minimize(lambda: variable * variable, var_list=[variable])
     count.assign_add(1)
@@ -552,7 +552,7 @@ def test_global_step_as_an_argument(tmp_path):
 def make_exported_step(module):
   """Returns a function that a SavedModel may have."""
 
-  @tf.function(input_signature=[tf.TensorSpec([])])
+  @tf.function(input_signature=[tf.TensorSpec([])], autograph=False)
   def step(factor):
     module.opt.minimize(
       lambda: tf.reduce_sum(module.variable * factor),
@@ -621,7 +621,7 @@ def test_steps_in_a_graph_of_tensorflow_1_are_not_watched():
   with tf.Graph().as_default(), tf1.Session() as session:
     variable = tf1.get_variable("v", [2], use_resource=True)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step():
       opt.minimize(lambda: tf.reduce_sum(variable), var_list=[variable])
       return opt.last_step_applied

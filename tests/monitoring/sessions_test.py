@@ -415,7 +415,9 @@ for steps in 8, 6:
 """
 
 
-@pytest.mark.parametrize("replicas", ["one", "two"])
+@pytest.mark.parametrize(
+  "replicas", ["one", pytest.param("two", marks=pytest.mark.thorough)]
+)
 def test_estimator(tmp_path, replicas):
   helpers.run_forked(
     "-c", _ESTIMATOR, str(tmp_path), replicas, **helpers.KERAS_2

@@ -102,10 +102,12 @@ def draw(seed, cls):
 @pytest.mark.parametrize("cls", policy_runs.CLASSES)
 def test_saved_and_restored_at_any_step(tmp_path, mode, cls):
   make, given = draw(mode, cls)
-  whole = Program(make, mode).run(given).state()
-  for step in (5, 17):
-    path = Program(make, mode).run(given[:step]).save(tmp_path)
-    again = Program(make, mode).restore(path)
+  program, again = Program(make, mode), Program(make, mode)
+  early = program.run(given[:5]).save(tmp_path, "early")
+  late = program.run(given[5:17]).save(tmp_path, "late")
+  whole = program.run(given[17:]).state()
+  for step, path in ((5, early), (17, late)):
+    again.restore(path)
     assert again.saver.last_report is None  # All names are equal.
     assert again.run(given[step:]).state() == whole
 

@@ -153,7 +153,8 @@ def test_xla_does_not_fail_at_the_minimum(kind, system, caplog):
     opt.minimize(lambda: tf.reduce_sum(w * x), var_list=[w])
 
   run = make_compiled(kind, step)
-  with monitoring.Monitor(opt, on_stuck="stop", patience=5) as monitor:
+  options = {"on_stuck": "stop", "patience": 5, "blame": False}
+  with monitoring.Monitor(opt, **options) as monitor:
     run(tf.constant(1.0))
     np.testing.assert_array_equal(w, [0.5, 1.5])
     for i in range(9):
