@@ -329,6 +329,16 @@ def test_what_stops_a_program_is_listed_after_migrate_too(tmp_path):
   assert cli.main(["scan", str(tmp_path)]) == 1
 
 
+def test_the_call_that_restores_private_modules_says_which(tmp_path):
+  imports = (
+    "from tensorflow.python.keras import backend\n"
+    "from tensorflow.python.training import checkpointable\n"
+  )
+  write(tmp_path, old=imports + _OLD_1)
+  text = migrated(tmp_path)["old.py"]
+  assert "# For tensorflow.python.keras and tensorflow.python.\n" in text
+
+
 @pytest.mark.parametrize(
   "text",
   [

@@ -200,6 +200,11 @@ class File:
       (line_in_text, self.text.find_position(span[1])[0]),
     )
 
+  def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
+    """Returns a finding whose edit writes other text in place of a node."""
+    edit = edits_lib.Edit(*self.find_span(node), new)
+    return self.make(code, node, ast.unparse(node), new, edits=[edit])
+
   @functools.cached_property
   def _first_import(self) -> int:
     """The number of the statement that first imports TensorFlow.

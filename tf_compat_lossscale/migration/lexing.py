@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads tokens of code that Python 3 cannot parse, such as magics."""
+"""Reads code that Python 3 cannot parse, such as magics."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 import re
 import warnings
 
 _TOKEN = re.compile(
   r"""
-  (?P<comment>\#[^\r\n]*)
-  | (?P<string>[bBfFrRuU]{0,2}(?:
+  \#[^\r\n]*
+  | [bBfFrRuU]{0,2}(?:
       \"{3}[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*(?:\"{3})?
     | '{3}[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*(?:'{3})?
     | "[^"\\\r\n]*(?:\\(?:\r\n|.)[^"\\\r\n]*)*"?
     | '[^'\\\r\n]*(?:\\(?:\r\n|.)[^'\\\r\n]*)*'?
-    ))
-  | (?P<joined>\\(?:\r\n|\r|\n))
+    )
+  | \\(?:\r\n|\r|\n)
   | (?P<newline>\r\n|\r|\n)
   | (?P<open>[(\[{])
   | (?P<close>[)\]}])
-  | (?P<word>\w+)
-  | (?P<space>[ \t\f]+)
-  | (?P<other>.)
+  | \w+
+  | [ \t\f]+
+  | .
   """,
   re.VERBOSE | re.DOTALL,
 )
@@ -34,32 +33,24 @@ _STARTS = frozenset(
 )
 
 
-def read_tokens(text: str, start: int = 0) -> Iterator[tuple[str, int, int]]:
-  """Yields the kind, the start and the end of each token.
+def find_statement_end(text: str, start: int) -> int:
+  """Returns the offset after a logical line, and after its line end.
 
   Args:
     text: The code.
-    start: The offset of the first token, outside strings and comments.
-
-  Yields:
-    Kinds are "comment", "string", "joined" (a line end after a backslash or in
-    brackets), "newline" (the end of a logical line), "open", "close" (of
-    brackets), "word", "space" and "other".
+    start: An offset in the logical line, outside strings and comments.
   """
   depth = 0
   for match in _TOKEN.finditer(text, start):
-    kind = match.lastgroup or "other"
-    if kind == "open":
+    if match["open"]:
       depth += 1
-    elif kind == "close":
+    elif match["close"]:
       depth = max(depth - 1, 0)
-    elif kind == "newline" and depth:
+    elif match["newline"]:
       word = _TOKEN.match(text, _skip_space(text, match.end()))
-      if word and word[0] in _STARTS:
-        depth = 0
-      else:
-        kind = "joined"
-    yield kind, match.start(), match.end()
+      if not depth or (word and word[0] in _STARTS):
+        return match.end()
+  return len(text)
 
 
 def find_error(text: str) -> SyntaxError | None:

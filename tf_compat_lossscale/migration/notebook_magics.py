@@ -162,10 +162,7 @@ def _find_magics(source: str, at: int) -> Iterator[Blank]:
       start, end = match.span("magic")
       yield _make_blank(source, match.start(), start, end)
       at = end
-    for kind, _, end in lexing.read_tokens(source, at):
-      at = end
-      if kind == "newline":
-        break
+    at = lexing.find_statement_end(source, at)
 
 
 def _make_blank(source: str, line: int, start: int, end: int) -> Blank:

@@ -221,7 +221,7 @@ class Roles:
     choice = choosing.choose_for(program, self._tensorflow)
     needs = self._find_needs(program, choice)
     for module in program.sources[0].modules:
-      if any(program.find_files(module, path)):
+      if any(program.folders.find_files(module, path)):
         # `from a.b import c` names the folder `a.b`, which may be no package.
         needs.own_modules |= {module, module.rpartition(".")[0]}
     opposes = starts and (choice.tensorflow == 2 or self._enables(program))
@@ -318,10 +318,11 @@ class Roles:
   def _find_search(self, folder: str) -> list[str]:
     """Returns the folders from which programs in a folder import."""
     if folder not in self._searches:
+      *_, import_folder = program_modules.list_package_folders(folder)
       search = dict.fromkeys(
         [
           folder,
-          start_files.find_import_folder(folder),
+          import_folder,
           *filter(os.path.isdir, trees.list_roots(self._group.folder)),
           *self._group.roots.get(folder, ()),
         ]
@@ -336,10 +337,10 @@ class Roles:
     """
     folder = os.path.dirname(path)
     if folder not in self._earlier:
+      *inside, _ = program_modules.list_package_folders(folder)
+      files = (os.path.join(each, "__init__.py") for each in reversed(inside))
       self._earlier[folder] = [
-        file
-        for file in start_files.find_package_files(folder)
-        if _imports_tensorflow(self._read_program(file))
+        file for file in files if _imports_tensorflow(self._read_program(file))
       ][:1]
     return self._earlier[folder]
 

@@ -56,19 +56,3 @@ def _is_script(outline: outlines.Outline, group: trees.Group) -> bool:
 def _is_in_package(path: str) -> bool:
   """Returns whether a file belongs to a package."""
   return os.path.exists(os.path.join(os.path.dirname(path), "__init__.py"))
-
-
-def find_package_files(folder: str) -> list[str]:
-  """Returns the `__init__.py` files that run before a module in a folder."""
-  found: list[str] = []
-  while os.path.isfile(init := os.path.join(folder, "__init__.py")):
-    found.insert(0, init)
-    folder = os.path.dirname(folder)
-  return found
-
-
-def find_import_folder(folder: str) -> str:
-  """Returns whence Python imports a file in a folder by its full name."""
-  for first in find_package_files(folder)[:1]:
-    return os.path.dirname(os.path.dirname(first))
-  return folder

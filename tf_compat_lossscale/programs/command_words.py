@@ -21,6 +21,7 @@ import sys
 import types
 from typing import NamedTuple
 
+from tf_compat_lossscale.programs import program_modules
 from tf_compat_lossscale.programs import told_version
 
 
@@ -305,7 +306,7 @@ def _find_of_pytest(words: Sequence[str], search: list[str]) -> Files:
     found = [file for place in places for file in _list_tests(place, patterns)]
   collected: list[str] = []
   for file in map(os.path.abspath, found):
-    folders = list(_list_folders_of_package(file))
+    folders = list(program_modules.list_package_folders(os.path.dirname(file)))
     search += [folder for folder in folders[-1:] if folder not in search]
     for folder in folders:
       settings = os.path.join(folder, "conftest.py")
@@ -398,17 +399,6 @@ def _list_tests(place: str, patterns: str) -> Iterator[str]:
         fnmatch.fnmatch(file, name) for name in names
       ):
         yield os.path.join(path, file)
-
-
-def _list_folders_of_package(path: str) -> Iterator[str]:
-  """Yields the folder of a file, and those above it up to its package's."""
-  folder = os.path.dirname(path)
-  yield folder
-  while os.path.isfile(os.path.join(folder, "__init__.py")):
-    folder, before = os.path.dirname(folder), folder
-    if folder == before:
-      return
-    yield folder
 
 
 def _is_scripts_folder(folder: str) -> bool:

@@ -251,15 +251,6 @@ class Program:
           seen[each] = None
           files.append(each)
 
-  def find_files(self, module: str, importer: str) -> Sequence[str]:
-    """Returns the files of the program that the import of a module would run.
-
-    Args:
-      module: The module's dotted name; a relative one begins with dots.
-      importer: The file that imports the module.
-    """
-    return self.folders.find_files(module, importer)
-
 
 def list_candidates(
   folder: str, parts: Sequence[str], is_relative: bool
@@ -299,6 +290,16 @@ def is_file_of(path: str, parts: Sequence[str]) -> bool:
   last = next((part for part in reversed(parts) if part), None)
   stem = path.removesuffix(".py").replace("\\", "/").removesuffix("/__init__")
   return last is None or stem.rpartition("/")[2] == last
+
+
+def list_package_folders(folder: str) -> Iterator[str]:
+  """Yields a folder, and those above it up to where its package is found."""
+  yield folder
+  while os.path.isfile(os.path.join(folder, "__init__.py")):
+    folder, before = os.path.dirname(folder), folder
+    if folder == before:
+      return
+    yield folder
 
 
 def find_python_path() -> list[str]:

@@ -147,7 +147,7 @@ class _Search:
       files = (
         path
         for name in unit.imports
-        for path in self._program.find_files(name, module.path)
+        for path in self._program.folders.find_files(name, module.path)
       )
       units = {
         found: its

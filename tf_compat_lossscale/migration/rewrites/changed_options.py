@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -62,13 +61,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   for node in calls:
     if any(isinstance(t, ast.Name) and t.id in changed for t in node.targets):
       new = f"{tensorflow}.data.Options()"
-      yield file.make(
-        "LS403",
-        node.value,
-        ast.unparse(node.value),
-        new,
-        edits=[edits.Edit(*file.find_span(node.value), new)],
-      )
+      yield file.replace("LS403", node.value, new)
 
 
 def _list_changed(file: files.File) -> Iterator[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -57,10 +56,4 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       if isinstance(value, ast.Constant) and isinstance(value.value, str):
         choices = absl_flags.split_choices(value.value)
         new = "[" + ", ".join(f'"{each}"' for each in choices) + "]"
-        yield file.make(
-          "LS404",
-          value,
-          ast.unparse(value),
-          new,
-          edits=[edits.Edit(*file.find_span(value), new)],
-        )
+        yield file.replace("LS404", value, new)

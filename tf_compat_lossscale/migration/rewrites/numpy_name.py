@@ -8,10 +8,8 @@ that means the same. `tf-lossscale run` puts the old names back.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -45,11 +43,4 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   for node, numpy in file.list_attributes("numpy", numpy_names.REPLACED):
     now = numpy_names.REPLACED[node.attr]
     new = now if numpy_names.is_builtin(node.attr) else f"{numpy.id}.{now}"
-    span = file.find_span(node)
-    yield file.make(
-      "LS401",
-      node,
-      ast.unparse(node),
-      new,
-      edits=[edits.Edit(*span, new)],
-    )
+    yield file.replace("LS401", node, new)

@@ -193,13 +193,12 @@ def find_in_launchers(
         document_base.show_path(os.path.relpath(path, folder)) for path in rest
       ]
       message = f"{_CALL} in {' and '.join(names)}"
-      reasons = {
-        reason
-        for path in rest
-        if (reason := _find_obstacle(path, project.of[path]))
+      unread = {
+        os.path.basename(path) for path in rest if not project.of[path].starts
       }
-      if reasons:
-        message += f": {'; '.join(sorted(reasons))}"
+      if unread:
+        why = "cannot be read, or does not import TensorFlow"
+        message += f": {'; '.join(f'{each} {why}' for each in sorted(unread))}"
       else:
         state = findings.APPLIED
     setting = switch.setting
@@ -220,11 +219,3 @@ def find_in_launchers(
       _NOTE,
       cell=cell,
     )
-
-
-def _find_obstacle(path: str, role: roles.Role) -> str:
-  """Returns why `migrate` cannot edit a file, or ""."""
-  if not role.starts:
-    name = os.path.basename(path)
-    return f"{name} cannot be read, or does not import TensorFlow"
-  return ""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import private_keras
 
 
 @rules.rule(
@@ -49,10 +50,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     role.starts and (role.restored or role.optimizers)
   ):
     return
-  # Such as `tf.contrib`; of private modules, `tensorflow.python`.
-  names = list(
-    dict.fromkeys(".".join(name.split(".")[:2]) for name in role.restored)
-  )
+  names = list(dict.fromkeys(map(_shorten, role.restored)))
   if role.optimizers:
     names.append("tf.keras.optimizers")
   call = f"{file.short}.install()"
@@ -71,6 +69,13 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     f"{call} at the start of the program",
     opening=[file.package_import, f"{call}  # For {_join(names)}."],
   )
+
+
+def _shorten(name: str) -> str:
+  """Returns the first parts of a name: `tf.contrib`, `tensorflow.python`."""
+  if name == private_keras.ROOT:
+    return name
+  return ".".join(name.split(".")[:2])
 
 
 def _join(names: list[str]) -> str:
