@@ -118,9 +118,9 @@ framework
   tensorflow.python.framework.ops: get_name_scope
   tensorflow.python.framework.smart_cond: smart_case smart_cond
     smart_constant_value
+  tensorflow.python.ops.confusion_matrix: remove_squeezable_dimensions
   parts.framework: assert_scalar_int get_graph_from_inputs get_placeholders
-    py_func reduce_sum_n remove_squeezable_dimensions with_same_shape with_shape
-    zero_initializer
+    py_func reduce_sum_n with_same_shape with_shape zero_initializer
   tensorflow.python.framework.tensor_spec: BoundedTensorSpec
 layers
   tf_slim.layers: GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock

@@ -95,6 +95,11 @@ CHANGES = {
   "framework.list_variables": _DIRECTORY,
   "framework.load_checkpoint": Change({"filepattern": "ckpt_dir_or_file"}),
   "framework.load_variable": _DIRECTORY,
+  # Both are treated alike.
+  "framework.remove_squeezable_dimensions": Change(
+    {"predictions": "labels", "labels": "predictions"},
+    lambda predictions, labels, name=None: None,
+  ),
   # Tables of one initializer have the same content, shared or not.
   "lookup.HashTable": Change(
     {"shared_name": None},

@@ -185,10 +185,6 @@ def test_framework(session):
   assert session.run(total) == 5
   # A placeholder with a default is another kind of op.
   assert framework.get_placeholders(tf.get_default_graph()) == []
-  predictions, labels = framework.remove_squeezable_dimensions(
-    tf.ones([3, 1]), tf.ones([3])
-  )
-  assert predictions.shape == labels.shape == [3]
   assert session.run(framework.with_shape([2], tf.ones([2]))).shape == (2,)
   with pytest.raises(ValueError, match="integer"):
     framework.assert_scalar_int(1.5)

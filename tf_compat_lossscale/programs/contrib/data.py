@@ -8,6 +8,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from tf_compat_lossscale.programs import loading
+
+_nest: Any = loading.load("tensorflow.python.util.nest")
 _Transformation = Callable[[Any], Any]
 
 
@@ -81,18 +84,11 @@ def assert_element_shape(expected_shapes: Any) -> _Transformation:
 
   def check(*components: Any) -> Any:
     element = components if len(components) > 1 else components[0]
-    return _ensure_shapes(element, expected_shapes)
+    return _nest.map_structure_up_to(
+      element, tf.ensure_shape, element, expected_shapes, check_types=False
+    )
 
   return lambda dataset: dataset.map(check)
-
-
-def _ensure_shapes(element: Any, shapes: Any) -> Any:
-  """Returns an element whose tensors are known to have shapes."""
-  if isinstance(element, dict):
-    return {key: _ensure_shapes(element[key], shapes[key]) for key in element}
-  if isinstance(element, tuple):
-    return tuple(map(_ensure_shapes, element, shapes))
-  return tf.ensure_shape(element, shapes)
 
 
 def reduce_dataset(dataset: Any, reducer: Any) -> Any:

@@ -9,6 +9,10 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from tf_compat_lossscale.programs import loading
+
+_nest: Any = loading.load("tensorflow.python.util.nest")
+
 
 def get_placeholders(graph: Any) -> list[Any]:
   """Returns the outputs of all placeholders of a graph."""
@@ -85,49 +89,6 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
   return with_shape(tf.shape(expected_tensor), tensor)
 
 
-def remove_squeezable_dimensions(
-  predictions: Any, labels: Any, name: str | None = None
-) -> tuple[Any, Any]:
-  """Squeezes the last dimension of the one that has one dimension more.
-
-  Args:
-    predictions: A tensor of any dtype, [...] or [..., 1].
-    labels: A tensor of any dtype, [...] or [..., 1].
-    name: The name scope.
-
-  Returns:
-    Predictions and labels, both [...].
-  """
-  with tf.name_scope(
-    name, "remove_squeezable_dimensions", [labels, predictions]
-  ):
-    predictions = tf.convert_to_tensor(predictions)
-    labels = tf.convert_to_tensor(labels)
-    ranks = predictions.shape.rank, labels.shape.rank
-    if None not in ranks:
-      if ranks[0] - ranks[1] == 1:
-        predictions = tf.squeeze(predictions, [-1])
-      elif ranks[1] - ranks[0] == 1:
-        labels = tf.squeeze(labels, [-1])
-      return predictions, labels
-    difference = tf.rank(predictions) - tf.rank(labels)
-    return (
-      _squeeze_if(tf.equal(difference, 1), predictions),
-      _squeeze_if(tf.equal(difference, -1), labels),
-    )
-
-
-def _squeeze_if(condition: Any, tensor: Any) -> Any:
-  """Squeezes a tensor's last dimension if the condition and shape allow it."""
-  if tensor.shape.rank is not None and not tensor.shape[-1:].is_compatible_with(
-    [1]
-  ):
-    return tensor
-  return tf.cond(
-    condition, lambda: tf.squeeze(tensor, [-1]), lambda: tf.identity(tensor)
-  )
-
-
 def zero_initializer(
   ref: Any, use_locking: bool = True, name: str = "zero_initializer"
 ) -> Any:
@@ -180,26 +141,7 @@ def py_func(
   )
   packed = tf.nest.pack_sequence_as(types, values)
   if shapes is not None:
-    flat_types = tf.nest.flatten(types)
-    flat_shapes = _flatten_up_to(types, shapes)
-    assert len(flat_types) == len(flat_shapes)
+    flat_shapes = _nest.flatten_up_to(types, shapes, check_types=False)
     for value, shape in zip(values, flat_shapes):
       value.set_shape(tf.TensorShape(shape))
   return packed
-
-
-def _flatten_up_to(shallow: Any, nest: Any) -> list[Any]:
-  """Returns the parts of a nest that stand where another nest has leaves."""
-  if not tf.nest.is_nested(shallow):
-    return [nest]
-  if isinstance(shallow, dict):
-    return [
-      part
-      for key in sorted(shallow)
-      for part in _flatten_up_to(shallow[key], nest[key])
-    ]
-  return [
-    part
-    for one, other in zip(shallow, nest)
-    for part in _flatten_up_to(one, other)
-  ]

@@ -8,6 +8,13 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from tf_compat_lossscale.programs import loading
+
+# Exchanges the first two dimensions of a tensor that has two.
+swap_batch_and_time: Any = loading.load(
+  "tensorflow.python.ops.rnn._transpose_batch_time"
+)
+
 
 class Helper:
   """A base class for what feeds a decoder: samples and next inputs.
@@ -387,11 +394,3 @@ def make_embedding_function(embedding: Any) -> Callable[[Any], Any]:
   if callable(embedding):
     return embedding
   return lambda ids: tf.nn.embedding_lookup(embedding, ids)
-
-
-def swap_batch_and_time(tensor: Any) -> Any:
-  """Returns a tensor with its first two dimensions exchanged."""
-  rank = tensor.shape.rank
-  if rank is None or rank < 2:
-    return tensor
-  return tf.transpose(tensor, [1, 0, *range(2, rank)])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import json
 import numbers
+import re
 from typing import Any
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ _ALIKE: tuple[tuple[type, ...], ...] = (
   (str, bytes),
   (numbers.Integral,),
   (numbers.Number,),
+)
+_ASSIGNMENT = re.compile(
+  r"([^\W\d_][\w.]*)(?:\[ *(\d+) *\])?\s*=\s*"
+  r"(?:\[([^]]*)\]|([^[,]*))(?:,\s*|\Z)"
 )
 _FORM = "write assignments such as a=1 or b=[2,3], separated by commas"
 
@@ -282,29 +287,15 @@ def parse_values(
 
 def _split_assignments(text: str) -> Iterator[_Assignment]:
   """Yields the assignments of a text."""
-  rest = text
-  while rest:
-    target, _, value = rest.partition("=")
-    name, bracket, index = target.rstrip().partition("[")
-    number = index.removesuffix("]").strip(" ")
-    has_index = index.endswith("]") and number.isdecimal()
-    value = value.lstrip()
-    written: str | list[str]
-    if value.startswith("["):
-      inside, closed, after = value[1:].partition("]")
-      written = [part for part in inside.replace(",", " ").split(" ") if part]
-      nothing, _, after = after.partition(",")
-      is_whole = bool(closed) and not nothing
-    else:
-      written, _, after = value.partition(",")
-      is_whole = "[" not in written
-    is_name = name[:1].isalpha() and name.replace(".", "_").isidentifier()
-    if not (
-      is_name and is_whole and "=" in rest and has_index == bool(bracket)
-    ):
-      raise ValueError(f"{rest!r} cannot be read: {_FORM}")
-    yield _Assignment(name, int(number) if bracket else None, written)
-    rest = after.lstrip()
+  at = 0
+  while at < len(text):
+    match = _ASSIGNMENT.match(text, at)
+    if match is None:
+      raise ValueError(f"{text[at:]!r} cannot be read: {_FORM}")
+    name, index, several, one = match.groups()
+    written = one if several is None else re.findall(r"[^ ,]+", several)
+    yield _Assignment(name, int(index) if index else None, written)
+    at = match.end()
 
 
 def _parse(kind: type, assignment: _Assignment) -> Any:
