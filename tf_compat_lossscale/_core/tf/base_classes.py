@@ -3,7 +3,7 @@
 
 TensorFlow has no types. Checkers know nothing of a class with an unknown base:
 its objects have every attribute and pass for anything. So they read what each
-base class has from here. The private names are those that subclasses of
+base class has from here. The private names are those that optimizers of
 programs use.
 """
 
@@ -113,27 +113,6 @@ if TYPE_CHECKING:
   class Saver:
     saver_def: Any
 
-    _MaybeDeleteOldCheckpoints: Any
-    _RecordLastCheckpoint: Any
-    _allow_empty: Any
-    _build: Any
-    _builder: Any
-    _check_saver_def: Any
-    _filename: Any
-    _is_built: Any
-    _is_empty: Any
-    _keep_checkpoint_every_n_hours: Any
-    _last_checkpoints: Any
-    _max_to_keep: Any
-    _name: Any
-    _pad_step_number: Any
-    _reshape: Any
-    _restore_sequentially: Any
-    _save_relative_paths: Any
-    _sharded: Any
-    _var_list: Any
-    _write_version: Any
-
     def __init__(
       self,
       var_list: Mapping[str, Any] | Iterable[Any] | None = None,
@@ -205,13 +184,6 @@ if TYPE_CHECKING:
     ) -> None: ...
 
   class Scaffold:
-    _init_fn: Any
-    _init_op: Any
-    _local_init_op: Any
-    _ready_op: Any
-    _saver: Any
-    _summary_op: Any
-
     def __init__(
       self,
       init_op: Any = None,
