@@ -59,107 +59,104 @@ def import_matplotlib() -> Any:
   return figure
 
 
-def write(view: View, path: str) -> None:
-  """Writes a picture whose ending says the format.
+def write(found: Sequence[View], path: str) -> None:
+  """Writes a picture of a run, or one that compares several runs.
 
   Args:
-    view: The steps to draw.
-    path: The file, with the ending .png, .svg or .html. A file that is there
-      is replaced when the new one is whole.
+    found: The steps to draw, of each run.
+    path: The file, with the ending .png, .svg or .html, which says the format.
+      A file that is there is replaced when the new one is whole.
 
   Raises:
     Mistake: matplotlib is not installed.
     OSError: The file cannot be written.
   """
   ending = os.path.splitext(path)[1].lower()
-  if ending == ".html":
-    picture = _render(view, "svg", titled=False).decode("utf-8")
-    data = pages.make_page(view, picture).encode("utf-8")
-  else:
-    data = _render(view, ending[1:])
+  is_page = ending == ".html"
+  data = _render(found, "svg" if is_page else ending[1:], titled=not is_page)
+  if is_page:
+    data = pages.make_page(found, data.decode("utf-8")).encode("utf-8")
   whole_files.replace_file(path, data)
 
 
-def write_together(found: Sequence[View], path: str) -> None:
-  """Writes a picture that compares several runs.
+def _render(found: Sequence[View], kind: str, titled: bool) -> bytes:
+  """Returns a picture as bytes of a format.
 
   Args:
-    found: The runs.
-    path: As `write` takes it.
-
-  Raises:
-    Mistake: matplotlib is not installed.
-    OSError: The file cannot be written.
+    found: The steps to draw, of each run.
+    kind: The format.
+    titled: Whether the picture of a single run has a title.
   """
-  ending = os.path.splitext(path)[1].lower()
-  if ending == ".html":
-    picture = _render_together(found, "svg").decode("utf-8")
-    data = pages.make_comparison(found, picture).encode("utf-8")
-  else:
-    data = _render_together(found, ending[1:])
-  whole_files.replace_file(path, data)
-
-
-def _render_together(found: Sequence[View], kind: str) -> bytes:
-  """Returns a picture of several runs as bytes of a format."""
   figures = import_matplotlib()
   import matplotlib
 
   with matplotlib.rc_context(_STYLE):
-    heights = [3.6, 0.3 * len(found) + 0.1]
-    # The legend is above, with a line for each run.
-    figure = figures.Figure(
-      figsize=(_WIDTH, sum(heights) + 0.22 * len(found) + 0.9),
-      layout="constrained",
-    )
-    panes = figure.subplots(
-      2, 1, sharex=True, height_ratios=heights, squeeze=False
-    )[:, 0]
+    draw = _draw_run if len(found) == 1 else _draw_runs
+    figure = figures.Figure(layout="constrained")
     figure.get_layout_engine().set(hspace=0.02, h_pad=0.03)
-    powers = []
-    for place, (name, view) in enumerate(zip(charts.NAMES, found)):
-      color = _COLORS[place % len(_COLORS)]
-      style = ("-", "--", ":", "-.")[place // len(_COLORS) % 4]
-      label = f"{name}: {_shorten(views.make_title(view.log), 90)}"
-      powers += _draw_steps(
-        panes[0], view, color=color, linestyle=style, label=label
-      )
-      _draw_ticks(panes[1], view.lost, place, color, view)
-    _scale_axis(panes[0], powers)
-    names = charts.NAMES[: len(found)]
-    panes[1].set_yticks(range(len(found)), [f"{x} skipped" for x in names])
-    panes[1].set_ylim(len(found) - 0.5, -0.5)
-    first = min(view.first for view in found)
-    last = max(view.last for view in found)
-    _finish(panes, first, last, ())
-    figure.legend(loc="outside upper left", frameon=False, fontsize=9)
-    return _save(figure, kind)
-
-
-def _render(view: View, kind: str, titled: bool = True) -> bytes:
-  """Returns a picture as bytes of a format, with or without a title."""
-  figures = import_matplotlib()
-  import matplotlib
-
-  with matplotlib.rc_context(_STYLE):
-    shown = view.culprits[:_MOST_ROWS]
-    heights = [3.6, 0.35, *([0.3 * len(shown) + 0.3] if shown else [])]
-    figure = figures.Figure(
-      figsize=(_WIDTH, sum(heights) + 0.9), layout="constrained"
-    )
-    panes = figure.subplots(
-      len(heights), 1, sharex=True, height_ratios=heights, squeeze=False
-    )[:, 0]
-    figure.get_layout_engine().set(hspace=0.02, h_pad=0.03)
-    _draw_scale(panes[0], view)
-    _draw_skips(panes[1], view)
-    if shown:
-      _draw_culprits(panes[2], view, shown)
-    _finish(panes, view.first, view.last, view.restarts)
-    if titled:
+    draw(figure, found)
+    if titled and len(found) == 1:
+      view = found[0]
       lines = [_shorten(views.make_title(view.log), 90), *views.summarize(view)]
       figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10)
     return _save(figure, kind)
+
+
+def _make_panes(
+  figure: Any, heights: Sequence[float], margin: float
+) -> Sequence[Any]:
+  """Makes the panes of a figure, one below the other.
+
+  Args:
+    figure: The figure.
+    heights: The height of each pane in inches.
+    margin: The height of what is around them.
+  """
+  figure.set_size_inches(_WIDTH, sum(heights) + margin)
+  panes: Sequence[Any] = figure.subplots(
+    len(heights), 1, sharex=True, height_ratios=heights, squeeze=False
+  )[:, 0]
+  return panes
+
+
+def _draw_runs(figure: Any, found: Sequence[View]) -> None:
+  """Draws several runs into one picture."""
+  # The legend is above, with a line for each run.
+  heights = [3.6, 0.3 * len(found) + 0.1]
+  panes = _make_panes(figure, heights, 0.22 * len(found) + 0.9)
+  powers = []
+  for place, (name, view) in enumerate(zip(charts.NAMES, found)):
+    color = _COLORS[place % len(_COLORS)]
+    style = ("-", "--", ":", "-.")[place // len(_COLORS) % 4]
+    label = f"{name}: {_shorten(views.make_title(view.log), 90)}"
+    powers += _draw_steps(
+      panes[0], view, color=color, linestyle=style, label=label
+    )
+    _draw_ticks(panes[1], view.lost, place, color, view)
+  _scale_axis(panes[0], powers)
+  names = charts.NAMES[: len(found)]
+  panes[1].set_yticks(range(len(found)), [f"{x} skipped" for x in names])
+  panes[1].set_ylim(len(found) - 0.5, -0.5)
+  first = min(view.first for view in found)
+  last = max(view.last for view in found)
+  _finish(panes, first, last, ())
+  figure.legend(loc="outside upper left", frameon=False, fontsize=9)
+
+
+def _draw_run(figure: Any, found: Sequence[View]) -> None:
+  """Draws a single run, with the gradients at fault."""
+  (view,) = found
+  shown = view.culprits[:_MOST_ROWS]
+  heights = [3.6, 0.35, *([0.3 * len(shown) + 0.3] if shown else [])]
+  panes = _make_panes(figure, heights, 0.9)
+  _scale_axis(panes[0], _draw_steps(panes[0], view, color=_BLUE))
+  _mark_stuck(panes[0], view)
+  _draw_ticks(panes[1], view.lost, 0, _RED, view)
+  panes[1].set_yticks([0], ["skipped"])
+  panes[1].set_ylim(-0.5, 0.5)
+  if shown:
+    _draw_culprits(panes[2], view, shown)
+  _finish(panes, view.first, view.last, view.restarts)
 
 
 def _save(figure: Any, kind: str) -> bytes:
@@ -173,12 +170,6 @@ def _save(figure: Any, kind: str) -> bytes:
     warnings.filterwarnings("ignore", "Glyph .* missing")
     figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
   return buffer.getvalue()
-
-
-def _draw_scale(axes: Any, view: View) -> None:
-  """Draws the scale over the steps, as powers of 2."""
-  _scale_axis(axes, _draw_steps(axes, view, color=_BLUE))
-  _mark_stuck(axes, view)
 
 
 def _draw_steps(axes: Any, view: View, **style: Any) -> list[float]:
@@ -230,13 +221,6 @@ def _mark_stuck(axes: Any, view: View) -> None:
     color=_RED,
     bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 2},
   )
-
-
-def _draw_skips(axes: Any, view: View) -> None:
-  """Draws a tick for each skipped step."""
-  _draw_ticks(axes, view.lost, 0, _RED, view)
-  axes.set_yticks([0], ["skipped"])
-  axes.set_ylim(-0.5, 0.5)
 
 
 def _draw_culprits(axes: Any, view: View, shown: Sequence[Any]) -> None:

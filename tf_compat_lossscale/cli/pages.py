@@ -41,53 +41,61 @@ th:first-child, td:first-child {{ text-align: left; overflow-wrap: anywhere; }}
 """
 
 
-def make_page(view: View, picture: str) -> str:
-  """Returns a page that holds all it needs.
+def make_page(found: Sequence[View], picture: str) -> str:
+  """Returns a page that holds all it needs, of a run or of several.
 
   Args:
-    view: The steps to show.
+    found: The steps to show, of each run.
     picture: Their picture, an SVG.
   """
-  picture = picture[picture.index("<svg") :]
-  lines = []
-  if view.is_whole:
-    verdict = verdicts.judge(view.log)
-    kind = "well" if verdict.is_healthy else "sick"
-    lines.append(f'<p class="{kind}">{_escape(verdict.sentence)}</p>')
-  summary = "<br>\n".join(map(_escape, views.summarize(view)))
-  lines.append(f"<p>{summary}</p>")
+  if len(found) == 1:
+    title = _escape(views.make_title(found[0].log))
+    text, table = _describe(found[0])
+  else:
+    title, text, table = f"{len(found)} runs", "", _compare(found)
+  return _PAGE.format(
+    title=title,
+    text=text,
+    picture=picture[picture.index("<svg") :],
+    table=table,
+  )
+
+
+def _describe(view: View) -> tuple[str, str]:
+  """Returns what is above the picture of a run, and its table."""
+  lines = [_judge(view, "p"), f"<p>{_summarize(view)}</p>"]
   stuck = views.list_stuck(view.log)
   lines += [f'<p class="sick">{_escape(line)}</p>' for line in stuck]
-  return _PAGE.format(
-    title=_escape(views.make_title(view.log)),
-    text="\n".join(lines),
-    picture=picture,
-    table=_make_table(view) if view.culprits else "",
-  )
+  table = _make_table(view) if view.culprits else ""
+  return "\n".join(filter(None, lines)), table
 
 
-def make_comparison(found: Sequence[View], picture: str) -> str:
-  """Returns a page of several runs that holds all it needs.
+def _compare(found: Sequence[View]) -> str:
+  """Returns the table of several runs."""
+  rows = [
+    (
+      name,
+      _escape(views.make_title(view.log)),
+      _summarize(view),
+      _judge(view, "span"),
+    )
+    for name, view in zip(charts.NAMES, found)
+  ]
+  return _write_table(("", "run", "numbers", "verdict"), rows)
 
-  Args:
-    found: The runs.
-    picture: Their picture, an SVG.
-  """
-  header = ("", "run", "numbers", "verdict")
-  rows = []
-  for name, view in zip(charts.NAMES, found):
-    numbers = "<br>\n".join(map(_escape, views.summarize(view)))
-    verdict = verdicts.judge(view.log)
-    kind = "well" if verdict.is_healthy else "sick"
-    said = f'<span class="{kind}">{_escape(verdict.sentence)}</span>'
-    title = _escape(views.make_title(view.log))
-    rows.append((name, title, numbers, said if view.is_whole else ""))
-  return _PAGE.format(
-    title=f"{len(found)} runs",
-    text="",
-    picture=picture[picture.index("<svg") :],
-    table=_write_table(header, rows),
-  )
+
+def _summarize(view: View) -> str:
+  """Returns the numbers of a run."""
+  return "<br>\n".join(map(_escape, views.summarize(view)))
+
+
+def _judge(view: View, tag: str) -> str:
+  """Returns the verdict on a run, if all of its steps are shown."""
+  if not view.is_whole:
+    return ""
+  verdict = verdicts.judge(view.log)
+  kind = "well" if verdict.is_healthy else "sick"
+  return f'<{tag} class="{kind}">{_escape(verdict.sentence)}</{tag}>'
 
 
 def _make_table(view: View) -> str:

@@ -89,23 +89,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if len(arguments.logs) > 1:
       raise errors.Mistake("--follow goes with one LOGDIR")
     _follow(arguments)
-  logs = _read_logs(arguments.logs)
-  printer = terminal.Printer(sys.stdout)
-  if len(logs) == 1:
-    view = views.make_view(logs[0], *arguments.steps)
-    if arguments.output:
-      _write_picture(view, arguments.output, printer)
-    else:
-      _draw(view, printer)
-    return 0
-  found = views.make_views(logs, *arguments.steps)
-  if arguments.output:
-    from tf_compat_lossscale.cli import figures
-
-    figures.write_together(found, arguments.output)
-    printer.print(f"{arguments.output}: {len(found)} runs")
-  else:
-    _draw_together(found, printer)
+  found = views.make_views(_read_logs(arguments.logs), *arguments.steps)
+  _show(found, arguments.output, terminal.Printer(sys.stdout))
   return 0
 
 
@@ -179,13 +164,23 @@ def _check_output(path: str) -> None:
   figures.import_matplotlib()
 
 
-def _write_picture(view: View, path: str, printer: terminal.Printer) -> None:
-  """Writes the picture and says so."""
-  from tf_compat_lossscale.cli import figures
+def _show(
+  found: Sequence[View], output: str | None, printer: terminal.Printer
+) -> None:
+  """Draws runs: into a picture, and says so, or as text."""
   from tf_compat_lossscale.cli import views
 
-  figures.write(view, path)
-  printer.print(f"{path}: {views.summarize(view)[0]}")
+  if output:
+    from tf_compat_lossscale.cli import figures
+
+    figures.write(found, output)
+    is_single = len(found) == 1
+    what = views.summarize(found[0])[0] if is_single else f"{len(found)} runs"
+    printer.print(f"{output}: {what}")
+  elif len(found) == 1:
+    _draw(found[0], printer)
+  else:
+    _draw_together(found, printer)
 
 
 def _draw(view: View, printer: terminal.Printer) -> None:
@@ -266,12 +261,9 @@ def _follow(arguments: argparse.Namespace) -> None:
         view = views.make_view(log, *arguments.steps)
       except errors.Mistake:
         continue  # The steps of --steps may come.
-      if arguments.output:
-        _write_picture(view, arguments.output, printer)
-      else:
-        if terminal.has_color(sys.stdout):
-          printer.write(_CLEAR)
-        _draw(view, printer)
+      if not arguments.output and terminal.has_color(sys.stdout):
+        printer.write(_CLEAR)
+      _show([view], arguments.output, printer)
     else:
       for line in _list_news(log, before, *arguments.steps):
         printer.print(line)
