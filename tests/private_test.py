@@ -50,7 +50,6 @@ _USES = {
     "_cluster_spec": "RunConfig's cluster",
     "_config": "an Estimator's RunConfig; `config` is a copy",
     "_distribute_coordinator_mode": "RunConfig's mode of the coordinator",
-    "_eval_distribute": "RunConfig's strategy of evaluation",
     "_evaluation_master": "RunConfig's address of the evaluator's session",
     "_experimental_distribute": "RunConfig's DistributeConfig",
     "_global_id_in_cluster": "RunConfig's position among the tasks",

@@ -171,6 +171,60 @@ def test_run_chooses_keras_2(tmp_path):
   assert program_choices.choose(str(path), [])[:2] == (2, 2)
 
 
+_WORKER = """
+import json, os, socket, types
+with socket.create_server(("localhost", 0)) as server:
+  port = server.getsockname()[1]
+cluster = {"chief": [f"localhost:{port}"]}
+task = {"type": "chief", "index": 0}
+os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+import numpy as np
+import tensorflow as tf
+import tf_compat_lossscale as tfl
+tf1 = tf.compat.v1
+tfl.install()
+
+def read_input():
+  return tf.data.Dataset.from_tensors((np.ones((4, 2)), np.ones((4, 1))))
+
+def model_fn(features, labels, mode):
+  w = tf1.get_variable("w", [2, 1], tf.float64)
+  loss = tf.reduce_mean((tf.matmul(features, w) - labels) ** 2)
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.1), "dynamic")
+  train_op = opt.minimize(loss, tf1.train.get_global_step())
+  return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+config = tf.estimator.RunConfig("model", train_distribute=strategy)
+estimator = tf.estimator.Estimator(model_fn, config=config)
+try:
+  estimator.train(read_input)
+except ValueError as error:
+  print(error)
+tf.estimator.train_and_evaluate(
+    estimator,
+    tf.estimator.TrainSpec(lambda: read_input().repeat(), max_steps=2),
+    tf.estimator.EvalSpec(read_input))
+print(tf.train.latest_checkpoint("model"))
+options = types.SimpleNamespace(
+    train_distribute=strategy, eval_distribute=None, remote_cluster=cluster)
+try:
+  tf.estimator.RunConfig(experimental_distribute=options)
+except ValueError as error:
+  print(error)
+"""
+
+
+@pytest.mark.skipif(not _IS_GONE, reason="TensorFlow has its own module")
+def test_a_worker_of_a_cluster(tmp_path):
+  out = helpers.run_forked("-c", _WORKER, cwd=tmp_path, **helpers.KERAS_2)
+  refused, path, remote = out.splitlines()
+  assert refused.endswith("of a cluster: use train_and_evaluate")
+  assert path.endswith("model.ckpt-2")
+  assert "remote_cluster, which needs TensorFlow 2.15 or older" in remote
+
+
 _HOOK = """
 import tensorflow as tf
 import tf_compat_lossscale as tfl
