@@ -72,7 +72,7 @@ def restore_objects(
 def list_variables(objects: Any) -> list[tf.Variable]:
   """Returns all variables that objects have now."""
   found: dict[int, Any] = {}
-  for item in _walk_objects(objects):
+  for _, item in walk_paths(objects):
     if isinstance(item, tf.Variable):
       found[id(item)] = item
     elif isinstance(item, tf.compat.v1.train.Optimizer):
@@ -83,7 +83,7 @@ def list_variables(objects: Any) -> list[tf.Variable]:
 
 def has_keras_optimizer(objects: Any) -> bool:
   """Returns whether there is an optimizer of Keras among objects."""
-  return any(map(is_keras_optimizer, _walk_objects(objects)))
+  return any(is_keras_optimizer(item) for _, item in walk_paths(objects))
 
 
 def is_keras_optimizer(item: Any) -> bool:
@@ -135,16 +135,10 @@ def find_initial_values(objects: Any) -> dict[int, tf.Tensor]:
   """Returns the initial values of loss scales: `id` of a variable -> value."""
   return {
     id(variable): graph_weights.compute_initial_value(item, name)
-    for item in _walk_objects(objects)
+    for _, item in walk_paths(objects)
     if isinstance(item, graph_weights.GraphWeights)
     for name, variable in graph_weights.list_weights(item).items()
   }
-
-
-def _walk_objects(objects: Any) -> Iterator[Any]:
-  """Yields objects and all objects below them, each once."""
-  for _, item in walk_paths(objects):
-    yield item
 
 
 def walk_paths(objects: Any) -> Iterator[tuple[str, Any]]:

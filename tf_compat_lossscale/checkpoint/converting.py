@@ -142,14 +142,10 @@ def convert(
       f"{to!r} is no layout; there are {', '.join(LAYOUTS)}"
       f"{wrong_values.suggest(to, LAYOUTS)}"
     )
+  choice = exporting.Choice(like, masters, averages, include, exclude)
   exporting.check_options(
     to,
-    {
-      "masters": masters,
-      "averages": averages,
-      "include": include,
-      "exclude": exclude,
-    },
+    choice,
     {
       "set_loss_scale": set_loss_scale is not None,
       "reset": reset,
@@ -171,7 +167,6 @@ def convert(
       "tf_compat_lossscale.keras.load_model(), then "
       "tf.train.Checkpoint(model=…, optimizer=…).save()"
     )
-  choice = exporting.Choice(like, masters, averages, include, exclude)
   advance: list[_Progress] = []
 
   def attempt(bundle: Bundle, model: Bundle | None = None) -> Conversion:

@@ -34,19 +34,18 @@ class Choice(NamedTuple):
   exclude: Sequence[str] = ()
 
 
-def check_options(
-  to: str, own: Mapping[str, Any], others: Mapping[str, Any]
-) -> None:
+def check_options(to: str, choice: Choice, others: Mapping[str, Any]) -> None:
   """Checks that the options that are given are those of the layout.
 
   Args:
     to: The layout.
-    own: Name -> value, of the options of `LAYOUTS`.
+    choice: The options of `LAYOUTS`; all layouts have `like`.
     others: Name -> value, of the options of other layouts.
 
   Raises:
     CheckpointError: An option is of other layouts, or two exclude each other.
   """
+  own = choice._replace(like=None)._asdict()
   foreign = others if to in LAYOUTS else own
   given = [name for name, value in foreign.items() if value]
   if given:
@@ -56,7 +55,7 @@ def check_options(
       f"{given[0]} (--{flag}) is an option of {those}, but the layout is {to}: "
       "leave it out"
     )
-  if own["masters"] and own["averages"]:
+  if choice.masters and choice.averages:
     raise CheckpointError(
       "masters and averages exclude each other: both take the place of weights"
     )

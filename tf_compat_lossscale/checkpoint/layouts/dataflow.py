@@ -369,11 +369,16 @@ class DataFlow:
       for (_, scope), numbers in updates.items()
     ]
 
-  def find_origins(self, application: Application) -> Origins:
-    """Finds out what the updates of an application are computed from."""
+  def find_origins(self, applications: Sequence[Application]) -> Origins:
+    """Finds out what the updates of an optimizer are computed from.
+
+    Args:
+      applications: All of the optimizer's applications of gradients.
+    """
     variables, placeholders = set(), set()
     types: dict[str, int] = {}
-    queue, seen = list(application.updates), set(application.updates)
+    updates = [number for each in applications for number in each.updates]
+    queue, seen = list(updates), set(updates)
     for number in queue:  # The queue grows meanwhile.
       if number in self._handles:
         variables.add(self._handles[number])
@@ -390,23 +395,18 @@ class DataFlow:
     return Origins(
       frozenset(variables),
       frozenset(placeholders),
-      frozenset(self._find_settings(application.updates)),
+      frozenset(
+        setting
+        for each in applications
+        for setting in self._find_settings(each.updates)
+      ),
       frozenset(types.items()),
+      frozenset(
+        self._find_setting(self._inputs[number][2])
+        for number in updates
+        if _MOMENTUM.fullmatch(self._types[number])
+      ),
     )
-
-  def find_rates(self, application: Application) -> set[float | str | None]:
-    """Finds the learning rates of an application of MomentumOptimizer.
-
-    Returns:
-      Each rate: its value, or the name of the variable that has the value; None
-      for a rate that is neither a constant nor a variable.
-    """
-    numbers = {
-      self._inputs[number][2]
-      for number in application.updates
-      if _MOMENTUM.fullmatch(self._types[number])
-    }
-    return {self._find_setting(number) for number in numbers}
 
   def _find_setting(self, number: int) -> float | str | None:
     """Returns the constant or variable whose value an op passes on, or None."""
@@ -565,7 +565,7 @@ class Application(NamedTuple):
 
 
 class Origins(NamedTuple):
-  """All that the updates of an application are computed from.
+  """All that the updates of an optimizer are computed from.
 
   Attributes:
     variables: The names of variables.
@@ -573,12 +573,15 @@ class Origins(NamedTuple):
     settings: The scalars that the updates are computed with, such as a
       learning rate.
     types: Pairs of an op's type and how many such ops there are.
+    rates: The learning rates of MomentumOptimizer: values, or the names of
+      variables; None for a rate that is neither.
   """
 
   variables: frozenset[str]
   placeholders: frozenset[str]
   settings: frozenset[float]
   types: frozenset[tuple[str, int]]
+  rates: frozenset[float | str | None]
 
 
 class Dependents(NamedTuple):

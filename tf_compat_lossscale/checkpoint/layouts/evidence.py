@@ -189,6 +189,12 @@ class GraphEvidence:
 
   def find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
     """Finds the optimizer of each slot, for slots whose optimizer is known."""
+    try:
+      return self._find_owners(slots)
+    except _UNREADABLE:
+      return {}
+
+  def _find_owners(self, slots: Collection[str]) -> dict[str, Owner]:
     applications = self._flow.find_applications()
     if len(applications) * self._flow.size > _MOST_ORIGINS:
       return {}
@@ -225,36 +231,25 @@ class GraphEvidence:
 
   def _make_owner(self, number: int, applications: list[Application]) -> Owner:
     """Returns the optimizer that applies gradients so often."""
-    origins = [self._flow.find_origins(each) for each in applications]
+    origins = self._flow.find_origins(applications)
     (first, *others) = {_simplify_scope(each.scope) for each in applications}
     return Owner(
       number,
       self._get_keys(v for each in applications for v in each.variables),
       None if others else first,
-      self._get_keys(v for each in origins for v in each.variables),
+      self._get_keys(origins.variables),
       frozenset(
         name
-        for each in origins
-        for name in each.placeholders
+        for name in origins.placeholders
         if not names.split_number(name)[1]
         and names.split_scope(name)[1] not in PLACEHOLDERS
       ),
-      frozenset().union(*(each.settings for each in origins)),
-      frozenset().union(*(each.types for each in origins)),
-      self._find_rates(applications),
-    )
-
-  def _find_rates(
-    self, applications: list[Application]
-  ) -> frozenset[float | str | None]:
-    """Returns the learning rates; variables have names of the checkpoint."""
-    try:
-      found = {r for a in applications for r in self._flow.find_rates(a)}
-    except _UNREADABLE:
-      return frozenset([None])
-    return frozenset(
-      min(self._keys[rate], default=None) if isinstance(rate, str) else rate
-      for rate in found
+      origins.settings,
+      origins.types,
+      frozenset(
+        min(self._keys[rate], default=None) if isinstance(rate, str) else rate
+        for rate in origins.rates
+      ),
     )
 
   def _get_keys(self, variables: Iterable[str]) -> frozenset[str]:
