@@ -43,9 +43,8 @@ def describe(
 ) -> Description:
   """Describes a checkpoint: its format, its API and its loss scales.
 
-  Nothing in the file is executed. TensorFlow is not imported, except to compare
-  large files with their checksums if google-crc32c is not installed, and for
-  paths of its file systems.
+  Nothing in the file is executed. TensorFlow is imported for paths of its file
+  systems alone.
 
   Args:
     path: A checkpoint's prefix, its '.index', a folder or its file 'checkpoint'

@@ -63,7 +63,7 @@ def route(request, monkeypatch):
   """Computes checksums by the package, or by this one."""
   if request.param == "numpy":
     monkeypatch.setattr(_crc32c, "_extend", None)
-  elif not _crc32c.is_fast():
+  elif _crc32c._extend is None:
     pytest.skip("google-crc32c is not installed")
 
 

@@ -47,11 +47,6 @@ _extend = _find_extend()
 _COPIED = 1 << 20  # Bytes of a view that are copied at a time.
 
 
-def is_fast() -> bool:
-  """Returns whether `crc32c` uses the processor's instruction."""
-  return _extend is not None
-
-
 def crc32c(data: bytes | memoryview, value: int = 0) -> int:
   """Computes the checksum of bytes.
 

@@ -24,7 +24,6 @@ from typing import BinaryIO
 from typing import IO
 from typing import TypeVar
 
-from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale._core.bytes import wire as _wire
 from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
 from tf_compat_lossscale.checkpoint.files import opening as _opening
@@ -43,15 +42,10 @@ from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # In bytes. Describing a checkpoint of up to this size compares all checksums.
-# Without google-crc32c, TensorFlow's reader is faster than NumPy, but importing
-# TensorFlow takes as long as NumPy needs for a gigabyte.
 CHECKED_AT_SIGHT = 64 << 20
-_LARGE = 1 << 20
 # In seconds. Copying a checkpoint may write its files in any order.
 _MARGIN = 2.0
 _DATA_FILE = re.compile(r"\.data-.{5}-of-.{5}", re.DOTALL)
-# TensorFlow's op joins no slices of these dtypes.
-_UNJOINED = {"float16", "string", "uint16", "uint32", "uint64"}
 CHUNK = 8 << 20  # The number of bytes that are copied at a time.
 Progress = Callable[[int], None]
 _T = TypeVar("_T")
@@ -314,13 +308,20 @@ class Bundle:
   def read_array(self, name: str) -> Any:
     """Returns the value of a tensor, as an array of NumPy.
 
+    Arrays of bfloat16 have the dtype of the package ml_dtypes.
+
     Raises:
-      CheckpointError: The bytes fail their checksum, or elements are missing.
+      CheckpointError: The bytes fail their checksum, elements are missing, or
+        NumPy has no such dtype.
     """
     entry = self.entries[encode_name(name)]
-    if entry.slices and (entry.lacks_elements or entry.spec.dtype in _UNJOINED):
-      return self.read_numbers(name)
-    return self._tensorflow.run(name, entry.spec.dtype, fetches_value=True)
+    if not entry.slices:
+      return self._decode(name, Entry.decode_array)
+    if entry.lacks_elements:
+      raise CheckpointError(
+        f"{self.prefix}: {name}: it has only some slices of that variable"
+      )
+    return self.read_slices(name).cut((0,) * len(entry.shape), entry.shape)
 
   def lacks_elements(self, name: str) -> bool:
     """Returns whether the checkpoint has only some slices of a tensor.
@@ -345,31 +346,6 @@ class Bundle:
       array = self.entries[part].decode_array(self.read(self.entries[part]))
       pieces.append((box, array))
     return Slices(pieces)
-
-  def read_numbers(self, name: str) -> Any:
-    """Returns a tensor of numbers, as an array of NumPy, without TensorFlow.
-
-    Arrays of bfloat16 have the dtype of the package ml_dtypes.
-
-    Raises:
-      CheckpointError: The bytes fail their checksum, elements are missing, or
-        NumPy has no such dtype.
-    """
-    entry = self.entries[encode_name(name)]
-    if not entry.slices:
-      return self._decode(name, Entry.decode_array)
-    if entry.lacks_elements:
-      raise CheckpointError(
-        f"{self.prefix}: {name}: it has only some slices of that variable"
-      )
-    return self.read_slices(name).cut((0,) * len(entry.shape), entry.shape)
-
-  @functools.cached_property
-  def _tensorflow(self) -> Any:
-    # Importing TensorFlow takes seconds; only large tensors are worth it.
-    from tf_compat_lossscale.checkpoint.files import tensorflow_reader
-
-    return tensorflow_reader.TensorReader(self.prefix)
 
   def check(self, progress: Progress = lambda size: None) -> None:
     """Compares every byte with its checksum.
@@ -400,15 +376,11 @@ class Bundle:
     """
     file: BinaryIO | None = None
     opened = -1
-    is_slow = not (_crc32c.is_fast() or self.is_small)
 
     def check_entry(key: bytes, entry: Entry) -> None:
       nonlocal file, opened
       if entry.slices:
         return  # The slices have entries of their own.
-      if is_slow and entry.size > _LARGE and key not in self._slices:
-        self._tensorflow.run(decode_name(key), entry.spec.dtype)
-        return
       path = self.make_shard_path(entry.shard)
       with name_file_in_errors(path):
         if file is None or opened != entry.shard:

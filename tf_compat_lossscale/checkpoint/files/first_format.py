@@ -271,10 +271,6 @@ class FirstFormatBundle(_bundle.Bundle):
       file.write(data)
       progress(len(data))
 
-  def read_array(self, name: str) -> Any:
-    """Returns the value of a tensor as `Bundle` does."""
-    return self.read_numbers(name)
-
   def check(self, progress: _bundle.Progress = lambda size: None) -> None:
     """Compares every block with its checksum, and decodes every tensor.
 

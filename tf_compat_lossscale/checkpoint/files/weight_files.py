@@ -152,7 +152,7 @@ def write(
   """
 
   def read(tensor: Stored) -> np.ndarray:
-    array = tensor.bundle.read_numbers(tensor.name)
+    array = tensor.bundle.read_array(tensor.name)
     progress(array.nbytes)
     return array
 
