@@ -24,9 +24,8 @@ def color(monkeypatch):
   monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def progress(monkeypatch, patience):
+def progress(monkeypatch):
   """Returns what a terminal gets from the reading of 100 files."""
-  monkeypatch.setattr(terminal, "_PATIENCE", patience)
   outer, inner = os.openpty()
   with open(inner, "w", encoding="utf-8") as stream:
     monkeypatch.setattr(sys, "stderr", stream)
@@ -36,40 +35,19 @@ def progress(monkeypatch, patience):
   return pseudo_terminals.read_all(outer)
 
 
-def test_progress_of_long_work(monkeypatch):
-  shown = progress(monkeypatch, patience=-1)
-  assert "Reading" in shown and "100%" in shown
-  assert progress(monkeypatch, patience=60) == ""
-
-
-def test_no_progress_without_color_or_rich_or_terminal(monkeypatch, capsys):
-  with monkeypatch.context() as context:
-    context.setenv("NO_COLOR", "1")
-    assert progress(context, patience=-1) == ""
-  with monkeypatch.context() as context:
-    context.setitem(sys.modules, "rich.progress", None)
-    assert progress(context, patience=-1) == ""
-  monkeypatch.setattr(terminal, "_PATIENCE", -1)
-  with terminal.show_progress("Reading") as show:
-    show(1, 2)
-  assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("lacks", ["rich", "color", "a terminal's commands"])
-def test_counts_without_any_extra(monkeypatch, lacks):
-  if lacks == "rich":
-    monkeypatch.setitem(sys.modules, "rich.progress", None)
-  elif lacks == "color":
-    monkeypatch.setenv("NO_COLOR", "1")
-  else:
-    monkeypatch.setenv("TERM", "dumb")
-  assert progress(monkeypatch, patience=60) == ""  # It takes no two seconds.
+def test_progress_of_long_work(monkeypatch, capsys):
+  assert progress(monkeypatch) == ""  # It takes no two seconds.
   monkeypatch.setattr(terminal, "_LONG", -1)
   monkeypatch.setattr(terminal, "_PAUSE", -1)
-  shown = progress(monkeypatch, patience=60)
+  shown = progress(monkeypatch)
   assert shown.startswith("\rReading: 0 of 100\rReading: 1 of 100\r")
   assert shown.endswith("\rReading: 100 of 100\r" + " " * 19 + "\r")
   assert "\x1b" not in shown
+  monkeypatch.undo()
+  monkeypatch.setattr(terminal, "_LONG", -1)
+  with terminal.show_progress("Reading") as show:
+    show(1, 2)
+  assert capsys.readouterr() == ("", "")
 
 
 def test_counts_appear_after_two_seconds(monkeypatch):
@@ -142,8 +120,9 @@ def test_commands_that_read_for_long_say_so(command, tmp_path):
   assert f"Reading {tmp_path} ..." in shown and "gone" in shown
 
 
-def test_the_bar_goes_after_an_error(monkeypatch):
-  monkeypatch.setattr(terminal, "_PATIENCE", -1)
+def test_counts_go_after_an_error(monkeypatch):
+  monkeypatch.setattr(terminal, "_LONG", -1)
+  monkeypatch.setattr(terminal, "_PAUSE", -1)
   outer, inner = os.openpty()
   with open(inner, "w", encoding="utf-8") as stream:
     monkeypatch.setattr(sys, "stderr", stream)
@@ -154,7 +133,7 @@ def test_the_bar_goes_after_an_error(monkeypatch):
       show(1, 2)
       raise KeyboardInterrupt
   shown = pseudo_terminals.read_all(outer)
-  assert shown.rindex("\x1b[?25h") > shown.rindex("Reading")  # The cursor.
+  assert shown.endswith("\rReading: 1 of 2\r" + " " * 15 + "\r")
 
 
 def test_a_diff_on_a_terminal():

@@ -60,7 +60,7 @@ assert issubclass(Estimator, private.Estimator)
 assert issubclass(Estimator1, private.Estimator)
 assert EstimatorSpec is tf.estimator.EstimatorSpec
 assert TPUEstimator is tf.compat.v1.estimator.tpu.TPUEstimator
-assert tf.compat.v1.tpu.experimental.AdamParameters(0.1).beta1 == 0.9
+assert tf.compat.v1.tpu.experimental.AdamParameters(0.1, beta1=0.9)
 assert look() == [True] * 3
 """
 _TAKEN_BACK = """

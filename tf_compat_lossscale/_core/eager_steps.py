@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 import threading
 from typing import Any
-from typing import Protocol
 import weakref
 
 import tensorflow.compat.v2 as tf
@@ -29,27 +28,6 @@ _SEEN = 2
 
 _KEY = "_eager_steps"  # The attribute of an optimizer.
 _LOCK = threading.RLock()  # Several threads may trace one optimizer's step.
-
-
-class Observer(Protocol):
-  """An object that looks on at each step of an optimizer."""
-
-  def begin(self, loss_scale: Any, global_step: Any) -> Any:
-    """Returns what `end` needs to know of the time before a step.
-
-    Args:
-      loss_scale: The LossScale of the step.
-      global_step: A variable or None.
-    """
-
-  def end(self, begun: Any, loss_scale: Any, record: Any) -> Any:
-    """Takes note of a step; in a `tf.function`, returns an op that does so.
-
-    Args:
-      begun: What `begin` returned, or None.
-      loss_scale: The LossScale of the step.
-      record: A `step_records.Record`.
-    """
 
 
 class EagerSteps:
@@ -72,7 +50,7 @@ class EagerSteps:
     self.holders: weakref.WeakSet[Any] = weakref.WeakSet()
     self._value: bool | tf.Tensor | None = None
     self._variable: tf.Variable | None = None
-    self._observer: Callable[[], Observer | None] = lambda: None
+    self._observer: Callable[[], Any] = lambda: None
 
   def __deepcopy__(self, memo: dict[int, Any]) -> EagerSteps:
     """Returns an object with the same last step, and without observers."""
@@ -81,12 +59,15 @@ class EagerSteps:
     return clone
 
   @property
-  def observer(self) -> Observer | None:
-    """The object that looks on at each step; the optimizer does not own it."""
+  def observer(self) -> Any:
+    """What looks on at each step; the optimizer does not own it.
+
+    It is a `monitoring.optimizer_steps.OptimizerSteps` or None.
+    """
     return self._observer()
 
   @observer.setter
-  def observer(self, observer: Observer) -> None:
+  def observer(self, observer: Any) -> None:
     self._observer = weakref.ref(observer)
 
   # AutoGraph would make a tensor of the last step's answer.
@@ -180,8 +161,8 @@ def has_stepped(optimizer: Any) -> bool:
   return steps is not None and steps.is_known
 
 
-def find_observer(optimizer: Any) -> Observer | None:
-  """Returns the object that looks on at this step; None if there is none.
+def find_observer(optimizer: Any) -> Any:
+  """Returns the observer of this step; None if there is none.
 
   An observer does not look on if a graph of TensorFlow 1 does the step.
   """

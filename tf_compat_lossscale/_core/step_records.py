@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import dataclasses
 import threading
 from typing import Any
 from typing import NamedTuple
@@ -56,6 +57,7 @@ class Record(NamedTuple):
   global_step: Any
 
 
+@dataclasses.dataclass(eq=False)
 class Step:
   """A step on its way: what a block of `record` is to fill in.
 
@@ -71,21 +73,13 @@ class Step:
     begun: What the observer knows of the time before the step.
   """
 
-  def __init__(
-    self,
-    loss_scale: Any,
-    grads_and_vars: Sequence[tuple[Any, Any]],
-    computed: Sequence[tuple[Any, Any]],
-    global_step: Any,
-  ) -> None:
-    """Describes a step that is not done yet."""
-    self.loss_scale = loss_scale
-    self.grads_and_vars = grads_and_vars
-    self.computed = computed
-    self.global_step = global_step
-    self.applied: bool | tf.Tensor = True
-    self.op: Any = None
-    self.begun: Any = None
+  loss_scale: Any
+  grads_and_vars: Sequence[tuple[Any, Any]]
+  computed: Sequence[tuple[Any, Any]]
+  global_step: Any
+  applied: bool | tf.Tensor = True
+  op: Any = None
+  begun: Any = None
 
 
 class _Computed(NamedTuple):

@@ -7,13 +7,12 @@ so that `--help` and `run` start fast and need no TensorFlow.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 import sys
+from typing import Any
 from typing import NoReturn
-from typing import Protocol
 
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._version import __version__
@@ -33,23 +32,10 @@ _INTERRUPTED = 130  # 128 plus the number of SIGINT, as shells report it.
 _INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h.
 
 
-class _Command(Protocol):
-  """A module that holds a subcommand.
-
-  Attributes:
-    SUMMARY: The line of `tf-lossscale --help` for the subcommand.
-  """
-
-  SUMMARY: str
-
-  def add_arguments(self, parser: errors.Parser) -> None:
-    """Adds the subcommand's description and arguments to its parser."""
-
-  def execute(self, arguments: argparse.Namespace) -> int:
-    """Runs the subcommand and returns the exit status."""
-
-
-_COMMANDS: Mapping[str, _Command] = {
+# Each module has `SUMMARY`, a line of `tf-lossscale --help`; `add_arguments`,
+# which takes the subcommand's parser; and `execute`, which takes the arguments,
+# runs the subcommand and returns the exit status.
+_COMMANDS: Mapping[str, Any] = {
   "version": version,
   "run": run,
   "scan": scan,
@@ -87,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   arguments.program = program
   prefix = f"{parser.prog} {name}"
   try:
-    status = _COMMANDS[name].execute(arguments)
+    status: int = _COMMANDS[name].execute(arguments)
     sys.stdout.flush()
   except BrokenPipeError:
     # The reader of the output, such as `head`, has ended.

@@ -17,9 +17,7 @@ from typing import TextIO
 
 # Characters that would break a line or move the terminal's cursor.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-# A progress bar appears if reading takes longer, in seconds.
-_PATIENCE = 0.5
-# Without rich, counts appear if the work takes longer, and so often.
+# Counts appear if the work takes longer, and so often, in seconds.
 _LONG = 2.0
 _PAUSE = 0.5
 
@@ -135,12 +133,10 @@ def allow_closed_pipe() -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-  """Shows progress on stderr if that is a terminal and the work is long.
-
-  With rich it is a bar, and else a line that counts.
+  """Counts on stderr if that is a terminal and the work is long.
 
   Args:
-    what: The label of the bar.
+    what: What comes before the counts.
 
   Yields:
     A function that takes the number of files, or of other pieces of work, that
@@ -149,41 +145,6 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
   if not sys.stderr.isatty():
     yield lambda done, total: None
     return
-  try:
-    if not has_color(sys.stderr):
-      raise ImportError
-    from rich.console import Console
-    from rich.progress import Progress
-  except ImportError:
-    with _show_count(what) as show_plainly:
-      yield show_plainly
-    return
-  bar = Progress(console=Console(stderr=True), transient=True)
-  task = bar.add_task(what, total=None)
-  start = time.monotonic()
-
-  def show(done: int, total: int) -> None:
-    if not bar.live.is_started and time.monotonic() - start > _PATIENCE:
-      bar.start()
-    bar.update(task, completed=done, total=total)
-
-  try:
-    yield show
-  finally:
-    if bar.live.is_started:
-      bar.stop()
-
-
-@contextlib.contextmanager
-def _show_count(what: str) -> Iterator[Callable[[int, int], None]]:
-  """Shows counts on stderr, without rich and without colors.
-
-  Args:
-    what: What comes before the counts.
-
-  Yields:
-    As `show_progress` does.
-  """
   start = last = time.monotonic()
   line = ""
 

@@ -85,11 +85,22 @@ class OptimizerSteps:
     return min(filter(None, self._wishes.values()), default=0)
 
   def begin(self, loss_scale: Any, global_step: Any) -> Any:
-    """Returns the state before a step, as `eager_steps.Observer` has it."""
+    """Returns the state before a step, which `end` needs.
+
+    Args:
+      loss_scale: The LossScale of the step.
+      global_step: A variable or None.
+    """
     return states.stack_state(loss_scale, global_step)
 
   def end(self, begun: Any, loss_scale: Any, record: Any) -> Any:
-    """Takes note of a step, as `eager_steps.Observer` has it."""
+    """Takes note of a step; in a `tf.function`, returns an op that does so.
+
+    Args:
+      begun: What `begin` returned, or None.
+      loss_scale: The LossScale of the step.
+      record: A `step_records.Record`.
+    """
     self.variables = record.variables
     after = states.stack_state(loss_scale, record.global_step)
     if begun is None:

@@ -16,91 +16,41 @@ from typing import NoReturn
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
-# The last arguments of every optimizer's class, with their default values.
-_COMMON = {
-  "use_gradient_accumulation": True,
-  "clip_weight_min": None,
-  "clip_weight_max": None,
-  "weight_decay_factor": None,
-  "multiply_weight_decay_factor_by_learning_rate": None,
-  "clip_gradient_min": None,
-  "clip_gradient_max": None,
-}
-
 
 class OptimizationParameters:
-  """The arguments of an optimizer of embeddings, as attributes."""
+  """The arguments of an optimizer of embeddings, which a TPU alone reads."""
 
-  def __post_init__(self) -> None:
-    """Checks the arguments.
-
-    Raises:
-      ValueError: The arguments contradict each other.
-    """
-    settings = vars(self)
-    limits = settings["clip_gradient_min"], settings["clip_gradient_max"]
-    if limits != (None, None) and not settings["use_gradient_accumulation"]:
-      raise ValueError(
-        f"clip_gradient_min={limits[0]} and clip_gradient_max={limits[1]} need "
-        "use_gradient_accumulation=True"
-      )
+  def __init__(self, *args: Any, **kwargs: Any) -> None:
+    """Takes any arguments."""
+    self.args, self.kwargs = args, kwargs
 
 
-def _make_class(name: str, required: str, **defaults: Any) -> type:
-  """Returns the class of an optimizer of embeddings.
-
-  Args:
-    name: The class's name.
-    required: The arguments without a default value.
-    **defaults: The arguments with one, before those of `_COMMON`.
-  """
-  optional = {**defaults, **_COMMON}
-  return dataclasses.make_dataclass(
-    name,
-    [*required.split(), *((key, Any, optional[key]) for key in optional)],
-    bases=(OptimizationParameters,),
-  )
+class AdagradParameters(OptimizationParameters):
+  """Those of Adagrad."""
 
 
-AdagradParameters = _make_class(
-  "AdagradParameters", "learning_rate", initial_accumulator=0.1
-)
-AdamParameters = _make_class(
-  "AdamParameters",
-  "learning_rate",
-  beta1=0.9,
-  beta2=0.999,
-  epsilon=1e-08,
-  lazy_adam=True,
-  sum_inside_sqrt=True,
-)
-FtrlParameters = _make_class(
-  "FtrlParameters",
-  "learning_rate",
-  learning_rate_power=-0.5,
-  initial_accumulator_value=0.1,
-  l1_regularization_strength=0.0,
-  l2_regularization_strength=0.0,
-  multiply_linear_by_learning_rate=False,
-  beta=0,
-  allow_zero_accumulator=False,
-)
-MomentumParameters = _make_class(
-  "MomentumParameters", "learning_rate momentum", use_nesterov=False
-)
-ProximalAdagradParameters = _make_class(
-  "ProximalAdagradParameters",
-  "learning_rate",
-  initial_accumulator=0.1,
-  l1_regularization_strength=0.0,
-  l2_regularization_strength=0.0,
-)
-RMSPropParameters = _make_class(
-  "RMSPropParameters", "learning_rate rho momentum epsilon"
-)
-StochasticGradientDescentParameters = _make_class(
-  "StochasticGradientDescentParameters", "learning_rate"
-)
+class AdamParameters(OptimizationParameters):
+  """Those of Adam."""
+
+
+class FtrlParameters(OptimizationParameters):
+  """Those of Ftrl."""
+
+
+class MomentumParameters(OptimizationParameters):
+  """Those of Momentum."""
+
+
+class ProximalAdagradParameters(OptimizationParameters):
+  """Those of proximal Adagrad."""
+
+
+class RMSPropParameters(OptimizationParameters):
+  """Those of RMSProp."""
+
+
+class StochasticGradientDescentParameters(OptimizationParameters):
+  """Those of gradient descent."""
 
 
 @dataclasses.dataclass
