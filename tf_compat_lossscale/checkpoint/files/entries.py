@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import importlib
 import math
-import struct
 from typing import Any
 from typing import BinaryIO
 from typing import NamedTuple
@@ -27,45 +26,41 @@ _VARIANT = 21
 _MOST_DIMENSIONS = 254  # As in TensorFlow.
 _CHUNK = 1 << 20  # The number of bytes that are read at a time.
 _MOST_PAIRS = 1 << 20  # Of slices that are compared: 1,400 in all dimensions.
-# `DataType` of TensorFlow (types.proto): number -> (name, bytes, struct code).
-_DTYPES: dict[int, tuple[str, int, str]] = {
-  1: ("float32", 4, "f"),
-  2: ("float64", 8, "d"),
-  3: ("int32", 4, "i"),
-  4: ("uint8", 1, "B"),
-  5: ("int16", 2, "h"),
-  6: ("int8", 1, "b"),
-  _STRING: ("string", 0, ""),
-  8: ("complex64", 8, ""),
-  9: ("int64", 8, "q"),
-  10: ("bool", 1, "?"),
-  11: ("qint8", 1, ""),
-  12: ("quint8", 1, ""),
-  13: ("qint32", 4, ""),
-  14: ("bfloat16", 2, ""),
-  15: ("qint16", 2, ""),
-  16: ("quint16", 2, ""),
-  17: ("uint16", 2, "H"),
-  18: ("complex128", 16, ""),
-  19: ("float16", 2, "e"),
-  20: ("resource", 0, ""),
-  _VARIANT: ("variant", 0, ""),
-  22: ("uint32", 4, "I"),
-  23: ("uint64", 8, "Q"),
-}
-# For dtypes that are no single number, the code of NumPy. Sessions return
-# quantized numbers as integers.
-_CODES = {
-  "complex64": "c8",
-  "complex128": "c16",
-  "qint8": "i1",
-  "quint8": "u1",
-  "qint16": "i2",
-  "quint16": "u2",
-  "qint32": "i4",
+# `DataType` of TensorFlow (types.proto): number -> its name, and its code in
+# NumPy; "" if elements have no fixed size. Sessions return quantized numbers as
+# integers. Of bfloat16, which NumPy does not have, the code tells the size.
+_DTYPES: dict[int, tuple[str, str]] = {
+  1: ("float32", "<f4"),
+  2: ("float64", "<f8"),
+  3: ("int32", "<i4"),
+  4: ("uint8", "<u1"),
+  5: ("int16", "<i2"),
+  6: ("int8", "<i1"),
+  _STRING: ("string", ""),
+  8: ("complex64", "<c8"),
+  9: ("int64", "<i8"),
+  10: ("bool", "?"),
+  11: ("qint8", "<i1"),
+  12: ("quint8", "<u1"),
+  13: ("qint32", "<i4"),
+  14: ("bfloat16", "V2"),
+  15: ("qint16", "<i2"),
+  16: ("quint16", "<u2"),
+  17: ("uint16", "<u2"),
+  18: ("complex128", "<c16"),
+  19: ("float16", "<f2"),
+  20: ("resource", ""),
+  _VARIANT: ("variant", ""),
+  22: ("uint32", "<u4"),
+  23: ("uint64", "<u8"),
 }
 _Box = tuple[tuple[int, int], ...]  # The begin and end in each dimension.
-_NUMBERS = {name: number for number, (name, _, _) in _DTYPES.items()}
+_WIDTHS = {
+  number: np.dtype(code).itemsize
+  for number, (_, code) in _DTYPES.items()
+  if code
+}
+_NUMBERS = {name: number for number, (name, _) in _DTYPES.items()}
 
 
 class TensorSpec(NamedTuple):
@@ -271,7 +266,7 @@ class Entry:
   @property
   def spec(self) -> TensorSpec:
     """The dtype and the shape."""
-    name = _DTYPES.get(self.dtype, (f"dtype {self.dtype}", 0, ""))[0]
+    name = _DTYPES.get(self.dtype, (f"dtype {self.dtype}", ""))[0]
     return TensorSpec(name, self.shape)
 
   @property
@@ -473,10 +468,10 @@ class Entry:
     Raises:
       ValueError: The tensor is no scalar number.
     """
-    code = _DTYPES.get(self.dtype, ("", 0, ""))[2]
-    if not code or self.shape or self.slices:
+    code = np.dtype(_DTYPES.get(self.dtype, ("", ""))[1] or "V")
+    if code.kind not in "biuf" or self.shape or self.slices:
       raise ValueError(f"{self.spec} is no scalar number")
-    value: float | int = struct.unpack("<" + code, data)[0]
+    value: float | int = np.frombuffer(data, code)[0].item()
     return value
 
   def decode_array(self, data: bytes) -> np.ndarray:
@@ -492,14 +487,13 @@ class Entry:
       return np.array(
         list(_split_strings(data, math.prod(self.shape))), object
       ).reshape(self.shape)
-    name, _, code = _DTYPES.get(self.dtype, ("", 0, ""))
+    name, code = _DTYPES.get(self.dtype, ("", ""))
     if name == "bfloat16":
       bfloat16 = importlib.import_module("ml_dtypes").bfloat16
       return np.frombuffer(data, bfloat16).reshape(self.shape)
-    code = code or _CODES.get(name, "")
     if not code:
       raise ValueError(f"NumPy has no {self.spec.dtype}")
-    return np.frombuffer(data, "<" + code).reshape(self.shape)
+    return np.frombuffer(data, code).reshape(self.shape)
 
   def decode_string(self, data: bytes) -> bytes:
     """Returns the value of a scalar string.
@@ -537,7 +531,7 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
   if isinstance(value, bytes):
     data = encode_strings([len(value)], value)
   else:
-    data = struct.pack("<" + _DTYPES[number][2], value)
+    data = np.array(value, _DTYPES[number][1]).tobytes()
   return Entry(number, ()).seal(data), data
 
 
@@ -558,7 +552,7 @@ def encode_strings(lengths: Sequence[int], content: bytes | bytearray) -> bytes:
 
 def _get_width(dtype: int) -> int:
   """Returns the number of bytes of an element; 0 if elements differ."""
-  return _DTYPES.get(dtype, ("", 0, ""))[1]
+  return _WIDTHS.get(dtype, 0)
 
 
 def _check_dimensions(shape: Sequence[int]) -> None:

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-import struct
 from typing import NamedTuple
 
 from tf_compat_lossscale._core.bytes import wire as _wire
+from tf_compat_lossscale.checkpoint.files import entries as _entries
+from tf_compat_lossscale.checkpoint.files import tensor_values as _values
 
 REFERENCES = {"Variable", "VariableV2"}  # TensorFlow 1's variables.
 VARIABLES = {"VarHandleOp", *REFERENCES}
 # The dtypes of numbers that `find_number` reads: number of the dtype -> the
-# format of its bytes, and the field of a tensor that lists its values.
-_NUMBERS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
+# field of a tensor that lists its values.
+_NUMBERS = {1: 5, 2: 6, 3: 7, 9: 10}
+_CONTENT = 4  # The field that has the values' bytes.
 
 
 class NodeDef(NamedTuple):
@@ -147,20 +149,10 @@ def find_number(node: NodeDef) -> float | int | None:
   if not isinstance(value, memoryview):
     return None
   fields = dict(_wire.read_fields(value))
-  kind = fields.get(1)
-  shape = fields.get(2)
-  if kind not in _NUMBERS or (isinstance(shape, memoryview) and len(shape)):
+  dtype, shape = fields.get(1), fields.get(2)
+  if dtype not in _NUMBERS or (isinstance(shape, memoryview) and len(shape)):
     return None
-  layout, listed = _NUMBERS[kind]
-  size = struct.calcsize(layout)
-  content = fields.get(4)
-  if isinstance(content, memoryview) and len(content) == size:
-    return struct.unpack(layout, content)[0]
-  found = fields.get(listed, 0)  # TensorFlow may leave out a 0.
-  if kind in (3, 9):
-    if isinstance(found, memoryview):
-      found = _wire.read_varint(found, 0)[0]
-    return _wire.decode_signed(found)
-  if isinstance(found, int):
-    found = memoryview(found.to_bytes(10, "little"))[:size]
-  return struct.unpack(layout, found)[0] if len(found) == size else None
+  entry = _entries.Entry(dtype, ()).make_part(())
+  if fields.keys().isdisjoint((_CONTENT, _NUMBERS[dtype])):
+    return entry.decode_number(bytes(entry.size))  # TensorFlow leaves out a 0.
+  return entry.decode_number(_values.decode(value, entry))

@@ -6,13 +6,11 @@ The model's config is parsed as JSON. Nothing in it is deserialized or run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-import contextlib
 import dataclasses
-import io
 import json
 import os
-import struct
+import shutil
+import tempfile
 from typing import Any
 from typing import IO
 import zipfile
@@ -33,7 +31,6 @@ _SMALL, _LARGEST = 1 << 20, 16 << 20
 _LARGEST_UNPACKED = 64 << 20
 _LARGEST_RATIO = 16
 _CHUNK = 1 << 20
-_LOCAL_HEADER = 30  # Bytes before a file's name in a zip file.
 
 
 @dataclasses.dataclass
@@ -83,8 +80,10 @@ def read(path: str, is_zip: bool) -> KerasFile:
       _check_names(path, archive.namelist())
       config = _read_json(archive, "config.json")
       metadata = _read_json(archive, "metadata.json")
-      with _open_weights(archive) as weights, h5py.File(weights, "r") as file:
-        found = _read_h5(file)
+      with tempfile.TemporaryFile() as weights:
+        _unpack_weights(archive, weights)
+        with h5py.File(weights, "r") as file:
+          found = _read_h5(file)
     found.version = metadata.get("keras_version") or found.version
     if found.optimizer is None:
       found.optimizer = (config.get("compile_config") or {}).get("optimizer")
@@ -108,18 +107,16 @@ def _check_names(path: str, names: list[str]) -> None:
     raise CheckpointError(f"{path}: it is damaged: it has no {missing[0]}")
 
 
-@contextlib.contextmanager
-def _open_weights(archive: zipfile.ZipFile) -> Iterator[IO[bytes]]:
-  """Opens the weights, an HDF5 file, once their checksum is compared.
+def _unpack_weights(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
+  """Copies the weights into a file, and compares their checksum.
 
-  HDF5 seeks, which is slow in a compressed file. So such weights are unpacked
-  into memory. Others are read where they are.
+  They are an HDF5 file. HDF5 seeks, which is slow in a zip file.
 
   Raises:
     ValueError: The unpacked weights are far larger than the file.
   """
   info = archive.getinfo(_WEIGHTS)
-  assert archive.filename and archive.fp
+  assert archive.filename
   size = os.path.getsize(archive.filename)
   if info.file_size > max(_LARGEST_UNPACKED, _LARGEST_RATIO * size):
     raise ValueError(
@@ -127,33 +124,8 @@ def _open_weights(archive: zipfile.ZipFile) -> Iterator[IO[bytes]]:
       f"{size}; if that is right, unpack it and pack it again without "
       "compression"
     )
-  stored = info.compress_type == zipfile.ZIP_STORED
-  unpacked = io.BytesIO()
   with archive.open(info) as member:
-    while chunk := member.read(_CHUNK):
-      if not stored:
-        unpacked.write(chunk)
-  if not stored:
-    yield unpacked
-    return
-  with open(archive.filename, "rb") as file:
-    file.seek(info.header_offset)
-    header = file.read(_LOCAL_HEADER)
-    name, extra = struct.unpack("<HH", header[-4:])
-    begin = info.header_offset + _LOCAL_HEADER + name + extra
-    yield io.BufferedReader(_Part(file, begin, info.file_size))
-
-
-class _Part(opening.RawFile):
-  """A part of a file, as a file of its own."""
-
-  def __init__(self, file: IO[bytes], begin: int, size: int) -> None:
-    super().__init__(size)
-    self._file, self._begin = file, begin
-
-  def _read_at(self, offset: int, size: int) -> bytes:
-    self._file.seek(self._begin + offset)
-    return self._file.read(size)
+    shutil.copyfileobj(member, file, _CHUNK)
 
 
 def _read_json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:

@@ -164,15 +164,13 @@ def make_local(path: str) -> Iterator[str]:
     yield copy
 
 
-class RawFile(io.RawIOBase):
-  """A file whose subclass reads a number of bytes at an offset."""
+class _RemoteFile(io.RawIOBase):
+  """A file of TensorFlow's file systems, which is read as it is asked for."""
 
-  def __init__(self, size: int) -> None:
-    self._size, self._at = size, 0
-
-  def _read_at(self, offset: int, size: int) -> bytes:
-    """Reads bytes, at least one and at most `size`, which are there."""
-    raise NotImplementedError
+  def __init__(self, path: str) -> None:
+    self._path, self._size, self._at = path, read_stamp(path).size, 0
+    with _raise_as_os_error(path):
+      self._file = _load_gfile(path).GFile(path, "rb")
 
   def readable(self) -> bool:
     """Returns True."""
@@ -196,7 +194,12 @@ class RawFile(io.RawIOBase):
     """Reads bytes from the position on."""
     left = max(0, self._size - self._at)
     size = left if size is None or size < 0 else min(size, left)
-    data = self._read_at(self._at, size) if size else b""
+    if not size:
+      return b""
+    with _raise_as_os_error(self._path):
+      if self._file.tell() != self._at:
+        self._file.seek(self._at)
+      data: bytes = self._file.read(size)
     self._at += len(data)
     return data
 
@@ -205,23 +208,6 @@ class RawFile(io.RawIOBase):
     data = self.read(len(buffer))
     buffer[: len(data)] = data
     return len(data)
-
-
-class _RemoteFile(RawFile):
-  """A file of TensorFlow's file systems, which is read as it is asked for."""
-
-  def __init__(self, path: str) -> None:
-    super().__init__(read_stamp(path).size)
-    self._path = path
-    with _raise_as_os_error(path):
-      self._file = _load_gfile(path).GFile(path, "rb")
-
-  def _read_at(self, offset: int, size: int) -> bytes:
-    with _raise_as_os_error(self._path):
-      if self._file.tell() != offset:
-        self._file.seek(offset)
-      data: bytes = self._file.read(size)
-    return data
 
   def close(self) -> None:
     """Closes the file."""
