@@ -152,13 +152,8 @@ class NPUEstimator(_Estimator):
   ) -> None:
     """Creates an Estimator; `job_start_file` has no effect."""
     del job_start_file
-    super().__init__(
-      model_fn=model_fn,
-      model_dir=model_dir,
-      config=config,
-      params=params or {},
-      warm_start_from=warm_start_from,
-    )
+    params = params or {}
+    super().__init__(model_fn, model_dir, config, params, warm_start_from)
 
 
 def model_to_npu_estimator(
@@ -176,12 +171,9 @@ def model_to_npu_estimator(
   """
   del job_start_file
   return tf.keras.estimator.model_to_estimator(
-    keras_model=keras_model,
-    keras_model_path=keras_model_path,
-    custom_objects=custom_objects,
-    model_dir=model_dir,
-    checkpoint_format=checkpoint_format,
+    *(keras_model, keras_model_path, custom_objects, model_dir),
     config=config,
+    checkpoint_format=checkpoint_format,
   )
 
 

@@ -102,9 +102,7 @@ class BasicDecoder(Decoder):
     dtype = tf.nest.flatten(self._initial_state)[0].dtype
     size = compute_output_size(self._cell, self._output_layer)
     return BasicDecoderOutput(
-      tf.nest.map_structure(lambda _: dtype, size)
-      if isinstance(size, tuple)
-      else dtype,
+      tf.nest.map_structure(lambda _: dtype, size),
       self._helper.sample_ids_dtype,
     )
 
@@ -158,19 +156,7 @@ def make_zeros(size: Any, batch: Any, dtype: Any) -> Any:
 def _map_sizes(function: Any, decoder: Any) -> Any:
   """Returns a function's value of each size and dtype of a decoder."""
   sizes, dtypes = decoder.output_size, decoder.output_dtype
-  if hasattr(sizes, "_fields"):
-    pairs = (
-      _map_pair(function, size, dtype) for size, dtype in zip(sizes, dtypes)
-    )
-    return type(sizes)(*pairs)
-  return _map_pair(function, sizes, dtypes)
-
-
-def _map_pair(function: Any, sizes: Any, dtypes: Any) -> Any:
-  """Returns a function's value of sizes and dtypes of the same structure."""
-  if isinstance(sizes, tuple):
-    return tuple(map(lambda s, d: _map_pair(function, s, d), sizes, dtypes))
-  return function(sizes, dtypes)
+  return tf.nest.map_structure(function, sizes, dtypes)
 
 
 def dynamic_decode(

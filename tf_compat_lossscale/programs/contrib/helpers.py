@@ -60,7 +60,27 @@ class Helper:
     raise NotImplementedError
 
 
-class CustomHelper(Helper):
+class _Held(Helper):
+  """A base class for helpers whose properties are set once."""
+
+  _batch: Any = None
+  _shape: Any = tf.TensorShape([])
+  _dtype: Any = tf.int32
+
+  @property
+  def batch_size(self) -> Any:
+    return self._batch
+
+  @property
+  def sample_ids_shape(self) -> Any:
+    return self._shape
+
+  @property
+  def sample_ids_dtype(self) -> Any:
+    return self._dtype
+
+
+class CustomHelper(_Held):
   """A helper made of three functions.
 
   Args:
@@ -85,19 +105,6 @@ class CustomHelper(Helper):
     self._functions = initialize_fn, sample_fn, next_inputs_fn
     self._shape = tf.TensorShape(sample_ids_shape or [])
     self._dtype = sample_ids_dtype or tf.int32
-    self._batch: Any = None
-
-  @property
-  def batch_size(self) -> Any:
-    return self._batch
-
-  @property
-  def sample_ids_shape(self) -> Any:
-    return self._shape
-
-  @property
-  def sample_ids_dtype(self) -> Any:
-    return self._dtype
 
   def initialize(self, name: str | None = None) -> tuple[Any, Any]:
     finished, inputs = self._functions[0]()
@@ -123,7 +130,7 @@ class CustomHelper(Helper):
     )
 
 
-class TrainingHelper(Helper):
+class TrainingHelper(_Held):
   """A helper whose inputs are given; it samples the best classes.
 
   Args:
@@ -157,10 +164,6 @@ class TrainingHelper(Helper):
   def sequence_length(self) -> Any:
     """The lengths of the sequences, int32 [batch]."""
     return self._lengths
-
-  @property
-  def batch_size(self) -> Any:
-    return self._batch
 
   def _read(self, time: Any) -> Any:
     """Returns the inputs of a step; zeros after the last."""
@@ -252,7 +255,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     return finished, tf.where(sample_ids > -1, embedded, inputs), state
 
 
-class GreedyEmbeddingHelper(Helper):
+class GreedyEmbeddingHelper(_Held):
   """A helper whose next inputs are the embeddings of the best classes.
 
   Args:
@@ -272,10 +275,7 @@ class GreedyEmbeddingHelper(Helper):
         f"start_tokens must be a vector and end_token a scalar, but they are "
         f"{self._start} and {self._end}"
       )
-
-  @property
-  def batch_size(self) -> Any:
-    return tf.size(self._start)
+    self._batch = tf.size(self._start)
 
   def initialize(self, name: str | None = None) -> tuple[Any, Any]:
     return tf.fill([self.batch_size], False), self._embed(self._start)
@@ -329,7 +329,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
     return drawn[:, 0]
 
 
-class InferenceHelper(Helper):
+class InferenceHelper(_Held):
   """A helper made of functions, without embeddings.
 
   Args:
@@ -356,18 +356,7 @@ class InferenceHelper(Helper):
     self._sample, self._end, self._next = sample_fn, end_fn, next_inputs_fn
     self._shape, self._dtype = tf.TensorShape(sample_shape), sample_dtype
     self._start = tf.convert_to_tensor(start_inputs, name="start_inputs")
-
-  @property
-  def batch_size(self) -> Any:
-    return tf.shape(self._start)[0]
-
-  @property
-  def sample_ids_shape(self) -> Any:
-    return self._shape
-
-  @property
-  def sample_ids_dtype(self) -> Any:
-    return self._dtype
+    self._batch = tf.shape(self._start)[0]
 
   def initialize(self, name: str | None = None) -> tuple[Any, Any]:
     return tf.fill([self.batch_size], False), self._start
