@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import threading
 
 import helpers
 from helpers import GRAPH_MODES
@@ -388,15 +387,11 @@ def test_threads():
   opt = tfl.accumulate(scaled, 4)
   step = tf.Variable(0, dtype=tf.int64)
 
-  def train():
+  def train(_):
     for _ in range(60):
       opt.apply_gradients([(tf.constant(1.0), weight)], step)
 
-  threads = [threading.Thread(target=train) for _ in range(6)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
+  helpers.in_threads(train, 6)
   assert (step.numpy(), weight.numpy()) == (90, -90)
   assert int(opt.micro_batches) == 0
   assert int(scaled.loss_scale.good_steps) == 90

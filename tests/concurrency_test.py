@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests threads and sessions that count steps or build graphs at once."""
 
-from concurrent import futures
-import threading
-
 import helpers
 from helpers import GRAPH_MODES
+from helpers import in_threads
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,18 +13,6 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale._core.tf import control_flow
 
 tf1 = tf.compat.v1
-
-
-def in_threads(function, count):
-  """Calls a function in `count` threads at once; returns all results."""
-  barrier = threading.Barrier(count, timeout=60)
-
-  def call(i):
-    barrier.wait()
-    return function(i)
-
-  with futures.ThreadPoolExecutor(count) as pool:
-    return list(pool.map(call, range(count), timeout=240))
 
 
 # Counting steps ------------------------------------------------------------
@@ -90,8 +76,8 @@ def test_no_step_goes_uncounted_on_a_server(mode):
 def test_no_step_goes_uncounted_eagerly(make, name, grad):
   loss_scale, update = make()
   grads = [tf.constant([grad, grad])]
-  in_threads(lambda _: [update(grads) for _ in range(150)], 4)
-  assert int(loss_scale._weights[name]) == 600
+  in_threads(lambda _: [update(grads) for _ in range(60)], 4)
+  assert int(loss_scale._weights[name]) == 240
 
 
 def weights_of(loss_scale):
@@ -188,7 +174,7 @@ def test_threads_that_build_graphs_do_not_disturb_one_another():
   built = []
 
   def build_optimizers():
-    for _ in range(3):
+    for _ in range(2):
       with tf.Graph().as_default():
         v = tf1.get_variable("v", [2], use_resource=False)
         opt = tfl.MixedPrecisionLossScaleOptimizer(

@@ -87,16 +87,30 @@ def is_module(name):
   return path.is_dir() or path.with_suffix(".py").exists()
 
 
+def find_imports(is_wrong):
+  """Returns the imports of modules of the package for which a function says so.
+
+  Args:
+    is_wrong: Takes the name of a module and that of a module that it imports.
+  """
+  return [
+    f"{name_of(path)} imports {name}"
+    for path in _MODULES
+    for name in imported_modules(path)
+    if is_wrong(name_of(path), name)
+  ]
+
+
 @pytest.mark.any_release
-@pytest.mark.parametrize("path", _MODULES, ids=name_of)
-def test_wings(path):
-  own = name_of(path)
-  for name in imported_modules(path):
-    if path.name == "__init__.py" and name.startswith(own[: -len("__init__")]):
-      continue  # A package loads its own modules when they are used.
+def test_wings():
+  def is_wrong(own, name):
+    if own.endswith("__init__") and name.startswith(own[: -len("__init__")]):
+      return False  # A package loads its own modules when they are used.
     same = wing_of(name) == wing_of(own) is not None
     is_inside = same and not is_sibling(own, name)
-    assert is_inside or wing_of(name) < wing_of(own), name
+    return not (is_inside or wing_of(name) < wing_of(own))
+
+  assert not find_imports(is_wrong)
 
 
 def is_sibling(one, other):
@@ -130,32 +144,34 @@ def test_no_module_imports_itself_by_way_of_others():
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("path", _MODULES, ids=name_of)
-def test_underscored_modules_stay_in_their_folder(path):
-  folder = name_of(path).rpartition(".")[0]
-  for name in imported_modules(path):
-    parts = name.split(".")
-    for i, part in enumerate(parts):
-      if part.startswith("_") and not part.startswith("__"):
-        home = ".".join(parts[:i])
-        assert f"{folder}.".startswith(f"{home}." if home else ""), name
+def test_underscored_modules_stay_in_their_folder():
+  def is_wrong(own, name):
+    folder, parts = own.rpartition(".")[0], name.split(".")
+    homes = [
+      "".join(f"{parent}." for parent in parts[:i])
+      for i, part in enumerate(parts)
+      if part.startswith("_") and not part.startswith("__")
+    ]
+    return not all(f"{folder}.".startswith(home) for home in homes)
+
+  assert not find_imports(is_wrong)
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("path", _MODULES, ids=name_of)
-def test_one_door(path):
-  for name in imported_names(path):
-    if "_core/tf/" not in path.as_posix():
-      assert not name.startswith("tensorflow.python"), name
-    assert "training.experimental.loss_scale" not in name
-    assert "keras" not in name.split(".")[0]
-    assert not name.startswith("tensorflow.keras")
+def test_one_door():
+  for path in _MODULES:
+    for name in imported_names(path):
+      if "_core/tf/" not in path.as_posix():
+        assert not name.startswith("tensorflow.python"), path
+      assert "training.experimental.loss_scale" not in name, path
+      assert "keras" not in name.split(".")[0], path
+      assert not name.startswith("tensorflow.keras"), path
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("path", _MODULES, ids=name_of)
-def test_modules_say_what_they_are(path):
-  assert ast.get_docstring(ast.parse(path.read_text("utf-8")))
+def test_modules_say_what_they_are():
+  for path in _MODULES:
+    assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), path
 
 
 def public_functions():

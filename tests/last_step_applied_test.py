@@ -3,7 +3,6 @@
 
 import copy
 import gc
-import threading
 import weakref
 
 import helpers
@@ -211,11 +210,7 @@ def test_threads():
   opt = MAKERS["dynamic"]()
   variable = tf.Variable([1.0, 2.0])
   step = make_step(opt, "function", variable)
-  threads = [threading.Thread(target=step, args=(_INF,)) for _ in range(8)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
+  helpers.in_threads(lambda _: step(_INF), 8)
   assert not opt.last_step_applied
   assert len(opt._eager_steps.list_variables()) == 1
 

@@ -3,7 +3,6 @@
 
 import gc
 import os
-import threading
 import weakref
 
 import helpers
@@ -180,18 +179,12 @@ def test_graphs_are_collected_after_a_restore(tmp_path):
 
 def test_graphs_built_in_threads_at_once():
   loss_scale = tfl.DynamicLossScale(8, 1)
-  results = []
 
-  def work():
+  def work(_):
     with tf.Graph().as_default():
-      results.append(train_once(loss_scale))
+      return train_once(loss_scale)
 
-  threads = [threading.Thread(target=work) for _ in range(8)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  assert results == [16] * 8
+  assert helpers.in_threads(work, 4) == [16] * 4
 
 
 # Object-based checkpoints --------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from concurrent import futures
 import contextlib
 import ctypes
 import dataclasses
@@ -20,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -246,6 +248,23 @@ def resident_memory() -> int:
   ctypes.CDLL("libc.so.6").malloc_trim(0)
   pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
   return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def in_threads(function: Callable[[int], Any], count: int) -> list[Any]:
+  """Calls a function in `count` threads at once; returns all results.
+
+  Args:
+    function: Takes the number of its thread.
+    count: The number of threads.
+  """
+  barrier = threading.Barrier(count, timeout=60)
+
+  def call(i: int) -> Any:
+    barrier.wait()
+    return function(i)
+
+  with futures.ThreadPoolExecutor(count) as pool:
+    return list(pool.map(call, range(count), timeout=240))
 
 
 class Rows(list[tuple[Any, ...]]):

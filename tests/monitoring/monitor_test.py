@@ -8,7 +8,6 @@ import json
 import math
 import pathlib
 import tempfile
-import threading
 
 from absl import logging
 import helpers
@@ -196,8 +195,8 @@ def test_lines_are_those_of_a_hook_and_results_stay(name, kind, tmp_path):
 
   # A program that nobody watches trains to the same bits.
   random = np.random.default_rng(7)
-  factors = random.choice([0.5, -1.5, 1e-3, _INF, float("nan")], 60)
-  factors = np.where(random.random(60) < 0.8, random.normal(size=60), factors)
+  factors = random.choice([0.5, -1.5, 1e-3, _INF, float("nan")], 24)
+  factors = np.where(random.random(24) < 0.8, random.normal(size=24), factors)
   factors = factors.astype(np.float32)
   if name == "fixed":
     factors = np.nan_to_num(factors, posinf=1.0)
@@ -488,16 +487,12 @@ def test_threads(kind):
   monitor = monitoring.Monitor(program.opt)
   program.run([1.0], monitor)
 
-  def train():
+  def train(_):
     for factor in [1.0, _INF] * 12:
       program.one(tf.constant(factor))
       monitor.step()
 
-  threads = [threading.Thread(target=train) for _ in range(4)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
+  helpers.in_threads(train, 4)
   monitor.step()
   own = monitor._recorder
   assert (own.step, own.skipped) == (97, 48)

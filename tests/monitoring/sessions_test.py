@@ -3,7 +3,6 @@
 
 import logging
 import os
-import threading
 
 import helpers
 import monitored_runs
@@ -257,11 +256,7 @@ def test_threads_that_share_a_session(tmp_path):
         for j in range(25):
           session.run(model.train, model.feed(_INF if (i + j) % 9 == 0 else 1))
 
-      threads = [threading.Thread(target=work, args=[i]) for i in range(8)]
-      for thread in threads:
-        thread.start()
-      for thread in threads:
-        thread.join()
+      helpers.in_threads(work, 8)
   lines = monitored_runs.assert_same_series(tmp_path)
   assert [x["step"] for x in lines] == list(range(1, 201))
   skipped = sum((i + j) % 9 == 0 for i in range(8) for j in range(25))
