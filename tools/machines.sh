@@ -33,5 +33,6 @@ if [[ $("$dir/bin/python" -m pip list --disable-pip-version-check 2>/dev/null) !
       --no-build-isolation "horovod==$horovod"
   fi
 fi
+# A file's tests share launches, so one worker runs a file.
 # The launchers of Horovod and MPI look for programs on PATH.
-PATH=$(cd "$dir/bin" && pwd):$PATH tools/test.sh "$dir" -m machines "$@"
+PATH=$(cd "$dir/bin" && pwd):$PATH tools/test.sh "$dir" --dist loadfile -m machines "$@"

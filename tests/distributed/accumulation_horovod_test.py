@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests accumulation with optimizers that reduce gradients over processes."""
 
-import importlib.util
-import os
-import pathlib
-import subprocess
-import sys
-
 import helpers
 from helpers import MODES
+import horovod_runs
 import pytest
 import tensorflow as tf
 
@@ -80,28 +75,16 @@ def test_another_accumulation_is_an_error():
     tfl.accumulate(scaled, 2)
 
 
-@pytest.mark.skipif(
-  importlib.util.find_spec("horovod") is None, reason="needs Horovod"
-)
 @pytest.mark.machines
-@pytest.mark.parametrize("mode", MODES)
-def test_horovod(mode):
-  folder = pathlib.Path(sys.executable).parent
+@horovod_runs.NEEDS_HOROVOD
+def test_horovod(tmp_path):
+  """Runs all modes in one launch, for a launch takes longer than a mode."""
   program = str(helpers.HARNESS / "accumulation_horovod.py")
-  done = subprocess.run(
-    [
-      *(str(folder / "horovodrun"), "-np", "2", "--gloo", "-H", "localhost:2"),
-      *(sys.executable, program, mode),
-    ],
-    capture_output=True,
-    cwd=helpers.ROOT,
-    env={**os.environ, "PYTHONPATH": str(helpers.ROOT)},
-    text=True,
-    timeout=300,
-  )
-  assert done.returncode == 0, done.stdout + done.stderr
-  for rank in range(2):
-    assert f"done {mode} of rank {rank}" in done.stdout
+  status, log = horovod_runs.complete(tmp_path, 2, program, *MODES, timeout=300)
+  assert status == 0, log
+  for mode in MODES:
+    for rank in range(2):
+      assert f"done {mode} of rank {rank}" in log
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ import helpers
 import numpy as np
 import pytest
 
-HAS_HOROVOD = importlib.util.find_spec("horovod") is not None
-MARKS = [
-  pytest.mark.machines,
-  pytest.mark.skipif(not HAS_HOROVOD, reason="needs Horovod: make machines"),
-]
+NEEDS_HOROVOD = pytest.mark.skipif(
+  importlib.util.find_spec("horovod") is None,
+  reason="needs Horovod: make machines",
+)
+MARKS = [pytest.mark.machines, NEEDS_HOROVOD]
 
 WORKER = helpers.HARNESS / "horovod_worker.py"
 
