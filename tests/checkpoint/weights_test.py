@@ -593,6 +593,21 @@ def test_the_command(tmp_path, capsys):
 
 
 @pytest.mark.any_release
+def test_the_command_tells_of_one_tensor(tmp_path, capsys):
+  with tf.Graph().as_default(), tf1.Session() as session:
+    tf1.get_variable("w", [2])
+    tf1.train.create_global_step()
+    session.run(tf1.global_variables_initializer())
+    source = tf1.train.Saver().save(session, str(tmp_path / "old"))
+  command = ["convert", source, str(tmp_path / "new.npz"), "--to=npz"]
+  assert cli.main([*command, "--dry-run"]) == 0
+  assert "; 1 tensor, 8 bytes; " in capsys.readouterr().out
+  assert cli.main(command) == 0
+  out = capsys.readouterr().out
+  assert "written, 1 tensor, 8 bytes" in out and "dropped: 1 tensor (" in out
+
+
+@pytest.mark.any_release
 def test_a_dry_run_tells_what_the_run_does(tmp_path, capsys):
   """Checks sizes of tensors that are computed, and a path that is taken."""
   source = str(helpers.GOLDENS / "others" / "tf_cnn_benchmarks_auto")

@@ -7,6 +7,7 @@ import argparse
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Sized
 import functools
 import re
 import sys
@@ -150,10 +151,11 @@ def execute(arguments: argparse.Namespace) -> int:
   if arguments.dry_run:
     _list_tensors(conversion)
   else:
-    count, size = len(conversion.written), conversion.written_sizes.values()
+    size = sum(conversion.written_sizes.values())
     print(
-      f"{escape(conversion.path)}: written, {count} tensors, {sum(size):,} "
-      f"bytes, {len(conversion.renamed)} renamed"
+      f"{escape(conversion.path)}: written, "
+      f"{_count_tensors(conversion.written)}, {size:,} bytes, "
+      f"{len(conversion.renamed)} renamed"
     )
     if conversion.reasons:
       _summarize_reasons(conversion)
@@ -196,7 +198,7 @@ def _list_tensors(conversion: Conversion) -> None:
   lost = sum(conversion.sizes.get(name, 0) for name in conversion.dropped)
   print(
     f"{escape(conversion.path)}: not written (dry run); "
-    f"{len(conversion.written)} tensors, {kept:,} bytes; "
+    f"{_count_tensors(conversion.written)}, {kept:,} bytes; "
     f"{len(conversion.dropped)} dropped, {lost:,} bytes"
   )
 
@@ -207,7 +209,12 @@ def _summarize_reasons(conversion: Conversion) -> None:
     re.split(" (?:of|by) ", why)[0] for why in conversion.reasons.values()
   )
   listed = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
-  print(f"dropped: {len(conversion.reasons)} tensors ({listed})")
+  print(f"dropped: {_count_tensors(conversion.reasons)} ({listed})")
+
+
+def _count_tensors(tensors: Sized) -> str:
+  """Returns how many tensors there are, in words."""
+  return f"{len(tensors)} tensor{'' if len(tensors) == 1 else 's'}"
 
 
 def _count_bytes(
