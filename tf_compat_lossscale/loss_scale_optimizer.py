@@ -383,7 +383,8 @@ class MixedPrecisionLossScaleOptimizer(
     """
     scale_uses.note_read()
     weights = graph_weights.list_weights(self._active_loss_scale)
-    return [*self._active_optimizer.variables(), *weights.values()]
+    inner = optimizers.list_variables(self._active_optimizer)
+    return [*inner, *weights.values()]
 
   def _trackable_children(
     self, save_type: str = "checkpoint", **kwargs: Any

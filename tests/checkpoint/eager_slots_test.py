@@ -80,9 +80,13 @@ def make_weights():
   ]
 
 
-def train_on(optimizer, weights):
+def take_steps(optimizer, weights):
   for _ in range(_STEPS):
     optimizer.minimize(lambda: loss_of(weights), var_list=weights)
+
+
+def train_on(optimizer, weights):
+  take_steps(optimizer, weights)
   return [weight.numpy() for weight in weights]
 
 
@@ -272,6 +276,25 @@ def test_replicas(tmp_path):
   checkpoint.restore(None, path, make_objects(weights, optimizer=optimizer))
   with strategy.scope():
     strategy.run(train_on, (optimizer, weights))
+  assert_near([weight.numpy() for weight in weights], wanted)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_slots_that_a_function_created_on_replicas(name, tmp_path):
+  path, wanted = run_old(OPTIMIZERS[name], tmp_path)
+  strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+  with strategy.scope():
+    weights = make_weights()
+    optimizer = WRAPPERS["fixed"](OPTIMIZERS[name]())
+  step = tf.function(
+    lambda: strategy.run(take_steps, (optimizer, weights)), autograph=False
+  )
+  step()
+  assert len(optimizer.variables()) == {"momentum": 2, "adam": 6}[name]
+  objects = make_objects(weights, optimizer=optimizer)
+  report = checkpoint.restore(None, path, objects)
+  assert not report.notes
+  step()
   assert_near([weight.numpy() for weight in weights], wanted)
 
 

@@ -77,7 +77,11 @@ class EagerSlots:
             found[id(each)] = each
     self._optimizers = list(found.values())
     self._all = _restoring_objects.list_variables(objects)
-    own = {id(v) for each in self._optimizers for v in each.variables()}
+    own = {
+      id(variable)
+      for each in self._optimizers
+      for variable in tf_optimizers.list_variables(each)
+    }
     self._weights = [
       variable
       for variable in self._all

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
@@ -263,7 +264,7 @@ class ObjectWalk:
     """Yields (path, variable) of slots whose weights are not in the objects."""
     for optimizer in self.optimizers.values():
       if isinstance(optimizer.optimizer, tf.compat.v1.train.Optimizer):
-        for variable in optimizer.optimizer.variables():
+        for variable in optimizers.list_variables(optimizer.optimizer):
           if id(variable) not in self.variables:
             name = variable.name.split(":")[0]
             yield f"{optimizer.path}/{name}", variable

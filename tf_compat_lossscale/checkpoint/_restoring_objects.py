@@ -76,7 +76,7 @@ def list_variables(objects: Any) -> list[tf.Variable]:
     if isinstance(item, tf.Variable):
       found[id(item)] = item
     elif isinstance(item, tf.compat.v1.train.Optimizer):
-      for variable in item.variables():
+      for variable in optimizers.list_variables(item):
         found[id(variable)] = variable
   return list(found.values())
 

@@ -108,7 +108,7 @@ def _list_children(
         children.setdefault(name, variable)
   if save_type == "savedmodel":
     known = {id(child) for child in children.values()}
-    for i, variable in enumerate(optimizer.variables()):
+    for i, variable in enumerate(list_variables(optimizer)):
       if id(variable) not in known:
         children[f"variable_{i}"] = variable
   return children
@@ -145,6 +145,27 @@ _METHODS = {
   "_trackable_children": _list_children,
   "get_slot_names": _list_slot_names,
 }
+
+
+def list_variables(optimizer: tf.compat.v1.train.Optimizer) -> list[Any]:
+  """Returns an optimizer's variables of the current graph; eagerly, all.
+
+  The public method leaves out the variables that a `tf.function` has created on
+  several replicas: the threads of the replicas have eager graphs of their own.
+
+  Args:
+    optimizer: An optimizer; a wrapper has the variables of the one inside.
+  """
+  found = {id(variable): variable for variable in optimizer.variables()}
+  if tf.executing_eagerly():
+    tables = [
+      getattr(optimizer, "_non_slot_dict", {}),
+      *getattr(optimizer, "_slots", {}).values(),
+    ]
+    for variable in (each for table in tables for each in table.values()):
+      if not getattr(variable, "_in_graph_mode", True):
+        found.setdefault(id(variable), variable)
+  return list(found.values())
 
 
 def copy_without_variables(optimizer: Any) -> Any:
