@@ -77,6 +77,7 @@ _USES = {
     "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
     "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_non_slot_dict": "an optimizer's variables that are no slots",
+    "_in_graph_mode": "tells a variable of a graph from an eager one",
     "_self_unconditional_deferred_dependencies": "a copy must wait for nothing",
     "_slots": "an optimizer's slots",
     "_use_locking": "the wrapper passes on the wrapped optimizer's setting",
