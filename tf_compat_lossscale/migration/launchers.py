@@ -97,7 +97,6 @@ class Setting(NamedTuple):
   Attributes:
     line: The line, counted from 1.
     start: The offset in the text.
-    end: The offset after it.
     column: The column, counted from 1.
     name: The variable.
     words: The Python files and modules that the same command names.
@@ -106,7 +105,6 @@ class Setting(NamedTuple):
 
   line: int
   start: int
-  end: int
   column: int
   name: str
   words: tuple[str, ...]
@@ -182,8 +180,8 @@ def read_notebook(path: str, data: bytes) -> Launcher:
     cells.append(read_text(path, text))
     for each in cells[-1].settings:
       words = each.words or (() if each.is_own else cells[-1].words)
-      start, end = each.start + cell.start, each.end + cell.start
-      settings.append(each._replace(start=start, end=end, words=words))
+      start = each.start + cell.start
+      settings.append(each._replace(start=start, words=words))
   return Launcher(
     path,
     tuple(settings),
@@ -266,10 +264,8 @@ def _list_settings(text: str, code: str) -> Iterator[Setting]:
     line, column = lines.find_position(start)
     talks, words, is_own = read_command(commands.find_position(start)[0])
     if not talks and _ON.fullmatch(match["value"]) and not is_ignored(line):
-      end = start + len(match["name"])
-      found[start] = Setting(
-        line, start, end, column, match["name"], words, is_own
-      )
+      name = match["name"]
+      found[start] = Setting(line, start, column, name, words, is_own)
   yield from (found[start] for start in sorted(found))
 
 

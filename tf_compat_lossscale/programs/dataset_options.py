@@ -87,9 +87,9 @@ def _say(path: str) -> None:
   _said.append(path)
 
 
-def _make_dropped(path: str, name: str) -> _Old:
-  """Returns the property of an option that does nothing."""
-  key = f"_ignored_{name}"
+def _make_option(part: str, name: str, real: Any) -> _Old:
+  """Returns the property of an option that moved, or does nothing."""
+  path, key = f"{part}.{name}".lstrip("."), f"_old_{name}"
 
   def read(self: Any) -> Any:
     if key not in vars(self) and name in _NESTED:
@@ -97,28 +97,25 @@ def _make_dropped(path: str, name: str) -> _Old:
     return vars(self).get(key)
 
   def write(self: Any, value: Any) -> None:
-    _say(path)
     object.__setattr__(self, key, value)
+    if (part, name) in _MOVED:
+      _move(part, name, real, self, value)
+    else:
+      _say(path)
 
   return _Old(read, write)
 
 
-def _make_moved(part: str, name: str, real: Any) -> _Old:
-  """Returns the property of an option that is elsewhere today."""
-  key = f"_moved_{name}"
+def _move(part: str, name: str, real: Any, options: Any, value: Any) -> None:
+  """Sets an option where it is today, if its part has an owner."""
+  owner = vars(options).get(_OWNER, lambda: None)() if part else options
+  if owner is None:
+    return  # `_link` sets it when the part gets an owner.
   new_part, new_name = _MOVED[part, name]
   policies = real.data.experimental.AutoShardPolicy
-
-  def write(self: Any, value: Any) -> None:
-    object.__setattr__(self, key, value)
-    owner = vars(self).get(_OWNER, lambda: None)() if part else self
-    if owner is None:
-      return  # `_link` sets it when the part gets an owner.
-    if name == "auto_shard" and value is not None:
-      value = policies.AUTO if value else policies.OFF
-    setattr(getattr(owner, new_part), new_name, value)
-
-  return _Old(lambda self: vars(self).get(key), write)
+  if name == "auto_shard" and value is not None:
+    value = policies.AUTO if value else policies.OFF
+  setattr(getattr(owner, new_part), new_name, value)
 
 
 def _link(part: str, option: property) -> property:
@@ -138,8 +135,8 @@ def _link(part: str, option: property) -> property:
       return  # What moved is set in its owner already.
     read(self)
     for each, name in _MOVED:
-      if each == part and f"_moved_{name}" in vars(value):
-        setattr(value, name, vars(value)[f"_moved_{name}"])
+      if each == part and f"_old_{name}" in vars(value):
+        setattr(value, name, vars(value)[f"_old_{name}"])
 
   return property(read, write, doc=option.__doc__)
 
@@ -155,14 +152,10 @@ def list_old_options(real: types.ModuleType) -> Iterator[tuple[type, str, Any]]:
   for part in (_OPTIMIZATION, _DISTRIBUTE):
     owners[part] = type(getattr(options(), part))
     yield options, part, _link(part, vars(options)[part])
-  for part, names in _DROPPED.items():
-    for name in names.split():
-      if not hasattr(owners[part], name):
-        path = f"{part}.{name}".lstrip(".")
-        yield owners[part], name, _make_dropped(path, name)
-  for part, name in _MOVED:
+  dropped = ((part, x) for part in _DROPPED for x in _DROPPED[part].split())
+  for part, name in (*dropped, *_MOVED):
     if not hasattr(owners[part], name):
-      yield owners[part], name, _make_moved(part, name, real)
+      yield owners[part], name, _make_option(part, name, real)
 
 
 def _copy_options(options: Any) -> Any:
