@@ -7,7 +7,6 @@ children, with attributes, which are the tensors, and with optimizers' slots.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -212,12 +211,6 @@ class ObjectGraph:
         (a for a in self.nodes[number].attributes if a.name == _VALUE), None
       )
     return self._values[number]
-
-  def replace_children(self, change: Callable[[int], int]) -> None:
-    """Replaces the number n of every child by `change(n)`."""
-    for node in self.nodes:
-      for name, child in node.children.items():
-        node.children[name] = change(child)
 
   def prune(self) -> None:
     """Removes the nodes that the root does not reach, and numbers the rest."""

@@ -76,8 +76,7 @@ def read_stamp(path: str) -> Stamp:
     OSError: The file is missing, or its file system cannot be reached.
   """
   if is_remote(path):
-    with _raise_as_os_error(path):
-      found = _load_gfile(path).stat(path)
+    found = _ask(path, "stat")
     return Stamp(0, found.length, found.mtime_nsec)
   status = os.stat(path)
   return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
@@ -89,10 +88,7 @@ def exists(path: str) -> bool:
   Raises:
     OSError: The path's file system is TensorFlow's, and cannot be reached.
   """
-  if is_remote(path):
-    with _raise_as_os_error(path):
-      return _load_gfile(path).exists(path)
-  return os.path.exists(path)
+  return _ask(path, "exists") if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
@@ -101,10 +97,7 @@ def is_folder(path: str) -> bool:
   Raises:
     OSError: As `exists` does.
   """
-  if is_remote(path):
-    with _raise_as_os_error(path):
-      return _load_gfile(path).isdir(path)
-  return os.path.isdir(path)
+  return _ask(path, "isdir") if is_remote(path) else os.path.isdir(path)
 
 
 def is_file(path: str) -> bool:
@@ -125,8 +118,7 @@ def list_folder(folder: str) -> list[str]:
     OSError: There is no such folder, or it cannot be reached.
   """
   if is_remote(folder):
-    with _raise_as_os_error(folder):
-      names = _load_gfile(folder).listdir(folder)
+    names = _ask(folder, "listdir")
     return sorted(name.rstrip("/") for name in names)  # Folders have a slash.
   return sorted(os.listdir(folder or "."))
 
@@ -242,6 +234,12 @@ def _load_gfile(path: str) -> Any:
     "has that one, or copy the files to a folder of this machine",
     path,
   )
+
+
+def _ask(path: str, what: str) -> Any:
+  """Returns the result of a function of `tf.io.gfile` that takes a path."""
+  with _raise_as_os_error(path):
+    return getattr(_load_gfile(path), what)(path)
 
 
 def _find_scheme(path: str) -> str:

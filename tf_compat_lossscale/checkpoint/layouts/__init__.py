@@ -8,8 +8,8 @@ the bottom:
 - `names` reads a name; `scale_bridges` converts loss scales between APIs.
 - `dataflow` and `evidence` read the uses of variables from graphs.
 - `pairing` pairs variables by proofs; `inventory` hands it names and evidence.
-- `matching` (with `match` and `mapping`) finds the values of variables by name;
-  `by_name` renames variables for another layout.
+- `matching` (with `match`) finds the values of variables by name; `by_name`
+  renames variables for another layout.
 - `object_bridges` fits an object graph to a program's objects; `by_object` and
   `templates` convert to object-based layouts.
 - `problems` writes the messages.

@@ -91,7 +91,9 @@ def remove_scales(bundle: Bundle) -> Sources:
         instead[number] = inner
     if number not in instead:
       node.children.pop(LOSS_SCALE, None)
-  graph.replace_children(lambda number: instead.get(number, number))
+  for node in graph.nodes:
+    for name, child in node.children.items():
+      node.children[name] = instead.get(child, child)
   return _collect_tensors(bundle, graph)
 
 

@@ -27,14 +27,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from collections.abc import Hashable
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
 from typing import NamedTuple
 from typing import TypeAlias
+
+from tf_compat_lossscale.checkpoint.layouts import names
 
 _Predicate: TypeAlias = "Callable[[Item, Item], bool]"
 
@@ -179,9 +179,12 @@ def _pair_by_served_variables(
   result: Pairing, may_be_equal: _Predicate
 ) -> None:
   """Pairs items that serve the same variables, then some of the same."""
-  left = _group(result.left, lambda item: [item.serves])
+  left = names.group(result.left, lambda item: item.serves)
   _pair_similar(result, lambda item: set(left.get(item.serves, ())))
-  servants = _group(result.left, lambda item: item.serves)
+  servants: dict[str, list[Item]] = {}
+  for other in result.left:
+    for name in other.serves:
+      servants.setdefault(name, []).append(other)
   _pair_similar(
     result,
     lambda item: {
@@ -211,11 +214,10 @@ def _pair_similar(
 
 def _pair_by_scope(result: Pairing, may_be_equal: _Predicate) -> None:
   """Pairs items that are the only ones in their scope on both sides."""
-  left = _group(result.left, lambda item: [item.scope])
+  left = names.group(result.left, lambda item: item.scope)
   found = {}
-  for scope, here in _group(
-    result.undecided, lambda item: [item.scope]
-  ).items():
+  groups = names.group(result.undecided, lambda item: item.scope)
+  for scope, here in groups.items():
     there = left.get(scope, [])
     if scope is None or not len(here) == len(there) == 1:
       continue
@@ -223,17 +225,6 @@ def _pair_by_scope(result: Pairing, may_be_equal: _Predicate) -> None:
       where = f"in the scope {scope}" if scope else "outside of scopes"
       found[here[0]] = (there[0], f"the only one {where}")
   result.add(found)
-
-
-def _group(
-  items: Iterable[Item], get_keys: Callable[[Item], Iterable[Hashable]]
-) -> dict[Hashable, list[Item]]:
-  """Groups items by their keys."""
-  groups: dict[Hashable, list[Item]] = {}
-  for item in items:
-    for key in get_keys(item):
-      groups.setdefault(key, []).append(item)
-  return groups
 
 
 def _pair_last_two(
