@@ -174,18 +174,19 @@ class Trained:
   Many tests save the same programs. So each is built and trained once.
 
   Attributes:
-    wanted: The weights that it has later.
+    program: The program. Tests may restore anything into it.
+    saved: The weights that it saved.
+    wanted: The weights that it had later.
   """
 
-  def __init__(self, optimizer, sparse):
-    program = Program(optimizer, sparse)
-    program.train(0, _STEPS)
+  def __init__(self, optimizer, sparse, steps):
+    self.program = program = Program(optimizer, sparse, steps)
+    self.saved = program.train(0, _STEPS)
     with tempfile.TemporaryDirectory() as folder:
       program.save(pathlib.Path(folder))
       files = pathlib.Path(folder).iterdir()
       self._files = {path.name: path.read_bytes() for path in files}
     self.wanted = program.train(_STEPS, 2 * _STEPS)
-    program.session.close()
 
   def save(self, folder):
     """Writes its checkpoint; returns the path."""
@@ -195,9 +196,9 @@ class Trained:
 
 
 @functools.cache
-def trained(optimizer, sparse=True):
+def trained(optimizer, sparse=True, steps=True):
   """Returns `Trained` for a function that makes an optimizer."""
-  return Trained(optimizer, sparse)
+  return Trained(optimizer, sparse, steps)
 
 
 @functools.cache  # Or a program would be trained for each function.
@@ -317,11 +318,11 @@ def test_tensorflow_1_goes_on(name, wrapped, tmp_path):
   old.train(0, _STEPS)
   path = old.save(tmp_path)
   make = scaled(pair.v1) if wrapped else pair.v1
-  new = Program(make, pair.lazy)
+  same = trained(make, pair.lazy)
+  template, new = same.save(tmp_path), same.program
   with new.graph.as_default():
     saver = checkpoint.Saver()
     saver.restore(new.session, path)
-  template = trained(make, pair.lazy).save(tmp_path)
   wanted = old.train(_STEPS, 2 * _STEPS)
   assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
   assert new.session.run(tf1.train.get_global_step(new.graph)) == 2 * _STEPS
@@ -393,7 +394,7 @@ def test_tensorflow_1_goes_on_after_newer(name, keras, tmp_path):
   old = KerasProgram(lambda: NEWER[name](module), sparse=False)
   old.train(0, _STEPS)
   path = old.save(tmp_path)
-  new = Program(PAIRS[name].v1, sparse=False)
+  new = trained(PAIRS[name].v1, sparse=False).program
   checkpoint.restore(new.session, path)
   wanted = old.train(_STEPS, 2 * _STEPS)
   assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
@@ -432,8 +433,7 @@ def convert_and_go_on(old, keras, tmp_path, **kwargs):
 
 def test_nadam_gets_its_schedule(tmp_path):
   """Checks m, v and the product: the rules themselves differ."""
-  old = Program(lambda: contrib.NadamOptimizer(_RATE, 0.8, 0.99))
-  old.train(0, _STEPS)
+  old = trained(nadam)
   keras = lambda: legacy.Nadam(_RATE, 0.8, 0.99)  # noqa: E731
   done, new = convert_and_go_on(old, keras, tmp_path)
   same = KerasProgram(keras)
@@ -600,7 +600,7 @@ class TestSchedules:
     )
     old.train(0, _STEPS)
 
-    new = Program(momentum_in_pieces, sparse=False)
+    new = trained(momentum_in_pieces, sparse=False).program
     checkpoint.restore(new.session, old.save(tmp_path))
     wanted = old.train(_STEPS, 2 * _STEPS)
     assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
@@ -732,8 +732,7 @@ class TestAccumulation:
   @pytest.mark.parametrize("steps", [True, False])
   @pytest.mark.parametrize("wrapped", [False, True])
   def test_training_goes_on(self, wrapped, steps, tmp_path):
-    old = Program(PAIRS["adam"].v1, sparse=False, steps=steps)
-    old.train(0, _STEPS)
+    old = trained(PAIRS["adam"].v1, sparse=False, steps=steps)
 
     def of_keras():
       return wrap("keras3", self.make()) if wrapped else self.make()
@@ -748,11 +747,10 @@ class TestAccumulation:
     assert int(inner.iterations) == _STEPS
     why = "no gradient is accumulated between two steps"
     assert list(report.initialized.values()).count(why) == 2
-    wanted = old.train(_STEPS, 2 * _STEPS)
-    assert_near(self.train(new, _STEPS, 2 * _STEPS), wanted)
+    assert_near(self.train(new, _STEPS, 2 * _STEPS), old.wanted)
 
   def test_a_template_does_not_tell(self, tmp_path):
-    old = Program(PAIRS["adam"].v1, sparse=False)
+    old = trained(PAIRS["adam"].v1, sparse=False)
     template = make_template(self.make, tmp_path)
     with pytest.raises(checkpoint.CheckpointError) as caught:
       checkpoint.convert(
@@ -779,14 +777,13 @@ def test_an_error_says_what_to_do(name, keras, tmp_path):
   if name == "lion" and not hasattr(module, "Lion"):
     pytest.skip("A later Keras has it")
   v1 = momentum if name == "lion" else PAIRS["adam"].v1
-  old = Program(v1, sparse=False)
-  old.train(0, 1)
+  old = trained(v1, sparse=False)
   with pytest.raises(checkpoint.CheckpointError) as caught:
     restore_into(old, of_keras, tmp_path)
   assert "missing='initialize'" in str(caught.value)
   report, new = restore_into(old, of_keras, tmp_path, missing="initialize")
   assert report.kept
-  assert_near(new.weights, old.session.run(old.weights))
+  assert_near(new.weights, old.saved)
 
 
 @generations
@@ -910,19 +907,18 @@ def test_the_name_is_the_users(tmp_path):
   ],
 )
 def test_another_optimizer_is_refused(v1, keras, tmp_path):
-  old, saved = Program(PAIRS[v1].v1), KerasProgram(PAIRS[keras].keras)
-  old.train(0, 1)
+  old, saved = trained(PAIRS[v1].v1), KerasProgram(PAIRS[keras].keras)
   saved.train(0, 1)
   path, template = old.save(tmp_path), saved.save(tmp_path)
   with pytest.raises(checkpoint.CheckpointError, match="net/w"):
     checkpoint.convert(path, tmp_path / "new", "object", template=template)
   if keras == "centered":
     # The mean of gradients is not needed then.
-    report = checkpoint.restore(old.session, template)
+    report = checkpoint.restore(old.program.session, template)
     assert "a/.OPTIMIZER_SLOT/optimizer/mg" in "".join(report.unused)
   else:
     with pytest.raises(checkpoint.CheckpointError, match="net/w"):
-      checkpoint.restore(old.session, template)
+      checkpoint.restore(old.program.session, template)
 
 
 def test_a_misleading_name_is_refused(tmp_path):
@@ -1025,8 +1021,7 @@ class TestBeforeTheFirstStep:
 
   @generations
   def test_nothing_tells(self, keras, tmp_path, caplog):
-    old = Program(momentum, sparse=False)
-    old.train(0, 1)
+    old = trained(momentum, sparse=False)
     path = old.save(tmp_path)
     new = KerasProgram(lambda: make_unbuilt(keras, "momentum")[1])
     several = new.objects | {"other": make_unbuilt(keras, "momentum")[1]}
@@ -1047,7 +1042,7 @@ class TestBeforeTheFirstStep:
       )
     assert "has taken no step" in str(report)
     assert "has taken no step" in caplog.text
-    assert_near(new.weights, old.session.run(old.weights))
+    assert_near(new.weights, old.saved)
 
   def test_some_weights_have_slots(self, tmp_path):
     """Checks that a legacy optimizer makes the others' slots later."""
@@ -1069,12 +1064,11 @@ class TestBeforeTheFirstStep:
         assert optimizer.get_slot_names() == ["momentum"]
 
   def test_another_optimizer_is_noted(self, tmp_path, caplog):
-    old = Program(momentum)
-    old.train(0, 1)
+    path = trained(momentum).save(tmp_path)
     new = KerasProgram(lambda: legacy.SGD(_RATE))
     new.train(90, 91)
     with caplog.at_level("WARNING", "absl"):
-      report = checkpoint.restore(None, old.save(tmp_path), new.objects)
+      report = checkpoint.restore(None, path, new.objects)
     assert "net/w/Momentum went to no optimizer" in str(report)
     assert "net/w/Momentum went to no optimizer" in caplog.text
 
@@ -1099,8 +1093,7 @@ def test_other_meanings_are_refused(name, tmp_path):
   v1 = momentum if name == "LARS" else PAIRS["adam"].v1
   make = legacy.SGD if name == "LARS" else legacy.Adam
   kwargs = {"momentum": 0.9} if name == "LARS" else {}
-  old = Program(v1)
-  path = old.save(tmp_path)
+  path = trained(v1).save(tmp_path)
   template = make_template(lambda: make(_RATE, name=name, **kwargs), tmp_path)
   with pytest.raises(checkpoint.CheckpointError, match=f"{name}/net/w"):
     checkpoint.convert(path, tmp_path / "new", "keras2", template=template)
@@ -1140,8 +1133,7 @@ def test_loss_scale_of_keras_3(tmp_path):
 
 
 def test_missing_slots_keep_their_values(tmp_path):
-  old = Program(PAIRS["rmsprop"].v1)
-  old.train(0, 1)
+  old = trained(PAIRS["rmsprop"].v1)
   path = old.save(tmp_path)
   new = KerasProgram(PAIRS["centered"].keras)
   new.train(90, 91)
@@ -1152,7 +1144,7 @@ def test_missing_slots_keep_their_values(tmp_path):
   assert_near(new.weights, before)
   report = checkpoint.restore(None, path, new.objects, missing="initialize")
   assert any("/mg" in name for name in report.kept)
-  assert_near(new.weights, old.session.run(old.weights))
+  assert_near(new.weights, old.saved)
 
 
 def test_weights_of_other_names(tmp_path):
@@ -1214,9 +1206,7 @@ def test_a_partitioned_slot(tmp_path):
 
 
 def test_the_command(tmp_path, capsys):
-  old = Program(momentum)
-  old.train(0, 1)
-  source, new = old.save(tmp_path), tmp_path / "new"
+  source, new = trained(momentum).save(tmp_path), tmp_path / "new"
   template = make_template(
     lambda: sgd(k2.optimizers.schedules.ExponentialDecay(_RATE, 1, 1.0)),
     tmp_path,
@@ -1247,7 +1237,7 @@ class TestRates:
     done, new = convert_and_go_on(old, sgd, tmp_path)
     (note,) = [note for note in done.notes if "0.05 in the template" in note]
     assert "0.5 in the MetaGraph" in note
-    same = Program(momentum)
+    same = trained(momentum).program
     checkpoint.restore(same.session, old.save(tmp_path))
     wanted = same.train(_STEPS, 2 * _STEPS)
     assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
@@ -1331,16 +1321,13 @@ class TestSteps:
   """Tests the number of steps that Keras's optimizer gets."""
 
   def test_powers_tell(self, tmp_path):
-    old = Program(PAIRS["adam"].v1, steps=False)
-    old.train(0, _STEPS)
+    old = trained(PAIRS["adam"].v1, steps=False)
     done, new = convert_and_go_on(old, PAIRS["adam"].keras, tmp_path)
-    wanted = old.train(_STEPS, 2 * _STEPS)
-    assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
+    assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
     assert "iter is 5, as beta2_power shows" in "".join(done.notes)
 
   def test_others_start_from_0(self, tmp_path):
-    old = Program(momentum, steps=False)
-    old.train(0, _STEPS)
+    old = trained(momentum, steps=False)
     done, new = convert_and_go_on(old, sgd, tmp_path)
     assert int(new.optimizer.iterations) == 0
     assert "starts from 0" in "".join(done.notes)
