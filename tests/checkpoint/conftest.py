@@ -1,9 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of the tests of checkpoints."""
 
+from collections.abc import Iterator
+
+import helpers
 import pytest
 
 from tf_compat_lossscale.checkpoint.files import consistency
+
+_options = helpers.tf.config.optimizer.set_experimental_options
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_grappler() -> Iterator[None]:
+  """Lets sessions and functions run their graphs as they are.
+
+  Optimizing takes half the time of a small graph's first run, and moves no
+  tensor to another variable. `goldens_test.py` runs programs with Grappler.
+  """
+  _options({"disable_meta_optimizer": True})
+  yield
+  _options({"disable_meta_optimizer": False})
 
 
 @pytest.fixture(autouse=True)
