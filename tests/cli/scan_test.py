@@ -15,6 +15,7 @@ import helpers
 import pseudo_terminals
 import pytest
 import sarif_rules
+import source_trees
 
 pytestmark = pytest.mark.any_release
 
@@ -34,11 +35,7 @@ _FILES = {
 
 @pytest.fixture
 def tree(tmp_path):
-  for name, text in _FILES.items():
-    path = tmp_path / name
-    path.parent.mkdir()
-    path.write_text(text)
-  return tmp_path
+  return source_trees.write_tree(tmp_path, _FILES)
 
 
 @pytest.fixture

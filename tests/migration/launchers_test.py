@@ -7,6 +7,7 @@ import time
 
 import helpers
 import pytest
+from source_trees import write_tree
 
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
@@ -39,18 +40,6 @@ if __name__ == '__main__':
 _ENTRY = (
   "import tensorflow as tf\nopt = tf.train.AdamOptimizer()\ntf.Session()\n"
 )
-
-
-def write(folder, files):
-  """Writes files; returns the folder."""
-  for name, text in files.items():
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(text, bytes):
-      path.write_bytes(text)
-    else:
-      path.write_text(text, "utf-8")
-  return folder
 
 
 def notebook(*sources):
@@ -142,7 +131,7 @@ def test_a_switch_that_starts_a_program(name, text, tmp_path):
     text = text.replace(b"{n}", _NAME.encode())
   else:
     text = text.format(n=_NAME)
-  write(tmp_path, {"main.py": _MAIN, name: text})
+  write_tree(tmp_path, {"main.py": _MAIN, name: text})
   before = (tmp_path / name).read_bytes()
   *others, (place, switch, state, message) = sorted(
     find(tmp_path), key=lambda each: not each[0].startswith("main.py")
@@ -186,7 +175,7 @@ def test_a_switch_that_starts_a_program(name, text, tmp_path):
 )
 def test_what_is_no_switch(text, tmp_path):
   script = f"{text.format(n=_NAME)}python main.py\n"
-  write(tmp_path, {"main.py": _MAIN, "run.sh": script})
+  write_tree(tmp_path, {"main.py": _MAIN, "run.sh": script})
   assert launchers.read(str(tmp_path / "run.sh")).settings == ()
   report = scanner.scan([str(tmp_path)], _OPTIONS)
   assert [p.uses_loss_scaling for p in report.projects] == [False]
@@ -201,7 +190,7 @@ def test_a_program_that_starts_by_others(tmp_path):
     "pkg/train.py": _MAIN.replace("__name__ == '__main__'", "True"),
     "other.py": _MAIN,
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   (place, _, _, message) = next(f for f in find(tmp_path) if "env.sh" in f[0])
   assert (place, message) == (
     "env.sh:1:8",
@@ -218,7 +207,7 @@ def test_a_program_that_does_not_import_tensorflow(tmp_path):
     "main.py": _NO_TENSORFLOW,
     "code/pkg/train.py": _MAIN,
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   assert migrate(tmp_path) == []
   assert (tmp_path / "main.py").read_text().splitlines() == [
     "import os",
@@ -239,7 +228,7 @@ def test_a_module_that_sets_the_switch_for_its_programs(tmp_path):
     "launch.py": "import subprocess\nsubprocess.call(['python', 'main.py'], "
     f"env={{'{_NAME}': '1'}})\n",
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   found = {place: state for place, _, state, _ in find(tmp_path)}
   assert found["pkg/amp.py:2:20"] == findings.APPLIED
   left = migrate(tmp_path)
@@ -251,7 +240,7 @@ def test_a_module_that_sets_the_switch_for_its_programs(tmp_path):
 
 def test_nothing_tells_which_program_starts(tmp_path, capsys):
   files = {"env.sh": f"export {_NAME}=1\n", "a.py": _ENTRY, "b.py": _ENTRY}
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   ((place, _, state, message),) = find(tmp_path)
   assert (place, state) == ("env.sh:1:8", findings.BY_HAND)
   assert "--nvidia-switch" in message
@@ -269,7 +258,9 @@ def test_nothing_tells_which_program_starts(tmp_path, capsys):
 
 
 def test_the_option_alone(tmp_path):
-  write(tmp_path, {"main.py": _MAIN, "lib/x.py": "import tensorflow as tf\n"})
+  write_tree(
+    tmp_path, {"main.py": _MAIN, "lib/x.py": "import tensorflow as tf\n"}
+  )
   assert find(tmp_path) == []
   options = _OPTIONS._replace(nvidia_switch=True)
   assert migrate(tmp_path, options) == []
@@ -281,7 +272,7 @@ def test_a_program_that_cannot_be_edited(tmp_path):
     "run.sh": f"{_NAME}=1 python main.py\n",
     "main.py": "print 'Python 2'",
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   ((_, _, state, message),) = find(tmp_path)
   assert state == findings.BY_HAND and "cannot be read" in message
 
@@ -293,7 +284,7 @@ def test_single_files(tmp_path, capsys):
     "main.py": _MAIN,
     "other.py": _MAIN,
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   (alone,) = find(tmp_path / "run.sh")
   assert alone[1:] == find(tmp_path)[-1][1:]
   assert alone[2] == findings.APPLIED and "in main.py" in alone[3]
@@ -316,7 +307,7 @@ def test_notebooks(tmp_path):
     f"%%bash\nexport {_NAME}=1\npython tools/two.py\n",
   )
   files = {"train.ipynb": text, "main.py": _MAIN, "tools/two.py": _MAIN}
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   places = {}
   for place, _, _, message in find(tmp_path):
     places[place] = f"{places.get(place, '')} {message}"
@@ -332,7 +323,7 @@ def test_notebooks(tmp_path):
 
 
 def test_formats(tmp_path, capsys):
-  write(
+  write_tree(
     tmp_path, {"run.sh": f"a\n {_NAME}=1 python main.py\n", "main.py": _MAIN}
   )
   for name in ("json", "sarif", "github"):
@@ -369,7 +360,7 @@ def test_hostile_files(tmp_path):
     "many.sh": f"# {_NAME}=1\n" * 20_000 + f"{_NAME}=0 " * 20_000,
     "modules.sh": "python -m a " * 80_000,
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   os.mkfifo(tmp_path / "pipe.sh")
   (tmp_path / "loop.sh").symlink_to("loop.sh")
   (tmp_path / "device.sh").symlink_to("/dev/zero")
@@ -383,7 +374,9 @@ def test_hostile_files(tmp_path):
 
 
 def test_excluded_files(tmp_path):
-  write(tmp_path, {"old/run.sh": f"{_NAME}=1 python ../a.py\n", "a.py": _ENTRY})
+  write_tree(
+    tmp_path, {"old/run.sh": f"{_NAME}=1 python ../a.py\n", "a.py": _ENTRY}
+  )
   assert find(tmp_path)
   assert find(tmp_path, _OPTIONS._replace(exclude=("old",))) == []
 
@@ -395,7 +388,7 @@ def test_each_project_has_its_own_switches(tmp_path):
     "two/train.py": _ENTRY,
     "two/run.sh": "python train.py\n",
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   assert migrate(tmp_path) == []
   assert "honor_" in (tmp_path / "one/train.py").read_text()
   assert (tmp_path / "two/train.py").read_text() == _ENTRY

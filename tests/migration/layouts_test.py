@@ -15,6 +15,7 @@ import sys
 
 import helpers
 import pytest
+from source_trees import write_tree
 
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.migration import findings
@@ -70,20 +71,11 @@ def honor_environment():
 }
 
 
-def write(folder, files):
-  """Writes files; returns the folder."""
-  for name, text in files.items():
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
-  return folder
-
-
 @pytest.fixture(scope="module")
 def tensorflows(tmp_path_factory):
   """Returns the folders of both stand-ins."""
   folder = tmp_path_factory.mktemp("tensorflows")
-  return write(folder / "old", _OLD), write(folder / "new", _NEW)
+  return write_tree(folder / "old", _OLD), write_tree(folder / "new", _NEW)
 
 
 def run(project, command, tensorflow):
@@ -286,7 +278,7 @@ def make_main(rng, files, root, package, path, commands):
 def write_project(folder, files):
   """Writes a project; "installed/pkg" is a link."""
   plain = {n: t for n, t in files.items() if not n.startswith("installed")}
-  write(folder, plain)
+  write_tree(folder, plain)
   for name in files.keys() - plain.keys():
     (folder / name).parent.mkdir()
     (folder / name).symlink_to(files[name])

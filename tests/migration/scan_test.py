@@ -8,6 +8,7 @@ import textwrap
 
 import helpers
 import pytest
+import source_trees
 
 from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
@@ -29,10 +30,9 @@ _KERAS = (
 
 def write(folder, files=(), **others):
   """Writes files, each by its name without ".py"."""
-  for name, text in {**dict(files), **others}.items():
-    path = folder / f"{name}.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(textwrap.dedent(text))
+  texts = {**dict(files), **others}
+  texts = {f"{name}.py": textwrap.dedent(texts[name]) for name in texts}
+  source_trees.write_tree(folder, texts)
 
 
 def scanned(*paths, **options):
@@ -107,10 +107,8 @@ def test_code_without_legacy_names_is_none_of_its_business(tmp_path):
 
 
 def test_what_is_skipped(tmp_path):
-  for name in (".git/a.py", "env/lib/a.py", "x/site-packages/a.py", "a.txt"):
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_OLD)
+  names = (".git/a.py", "env/lib/a.py", "x/site-packages/a.py", "a.txt")
+  source_trees.write_tree(tmp_path, dict.fromkeys(names, _OLD))
   (tmp_path / "env" / "pyvenv.cfg").write_text("")
   with pytest.raises(findings.ScanError, match="no Python file"):
     scanner.scan([str(tmp_path)])

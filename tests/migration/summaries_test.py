@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from source_trees import write_tree
 
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import absences
@@ -19,13 +20,6 @@ _GRAPH = f"{_TF}def main():\n  tf.Session().run(tf.placeholder(tf.int32))\n"
 _RUN = "`tf-lossscale run` runs it"
 _UNUSED = f"does not use loss scaling: {_RUN}"
 _STOPS = f"{_UNUSED.removesuffix('runs it')}stops where the program uses"
-
-
-def write(folder, files):
-  for name, text in files.items():
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 def summaries(folder, capsys, *options, command="scan"):
@@ -129,21 +123,23 @@ def summaries(folder, capsys, *options, command="scan"):
   ],
 )
 def test_projects_without_loss_scaling(tmp_path, capsys, files, expected):
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   assert summaries(tmp_path, capsys, "--target=2.21") == [expected]
   found = summaries(tmp_path, capsys, "--target=2.21", command="migrate")
   assert found == [expected]
 
 
 def test_a_file_of_such_a_project(tmp_path, capsys):
-  write(tmp_path, {"main.py": _GRAPH + _MAIN, "b.py": "import main\n" + _TF})
+  write_tree(
+    tmp_path, {"main.py": _GRAPH + _MAIN, "b.py": "import main\n" + _TF}
+  )
   (line,) = summaries(tmp_path / "b.py", capsys)
   assert line.startswith("P: 1 file, TensorFlow 1 (tf.Session, main.py ")
   assert line.endswith(_UNUSED)
 
 
 def test_the_user_decides(tmp_path, capsys):
-  write(tmp_path, {"main.py": f"{_TF}tf.ones\n{_MAIN}"})
+  write_tree(tmp_path, {"main.py": f"{_TF}tf.ones\n{_MAIN}"})
   assert summaries(tmp_path, capsys, "--tf1") == [
     f"P/main.py: 1 file, TensorFlow 1, {_UNUSED}"
   ]
@@ -172,7 +168,7 @@ def test_packages_that_are_not_installed(tmp_path, capsys):
     "b.py": f"{_TF}tf.contrib.slim.conv2d\n",
     "c.py": f"{_TF}tf.contrib.slim.conv2d\n",
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   (line,) = summaries(tmp_path, capsys, "--target=2.21")
   assert line.partition(_RUN)[2] == (
     "; first: pip install tf_slim; first: pip install "
@@ -182,12 +178,12 @@ def test_packages_that_are_not_installed(tmp_path, capsys):
 
 @pytest.mark.parametrize("word", ["LossScale", "Session"])
 def test_a_file_that_cannot_be_read(tmp_path, capsys, word):
-  write(tmp_path, {"main.py": f"{_TF}tf.{word}(\n"})
+  write_tree(tmp_path, {"main.py": f"{_TF}tf.{word}(\n"})
   for command in ("scan", "migrate"):
     assert cli.main([command, str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1 and "main.py:2: cannot be" in err
-  write(tmp_path, {"a.py": "import torch\n"})
+  write_tree(tmp_path, {"a.py": "import torch\n"})
   if word == "LossScale":
     (line,) = summaries(tmp_path, capsys)
     assert line == "P: 2 files, 1 cannot be read, no TensorFlow"
@@ -199,7 +195,7 @@ def test_the_reason_is_that_of_the_decision(tmp_path):
     "b.py": f"{_TF}tf.train.experimental.LossScale\ntf.Session()\n{_MAIN}",
     "c.py": "import a, b\n",
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   (project,) = scanner.scan([str(tmp_path)]).projects
   assert (project.tensorflow, project.reason) == (1, "tf.Session, b.py line 3")
   assert project.notes == ()
@@ -218,7 +214,7 @@ _USES = "tf.train.experimental.LossScale\n"
 
 def test_a_project_that_one_with_loss_scaling_imports(tmp_path, capsys):
   main = _SLIM["od/main.py"] + _USES
-  write(tmp_path, {**_SLIM, "od/main.py": main})
+  write_tree(tmp_path, {**_SLIM, "od/main.py": main})
   (line,) = (
     line for line in summaries(tmp_path, capsys) if line.startswith("P/slim: ")
   )
@@ -247,7 +243,7 @@ def test_a_project_that_one_with_loss_scaling_imports(tmp_path, capsys):
   ],
 )
 def test_projects_that_none_with_loss_scaling_imports(tmp_path, capsys, files):
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   assert "even after" not in "".join(summaries(tmp_path, capsys))
 
 
@@ -260,8 +256,8 @@ def test_a_package_is_one_line_of_each_project(tmp_path, capsys):
       **dict.fromkeys(names, layers),
       "main.py": "import a, b, c, two\n" + _USES.replace("tf", _TF + "tf"),
     }
-    write(tmp_path / folder, files)
-    write(tmp_path / folder, {"eval.py": files["main.py"] + _MAIN})
+    write_tree(tmp_path / folder, files)
+    write_tree(tmp_path / folder, {"eval.py": files["main.py"] + _MAIN})
   lines = summaries(tmp_path, capsys, "--target=2.21", "--select=LS303")
   commands = [
     (line.split(":")[0], line.partition(" LS303 ")[2]) for line in lines
@@ -292,7 +288,7 @@ def test_errors_give_the_advice_of_scan():
 
 
 def test_formats_for_services_say_what_runs_a_project(tmp_path, capsys):
-  write(tmp_path, {"main.py": _GRAPH + _MAIN})
+  write_tree(tmp_path, {"main.py": _GRAPH + _MAIN})
   assert cli.main(["scan", "--format=github", str(tmp_path)]) == 0
   out = capsys.readouterr().out
   assert out.startswith("::notice title=no loss scaling::") and _RUN in out
@@ -314,7 +310,7 @@ def test_all_names_that_nothing_puts_back(tmp_path, capsys, name):
   if name.endswith(".ipynb"):
     cell = {"cell_type": "code", "source": text}
     text = json.dumps({"cells": [cell], "nbformat": 4, "metadata": {}})
-  write(tmp_path, {name: text})
+  write_tree(tmp_path, {name: text})
   (line,) = summaries(tmp_path, capsys)
   assert line.endswith(
     f" stops where the program uses tf.contrib.gan ({name} line 2) or 2 other "
@@ -331,6 +327,6 @@ def test_all_names_that_nothing_puts_back(tmp_path, capsys, name):
 
 
 def test_a_file_gives_the_reason_itself(tmp_path, capsys):
-  write(tmp_path, {"a.py": _GRAPH + _MAIN, "b.py": "import a\n" + _GRAPH})
+  write_tree(tmp_path, {"a.py": _GRAPH + _MAIN, "b.py": "import a\n" + _GRAPH})
   (line,) = summaries(tmp_path / "b.py", capsys)
   assert "TensorFlow 1 (tf.Session, b.py line 4)" in line

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 import pytest
+from source_trees import write_tree
 
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
@@ -19,13 +20,6 @@ _TF = "import tensorflow as tf\n"
 _USES = "tf.train.experimental.LossScale\n"
 _MAIN = "if __name__ == '__main__':\n  tf.Session()\n"
 _LOWER = f"{_TF}tf.contrib.training.HParams()\ntf.get_variable('x')\n"
-
-
-def write(folder, files):
-  for name, text in files.items():
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 def find(path):
@@ -112,12 +106,12 @@ def test_files_of_projects(tmp_path, name):
   ],
 )
 def test_files_alone(tmp_path, files):
-  write(tmp_path / "p", files)
+  write_tree(tmp_path / "p", files)
   assert check_files(tmp_path / "p")
 
 
 def test_where_a_project_ends(tmp_path):
-  write(
+  write_tree(
     tmp_path,
     {
       "other.py": "import torch\n",
@@ -155,13 +149,13 @@ def test_where_a_project_ends(tmp_path):
 
 def test_many_folders_around_cost_little(tmp_path, monkeypatch):
   for i in range(surroundings._MOST_FILES + 100):
-    write(
+    write_tree(
       tmp_path / f"other{i}",
       {"run.sh": "python x.py one two\n", "x.py": _TF},
     )
   switch = "TF_ENABLE_AUTO_MIXED_PRECISION=1 python x.py\n"
   files = {f"one/{i}.py": _TF for i in range(20)}
-  write(tmp_path, files | {"two/x.py": _TF, "scripts/run.sh": switch})
+  write_tree(tmp_path, files | {"two/x.py": _TF, "scripts/run.sh": switch})
 
   def record(owner, name):
     calls, real = [], getattr(owner, name)
@@ -184,15 +178,15 @@ def test_many_folders_around_cost_little(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_very_many_programs_is_no_project(tmp_path, monkeypatch):
-  write(tmp_path, {"logger.py": _TF, "one/x.py": "import logger\n"})
+  write_tree(tmp_path, {"logger.py": _TF, "one/x.py": "import logger\n"})
   one, around = str(tmp_path / "one"), str(tmp_path)
   assert surroundings.find_root(one) == around
   monkeypatch.setattr(surroundings, "_MOST_PROGRAMS", 4)
-  write(tmp_path, {f"others/{i}/x.py": _TF for i in range(2)})
+  write_tree(tmp_path, {f"others/{i}/x.py": _TF for i in range(2)})
   assert surroundings.find_root(one) == around
-  write(tmp_path, {"others/2/x.py": _TF})
+  write_tree(tmp_path, {"others/2/x.py": _TF})
   assert surroundings.find_root(one) == one
-  write(tmp_path, {"setup.cfg": ""})  # A marker tells more than a number.
+  write_tree(tmp_path, {"setup.cfg": ""})  # A marker tells more than a number.
   assert surroundings.find_root(one) == around
 
 
@@ -206,7 +200,7 @@ def test_the_script_is_beside_the_folder(tmp_path, capsys, monkeypatch, marker):
     "src/nets/lenet.py": _LOWER,
     "src/nets/more.py": "",
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   assert cli.main(["scan", "src/nets"]) == 1
   out = capsys.readouterr().out
   assert out.count("src/nets/lenet.py:") == out.count("\n") - 1 == 2
@@ -224,7 +218,7 @@ def test_what_a_file_alone_leaves(tmp_path, capsys):
     "main.py": f"{_TF}import lib\n{_USES}{_MAIN}",
     "lib.py": f"{_TF}tf.contrib.training.HParams()\n",
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   assert cli.main(["migrate", "--write", str(tmp_path / "lib.py")]) == 0
   err = capsys.readouterr().err
   assert "LS301 tf.contrib.training.HParams -> " in err
@@ -247,7 +241,7 @@ def test_what_a_program_alone_leaves(tmp_path, capsys, monkeypatch):
     "net/layers.py": _LOWER,
     "net/rest.py": "",
   }
-  write(tmp_path, files)
+  write_tree(tmp_path, files)
   # Edits are counted that are wanted: LS4 has that of data.py.
   for ignored, line in (
     ("--ignore=LS4", "1 more file of this project needs edits"),
@@ -266,7 +260,7 @@ def test_what_a_program_alone_leaves(tmp_path, capsys, monkeypatch):
 
 def test_what_is_excluded_is_no_part_of_the_project(tmp_path):
   files = {"main.py": f"{_TF}import lib\n{_MAIN}", "lib.py": f"{_TF}{_USES}"}
-  write(tmp_path, {**files, "setup.py": "", "old/x.py": "import main\n"})
+  write_tree(tmp_path, {**files, "setup.py": "", "old/x.py": "import main\n"})
   options = _OPTIONS._replace(exclude=("lib.py",))
   for path in (tmp_path, tmp_path / "main.py"):
     (project, *_) = scanner.scan([str(path)], options).projects
@@ -274,7 +268,7 @@ def test_what_is_excluded_is_no_part_of_the_project(tmp_path):
 
 
 def test_the_file_to_edit_is_named(tmp_path):
-  write(
+  write_tree(
     tmp_path,
     {
       "lib/__init__.py": "",
