@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import command_calls
 import helpers
 import pytest
 
@@ -100,8 +101,8 @@ def test_shell_blocks_name_what_there_is(path):
         assert (helpers.ROOT / f"{rest[0].replace('.', '/')}.py").exists(), line
 
 
-def test_the_command_has_the_commands():
-  printed = helpers.run_python("-m", "tf_compat_lossscale", "--help")
+def test_the_command_has_the_commands(capsys):
+  _, printed, _ = command_calls.call(capsys, "--help")
   assert all(f"    {name} " in printed for name in _COMMANDS)
 
 

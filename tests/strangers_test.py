@@ -46,28 +46,34 @@ def write_data(repo, work):
   (work / "data.txt").write_text("data")
 
 
-@pytest.fixture
-def program(tmp_path, monkeypatch):
-  """A program whose bare clone is in the folder STRANGERS."""
-  source = tmp_path / "source"
-  source.mkdir()
+@pytest.fixture(scope="module")
+def clones(tmp_path_factory):
+  """Makes a bare clone of a program; returns the folder of clones."""
+  folder = tmp_path_factory.mktemp("clones")
+  source = tmp_path_factory.mktemp("source")
   (source / "train.py").write_text(_PROGRAM)
   git(source, "init", "-q")
   git(source, "add", "train.py")
   git(source, "commit", "-q", "-m", "A program.")
-  clone = tmp_path / "clones" / "owner+project" / "repo"
-  git(tmp_path, "clone", "-q", "--bare", str(source), str(clone))
+  clone = folder / "owner+project" / "repo"
+  git(folder, "clone", "-q", "--bare", str(source), str(clone))
+  return folder
+
+
+@pytest.fixture
+def program(clones, tmp_path, monkeypatch):
+  """A program whose bare clone is in the folder STRANGERS."""
   stand_ins = tmp_path / "stand_ins"
   stand_ins.mkdir()
   (stand_ins / "logger.py").write_text(_LOGGER)
   importable = strangers.STAND_INS / "only_importable.py"
   (stand_ins / "only_importable.py").write_bytes(importable.read_bytes())
   monkeypatch.setattr(strangers, "STAND_INS", stand_ins)
-  monkeypatch.setenv("STRANGERS", str(tmp_path / "clones"))
+  monkeypatch.setenv("STRANGERS", str(clones))
   return strangers_table.Program(
     name="tiny",
     repository="owner/project",
-    commit=git(source, "rev-parse", "HEAD"),
+    commit=git(clones / "owner+project" / "repo", "rev-parse", "HEAD"),
     title="train.py",
     start=(("{repo}/train.py", str(_GOLDENS / "contrib_exponential")),),
     resume=(("{repo}/train.py", str(_GOLDENS / "session_dynamic_adam")),),
@@ -160,12 +166,12 @@ def test_a_scale_that_moves_in_the_first_stage(program, capsys):
   assert strangers.find_scales("step 1, scale 2^32 (1 good)") == ["2^32"]
 
 
-def test_what_cannot_be_tried(program, tmp_path, capsys):
+def test_what_cannot_be_tried(program, clones, capsys):
   needs = {"no_such.module": "thing", "json:no_such": "json<1", "re": ""}
   status, cells, _ = run(capsys, dataclasses.replace(program, needs=needs))
   assert (status, cells[4]) == (0, "needs thing, json<1 from PyPI")
   other = dataclasses.replace(program, repository="other/thing")
-  row = strangers.try_program(other, tmp_path / "clones", None)
+  row = strangers.try_program(other, clones, None)
   assert (row.start, row.was_tried) == ("not on this disk", False)
 
 

@@ -63,7 +63,7 @@ def edits_of(text, spans, news):
   return [Edit(*pair, new) for pair, new in zip(pairs, news)]
 
 
-@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(
   sources(),
   st.lists(st.integers(0, 999), max_size=6),
@@ -85,7 +85,7 @@ def test_bytes_outside_edits_stay(source, spans, news):
   assert document.replace([]) == mark + (declared + text).encode(encoding)
 
 
-@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(
   st.text(st.sampled_from("ab\r\n\f\x0b\x1c\x85\u2028ß\U0001f600"), max_size=30)
 )
@@ -101,7 +101,7 @@ def test_positions(text):
       line, column = line + 1, 1
 
 
-@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(
   st.lists(
     st.sampled_from(

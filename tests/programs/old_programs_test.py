@@ -157,11 +157,11 @@ def test_digits(resumed, tmp_path):
     str(_DIGITS / "train_digits.py"),
     f"--data={_DIGITS / 'digits.npz'}",
     f"--model_dir={tmp_path / 'model'}",
-    "--steps=200",
+    "--steps=100",
     cwd=tmp_path,
   )
   now = progress(lines)
-  assert sorted(now) == [50, 100, 150, 200]
+  assert sorted(now) == [50, 100]
   for ran, (scale, accuracy) in now.items():
     # Training from the start has random weights. The scale is always close to
     # overflow, so chance decides when the scale doubles: up to 50 steps sooner

@@ -412,7 +412,7 @@ def test_keras_files_that_unpack_to_very_much(tmp_path):
   write_keras(path, zeros, compression=zipfile.ZIP_DEFLATED)
   assert path.stat().st_size < 1 << 20
   assert find_peak(path, "pack it again without compression") < 8 << 20
-  config = json.dumps([[]] * (5 << 20))
+  config = "[" + "[], " * (5 << 20) + "[]]"
   write_keras(path, [], config, zipfile.ZIP_DEFLATED)
   assert find_peak(path, "config.json is longer") < 8 << 20
 
@@ -467,7 +467,7 @@ def test_zip_files_are_named_for_what_they_are(name, members, what, tmp_path):
 def test_very_long_states(text, tmp_path):
   """Checks that reading a state takes time that grows with its size alone."""
   state = tmp_path / "checkpoint"
-  state.write_bytes(text * (90_000_000 // len(text)))
+  state.write_bytes(text * (20_000_000 // len(text)))
   begin = time.process_time()
   with pytest.raises(checkpoint.CheckpointError, match="more than 16 MiB"):
     checkpoint.describe(tmp_path)
