@@ -24,6 +24,33 @@ def _register_gradient(op: str, function: Callable[..., Any]) -> None:
     tf.RegisterGradient(op)(function)
 
 
+class UnitsCell(RNNCell):
+  """A base class for cells whose state and output have the same size."""
+
+  def __init__(self, num_units: int, reuse: bool | None, **kwargs: Any):
+    super().__init__(_reuse=reuse, **kwargs)
+    self._units = num_units
+
+  @property
+  def state_size(self) -> Any:
+    """The size of the state."""
+    return self._units
+
+  @property
+  def output_size(self) -> int:
+    """The size of the output."""
+    return self._units
+
+
+class LSTMUnitsCell(UnitsCell):
+  """A base class for cells whose state is a cell state and an output."""
+
+  @property
+  def state_size(self) -> Any:
+    """The sizes of cell state and output."""
+    return LSTMStateTuple(self._units, self.output_size)
+
+
 class _BlockLSTM:
   """The variables and arguments that the ops of LSTMs have in common."""
 
@@ -64,7 +91,7 @@ class _BlockLSTM:
     }
 
 
-class LSTMBlockCell(RNNCell):
+class LSTMBlockCell(LSTMUnitsCell):
   """An LSTM cell of one op; inputs are floats [batch, depth].
 
   Cell state and output are [batch, num_units] in the dtype of the inputs.
@@ -80,18 +107,8 @@ class LSTMBlockCell(RNNCell):
     reuse: bool | None = None,
     name: str = "lstm_cell",
   ):
-    super().__init__(_reuse=reuse, dtype=dtype, name=name)
+    super().__init__(num_units, reuse, dtype=dtype, name=name)
     self._block = _BlockLSTM(num_units, forget_bias, cell_clip, use_peephole)
-
-  @property
-  def state_size(self) -> Any:
-    """The sizes of cell state and output."""
-    return LSTMStateTuple(self._block.num_units, self._block.num_units)
-
-  @property
-  def output_size(self) -> int:
-    """The size of the output."""
-    return self._block.num_units
 
   def call(self, inputs: Any, state: Any) -> Any:
     """Runs a step."""
@@ -223,7 +240,7 @@ def _take_last(initial: Any, values: Any, lengths: Any) -> Any:
   )
 
 
-class GRUBlockCell(RNNCell):
+class GRUBlockCell(UnitsCell):
   """A GRU cell of one op; inputs are floats [batch, depth].
 
   State and output are [batch, num_units] in the dtype of the inputs.
@@ -238,23 +255,12 @@ class GRUBlockCell(RNNCell):
     reuse: bool | None = None,
     name: str = "gru_cell",
   ):
-    super().__init__(_reuse=reuse, name=name)
     if (num_units is None) == (cell_size is None):
       raise ValueError(
         f"got num_units={num_units} and cell_size={cell_size}: exactly one is "
         "needed"
       )
-    self._units = num_units or cell_size or 0
-
-  @property
-  def state_size(self) -> Any:
-    """The size of the state."""
-    return self._units
-
-  @property
-  def output_size(self) -> Any:
-    """The size of the output."""
-    return self._units
+    super().__init__(num_units or cell_size or 0, reuse, name=name)
 
   def call(self, inputs: Any, h_prev: Any) -> Any:
     """Runs a step."""

@@ -16,10 +16,12 @@ import tensorflow.compat.v1 as tf
 
 from tf_compat_lossscale.programs.contrib.private import linear
 from tf_compat_lossscale.programs.contrib.rnn_blocks import LSTMStateTuple
+from tf_compat_lossscale.programs.contrib.rnn_blocks import LSTMUnitsCell
 from tf_compat_lossscale.programs.contrib.rnn_blocks import RNNCell
+from tf_compat_lossscale.programs.contrib.rnn_blocks import UnitsCell
 
 
-class LayerNormBasicLSTMCell(RNNCell):
+class LayerNormBasicLSTMCell(LSTMUnitsCell):
   """An LSTM cell with layer normalization and recurrent dropout."""
 
   def __init__(
@@ -36,23 +38,12 @@ class LayerNormBasicLSTMCell(RNNCell):
     reuse: bool | None = None,
   ):
     del input_size
-    super().__init__(_reuse=reuse)
-    self._units = num_units
+    super().__init__(num_units, reuse)
     self._forget_bias = forget_bias
     self._activate = activation
     self._norm = layer_norm
     self._gain, self._shift = norm_gain, norm_shift
     self._keep, self._seed = dropout_keep_prob, dropout_prob_seed
-
-  @property
-  def state_size(self) -> Any:
-    """The sizes of cell state and output."""
-    return LSTMStateTuple(self._units, self._units)
-
-  @property
-  def output_size(self) -> int:
-    """The size of the output."""
-    return self._units
 
   def _normalize(self, value: Any, name: str) -> Any:
     """Returns a value that is normalized over its last dimension."""
@@ -91,7 +82,7 @@ class LayerNormBasicLSTMCell(RNNCell):
     return output, LSTMStateTuple(cell, output)
 
 
-class NASCell(RNNCell):
+class NASCell(LSTMUnitsCell):
   """The cell that neural architecture search found.
 
   With `num_proj`, outputs are [batch, num_proj].
@@ -105,13 +96,8 @@ class NASCell(RNNCell):
     reuse: bool | None = None,
     **kwargs: Any,
   ):
-    super().__init__(_reuse=reuse, **kwargs)
-    self._units, self._projected, self._bias = num_units, num_proj, use_bias
-
-  @property
-  def state_size(self) -> Any:
-    """The sizes of cell state and output."""
-    return LSTMStateTuple(self._units, self.output_size)
+    super().__init__(num_units, reuse, **kwargs)
+    self._projected, self._bias = num_proj, use_bias
 
   @property
   def output_size(self) -> int:
@@ -166,25 +152,7 @@ _NAS_FIRST = (
 )
 
 
-class _SimpleCell(RNNCell):
-  """A base class for cells whose state and output have the same size."""
-
-  def __init__(self, num_units: int, reuse: bool | None, **kwargs: Any):
-    super().__init__(_reuse=reuse, **kwargs)
-    self._units = num_units
-
-  @property
-  def state_size(self) -> int:
-    """The size of the state."""
-    return self._units
-
-  @property
-  def output_size(self) -> int:
-    """The size of the output."""
-    return self._units
-
-
-class UGRNNCell(_SimpleCell):
+class UGRNNCell(UnitsCell):
   """A cell with one gate, which updates the state."""
 
   def __init__(
@@ -210,7 +178,7 @@ class UGRNNCell(_SimpleCell):
     return state, state
 
 
-class SRUCell(_SimpleCell):
+class SRUCell(UnitsCell):
   """A simple recurrent unit, whose gates do not depend on the state."""
 
   def __init__(
