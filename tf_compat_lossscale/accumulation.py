@@ -133,20 +133,17 @@ class AccumulatingOptimizer(
     mean: bool = True,
     transform: Transform | None = None,
   ) -> None:
-    """Creates an optimizer with an empty window: see `accumulate`.
+    """Creates an optimizer with an empty window.
 
-    Args:
-      optimizer: The optimizer with a loss scale.
-      steps: The number of micro-batches in a window.
-      drop: "window" or "micro_batch".
-      mean: Whether the mean of the gradients is applied, or their sum.
-      transform: A function of the window's (gradient, variable) pairs, or None.
-
-    Raises:
-      ValueError: An argument is none of these; the message names it.
+    The arguments are those of `accumulate`.
     """
     _check(optimizer)
-    _check_options(drop, transform)
+    arguments.check_word("drop", drop, (_WINDOW, _MICRO_BATCH))
+    if transform is not None and not callable(transform):
+      raise ValueError(
+        "transform must be a function of (gradient, variable) pairs or None, "
+        f"but got {transform!r}."
+      )
     super().__init__(optimizer._active_optimizer, optimizer._active_loss_scale)
     self._steps = arguments.check_steps("steps", steps)
     self._drop: str = drop
@@ -386,21 +383,6 @@ class AccumulatingOptimizer(
     )
 
 
-def _check_options(drop: Any, transform: Any) -> None:
-  """Raises a ValueError if an option is none of those that there are.
-
-  Args:
-    drop: The argument of `accumulate`.
-    transform: The argument of `accumulate`.
-  """
-  arguments.check_word("drop", drop, (_WINDOW, _MICRO_BATCH))
-  if transform is not None and not callable(transform):
-    raise ValueError(
-      "transform must be a function of (gradient, variable) pairs or None, "
-      f"but got {transform!r}."
-    )
-
-
 def _check(optimizer: Any) -> None:
   """Raises a ValueError if an optimizer cannot accumulate."""
   if isinstance(optimizer, AccumulatingOptimizer):
@@ -416,10 +398,12 @@ def _check(optimizer: Any) -> None:
       "loss_scale), steps), replicas_to_aggregate, total_num_replicas)."
     )
   if not isinstance(optimizer, _Scaled):
+    is_keras = optimizer_kinds.is_keras(optimizer)
+    why = "Optimizers of Keras cannot accumulate here. " if is_keras else ""
     raise ValueError(
       "accumulate: optimizer must be a MixedPrecisionLossScaleOptimizer or a "
       f"contrib.LossScaleOptimizer, but got {wrong_values.show(optimizer)}. "
-      f"{_explain(optimizer)}The order that "
+      f"{why}The order that "
       "works is accumulate(MixedPrecisionLossScaleOptimizer(opt, scale), "
       "steps), with any wrapper of another kind inside, as opt."
     )
@@ -440,13 +424,6 @@ def _check(optimizer: Any) -> None:
       "accumulate: the DistributedOptimizer accumulates by itself, which does "
       "not go with loss scaling: leave out its backward_passes_per_step."
     )
-
-
-def _explain(optimizer: Any) -> str:
-  """Returns a sentence on an optimizer of Keras, or nothing."""
-  if not optimizer_kinds.is_keras(optimizer):
-    return ""
-  return "Optimizers of Keras cannot accumulate here. "
 
 
 def _unscale_widely(

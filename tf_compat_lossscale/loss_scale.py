@@ -425,9 +425,10 @@ def _from_config(config: dict[str, Any]) -> LossScale:
     fixed = "loss_scale_value" in config
     name, given = "FixedLossScale" if fixed else "DynamicLossScale", config
   if name not in _HOMES or not given:
+    meant = "" if name in _HOMES else wrong_values.suggest(name, _HOMES)
     raise ValueError(
       f"A loss scale's config must name one of {', '.join(_HOMES)} and give "
-      f"its arguments, but got {config!r}{_suggest(name)}."
+      f"its arguments, but got {config!r}{meant}."
     )
   cls: type[LossScale] = getattr(importlib.import_module(_HOMES[name]), name)
   try:
@@ -439,8 +440,3 @@ def _from_config(config: dict[str, Any]) -> LossScale:
       f"A loss scale's config does not fit {cls.__name__}: {error}"
       f"{wrong_values.suggest(wrong, known)}; got {config!r}."
     ) from error
-
-
-def _suggest(name: Any) -> str:
-  """Returns a question about the name of a class that there is not."""
-  return "" if name in _HOMES else wrong_values.suggest(name, _HOMES)

@@ -225,7 +225,10 @@ class _Walk:
     self._is_read = is_read
     self._trained = dict(map(_identify, (var for _, var in pairs)))
     self._scales = dict(map(_identify, scales))
-    self._grads = [x for grad, _ in pairs for x in _list_parts(grad)]
+    self._grads = [
+      grad.values if isinstance(grad, tf.IndexedSlices) else grad
+      for grad, _ in pairs
+    ]
     self._captured: dict[int, dict[int, Any]] = {}
     self._seen: dict[int, Any] = {}
     self._is_of_model = False
@@ -346,13 +349,6 @@ def _is_like_scale(number: float) -> bool:
   Norms and means have 1, 2 and 1/2.
   """
   return math.frexp(number)[0] == 0.5 and number not in (0.5, 1, 2)
-
-
-def _list_parts(grad: Any) -> list[Any]:
-  """Returns the tensors of a gradient."""
-  if isinstance(grad, tf.IndexedSlices):
-    return [grad.values]
-  return [grad]
 
 
 def _identify(value: Any) -> tuple[int, Any]:

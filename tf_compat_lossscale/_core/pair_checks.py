@@ -48,18 +48,16 @@ def check_dtypes(grads_and_vars: Iterable[tuple[Any, Any]]) -> None:
     if dtype is None:
       continue
     dtype = tf.as_dtype(dtype).base_dtype
-    if not dtype.is_floating and not (dtype.is_complex and _is_complex(var)):
+    if not dtype.is_floating and not (
+      dtype.is_complex
+      and tf.as_dtype(getattr(var, "dtype", tf.float32)).is_complex
+    ):
       raise TypeError(
         f"The gradient of {getattr(var, 'name', var)} must be of the "
         f"variable's dtype or another floating-point one, but is of "
         f"{dtype.name}: {grad!r}. Cast it by tf.cast(gradient, "
         "variable.dtype), or leave the variable out."
       )
-
-
-def _is_complex(var: Any) -> bool:
-  """Returns whether a variable holds complex numbers."""
-  return tf.as_dtype(getattr(var, "dtype", tf.float32)).is_complex
 
 
 def has_ref_variable(variables: Iterable[Any]) -> bool:

@@ -209,7 +209,12 @@ def _match(
     return matches
   unknown = [match for match in matches if match.key not in keys]
   if not unknown:
-    _warn_of_lost(len(keys) - len(matches))
+    if len(keys) > len(matches):
+      logging.warning(
+        "to_keras3: the Keras 2 optimizer has slots for %d more variables than "
+        "`variables` has; these slots are not copied.",
+        len(keys) - len(matches),
+      )
     if len({match.key for match in matches}) < len(matches):
       raise ValueError("variables names a variable of Keras 2 twice.")
     return matches
@@ -232,15 +237,6 @@ def _unwrap(variable: Any) -> Any:
   """Returns the TensorFlow variable of a Keras 3 variable, or `variable`."""
   value = getattr(variable, "value", None)
   return variable if value is None or callable(value) else value
-
-
-def _warn_of_lost(count: int) -> None:
-  if count > 0:
-    logging.warning(
-      "to_keras3: the Keras 2 optimizer has slots for %d more variables than "
-      "`variables` has; these slots are not copied.",
-      count,
-    )
 
 
 def _find_excluded(optimizer: Any, matches: list[_Match]) -> list[Any]:

@@ -77,23 +77,17 @@ class Monitor:
   ) -> None:
     """Creates a monitor; no file is written yet.
 
+    The arguments that are not listed here are those of `LossScaleHook`.
+
     Args:
       optimizer: A `MixedPrecisionLossScaleOptimizer`, a
         `contrib.LossScaleOptimizer`, a `keras.LossScaleOptimizer` or an
         optimizer that wraps one of these.
-      output_dir: The folder of the files, on a local disk; it is created if
-        there is none. None to write no files. Each monitor needs its own.
       every_n_steps: How often a line is written though nothing has changed, and
         how often zeros and the largest magnitude are measured, to see
         underflow; in attempted steps.
-      blame: Whether gradients are measured: on skipped steps, and every
-        `every_n_steps` steps.
       on_stuck: What `step` does if the run is stuck: "warn" logs a warning,
         "stop" also sets `should_stop`, "raise" raises a `StuckError`.
-      patience: The number of skipped steps in a row after which the run is
-        stuck; also the number of steps after which it is stuck if more than
-        5 % of them, and at least 3, were skipped at the minimum of the loss
-        scale.
       global_step: The variable that counts the applied steps. The monitor knows
         it by itself if `apply_gradients` gets it.
 
@@ -273,7 +267,7 @@ class Monitor:
   def _keep(self, folder: str, message: str) -> None:
     """Keeps the state of a stuck run."""
     variables = [
-      *watched.list_variables(self._watched.optimizer),
+      *self._watched.optimizer.variables(),
       *(refer() for refer in self._watched.steps.variables),
     ]
     found = {id(x): x for x in variables if x is not None}

@@ -159,13 +159,3 @@ def _to_json(value: Any) -> Any:
   if isinstance(value, numbers.Integral):
     return int(value)
   return rows.to_json(float(value))
-
-
-def list_variables(optimizer: Any) -> list[Any]:
-  """Returns the variables of an optimizer and of its loss scale.
-
-  Args:
-    optimizer: What `find_optimizer` returned.
-  """
-  # A newer optimizer of Keras 2 has a list that can be called.
-  return list(optimizer.variables())
