@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "draw the loss scale that policies would have in a run"
 
-# Those of `policies.list_names`, which is slow to import.
-SYSTEMS = (
-  "apex",
-  "contrib",
-  "deepspeed",
-  "fairseq",
-  "flax",
-  "jmp",
-  "keras3",
-  "megatron",
-  "torch",
-)
 _DEFAULT_STEPS = 10000
 _CAVEAT = (
   "The overflows are taken as given: a run with another scale has others."
@@ -111,9 +99,10 @@ def add_arguments(parser: errors.Parser) -> None:
     action="append",
     default=[],
     metavar="SYSTEM",
-    help=f"simulate the policy of {', '.join(SYSTEMS)}, or default for "
-    "GrowthBackoff, which is also the default; with changes for this policy "
-    "alone: megatron,hysteresis=4; give several to compare them",
+    help="simulate the policy of apex, contrib, deepspeed, fairseq, flax, jmp, "
+    "keras3, megatron, torch, or default for GrowthBackoff, which is also the "
+    "default; with changes for this policy alone: megatron,hysteresis=4; give "
+    "several to compare them",
   )
   parser.add_argument(
     "--policy",

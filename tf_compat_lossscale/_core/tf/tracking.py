@@ -71,7 +71,7 @@ class WeightsByGraph(Trackable):
     return self._waiting_restores
 
 
-def track(owner: Any, child: Any, name: str, replace: bool = False) -> None:
+def track(owner: Any, child: Any, name: str) -> None:
   """Makes an object a child of a trackable, by a name in checkpoints.
 
   An attribute of a `tf.Module` is the public way; a `compat.v1` optimizer is
@@ -81,9 +81,8 @@ def track(owner: Any, child: Any, name: str, replace: bool = False) -> None:
     owner: The trackable that is to have the child.
     child: A trackable.
     name: The child's name in checkpoints.
-    replace: Whether `child` takes the place of an earlier child of that name.
   """
-  owner._track_trackable(child, name, overwrite=replace)
+  owner._track_trackable(child, name)
 
 
 def is_asked_by_writer() -> bool:

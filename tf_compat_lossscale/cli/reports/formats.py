@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tf_compat_lossscale.cli import terminal
+from tf_compat_lossscale.cli.reports import codes
 from tf_compat_lossscale.cli.reports import github
 from tf_compat_lossscale.cli.reports import json
 from tf_compat_lossscale.cli.reports import sarif
-from tf_compat_lossscale.cli.reports import statistics
 from tf_compat_lossscale.cli.reports import text
 from tf_compat_lossscale.migration import findings
 
@@ -22,6 +22,6 @@ WRITERS: dict[str, _Writer] = {
   "sarif": sarif.write,
 }
 STATISTICS_WRITERS: dict[str, _Writer] = {
-  "text": statistics.write,
-  "json": statistics.write_json,
+  "text": codes.write_statistics,
+  "json": codes.write_statistics_json,
 }

@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tokenize
 from typing import Any
 import urllib.parse
 
 from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.cli import diffs
 from tf_compat_lossscale.cli import terminal
-from tf_compat_lossscale.cli.reports import fixes
 from tf_compat_lossscale.cli.reports import rule_urls
 from tf_compat_lossscale.cli.reports import text
+from tf_compat_lossscale.migration import application
+from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import findings
+from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import source_facts
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _TOOL = "tf-lossscale"
@@ -26,7 +31,7 @@ def write(report: findings.Report, printer: terminal.Printer) -> None:
   listed = rules.list_rules()
   order = {rule.code: index for index, rule in enumerate(listed)}
   site = rule_urls.find_site()
-  fixer = fixes.Fixer()
+  reader = reading.Reader()
   run = {
     "tool": {
       "driver": {
@@ -50,7 +55,7 @@ def write(report: findings.Report, printer: terminal.Printer) -> None:
       }
     ],
     "results": [
-      _make_result(finding, order, fixer) for finding in report.findings
+      _make_result(finding, order, reader) for finding in report.findings
     ],
   }
   log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -81,7 +86,7 @@ def _make_rule(rule: rules.Rule, site: str | None) -> dict[str, Any]:
 
 
 def _make_result(
-  finding: findings.Finding, order: dict[str, int], fixer: fixes.Fixer
+  finding: findings.Finding, order: dict[str, int], reader: reading.Reader
 ) -> dict[str, Any]:
   """Returns a finding as a SARIF result."""
   uri = make_uri(finding.path)
@@ -110,7 +115,7 @@ def _make_result(
   }
   if finding.code in order:
     value["ruleIndex"] = order[finding.code]
-  replacements = fixer.find_fix(finding)
+  replacements = _find_fix(finding, reader)
   if replacements:
     change = {
       "artifactLocation": {"uri": uri},
@@ -120,6 +125,29 @@ def _make_result(
       {"description": {"text": finding.message}, "artifactChanges": [change]}
     ]
   return value
+
+
+def _find_fix(
+  finding: findings.Finding, reader: reading.Reader
+) -> list[diffs.Replacement]:
+  """Returns what `migrate` would replace for a finding alone; none by hand."""
+  if not finding.edits and not finding.opening:
+    return []
+  try:
+    read = reader.read(os.path.abspath(finding.path))
+    edited = application.edit(read, [finding])
+    before, after = _decode(read.document.data), _decode(edited.document.data)
+  except (source_facts.SourceError, document_base.DocumentError):
+    return []  # The file has changed since.
+  except (SyntaxError, UnicodeDecodeError):
+    return []  # Without a text there are no lines to count.
+  return list(diffs.find_replacements(before, after))
+
+
+def _decode(data: bytes) -> str:
+  """Returns the text of a file as Python reads it."""
+  encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+  return data.decode(encoding)
 
 
 def _make_replacement(replacement: diffs.Replacement) -> dict[str, Any]:
