@@ -136,9 +136,7 @@ def _find(path: str, may_be_state: bool = False) -> Found:
   if file_kinds.is_h5(begin):
     return Found(path, kinds.KERAS_H5)
   if file_kinds.is_zip(begin):
-    is_npz = path.endswith(".npz") or file_kinds.is_npz(
-      array_files.list_zip(path)
-    )
+    is_npz = path.endswith(".npz") or array_files.is_npz(path)
     return Found(path, kinds.NPZ if is_npz else kinds.KERAS_ZIP)
   if file_kinds.is_safetensors(begin):
     return Found(path, kinds.SAFETENSORS)

@@ -50,14 +50,15 @@ _DTYPES = {
 }
 
 
-def list_zip(path: str) -> list[str]:
-  """Returns the names in a zip file.
+def is_npz(path: str) -> bool:
+  """Returns whether a zip file has arrays of NumPy alone.
 
   Raises:
     CheckpointError: The file is damaged.
   """
   with _open_zip(path) as archive:
-    return archive.namelist()
+    names = archive.namelist()
+  return bool(names) and all(name.endswith(".npy") for name in names)
 
 
 def read_npz(path: str, verify: bool = False) -> dict[str, TensorSpec]:

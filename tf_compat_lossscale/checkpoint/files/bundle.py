@@ -347,11 +347,8 @@ class Bundle:
       pieces.append((box, array))
     return Slices(pieces)
 
-  def check(self, progress: Progress = lambda size: None) -> None:
+  def check(self) -> None:
     """Compares every byte with its checksum.
-
-    Args:
-      progress: Called with the number of bytes that were compared.
 
     Raises:
       CheckpointError: A tensor fails its checksum.
@@ -363,7 +360,6 @@ class Bundle:
         if not place.size or place not in seen:
           seen.add(place)
           check_entry(key, entry)
-          progress(place.size)
 
   @contextlib.contextmanager
   def open_check(self) -> Iterator[Callable[[bytes, Entry], None]]:

@@ -85,11 +85,6 @@ def is_safetensors(begin: bytes) -> bool:
   return len(begin) > 9 and 2 <= size <= _MOST_HEADER and begin[8:9] == b"{"
 
 
-def is_npz(names: list[str]) -> bool:
-  """Returns whether a zip file with such names is one of NumPy's."""
-  return bool(names) and all(name.endswith(".npy") for name in names)
-
-
 def name_zip(names: list[str]) -> str:
   """Returns what a zip file with such names is, if Keras did not write it."""
   for end, kind in _MEMBERS.items():

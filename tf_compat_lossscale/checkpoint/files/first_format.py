@@ -271,11 +271,8 @@ class FirstFormatBundle(_bundle.Bundle):
       file.write(data)
       progress(len(data))
 
-  def check(self, progress: _bundle.Progress = lambda size: None) -> None:
+  def check(self) -> None:
     """Compares every block with its checksum, and decodes every tensor.
-
-    Args:
-      progress: Called with the number of bytes that were compared.
 
     Raises:
       CheckpointError: A block fails its checksum, or a tensor is missing.
@@ -292,7 +289,7 @@ class FirstFormatBundle(_bundle.Bundle):
           if key not in numbers:
             raise ValueError(f"it has {key!r}, which is no tensor of its list")
           number = numbers.pop(key)
-          progress(len(_decode(value, self._items[number], found[number])))
+          _decode(value, self._items[number], found[number])
         for number in numbers.values():
           name = _entries.decode_name(self._items[number].name)
           raise ValueError(f"{name}: it is in the list, but has no values")

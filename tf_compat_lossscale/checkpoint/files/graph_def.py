@@ -111,13 +111,14 @@ def parse_node(data: memoryview) -> NodeDef:
   return NodeDef(name, op, tuple(inputs), tuple(attributes))
 
 
-def find_attribute(node: NodeDef, name: str) -> dict[int, int | memoryview]:
-  """Returns the fields of an op's attribute (an AttrValue), {} if missing."""
+def find_tensor(node: NodeDef) -> memoryview | None:
+  """Returns the encoded TensorProto of a constant; None if there is none."""
   for data in node.attributes:
     entry = dict(_wire.read_fields(data))
-    if _wire.get_text(entry[1]) == name:
-      return dict(_wire.read_fields(_wire.get_bytes(entry[2])))
-  return {}
+    if _wire.get_text(entry[1]) == "value":
+      value = dict(_wire.read_fields(_wire.get_bytes(entry[2]))).get(8)
+      return value if isinstance(value, memoryview) else None
+  return None
 
 
 def find_functions(node: NodeDef) -> dict[str, list[str]]:
@@ -145,8 +146,8 @@ def find_number(node: NodeDef) -> float | int | None:
   Raises:
     ValueError: The bytes are no tensor.
   """
-  value = find_attribute(node, "value").get(8) if node.op == "Const" else None
-  if not isinstance(value, memoryview):
+  value = find_tensor(node) if node.op == "Const" else None
+  if value is None:
     return None
   fields = dict(_wire.read_fields(value))
   dtype, shape = fields.get(1), fields.get(2)

@@ -126,10 +126,9 @@ def find_saved_keys(
     first = _SAVES.get(node.op)
     if first is None or not node.name.startswith(scope):
       continue
-    value = _graph_def.find_attribute(known[node.inputs[1]], "value")
-    if 8 not in value:
+    constant = _graph_def.find_tensor(known[node.inputs[1]])
+    if constant is None:
       return None
-    constant = _wire.get_bytes(value[8])
     texts = list(map(_wire.get_text, _wire.find(constant, 8)))
     if len(texts) != len(node.inputs) - first:
       return None

@@ -83,9 +83,7 @@ def _is_of_kind(path: str, kind: str) -> bool:
   if kind == SAFETENSORS:
     return file_kinds.is_safetensors(begin)
   try:
-    return file_kinds.is_zip(begin) and file_kinds.is_npz(
-      array_files.list_zip(path)
-    )
+    return file_kinds.is_zip(begin) and array_files.is_npz(path)
   except CheckpointError:
     return False
 
