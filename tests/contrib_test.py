@@ -41,10 +41,12 @@ def exponential(*args):
 
 @pytest.mark.parametrize(
   ("mode", "inner"),
-  [
-    *((mode, "adam") for mode in helpers.MODES),
-    *zip(helpers.MODES, ["sgd", "momentum", "momentum", "sgd"]),
-  ],
+  helpers.Rows(
+    [
+      *((mode, "adam") for mode in helpers.MODES),
+      *zip(helpers.MODES, ["sgd", "momentum", "momentum", "sgd"]),
+    ]
+  ),
 )
 def test_trains_and_leaves_steps_out(mode, inner):
   grads = (1.0, 2.0, _INF, 3.0, float("nan"), 1.0, -2.0)

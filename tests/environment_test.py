@@ -432,65 +432,38 @@ def make_wrapped():
     )
 
 
-# Name -> (makes a wrapper; returns the optimizer that takes its steps; what its
-# loss scale is at first).
+# Name -> makes a wrapper of what a function returns.
 _WRAPPERS = {
-  "horovod": (lambda x: Passes(x()), lambda x: x._optimizer, 2.0**15),
-  "two levels": (
-    lambda x: Passes(Passes(x(), "_opt")),
-    lambda x: x._optimizer._opt,
-    2.0**15,
-  ),
-  "own name": (lambda x: Passes(x(), "below"), lambda x: x.below, 2.0**15),
-  "apply alone": (
-    lambda x: PassesApply(x()),
-    lambda x: x._optimizer,
-    2.0**15,
-  ),
-  "super": (lambda x: CallsSuper(x()), lambda x: x, 2.0**15),
-  "passes, super": (
-    lambda x: Passes(CallsSuper(x())),
-    lambda x: x._optimizer,
-    2.0**15,
-  ),
-  "proxy": (
-    lambda x: Proxy(Passes(x())),
-    lambda x: x.inner._optimizer,
-    2.0**15,
-  ),
-  "contrib": (
-    lambda x: Passes(make_contrib()),
-    lambda x: x._optimizer,
-    8.0,
-  ),
-  "wrapped": (
-    lambda x: Passes(make_wrapped()),
-    lambda x: x._optimizer,
-    8.0,
-  ),
-  "average": (
-    lambda x: opt_wrappers.MovingAverageOptimizer(x()),
-    lambda x: x._optimizer,
-    2.0**15,
-  ),
-  "copy": (lambda x: copy.copy(x()), lambda x: x, 2.0**15),
+  "horovod": lambda x: Passes(x()),
+  "two levels": lambda x: Passes(Passes(x(), "_opt")),
+  "own name": lambda x: Passes(x(), "below"),
+  "apply alone": lambda x: PassesApply(x()),
+  "super": lambda x: CallsSuper(x()),
+  "passes, super": lambda x: Passes(CallsSuper(x())),
+  "proxy": lambda x: Proxy(Passes(x())),
+  "contrib": lambda x: Passes(make_contrib()),
+  "wrapped": lambda x: Passes(make_wrapped()),
+  "average": lambda x: opt_wrappers.MovingAverageOptimizer(x()),
+  "copy": lambda x: copy.copy(x()),
 }
 
 
-def list_scales(folder):
+def check_scales(kind, folder):
+  """Checks that a log begins at the scale of a wrapper, and ends below."""
   lines = (folder / "loss_scale.jsonl").read_text().splitlines()
-  return [json.loads(line)["loss_scale/value"] for line in lines]
+  scales = [json.loads(line)["loss_scale/value"] for line in lines]
+  assert scales[0] == (8.0 if kind in ("contrib", "wrapped") else 2.0**15)
+  assert scales[-1] < scales[0]
 
 
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("kind", _WRAPPERS)
 def test_hooks_watch_the_scale_that_is_used(kind, early, monkeypatch, tmp_path):
   monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
-  make, _, scale = _WRAPPERS[kind]
   with helpers.mode_scope("graph_v1"):
     x = tf1.placeholder(tf.float32, [])
     w = tf1.get_variable("w", initializer=1.0)
-    opt = make(helpers.INNER["momentum"])
+    opt = _WRAPPERS[kind](helpers.INNER["momentum"])
 
     def make_hook():
       return monitoring.LossScaleHook(
@@ -510,8 +483,7 @@ def test_hooks_watch_the_scale_that_is_used(kind, early, monkeypatch, tmp_path):
         attempted += 1
       hook.end(session)
   assert attempted == 5
-  scales = list_scales(tmp_path)
-  assert scales[0] == scale and scales[-1] < scale
+  check_scales(kind, tmp_path)
 
 
 @pytest.mark.parametrize("how", ["eager", "function", "late"])
@@ -520,9 +492,8 @@ def test_monitors_watch_the_scale_that_is_used(
   kind, how, monkeypatch, tmp_path
 ):
   monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
-  make, _, scale = _WRAPPERS[kind]
   w = tf.Variable(1.0)
-  opt = make(helpers.INNER["momentum"])
+  opt = _WRAPPERS[kind](helpers.INNER["momentum"])
 
   def step(x):
     opt.minimize(lambda: w * x, var_list=[w])
@@ -531,7 +502,8 @@ def test_monitors_watch_the_scale_that_is_used(
     step = tf.function(step, autograph=False)
   if how == "late":  # The function is traced before there is a monitor.
     step(tf.constant(1.0))
-  monitor = monitoring.Monitor(opt, tmp_path, on_stuck="stop", patience=3)
+  options = {"on_stuck": "stop", "patience": 3, "blame": False}
+  monitor = monitoring.Monitor(opt, tmp_path, **options)
   attempted = 0
   while not monitor.should_stop and attempted < 20:
     step(tf.constant(1.0 if attempted < 2 else np.inf))
@@ -539,8 +511,7 @@ def test_monitors_watch_the_scale_that_is_used(
     attempted += 1
   monitor.close()
   assert attempted == 5
-  scales = list_scales(tmp_path)
-  assert scales[0] == scale and scales[-1] < scale
+  check_scales(kind, tmp_path)
 
 
 def test_a_hook_says_that_it_cannot_watch_sync_replicas(monkeypatch, caplog):
@@ -572,9 +543,8 @@ def test_a_monitor_says_that_it_sees_no_step(monkeypatch, caplog):
 @pytest.mark.parametrize("kind", _WRAPPERS)
 def test_workers_agree_on_the_scale_that_is_used(kind, monkeypatch):
   monkeypatch.setenv(legacy_names.LOSS_SCALING, "1")
-  make, find, _ = _WRAPPERS[kind]
   w = tf.Variable(1.0)
-  opt = make(helpers.INNER["momentum"])
+  opt = _WRAPPERS[kind](helpers.INNER["momentum"])
   asked = []
 
   def all_reduce(value, op):
@@ -583,7 +553,7 @@ def test_workers_agree_on_the_scale_that_is_used(kind, monkeypatch):
 
   tfl.distributed.agree(opt, all_reduce)
   if kind == "average":
-    opt = find(opt)
+    opt = opt._optimizer
   opt.minimize(lambda: w * 0.5, var_list=[w])
   assert asked == ["sum"] and float(w) == 1.0
 
