@@ -9,6 +9,7 @@ eager tensors: these pass. Strings and bools are mistakes, and do not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import math
 import numbers
 from typing import Any
@@ -53,80 +54,45 @@ def check_scale(name: str, value: Any, at_least_1: bool = True) -> float:
   Raises:
     ValueError: `value` is no number, too small, or not finite in float32.
   """
-  number = _to_float(value)
-  least = "at least 1" if at_least_1 else "above 0"
-  if (
-    number is None
-    or not _is_finite(number)
-    or not (number >= 1 if at_least_1 else np.float32(number) > 0)
-  ):
-    raise ValueError(
-      f"{name} must be {least} and finite in float32, but got "
-      f"{wrong_values.show(value)}."
+
+  def fits(number: float) -> bool:
+    return _is_finite(number) and bool(
+      number >= 1 if at_least_1 else np.float32(number) > 0
     )
-  return number
+
+  least = "at least 1" if at_least_1 else "above 0"
+  return _check_number(name, value, fits, f"{least} and finite in float32")
 
 
 def check_growth(name: str, value: Any) -> float:
-  """Checks a factor that makes a float32 number grow.
+  """Checks a factor above 1 and finite, in float32, as `check_scale` does."""
 
-  Args:
-    name: The argument's name, for the message.
-    value: A number above 1 and finite, once it is rounded to float32.
+  def fits(number: float) -> bool:
+    return _is_finite(number) and bool(np.float32(number) > 1)
 
-  Returns:
-    The number.
-
-  Raises:
-    ValueError: `value` is no such number.
-  """
-  number = _to_float(value)
-  if number is None or not _is_finite(number) or not np.float32(number) > 1:
-    raise ValueError(
-      f"{name} must be above 1 and finite in float32, but got "
-      f"{wrong_values.show(value)}."
-    )
-  return number
+  return _check_number(name, value, fits, "above 1 and finite in float32")
 
 
 def check_backoff(name: str, value: Any) -> float:
-  """Checks a factor that makes a float32 number shrink.
-
-  Args:
-    name: The argument's name, for the message.
-    value: A number between 0 and 1, exclusive, once it is rounded to float32.
-
-  Returns:
-    The number.
-
-  Raises:
-    ValueError: `value` is no such number.
-  """
-  number = _to_float(value)
-  if number is None or not 0 < np.float32(number) < 1:
-    raise ValueError(
-      f"{name} must be between 0 and 1, but got {wrong_values.show(value)}."
-    )
-  return number
+  """Checks a factor between 0 and 1, in float32, as `check_scale` does."""
+  return _check_number(
+    name, value, lambda x: bool(0 < np.float32(x) < 1), "between 0 and 1"
+  )
 
 
 def check_share(name: str, value: Any) -> float:
-  """Checks a share, such as a share of steps.
+  """Checks a share, a number from 0 to 1, as `check_scale` does."""
+  return _check_number(name, value, lambda x: 0 <= x <= 1, "from 0 to 1")
 
-  Args:
-    name: The argument's name, for the message.
-    value: A number from 0 to 1.
 
-  Returns:
-    The number.
-
-  Raises:
-    ValueError: `value` is no such number.
-  """
+def _check_number(
+  name: str, value: Any, fits: Callable[[float], bool], words: str
+) -> float:
+  """Returns a value as a float, or raises a ValueError if it does not fit."""
   number = _to_float(value)
-  if number is None or not 0 <= number <= 1:
+  if number is None or not fits(number):
     raise ValueError(
-      f"{name} must be from 0 to 1, but got {wrong_values.show(value)}."
+      f"{name} must be {words}, but got {wrong_values.show(value)}."
     )
   return number
 
