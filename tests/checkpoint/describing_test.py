@@ -225,7 +225,7 @@ def test_todays_keras(generations, tmp_path):
     save_by_keras,
     FOLDER=str(tmp_path),
     GENERATIONS=generations,
-    **(helpers.KERAS_2 if generations != "3" else {}),
+    **(helpers.KERAS_2 if generations != "3" else helpers.KERAS_3),
   )
   for generation in generations.split():
     check_todays_keras(generation, tmp_path / generation)

@@ -42,6 +42,10 @@ GRAPH_MODES = MODES[:2]
 RELEASE = tuple(map(int, tf.__version__.split(".")[:2]))
 # A program that uses Keras 2 needs this before it imports TensorFlow.
 KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if RELEASE >= (2, 16) else {}
+# The same for Keras 3, which is TensorFlow's own since 2.16.
+KERAS_3 = (
+  {"TF_USE_LEGACY_KERAS": "0"} if os.getenv("TF_USE_LEGACY_KERAS") else {}
+)
 
 # The optimizers to wrap: all of `tf.compat.v1.train` that take dense and sparse
 # gradients of every floating-point dtype.

@@ -3,7 +3,6 @@
 
 import copy
 import importlib
-import os
 import pickle
 import sys
 
@@ -34,8 +33,7 @@ _ON_KERAS_2 = (
 
 def alone(function):
   """Runs a function in a process of its own, whose `tf.keras` is Keras 3."""
-  keras_2 = os.environ.get("TF_USE_LEGACY_KERAS")
-  helpers.run_alone(function, **{"TF_USE_LEGACY_KERAS": "0"} if keras_2 else {})
+  helpers.run_alone(function, **helpers.KERAS_3)
 
 
 def installed():

@@ -125,7 +125,7 @@ def test_programs_get_the_modules_of_keras_2():
 
 @pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="there is no Keras 3")
 def test_with_keras_3_programs_get_the_copy():
-  printed = helpers.run_forked("-c", _WITH_KERAS_3, TF_USE_LEGACY_KERAS="0")
+  printed = helpers.run_forked("-c", _WITH_KERAS_3, **helpers.KERAS_3)
   assert printed.splitlines()[-1] == "True"
 
 
