@@ -548,6 +548,16 @@ def test_a_root_that_counts(tmp_path):
 
 
 @pytest.mark.any_release
+def test_a_layer_that_counts(tmp_path):
+  part = tf.train.Checkpoint(
+    iter=tf.Variable(5, name="iter"), beta=tf.Variable([1.0], name="beta")
+  )
+  saved = tf.train.Checkpoint(part=part, w=tf.Variable([1.0], name="w"))
+  _, written = export(saved.save(str(tmp_path / "old")), tmp_path, "npz")
+  assert written.keys() >= {"w", "beta"}
+
+
+@pytest.mark.any_release
 def test_a_users_own_list_of_metrics(tmp_path):
   root = tf.train.Checkpoint(metrics=[tf.Variable([1.0], name="w")])
   _, written = export(root.save(str(tmp_path / "old")), tmp_path, "npz")

@@ -99,6 +99,9 @@ _WRAPPERS = {
   names.BASE_OPTIMIZER: "loss_scale",
   "inner_optimizer": names.KERAS_3_SCALE,
 }
+# The scalars of Keras's optimizers up to TensorFlow 2.10. A layer may have a
+# weight beta.
+_SCALARS = {"iter", *keras_slots.HYPERPARAMETERS} - {"beta", "epsilon"}
 # The names by which models of Keras have the metrics that they compute.
 _METRICS = {"keras_metrics", "_metrics", "_compile_metrics", "_loss_tracker"}
 _METRICS_OF_KERAS_2 = {"metrics", "layer_metrics"}  # Of the node `keras_api`.
@@ -467,6 +470,4 @@ def _is_optimizer(node: Node) -> bool:
     return True
   if "_iterations" in children:  # Since TensorFlow 2.11, and in Keras 3.
     return not children.keys().isdisjoint(("_variables", "_learning_rate"))
-  return "iter" in children and (
-    children.keys() <= {"iter", *keras_slots.HYPERPARAMETERS}
-  )
+  return "iter" in children and children.keys() <= _SCALARS
