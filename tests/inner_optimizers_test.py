@@ -196,5 +196,44 @@ def test_an_apply_that_returns_a_tensor(mode, loss_scale):
     assert trainer.state()["v0"].tolist() == [0, -1]
 
 
+class _Averaged(tf1.train.Optimizer):
+  """A wrapper that calls no constructor of the base class, so has no name."""
+
+  def __init__(self, optimizer):
+    self._optimizer = optimizer
+    self._average = tf1.train.ExponentialMovingAverage(0.5)
+
+  def compute_gradients(self, *args, **kwargs):
+    return self._optimizer.compute_gradients(*args, **kwargs)
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    pairs = list(grads_and_vars)
+    step = self._optimizer.apply_gradients(pairs, global_step, name)
+    with tf.control_dependencies([step]):
+      return self._average.apply([var for _, var in pairs])
+
+
+@pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
+@pytest.mark.parametrize("api", ["compat.v1", "contrib"])
+def test_a_wrapper_without_a_name(mode, api):
+  with helpers.mode_scope(mode), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=[3.0], use_resource=True)
+    inner = _Averaged(tf1.train.MomentumOptimizer(0.5, 0.5))
+    if api == "contrib":
+      manager = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 2)
+      opt = tfl.contrib.LossScaleOptimizer(inner, manager)
+    else:
+      opt = tfl.MixedPrecisionLossScaleOptimizer(inner, "dynamic")
+    assert opt.get_name() == "Averaged"
+    grad = tf1.placeholder(tf.float32, [1])
+    train_op = opt.apply_gradients([(grad, v)])
+    average = inner._average.average(v)
+    session.run(tf1.global_variables_initializer())
+    session.run(train_op, {grad: [math.nan]})
+    assert session.run([v, average]) == [[3.0], [3.0]]
+    session.run(train_op, {grad: [2.0]})
+    assert session.run([v, average]) == [[2.0], [2.5]]
+
+
 if __name__ == "__main__":
   helpers.main()

@@ -137,7 +137,7 @@ class MixedPrecisionLossScaleOptimizer(
       sync_replicas.check_order(opt)
     horovod.check_passes(opt)
     optimizers.adopt(opt)
-    super().__init__(optimizers.uses_locking(opt), opt.get_name())
+    super().__init__(optimizers.uses_locking(opt), optimizers.get_name(opt))
     self._take(opt, scale)
     tracking.track(self, opt, "base_optimizer")
     tracking.track(
@@ -355,7 +355,7 @@ class MixedPrecisionLossScaleOptimizer(
 
   def get_name(self) -> str:
     """Returns the name of the wrapped optimizer."""
-    return self._active_optimizer.get_name()
+    return optimizers.get_name(self._active_optimizer)
 
   def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
     """Returns the wrapped optimizer's slot `name` for `var`, or None."""

@@ -27,6 +27,17 @@ def uses_locking(optimizer: tf.compat.v1.train.Optimizer) -> bool:
   return bool(getattr(optimizer, "_use_locking", False))
 
 
+def get_name(optimizer: tf.compat.v1.train.Optimizer) -> str:
+  """Returns an optimizer's name; its class's if it calls no constructor.
+
+  `MovingAverageOptimizer` of `tf.contrib.opt` is such an optimizer.
+  """
+  try:
+    return str(optimizer.get_name())
+  except AttributeError:
+    return type(optimizer).__name__.lstrip("_")  # As ops may be named.
+
+
 class _Method:
   """A method of one optimizer, in place of that of its class.
 
