@@ -56,13 +56,13 @@ def find_blame(name: str, inf: int = 1, nan: int = 0) -> dict[str, Any]:
 
 
 def make_underflow(
-  zeros: float, largest: float, lost: float = 0.0
+  zeros: float, largest: float, lost: float | None = 0.0
 ) -> dict[str, Any]:
-  """Returns the shares of zeros of a step."""
+  """Returns the shares of zeros of a step; older logs have no share lost."""
   pair = [min(1.0, 1.2 * zeros), number(largest)]
   named = dict.fromkeys(NAMES[:3], pair)
-  shares = {"zeros": zeros, "lost": lost, "unscaling": 0.0}
-  return {**shares, "largest": number(largest), "gradients": named}
+  found = {"zeros": zeros, "largest": number(largest), "gradients": named}
+  return found if lost is None else {**found, "lost": lost, "unscaling": 0.0}
 
 
 def make_records(

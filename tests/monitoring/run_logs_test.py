@@ -91,10 +91,7 @@ def test_a_session_does_not_know_the_blame_of_the_one_before(tmp_path):
 
 
 def test_numbers_that_are_not_finite_and_underflow(tmp_path):
-  underflow = {
-    **logs.make_underflow(0.25, math.inf),
-    "gradients": {"a": [1, "nan"]},
-  }
+  underflow = {"zeros": 0.25, "largest": "inf", "gradients": {"a": [1, "nan"]}}
   records = [
     make_line(1, underflow=underflow),
     *(

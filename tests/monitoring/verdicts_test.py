@@ -120,6 +120,10 @@ _CASES = {
   ),
   "few zeros": ("healthy", lambda: underflow(0.3, 1.0)),
   "many zeros": ("healthy", lambda: underflow(0.9, 1.0)),
+  "zeros and a log without what is lost": (
+    "healthy",
+    lambda: underflow(0.9, 1.0, lost=None),
+  ),
   "zeros near the limit": ("healthy", lambda: underflow(0.9, 4e3, lost=0.9)),
   "zeros and overflows": (
     "healthy",
@@ -195,6 +199,10 @@ _CASES = {
   ),
   "underflow": ("underflow", logs.make_underflowing),
   "only zeros": ("underflow", lambda: underflow(1.0, 0.0, lost=1.0)),
+  "tiny numbers, and a log without what is lost": (
+    "underflow",
+    lambda: underflow(0.6, 2.0**-15, lost=None),
+  ),
   "climbing": ("grows_slowly", logs.make_climbing),
   "climbing after a fall": (
     "grows_slowly",
@@ -253,6 +261,13 @@ def test_numbers_of_the_advice(judge):
   verdict = judge(logs.make_underflowing())
   assert "could be 2^19 times as high" in verdict.sentence
   assert "initial_loss_scale=2^35" in verdict.advice[0]
+
+
+def test_what_a_log_of_an_older_release_cannot_tell(judge):
+  (*_, said) = judge(underflow(0.9, 1.0, lost=None)).evidence
+  assert said.startswith("90% of the gradients' elements are 0. This log, of")
+  assert "older" not in " ".join(judge(underflow(0.9, 1.0)).evidence)
+  assert "older" not in " ".join(judge(underflow(0.2, 1, lost=None)).evidence)
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -66,7 +66,8 @@ class Underflow(NamedTuple):
     largest: The largest magnitude among the scaled gradients.
     gradients: Name -> (share of zeros, largest scaled magnitude), for the
       gradients with most zeros.
-    lost: The share of elements that became 0 because the scale is too low.
+    lost: The share of elements that became 0 because the scale is too low; None
+      if the log, of an older release, does not tell.
     unscaling: Of the elements that are not 0 before they are unscaled, the
       share that is 0 afterwards.
   """
@@ -74,8 +75,8 @@ class Underflow(NamedTuple):
   zeros: float
   largest: float
   gradients: Mapping[str, tuple[float, float]]
-  lost: float
-  unscaling: float
+  lost: float | None = None
+  unscaling: float = 0.0
 
 
 class Row(NamedTuple):
@@ -292,8 +293,8 @@ def _read_underflow(key: str, value: Any) -> Underflow:
       name: (_read_number("zeros", zeros), _read_number("largest", largest))
       for name, (zeros, largest) in gradients.items()
     },
-    _read_number("lost", value.get("lost")),
-    _read_number("unscaling", value.get("unscaling")),
+    None if "lost" not in value else _read_number("lost", value["lost"]),
+    _read_number("unscaling", value.get("unscaling", 0.0)),
   )
 
 

@@ -15,7 +15,7 @@ from tf_compat_lossscale.monitoring.rows import Underflow
 # The most gradients that a line of a log lists for underflow.
 _MOST_GRADIENTS = 20
 # The smallest number that float16 holds with all its bits.
-_SMALLEST_NORMAL = 2.0**-14
+SMALLEST_NORMAL = 2.0**-14
 # Below this number, float16 has at most five bits.
 _FADING = 2.0**-19
 # Averages of float16 gradients may be below 2**-24, but not below this.
@@ -202,7 +202,7 @@ def find_lost(scaled: Sequence[Contents]) -> float:
   # Smaller numbers than `_WIDER` show that a gradient has a wider format.
   fading = [x for x in others if x.typical < _FADING and x.smallest >= _WIDER]
   lost = sum(x.zeros for x in fading)
-  if all(x in fading and x.largest < _SMALLEST_NORMAL for x in others):
+  if all(x in fading and x.largest < SMALLEST_NORMAL for x in others):
     lost += sum(x.zeros for x in scaled if not x.largest)
   return lost / max(sum(x.size for x in scaled), 1)
 

@@ -17,9 +17,11 @@ from typing import TypeAlias
 
 from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import phrases
+from tf_compat_lossscale.monitoring import steps
 from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.monitoring.rows import Row
 from tf_compat_lossscale.monitoring.rows import RunLog
+from tf_compat_lossscale.monitoring.rows import Underflow
 
 Kind: TypeAlias = Literal[
   "healthy",
@@ -94,6 +96,7 @@ def judge(log: RunLog) -> Verdict:
     (
       phrases.describe_skips(log),
       *phrases.describe_range(log),
+      *_describe_zeros(log),
     ),
   )
 
@@ -295,9 +298,7 @@ def _judge_rate(log: RunLog) -> Verdict | None:
 
 def _judge_underflow(log: RunLog) -> Verdict | None:
   """Finds gradients that become 0 though the scale could be higher."""
-  middle = log.rows[-1].step - log.steps // 2
-  later = [row for row in log.rows if row.step >= middle]
-  seen = [row.underflow for row in later if row.underflow]
+  later, seen = _list_later(log)
   if not seen:
     return None
   turned = statistics.median(u.unscaling for u in seen)
@@ -315,7 +316,7 @@ def _judge_underflow(log: RunLog) -> Verdict | None:
   # A scale that met overflows cannot be higher.
   if any(row.applied is False for row in later):
     return None
-  lost = statistics.median(u.lost for u in seen)
+  lost = statistics.median(_find_lost(u) for u in seen)
   largest = max(u.largest for u in seen)
   if not (lost >= _MOST_LOST and largest <= _LARGEST_FLOAT16 / 2**FAR):
     return None
@@ -341,6 +342,37 @@ def _judge_underflow(log: RunLog) -> Verdict | None:
       *phrases.advise_interval(log, room),
     ),
   )
+
+
+def _list_later(log: RunLog) -> tuple[list[Row], list[Underflow]]:
+  """Returns the rows of the second half, and what they say of underflow."""
+  middle = log.rows[-1].step - log.steps // 2
+  later = [row for row in log.rows if row.step >= middle]
+  return later, [row.underflow for row in later if row.underflow]
+
+
+def _find_lost(seen: Underflow) -> float:
+  """Returns the share of elements that the scale is too low for.
+
+  Older logs have zeros alone. Units that are off and words that are absent make
+  zeros, too. So there it counts only if even the largest gradient is tiny.
+  """
+  if seen.lost is not None:
+    return seen.lost
+  return seen.zeros if seen.largest < steps.SMALLEST_NORMAL else 0.0
+
+
+def _describe_zeros(log: RunLog) -> list[str]:
+  """Says what a log cannot tell about many zeros."""
+  _, seen = _list_later(log)
+  unknown = [u.zeros for u in seen if u.lost is None]
+  if not unknown or statistics.median(unknown) < _MOST_LOST:
+    return []
+  return [
+    f"{statistics.median(unknown):.0%} of the gradients' elements are 0. This "
+    "log, of an older release, does not tell whether units are off, words are "
+    "absent, or the scale is too low."
+  ]
 
 
 def _judge_growth(log: RunLog) -> Verdict | None:
