@@ -95,16 +95,44 @@ def test_we_read_what_a_file_writer_writes(tmp_path):
   assert scalars.end == os.path.getsize(path)
 
 
-def test_tensors_of_a_writer_of_tensorflow_2_have_names_alone(tmp_path):
+def test_we_read_what_a_writer_of_tensorflow_2_writes(tmp_path):
   writer = tf.summary.create_file_writer(str(tmp_path))
   with writer.as_default():
-    # That is how `tf.summary.scalar` of TensorBoard writes.
-    tf.summary.write("loss", tf.constant(4.5), 3)
+    for step, value in enumerate([4.5, 0.0, -1.25]):
+      # That is how `tf.summary.scalar` of TensorBoard writes.
+      tf.summary.write(_TAG, tf.constant(value), step)
+    tf.summary.write("vector", tf.constant([1.0]), 3)
+    tf.summary.write("text", tf.constant("word"), 4)
   writer.close()
   (path,) = event_files.list_files(tmp_path)
   found = [(e.step, e.scalars) for e in event_files.read_events(path)]
-  ((step, scalars),) = found[-1:]
-  assert step == 3 and [*scalars] == ["loss"] and math.isnan(scalars["loss"])
+  assert found[-5:] == [
+    (0, {_TAG: 4.5}),
+    (1, {_TAG: 0.0}),
+    (2, {_TAG: -1.25}),
+    (3, {}),
+    (4, {}),
+  ]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+  "dtype", [tf.float32, tf.float64, tf.int32, tf.int64], ids=lambda d: d.name
+)
+@pytest.mark.parametrize("value", [0, 1, -3, 2**30])
+def test_tensors_of_scalars(tmp_path, dtype, value, packed):
+  tensor = tf.make_tensor_proto(value, dtype)
+  if packed:
+    content = tf.make_ndarray(tensor).tobytes()
+    shape = tensor.tensor_shape
+    tensor = type(tensor)(
+      dtype=tensor.dtype, tensor_shape=shape, tensor_content=content
+    )
+  path = str(tmp_path / "tfevents")
+  value_ = tf1.Summary.Value(tag="a", tensor=tensor)
+  write_by_tensorflow(path, encode_event(1, value_))
+  (event,) = event_files.read_events(path)
+  assert event.scalars == {"a": float(value)}
 
 
 def test_a_writer_that_was_killed(tmp_path):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-import math
 import os
 import re
 import socket
@@ -40,7 +39,7 @@ class Event(NamedTuple):
   Attributes:
     step: The step.
     wall_time: The time, in seconds since the epoch.
-    scalars: Tag -> value, for the scalars of the event; NaN for a tensor.
+    scalars: Tag -> value, for the scalars of the event.
     is_start: Whether a session starts here: readers drop all earlier events
       that have this step or a later step.
     end: The position in the file at which the next event begins.
@@ -139,10 +138,7 @@ class EventFile:
     """Appends a record, or leaves the file as it is."""
     if self._file is None:
       raise ValueError(f"{self.path}: the event file is closed")
-    length = struct.pack("<Q", len(data))
-    record = b"".join(
-      [length, _pack_checksum(length), data, _pack_checksum(data)]
-    )
+    record = _frame(data)
     self._size = whole_files.append(self._file, self._size, record, self.path)
 
 
@@ -215,6 +211,12 @@ def _create_in(folder: str) -> tuple[str, int]:
       second += 1
 
 
+def _frame(data: bytes) -> bytes:
+  """Returns a record."""
+  length = struct.pack("<Q", len(data))
+  return b"".join([length, _pack_checksum(length), data, _pack_checksum(data)])
+
+
 def _pack_checksum(data: bytes) -> bytes:
   """Returns the masked checksum of bytes."""
   return _CHECKSUM.pack(crc32c.mask(crc32c.crc32c(data)))
@@ -281,8 +283,7 @@ def _decode(data: bytes, end: int) -> Event:
   scalars: dict[str, float] = {}
   for tag, value in wire.read_fields(data):
     if tag == 1:
-      bits = wire.get_number(value).to_bytes(8, "little")
-      (wall_time,) = struct.unpack("<d", bits)
+      wall_time = _as_double(wire.get_number(value))
     elif tag == 2:
       step = wire.decode_signed(wire.get_number(value))
     elif tag == 5:
@@ -293,11 +294,7 @@ def _decode(data: bytes, end: int) -> Event:
 
 
 def _read_summary(data: memoryview) -> Iterator[tuple[str, float]]:
-  """Yields (tag, value) for each scalar of a summary.
-
-  A tensor, as TensorFlow 2 writes scalars, has the value NaN: no tensor is of a
-  loss scale.
-  """
+  """Yields (tag, value) for each scalar of a summary."""
   for tag, value in wire.read_fields(data):
     if tag != 1:
       continue
@@ -306,9 +303,58 @@ def _read_summary(data: memoryview) -> Iterator[tuple[str, float]]:
       if part == 1:
         name = wire.get_text(content)
       elif part == 2:
-        bits = wire.get_number(content) & 0xFFFFFFFF
-        (number,) = struct.unpack("<f", bits.to_bytes(4, "little"))
+        number = _as_float(wire.get_number(content))
       elif part == 8:
-        number = math.nan
+        number = _read_tensor(wire.get_bytes(content))
     if number is not None:
       yield name, number
+
+
+# A `DataType` of numbers -> the layout of `tensor_content`, and the field of a
+# `TensorProto` that has the number if there is no `tensor_content`.
+_NUMBERS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
+
+
+def _read_tensor(data: memoryview) -> float | None:
+  """Returns the number of a `TensorProto`; None if it is no scalar."""
+  dtype, content = 0, None
+  found: dict[int, int | memoryview] = {}
+  for tag, value in wire.read_fields(data):
+    if tag == 1:
+      dtype = wire.get_number(value)
+    elif tag == 2:
+      # A dimension, or the mark that the rank is unknown.
+      if any(True for _ in wire.read_fields(wire.get_bytes(value))):
+        return None
+    elif tag == 4:
+      content = wire.get_bytes(value)
+    else:
+      found[tag] = value
+  if dtype not in _NUMBERS:
+    return None
+  layout, field = _NUMBERS[dtype]
+  if content is not None and len(content) == struct.calcsize(layout):
+    return float(struct.unpack(layout, content)[0])
+  return _read_number(dtype, found[field]) if field in found else 0.0
+
+
+def _read_number(dtype: int, value: int | memoryview) -> float:
+  """Returns the number of a repeated field, which may be packed."""
+  if isinstance(value, memoryview):
+    if dtype in (1, 2):
+      layout = _NUMBERS[dtype][0]
+      return float(struct.unpack_from(layout, value)[0]) if value else 0.0
+    value = wire.read_varint(value, 0)[0] if value else 0
+  if dtype == 1:
+    return _as_float(value)
+  return _as_double(value) if dtype == 2 else float(wire.decode_signed(value))
+
+
+def _as_float(bits: int) -> float:
+  """Returns the float32 that has these bits."""
+  return struct.unpack("<f", (bits & 0xFFFFFFFF).to_bytes(4, "little"))[0]
+
+
+def _as_double(bits: int) -> float:
+  """Returns the float64 that has these bits."""
+  return struct.unpack("<d", bits.to_bytes(8, "little"))[0]
