@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests output for terminals and pipes: progress, diffs, readers that leave."""
 
+import inspect
 import io
 import os
 import subprocess
 import sys
-import time
+import threading
 
 import helpers
 import pseudo_terminals
@@ -76,14 +77,21 @@ def announce(monkeypatch, long, work):
   return pseudo_terminals.read_all(outer)
 
 
+def take_long():
+  """Works until the line that announces the work is shown, if any will be."""
+  for thread in threading.enumerate():
+    if isinstance(thread, threading.Timer):
+      thread.join()
+
+
 def test_work_without_pieces_is_announced(monkeypatch, capsys):
   line = "Reading \\x1bx ..."
-  shown = announce(monkeypatch, 0.01, lambda: time.sleep(0.5))
+  shown = announce(monkeypatch, 0.01, take_long)
   assert shown == f"{line}\r{' ' * len(line)}\r"
   assert announce(monkeypatch, 60, lambda: None) == ""
 
   def fail():
-    time.sleep(0.5)
+    take_long()
     raise KeyboardInterrupt
 
   with pytest.raises(KeyboardInterrupt):
@@ -91,19 +99,20 @@ def test_work_without_pieces_is_announced(monkeypatch, capsys):
   monkeypatch.undo()
   monkeypatch.setattr(terminal, "_LONG", 0.01)
   with terminal.announce("Reading"):
-    time.sleep(0.1)
+    take_long()
   assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("command", ["inspect", "doctor", "plot"])
 def test_commands_that_read_for_long_say_so(command, tmp_path):
   code = (
-    "import sys, time\n"
+    "import sys, threading\n"
     "from tf_compat_lossscale.cli import main, terminal\n"
+    f"{inspect.getsource(take_long)}"
     "terminal._LONG = 0.01\n"
     "from tf_compat_lossscale import checkpoint\n"
     "from tf_compat_lossscale.monitoring import run_logs\n"
-    "def slow(*args): time.sleep(0.5); raise OSError(2, 'gone', 'x')\n"
+    "def slow(*args): take_long(); raise OSError(2, 'gone', 'x')\n"
     "checkpoint.describe = run_logs.find_runs = slow\n"
     "sys.exit(main.main(sys.argv[1:]))\n"
   )
