@@ -10,7 +10,7 @@ demo: venv
 	"$(VENV)/bin/python" examples/resume_digits.py
 
 test: venv
-	tools/test.sh "$(VENV)" -m "not slow and not thorough and not machines"
+	tools/test.sh "$(VENV)" -m "not thorough and not machines"
 
 machines:
 	tools/machines.sh .venv-machines

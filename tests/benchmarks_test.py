@@ -267,7 +267,7 @@ def refuse_arguments():
     assert error.count("\n") == 1, error
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_makes_no_sense_is_refused():
   helpers.run_alone(refuse_arguments)
 

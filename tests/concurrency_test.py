@@ -34,7 +34,7 @@ COUNTERS = [(dynamic, "good_steps", 1.0), (managed, "good_steps", 1.0)]
 COUNTERS += [(managed, "bad_steps", np.inf)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 @pytest.mark.parametrize(("make", "name", "grad"), COUNTERS)
 def test_no_step_goes_uncounted_in_a_session(mode, make, name, grad):

@@ -13,7 +13,7 @@ def demo(*args, cwd):
 
 
 @pytest.mark.any_release
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_resumes_and_compares(tmp_path):
   done = demo("--steps=100", cwd=tmp_path)
   assert done.returncode == 0, done.stderr

@@ -180,7 +180,7 @@ def rule(program):
   return states
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", helpers.MODES)
 def test_state_is_what_the_rule_says(mode):

@@ -138,7 +138,7 @@ def test_as_tensorflows_own(mode, strategy, clipped):
 
 
 @pytest.mark.any_release
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   ("mode", "strategy", "made"),
   helpers.pairs(GRAPH_MODES, _STRATEGIES, ["eagerly", "in a graph"]),
@@ -147,7 +147,7 @@ def test_a_scale_made_elsewhere(mode, strategy, made):
   assert train(tfl, mode, strategy, made) == train(tfl, mode, strategy)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("strategy", _STRATEGIES)
 def test_an_eager_scale_made_outside_the_strategy(mode, strategy):

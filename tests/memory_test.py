@@ -68,7 +68,7 @@ def eager():
   long_training("eager", 900, resident=helpers.RELEASE >= (2, 16))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("body", [graph_v1, graph_v2, function, eager])
 def test_resident_memory_does_not_grow(body):
   helpers.run_alone(body)

@@ -80,7 +80,7 @@ def train(model_dir, log, until):
 
 
 @pytest.mark.any_release
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_resumes_after_sigkill(tmp_path):
   rng = random.Random(time.time_ns())
   model_dir, log = str(tmp_path / "model"), str(tmp_path / "log")

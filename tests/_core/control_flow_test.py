@@ -310,7 +310,7 @@ def test_ref_variables_in_the_callers_v1_cond():
     assert session.run(v) == [1.5]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_accumulation_in_a_function():
   v, total = tf.Variable([2.0]), tf.Variable([0.0])
   opt = tfl.MixedPrecisionLossScaleOptimizer(

@@ -134,7 +134,7 @@ def test_optimizer_lists_the_weights_of_the_current_graph_alone():
   assert [v is w for v, w in zip(opt.variables(), eager)] == [True, True]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_graphs_are_collected_and_memory_does_not_grow():
   helpers.run_alone(many_graphs)
 

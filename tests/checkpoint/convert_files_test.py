@@ -406,7 +406,7 @@ def checksums(folder):
   }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_killed_at_every_step(tmp_path):
   helpers.run_python(
@@ -414,7 +414,7 @@ def test_killed_at_every_step(tmp_path):
   )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_killed_at_any_moment(tmp_path):
   source, target = tmp_path / "source", tmp_path / "target"

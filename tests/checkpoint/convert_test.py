@@ -201,7 +201,7 @@ def restore_by_keras():
     assert int(optimizer.iterations) == 11
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_keras_itself_restores_that(tmp_path):
   golden = helpers.GOLDENS / "tf-2.0.4" / "keras_dynamic_adam"
   path = golden / "object" / "ckpt-1"

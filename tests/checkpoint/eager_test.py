@@ -79,7 +79,7 @@ def restore_keras_files():
     checkpoint.restore(None, path, other)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("generation", ["2", "3"])
 def test_keras_files(generation, tmp_path):
   if generation == "3" and helpers.RELEASE < (2, 16):

@@ -103,7 +103,7 @@ def cases():
       golden,
       behavior,
       goldens,
-      marks=[] if is_main else [pytest.mark.any_release, pytest.mark.slow],
+      marks=[] if is_main else [pytest.mark.any_release, pytest.mark.thorough],
       id=f"{golden}-{behavior}",
     )
     for (behavior, is_main), goldens in groups().items()

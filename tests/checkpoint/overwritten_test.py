@@ -113,7 +113,7 @@ class Reader:
     return len(self.steps) >= 10 and len(set(self.steps)) >= 5
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("pauses", [True, False])
 def test_all_values_are_of_one_checkpoint(pauses, tmp_path):
@@ -422,7 +422,7 @@ def test_converting_what_changes_all_the_time(
   assert not list(tmp_path.glob("*new*"))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_a_saver_that_saves_often(tmp_path):
   """Checks 80 descriptions and conversions while a process saves."""

@@ -38,7 +38,7 @@ _GOLDENS = sorted(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("chunk", range(_CHUNKS))
 def test_every_variable_gets_its_own_value(chunk):
@@ -182,7 +182,7 @@ def copied(golden, folder, meta):
 
 def golden_cases():
   """Returns (number, golden) pairs; every release must restore one of three."""
-  others = [pytest.mark.any_release, pytest.mark.slow]
+  others = [pytest.mark.any_release, pytest.mark.thorough]
   return [
     pytest.param(i, golden, marks=others if i % 3 else [])
     for i, golden in enumerate(_GOLDENS)

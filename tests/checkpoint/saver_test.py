@@ -20,7 +20,7 @@ tf1 = tf.compat.v1
 path = saved_graphs.path
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["function", "scaffold", "creator"])
 def test_monitored_sessions(how, tmp_path):
   """Checks that a run goes on in v2 control flow if one name is changed."""

@@ -76,7 +76,7 @@ def check_several(source, target, values, report):
     assert len(report.initialized) == (9 if target == "contrib" else 6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("scope", ["", "net"])
 @pytest.mark.parametrize("target", list(_KINDS))
 def test_several_optimizers(scope, target, saved_several):

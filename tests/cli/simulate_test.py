@@ -609,7 +609,7 @@ def test_ctrl_c():
   assert err == "tf-lossscale: interrupted\n"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_million_steps(tmp_path, capsys):
   path = tmp_path / "log"
   with open(path, "w") as file:

@@ -122,7 +122,7 @@ def test_mistakes_are_one_line(line, words, capsys):
   assert len(printed.splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_page_has_the_tables_as_printed(tmp_path):
   path = tmp_path / "figures.json"
   command.main(["--json", str(path), "--workers", "16384"])

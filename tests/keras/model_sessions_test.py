@@ -92,7 +92,7 @@ def _eager_folder(tmp_path_factory):
   return folder
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("control_flow", ["v1", "v2"])
 def test_sessions(control_flow, eager_folder, tmp_path):
   helpers.run_alone(

@@ -61,7 +61,7 @@ def test_one_optimizer(kind, scale, name, tmp_path, caplog):
   assert int(loaded.optimizer.iterations) > 0 and not warnings_of(caplog)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   ("kind", "scales"),
   [
@@ -156,7 +156,7 @@ def test_optimizers_by_other_names(kind, tmp_path, caplog):
   assert state_of(loaded) == state_of(again) == state_of(model)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   ("kind", "siblings"),
   [

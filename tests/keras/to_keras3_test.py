@@ -203,7 +203,7 @@ def test_mixed_float16():
   assert state_of(unbuilt) == (256.0, 0, 10)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @needs_keras_3
 @pytest.mark.parametrize(
   "with_slots", [pytest.param(False, marks=pytest.mark.any_release), True]

@@ -161,7 +161,7 @@ def check_prints(name, run_command, project, *options):
     assert printed == row["printed"], row["command"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("name", ["console_scripts", "run_as_module"])
 def test_runs_untouched_in_a_process(name, tmp_path):
@@ -179,7 +179,7 @@ def test_runs_migrated(name, migrated):
   check_prints(name, run_forked, migrated, "--plain")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_runs_migrated_in_a_process(name, migrated):
   check_prints(name, run_process, migrated)
 

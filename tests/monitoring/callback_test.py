@@ -139,7 +139,7 @@ def test_graph_of_tensorflow_1():
       assert applied == np.isfinite(value)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @kinds
 @pytest.mark.parametrize("mode", ["eager", "function", "jit"])
 def test_results_are_the_same_bit_for_bit(kind, mode):

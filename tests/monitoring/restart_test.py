@@ -62,7 +62,7 @@ def test_killed_twice(tmp_path, kind):
   check(tmp_path, kind, random.Random(kind), 2)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 # Without a global step, a later line may fit the state of a checkpoint, too.
 @pytest.mark.parametrize(
   "kind", [kind for kind in monitoring_killer.KINDS if kind != "no global step"]

@@ -22,7 +22,7 @@ _IS_GONE = helpers.RELEASE >= (2, 16)
   "name",
   [
     pytest.param(
-      name, marks=[pytest.mark.slow] * (name != "estimator_resume.py")
+      name, marks=[pytest.mark.thorough] * (name != "estimator_resume.py")
     )
     for name in sorted(_EXPECTED)
   ],

@@ -79,7 +79,7 @@ def test_new_optimizers_by_an_option(tmp_path):
     assert printed == expected, options
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="There is no Keras 3.")
 def test_keras_3_is_left_as_it_is():
   helpers.run_forked(

@@ -107,7 +107,7 @@ def migrated(tmp_path_factory):
 @pytest.mark.parametrize(
   "name",
   [
-    pytest.param(name, marks=[pytest.mark.slow] * (name == _CHILDREN))
+    pytest.param(name, marks=[pytest.mark.thorough] * (name == _CHILDREN))
     for name in _PROGRAMS
   ],
 )
@@ -115,7 +115,7 @@ def test_runs_untouched(name):
   check_printed(run(name, cwd=_LEGACY), _EXPECTED[name]["printed"])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release  # The test above runs the programs on all releases.
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_runs_migrated(name, migrated):

@@ -125,7 +125,7 @@ run_without_feeding()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_tensorflow_1_and_all_ways_to_import_it(tmp_path):
   name = program(tmp_path, _TENSORFLOW_1)
   code, out, err = run("--tf1", name, *_GONE, cwd=tmp_path)
@@ -184,7 +184,7 @@ def modules_that_may_come_first():
       yield name
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", ["tf1", "tf2"])
 def test_any_module_may_be_what_a_program_imports_first(mode, tmp_path):

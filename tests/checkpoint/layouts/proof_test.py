@@ -118,7 +118,7 @@ def test_a_meta_graph_that_is_older_is_not_of_the_checkpoint(tmp_path):
     restore_program(path, [("", "dynamic")] * 2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_many_missing_variables_are_no_long_wait(tmp_path):
   with tf.Graph().as_default(), tf1.Session() as session:
