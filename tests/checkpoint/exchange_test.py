@@ -32,7 +32,9 @@ def cases():
       loss_scale = "fixed" if (i + j) % 4 == 3 else "dynamic"
       is_main = inner in ("adam", "momentum")
       if is_main or (i + j) % 3 == 0:
-        marks = [] if is_main else [pytest.mark.any_release, pytest.mark.thorough]
+        marks = (
+          [] if is_main else [pytest.mark.any_release, pytest.mark.thorough]
+        )
         found.append(pytest.param(mode, inner, loss_scale, marks=marks))
   return found
 
