@@ -181,6 +181,7 @@ def test_the_tutorial(tmp_path):
   assert (tmp_path / "digits.keras").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_the_readme_shows_what_is_printed(tmp_path):
   # Its first lines show the tutorial's files.

@@ -424,6 +424,7 @@ def run_pyright(program, python):
   }
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 @pytest.mark.parametrize("run", [run_mypy, run_pyright])
 def test_checkers_refuse_exactly_what_is_wrong(run, python, tmp_path):

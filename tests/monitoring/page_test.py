@@ -7,7 +7,7 @@ import re
 import helpers
 import pytest
 
-pytestmark = pytest.mark.any_release
+pytestmark = [pytest.mark.any_release, pytest.mark.thorough]
 
 _PAGE = (helpers.ROOT / "docs" / "monitoring.md").read_text("utf-8")
 _EXAMPLE = str(helpers.ROOT / "examples" / "watch_digits.py")

@@ -8,7 +8,7 @@ import pytest
 
 from tf_compat_lossscale import policies
 
-pytestmark = pytest.mark.any_release
+pytestmark = [pytest.mark.any_release, pytest.mark.thorough]
 
 _STEPS = 60
 

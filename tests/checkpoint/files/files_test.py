@@ -551,6 +551,7 @@ def test_slices_that_overlap(boxes):
       assert found is None
 
 
+@pytest.mark.thorough
 @pytest.mark.any_release
 def test_very_many_slices():
   """Checks that comparing slices takes bounded time."""
