@@ -171,6 +171,13 @@ def test_a_wrong_line(tmp_path, line, reason, after):
   assert len(message) < len(str(path)) + 300
 
 
+def test_two_wrong_lines_that_are_right_if_joined(tmp_path):
+  first, second = (json.dumps(make_line(step)) for step in (1, 2))
+  path = tmp_path / _NAME
+  path.write_text(f'{first[:-1]}\n"x": 1}},{second}\n', "utf-8")
+  assert error_of(tmp_path).startswith(f"{path}:1: ")
+
+
 def test_a_binary_file_and_an_endless_line(tmp_path):
   path = tmp_path / "data.bin"
   path.write_bytes(os.urandom(5000).replace(b"{", b"") + b"\n")

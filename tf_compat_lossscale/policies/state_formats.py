@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 from typing import Literal
+from typing import Protocol
 from typing import TypeAlias
 
 from tf_compat_lossscale.policies import checks
@@ -17,6 +18,20 @@ from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies.state_entries import Entries
 
 System: TypeAlias = Literal["deepspeed", "keras3", "megatron", "torch"]
+
+
+class _Format(Protocol):
+  """The state of a system's loss scale."""
+
+  @staticmethod
+  def encode(
+    rule: rules.GrowthBackoffRule, state: rules.State
+  ) -> dict[str, Any]:
+    """Returns the entries for a state."""
+
+  @staticmethod
+  def decode(rule: rules.GrowthBackoffRule, entries: Entries) -> rules.State:
+    """Returns the state that entries hold."""
 
 
 class _Torch:
@@ -171,7 +186,7 @@ class _Keras3:
     return rules.State(entries.get_scale("3"), entries.get_count("2"))
 
 
-_FORMATS: dict[System, Any] = {
+_FORMATS: dict[System, type[_Format]] = {
   "deepspeed": _DeepSpeed,
   "keras3": _Keras3,
   "megatron": _Megatron,
@@ -205,8 +220,7 @@ def encode(
     current_loss_scale=rule.clip(scale),
     good_steps=min(state.good_steps, rule.growth_interval - 1),
   )
-  encoded: dict[str, Any] = format_.encode(rule, state)
-  return encoded
+  return format_.encode(rule, state)
 
 
 def decode(
@@ -233,5 +247,4 @@ def decode(
       f"A state like {like!r} must be a dict, but got {values!r} of type "
       f"{type(values).__name__}."
     )
-  state: rules.State = format_.decode(rule, Entries(like, values))
-  return state
+  return format_.decode(rule, Entries(like, values))

@@ -321,6 +321,15 @@ def test_numbers_are_unsigned_if_their_dtype_is():
     assert entry.decode_number(data) == value
 
 
+@pytest.mark.parametrize(
+  ("dtype", "value"),
+  [("int32", 2**31), ("int64", 0.5), ("uint8", -1), ("float32", 1e40)],
+)
+def test_a_scalar_that_its_dtype_cannot_hold(dtype, value):
+  with pytest.raises(OverflowError):
+    entries.encode_scalar(dtype, value)
+
+
 @pytest.mark.any_release
 @pytest.mark.parametrize(
   ("change", "what"),

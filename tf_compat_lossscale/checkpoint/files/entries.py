@@ -526,12 +526,20 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
   Args:
     dtype: The dtype's name; 'string' for bytes.
     value: The scalar.
+
+  Raises:
+    OverflowError: The dtype cannot hold the scalar.
   """
   number = _NUMBERS[dtype]
   if isinstance(value, bytes):
     data = encode_strings([len(value)], value)
   else:
-    data = np.array(value, _DTYPES[number][1]).tobytes()
+    with np.errstate(over="ignore"):
+      array = np.array(value, _DTYPES[number][1])
+    # Older releases of NumPy cut integers that are too large.
+    if array.item() != value and (array.dtype.kind != "f" or np.isinf(array)):
+      raise OverflowError(f"{value} does not fit into {dtype}")
+    data = array.tobytes()
   return Entry(number, ()).seal(data), data
 
 
