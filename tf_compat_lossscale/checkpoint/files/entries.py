@@ -534,9 +534,9 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
   if isinstance(value, bytes):
     data = encode_strings([len(value)], value)
   else:
-    with np.errstate(over="ignore"):
-      array = np.array(value, _DTYPES[number][1])
-    # Older releases of NumPy cut integers that are too large.
+    # `np.array(value, dtype)` cuts integers in older releases of NumPy and warns.
+    with np.errstate(over="ignore", invalid="ignore"):
+      array = np.array(value).astype(_DTYPES[number][1])
     if array.item() != value and (array.dtype.kind != "f" or np.isinf(array)):
       raise OverflowError(f"{value} does not fit into {dtype}")
     data = array.tobytes()
