@@ -172,11 +172,12 @@ def check_console(block, folder):
 
 
 @pytest.mark.thorough
-@pytest.mark.any_release
 def test_the_tutorial(tmp_path):
   (program,) = blocks_of(_DOCS / "tutorial.md", "python")
   (tmp_path / "train_keras.py").write_text(program, "utf-8")
   for block in blocks_of(_DOCS / "tutorial.md", "console"):
+    if "train_keras.py" in block and helpers.RELEASE < (2, 16):
+      pytest.skip("Keras 3 comes with TensorFlow 2.16")
     check_console(block, tmp_path)
   assert (tmp_path / "digits.keras").exists()
 

@@ -13,9 +13,6 @@ from typing import Any
 
 from tf_compat_lossscale.programs import lazy_modules
 
-_API = "tensorflow._api.v2."
-_V1 = "tensorflow._api.v2.compat.v1."
-
 
 def explain_absence(path: str, other: Any, v1: bool) -> str:
   """Returns what to add to the error for a missing name.
@@ -52,15 +49,16 @@ def explain_in_modules(real: types.ModuleType, v1: bool) -> None:
     v1: Whether the program runs on TensorFlow 1. Then `tensorflow1` makes the
       errors for the namespace `tensorflow` itself.
   """
-  start = _V1 if v1 else _API
-  other = real if v1 else real.compat.v1
+  used, other = (real.compat.v1, real) if v1 else (real, real.compat.v1)
+  # Such as `tensorflow._api.v2.`: the parent's name for code inside TensorFlow.
+  start = used.train.__name__.removesuffix("train")
   for name, module in list(sys.modules.items()):
     path = name.removeprefix(start)
     if name.startswith(start) and path.split(".")[0] not in ("compat", "v2"):
       _set_functions(module, path, other, v1)
   if not v1:
     _set_functions(real, "", other, v1)
-    if not real.summary.__name__.startswith(_API):  # It is TensorBoard's.
+    if not real.summary.__name__.startswith(start):  # It is TensorBoard's.
       _set_functions(real.summary, "summary", other, v1)
 
 

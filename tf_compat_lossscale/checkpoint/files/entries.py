@@ -534,7 +534,7 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
   if isinstance(value, bytes):
     data = encode_strings([len(value)], value)
   else:
-    # `np.array(value, dtype)` cuts integers in older releases of NumPy and warns.
+    # Older releases of NumPy warn if `np.array(value, dtype)` cuts an integer.
     with np.errstate(over="ignore", invalid="ignore"):
       array = np.array(value).astype(_DTYPES[number][1])
     if array.item() != value and (array.dtype.kind != "f" or np.isinf(array)):
