@@ -180,6 +180,12 @@ def test_runs_migrated(name, migrated):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(
+  "name",
+  # Whatever TensorFlow does when it is imported can matter here: a console
+  # script, an entry that does not import it, a notebook, and two entries.
+  ["console_scripts", "entry_without_tensorflow", "notebook", "two_programs"],
+)
 def test_runs_migrated_in_a_process(name, migrated):
   check_prints(name, run_process, migrated)
 
