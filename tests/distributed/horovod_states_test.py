@@ -17,7 +17,7 @@ pytestmark = horovod_runs.MARKS
 _CASES = [
   programs.Case("graph_v1", "outside"),
   programs.Case("graph_v1", "inside"),
-  programs.Case("eager", "outside"),
+  programs.Case("eager", "outside", steps=100),
   programs.Case("eager", "inside", "log_normal", "sgd", steps=100),
   programs.Case("graph_v2", "outside", steps=100),
   programs.Case("graph_v2", "inside", "growth", "adam", steps=100),
@@ -27,7 +27,7 @@ _CASES = [
   programs.Case("graph_v1", "inside", "contrib", "adam", steps=100),
 ]
 _OF_FOUR = [
-  programs.Case("graph_v1", "outside", steps=200, seed=1),
+  programs.Case("graph_v1", "outside", steps=100, seed=1),
   programs.Case("eager", "inside", steps=50, seed=1),
 ]
 

@@ -66,7 +66,7 @@ class Case:
   order: str = "outside"
   scale: str = "dynamic"
   inner: str = "momentum"
-  steps: int = 500
+  steps: int = 200
   seed: int = 0
 
   @property
