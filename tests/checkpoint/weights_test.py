@@ -201,7 +201,8 @@ def test_averages_of_what_is_no_weight(tmp_path):
   ones, end = np.ones([3], np.float32), "ExponentialMovingAverage"
   values = {"w": ones, "w/Adam": ones, "beta1_power": np.float32(0.9)}
   values |= {"current_loss_scale": np.float32(8), "good_steps": np.int64(1)}
-  values |= {f"{name}/{end}": value * 2 for name, value in values.items()}
+  # NumPy 1 returns a float64 for twice a float32 scalar.
+  values |= {f"{x}/{end}": (y * 2).astype(y.dtype) for x, y in values.items()}
   values |= {"net/b": ones, f"opt/net/b/{end}": ones * 4, f"w/{end}_1": ones}
   values |= {"accumulation/bias": ones[0], "w/biased": np.float32([1, 2])}
   prefix = save(tmp_path, values, ["w", "net/b"])

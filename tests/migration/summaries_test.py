@@ -8,6 +8,7 @@ import sys
 import pytest
 from source_trees import write_tree
 
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import absences
 from tf_compat_lossscale.migration import scanner
@@ -122,7 +123,10 @@ def summaries(folder, capsys, *options, command="scan"):
     ),
   ],
 )
-def test_projects_without_loss_scaling(tmp_path, capsys, files, expected):
+def test_projects_without_loss_scaling(
+  tmp_path, capsys, monkeypatch, files, expected
+):
+  monkeypatch.setattr(which_keras, "is_missing", lambda release: False)
   write_tree(tmp_path, files)
   assert summaries(tmp_path, capsys, "--target=2.21") == [expected]
   found = summaries(tmp_path, capsys, "--target=2.21", command="migrate")
@@ -258,7 +262,8 @@ def test_a_package_is_one_line_of_each_project(tmp_path, capsys):
     }
     write_tree(tmp_path / folder, files)
     write_tree(tmp_path / folder, {"eval.py": files["main.py"] + _MAIN})
-  lines = summaries(tmp_path, capsys, "--target=2.21", "--select=LS303")
+  options = ("--target=2.21", "--select=LS303")
+  lines = summaries(tmp_path, capsys, *options)
   commands = [
     (line.split(":")[0], line.partition(" LS303 ")[2]) for line in lines
   ]
@@ -272,7 +277,7 @@ def test_a_package_is_one_line_of_each_project(tmp_path, capsys):
       f"tf.estimator: {estimator} (for 3 more files, too) [by hand]",
     ]
   # The line is at the file that is given.
-  lines = summaries(tmp_path / "one" / "b.py", capsys, "--select=LS303")
+  lines = summaries(tmp_path / "one" / "b.py", capsys, *options)
   assert [line.count("pip install") for line in lines] == [1, 1, 0]
 
 

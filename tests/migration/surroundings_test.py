@@ -7,6 +7,7 @@ import shutil
 import pytest
 from source_trees import write_tree
 
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
@@ -20,6 +21,11 @@ _TF = "import tensorflow as tf\n"
 _USES = "tf.train.experimental.LossScale\n"
 _MAIN = "if __name__ == '__main__':\n  tf.Session()\n"
 _LOWER = f"{_TF}tf.contrib.training.HParams()\ntf.get_variable('x')\n"
+
+
+@pytest.fixture(autouse=True)
+def has_keras_2(monkeypatch):
+  monkeypatch.setattr(which_keras, "is_missing", lambda release: False)
 
 
 def find(path):
