@@ -408,7 +408,8 @@ def test_bfloat16(tmp_path):
     export(prefix, tmp_path, "npz")
   _, written = export(prefix, tmp_path, "safetensors")
   assert written["w"].tobytes() == want.tobytes()
-  assert written["w"].dtype == want.dtype
+  # TensorFlow 2.12 has a type of its own.
+  assert written["w"].dtype.name == want.dtype.name == "bfloat16"
 
 
 @pytest.mark.any_release

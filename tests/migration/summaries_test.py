@@ -8,7 +8,6 @@ import sys
 import pytest
 from source_trees import write_tree
 
-from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import absences
 from tf_compat_lossscale.migration import scanner
@@ -123,10 +122,8 @@ def summaries(folder, capsys, *options, command="scan"):
     ),
   ],
 )
-def test_projects_without_loss_scaling(
-  tmp_path, capsys, monkeypatch, files, expected
-):
-  monkeypatch.setattr(which_keras, "is_missing", lambda release: False)
+@pytest.mark.usefixtures("all_packages")
+def test_projects_without_loss_scaling(tmp_path, capsys, files, expected):
   write_tree(tmp_path, files)
   assert summaries(tmp_path, capsys, "--target=2.21") == [expected]
   found = summaries(tmp_path, capsys, "--target=2.21", command="migrate")

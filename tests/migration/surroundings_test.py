@@ -7,13 +7,15 @@ import shutil
 import pytest
 from source_trees import write_tree
 
-from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
 from tf_compat_lossscale.migration import surroundings
 
-pytestmark = pytest.mark.any_release
+pytestmark = [
+  pytest.mark.any_release,
+  pytest.mark.usefixtures("all_packages"),
+]
 
 _PROJECTS = pathlib.Path(__file__).parents[1] / "legacy_projects"
 _OPTIONS = scanner.Options(jobs=1, target=(2, 21))
@@ -21,11 +23,6 @@ _TF = "import tensorflow as tf\n"
 _USES = "tf.train.experimental.LossScale\n"
 _MAIN = "if __name__ == '__main__':\n  tf.Session()\n"
 _LOWER = f"{_TF}tf.contrib.training.HParams()\ntf.get_variable('x')\n"
-
-
-@pytest.fixture(autouse=True)
-def has_keras_2(monkeypatch):
-  monkeypatch.setattr(which_keras, "is_missing", lambda release: False)
 
 
 def find(path):
