@@ -77,7 +77,7 @@ def tell_in(module: types.ModuleType) -> None:
   real: dict[str, Any] = {}
 
   def load(name: str) -> Any:
-    if name == "__all__":  # Up to TensorFlow 2.12 such modules have none.
+    if name == "__all__":  # TensorFlow 2.12 gives such modules none.
       return [each for each in dir(module) if not each.startswith("_")]
     return answer(real[name]) if name in real else patching.ABSENT
 
