@@ -20,7 +20,6 @@ from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrapped_optimizers
@@ -381,7 +380,6 @@ class MixedPrecisionLossScaleOptimizer(
 
     The variables are those of the current graph.
     """
-    scale_uses.note_read()
     weights = graph_weights.list_weights(self._active_loss_scale)
     inner = optimizers.list_variables(self._active_optimizer)
     return [*inner, *weights.values()]
@@ -404,7 +402,7 @@ class MixedPrecisionLossScaleOptimizer(
   def _list_active_children(self) -> dict[str, Any]:
     """Returns the children that are in use; a program may have set others."""
     scale = self._active_loss_scale
-    owner = scale_uses.find_owner(scale)
+    owner = graph_weights.find_owner(scale)
     is_tracked = isinstance(owner, base_classes.Trackable)
     children = {
       "base_optimizer": self._active_optimizer,

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import attributes
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
@@ -90,7 +89,6 @@ class GraphWeights(tracking.WeightsByGraph):
   @attributes.DefaultProperty
   def _weights(self) -> dict[str, tf.Variable]:
     """The same, by TensorFlow's own name, which a program may set."""
-    scale_uses.note_read()
     return self._tracked_weights
 
   @property
@@ -150,11 +148,6 @@ class GraphWeights(tracking.WeightsByGraph):
     Raises:
       KeyError: `_add_weight` was never given that name.
     """
-    scale_uses.note_read()
-    return self._get_tracked_weight(name)
-
-  def _get_tracked_weight(self, name: str) -> tf.Variable:
-    """Returns what `_get_weight` does, which the program does not read."""
     recipes = self._graph_recipes.by_name
     with _LOCK:
       if name in recipes and name not in self._tracked_weights:
@@ -198,6 +191,14 @@ def list_weights(owner: tracking.WeightsByGraph) -> dict[str, tf.Variable]:
   return owner._tracked_weights
 
 
+def find_owner(loss_scale: Any) -> Any:
+  """Returns what has the weights of a loss scale, and its agreement.
+
+  That is the loss scale itself, or the manager of `tf.contrib` in it.
+  """
+  return getattr(loss_scale, "manager", loss_scale)
+
+
 def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
   """Returns the value from which a weight starts in a new graph.
 
@@ -233,7 +234,7 @@ def read_weights(
   if session is None:
     with tf.init_scope(), owner._lock_if_eager():
       values = {
-        name: tf.convert_to_tensor(owner._get_tracked_weight(name)).numpy()
+        name: tf.convert_to_tensor(owner._get_weight(name)).numpy()
         for name in names
       }
   else:
@@ -261,7 +262,7 @@ def assign_weights(
   if session is None:
     with tf.init_scope(), owner._lock_if_eager():
       for name, value in values.items():
-        owner._get_tracked_weight(name).assign(value)
+        owner._get_weight(name).assign(value)
     return
   weights = _find_weights(owner, session)
   pairs = [(weights[name], np.asarray(values[name])) for name in values]

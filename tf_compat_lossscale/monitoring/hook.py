@@ -106,9 +106,7 @@ class LossScaleHook(base_classes.SessionRunHook):
     watched.refuse_accumulation("LossScaleHook", optimizer)
     self._optimizer = optimizer
     self._recorder = recorder.Recorder(
-      self._settings,
-      watched.describe(optimizer.loss_scale),
-      functools.partial(watched.is_bypassed, optimizer),
+      self._settings, watched.describe(optimizer.loss_scale)
     )
 
   def begin(self) -> None:
