@@ -165,6 +165,8 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
   scale changes, also if there are good steps in between.
   """
 
+  _is_unread = True
+
   def __init__(
     self,
     init_loss_scale: arguments.Number,
@@ -446,6 +448,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
       unscale=lambda pairs, scale: autograph.convert(self._down_scale)(
         list(pairs), scale
       ),
+      read="loss_scale_manager.get_loss_scale()",
     )
 
   def _down_scale(

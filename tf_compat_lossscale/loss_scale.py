@@ -173,6 +173,8 @@ class DynamicLossScale(LossScale):
   ```
   """
 
+  _is_unread = True
+
   def __init__(
     self,
     initial_loss_scale: arguments.Number = 2**15,

@@ -227,6 +227,7 @@ class MixedPrecisionLossScaleOptimizer(
       self._unscale_once,
       self._doing_dynamic_loss_scaling,
       self._optimizer.apply_gradients,
+      read="loss_scale()",
     )
 
   def _scale_once(self, loss: Any, scale: tf.Tensor) -> Any:

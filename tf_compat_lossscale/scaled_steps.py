@@ -23,6 +23,7 @@ from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
 
+from absl import logging
 import numpy as np
 import tensorflow.compat.v2 as tf
 
@@ -73,6 +74,7 @@ class ScaledStep(NamedTuple):
     needs_check: Returns whether gradients are checked before they are applied.
     apply: The method `apply_gradients` of an optimizer that knows no loss
       scale, if `needs_check` may return False.
+    read: How a program reads the loss scale, for a warning; "" if it cannot.
   """
 
   owner: Any
@@ -83,6 +85,7 @@ class ScaledStep(NamedTuple):
   unscale: Callable[[GradsAndVars, tf.Tensor], Pairs] = unscale
   needs_check: Callable[[], bool] = lambda: True
   apply: Callable[..., Any] | None = None
+  read: str = ""
 
   def compute_gradients(self, loss: Any, *args: Any, **kwargs: Any) -> Pairs:
     """Returns (gradient, variable) pairs of a loss, by way of the scaled loss.
@@ -94,6 +97,7 @@ class ScaledStep(NamedTuple):
     """
     # One read, for another worker may change the scale between two reads.
     scale = tf.cast(autograph.convert(self.loss_scale)(), tf.float32)
+    self._note_use()
     loss = self.scale_loss(loss, scale)
     scaled = list(autograph.convert(self.compute)(loss, *args, **kwargs))
     pairs = self.unscale(scaled, scale)
@@ -118,6 +122,14 @@ class ScaledStep(NamedTuple):
     """
     pairs = pair_checks.read(grads_and_vars)
     computed = step_records.find_computed(self.owner, pairs)
+    if self.read and self._note_use() and not pair_checks.are_zero(pairs):
+      logging.warning(
+        "%s.apply_gradients: compute_gradients was not called, and nobody read "
+        "the loss scale. Call compute_gradients or minimize of this optimizer, "
+        "or multiply the loss by %s and divide the gradients by it.",
+        type(self.owner).__name__,
+        self.read,
+      )
     with train_ops.leave_out():
       if self.apply is None or self.needs_check():
         pair_checks.check_dtypes(pairs)
@@ -133,6 +145,14 @@ class ScaledStep(NamedTuple):
         op = step.op
     train_ops.add(op)
     return op
+
+  def _note_use(self) -> bool:
+    """Notes that the loss scale is used, and returns whether it was unread."""
+    scale = graph_weights.find_owner(self.loss_scale)
+    is_unread: bool = getattr(scale, "_is_unread", False)
+    if is_unread:
+      scale._is_unread = False
+    return is_unread
 
 
 def recorded(owner: Any, loss_scale: Any, decide: Decide) -> Take:

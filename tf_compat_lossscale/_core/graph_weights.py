@@ -68,6 +68,10 @@ class GraphWeights(tracking.WeightsByGraph):
   names here say `graph` or `tracked`.
   """
 
+  # Whether nobody has read this loss scale yet. Only classes whose methods read
+  # all weights by `_get_weight` start with True.
+  _is_unread = False
+
   @property
   def _graph_recipes(self) -> _Recipes:
     # Created on first use: a subclass may leave out `super().__init__()`.
@@ -148,6 +152,7 @@ class GraphWeights(tracking.WeightsByGraph):
     Raises:
       KeyError: `_add_weight` was never given that name.
     """
+    self._is_unread = False
     recipes = self._graph_recipes.by_name
     with _LOCK:
       if name in recipes and name not in self._tracked_weights:

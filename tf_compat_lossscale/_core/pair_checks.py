@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import missing_gradients
@@ -58,6 +59,16 @@ def check_dtypes(grads_and_vars: Iterable[tuple[Any, Any]]) -> None:
         f"{dtype.name}: {grad!r}. Cast it by tf.cast(gradient, "
         "variable.dtype), or leave the variable out."
       )
+
+
+def are_zero(grads_and_vars: Iterable[tuple[Any, Any]]) -> bool:
+  """Returns whether all gradients are 0 for sure: programs make slots so."""
+  grads = [grad for grad, _ in grads_and_vars if grad is not None]
+  values = [getattr(grad, "values", grad) for grad in grads]
+  if tf.executing_eagerly():
+    return not any(np.any(tf.convert_to_tensor(x)) for x in values)
+  types = [x.op.type if tf.is_tensor(x) else "Const" for x in values]
+  return {*types} <= {"Const", "Fill", "ZerosLike"}
 
 
 def has_ref_variable(variables: Iterable[Any]) -> bool:

@@ -12,6 +12,7 @@ from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import missing_gradients
+from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
@@ -19,6 +20,8 @@ from tf_compat_lossscale.keras import _kinds
 from tf_compat_lossscale.keras import _skipped_steps
 from tf_compat_lossscale.keras import _watched_steps
 from tf_compat_lossscale.keras import scales
+
+_READ = "_is_loss_scale_read"  # Whether the program has read the loss scale.
 
 
 class LossScaleOptimizer(_kinds.OfAKind):
@@ -89,6 +92,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   @property
   def loss_scale(self) -> Any:
     """The loss scale: a tensor, which can be called as a `LossScale` can."""
+    self.__dict__[_READ] = True
     return _callable_scale.CallableScale(self, super().loss_scale)
 
   @property
@@ -143,7 +147,10 @@ class LossScaleOptimizer(_kinds.OfAKind):
     attributes: dict[str, Any] = copy.__dict__
     attributes.update(vars(self))
     if not _keras2.has_scaled(self):
-      attributes.update(_keras2.CALLED)  # Keras would warn at each step.
+      # Keras warns now, and would at each step, also if `loss_scale` was read.
+      if _READ in vars(self) or not self.dynamic or pair_checks.are_zero(pairs):
+        attributes.update(_keras2.CALLED)
+      self.__dict__[_READ] = True
     if self.dynamic:
       attributes["_loss_scale"] = call.make_state(self._loss_scale)
     if self._skipped_steps is not None:
