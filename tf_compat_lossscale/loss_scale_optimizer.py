@@ -24,7 +24,6 @@ from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import autograph
-from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
@@ -66,7 +65,7 @@ def _find_held(owner: Any, name: str) -> Any:
 
 
 class MixedPrecisionLossScaleOptimizer(
-  wrapped_optimizers.Delegating, base_classes.Optimizer
+  wrapped_optimizers.Delegating, tf.compat.v1.train.Optimizer
 ):
   """An optimizer that wraps another and applies a loss scale to it.
 
@@ -404,7 +403,7 @@ class MixedPrecisionLossScaleOptimizer(
     """Returns the children that are in use; a program may have set others."""
     scale = self._active_loss_scale
     owner = graph_weights.find_owner(scale)
-    is_tracked = isinstance(owner, base_classes.Trackable)
+    is_tracked = isinstance(owner, tracking.Trackable)
     children = {
       "base_optimizer": self._active_optimizer,
       "loss_scale": owner if is_tracked else scale,
@@ -412,7 +411,7 @@ class MixedPrecisionLossScaleOptimizer(
     return {
       name: child
       for name, child in children.items()
-      if isinstance(child, base_classes.Trackable)
+      if isinstance(child, tracking.Trackable)
     }
 
   def __repr__(self) -> str:

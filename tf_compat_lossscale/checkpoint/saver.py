@@ -11,7 +11,6 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale._core.tf import savers
 from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import paths
@@ -37,7 +36,7 @@ _DEFAULT: Any = (
 )
 
 
-class Saver(base_classes.Saver):
+class Saver(tf.compat.v1.train.Saver):
   """A `tf.compat.v1.train.Saver` whose `restore` bridges generations.
 
   The Saver saves as TensorFlow's does. It also restores variables whose names
@@ -133,7 +132,7 @@ def _is_variable(item: Any) -> bool:
   return hasattr(item, "initializer") or hasattr(item, "as_tensor")
 
 
-class Scaffold(base_classes.Scaffold):
+class Scaffold(tf.compat.v1.train.Scaffold):
   """A `tf.compat.v1.train.Scaffold` whose default saver is the `Saver` above.
 
   Sessions restore with that saver if they get the scaffold:
