@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence
-import functools
+import contextlib
+import threading
 from typing import Any
-from typing import Literal
 from typing import TypeAlias
 
 import numpy as np
@@ -15,19 +15,15 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale_optimizer
-from tf_compat_lossscale import scaled_steps
-from tf_compat_lossscale._core import accumulation_window
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
-from tf_compat_lossscale._core import finite
-from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
-from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
 
 __all__ = [
@@ -43,16 +39,16 @@ def __dir__() -> list[str]:
 
 
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
-Transform: TypeAlias = Callable[[scaled_steps.Pairs], Any]
+Transform: TypeAlias = Callable[[loss_scale_optimizer.Pairs], Any]
 
-_WINDOW, _MICRO_BATCH = "window", "micro_batch"
-_PACKAGE = __name__.partition(".")[0]
+_HALF = (tf.float16, tf.bfloat16)
+# Between adding and counting, another eager thread could end the window.
+_LOCK = threading.RLock()
 
 
 def accumulate(
   optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
   steps: arguments.Whole,
-  drop: Literal["window", "micro_batch"] = "window",
   mean: bool = True,
   transform: Transform | None = None,
 ) -> AccumulatingOptimizer:
@@ -70,9 +66,6 @@ def accumulate(
       `contrib.LossScaleOptimizer`. The result uses its loss scale and the
       optimizer that it wraps.
     steps: The number of micro-batches in a window; whole, at least 1.
-    drop: What a micro-batch with an infinity or a NaN makes void: "window"
-      skips the whole window; "micro_batch" leaves that micro-batch out. In both
-      cases the loss scale falls, once, at the end of the window.
     mean: Whether the mean of the gradients is applied, or their sum.
     transform: A function that takes the (gradient, variable) pairs of a window
       that is applied, and returns the pairs to apply: to clip by the global
@@ -81,7 +74,7 @@ def accumulate(
   Raises:
     ValueError: An argument is none of these; the message names it.
   """
-  return AccumulatingOptimizer(optimizer, steps, drop, mean, transform)
+  return AccumulatingOptimizer(optimizer, steps, mean, transform)
 
 
 class AccumulatingOptimizer(
@@ -98,38 +91,30 @@ class AccumulatingOptimizer(
   if micro_batches >= steps:             # The window ends.
     grads = sums / micro_batches
     should_apply = loss_scale.update(grads)
-    if should_apply:
+    if should_apply and all grads are finite:
       opt.apply_gradients(transform(grads), global_step)
     sums = micro_batches = 0
   ```
 
-  With `drop="micro_batch"`, gradients that are not finite are not added, and
-  the sums are divided by the number of micro-batches that were added. Each
-  replica and each process decides for itself, and the number is that of all. If
-  there is none, the window is a skipped step.
+  So a window with an infinity or a NaN is skipped, and the loss scale falls
+  once. Under a `tf.distribute` strategy, a micro-batch is the sum over all
+  replicas. An optimizer of Horovod inside reduces the gradients of each
+  micro-batch, as it always does.
 
-  Sums that are not finite are never applied, whatever the loss scale answers.
+  Of float16 and bfloat16 variables, `compute_gradients` returns gradients of
+  float32, so that none becomes 0. The sums are dense, also for sparse
+  gradients. A variable has a sum if it has had a gradient; if its gradients of
+  a window are all None, they count as 0.
 
-  Under `SyncReplicasOptimizer(accumulate(...))`, a micro-batch is the mean that
-  the chief takes of all workers' gradients.
-
-  `compute_gradients` does not communicate. Of float16 and bfloat16 variables,
-  it returns gradients of float32, so that none becomes 0.
-
-  The sums are dense, also for sparse gradients. A variable has a sum if it has
-  had a gradient; if its gradients of a window are all None, they count as 0.
-
-  In object-based checkpoints the counts are children of `window`, and the sums
-  are slots of `window`; in name-based ones they are
-  `VARIABLE/accumulated_gradient`,
-  `accumulation/micro_batches` and `accumulation/kept`.
+  In object-based checkpoints the sums are slots of the child `window`, and the
+  number of micro-batches is its variable `micro_batches`; in name-based ones
+  they are `VARIABLE/accumulated_gradient` and `micro_batches`.
   """
 
   def __init__(
     self,
     optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
     steps: arguments.Whole,
-    drop: Literal["window", "micro_batch"] = "window",
     mean: bool = True,
     transform: Transform | None = None,
   ) -> None:
@@ -138,18 +123,16 @@ class AccumulatingOptimizer(
     The arguments are those of `accumulate`.
     """
     _check(optimizer)
-    arguments.check_word("drop", drop, (_WINDOW, _MICRO_BATCH))
     if transform is not None and not callable(transform):
       raise ValueError(
         "transform must be a function of (gradient, variable) pairs or None, "
         f"but got {transform!r}."
       )
-    super().__init__(optimizer._active_optimizer, optimizer._active_loss_scale)
+    super().__init__(optimizer._optimizer, optimizer._loss_scale)
     self._steps = arguments.check_steps("steps", steps)
-    self._drop: str = drop
     self._mean = bool(mean)
     self._transform = transform
-    self._window = accumulation_window.Window()
+    self._window = _Window()
     tracking.track(self, self._window, "window")
 
   @property
@@ -163,10 +146,10 @@ class AccumulatingOptimizer(
 
     After the last micro-batch of a window, the number is 0.
     """
-    variable = self._window.micro_batches
-    if variable is None:
+    count = self._window.find_count()
+    if count is None:
       return tf.constant(0, tf.int64)
-    return tf.convert_to_tensor(variable)
+    return tf.convert_to_tensor(count)
 
   @attributes.DefaultProperty
   def last_step_applied(self) -> tf.Tensor:
@@ -179,79 +162,84 @@ class AccumulatingOptimizer(
     Raises:
       RuntimeError: No window has ended yet.
     """
-    return step_records.read_last_applied(self)
+    return loss_scale_optimizer.read_last_applied(self)
 
-  def _compose_step(self) -> scaled_steps.ScaledStep:
-    """Returns how this optimizer takes a micro-batch, without communication."""
-    return scaled_steps.ScaledStep(
-      self,
-      self._loss_scale,
-      horovod.find_local(self._optimizer).compute_gradients,
-      self._take_micro_batch,
-      unscale=_unscale_widely,
-      read="loss_scale()",
+  def _unscale(
+    self, pairs: loss_scale_optimizer.Pairs, scale: tf.Tensor
+  ) -> loss_scale_optimizer.Pairs:
+    """Returns pairs with unscaled gradients, in float32 or wider."""
+    wide = [(_widen(grad), var) for grad, var in pairs]
+    return loss_scale_optimizer.unscale(wide, scale)
+
+  def apply_gradients(
+    self,
+    grads_and_vars: loss_scale_optimizer.GradsAndVars,
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+  ) -> tf.Operation | None:
+    """Adds a micro-batch, and ends the window if the window is full.
+
+    Args:
+      grads_and_vars: (gradient, variable) pairs, with unscaled gradients.
+      global_step: A variable to add 1 to if a window is applied.
+      name: The returned op's name; by default that of the wrapped optimizer.
+
+    Returns:
+      An op that does so; None when eager: it has happened.
+
+    Raises:
+      TypeError: A gradient is neither floating-point nor complex like its
+        variable.
+      ValueError: In a cross-replica context of a `tf.distribute` strategy; or a
+        variable has a gradient for the first time although an op was built
+        that ends windows without it.
+    """
+    pairs = pair_checks.read(grads_and_vars)
+    loss_scale_optimizer.warn_if_unread(self, self._loss_scale, pairs)
+    pairs = tuple((_widen(grad), var) for grad, var in pairs)
+    op: tf.Operation | None = loss_scale_optimizer.take_step(
+      self._take_micro_batch, pairs, global_step, name
     )
+    return op
 
   def _take_micro_batch(
     self,
     strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
+    pairs: Any,
     global_step: Any,
     name: str | None,
-    computed: tuple[tuple[Any, Any], ...],
   ) -> tf.Operation | None:
-    """Adds a micro-batch for all replicas, and ends the window if it is full.
-
-    Args:
-      strategy: The strategy whose replicas call `apply_gradients`.
-      grads_and_vars: (gradient, variable) pairs, per replica if there are any.
-      global_step: A variable or None.
-      name: The returned op's name, or None.
-      computed: Not used: the gradients of the step are the sums.
-
-    Returns:
-      An op that does so; None when eager.
-    """
-    del computed
+    """Adds a micro-batch of all replicas, and ends the window if it is full."""
     name = self.get_name() if name is None else name
-    with accumulation_window.lock_if_eager():
-      applied = self._add_micro_batch(
-        strategy, grads_and_vars, global_step, name
-      )
-    if tf.executing_eagerly():
-      return None
-    step_records.answer(self, applied)
-    op = sync_replicas.set_back(applied, grads_and_vars, global_step)
-    return scaled_steps.group([op], name)
-
-  def _add_micro_batch(
-    self,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str,
-  ) -> tf.Tensor:
-    """Returns False if a window ends and is skipped, a bool scalar."""
-    aggregated = sync_replicas.are_aggregated(grads_and_vars)
-    sums = self._window.prepare(grads_and_vars, is_shared=aggregated)
-    with tf.name_scope(control_flow.NAME_SCOPE):
-      keeps = finite.are_finite if self._drop == _MICRO_BATCH else None
-      count = self._window.add(grads_and_vars, keeps)
-      ends = count >= self._steps
-    none = [(None, var) for grad, var in grads_and_vars if grad is None]
-    variables = [*(var for _, var in grads_and_vars), global_step]
-    return control_flow.cond(
-      ends,
-      lambda: self._end_window(strategy, sums, none, global_step, name),
-      lambda: tf.constant(True),
-      pair_checks.has_ref_variable(variables),
+    variables = self._window.prepare(pairs)
+    missing = [pair for pair in pairs if pair[0] is None]
+    v1 = pair_checks.has_ref_variable(
+      [*(var for _, var in pairs), global_step]
     )
+    eager = tf.executing_eagerly()
+    with _LOCK if eager else contextlib.nullcontext():
+      with tf.name_scope(control_flow.NAME_SCOPE):
+        count = self._window.add(strategy, pairs)
+        ends = count >= self._steps
+      applied = control_flow.cond(
+        ends,
+        lambda: self._end_window(
+          strategy, variables, missing, count, global_step, name
+        ),
+        lambda: tf.constant(True),
+        v1,
+      )
+    if not eager or bool(ends):
+      loss_scale_optimizer.keep_step(self, applied, pairs)
+    op = sync_replicas.set_back(applied, pairs, global_step)
+    return loss_scale_optimizer.group([op], name)
 
   def _end_window(
     self,
     strategy: tf.distribute.Strategy,
-    sums: Sequence[accumulation_window.Sum],
-    none: Sequence[tuple[None, Any]],
+    variables: Sequence[Any],
+    missing: Sequence[tuple[None, Any]],
+    count: tf.Tensor,
     global_step: Any,
     name: str,
   ) -> tf.Tensor:
@@ -259,110 +247,50 @@ class AccumulatingOptimizer(
 
     Args:
       strategy: The strategy.
-      sums: The sums of gradients.
-      none: Pairs of None and a variable without a gradient.
+      variables: The variables that have sums.
+      missing: Pairs of None and a variable that may have no sum.
+      count: The number of micro-batches in the window, an int64 scalar.
       global_step: A variable or None.
       name: The step's name.
 
     Returns:
       A bool scalar, whether the gradients are applied.
     """
+    known = {var.ref() for var in variables}
     with tf.name_scope(control_flow.NAME_SCOPE):
-      pairs, counts = self._read_window(sums)
-    known = {id(each.variable) for each in sums}
-    pairs += [pair for pair in none if id(pair[1]) not in known]
-    computed = tuple((None, None) for _ in pairs)
-    step = step_records.Step(self._loss_scale, pairs, computed, global_step)
-    with step_records.record(self, step):
-      step.applied, step.op = self._apply_window(
-        strategy, pairs, counts, global_step, name
-      )
+      divisor = count if self._mean else tf.ones_like(count)
+      pairs = self._window.read(strategy, variables, divisor)
+    pairs += [pair for pair in missing if pair[1].ref() not in known]
+    grads = loss_scale_optimizer.list_gradients(self._loss_scale, pairs)
     with tf.name_scope(control_flow.NAME_SCOPE):
-      done = [] if step.op is None else [step.op]
-      with tf.control_dependencies([*done, *_list_tensors(strategy, pairs)]):
-        reset = self._window.reset()
-      with tf.control_dependencies([] if reset is None else [reset]):
-        return tf.identity(step.applied)
-
-  def _read_window(
-    self, sums: Sequence[accumulation_window.Sum]
-  ) -> tuple[list[tuple[Any, Any]], accumulation_window.Counts]:
-    """Returns the gradients of the window, and what it has counted.
-
-    Args:
-      sums: The sums of gradients.
-
-    Returns:
-      A pair: (gradient, variable) pairs, per replica if there are any; and the
-      counts of all processes.
-    """
-    reduce = functools.partial(horovod.reduce, self._optimizer)
-    agreement = scaled_steps.find_agreement(self, self._loss_scale)
-    counts = self._window.read_counts(reduce, agreement)
-    divisor = counts.added if self._mean else 1
-    return self._window.read_gradients(sums, divisor, reduce), counts
-
-  def _apply_window(
-    self,
-    strategy: tf.distribute.Strategy,
-    pairs: list[tuple[Any, Any]],
-    counts: accumulation_window.Counts,
-    global_step: Any,
-    name: str,
-  ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
-    """Updates the loss scale, then applies the gradients of a window.
-
-    Args:
-      strategy: The strategy.
-      pairs: (gradient, variable) pairs, per replica if there are any.
-      counts: What `_read_window` returned.
-      global_step: A variable or None.
-      name: The step's name.
-
-    Returns:
-      A pair: whether the gradients are applied, and an op that does so; eagerly
-      None for the op.
-    """
-    grads = scaled_steps.name_gradients(self, self._loss_scale, pairs)
+      grads.finite = gradients.all_replicas_finite(grads)
+    update, answer = autograph.convert(self._loss_scale.update)(grads)
     with tf.name_scope(control_flow.NAME_SCOPE):
-      # All workers exchange their counts before they exchange this answer.
-      with tf.control_dependencies([counts.added]):
-        is_finite = gradients.all_replicas_finite(grads)
-      # The loss scale falls although the gradients that are left are finite.
-      mark = tf.where(counts.is_complete, 0.0, float("inf"))
-      good = tf.logical_and(is_finite, counts.is_complete)
-    marked = gradients.NamedGradients(
-      [*grads, mark],
-      [*grads.names, "micro-batches that were left out"],
-      grads.agreement,
-      good,
-    )
-    update, answer = autograph.convert(self._loss_scale.update)(marked)
-    is_fixed = isinstance(answer, (bool, np.bool_))
-    if is_fixed and not answer:
-      return False, scaled_steps.group([update], name)
-    if not is_fixed:
-      marked.check_agreed(self._loss_scale)
-    with tf.name_scope(control_flow.NAME_SCOPE):
-      answer = tf.convert_to_tensor(answer)
-      applied = tf.where(counts.is_complete, answer, counts.any_added)
-      applied = tf.logical_and(applied, is_finite)
-    # Without `named`, name-based checkpoints have the names that variables get
-    # without this cond.
-    named = not is_fixed or self._drop == _MICRO_BATCH
-    op = scaled_steps.apply_if(
+      applied = tf.logical_and(grads.finite, answer)
+    # Without a cond of the loss scale's own, variables are named as without
+    # this cond, too.
+    named = not isinstance(answer, (bool, np.bool_))
+    op = loss_scale_optimizer.apply_if(
       applied,
-      scaled_steps.on_each_replica(self._transform_and_apply),
+      self._transform_and_apply,
       strategy,
       tuple(pairs),
       global_step,
       name,
       named,
     )
-    return applied, scaled_steps.group([op, update], name)
+    done = [each for each in (op, update) if each is not None]
+    unwrap = strategy.experimental_local_results
+    for grad, _ in pairs:
+      done += [] if grad is None else unwrap(grad)
+    with tf.name_scope(control_flow.NAME_SCOPE):
+      with tf.control_dependencies([] if tf.executing_eagerly() else done):
+        reset = self._window.reset(strategy, variables)
+      with tf.control_dependencies([] if reset is None else [reset]):
+        return tf.identity(applied)
 
   def _transform_and_apply(
-    self, pairs: scaled_steps.Pairs, global_step: Any, name: str | None
+    self, pairs: loss_scale_optimizer.Pairs, global_step: Any, name: str | None
   ) -> Any:
     """Applies the gradients of a window, transformed, on one replica."""
     if self._transform is not None:
@@ -375,12 +303,213 @@ class AccumulatingOptimizer(
 
     The variables are those of the current graph.
     """
-    return [*super().variables(), *self._window.list_variables()]
+    return [*super().variables(), *self._window.variables()]
 
   def __repr__(self) -> str:
     return (
       f"AccumulatingOptimizer({self._optimizer!r}, {self._loss_scale!r}, "
-      f"steps={self._steps}, drop={self._drop!r}, mean={self._mean})"
+      f"steps={self._steps}, mean={self._mean})"
+    )
+
+
+class _State:
+  """What a window has in one graph, or eagerly.
+
+  Attributes:
+    variables: The variables that have sums.
+    is_closed: Whether an op was built that ends windows of these variables.
+  """
+
+  def __init__(self) -> None:
+    self.variables: list[Any] = []
+    self.is_closed = False
+
+
+class _Window(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
+  """The sums of a window and its number of micro-batches.
+
+  It is an optimizer, because TensorFlow saves and restores the slots of
+  optimizers, in all of its formats; but it trains nothing.
+  """
+
+  _SLOT = "accumulated_gradient"
+
+  def __init__(self) -> None:
+    """Creates a window without variables."""
+    super().__init__(use_locking=False, name="accumulation")
+    self._eager_state = _State()
+
+  @property
+  def _state(self) -> _State:
+    graph = graphs.find_graph()
+    if graph is None:
+      return self._eager_state
+    return graphs.keep_on_graph(graph, self, _State)
+
+  def find_count(self) -> Any:
+    """Returns the current graph's number of micro-batches, or None."""
+    graph = graphs.find_graph()
+    return self._get_non_slot_variable("micro_batches", graph=graph)
+
+  def prepare(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """Creates the variables that are missing.
+
+    Args:
+      pairs: The (gradient, variable) pairs of a micro-batch.
+
+    Returns:
+      The variables that have sums.
+
+    Raises:
+      ValueError: A variable's shape is not known, or the variable is new and an
+        op was built that ends windows without it.
+    """
+    state = self._state
+    known = {var.ref() for var in state.variables}
+    # A restored checkpoint may have created a sum before.
+    new = [
+      var
+      for grad, var in pairs
+      if var.ref() not in known
+      and (grad is not None or self.get_slot(var, self._SLOT) is not None)
+    ]
+    for var in new:
+      _check_variable(var, state)
+    # Outside of any cond, loop or function, none of which can own a variable.
+    with tf.init_scope(), tf.compat.v1.name_scope(None):
+      for var in new:
+        dtype = tf.as_dtype(var.dtype).base_dtype
+        self._get_or_make_slot_with_initializer(
+          var,
+          tf.compat.v1.zeros_initializer(),
+          var.shape,
+          tf.float32 if dtype in _HALF else dtype,
+          self._SLOT,
+          self._SLOT,
+        )
+      if new and self.find_count() is None:
+        self._create_non_slot_variable(np.int64(0), "micro_batches", new[0])
+    state.variables += new
+    state.is_closed = state.is_closed or not tf.executing_eagerly()
+    return list(state.variables)
+
+  def add(
+    self, strategy: tf.distribute.Strategy, pairs: Sequence[tuple[Any, Any]]
+  ) -> tf.Tensor:
+    """Adds a micro-batch to the sums.
+
+    Args:
+      strategy: The strategy.
+      pairs: The (gradient, variable) pairs, per replica if there are any.
+
+    Returns:
+      The number of micro-batches in the window, an int64 scalar.
+    """
+    pairs = [(grad, var) for grad, var in pairs if grad is not None]
+    if tf.distribute.has_strategy():
+      sum_up = tf.distribute.ReduceOp.SUM
+      grads = strategy.extended.batch_reduce_to(sum_up, pairs)
+    else:
+      grads = [grad for grad, _ in pairs]
+    done = [
+      strategy.extended.update(
+        self.get_slot(var, self._SLOT), _add_to, args=(grad,)
+      )
+      for grad, (_, var) in zip(grads, pairs)
+    ]
+    count = self.find_count()
+    with _after(done), _after([count.assign_add(1, read_value=False)]):
+      return tf.identity(tf.convert_to_tensor(count))
+
+  def read(
+    self,
+    strategy: tf.distribute.Strategy,
+    variables: Sequence[Any],
+    divisor: tf.Tensor,
+  ) -> list[tuple[Any, Any]]:
+    """Returns the (gradient, variable) pairs of a window, per replica.
+
+    The optimizer that applies them adds up those of all replicas.
+
+    Args:
+      strategy: The strategy.
+      variables: The variables that have sums.
+      divisor: What the sums are divided by, an int64 scalar.
+    """
+    divisor = divisor * strategy.num_replicas_in_sync
+
+    def read_in_replica() -> list[Any]:
+      grads = []
+      for var in variables:
+        total = self.get_slot(var, self._SLOT).read_value()
+        grad = total / tf.cast(divisor, total.dtype)
+        grads.append(tf.cast(grad, tf.as_dtype(var.dtype).base_dtype))
+      return grads
+
+    grads = strategy.extended.call_for_each_replica(read_in_replica)
+    return list(zip(grads, variables))
+
+  def reset(
+    self, strategy: tf.distribute.Strategy, variables: Sequence[Any]
+  ) -> tf.Operation | None:
+    """Starts a new window: assigns 0 to all variables."""
+    done = [
+      strategy.extended.update(self.get_slot(var, self._SLOT), _set_to_zero)
+      for var in variables
+    ]
+    return tf.group([*done, self.find_count().assign(0, read_value=False)])
+
+
+def _after(ops: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+  """Returns a context whose ops run after others; eagerly, of no effect."""
+  if tf.executing_eagerly():
+    return contextlib.nullcontext()
+  group: contextlib.AbstractContextManager[Any] = tf.control_dependencies(
+    [tf.group(ops)]
+  )
+  return group
+
+
+def _add_to(total: tf.Variable, grad: Any) -> Any:
+  """Adds a gradient to a sum."""
+  grad = _cast(grad, total.dtype.base_dtype)
+  if isinstance(grad, tf.IndexedSlices):
+    return total.scatter_add(grad)
+  return total.assign_add(grad, read_value=False)
+
+
+def _set_to_zero(total: tf.Variable) -> Any:
+  """Assigns 0 to a sum."""
+  return total.assign(tf.zeros(total.shape, total.dtype), read_value=False)
+
+
+def _cast(grad: Any, dtype: tf.DType) -> Any:
+  """Returns a gradient in another dtype."""
+  if isinstance(grad, tf.IndexedSlices):
+    values = tf.cast(grad.values, dtype)
+    return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
+  return tf.cast(grad, dtype)
+
+
+def _widen(grad: Any) -> Any:
+  """Returns a half-precision gradient as float32, another one as it is."""
+  if grad is None or grad.dtype not in _HALF:
+    return grad
+  return _cast(grad, tf.float32)
+
+
+def _check_variable(var: Any, state: _State) -> None:
+  """Raises a ValueError if a variable cannot have a sum."""
+  if state.is_closed:
+    known = ", ".join(str(each.name) for each in state.variables)
+    raise ValueError(
+      f"accumulate: {var.name} has a gradient for the first time, but a step "
+      f"that is in a graph already ends windows without it; it has {known}. "
+      "Let the first step that you build have the gradients of all variables."
+    )
+  if not var.shape.is_fully_defined():
+    raise ValueError(
+      f"accumulate: the shape of {var.name} must be known, but is {var.shape}."
     )
 
 
@@ -408,51 +537,11 @@ def _check(optimizer: Any) -> None:
       "works is accumulate(MixedPrecisionLossScaleOptimizer(opt, scale), "
       "steps), with any wrapper of another kind inside, as opt."
     )
-  for method in (
-    "compute_gradients",
-    "apply_gradients",
-    *optimizer._OVERRIDABLE,
-  ):
+  for method in ("compute_gradients", "apply_gradients"):
     ours = getattr(type(optimizer), method).__module__
-    if ours.partition(".")[0] != _PACKAGE:
+    if ours.partition(".")[0] != __name__.partition(".")[0]:
       raise ValueError(
         f"accumulate: {type(optimizer).__name__} has a {method}() of its own, "
         "which would not be called: wrap the optimizer in a plain "
         "MixedPrecisionLossScaleOptimizer."
       )
-  if horovod.is_accumulating(optimizer._active_optimizer):
-    raise ValueError(
-      "accumulate: the DistributedOptimizer accumulates by itself, which does "
-      "not go with loss scaling: leave out its backward_passes_per_step."
-    )
-
-
-def _unscale_widely(
-  pairs: scaled_steps.GradsAndVars, scale: tf.Tensor
-) -> scaled_steps.Pairs:
-  """Returns pairs with unscaled gradients, in float32 or wider.
-
-  So no gradient of a half-precision variable becomes 0.
-  """
-  return scaled_steps.unscale([(_widen(x), var) for x, var in pairs], scale)
-
-
-def _widen(grad: Any) -> Any:
-  """Returns a half-precision gradient as float32, another one as it is."""
-  if grad is None or grad.dtype not in accumulation_window.HALF:
-    return grad
-  if isinstance(grad, tf.IndexedSlices):
-    values = tf.cast(grad.values, tf.float32)
-    return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
-  return tf.cast(grad, tf.float32)
-
-
-def _list_tensors(
-  strategy: tf.distribute.Strategy, pairs: Sequence[tuple[Any, Any]]
-) -> list[tf.Tensor]:
-  """Returns the gradients of all replicas that are not None."""
-  found: list[tf.Tensor] = []
-  for grad, _ in pairs:
-    if grad is not None:
-      found += strategy.experimental_local_results(grad)
-  return found

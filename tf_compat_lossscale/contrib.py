@@ -21,7 +21,6 @@ from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale import policies
-from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
@@ -394,23 +393,18 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
         )
     super().__init__(opt, _Managed(loss_scale_manager))
 
-  # Programs read and set tf.contrib's own names for what is wrapped. A subclass
-  # may leave out `super().__init__()`, and use the base class's names for
-  # something else.
-  _OVERRIDABLE = ("_down_scale",)
-  _WRAPPED = "_opt"
+  # A subclass may leave out `super().__init__()`.
   _sparse_gradients: str = "dense"
-  _managed_scale: _Managed | None = None
 
-  def _take(
+  def _wrap(
     self,
     opt: tf.compat.v1.train.Optimizer,
-    scale: loss_scale_lib.LossScale,
+    loss_scale: loss_scale_lib.LossScale,
   ) -> None:
-    """Sets tf.contrib's own names for what is wrapped."""
-    assert isinstance(scale, _Managed)
+    """Sets tf.contrib's own names for what is wrapped: programs use them."""
+    assert isinstance(loss_scale, _Managed)
     self._opt = opt
-    self._loss_scale_manager = scale.manager
+    self._loss_scale_manager = loss_scale.manager
 
   @attributes.DefaultProperty
   def _optimizer(self) -> tf.compat.v1.train.Optimizer:
@@ -418,86 +412,65 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
 
   @attributes.DefaultProperty
   def _loss_scale(self) -> loss_scale_lib.LossScale:
-    return self._active_loss_scale
-
-  @property
-  def _active_optimizer(self) -> tf.compat.v1.train.Optimizer:
-    return self._opt
-
-  @property
-  def _active_loss_scale(self) -> loss_scale_lib.LossScale:
-    managed = self._managed_scale
-    if managed is None or managed.manager is not self._loss_scale_manager:
-      managed = self._managed_scale = _Managed(self._loss_scale_manager)
-    return managed
+    return _Managed(self._loss_scale_manager)
 
   @attributes.DefaultProperty
   def loss_scale_manager(self) -> Any:
     """The manager of the loss scale, as the constructor got it."""
     return self._loss_scale_manager
 
-  def _compose_step(self) -> scaled_steps.ScaledStep:
-    """Returns how this optimizer takes a step, in the order of tf.contrib."""
-    return scaled_steps.ScaledStep(
-      self,
-      self._active_loss_scale,
-      self._opt.compute_gradients,
-      scaled_steps.recorded(
-        self, self._active_loss_scale, self._apply_then_update
-      ),
-      unscale=lambda pairs, scale: autograph.convert(self._down_scale)(
-        list(pairs), scale
-      ),
-      read="loss_scale_manager.get_loss_scale()",
-    )
-
-  def _down_scale(
-    self, grads_vars: scaled_steps.GradsAndVars, loss_scale: Any
-  ) -> scaled_steps.Pairs:
+  def _unscale(
+    self, pairs: loss_scale_optimizer.Pairs, scale: tf.Tensor
+  ) -> loss_scale_optimizer.Pairs:
     """Returns (gradient, variable) pairs with unscaled gradients.
 
     Sparse gradients become dense first: in float16, a sum of scaled rows may
     overflow where a sum of unscaled rows does not, and in TensorFlow 1.15 it
     did.
     """
-    pairs = list(grads_vars)
     if self._sparse_gradients == "dense":
       pairs = [(_make_dense(grad, var), var) for grad, var in pairs]
-    return scaled_steps.unscale(pairs, tf.cast(loss_scale, tf.float32))
+    return loss_scale_optimizer.unscale(pairs, scale)
+
+  def apply_gradients(
+    self,
+    grads_and_vars: loss_scale_optimizer.GradsAndVars,
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+  ) -> tf.Operation | None:
+    """Applies gradients if they are finite, then updates the loss scale.
+
+    The arguments, the result and the errors are those of
+    `MixedPrecisionLossScaleOptimizer.apply_gradients`. A fixed loss scale
+    checks gradients, too.
+    """
+    pairs = pair_checks.read(grads_and_vars)
+    loss_scale_optimizer.warn_if_unread(self, self._loss_scale, pairs)
+    op: tf.Operation | None = loss_scale_optimizer.take_step(
+      self._apply_then_update, pairs, global_step, name
+    )
+    return op
 
   def _apply_then_update(
-    self,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str | None,
-  ) -> tuple[bool | tf.Tensor, tf.Operation | None]:
+    self, strategy: Any, pairs: Any, global_step: Any, name: str | None
+  ) -> Any:
     """Applies the gradients if they are finite, then updates the loss scale.
 
-    The order is the reverse of that of `scaled_steps.update_then_apply`, as in
-    TensorFlow 1. The variables of the wrapped optimizer are named by the cond
-    in which they are created: here the first, `cond`.
+    The order is the reverse of that of `MixedPrecisionLossScaleOptimizer`, as
+    in TensorFlow 1. The variables of the wrapped optimizer are named by the
+    cond in which they are created: here the first, `cond`.
     """
     name = self.get_name() if name is None else name
-    finite = self._find_finite(
-      scaled_steps.name_gradients(self, self._active_loss_scale, grads_and_vars)
-    )
-    op = scaled_steps.apply_if(
-      finite,
-      scaled_steps.on_each_replica(self._opt.apply_gradients),
-      strategy,
-      grads_and_vars,
-      global_step,
-      name,
+    grads = loss_scale_optimizer.list_gradients(self._loss_scale, pairs)
+    finite = gradients.all_replicas_finite(grads)
+    op = loss_scale_optimizer.apply_if(
+      finite, self._opt.apply_gradients, strategy, pairs, global_step, name
     )
     update = autograph.convert(self._loss_scale_manager.update_loss_scale)(
       finite
     )
-    return finite, scaled_steps.group([op, update], name)
-
-  def _find_finite(self, grads: gradients.NamedGradients) -> tf.Tensor:
-    """Returns whether the gradients of all replicas are finite, a bool []."""
-    return gradients.all_replicas_finite(grads)
+    loss_scale_optimizer.keep_step(self, finite, pairs)
+    return loss_scale_optimizer.group([op, update], name)
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"

@@ -19,7 +19,6 @@ from collections.abc import Callable
 import functools
 import os
 import sys
-import threading
 from typing import Any
 from typing import Final
 
@@ -29,22 +28,18 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
-from tf_compat_lossscale import scaled_steps
-from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import patching
-from tf_compat_lossscale._core import step_records
-from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale._core.tf import tracking
 
 __all__ = [
   "asks_for_loss_scale",
   "asks_for_rewrite",
-  "find_steps",
+  "find_loss_scale",
   "honor_environment",
   "ignore_environment",
-  "overrides_steps",
 ]
 
 
@@ -54,12 +49,12 @@ def __dir__() -> list[str]:
 
 
 _Optimizer: Final = tf.compat.v1.train.Optimizer
-_STEPS = wrapped_optimizers.STEPS_BY_ENVIRONMENT  # It holds a `_Steps`.
+# The attribute of an optimizer that has a loss scale by the environment.
+_LOSS_SCALE = "_loss_scale_by_environment"
 _Method = Callable[..., Any]
 
 _log: Final = patching.UndoLog()
 _is_honored = False
-_LOCK = threading.Lock()  # Several threads may use one optimizer.
 _printed: set[str] = set()  # The lines that this process has printed.
 _quiet = False
 
@@ -129,43 +124,17 @@ def _get_own(method: _Method) -> _Method:
   return vars(method)["__wrapped__"]
 
 
-def find_steps(optimizer: Any) -> Any:
-  """Returns the object that does the steps of an optimizer with a loss scale.
+def find_loss_scale(optimizer: Any) -> loss_scale_lib.LossScale | None:
+  """Returns the loss scale that `honor_environment` gave an optimizer, or None.
 
   Args:
     optimizer: Any object.
-
-  Returns:
-    An object with `loss_scale`, `last_step_applied` and `variables()`, by which
-    the steps are recorded; None if `honor_environment` gave `optimizer` no loss
-    scale.
   """
-  steps = getattr(optimizer, _STEPS, None)
-  if steps is None or not isinstance(optimizer, _Optimizer):
-    return steps
-  if steps.owner is not optimizer:
-    # A copy of an optimizer has the object of the original.
-    with _LOCK:
-      steps = getattr(optimizer, _STEPS)
-      if steps.owner is not optimizer:
-        steps = vars(optimizer)[_STEPS] = _Steps(optimizer, steps.loss_scale)
-  return steps
-
-
-def overrides_steps(steps: Any) -> bool:
-  """Returns whether an optimizer may take its steps without its loss scale.
-
-  Args:
-    steps: What `find_steps` returned, or another optimizer.
-
-  Returns:
-    Whether `find_steps` returned `steps`, and the method `apply_gradients` of
-    their optimizer is not that of `tf.compat.v1.train.Optimizer`.
-  """
-  if not isinstance(steps, _Steps):
-    return False
-  apply = getattr(steps.owner, "apply_gradients", None)
-  return getattr(apply, "__func__", None) is not _Optimizer.apply_gradients
+  found: loss_scale_lib.LossScale | None = None
+  if isinstance(optimizer, _Optimizer):
+    # An attribute that is not the optimizer's own is that of one it wraps.
+    found = vars(optimizer).get(_LOSS_SCALE)
+  return found
 
 
 def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -174,8 +143,7 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   if not _is_honored:
     return
   _rewrite_if_asked()
-  # An attribute that is not the optimizer's own is that of one it wraps.
-  if not asks_for_loss_scale() or _STEPS in vars(self):
+  if not asks_for_loss_scale() or find_loss_scale(self) is not None:
     return
   if isinstance(self, contrib.LossScaleOptimizer):
     return  # In NVIDIA's builds, too, this class left its base uninitialized.
@@ -188,25 +156,60 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
       "MixedPrecisionLossScaleOptimizer and "
       "enable_mixed_precision_graph_rewrite() from the program."
     )
-  loss_scale = loss_scale_lib.DynamicLossScale()
-  tracking.track(self, loss_scale, "loss_scale")
-  vars(self)[_STEPS] = _Steps(self, loss_scale)
+  vars(self)[_LOSS_SCALE] = loss_scale_lib.DynamicLossScale()
+  tracking.track(self, find_loss_scale(self), "loss_scale")
 
 
 def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   """Computes gradients by the scaled loss, if there is a loss scale."""
-  steps = find_steps(self)
-  if steps is None or not _is_honored:
-    return _get_own(_compute_gradients)(self, *args, **kwargs)
-  return steps.compose().compute_gradients(*args, **kwargs)
+  compute = functools.partial(_get_own(_compute_gradients), self)
+  loss_scale = find_loss_scale(self)
+  if loss_scale is None or not _is_honored:
+    return compute(*args, **kwargs)
+  scaled, scale = loss_scale_optimizer.compute_scaled(
+    loss_scale, compute, *args, **kwargs
+  )
+  return loss_scale_optimizer.unscale(scaled, scale)
 
 
-def _apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply_gradients(
+  self: Any, grads_and_vars: Any, global_step: Any = None, name: Any = None
+) -> Any:
   """Applies gradients if they are finite, and if there is a loss scale."""
-  steps = find_steps(self)
-  if steps is None or not _is_honored:
-    return _get_own(_apply_gradients)(self, *args, **kwargs)
-  return steps.compose().apply_gradients(*args, **kwargs)
+  loss_scale = find_loss_scale(self)
+  if loss_scale is None or not _is_honored:
+    return _get_own(_apply_gradients)(self, grads_and_vars, global_step, name)
+  return loss_scale_optimizer.take_step(
+    functools.partial(_update_then_apply, self, loss_scale),
+    pair_checks.read(grads_and_vars),
+    global_step,
+    name,
+  )
+
+
+def _update_then_apply(
+  optimizer: Any,
+  loss_scale: loss_scale_lib.LossScale,
+  strategy: Any,
+  pairs: Any,
+  global_step: Any,
+  name: str | None,
+) -> Any:
+  """Updates the loss scale, then applies the gradients or skips the step."""
+  own = functools.partial(_get_own(_apply_gradients), optimizer)
+
+  def apply(pairs: Any, global_step: Any, _: str) -> Any:
+    # The scope of the ops that apply gradients: variables may be named by it.
+    return own(pairs, global_step, name)
+
+  grads = loss_scale_optimizer.list_gradients(loss_scale, pairs)
+  update, answer = loss_scale.update(grads)
+  step_name = optimizer.get_name() if name is None else name
+  op = loss_scale_optimizer.apply_if(
+    answer, apply, strategy, pairs, global_step, step_name
+  )
+  loss_scale_optimizer.keep_step(optimizer, answer, pairs)
+  return loss_scale_optimizer.group([op, update], step_name)
 
 
 def _make_start() -> _Method:
@@ -228,64 +231,6 @@ _METHODS: tuple[tuple[type, str, _Method], ...] = (
   (tf.compat.v1.Session, "__init__", _make_start()),
   (tf.compat.v1.InteractiveSession, "__init__", _make_start()),
 )
-
-
-class _Steps:
-  """The steps of an optimizer that has a loss scale by the environment.
-
-  No checkpoint and no program sees this object: the optimizer's methods call
-  it, and monitors watch it.
-
-  Attributes:
-    owner: The optimizer; None if a copy of the optimizer has not used this yet.
-    loss_scale: The LossScale.
-  """
-
-  def __init__(self, owner: Any, loss_scale: Any) -> None:
-    self.owner = owner
-    self.loss_scale = loss_scale
-
-  @property
-  def last_step_applied(self) -> tf.Tensor:
-    """Whether the last step was applied: see `step_records`."""
-    return step_records.read_last_applied(self)
-
-  def get_name(self) -> str:
-    """Returns the name of the optimizer."""
-    name: str = self.owner.get_name()
-    return name
-
-  def variables(self) -> list[tf.Variable]:
-    """Returns the variables of the optimizer, then those of its loss scale."""
-    weights = graph_weights.list_weights(self.loss_scale)
-    return [*self.owner.variables(), *weights.values()]
-
-  def compose(self) -> scaled_steps.ScaledStep:
-    """Returns how the optimizer takes a step, by the methods of its class."""
-    apply = scaled_steps.on_each_replica(self._apply_unchecked)
-    return scaled_steps.ScaledStep(
-      self,
-      self.loss_scale,
-      functools.partial(_get_own(_compute_gradients), self.owner),
-      scaled_steps.update_then_apply(self, self.loss_scale, apply),
-    )
-
-  def _apply_unchecked(
-    self, grads_and_vars: Any, global_step: Any, name: str | None
-  ) -> Any:
-    """Applies gradients without a check that they are finite."""
-    # The scope of the ops that apply gradients: variables may be named by it.
-    # All replicas must pass the same object: TensorFlow compares identities.
-    name = name and sys.intern(name.removesuffix("-wrapped"))
-    apply = _get_own(_apply_gradients)
-    return apply(self.owner, grads_and_vars, global_step, name)
-
-  def __reduce__(self) -> tuple[Any, ...]:
-    """Returns what copies are made of: the first use gives them their owner."""
-    return _Steps, (None, self.loss_scale)
-
-  def __repr__(self) -> str:
-    return f"{self.owner!r} with {self.loss_scale!r}"
 
 
 def _rewrite_if_asked() -> None:

@@ -7,6 +7,7 @@ the values are scaled and checked. None stays None and counts as finite.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
@@ -15,9 +16,7 @@ from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import finite
-from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
 
@@ -26,7 +25,6 @@ __all__ = [
   "NamedGradients",
   "all_finite",
   "all_replicas_finite",
-  "find_largest",
   "name_gradients",
   "scale",
   "unscale",
@@ -42,13 +40,10 @@ Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 class NamedGradients(list[Any]):
-  """A list of gradients with the names of their variables, for messages.
+  """A list of gradients that knows more than its elements.
 
   Attributes:
-    names: The names, in the order of the gradients.
-    agreement: How workers agree whether the gradients are finite; None if each
-      worker has the same gradients, or is alone.
-    was_checked: Whether `all_replicas_finite` got this list.
+    names: The names of the gradients' variables, for messages.
     finite: What `all_replicas_finite` returns for this list, if the caller of
       `update` knows that already; a bool scalar or None.
   """
@@ -57,7 +52,6 @@ class NamedGradients(list[Any]):
     self,
     grads: Iterable[Any],
     names: Iterable[str] = (),
-    agreement: agreements.Agreement | None = None,
     finite: tf.Tensor | None = None,
   ) -> None:
     """Creates a list.
@@ -65,30 +59,12 @@ class NamedGradients(list[Any]):
     Args:
       grads: Gradients, or per-replica values of gradients.
       names: A name for each gradient. TensorFlow makes copies without names.
-      agreement: How workers agree, or None.
       finite: Whether the gradients of all replicas and workers are finite, or
         None.
     """
     super().__init__(grads)
     self.names = tuple(names)
-    self.agreement = agreement
     self.finite = finite
-    self.was_checked = False
-
-  def check_agreed(self, loss_scale: Any) -> None:
-    """Checks that the update of a loss scale kept to the agreement.
-
-    Args:
-      loss_scale: The loss scale whose `update` got this list.
-
-    Raises:
-      RuntimeError: `update` did not pass this list to `all_replicas_finite`.
-    """
-    if self.agreement is not None and not self.was_checked:
-      raise RuntimeError(
-        f"{loss_scale!r} cannot agree with other workers: its update() must "
-        "pass the very list that it gets to gradients.all_replicas_finite()."
-      )
 
 
 @overload
@@ -182,72 +158,33 @@ def name_gradients(grads: Any) -> dict[str, Any]:
   names = getattr(grads, "names", ())
   if len(names) != len(leaves):
     names = ["gradient"] * len(leaves)
-  numbered = step_records.number_names(names)
+  numbered = number_names(names)
   return {
     name: grad for name, grad in zip(numbered, leaves) if grad is not None
   }
 
 
-def find_largest(grads: Any) -> tf.Tensor:
-  """Returns the largest absolute value among the gradients of all replicas.
-
-  If `grads` is a `NamedGradients` with an agreement, the value is that of all
-  workers.
+def number_names(names: Iterable[str]) -> tuple[str, ...]:
+  """Returns names that are unique: eager variables may share a name.
 
   Args:
-    grads: A nest of gradients without infinities and NaNs; under a
-      `tf.distribute` strategy, a nest of per-replica gradients. Of complex
-      numbers, both parts are looked at.
+    names: Names of which several may be equal.
 
   Returns:
-    A float64 scalar, 0 if there are no elements. If a gradient is not finite,
-    any number.
-
-  Raises:
-    ValueError: In a replica context.
+    The names in the same order. One that is not unique ends in its position,
+    counted from 0.
   """
-  largest = _find_largest_of_replicas(grads)
-  agreement = getattr(grads, "agreement", None)
-  return largest if agreement is None else agreement.largest(largest)
-
-
-def _find_largest_of_replicas(grads: Any) -> tf.Tensor:
-  """Returns the largest absolute value of this worker's replicas."""
-  if not tf.distribute.has_strategy():
-    return _find_largest(grads)
-  _check_cross_replica()
-  strategy = tf.distribute.get_strategy()
-  count = strategy.num_replicas_in_sync
-
-  def find_in_replica(of_replica: Any) -> tf.Tensor:
-    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    value = _find_largest(of_replica)
-    return tf.where(
-      tf.equal(tf.range(count), replica), value, tf.zeros_like(value)
-    )
-
-  # Strategies reduce sums, so each replica fills an element of its own.
-  values = strategy.extended.call_for_each_replica(
-    find_in_replica, args=(grads,)
-  )
-  total = strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
-  return tf.reduce_max(total)
-
-
-def _find_largest(grads: Any) -> tf.Tensor:
-  """Returns the largest absolute value in a nest, a float64 scalar."""
-  with tf.name_scope(control_flow.NAME_SCOPE):
-    parts = []
-    for value in _list_values(grads):
-      if value.dtype.is_complex:
-        parts += [tf.math.real(value), tf.math.imag(value)]
-      else:
-        parts.append(value)
-    largest = [
-      tf.cast(tf.reduce_max(tf.abs(part)), tf.float64) for part in parts
-    ]
-    # The maximum of no elements is an infinity below 0.
-    return tf.reduce_max([tf.constant(0, tf.float64), *largest])
+  names = list(names)
+  counts = collections.Counter(names)
+  taken = {name for name in names if counts[name] == 1}
+  found = []
+  for i, name in enumerate(names):
+    unique = name
+    while counts[name] > 1 and (unique == name or unique in taken):
+      unique = f"{unique} {i}"
+    taken.add(unique)
+    found.append(unique)
+  return tuple(found)
 
 
 def all_finite(grads: Any) -> tf.Tensor:
@@ -285,8 +222,7 @@ def _list_values(grads: Any) -> list[tf.Tensor]:
 def all_replicas_finite(grads: Any) -> tf.Tensor:
   """Returns whether no gradient of any replica holds an infinity or a NaN.
 
-  If `grads` is a `NamedGradients` with an agreement, the answer is that of all
-  workers.
+  If `grads` is a `NamedGradients` whose `finite` is known, that is the answer.
 
   Args:
     grads: A nest of gradients; under a `tf.distribute` strategy, a nest of
@@ -298,13 +234,8 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   Raises:
     ValueError: In a replica context.
   """
-  if not isinstance(grads, NamedGradients):
-    return _are_replicas_finite(grads)
-  grads.was_checked = True
-  if grads.finite is not None:
-    return grads.finite
-  own = _are_replicas_finite(grads)
-  return own if grads.agreement is None else grads.agreement.all_finite(own)
+  known = getattr(grads, "finite", None)
+  return _are_replicas_finite(grads) if known is None else known
 
 
 def name_faults(
@@ -323,16 +254,12 @@ def name_faults(
   Raises:
     ValueError: In a replica context.
   """
-  agreement = getattr(grads, "agreement", None)
   named = name_gradients(grads)
   known = getattr(grads, "finite", None) is not None
-  if agreement is not None or known or tf.distribute.has_strategy():
+  if known or tf.distribute.has_strategy():
 
     def find_each() -> tf.Tensor:
-      of_one = [
-        NamedGradients([g], agreement=agreement) for g in named.values()
-      ]
-      return tf.stack([all_replicas_finite(grad) for grad in of_one])
+      return tf.stack([_are_replicas_finite([x]) for x in named.values()])
 
     finite_at_all = all_replicas_finite(grads)
   else:

@@ -1,29 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An optimizer that scales the loss for the optimizer that it wraps."""
+"""An optimizer that scales the loss for the optimizer that it wraps.
+
+The functions after the class are the parts of a step. `contrib`, `environment`
+and `accumulation` compose their steps of the same parts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterator
-import contextlib
-import contextvars
+from collections.abc import Iterable
 from typing import Any
+from typing import NamedTuple
 from typing import TypeAlias
 
+from absl import logging
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import attributes
-from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
-from tf_compat_lossscale._core import step_records
+from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import sync_replicas
-from tf_compat_lossscale._core import wrapped_optimizers
+from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import autograph
+from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
@@ -38,35 +43,24 @@ def __dir__() -> list[str]:
 
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
-
-# The optimizer whose method runs in this context, and what its other methods
-# need of the step. Programs override and call them with the parameters of
-# TensorFlow 1.15, which have no place for the scale that was read, nor for the
-# gradients that were computed.
-_held: contextvars.ContextVar[tuple[Any, dict[str, Any]]] = (
-  contextvars.ContextVar("held", default=(None, {}))
-)
+GradsAndVars: TypeAlias = Iterable[tuple[gradients.Gradient, tf.Variable]]
+Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]
 
 
-@contextlib.contextmanager
-def _holding(owner: Any, **values: Any) -> Iterator[None]:
-  """Holds values for the methods of an optimizer."""
-  token = _held.set((owner, values))
-  try:
-    yield
-  finally:
-    _held.reset(token)
+class _OfWrapped:
+  """An attribute that programs set, and that the wrapped optimizer has."""
+
+  def __init__(self, name: str) -> None:
+    self._name = name
+
+  def __get__(self, owner: Any, cls: type) -> Any:
+    return self if owner is None else getattr(owner._optimizer, self._name)
+
+  def __set__(self, owner: Any, value: Any) -> None:
+    setattr(owner._optimizer, self._name, value)
 
 
-def _find_held(owner: Any, name: str) -> Any:
-  """Returns a value that is held for an optimizer, or None."""
-  holder, values = _held.get()
-  return values.get(name) if holder is owner else None
-
-
-class MixedPrecisionLossScaleOptimizer(
-  wrapped_optimizers.Delegating, tf.compat.v1.train.Optimizer
-):
+class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
   """An optimizer that wraps another and applies a loss scale to it.
 
   A whole step:
@@ -86,20 +80,13 @@ class MixedPrecisionLossScaleOptimizer(
   loss scale is `loss_scale`, as in every release of TensorFlow that had this
   class.
 
-  Attributes of the wrapped optimizer, such as `_lr`, are read and set through
-  this object, unless it has an attribute of that name itself.
+  Attributes of the wrapped optimizer are read through this object. Of those,
+  `_lr`, `_learning_rate` and `_momentum` are set through it, too.
   """
 
-  # The private methods of TensorFlow 1.15's class, which subclasses override.
-  # `accumulate` refuses such a subclass: its steps do not call them.
-  _OVERRIDABLE: tuple[str, ...] = (
-    "_apply_gradients",
-    "_distributed_apply",
-    "_doing_dynamic_loss_scaling",
-    "_scale_grad",
-    "_scale_loss",
-    "_unscale_grads",
-  )
+  _lr = _OfWrapped("_lr")
+  _learning_rate = _OfWrapped("_learning_rate")
+  _momentum = _OfWrapped("_momentum")
 
   def __init__(
     self,
@@ -119,7 +106,7 @@ class MixedPrecisionLossScaleOptimizer(
         `loss_scale` is None, or `opt` is a `SyncReplicasOptimizer`, which must
         be outside (a loss scale that never changes may be on both sides).
     """
-    if not isinstance(opt, tf.compat.v1.train.Optimizer):
+    if not isinstance(opt, _Optimizer):
       raise ValueError(
         '"opt" must be an instance of Optimizer (tf.compat.v1.train.Optimizer)'
         f", but got {optimizer_kinds.show_wrong(opt)}"
@@ -134,33 +121,20 @@ class MixedPrecisionLossScaleOptimizer(
     if not _is_inert(scale):
       sync_replicas.check_order(opt)
     horovod.check_passes(opt)
-    optimizers.adopt(opt)
     super().__init__(optimizers.uses_locking(opt), optimizers.get_name(opt))
-    self._take(opt, scale)
-    tracking.track(self, opt, "base_optimizer")
-    tracking.track(
-      self, self._list_active_children()["loss_scale"], "loss_scale"
-    )
+    self._wrap(opt, scale)
 
-  def _take(self, opt: _Optimizer, scale: loss_scale_lib.LossScale) -> None:
-    """Sets the attributes by which programs read and set what is wrapped."""
+  def _wrap(
+    self, opt: _Optimizer, loss_scale: loss_scale_lib.LossScale
+  ) -> None:
+    """Sets what is wrapped; a subclass of another API has other names for it."""
     self._optimizer = opt
-    self._loss_scale = scale
-
-  @property
-  def _active_optimizer(self) -> _Optimizer:
-    """The wrapped optimizer; a program may have set another."""
-    return self._optimizer
-
-  @property
-  def _active_loss_scale(self) -> loss_scale_lib.LossScale:
-    """The loss scale; a program may have set another."""
-    return self._loss_scale
+    self._loss_scale = loss_scale
 
   @attributes.DefaultProperty
   def loss_scale(self) -> Any:
     """The `LossScale`: call it for the current scale, a float32 scalar."""
-    return self._active_loss_scale
+    return self._loss_scale
 
   @attributes.DefaultProperty
   def last_step_applied(self) -> tf.Tensor:
@@ -168,13 +142,13 @@ class MixedPrecisionLossScaleOptimizer(
 
     In a graph, also in that of a `tf.function`, the tensor belongs to the last
     call of `apply_gradients` there. To evaluate it runs that step's check of
-    the gradients. Eagerly, it is the value of the last step, whether that step
-    was eager or in a `tf.function`.
+    the gradients. Eagerly, it is the value of the last eager step. To know of a
+    step that a `tf.function` took, return the tensor from the function.
 
     Raises:
-      RuntimeError: There was no step yet.
+      RuntimeError: There was no step yet in this graph, or eagerly.
     """
-    return step_records.read_last_applied(self)
+    return read_last_applied(self)
 
   def compute_gradients(
     self,
@@ -184,7 +158,7 @@ class MixedPrecisionLossScaleOptimizer(
     aggregation_method: int | None = None,
     colocate_gradients_with_ops: bool = False,
     grad_loss: tf.Tensor | None = None,
-  ) -> list[tuple[Any, tf.Variable]]:
+  ) -> Pairs:
     """Computes the gradients of a loss by way of the scaled loss.
 
     Args:
@@ -203,130 +177,25 @@ class MixedPrecisionLossScaleOptimizer(
       (gradient, variable) pairs. The gradients are unscaled; each is of its
       variable's shape and dtype, or None.
     """
-    how = {
-      "gate_gradients": gate_gradients,
-      "aggregation_method": aggregation_method,
-      "colocate_gradients_with_ops": colocate_gradients_with_ops,
-    }
-    return self._compose_step().compute_gradients(
-      loss, var_list=var_list, grad_loss=grad_loss, **how
-    )
-
-  def _compose_step(self) -> scaled_steps.ScaledStep:
-    """Returns how this optimizer takes a step: by methods of TensorFlow 1.15.
-
-    A program may have set another optimizer or loss scale since the last step.
-    """
-    return scaled_steps.ScaledStep(
-      self,
+    scaled, scale = compute_scaled(
       self._loss_scale,
       self._optimizer.compute_gradients,
-      self._take_step,
-      self._scale_once,
-      self._unscale_once,
-      self._doing_dynamic_loss_scaling,
-      self._optimizer.apply_gradients,
-      read="loss_scale()",
+      loss,
+      var_list=var_list,
+      gate_gradients=gate_gradients,
+      aggregation_method=aggregation_method,
+      colocate_gradients_with_ops=colocate_gradients_with_ops,
+      grad_loss=grad_loss,
     )
+    return self._unscale(scaled, scale)
 
-  def _scale_once(self, loss: Any, scale: tf.Tensor) -> Any:
-    """Returns the scaled loss, or a function that returns it."""
-    with _holding(self, scale=scale):
-      return autograph.convert(self._scale_loss)(loss)
-
-  def _unscale_once(
-    self, grads_and_vars: scaled_steps.GradsAndVars, scale: tf.Tensor
-  ) -> scaled_steps.Pairs:
+  def _unscale(self, pairs: Pairs, scale: tf.Tensor) -> Pairs:
     """Returns (gradient, variable) pairs with unscaled gradients."""
-    pairs = list(grads_and_vars)
-    with _holding(self, scale=scale):
-      grads = autograph.convert(self._unscale_grads)(
-        [grad for grad, _ in pairs]
-      )
-    return [(grad, var) for grad, (_, var) in zip(grads, pairs)]
-
-  def _read_scale(self) -> tf.Tensor:
-    """Returns the loss scale of this step, or reads the scale."""
-    held = _find_held(self, "scale")
-    if held is not None:
-      return held
-    return tf.cast(autograph.convert(self._loss_scale)(), tf.float32)
-
-  def _take_step(
-    self,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str | None,
-    computed: tuple[tuple[Any, Any], ...],
-  ) -> tf.Operation | None:
-    """Takes a step for all replicas, by the method of TensorFlow 1.15."""
-    held = {id(var): x for (_, var), x in zip(grads_and_vars, computed)}
-    with _holding(self, computed=held):
-      op: tf.Operation | None = self._distributed_apply(
-        strategy, grads_and_vars, global_step, name
-      )
-    return op
-
-  # The parameters of the next six are those of TensorFlow 1.15.
-  def _doing_dynamic_loss_scaling(self) -> bool:
-    """Returns whether the loss scale decides if a step is applied."""
-    return not _is_inert(self._loss_scale)
-
-  def _scale_loss(self, loss: Any) -> Any:
-    """Returns the scaled loss, or a function that returns it."""
-    return gradients.scale(loss, self._read_scale())
-
-  def _unscale_grads(self, grads: Any) -> list[gradients.Gradient]:
-    """Returns the gradients of the loss itself."""
-    scale = self._read_scale()
-    own = MixedPrecisionLossScaleOptimizer._scale_grad
-    if getattr(self._scale_grad, "__func__", None) is own:
-      return gradients.unscale(grads, scale)
-    return [
-      None if x is None else self._scale_grad(x, 1.0 / scale) for x in grads
-    ]
-
-  def _scale_grad(
-    self, grad: gradients.Gradient, loss_scale_reciprocal: tf.Tensor
-  ) -> gradients.Gradient:
-    """Returns a gradient multiplied by a number, in the gradient's dtype."""
-    return _multiply(grad, loss_scale_reciprocal)
-
-  def _distributed_apply(
-    self,
-    distribution: tf.distribute.Strategy,
-    grads_and_vars: scaled_steps.GradsAndVars,
-    global_step: tf.Variable | None = None,
-    name: str | None = None,
-  ) -> tf.Operation | None:
-    """Does the step for all replicas, in a cross-replica context."""
-    pairs = tuple(grads_and_vars)
-    # A subclass may pass fewer pairs, or pairs in another order.
-    held = _find_held(self, "computed") or {}
-    computed = tuple(held.get(id(var), (None, None)) for _, var in pairs)
-    take = scaled_steps.update_then_apply(
-      self, self._loss_scale, self._apply_gradients
-    )
-    op: tf.Operation | None = take(
-      distribution, pairs, global_step, name, computed
-    )
-    return op
-
-  def _apply_gradients(
-    self,
-    distribution: tf.distribute.Strategy,
-    grads_and_vars: scaled_steps.GradsAndVars,
-    global_step: tf.Variable | None,
-    name: str | None,
-  ) -> Any:
-    """Applies the gradients on each replica, whatever they are."""
-    apply = scaled_steps.on_each_replica(self._optimizer.apply_gradients)
-    return apply(distribution, grads_and_vars, global_step, name)
+    return unscale(pairs, scale)
 
   def apply_gradients(
     self,
-    grads_and_vars: scaled_steps.GradsAndVars,
+    grads_and_vars: GradsAndVars,
     global_step: tf.Variable | None = None,
     name: str | None = None,
   ) -> tf.Operation | None:
@@ -347,26 +216,86 @@ class MixedPrecisionLossScaleOptimizer(
         variable, and the loss scale is not a `FixedLossScale`.
       ValueError: In a cross-replica context of a `tf.distribute` strategy.
     """
-    op: tf.Operation | None = self._compose_step().apply_gradients(
-      grads_and_vars, global_step, name
-    )
+    pairs = pair_checks.read(grads_and_vars)
+    warn_if_unread(self, self._loss_scale, pairs)
+    if _is_inert(self._loss_scale):
+      return self._apply_unchecked(pairs, global_step, name)
+    return take_step(self._update_then_apply, pairs, global_step, name)
+
+  def _apply_unchecked(
+    self, pairs: Any, global_step: Any, name: str | None
+  ) -> Any:
+    """Applies gradients by the call that a program without loss scale makes.
+
+    So the variables get the same names.
+    """
+    with train_ops.leave_out():
+      apply = autograph.convert(self._optimizer.apply_gradients)
+      op = apply(pairs, global_step, name)
+    keep_step(self, True, pairs)
+    train_ops.add(op)
     return op
+
+  def _update_then_apply(
+    self, strategy: Any, pairs: Any, global_step: Any, name: str | None
+  ) -> Any:
+    """Updates the loss scale, then applies the gradients or skips the step.
+
+    Args:
+      strategy: The strategy whose replicas call `apply_gradients`.
+      pairs: (gradient, variable) pairs, per replica if there are any.
+      global_step: A variable or None.
+      name: The returned op's name, or None.
+
+    Returns:
+      An op that does so; None when eager.
+    """
+    name = self.get_name() if name is None else name
+    grads = list_gradients(self._loss_scale, pairs)
+    update, answer = autograph.convert(self._loss_scale.update)(grads)
+    apply = self._optimizer.apply_gradients
+    op = apply_if(answer, apply, strategy, pairs, global_step, name)
+    keep_step(self, answer, pairs)
+    return group([op, update], name)
 
   def get_name(self) -> str:
     """Returns the name of the wrapped optimizer."""
-    return optimizers.get_name(self._active_optimizer)
+    return optimizers.get_name(self._optimizer)
 
   def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
     """Returns the wrapped optimizer's slot `name` for `var`, or None."""
-    return self._active_optimizer.get_slot(var, name)
+    return self._optimizer.get_slot(var, name)
 
   def get_slot_names(self) -> list[str]:
     """Returns the names of the wrapped optimizer's slots."""
     # The wrapped optimizer is tracked, and answers the writer itself.
     if tracking.is_asked_by_writer():
       return []
-    names: list[str] = self._active_optimizer.get_slot_names()
+    names: list[str] = self._optimizer.get_slot_names()
     return names
+
+  def variables(self) -> list[tf.Variable]:
+    """Returns the variables of the wrapped optimizer, then the loss scale's.
+
+    The variables are those of the current graph.
+    """
+    note_use(self._loss_scale)
+    weights = graph_weights.list_weights(self._loss_scale)
+    inner = optimizers.list_variables(self._optimizer)
+    return [*inner, *weights.values()]
+
+  def __getattr__(self, name: str) -> Any:
+    """Returns an attribute of the wrapped optimizer.
+
+    Raises:
+      AttributeError: Neither optimizer has it.
+    """
+    inner = vars(self).get("_optimizer")  # None as long as a copy is made.
+    if inner is None or name.startswith(("__", "_self_", *optimizers.STATE)):
+      raise AttributeError(
+        f"{type(self).__name__!r} object has no attribute {name!r}"
+      )
+    return getattr(inner, name)
 
   def __dir__(self) -> list[str]:
     """Returns the names of all attributes but `get_slot_names`.
@@ -375,38 +304,25 @@ class MixedPrecisionLossScaleOptimizer(
     """
     return [name for name in super().__dir__() if name != "get_slot_names"]
 
-  def variables(self) -> list[tf.Variable]:
-    """Returns the variables of the wrapped optimizer, then the loss scale's.
-
-    The variables are those of the current graph.
-    """
-    weights = graph_weights.list_weights(self._active_loss_scale)
-    inner = optimizers.list_variables(self._active_optimizer)
-    return [*inner, *weights.values()]
-
   def _trackable_children(
     self, save_type: str = "checkpoint", **kwargs: Any
   ) -> dict[str, Any]:
-    """Returns the children to save; more of them for a SavedModel."""
-    children = super()._trackable_children(save_type, **kwargs)
-    children.update(self._list_active_children())
-    return {**children, **eager_steps.list_children(self, save_type)}
+    """Returns the children to save."""
+    children: dict[str, Any] = super()._trackable_children(save_type, **kwargs)
+    return {**children, **self._list_wrapped()}
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
     """Returns the child to restore by that name, or None."""
-    found = self._list_active_children().get(name)
+    found = self._list_wrapped().get(name)
     if found is None:
       found = super()._lookup_dependency(name, *args, **kwargs)
     return found
 
-  def _list_active_children(self) -> dict[str, Any]:
-    """Returns the children that are in use; a program may have set others."""
-    scale = self._active_loss_scale
-    owner = graph_weights.find_owner(scale)
-    is_tracked = isinstance(owner, tracking.Trackable)
+  def _list_wrapped(self) -> dict[str, Any]:
+    """Returns what is wrapped by its names in checkpoints, if it is tracked."""
     children = {
-      "base_optimizer": self._active_optimizer,
-      "loss_scale": owner if is_tracked else scale,
+      "base_optimizer": self._optimizer,
+      "loss_scale": graph_weights.find_owner(self._loss_scale),
     }
     return {
       name: child
@@ -416,8 +332,7 @@ class MixedPrecisionLossScaleOptimizer(
 
   def __repr__(self) -> str:
     return (
-      f"MixedPrecisionLossScaleOptimizer({self._optimizer!r}, "
-      f"{self._loss_scale!r})"
+      f"{type(self).__name__}({self._optimizer!r}, {self._loss_scale!r})"
     )
 
 
@@ -426,20 +341,212 @@ def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
   return type(loss_scale).update is loss_scale_lib.FixedLossScale.update
 
 
-def _multiply(grad: Any, factor: tf.Tensor) -> gradients.Gradient:
-  """Multiplies a gradient by a number, in the gradient's dtype.
+def compute_scaled(
+  loss_scale: Any,
+  compute: Callable[..., GradsAndVars],
+  loss: Any,
+  *args: Any,
+  **kwargs: Any,
+) -> tuple[Pairs, tf.Tensor]:
+  """Returns (gradient, variable) pairs of the scaled loss, and the scale.
 
   Args:
-    grad: A gradient.
-    factor: A float32 scalar. A float16 or bfloat16 gradient is multiplied in
-      float32.
+    loss_scale: A LossScale.
+    compute: The method `compute_gradients` of an optimizer that knows no loss
+      scale.
+    loss: A floating-point tensor, or a function that returns one.
+    *args: The other arguments of `compute`.
+    **kwargs: Its keyword arguments.
+  """
+  note_use(loss_scale)
+  # One read, for another worker may change the scale between two reads.
+  scale = tf.cast(autograph.convert(loss_scale)(), tf.float32)
+  scaled = gradients.scale(loss, scale)
+  return list(autograph.convert(compute)(scaled, *args, **kwargs)), scale
+
+
+def unscale(pairs: GradsAndVars, scale: tf.Tensor) -> Pairs:
+  """Returns (gradient, variable) pairs with unscaled gradients."""
+  pairs = list(pairs)
+  grads = gradients.unscale([grad for grad, _ in pairs], scale)
+  return [(grad, var) for grad, (_, var) in zip(grads, pairs)]
+
+
+def take_step(
+  step: Callable[..., Any], pairs: Any, global_step: Any, name: str | None
+) -> Any:
+  """Takes a step whose gradients are checked, for all replicas together.
+
+  Args:
+    step: A function of (strategy, pairs, global_step, name) that returns an op
+      or None, called in cross-replica context.
+    pairs: The (gradient, variable) pairs of this replica.
+    global_step: A variable or None.
+    name: The returned op's name, or None.
 
   Returns:
-    The product, of the shape and dtype of `grad`.
+    The op that does the step; None when eager.
   """
-  if isinstance(grad, tf.IndexedSlices):
-    return tf.IndexedSlices(
-      _multiply(grad.values, factor), grad.indices, grad.dense_shape
+  pair_checks.check_dtypes(pairs)
+  with train_ops.leave_out():
+    context = tf.distribute.get_replica_context()
+    op = context.merge_call(step, args=(pairs, global_step, name))
+  train_ops.add(op)
+  return op
+
+
+def list_gradients(
+  loss_scale: Any, pairs: GradsAndVars
+) -> gradients.NamedGradients:
+  """Returns the gradients of pairs, with their names.
+
+  If workers agree (see `distributed.agree`), the list has their common answer.
+
+  Args:
+    loss_scale: The LossScale whose `update` gets the list.
+    pairs: (gradient, variable) pairs, per replica if there are any.
+  """
+  pairs = list(pairs)
+  grads = gradients.NamedGradients(
+    [grad for grad, _ in pairs], name_variables(pairs)
+  )
+  agreement = getattr(graph_weights.find_owner(loss_scale), "_agreement", None)
+  if agreement is not None:
+    grads.finite = agreement(gradients.all_replicas_finite(grads))
+  return grads
+
+
+def name_variables(pairs: GradsAndVars) -> list[str]:
+  """Returns a name for each variable of pairs, for messages."""
+  names = (str(getattr(var, "name", var)) for _, var in pairs)
+  return [name.removesuffix(":0") for name in names]
+
+
+def apply_if(
+  answer: bool | tf.Tensor,
+  apply: Callable[..., Any],
+  strategy: tf.distribute.Strategy,
+  pairs: Any,
+  global_step: Any,
+  name: str,
+  named: bool = True,
+) -> Any:
+  """Applies gradients if they should be applied.
+
+  Args:
+    answer: Whether they should, a bool scalar; a Python bool builds no cond.
+    apply: A method `apply_gradients`, called in the context of each replica.
+    strategy: The strategy.
+    pairs: (gradient, variable) pairs, per replica if there are any.
+    global_step: A variable or None.
+    name: The step's name.
+    named: Whether variables are named after the cond: see `control_flow`.
+
+  Returns:
+    An op or tensor that applies the gradients; None if that has happened or if
+    `answer` is the Python bool False.
+  """
+
+  def apply_on_each_replica() -> Any:
+    return strategy.group(
+      strategy.extended.call_for_each_replica(
+        autograph.convert(apply), args=(pairs, global_step, f"{name}-wrapped")
+      )
     )
-  wide = tf.float32 if grad.dtype in (tf.float16, tf.bfloat16) else grad.dtype
-  return tf.cast(tf.cast(grad, wide) * tf.cast(factor, wide), grad.dtype)
+
+  if isinstance(answer, (bool, np.bool_)):
+    op = apply_on_each_replica() if answer else None
+  else:
+    v1 = pair_checks.has_ref_variable([*(var for _, var in pairs), global_step])
+    op = control_flow.cond(answer, apply_on_each_replica, tf.no_op, v1, named)
+  return sync_replicas.set_back(op, pairs, global_step)
+
+
+def group(ops: Iterable[Any], name: str) -> tf.Operation | None:
+  """Returns an op that runs all ops that are not None; None when eager."""
+  if tf.executing_eagerly():
+    return None
+  return tf.group([op for op in ops if op is not None], name=name)
+
+
+class Step(NamedTuple):
+  """A call of `apply_gradients` in a graph, for a hook that watches it.
+
+  Attributes:
+    applied: Whether the step is applied: a bool scalar, or a Python bool if the
+      answer does not depend on the gradients.
+    pairs: The (gradient, variable) pairs, per replica if there are any.
+  """
+
+  applied: bool | tf.Tensor
+  pairs: tuple[tuple[Any, Any], ...]
+
+
+_APPLIED = "_last_step_applied"  # An attribute; it holds the last eager answer.
+
+
+def keep_step(owner: Any, applied: bool | tf.Tensor, pairs: Any) -> None:
+  """Keeps what `last_step_applied` and hooks read of a step.
+
+  Args:
+    owner: The optimizer that the program sees.
+    applied: As `Step` has it.
+    pairs: As `Step` has them. Eagerly, no gradient is kept.
+  """
+  if tf.executing_eagerly():
+    vars(owner)[_APPLIED] = bool(applied)
+  else:
+    graph = tf.compat.v1.get_default_graph()
+    steps = graphs.keep_on_graph(graph, owner, list)
+    steps[:] = [Step(applied, tuple(pairs))]
+
+
+def find_step(owner: Any, graph: tf.Graph) -> Step | None:
+  """Returns the last step that an optimizer built in a graph, or None."""
+  steps: list[Step] = graphs.keep_on_graph(graph, owner, list)
+  return steps[0] if steps else None
+
+
+def read_last_applied(owner: Any) -> tf.Tensor:
+  """Returns whether an optimizer's last step was applied, a bool scalar.
+
+  Raises:
+    RuntimeError: There was no step yet in this graph, or eagerly.
+  """
+  applied = vars(owner).get(_APPLIED) if tf.executing_eagerly() else None
+  graph: Any = None
+  if not tf.executing_eagerly():
+    graph = tf.compat.v1.get_default_graph()
+  while graph is not None and applied is None:
+    step = find_step(owner, graph)
+    applied = None if step is None else step.applied
+    # A branch of a cond is a graph within the graph that has the step.
+    graph = getattr(graph, "outer_graph", None)
+  if applied is None:
+    place = "eager" if tf.executing_eagerly() else "of this graph"
+    raise RuntimeError(
+      f"{owner!r} has taken no step {place}: call minimize() or "
+      "apply_gradients() before you read last_step_applied. A step in a "
+      "tf.function, in a branch of tf.cond or in a loop is read there."
+    )
+  return tf.convert_to_tensor(applied)
+
+
+def note_use(loss_scale: Any) -> bool:
+  """Notes that a loss scale is used; returns whether it never was before."""
+  scale = graph_weights.find_owner(loss_scale)
+  was_unread: bool = getattr(scale, "_is_unread", False)
+  if was_unread:
+    scale._is_unread = False
+  return was_unread
+
+
+def warn_if_unread(owner: Any, loss_scale: Any, pairs: GradsAndVars) -> None:
+  """Logs a warning, once, if nothing can have scaled the loss."""
+  if note_use(loss_scale) and not pair_checks.are_zero(pairs):
+    logging.warning(
+      "%s.apply_gradients: compute_gradients was not called, and nobody read "
+      "the loss scale. Call compute_gradients or minimize of this optimizer, "
+      "or multiply the loss by the loss scale and divide the gradients by it.",
+      type(owner).__name__,
+    )

@@ -6,13 +6,13 @@ Neither Keras is imported: their optimizers are told by their classes' modules.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import sys
 from typing import Any
 
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core import wrong_values
 
 _PACKAGE = __name__.partition(".")[0]
@@ -26,6 +26,20 @@ _SCALING = (
 )
 _KERAS = ("keras", "tf_keras")
 _NO_NAME = "Pass an optimizer, not its name: for instance"
+
+
+def walk(optimizer: Any) -> Iterator[Any]:
+  """Yields an optimizer, then the optimizers within, the outermost first.
+
+  Wrappers of TensorFlow and of Horovod hold the optimizer that they wrap in
+  `_optimizer` or `_opt`.
+  """
+  seen: list[Any] = []  # An optimizer may refer to itself.
+  while optimizer is not None and all(optimizer is not x for x in seen):
+    yield optimizer
+    seen.append(optimizer)
+    own = vars(optimizer) if hasattr(optimizer, "__dict__") else {}
+    optimizer = own.get("_optimizer", own.get("_opt"))
 
 
 def show_wrong(value: Any) -> str:
@@ -92,7 +106,7 @@ def warn_if_scaling(owner: str, optimizer: Any) -> None:
     owner: The name of the class that wraps the optimizer.
     optimizer: The optimizer to wrap.
   """
-  for each in wrapped_optimizers.walk(optimizer):
+  for each in walk(optimizer):
     if _is_scaling(each):
       logging.warning(
         "%s wraps an optimizer that scales the loss already: %s. The loss is "

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accumulators of `tf.compat.v1.train.SyncReplicasOptimizer`.
+"""Skipped steps under `tf.compat.v1.train.SyncReplicasOptimizer`.
 
-`SyncReplicasOptimizer` adds up the gradients of its workers in accumulators,
-one for each variable, and passes the means to the optimizer that it wraps. An
-accumulator has a time step, and drops gradients that are older. Each mean that
-is taken adds 1 to the time step, and the optimizer adds 1 to the global step,
-so that the two are equal. A skipped step leaves the global step as it is: so
-the time steps must go back to the global step, or else all later gradients are
-dropped and the workers wait for ever.
+`SyncReplicasOptimizer` adds up its workers' gradients in accumulators, one for
+each variable, and passes the means to the optimizer inside. An accumulator has
+a time step, and drops gradients that are older. Each mean that is taken adds 1
+to the time step, and the step adds 1 to the global step. A skipped step leaves
+the global step as it is. So the time steps must go back to the global step, or
+else all later gradients are dropped, and the workers wait for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import wrapped_optimizers
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core.tf import control_flow
 
 # The ops that take a mean from an accumulator, with the ops that set its time.
@@ -29,28 +27,26 @@ _SETTERS = {
     tf.raw_ops.ResourceAccumulatorSetGlobalStep
   ),
 }
-# The names that `SyncReplicasOptimizer` gives to its accumulators and to the
-# variable that says which step a worker is at. Accumulators of other programs
-# may have times of their own.
-_SHARED_NAME = b"/grad_accum"
-_LOCAL_STEP = "sync_rep_local_step"
 
 
-def set_back(step: Any, grads_and_vars: Iterable[Any], global_step: Any) -> Any:
+def set_back(
+  step: Any, pairs: Iterable[tuple[Any, Any]], global_step: Any
+) -> Any:
   """Sets accumulators to the global step after a step, applied or skipped.
-
-  After a step that is applied, they have that time already. A micro-batch that
-  does not end its window is no step: it leaves the global step as it is, too.
 
   Args:
     step: The op or tensor that does the step, or None.
-    grads_and_vars: The (gradient, variable) pairs of the step.
+    pairs: The (gradient, variable) pairs of the step.
     global_step: The variable that counts the steps, or None.
 
   Returns:
     `step`, or an op that does the step and then sets the accumulators.
   """
-  takers = [] if global_step is None else _list_takers(grads_and_vars)
+  if tf.executing_eagerly() or global_step is None:
+    return step
+  values = [getattr(grad, "values", grad) for grad, _ in pairs]
+  takers = {x.op for x in values if isinstance(x, tf.Tensor)}
+  takers = {op for op in takers if op.type in _SETTERS}
   if not takers:
     return step
   before = [] if step is None else [step]
@@ -58,23 +54,19 @@ def set_back(step: Any, grads_and_vars: Iterable[Any], global_step: Any) -> Any:
     with tf.control_dependencies(before):
       now = tf.cast(global_step.read_value(), tf.int64)
     setters = []
-    graph = tf.compat.v1.get_default_graph()
-    for taker in takers:
+    for taker in sorted(takers, key=lambda op: op.name):
       handle = taker.inputs[0]
-      with graph.colocate_with(handle.op):
+      with taker.graph.colocate_with(handle.op):
         setters.append(_SETTERS[taker.type](handle=handle, new_global_step=now))
     return tf.group(*before, *setters)
 
 
-def are_aggregated(grads_and_vars: Iterable[Any]) -> bool:
-  """Returns whether a `SyncReplicasOptimizer` has aggregated gradients.
-
-  Then the chief alone applies them, on behalf of all workers.
-
-  Args:
-    grads_and_vars: (gradient, variable) pairs.
-  """
-  return bool(_list_takers(grads_and_vars))
+def wraps_synchronizer(optimizer: Any) -> bool:
+  """Returns whether an optimizer is or wraps a `SyncReplicasOptimizer`."""
+  return any(
+    isinstance(each, tf.compat.v1.train.SyncReplicasOptimizer)
+    for each in optimizer_kinds.walk(optimizer)
+  )
 
 
 def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
@@ -93,69 +85,3 @@ def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
       "inside. Write SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer("
       "opt, loss_scale), replicas_to_aggregate, total_num_replicas)."
     )
-
-
-def wraps_synchronizer(optimizer: Any) -> bool:
-  """Returns whether an optimizer is or wraps a `SyncReplicasOptimizer`."""
-  return any(
-    isinstance(each, tf.compat.v1.train.SyncReplicasOptimizer)
-    for each in wrapped_optimizers.walk(optimizer)
-  )
-
-
-def is_synchronized(grads: Iterable[Any]) -> bool:
-  """Returns whether a `SyncReplicasOptimizer` gives gradients to a step.
-
-  Then a queue runner of the chief does the step, in runs of its own.
-
-  Args:
-    grads: The gradients of the step.
-  """
-  return _synchronizes() and any(_find_takers(grads))
-
-
-def _synchronizes() -> bool:
-  """Returns whether a `SyncReplicasOptimizer` applies gradients in the graph.
-
-  Only then it is worth the time to look where gradients come from.
-  """
-  return any(_LOCAL_STEP in v.name for v in tf.compat.v1.local_variables())
-
-
-def _list_takers(grads_and_vars: Iterable[Any]) -> list[tf.Operation]:
-  """Returns the ops that took the gradients of pairs from accumulators."""
-  if tf.executing_eagerly() or not _synchronizes():
-    return []
-  return list(_find_takers(grad for grad, _ in grads_and_vars))
-
-
-def _find_takers(grads: Iterable[Any]) -> Iterator[tf.Operation]:
-  """Yields the ops that took gradients from accumulators, each once.
-
-  The program may have clipped the gradients since, for instance.
-  """
-  left: list[tf.Operation] = []
-  for grad in grads:
-    parts = [grad]
-    if isinstance(grad, tf.IndexedSlices):
-      parts = [grad.values, grad.indices]
-    left += [part.op for part in parts if isinstance(part, tf.Tensor)]
-  seen = set()
-  while left:
-    op = left.pop()
-    if id(op) in seen:
-      continue
-    seen.add(id(op))
-    if op.type not in _SETTERS:
-      left += [x.op for x in op.inputs]
-    elif _is_synchronizing(op.inputs[0].op):
-      yield op
-
-
-def _is_synchronizing(accumulator: tf.Operation) -> bool:
-  """Returns whether `SyncReplicasOptimizer` made an accumulator."""
-  try:
-    name: bytes = accumulator.get_attr("shared_name")
-  except ValueError:
-    return False
-  return name.endswith(_SHARED_NAME)
