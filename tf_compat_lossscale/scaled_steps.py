@@ -97,7 +97,7 @@ class ScaledStep(NamedTuple):
     """
     # One read, for another worker may change the scale between two reads.
     scale = tf.cast(autograph.convert(self.loss_scale)(), tf.float32)
-    self._note_use()
+    graph_weights.note_read(self.loss_scale)
     loss = self.scale_loss(loss, scale)
     scaled = list(autograph.convert(self.compute)(loss, *args, **kwargs))
     pairs = self.unscale(scaled, scale)
@@ -122,7 +122,8 @@ class ScaledStep(NamedTuple):
     """
     pairs = pair_checks.read(grads_and_vars)
     computed = step_records.find_computed(self.owner, pairs)
-    if self.read and self._note_use() and not pair_checks.are_zero(pairs):
+    is_unread = graph_weights.note_read(self.loss_scale)
+    if is_unread and self.read and not pair_checks.are_zero(pairs):
       logging.warning(
         "%s.apply_gradients: compute_gradients was not called, and nobody read "
         "the loss scale. Call compute_gradients or minimize of this optimizer, "
@@ -145,14 +146,6 @@ class ScaledStep(NamedTuple):
         op = step.op
     train_ops.add(op)
     return op
-
-  def _note_use(self) -> bool:
-    """Notes that the loss scale is used, and returns whether it was unread."""
-    scale = graph_weights.find_owner(self.loss_scale)
-    is_unread: bool = getattr(scale, "_is_unread", False)
-    if is_unread:
-      scale._is_unread = False
-    return is_unread
 
 
 def recorded(owner: Any, loss_scale: Any, decide: Decide) -> Take:
