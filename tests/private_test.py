@@ -76,7 +76,7 @@ _USES = {
     "_slots": "an optimizer's slots",
     "_use_locking": "the wrapper passes on the wrapped optimizer's setting",
   },
-  "_core.tf.savers": {
+  "_core.tf.private_names": {
     "_var_list": "the variables of tf.compat.v1.train.Saver",
   },
   "_core.tf.tracking": {

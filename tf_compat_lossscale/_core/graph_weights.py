@@ -204,6 +204,15 @@ def find_owner(loss_scale: Any) -> Any:
   return getattr(loss_scale, "manager", loss_scale)
 
 
+def note_read(loss_scale: Any) -> bool:
+  """Notes that a loss scale was read, and returns whether it was unread."""
+  owner = find_owner(loss_scale)
+  is_unread: bool = getattr(owner, "_is_unread", False)
+  if is_unread:
+    owner._is_unread = False
+  return is_unread
+
+
 def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
   """Returns the value from which a weight starts in a new graph.
 

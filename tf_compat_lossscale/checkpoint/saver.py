@@ -11,7 +11,7 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core.tf import savers
+from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import restoring
@@ -107,7 +107,7 @@ class Saver(tf.compat.v1.train.Saver):
 
   def _find_saved(self, graph: tf.Graph) -> _saver_keys.Saved:
     """Returns the variables that the Saver saves, and the names of the rest."""
-    saved = savers.find_saved_objects(self)
+    saved = private_names.find_saved_objects(self)
     if saved is None and self.saver_def is not None:
       decoded = _saver_keys.find_saved(graph, self.saver_def)
       if decoded is not None:

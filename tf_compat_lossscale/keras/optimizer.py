@@ -11,7 +11,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
-from tf_compat_lossscale._core import missing_gradients
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _callable_scale
@@ -140,7 +139,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
     pairs = list(grads_and_vars)
     if tf.distribute.in_cross_replica_context():
       return super().apply_gradients(pairs, *args, **kwargs)  # Which raises.
-    pairs = list(missing_gradients.fill(pairs))
+    pairs = list(pair_checks.fill(pairs))
     call = _watched_steps.Call(self, pairs, self._skipped_steps)
     # Each call has a copy of its own: other threads may call this, too.
     copy = object.__new__(type(self))
