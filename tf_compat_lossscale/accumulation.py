@@ -41,6 +41,7 @@ def __dir__() -> list[str]:
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
 Transform: TypeAlias = Callable[[loss_scale_optimizer.Pairs], Any]
 
+_COUNT = "micro_batches"
 _HALF = (tf.float16, tf.bfloat16)
 # Between adding and counting, another eager thread could end the window.
 _LOCK = threading.RLock()
@@ -108,7 +109,7 @@ class AccumulatingOptimizer(
 
   In object-based checkpoints the sums are slots of the child `window`, and the
   number of micro-batches is its variable `micro_batches`; in name-based ones
-  they are `VARIABLE/accumulated_gradient` and `micro_batches`.
+  they are `VARIABLE/accumulated_gradient` and `accumulation/micro_batches`.
   """
 
   def __init__(
@@ -349,7 +350,7 @@ class _Window(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
   def find_count(self) -> Any:
     """Returns the current graph's number of micro-batches, or None."""
     graph = graphs.find_graph()
-    return self._get_non_slot_variable("micro_batches", graph=graph)
+    return self._get_non_slot_variable(_COUNT, graph=graph)
 
   def prepare(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
     """Creates the variables that are missing.
@@ -388,7 +389,8 @@ class _Window(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
           self._SLOT,
         )
       if new and self.find_count() is None:
-        self._create_non_slot_variable(np.int64(0), "micro_batches", new[0])
+        with tf.compat.v1.name_scope("accumulation"):
+          self._create_non_slot_variable(np.int64(0), _COUNT, new[0])
     state.variables += new
     state.is_closed = state.is_closed or not tf.executing_eagerly()
     return list(state.variables)
