@@ -12,13 +12,13 @@ from object_models import Model
 import pytest
 import tensorflow as tf
 
+from tf1_contrib import opt_wrappers
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import monitoring
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import rewrite
-from tf_compat_lossscale.programs.contrib import opt_wrappers
 
 tf1 = tf.compat.v1
 _SCHEDULE = [1.0, 2.0, float("inf"), 0.5, float("nan"), 1.0, -3.0]

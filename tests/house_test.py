@@ -174,6 +174,13 @@ def test_modules_say_what_they_are():
     assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), path
 
 
+@pytest.mark.any_release
+def test_pieces_of_contrib_are_leaves():
+  for path in sorted((helpers.ROOT / "tf1_contrib").glob("*.py")):
+    for name in imported_names(path):
+      assert not name.startswith(("tensorflow.python", tfl.__name__)), path
+
+
 def public_functions():
   owners = (
     tfl,

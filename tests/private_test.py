@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.any_release
 
-_PACKAGE = helpers.ROOT / "tf_compat_lossscale"
+_PACKAGES = [helpers.ROOT / "tf_compat_lossscale", helpers.ROOT / "tf1_contrib"]
 
 # Names with an underscore that Python documents as public.
 _PYTHONS = {"_asdict", "_exit", "_fields", "_make", "_replace"}
@@ -70,12 +70,7 @@ _USES = {
   "_core.tf.optimizers": {
     "_create_or_restore_slot_variable": "what a checkpoint calls for a slot",
     "_getframe": "tells the writer of SavedModels",
-    "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
-    "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
     "_create_slots": "creates the slots of a copy of an optimizer",
-    "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
-    "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
-    "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_non_slot_dict": "an optimizer's variables that are no slots",
     "_in_graph_mode": "tells a variable of a graph from an eager one",
     "_self_unconditional_deferred_dependencies": "a copy must wait for nothing",
@@ -116,7 +111,12 @@ _USES = {
   },
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.
-  "programs.contrib": {
+  "tf1_contrib": {
+    "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
+    "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
+    "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
+    "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
+    "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_create_non_slot_variable": "makes a variable that is no slot",
     "_get_non_slot_variable": "a variable that is no slot",
     "_zeros_slot": "makes a slot of zeros",
@@ -137,8 +137,9 @@ _USES = {
 
 
 def name_of(path):
-  """Returns the dotted name of a module within the package."""
-  return ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
+  """Returns the dotted name of a module, without that of the package."""
+  name = ".".join(path.relative_to(helpers.ROOT).with_suffix("").parts)
+  return name.removeprefix("tf_compat_lossscale.")
 
 
 def is_name(node, *names):
@@ -226,11 +227,12 @@ def foreign_names(sources):
 
 @pytest.fixture(scope="module")
 def uses():
-  """Returns the foreign private names of every module of the package."""
+  """Returns the foreign private names of every module."""
   return foreign_names(
     {
       name_of(path): path.read_text("utf-8")
-      for path in sorted(_PACKAGE.rglob("*.py"))
+      for package in _PACKAGES
+      for path in sorted(package.rglob("*.py"))
     }
   )
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf1_contrib import opt_rules as contrib
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
-from tf_compat_lossscale.programs.contrib import opt_rules as contrib
 
 tf1 = tf.compat.v1
 train = tf1.train

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf1_contrib import opt_rules as contrib
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.keras import _keras2
-from tf_compat_lossscale.programs.contrib import opt_rules as contrib
 
 tf1 = tf.compat.v1
 train = tf1.train

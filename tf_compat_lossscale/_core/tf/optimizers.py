@@ -228,31 +228,3 @@ def compute_initial_state(
     for name, mine in (old | {"": optimizer._non_slot_dict}).items()
     for key in mine.keys() & new.get(name, {}).keys()
   ]
-
-
-def read_adam(
-  optimizer: tf.compat.v1.train.AdamOptimizer, dtype: tf.DType
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Returns the numbers of a step of Adam, for optimizers that build on Adam.
-
-  Public properties of `AdamOptimizer` would replace its attributes, which are
-  as old as the class. In a release without them, this function raises
-  AttributeError.
-
-  Args:
-    optimizer: The optimizer, while it applies gradients.
-    dtype: The dtype of the results.
-
-  Returns:
-    beta1, beta2, epsilon, and the learning rate with its bias correction.
-  """
-  beta1, beta2, epsilon, rate = (
-    tf.cast(value, dtype)
-    for value in (
-      *(optimizer._beta1_t, optimizer._beta2_t),
-      *(optimizer._epsilon_t, optimizer._lr_t),
-    )
-  )
-  powers = [tf.cast(p, dtype) for p in optimizer._get_beta_accumulators()]
-  rate *= tf.sqrt(1 - powers[1]) / (1 - powers[0])
-  return beta1, beta2, epsilon, rate

@@ -13,8 +13,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale.programs.contrib.decoder import make_zeros
-from tf_compat_lossscale.programs.contrib.rnn_blocks import RNNCell
+from tf1_contrib.decoder import make_zeros
+from tf1_contrib.rnn_blocks import RNNCell
 
 
 class AttentionMechanism:

@@ -10,8 +10,6 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale._core.tf import optimizers
-
 
 class DecoupledWeightDecayExtension:
   """A base class, beside an optimizer, that decays weights before each step.
@@ -176,9 +174,13 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
 
   def _apply_to_rows(self, grad: Any, var: Any, indices: Any) -> Any:
     """Returns the op that applies gradients to some rows of a variable."""
-    beta1, beta2, epsilon, rate = optimizers.read_adam(
-      self, var.dtype.base_dtype
+    dtype = var.dtype.base_dtype
+    beta1, beta2, epsilon, rate = (
+      tf.cast(value, dtype)
+      for value in (self._beta1_t, self._beta2_t, self._epsilon_t, self._lr_t)
     )
+    powers = [tf.cast(p, dtype) for p in self._get_beta_accumulators()]
+    rate *= tf.sqrt(1 - powers[1]) / (1 - powers[0])
     m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
     new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
     new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale.programs.contrib.attention import AttentionWrapperState
-from tf_compat_lossscale.programs.contrib.decoder import compute_output_size
-from tf_compat_lossscale.programs.contrib.decoder import Decoder
-from tf_compat_lossscale.programs.contrib.helpers import make_embedding_function
+from tf1_contrib.attention import AttentionWrapperState
+from tf1_contrib.decoder import compute_output_size
+from tf1_contrib.decoder import Decoder
+from tf1_contrib.helpers import make_embedding_function
 
 
 def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:

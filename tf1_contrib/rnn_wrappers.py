@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale.programs.contrib.private import linear
-from tf_compat_lossscale.programs.contrib.rnn_blocks import RNNCell
+from tf1_contrib.private import linear
+from tf1_contrib.rnn_blocks import RNNCell
 
 
 class _Wrapper(RNNCell):

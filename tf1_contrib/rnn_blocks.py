@@ -12,10 +12,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale.programs import loading
-
-RNNCell: Any = loading.load("tf.nn.rnn_cell.RNNCell")
-LSTMStateTuple: Any = loading.load("tf.nn.rnn_cell.LSTMStateTuple")
+RNNCell: Any = tf.nn.rnn_cell.RNNCell
+LSTMStateTuple: Any = tf.nn.rnn_cell.LSTMStateTuple
 
 
 def _register_gradient(op: str, function: Callable[..., Any]) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale._core.tf import optimizers
-
 
 class _RuleOptimizer(tf.train.Optimizer):
   """A base class for optimizers with one rule for all kinds of variables."""
@@ -277,9 +275,13 @@ class NadamOptimizer(tf.train.AdamOptimizer):
     return self._resource_apply_dense(grad, var)
 
   def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-    beta1, beta2, epsilon, rate = optimizers.read_adam(
-      self, var.dtype.base_dtype
+    dtype = var.dtype.base_dtype
+    beta1, beta2, epsilon, rate = (
+      tf.cast(value, dtype)
+      for value in (self._beta1_t, self._beta2_t, self._epsilon_t, self._lr_t)
     )
+    powers = [tf.cast(p, dtype) for p in self._get_beta_accumulators()]
+    rate *= tf.sqrt(1 - powers[1]) / (1 - powers[0])
     m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
     new_m = m.assign(m + (1 - beta1) * (grad - m))
     new_v = v.assign(v + (1 - beta2) * (tf.square(grad) - v))

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale.programs.contrib import buckets
-from tf_compat_lossscale.programs.contrib import data
-from tf_compat_lossscale.programs.contrib import distribute
-from tf_compat_lossscale.programs.contrib import framework
-from tf_compat_lossscale.programs.contrib import layers
-from tf_compat_lossscale.programs.contrib import learn
-from tf_compat_lossscale.programs.contrib import nn
-from tf_compat_lossscale.programs.contrib import opt
-from tf_compat_lossscale.programs.contrib import opt_wrappers
-from tf_compat_lossscale.programs.contrib import private
-from tf_compat_lossscale.programs.contrib import seq2seq
-from tf_compat_lossscale.programs.contrib import sparsemax
-from tf_compat_lossscale.programs.contrib import tfprof
-from tf_compat_lossscale.programs.contrib.training import HParams
-from tf_compat_lossscale.programs.contrib.training import parse_values
+from tf1_contrib import buckets
+from tf1_contrib import data
+from tf1_contrib import distribute
+from tf1_contrib import framework
+from tf1_contrib import layers
+from tf1_contrib import learn
+from tf1_contrib import nn
+from tf1_contrib import opt
+from tf1_contrib import opt_wrappers
+from tf1_contrib import private
+from tf1_contrib import seq2seq
+from tf1_contrib import sparsemax
+from tf1_contrib import tfprof
+from tf1_contrib.training import HParams
+from tf1_contrib.training import parse_values
 
 
 @pytest.fixture

@@ -8,12 +8,16 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale.programs import loading
 
-# Exchanges the first two dimensions of a tensor that has two.
-swap_batch_and_time: Any = loading.load(
-  "tensorflow.python.ops.rnn._transpose_batch_time"
-)
+def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
+  """Returns a tensor [a, b, ...] as [b, a, ...], and others as they are."""
+  shape = tensor.shape
+  if shape.rank is None:
+    others = tf.range(2, tf.rank(tensor))
+    return tf.transpose(tensor, tf.concat([[1, 0], others], axis=0))
+  if shape.rank < 2:
+    return tensor
+  return tf.transpose(tensor, [1, 0, *range(2, shape.rank)])
 
 
 class Helper:

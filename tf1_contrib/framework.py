@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-
-from tf_compat_lossscale.programs import loading
-
-_nest: Any = loading.load("tensorflow.python.util.nest")
+import tensorflow.compat.v2 as tf2
 
 
 def get_placeholders(graph: Any) -> list[Any]:
@@ -141,7 +138,9 @@ def py_func(
   )
   packed = tf.nest.pack_sequence_as(types, values)
   if shapes is not None:
-    flat_shapes = _nest.flatten_up_to(types, shapes, check_types=False)
+    flat_shapes = tf2.__internal__.nest.flatten_up_to(
+      types, shapes, check_types=False
+    )
     for value, shape in zip(values, flat_shapes):
       value.set_shape(tf.TensorShape(shape))
   return packed

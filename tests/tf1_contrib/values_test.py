@@ -22,7 +22,7 @@ _PIECES = {
   for module, names in contrib_names.TABLE.names.items()
   for name, target in names.items()
   # `contrib_signatures_test.py` tests the iterator, which computes nothing.
-  if target.startswith("parts.") and name != "Iterator"
+  if target.startswith("tf1_contrib.") and name != "Iterator"
 }
 
 

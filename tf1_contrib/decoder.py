@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale.programs.contrib.helpers import swap_batch_and_time
+from tf1_contrib.helpers import swap_batch_and_time
 
 
 class Decoder:

@@ -8,10 +8,9 @@ import os
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator
 
-from tf_compat_lossscale.programs import loading
-
-_Base: Any = loading.load("tf.estimator.RunConfig")
+_Base: Any = estimator.RunConfig
 # What `uid` leaves out by default: a program may change these.
 _LEFT_OUT = (
   "tf_random_seed",

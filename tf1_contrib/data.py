@@ -7,10 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+import tensorflow.compat.v2 as tf2
 
-from tf_compat_lossscale.programs import loading
-
-_nest: Any = loading.load("tensorflow.python.util.nest")
 _Transformation = Callable[[Any], Any]
 
 
@@ -84,7 +82,7 @@ def assert_element_shape(expected_shapes: Any) -> _Transformation:
 
   def check(*components: Any) -> Any:
     element = components if len(components) > 1 else components[0]
-    return _nest.map_structure_up_to(
+    return tf2.__internal__.nest.map_structure_up_to(
       element, tf.ensure_shape, element, expected_shapes, check_types=False
     )
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from tf_compat_lossscale.programs.contrib.private import linear
-from tf_compat_lossscale.programs.contrib.rnn_blocks import LSTMStateTuple
-from tf_compat_lossscale.programs.contrib.rnn_blocks import LSTMUnitsCell
-from tf_compat_lossscale.programs.contrib.rnn_blocks import RNNCell
-from tf_compat_lossscale.programs.contrib.rnn_blocks import UnitsCell
+from tf1_contrib.private import linear
+from tf1_contrib.rnn_blocks import LSTMStateTuple
+from tf1_contrib.rnn_blocks import LSTMUnitsCell
+from tf1_contrib.rnn_blocks import RNNCell
+from tf1_contrib.rnn_blocks import UnitsCell
 
 
 class LayerNormBasicLSTMCell(LSTMUnitsCell):
