@@ -19,9 +19,6 @@ _OWN = "an attribute of this package's own class, without a public name yet"
 # Uses of Keras 2's names belong in `keras._keras2` and uses of TensorFlow's in
 # `_core.tf`: move a use there rather than add a row for another wing.
 _USES = {
-  "_core.bypass": {
-    "_getframe": "names the program's line that a warning is about",
-  },
   "_core.horovod": {
     "_agg_helper": "what adds up the gradients of Horovod's passes",
     "_backward_passes_per_step": "the passes of Horovod's Adasum",
@@ -33,9 +30,6 @@ _USES = {
     "_OVERRIDABLE": _OWN,
     "_active_loss_scale": _OWN,
     "_active_optimizer": _OWN,
-  },
-  "scaled_steps": {
-    "_fixed_value": _OWN,
   },
   "_core.tf.autograph": {
     "_getframe": "tells whether a replica's code is AutoGraph's",
@@ -77,7 +71,7 @@ _USES = {
     "_slots": "an optimizer's slots",
     "_use_locking": "the wrapper passes on the wrapped optimizer's setting",
   },
-  "_core.tf.savers": {
+  "_core.tf.private_names": {
     "_var_list": "the variables of tf.compat.v1.train.Saver",
   },
   "_core.tf.tracking": {

@@ -189,6 +189,7 @@ class AccumulatingOptimizer(
       horovod.find_local(self._optimizer).compute_gradients,
       self._take_micro_batch,
       unscale=_unscale_widely,
+      read="loss_scale()",
     )
 
   def _take_micro_batch(

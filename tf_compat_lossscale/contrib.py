@@ -26,7 +26,6 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import pair_checks
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import autograph
@@ -52,9 +51,6 @@ class LossScaleManager(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
   A subclass defines the two methods. It adds its state by `_add_weight` and
   reads the state by `_get_weight`.
   """
-
-  # The value of a loss scale that never changes.
-  _fixed_value: float | None = None
 
   @abc.abstractmethod
   def get_loss_scale(self) -> tf.Tensor | tf.Variable:
@@ -99,22 +95,14 @@ class FixedLossScaleManager(LossScaleManager):
       arguments.check_scale("loss_scale", loss_scale)
     )
 
-  @property
-  def _fixed_value(self) -> float | None:  # type: ignore[override]
-    # A subclass may leave out `super().__init__()`.
-    constant = vars(self).get("_fixed_constant")
-    return None if constant is None else constant.value
-
   @attributes.DefaultProperty
   def loss_scale(self) -> float:
     """The loss scale, a Python number; what a program has set, if it has."""
     own: float | None = vars(self).get("_loss_scale")
-    scale_uses.note_read()
     return self._fixed_constant.value if own is None else own
 
   @attributes.DefaultProperty
   def _loss_scale(self) -> tf.Tensor:
-    scale_uses.note_read()
     return self._fixed_constant.find()
 
   def get_loss_scale(self) -> tf.Tensor:
@@ -176,6 +164,8 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
   Only consecutive good steps make the scale grow. Bad steps add up until the
   scale changes, also if there are good steps in between.
   """
+
+  _is_unread = True
 
   def __init__(
     self,

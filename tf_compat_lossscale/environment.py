@@ -33,7 +33,6 @@ from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import patching
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import rewrite
@@ -258,7 +257,6 @@ class _Steps:
 
   def variables(self) -> list[tf.Variable]:
     """Returns the variables of the optimizer, then those of its loss scale."""
-    scale_uses.note_read()
     weights = graph_weights.list_weights(self.loss_scale)
     return [*self.owner.variables(), *weights.values()]
 
@@ -270,7 +268,6 @@ class _Steps:
       self.loss_scale,
       functools.partial(_get_own(_compute_gradients), self.owner),
       scaled_steps.update_then_apply(self, self.loss_scale, apply),
-      read="",
     )
 
   def _apply_unchecked(

@@ -22,7 +22,6 @@ from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core import wrong_values
 
@@ -66,9 +65,6 @@ class LossScale(graph_weights.GraphWeights, metaclass=abc.ABCMeta):
   A subclass defines `__call__`, `update` and `get_config`. It adds its state by
   `_add_weight` in `__init__` and reads the state by `_get_weight`.
   """
-
-  # The value of a loss scale that never changes.
-  _fixed_value: float | None = None
 
   def __init__(self) -> None:
     """Creates a loss scale without weights."""
@@ -133,14 +129,8 @@ class FixedLossScale(LossScale):
       "loss_scale_value", loss_scale_value
     )
 
-  @property
-  def _fixed_value(self) -> float | None:  # type: ignore[override]
-    # A subclass may leave out `super().__init__()`.
-    return vars(self).get("_loss_scale_value")
-
   def __call__(self) -> tf.Tensor:
     """Returns the loss scale, a float32 scalar constant."""
-    scale_uses.note_read()
     return tf.constant(self._loss_scale_value, tf.float32)
 
   def update(self, grads: Any) -> tuple[Any, bool]:
@@ -182,6 +172,8 @@ class DynamicLossScale(LossScale):
     good_steps = 0
   ```
   """
+
+  _is_unread = True
 
   def __init__(
     self,
@@ -328,7 +320,6 @@ def get_loss_scale_weights(loss_scale: LossScale) -> Any:
 
   TensorFlow 1.14 to 2.8 had this function in the private module of loss scales.
   """
-  scale_uses.note_read()
   return graph_weights.list_weights(loss_scale).values()
 
 

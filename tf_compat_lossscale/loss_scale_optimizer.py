@@ -20,12 +20,10 @@ from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core.tf import autograph
-from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale._core.tf import optimizers
 from tf_compat_lossscale._core.tf import tracking
 
@@ -67,7 +65,7 @@ def _find_held(owner: Any, name: str) -> Any:
 
 
 class MixedPrecisionLossScaleOptimizer(
-  wrapped_optimizers.Delegating, base_classes.Optimizer
+  wrapped_optimizers.Delegating, tf.compat.v1.train.Optimizer
 ):
   """An optimizer that wraps another and applies a loss scale to it.
 
@@ -228,6 +226,7 @@ class MixedPrecisionLossScaleOptimizer(
       self._unscale_once,
       self._doing_dynamic_loss_scaling,
       self._optimizer.apply_gradients,
+      read="loss_scale()",
     )
 
   def _scale_once(self, loss: Any, scale: tf.Tensor) -> Any:
@@ -381,7 +380,6 @@ class MixedPrecisionLossScaleOptimizer(
 
     The variables are those of the current graph.
     """
-    scale_uses.note_read()
     weights = graph_weights.list_weights(self._active_loss_scale)
     inner = optimizers.list_variables(self._active_optimizer)
     return [*inner, *weights.values()]
@@ -404,8 +402,8 @@ class MixedPrecisionLossScaleOptimizer(
   def _list_active_children(self) -> dict[str, Any]:
     """Returns the children that are in use; a program may have set others."""
     scale = self._active_loss_scale
-    owner = scale_uses.find_owner(scale)
-    is_tracked = isinstance(owner, base_classes.Trackable)
+    owner = graph_weights.find_owner(scale)
+    is_tracked = isinstance(owner, tracking.Trackable)
     children = {
       "base_optimizer": self._active_optimizer,
       "loss_scale": owner if is_tracked else scale,
@@ -413,7 +411,7 @@ class MixedPrecisionLossScaleOptimizer(
     return {
       name: child
       for name, child in children.items()
-      if isinstance(child, base_classes.Trackable)
+      if isinstance(child, tracking.Trackable)
     }
 
   def __repr__(self) -> str:

@@ -29,10 +29,9 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import agreements
-from tf_compat_lossscale._core import bypass
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import train_ops
@@ -75,7 +74,7 @@ class ScaledStep(NamedTuple):
     needs_check: Returns whether gradients are checked before they are applied.
     apply: The method `apply_gradients` of an optimizer that knows no loss
       scale, if `needs_check` may return False.
-    read: How a program reads the loss scale, for messages; "" if it cannot.
+    read: How a program reads the loss scale, for a warning; "" if it cannot.
   """
 
   owner: Any
@@ -86,7 +85,7 @@ class ScaledStep(NamedTuple):
   unscale: Callable[[GradsAndVars, tf.Tensor], Pairs] = unscale
   needs_check: Callable[[], bool] = lambda: True
   apply: Callable[..., Any] | None = None
-  read: str = "loss_scale()"
+  read: str = ""
 
   def compute_gradients(self, loss: Any, *args: Any, **kwargs: Any) -> Pairs:
     """Returns (gradient, variable) pairs of a loss, by way of the scaled loss.
@@ -98,7 +97,7 @@ class ScaledStep(NamedTuple):
     """
     # One read, for another worker may change the scale between two reads.
     scale = tf.cast(autograph.convert(self.loss_scale)(), tf.float32)
-    scale_uses.note_use()
+    graph_weights.note_read(self.loss_scale)
     loss = self.scale_loss(loss, scale)
     scaled = list(autograph.convert(self.compute)(loss, *args, **kwargs))
     pairs = self.unscale(scaled, scale)
@@ -123,9 +122,16 @@ class ScaledStep(NamedTuple):
     """
     pairs = pair_checks.read(grads_and_vars)
     computed = step_records.find_computed(self.owner, pairs)
-    self._warn_if_bypassed(pairs)
-    # The check and the update of the loss scale are no reads of the program.
-    with train_ops.leave_out(), scale_uses.ignore_reads():
+    is_unread = graph_weights.note_read(self.loss_scale)
+    if is_unread and self.read and not pair_checks.are_zero(pairs):
+      logging.warning(
+        "%s.apply_gradients: compute_gradients was not called, and nobody read "
+        "the loss scale. Call compute_gradients or minimize of this optimizer, "
+        "or multiply the loss by %s and divide the gradients by it.",
+        type(self.owner).__name__,
+        self.read,
+      )
+    with train_ops.leave_out():
       if self.apply is None or self.needs_check():
         pair_checks.check_dtypes(pairs)
         op = tf.distribute.get_replica_context().merge_call(
@@ -140,38 +146,6 @@ class ScaledStep(NamedTuple):
         op = step.op
     train_ops.add(op)
     return op
-
-  @property
-  def _shown(self) -> Any:
-    """The optimizer that the program sees."""
-    return getattr(self.owner, "owner", self.owner)
-
-  def _warn_if_bypassed(self, pairs: GradsAndVars) -> None:
-    """Logs a warning, once, if the loss was not scaled.
-
-    Such programs trained in TensorFlow 1, so this is no error.
-    """
-    scale = scale_uses.find_owner(self.loss_scale)
-    # A manager may be of any class.
-    fixed = getattr(scale, "_fixed_value", None)
-    if not bypass.find_bypass(self._shown, scale, pairs, fixed):
-      return
-    by_hand = (
-      f" Or compute scale = {self.read}, multiply the loss by it, and divide "
-      "the gradients by it, as tf_compat_lossscale.gradients.scale and unscale "
-      "do."
-    )
-    logging.warning(
-      "%s.apply_gradients got gradients of a loss that it did not scale: they "
-      "are those of tf.gradients, of a GradientTape or of another optimizer, "
-      "and neither compute_gradients nor the loss scale was used. So the loss "
-      "was not scaled, small float16 gradients became 0, and %s. Call "
-      "compute_gradients or minimize of this optimizer.%s %s",
-      type(self._shown).__name__,
-      bypass.describe_effect(fixed),
-      by_hand if self.read else "",
-      bypass.describe_place(),
-    )
 
 
 def recorded(owner: Any, loss_scale: Any, decide: Decide) -> Take:
@@ -231,7 +205,7 @@ def name_gradients(
 
 def find_agreement(owner: Any, loss_scale: Any) -> agreements.Agreement | None:
   """Returns how workers agree, or None if they need not."""
-  scale = scale_uses.find_owner(loss_scale)
+  scale = graph_weights.find_owner(loss_scale)
   return agreements.find(scale) or horovod.find_agreement(owner)
 
 

@@ -45,7 +45,7 @@ PAGE = ROOT / "docs" / "old-programs.md"
 BEGIN = "<!-- strangers: `make strangers` writes the rows from here -->"
 END = "<!-- strangers: to here -->"
 # What this package says if a program bypasses its loss scale.
-_BYPASS = "apply_gradients got gradients of a loss that"
+_BYPASS = "apply_gradients: compute_gradients was not called"
 _HEAD = (
   "| program | commit | TensorFlow | date | starts | resumes "
   "| after `migrate`, in plain Python | remarks |",

@@ -2,6 +2,7 @@
 """Tests `Saver`, `Scaffold`, monitored sessions and `import_meta_graph`."""
 
 import functools
+import inspect
 
 import helpers
 import numpy as np
@@ -157,6 +158,20 @@ def test_no_meta_graph(content, what, tmp_path):
     path.write_bytes(content)
   with pytest.raises(checkpoint.CheckpointError, match=what):
     checkpoint.import_meta_graph(path)
+
+
+def test_sessions_have_the_parameters_of_tensorflows():
+  ours, theirs = (
+    {
+      name: parameter.default
+      for name, parameter in inspect.signature(function).parameters.items()
+    }
+    for function in (
+      checkpoint.MonitoredTrainingSession,
+      helpers.tf1.train.MonitoredTrainingSession,
+    )
+  )
+  assert list(ours.items()) == list(theirs.items())
 
 
 if __name__ == "__main__":

@@ -400,5 +400,50 @@ def test_the_loss_scale_is_a_tensor_that_can_be_called(scale):
     assert session.run({"now": [graph_opt.loss_scale]}) == {"now": [4]}
 
 
+def _by_hand(opt, v):
+  scale = opt.loss_scale
+  with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(v * v) * scale
+  return tape.gradient(loss, v) / scale
+
+
+def _scaled(opt, v):
+  with tf.GradientTape() as tape:
+    loss = opt.get_scaled_loss(tf.reduce_sum(v * v))
+  return opt.get_unscaled_gradients(tape.gradient(loss, [v]))[0]
+
+
+def _bypass(opt, v):
+  del opt
+  with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(v * v)
+  return tape.gradient(loss, v)
+
+
+@kinds
+@pytest.mark.parametrize("mode", ["eager", "function"])
+@pytest.mark.parametrize(
+  ("scale", "compute", "warns"),
+  [
+    ("dynamic", _bypass, True),
+    (128, _bypass, False),
+    ("dynamic", _by_hand, False),
+    ("dynamic", _scaled, False),
+    ("dynamic", lambda _, v: tf.zeros_like(v), False),
+  ],
+)
+def test_keras_warns_once_if_nothing_scaled_the_loss(
+  kind, mode, scale, compute, warns, caplog
+):
+  v = tf.Variable([1.0, 2.0])
+  opt = keras.LossScaleOptimizer(_KINDS[kind].SGD(0.1), scale)
+  if kind == "new":
+    opt.build([v])
+  wrap = tf.function if mode == "function" else lambda step: step
+  for _ in range(2):
+    wrap(lambda: opt.apply_gradients([(compute(opt, v), v)]) and None)()
+  assert caplog.text.count("You forgot to call") == warns
+
+
 if __name__ == "__main__":
   helpers.main()

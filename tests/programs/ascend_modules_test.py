@@ -14,7 +14,6 @@ import tensorflow.compat.v1 as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.programs import ascend_modules
 
@@ -337,25 +336,6 @@ def test_attributes_of_a_wrapped_optimizer():
       opt._lr = 0.25
       assert inner._lr == 0.25 and "_lr" not in vars(opt)
       inner._lr = 0.5
-
-
-@pytest.mark.any_release
-def test_a_bypass_of_a_fixed_scale_warns(caplog, monkeypatch):
-  monkeypatch.setattr(scale_uses, "process", scale_uses.State())
-  with tfl.installed(), tf.Graph().as_default(), tf.Session() as session:
-    from npu_bridge.npu_init import FixedLossScaleManager
-    from npu_bridge.npu_init import NPULossScaleOptimizer
-
-    var = tf.get_variable("var", initializer=1.0, use_resource=True)
-    opt = NPULossScaleOptimizer(
-      tf.train.GradientDescentOptimizer(1.0), FixedLossScaleManager(8)
-    )
-    # A program that has read the scale might feed it.
-    grads = tf.gradients(var * tf.placeholder_with_default(1.0, []), [var])
-    step = opt.apply_gradients(zip(grads, [var], strict=True))
-    session.run(var.initializer)
-    session.run(step)
-  assert "the loss was not scaled" in caplog.text
 
 
 @pytest.mark.any_release

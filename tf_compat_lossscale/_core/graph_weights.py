@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import attributes
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
@@ -69,6 +68,10 @@ class GraphWeights(tracking.WeightsByGraph):
   names here say `graph` or `tracked`.
   """
 
+  # Whether nobody has read this loss scale yet. Only classes whose methods read
+  # all weights by `_get_weight` start with True.
+  _is_unread = False
+
   @property
   def _graph_recipes(self) -> _Recipes:
     # Created on first use: a subclass may leave out `super().__init__()`.
@@ -90,7 +93,6 @@ class GraphWeights(tracking.WeightsByGraph):
   @attributes.DefaultProperty
   def _weights(self) -> dict[str, tf.Variable]:
     """The same, by TensorFlow's own name, which a program may set."""
-    scale_uses.note_read()
     return self._tracked_weights
 
   @property
@@ -150,11 +152,7 @@ class GraphWeights(tracking.WeightsByGraph):
     Raises:
       KeyError: `_add_weight` was never given that name.
     """
-    scale_uses.note_read()
-    return self._get_tracked_weight(name)
-
-  def _get_tracked_weight(self, name: str) -> tf.Variable:
-    """Returns what `_get_weight` does, which the program does not read."""
+    self._is_unread = False
     recipes = self._graph_recipes.by_name
     with _LOCK:
       if name in recipes and name not in self._tracked_weights:
@@ -198,6 +196,23 @@ def list_weights(owner: tracking.WeightsByGraph) -> dict[str, tf.Variable]:
   return owner._tracked_weights
 
 
+def find_owner(loss_scale: Any) -> Any:
+  """Returns what has the weights of a loss scale, and its agreement.
+
+  That is the loss scale itself, or the manager of `tf.contrib` in it.
+  """
+  return getattr(loss_scale, "manager", loss_scale)
+
+
+def note_read(loss_scale: Any) -> bool:
+  """Notes that a loss scale was read, and returns whether it was unread."""
+  owner = find_owner(loss_scale)
+  is_unread: bool = getattr(owner, "_is_unread", False)
+  if is_unread:
+    owner._is_unread = False
+  return is_unread
+
+
 def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
   """Returns the value from which a weight starts in a new graph.
 
@@ -233,7 +248,7 @@ def read_weights(
   if session is None:
     with tf.init_scope(), owner._lock_if_eager():
       values = {
-        name: tf.convert_to_tensor(owner._get_tracked_weight(name)).numpy()
+        name: tf.convert_to_tensor(owner._get_weight(name)).numpy()
         for name in names
       }
   else:
@@ -261,7 +276,7 @@ def assign_weights(
   if session is None:
     with tf.init_scope(), owner._lock_if_eager():
       for name, value in values.items():
-        owner._get_tracked_weight(name).assign(value)
+        owner._get_weight(name).assign(value)
     return
   weights = _find_weights(owner, session)
   pairs = [(weights[name], np.asarray(values[name])) for name in values]

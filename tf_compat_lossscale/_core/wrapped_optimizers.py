@@ -11,7 +11,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import functools
 from typing import Any
-from typing import TYPE_CHECKING
 
 import tensorflow.compat.v2 as tf
 
@@ -55,23 +54,21 @@ class Delegating:
     if owner is cls or not issubclass(owner, Delegating):
       cls.__init__ = _mark(cls.__init__)  # type: ignore[method-assign]
 
-  if not TYPE_CHECKING:  # With it, checkers would accept any name.
+  def __getattr__(self, name: str) -> Any:
+    """Returns an attribute of what is wrapped.
 
-    def __getattr__(self, name: str) -> Any:
-      """Returns an attribute of what is wrapped.
-
-      Raises:
-        AttributeError: Neither has it, or the name is private to each.
-      """
-      if _is_of_class(self, name):  # A property has raised the error.
-        return super().__getattribute__(name)
-      inner = _find_wrapped(self, name)
-      if inner is not None:
-        try:
-          return getattr(inner, name)
-        except AttributeError:
-          pass
-      raise AttributeError(_explain(self, inner, name), name=name, obj=self)
+    Raises:
+      AttributeError: Neither has it, or the name is private to each.
+    """
+    if _is_of_class(self, name):  # A property has raised the error.
+      return super().__getattribute__(name)
+    inner = _find_wrapped(self, name)
+    if inner is not None:
+      try:
+        return getattr(inner, name)
+      except AttributeError:
+        pass
+    raise AttributeError(_explain(self, inner, name), name=name, obj=self)
 
   def __setattr__(self, name: str, value: Any) -> None:
     inner = _find_other(self, name)

@@ -11,8 +11,7 @@ from typing import Any
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core.tf import base_classes
-from tf_compat_lossscale._core.tf import savers
+from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.checkpoint import _saver_keys
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint import restoring
@@ -37,7 +36,7 @@ _DEFAULT: Any = (
 )
 
 
-class Saver(base_classes.Saver):
+class Saver(tf.compat.v1.train.Saver):
   """A `tf.compat.v1.train.Saver` whose `restore` bridges generations.
 
   The Saver saves as TensorFlow's does. It also restores variables whose names
@@ -108,7 +107,7 @@ class Saver(base_classes.Saver):
 
   def _find_saved(self, graph: tf.Graph) -> _saver_keys.Saved:
     """Returns the variables that the Saver saves, and the names of the rest."""
-    saved = savers.find_saved_objects(self)
+    saved = private_names.find_saved_objects(self)
     if saved is None and self.saver_def is not None:
       decoded = _saver_keys.find_saved(graph, self.saver_def)
       if decoded is not None:
@@ -133,7 +132,7 @@ def _is_variable(item: Any) -> bool:
   return hasattr(item, "initializer") or hasattr(item, "as_tensor")
 
 
-class Scaffold(base_classes.Scaffold):
+class Scaffold(tf.compat.v1.train.Scaffold):
   """A `tf.compat.v1.train.Scaffold` whose default saver is the `Saver` above.
 
   Sessions restore with that saver if they get the scaffold:

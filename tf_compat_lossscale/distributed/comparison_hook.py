@@ -9,7 +9,6 @@ from typing import TypeAlias
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale.distributed import drift
 from tf_compat_lossscale.monitoring import session_runs
 from tf_compat_lossscale.monitoring import watched
@@ -17,7 +16,7 @@ from tf_compat_lossscale.monitoring import watched
 _Run: TypeAlias = tf.compat.v1.train.SessionRunContext
 
 
-class DriftHook(base_classes.SessionRunHook):
+class DriftHook(tf.compat.v1.train.SessionRunHook):
   """Checks every N steps that all workers have the same loss scale.
 
   All workers need the hook, and must take the same steps: a worker waits until

@@ -13,7 +13,6 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale.monitoring import watched
@@ -94,8 +93,7 @@ def gather_state(
     and graph_weights.is_numeric(weight.dtype)
   }
   with tf.name_scope(control_flow.NAME_SCOPE):
-    with scale_uses.ignore_reads():
-      values = [loss_scale(), *weights.values()]
+    values = [loss_scale(), *weights.values()]
     row = tf.stack(
       [tf.cast(tf.convert_to_tensor(x), tf.float64) for x in values]
     )

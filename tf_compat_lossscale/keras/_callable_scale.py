@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import loss_scale as loss_scale_lib
-from tf_compat_lossscale._core import scale_uses
 
 _OPERATORS = (
   *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"),
@@ -50,8 +49,7 @@ class LossScaleView:
 
   def __call__(self) -> tf.Tensor:
     """Returns the loss scale as it is now, a float32 scalar tensor."""
-    with scale_uses.ignore_reads():
-      return tf.convert_to_tensor(self._optimizer.loss_scale)
+    return tf.convert_to_tensor(self._optimizer.loss_scale)
 
   def get_config(self) -> dict[str, Any]:
     """Returns the arguments of the class that has the same rule."""

@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale._core.tf import base_classes
+from tf_compat_lossscale._core.tf import tracking
 
 BASE = "base_optimizer"  # The wrapped optimizer in TensorFlow 1.14 to 2.2.
 _MARK = legacy_names.SKIPS_NOT_COUNTED
@@ -44,7 +44,7 @@ class SkippedSteps:
       optimizer: The loss-scale optimizer, of the legacy kind and dynamic.
     """
     self._optimizer = optimizer
-    self._mark = base_classes.Trackable()
+    self._mark = tracking.Trackable()
     self.are_counted = True
     with tf.name_scope("skipped_steps"):
       self._increment = tf.compat.v1.Variable(
@@ -143,7 +143,7 @@ class Deferred:
     return getattr(self._others, name)
 
 
-class RestoredAsBaseOptimizer(base_classes.Trackable):
+class RestoredAsBaseOptimizer(tracking.Trackable):
   """A node at the path where TensorFlow 1.14 to 2.2 saved an optimizer.
 
   These releases saved the wrapped optimizer as the child `base_optimizer` of

@@ -6,15 +6,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import graph_rewrite
-from tf_compat_lossscale._core import bypass
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
-from tf_compat_lossscale._core import missing_gradients
-from tf_compat_lossscale._core import scale_uses
+from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
@@ -22,6 +19,8 @@ from tf_compat_lossscale.keras import _kinds
 from tf_compat_lossscale.keras import _skipped_steps
 from tf_compat_lossscale.keras import _watched_steps
 from tf_compat_lossscale.keras import scales
+
+_READ = "_is_loss_scale_read"  # Whether the program has read the loss scale.
 
 
 class LossScaleOptimizer(_kinds.OfAKind):
@@ -92,21 +91,8 @@ class LossScaleOptimizer(_kinds.OfAKind):
   @property
   def loss_scale(self) -> Any:
     """The loss scale: a tensor, which can be called as a `LossScale` can."""
-    scale_uses.note_read()
+    self.__dict__[_READ] = True
     return _callable_scale.CallableScale(self, super().loss_scale)
-
-  @property
-  def _loss_scale(self) -> Any:
-    """Keras's private state of the loss scale; some programs scale by it."""
-    bypass.note_read_by_program()
-    try:
-      return vars(self)["_loss_scale"]
-    except KeyError:
-      raise AttributeError("_loss_scale") from None  # Keras asks at first.
-
-  @_loss_scale.setter
-  def _loss_scale(self, value: Any) -> None:
-    self.__dict__["_loss_scale"] = value
 
   @property
   def last_step_applied(self) -> tf.Tensor:
@@ -153,41 +139,26 @@ class LossScaleOptimizer(_kinds.OfAKind):
     pairs = list(grads_and_vars)
     if tf.distribute.in_cross_replica_context():
       return super().apply_gradients(pairs, *args, **kwargs)  # Which raises.
-    pairs = list(missing_gradients.fill(pairs))
+    pairs = list(pair_checks.fill(pairs))
     call = _watched_steps.Call(self, pairs, self._skipped_steps)
     # Each call has a copy of its own: other threads may call this, too.
     copy = object.__new__(type(self))
     attributes: dict[str, Any] = copy.__dict__
     attributes.update(vars(self))
     if not _keras2.has_scaled(self):
-      self._warn_if_bypassed(pairs)
-      attributes.update(_keras2.CALLED)  # Keras would warn at each step.
+      # Keras warns now, and would at each step, also if `loss_scale` was read.
+      if _READ in vars(self) or not self.dynamic or pair_checks.are_zero(pairs):
+        attributes.update(_keras2.CALLED)
+      self.__dict__[_READ] = True
     if self.dynamic:
       attributes["_loss_scale"] = call.make_state(self._loss_scale)
     if self._skipped_steps is not None:
       counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
       attributes["_optimizer"] = counting
     method = super(LossScaleOptimizer, copy).apply_gradients
-    with scale_uses.ignore_reads():
-      result = method(pairs, *args, **kwargs)
-      call.end()
+    result = method(pairs, *args, **kwargs)
+    call.end()
     return result
-
-  def _warn_if_bypassed(self, pairs: list[Any]) -> None:
-    """Logs a warning, once, if the loss was not scaled."""
-    fixed = None if self.dynamic else float(self.initial_scale)
-    if not bypass.find_bypass(self, self, pairs, fixed):
-      return
-    logging.warning(
-      "%s.apply_gradients got gradients of a loss that was not scaled: neither "
-      "get_scaled_loss nor the loss scale was used, as if a GradientTape's "
-      "gradients were passed on. So small float16 gradients became 0, and %s. "
-      "Call get_scaled_loss on the loss and get_unscaled_gradients on the "
-      "gradients, or call minimize. %s",
-      type(self).__name__,
-      bypass.describe_effect(fixed),
-      bypass.describe_place(),
-    )
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
     if self._skipped_steps is not None and name == "loss_scale":

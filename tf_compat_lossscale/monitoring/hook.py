@@ -13,7 +13,6 @@ from absl import logging
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import sync_replicas
-from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale.monitoring import keeping
 from tf_compat_lossscale.monitoring import probe
 from tf_compat_lossscale.monitoring import recorder
@@ -25,7 +24,7 @@ from tf_compat_lossscale.monitoring.steps import State
 _Run: TypeAlias = tf.compat.v1.train.SessionRunContext
 
 
-class LossScaleHook(base_classes.SessionRunHook):
+class LossScaleHook(tf.compat.v1.train.SessionRunHook):
   """Watches the loss scale, and says which gradients make it fall.
 
   ```
@@ -106,9 +105,7 @@ class LossScaleHook(base_classes.SessionRunHook):
     watched.refuse_accumulation("LossScaleHook", optimizer)
     self._optimizer = optimizer
     self._recorder = recorder.Recorder(
-      self._settings,
-      watched.describe(optimizer.loss_scale),
-      functools.partial(watched.is_bypassed, optimizer),
+      self._settings, watched.describe(optimizer.loss_scale)
     )
 
   def begin(self) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from typing import Any
@@ -132,9 +131,7 @@ class Monitor:
     self._watched = candidate
     self._seen, self._skipped = candidate.attempted, candidate.skipped
     self._recorder = recorder.Recorder(
-      self._settings,
-      watched.describe(candidate.loss_scale),
-      functools.partial(watched.is_bypassed, candidate.optimizer),
+      self._settings, watched.describe(candidate.loss_scale)
     )
 
   def step(self, inputs: Any = None) -> bool | None:

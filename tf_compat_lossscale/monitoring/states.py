@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale.monitoring.steps import State
 
 
@@ -21,10 +20,8 @@ def read_state(loss_scale: Any, global_step: Any) -> State:
     global_step: A variable or None.
   """
   weights = graph_weights.list_weights(loss_scale)
-  with scale_uses.ignore_reads():
-    scale = _read(loss_scale())
   return State(
-    scale,
+    _read(loss_scale()),
     _read_count(weights.get("good_steps")),
     _read_count(global_step),
     _read_count(weights.get("skipped_steps")),

@@ -11,8 +11,8 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import optimizer_kinds
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale._core import wrong_values
@@ -109,16 +109,7 @@ def find_owner(optimizer: Any) -> Any:
   """
   if optimizer_kinds.is_keras_with_scale(optimizer):
     return optimizer  # Its loss scale is an object of Keras.
-  return scale_uses.find_owner(optimizer.loss_scale)
-
-
-def is_bypassed(optimizer: Any) -> bool:
-  """Returns whether a step of an optimizer is known whose loss was not scaled.
-
-  Args:
-    optimizer: What `find_optimizer` returned.
-  """
-  return scale_uses.is_bypassed(find_owner(optimizer))
+  return graph_weights.find_owner(optimizer.loss_scale)
 
 
 def find_minimum(loss_scale: Any) -> float | None:
@@ -127,7 +118,7 @@ def find_minimum(loss_scale: Any) -> float | None:
     loss_scale_lib.DynamicLossScale,
     contrib.ExponentialUpdateLossScaleManager,
   )
-  if isinstance(scale_uses.find_owner(loss_scale), dynamic):
+  if isinstance(graph_weights.find_owner(loss_scale), dynamic):
     return 1.0
   lowest = getattr(getattr(loss_scale, "rule", None), "lowest", None)
   lowest = getattr(loss_scale, "minimum", lowest)
@@ -136,7 +127,7 @@ def find_minimum(loss_scale: Any) -> float | None:
 
 def describe(loss_scale: Any) -> dict[str, Any]:
   """Returns the class and the arguments of a loss scale, as JSON has them."""
-  owner = scale_uses.find_owner(loss_scale)
+  owner = graph_weights.find_owner(loss_scale)
   try:
     config = dict(loss_scale.get_config())
   except NotImplementedError:

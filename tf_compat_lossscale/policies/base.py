@@ -19,6 +19,8 @@ class Policy(loss_scale_lib.LossScale):
   field's name. A subclass defines `update`.
   """
 
+  _is_unread = True
+
   def __init__(self, rule: Any) -> None:
     """Creates the variables of a rule's state in the current graph.
 

@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.programs import dataset_options
 from tf_compat_lossscale.programs import dimension_sizes
 from tf_compat_lossscale.programs import estimator
@@ -132,10 +133,8 @@ def prepare(
 
 def _replace_tensorflow(real: types.ModuleType) -> None:
   """Makes `import tensorflow` give TensorFlow 1 from now on."""
-  from tf_compat_lossscale._core.tf import deprecation  # Imports TensorFlow.
-
   v1 = real.compat.v1
-  with deprecation.silence_deprecations():
+  with private_names.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
   dimension_sizes.allow_whole_floats(real)

@@ -16,6 +16,7 @@ import types
 from typing import Any
 
 from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.programs import lazy_modules
 
 # Programs unpack three numbers from it, so nothing is appended.
@@ -72,8 +73,6 @@ def find_package(path: str) -> str | None:
 
 def tell_in(module: types.ModuleType) -> None:
   """Makes a module of `tensorflow.compat.v1` tell the version by the asker."""
-  from tf_compat_lossscale._core.tf import module_names
-
   real: dict[str, Any] = {}
 
   def load(name: str) -> Any:
@@ -84,6 +83,6 @@ def tell_in(module: types.ModuleType) -> None:
   own = vars(module).get("__getattr__")
   function = lazy_modules.make_getattr(module.__name__, load, own)
   functions = lazy_modules.make_functions(module, function)
-  for namespace in module_names.list_namespaces(module):
+  for namespace in private_names.list_namespaces(module):
     real |= {name: namespace.pop(name) for name in NAMES if name in namespace}
     namespace.update(functions)

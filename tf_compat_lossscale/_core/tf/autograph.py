@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import sys
-import types
 from typing import Any
 
 import tensorflow.compat.v2 as tf
@@ -59,11 +58,6 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
   return converted
 
 
-def has_written(frame: types.FrameType) -> bool:
-  """Returns whether a frame is of a function that AutoGraph wrote."""
-  return _GENERATED in frame.f_code.co_filename
-
-
 def _is_in_rewritten_code() -> bool:
   """Returns whether a function that AutoGraph wrote is being called.
 
@@ -72,7 +66,7 @@ def _is_in_rewritten_code() -> bool:
   """
   frame: Any = None if tf.executing_eagerly() else sys._getframe(1)
   while frame is not None:
-    if has_written(frame):
+    if _GENERATED in frame.f_code.co_filename:
       return True
     frame = frame.f_back
   return False

@@ -20,24 +20,24 @@ from typing import Any
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core.tf import finding
+from tf_compat_lossscale._core.tf import private_names
 
 # Users fetch tensors by name. So every op that the package adds is in a name
 # scope that no user's op has, and takes no name from the ops of the user.
 NAME_SCOPE = "LossScaling"
 
-_CondContext = finding.find_private("ops.control_flow_ops", "CondContext")
-_has_callbacks = finding.find_private(
+_CondContext = private_names.find_private("ops.control_flow_ops", "CondContext")
+_has_callbacks = private_names.find_private(
   "framework.op_callbacks", "should_invoke_op_callbacks"
 )
-_is_in_xla_context = finding.find_private(
+_is_in_xla_context = private_names.find_private(
   "ops.control_flow_util", "GraphOrParentsInXlaContext"
 )
 # The private function finds more constants than the public one does, for the
 # runtime evaluates the tensor. TensorFlow's own conds ask it. Without it, a few
 # more conds are built, and a few variables get other names.
 _constant_value = (
-  finding.find_private("framework.smart_cond", "smart_constant_value")
+  private_names.find_private("framework.smart_cond", "smart_constant_value")
   or tf.get_static_value
 )
 

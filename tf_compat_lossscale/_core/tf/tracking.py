@@ -17,17 +17,20 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from typing import TypeAlias
 
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core.tf import finding
-from tf_compat_lossscale._core.tf.base_classes import Trackable
+from tf_compat_lossscale._core.tf import private_names
+
+# It has a name in `tf.__internal__` in every supported release.
+Trackable: TypeAlias = tf.__internal__.tracking.Trackable
 
 # TensorFlow 2.12 asks each `Optimizer` for its slots when it saves by object;
 # its module holds that class. Later releases ask each object that has
 # `get_slot_names` in its `dir()`, so `__dir__` answers them.
-_ASKS_BY_TYPE = finding.find_private("checkpoint.util", "optimizer_v1")
+_ASKS_BY_TYPE = private_names.find_private("checkpoint.util", "optimizer_v1")
 
 
 class WeightsByGraph(Trackable):
