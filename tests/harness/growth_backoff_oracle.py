@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 import dataclasses
 import itertools
+import math
+import random
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -96,3 +99,36 @@ class Rule:
     if float(highest) > most:
       highest = np.nextafter(highest, np.float32(0))
     return float(np.clip(np.float32(product), lowest, highest))
+
+
+def draw_arguments(rng: random.Random) -> dict[str, Any]:
+  """Returns random arguments that make much happen."""
+  interval = rng.randint(1, 5)
+  return {
+    "initial_loss_scale": rng.choice([7.0, 8.0, 9.0]),
+    "growth_factor": rng.choice([2, 2.0, 1.7, 4.0, 2.0**100]),
+    "backoff_factor": rng.choice([0.5, 0.8, 1 / 3, 2.0**-100]),
+    "growth_interval": interval,
+    "min_loss_scale": rng.choice([None, 2.0**-126, 1e-4, 0.3, 1.0, 7.0]),
+    "max_loss_scale": rng.choice([None, None, 9.0, 300.0, 2.0**127]),
+    "hysteresis": rng.choice([1, 1, 2, 3]),
+    "refill": tuple(
+      each for each in ("growth", "backoff", "finite") if rng.random() < 0.5
+    ),
+    "overflow_tolerance": rng.choice([0, 0, 0.2, 0.5, 1.0]),
+    "overflow_reset": tuple(
+      each for each in ("growth", "backoff") if rng.random() < 0.5
+    ),
+    "good_steps_after_growth": rng.choice([0, 0, interval - 1]),
+  }
+
+
+def draw_gradients(rng: random.Random, count: int) -> list[float]:
+  """Returns random gradients, some of them not finite."""
+  share = rng.choice([0.05, 0.3, 0.6])
+  return [
+    rng.choice([math.inf, -math.inf, math.nan])
+    if rng.random() < share
+    else rng.choice([0.0, 2.0 ** rng.randint(-30, 10), -rng.random()])
+    for _ in range(count)
+  ]
