@@ -718,14 +718,3 @@ def test_a_fixed_value_is_not_asked_of_the_program(make, warns, caplog):
     program = _Program("graph_v1", make)
     program.apply(program.differentiate())
   assert _count(caplog) == warns
-
-
-def test_a_state_that_is_exchanged_is_no_read(caplog):
-  with caplog.at_level(logging.WARNING):
-    program = _Program("eager", lambda: _wrap(policies.GrowthBackoff()))
-    scale = program.optimizer.loss_scale
-    policies.load_state_dict(
-      scale, policies.state_dict(scale, "torch"), "torch"
-    )
-    program.apply(program.differentiate())
-  assert _count(caplog) == 1

@@ -27,9 +27,6 @@ from tf_compat_lossscale.checkpoint import converting
 from tf_compat_lossscale.checkpoint import exporting
 from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.monitoring import stuck
-from tf_compat_lossscale.policies import growth_backoff_rule as rules
-from tf_compat_lossscale.policies import state_formats
-from tf_compat_lossscale.policies import systems
 
 # Parameters of TensorFlow's Optimizer that the oldest release does not have.
 _NEW_PARAMETERS = (
@@ -119,7 +116,7 @@ def use_loss_scales(opt: Any, word: str, some: dict[str, Any]) -> None:
   tfl.get(some).update([])
   nothing: None = tfl.get(None)
   tfl.get("dynamic").good_steps.assign(0)
-  tfl.get(policies.LogNormal()).simulate([1.0])
+  tfl.get(policies.GrowthBackoff()).skipped_steps
   tfl.get(8).good_steps  # wrong
   tfl.get("dynamc")  # wrong
   tfl.get(word)  # wrong
@@ -213,33 +210,16 @@ def use_contrib(opt: Any) -> None:
   contrib.FixedLossScaleManager("8")  # wrong
 
 
-def use_policies(
-  scale: tfl.LossScale, word: str, config: dict[str, Any]
-) -> None:
-  policies.GrowthBackoff(refill="finite", at_minimum="raise").simulate([True])
+def use_policies(config: dict[str, Any]) -> None:
+  policies.GrowthBackoff(refill="finite", at_minimum="raise").get_config()
   policies.GrowthBackoff(refill=["growth", "backoff"], overflow_reset=())
-  policies.GrowthBackoffRule(refill="finite").simulate([True])
-  policies.like("torch", growth_interval=500).get_config()
-  policies.like("flax", **config)
-  policies.find_rule("megatron").simulate([True, False])
-  policies.find_rule("deepspeed", consecutive_hysteresis=True, hysteresis=2)
-  policies.find_rule(policies.list_names()[0])
-  policies.state_dict(scale, like="deepspeed")["cur_scale"]
+  policies.GrowthBackoff(**config)
   policies.GrowthBackoff(refill="overflow")  # wrong
   policies.GrowthBackoff(refill=["growht"])  # wrong
   policies.GrowthBackoff(at_minimum="fail")  # wrong
   policies.GrowthBackoff(overflow_reset="finite")  # wrong
-  policies.GrowthBackoffRule(at_minimum="fail")  # wrong
-  policies.LogNormal(warmup=20)  # wrong
-  policies.LogNormalRule(limit="float16")  # wrong
-  policies.like("pytorch")  # wrong
-  policies.like("torch", growth_intervl=500)  # wrong
-  policies.find_rule("torch", growth_interval="500")  # wrong
-  policies.like(word)  # wrong
-  policies.find_rule("amp")  # wrong
-  policies.state_dict(scale, like="jmp")  # wrong
-  policies.load_state_dict(scale, 8)  # wrong
-  policies.load_state_dict(scale, {}, like="flax")  # wrong
+  policies.GrowthBackoff(growth_intervl=500)  # wrong
+  policies.GrowthBackoff(growth_interval="500")  # wrong
 
 
 def use_checkpoints(session: Any, path: pathlib.Path) -> None:
@@ -460,19 +440,17 @@ def test_dir_is_the_api(name):
 
 @pytest.mark.any_release
 def test_words_are_those_that_are_taken():
-  assert typing.get_args(systems.System) == systems.list_names()
-  assert typing.get_args(state_formats.System) == state_formats.list_names()
   assert {*typing.get_args(scalers.Like)} == {*scalers.LIKE}
   assert {*exporting.LAYOUTS} < {*typing.get_args(converting.Layout)}
   for word in typing.get_args(stuck.Reaction):
     assert stuck.check_reaction(word) == word
   for field, words in (
-    ("refill", rules.Event),
-    ("overflow_reset", rules.Change),
-    ("at_minimum", rules.AtMinimum),
+    ("refill", policies.Event),
+    ("overflow_reset", policies.Change),
+    ("at_minimum", policies.AtMinimum),
   ):
     for word in typing.get_args(words):
-      policies.GrowthBackoffRule(**{field: word})
+      policies.GrowthBackoff(**{field: word})
 
 
 def declared_classes():
