@@ -18,7 +18,6 @@ _LAZY_PACKAGES = (
   ".distributed",
   ".keras",
   ".monitoring",
-  ".policies",
 )
 
 

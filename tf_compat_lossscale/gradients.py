@@ -26,7 +26,6 @@ __all__ = [
   "NamedGradients",
   "all_finite",
   "all_replicas_finite",
-  "find_largest",
   "name_gradients",
   "scale",
   "unscale",
@@ -186,68 +185,6 @@ def name_gradients(grads: Any) -> dict[str, Any]:
   return {
     name: grad for name, grad in zip(numbered, leaves) if grad is not None
   }
-
-
-def find_largest(grads: Any) -> tf.Tensor:
-  """Returns the largest absolute value among the gradients of all replicas.
-
-  If `grads` is a `NamedGradients` with an agreement, the value is that of all
-  workers.
-
-  Args:
-    grads: A nest of gradients without infinities and NaNs; under a
-      `tf.distribute` strategy, a nest of per-replica gradients. Of complex
-      numbers, both parts are looked at.
-
-  Returns:
-    A float64 scalar, 0 if there are no elements. If a gradient is not finite,
-    any number.
-
-  Raises:
-    ValueError: In a replica context.
-  """
-  largest = _find_largest_of_replicas(grads)
-  agreement = getattr(grads, "agreement", None)
-  return largest if agreement is None else agreement.largest(largest)
-
-
-def _find_largest_of_replicas(grads: Any) -> tf.Tensor:
-  """Returns the largest absolute value of this worker's replicas."""
-  if not tf.distribute.has_strategy():
-    return _find_largest(grads)
-  _check_cross_replica()
-  strategy = tf.distribute.get_strategy()
-  count = strategy.num_replicas_in_sync
-
-  def find_in_replica(of_replica: Any) -> tf.Tensor:
-    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    value = _find_largest(of_replica)
-    return tf.where(
-      tf.equal(tf.range(count), replica), value, tf.zeros_like(value)
-    )
-
-  # Strategies reduce sums, so each replica fills an element of its own.
-  values = strategy.extended.call_for_each_replica(
-    find_in_replica, args=(grads,)
-  )
-  total = strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
-  return tf.reduce_max(total)
-
-
-def _find_largest(grads: Any) -> tf.Tensor:
-  """Returns the largest absolute value in a nest, a float64 scalar."""
-  with tf.name_scope(control_flow.NAME_SCOPE):
-    parts = []
-    for value in _list_values(grads):
-      if value.dtype.is_complex:
-        parts += [tf.math.real(value), tf.math.imag(value)]
-      else:
-        parts.append(value)
-    largest = [
-      tf.cast(tf.reduce_max(tf.abs(part)), tf.float64) for part in parts
-    ]
-    # The maximum of no elements is an infinity below 0.
-    return tf.reduce_max([tf.constant(0, tf.float64), *largest])
 
 
 def all_finite(grads: Any) -> tf.Tensor:

@@ -132,7 +132,7 @@ class WingsTest(unittest.TestCase):
     self.assertEqual(len(monitoring.read_run(self.folder.name).rows), 1)
 
   def test_policies(self):
-    loss_scale = load("policies").like("torch")
+    loss_scale = load("policies").GrowthBackoff(2.0**16)
     self.assertEqual(self.evaluate(loss_scale()), 2.0**16)
 
 

@@ -218,7 +218,7 @@ def test_averages_of_what_is_no_weight(tmp_path):
 
 @pytest.mark.any_release
 def test_loss_scales_of_objects(tmp_path):
-  policy = tfl.policies.like("torch")
+  policy = tfl.policies.GrowthBackoff()
   policy.update([tf.constant(1.0)])
   saved = tf.train.Checkpoint(
     w=tf.Variable([1.0], name="w"), a=tfl.DynamicLossScale(), b=policy

@@ -11,13 +11,13 @@ import sys
 from xml.etree import ElementTree
 
 import command_calls
+import growth_backoff_oracle as oracle
 import helpers
 import monitoring_logs as logs
 import pseudo_terminals
 import pytest
 
 from tf_compat_lossscale import monitoring
-from tf_compat_lossscale import policies
 from tf_compat_lossscale.cli import plot
 from tf_compat_lossscale.monitoring import event_files
 
@@ -152,7 +152,7 @@ def test_several_runs_in_one_chart(capsys, folder):
 
 def test_a_run_that_begins_later_than_another(capsys, folder):
   logs.write(folder / "a", logs.make_records(logs.make_flags(1000)))
-  low = policies.GrowthBackoffRule(initial_loss_scale=2.0**14)
+  low = oracle.Rule(2.0**14)
   late = logs.make_records(logs.make_flags(500), low, first=501)
   logs.write(folder / "b", late)
   _, out, _ = run(capsys, "a", "b")

@@ -104,10 +104,5 @@ def test_drift_is_found_without_agreement(agreement, mode):
   assert second == [[-1, 8, 0], [-1, 4, 1], [-2, 4, 1]]
 
 
-def test_the_largest_gradient_is_that_of_all_ranks(agreement):
-  state = of_both(agreement, "log_normal")
-  assert 6.0 in state  # log2 of the largest gradient of the second rank.
-
-
 if __name__ == "__main__":
   helpers.main()

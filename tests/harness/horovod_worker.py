@@ -24,7 +24,6 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import distributed
-from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 
@@ -211,17 +210,6 @@ def run_agreement(folder: pathlib.Path) -> dict[str, Any]:
   for mode in ("graph_v1", "graph_v2", "eager", "function"):
     for agrees in (True, False):
       results[f"{mode}-{agrees}"] = train_alone(mode, agrees)
-  loss_scale = policies.LogNormal(8.0, warmup_steps=1)
-  distributed.agree(loss_scale)
-  v = tf.Variable(0.0)
-  opt = tfl.MixedPrecisionLossScaleOptimizer(
-    tf1.train.GradientDescentOptimizer(1.0), loss_scale
-  )
-  for _ in range(3):
-    opt.apply_gradients([(tf.constant(2.0 ** (6 * hvd.rank())), v)])
-  results["log_normal"] = [
-    x.numpy().astype(np.float64) for x in loss_scale._weights.values()
-  ]
   return results
 
 

@@ -20,7 +20,8 @@ import random
 import sys
 from typing import Any
 
-from tf_compat_lossscale import policies
+import growth_backoff_oracle as oracle
+
 from tf_compat_lossscale.monitoring import event_files
 
 # Gradients of a float16 network: name -> number of elements.
@@ -86,7 +87,7 @@ def make_records(
     underflow: Returns the shares of zeros for a step and the scale before it.
     config: The configuration in the first line.
   """
-  rule = rule or policies.GrowthBackoffRule()
+  rule = rule or oracle.Rule()
   state = rule.start()
   records: list[dict[str, Any]] = []
   last_blame: list[dict[str, Any]] | None = None
@@ -156,7 +157,7 @@ def write_events(
 
 def overflow_above(limits: Iterable[float], rule: Any = None) -> Iterator[bool]:
   """Yields whether each step is finite: if the scale is at most its limit."""
-  rule = rule or policies.GrowthBackoffRule()
+  rule = rule or oracle.Rule()
   state = rule.start()
   for limit in limits:
     flag = state.current_loss_scale <= limit
@@ -195,7 +196,7 @@ def make_stuck(since: int = 797, count: int = 1400) -> list[dict[str, Any]]:
   """Returns a run of which all steps are skipped from a step on."""
   records = make_records(
     make_flags(count, 303, range(since, count + 1)),
-    policies.GrowthBackoffRule(growth_interval=500),
+    oracle.Rule(growth_interval=500),
     blame=lambda step: [
       find_blame(NAMES[4], 2048000),
       *([find_blame(NAMES[5], 1000)] if step > since + 90 else []),
@@ -228,7 +229,7 @@ def make_underflowing(count: int = 3000) -> list[dict[str, Any]]:
 def make_noisy(count: int = 5000) -> list[dict[str, Any]]:
   """Returns a run that skips steps too often."""
   generator = random.Random(5)
-  rule = policies.GrowthBackoffRule(growth_interval=10)
+  rule = oracle.Rule(growth_interval=10)
   limits = (2 ** generator.gauss(14, 0.7) for _ in range(count))
   return make_records(
     overflow_above(limits, rule),

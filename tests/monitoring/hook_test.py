@@ -389,9 +389,7 @@ def test_a_users_loss_scale(tmp_path, kind):
 
 _SCALES = {
   "dynamic": lambda: tfl.DynamicLossScale(8.0, 3),
-  "torch": lambda: policies.like("torch", growth_interval=3),
   "backoff": lambda: policies.GrowthBackoff(8.0, 3, hysteresis=2),
-  "log normal": lambda: policies.LogNormal(),
 }
 
 

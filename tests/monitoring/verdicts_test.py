@@ -6,6 +6,7 @@ import json
 import math
 import random
 
+import growth_backoff_oracle as oracle
 import helpers
 import monitoring_logs as logs
 import numpy as np
@@ -13,7 +14,6 @@ import pytest
 import tensorflow as tf
 
 from tf_compat_lossscale import monitoring
-from tf_compat_lossscale import policies
 from tf_compat_lossscale.monitoring import facts
 from tf_compat_lossscale.monitoring import rows
 from tf_compat_lossscale.monitoring import state_verdicts
@@ -23,8 +23,14 @@ from tf_compat_lossscale.monitoring import stuck
 
 pytestmark = pytest.mark.any_release
 
-_QUICK = policies.GrowthBackoffRule(growth_interval=10)
-_SHORT = policies.GrowthBackoffRule(growth_interval=200)
+_QUICK = oracle.Rule(growth_interval=10)
+_SHORT = oracle.Rule(growth_interval=200)
+_TORCH = oracle.Rule(2.0**16, min_loss_scale=None)
+_MEGATRON = oracle.Rule(2.0**32, growth_interval=1000, hysteresis=2)
+_DEEPSPEED = oracle.Rule(
+  2.0**16, growth_interval=1001, hysteresis=2, good_steps_after_growth=1
+)
+_KERAS_3 = oracle.Rule(min_loss_scale=None)
 
 
 @pytest.fixture
@@ -63,10 +69,6 @@ def underflow(zeros, scaled, count=1000, *skipped, lost=0.0):
   )
 
 
-def rule_of(system, **arguments):
-  return policies.find_rule(system, **arguments)
-
-
 def set_scale(records, scale):
   records[-1]["loss_scale/value"] = scale
   return records
@@ -91,11 +93,11 @@ _CASES = {
   "a fall in the beginning": ("healthy", lambda: flags(200, range(1, 16))),
   "from 2^120": (
     "healthy",
-    lambda: capped(2**10, 1000, policies.GrowthBackoffRule(2.0**120)),
+    lambda: capped(2**10, 1000, oracle.Rule(2.0**120)),
   ),
   "falling from 2^120": (
     "too_short",
-    lambda: capped(2**10, 60, policies.GrowthBackoffRule(2.0**120)),
+    lambda: capped(2**10, 60, oracle.Rule(2.0**120)),
   ),
   "recovered": (
     "healthy",
@@ -104,18 +106,16 @@ _CASES = {
       _SHORT,
     ),
   ),
-  "torch": ("healthy", lambda: noisy(17, 0.3, 20000, rule_of("torch"))),
-  "megatron": ("healthy", lambda: noisy(17, 0.3, 20000, rule_of("megatron"))),
-  "deepspeed": ("healthy", lambda: noisy(16, 0.3, 9000, rule_of("deepspeed"))),
-  "keras3": ("healthy", lambda: noisy(16, 0.3, 20000, rule_of("keras3"))),
+  "torch": ("healthy", lambda: noisy(17, 0.3, 20000, _TORCH)),
+  "megatron": ("healthy", lambda: noisy(17, 0.3, 20000, _MEGATRON)),
+  "deepspeed": ("healthy", lambda: noisy(16, 0.3, 9000, _DEEPSPEED)),
+  "keras3": ("healthy", lambda: noisy(16, 0.3, 20000, _KERAS_3)),
   "seven growths": ("healthy", lambda: flags(1550, rule=_SHORT)),
   "at its maximum": (
     "healthy",
     lambda: flags(
       8000,
-      rule=policies.GrowthBackoffRule(
-        growth_interval=200, max_loss_scale=2**24
-      ),
+      rule=oracle.Rule(growth_interval=200, max_loss_scale=2**24),
     ),
   ),
   "few zeros": ("healthy", lambda: underflow(0.3, 1.0)),
@@ -150,7 +150,7 @@ _CASES = {
       flags(
         1000,
         range(300, 1001),
-        rule=policies.GrowthBackoffRule(min_loss_scale=64.0),
+        rule=oracle.Rule(min_loss_scale=64.0),
       ),
       64.0,
     ),
@@ -162,7 +162,7 @@ _CASES = {
       flags(
         600,
         range(300, 601),
-        rule=policies.GrowthBackoffRule(min_loss_scale=64.0),
+        rule=oracle.Rule(min_loss_scale=64.0),
         blame=logs.blame_of("a", nan=3),
       ),
       64.0,
@@ -170,16 +170,14 @@ _CASES = {
   ),
   "a scale that does not fall": (
     "all_skipped",
-    lambda: flags(
-      500, range(450, 501), rule=policies.GrowthBackoffRule(hysteresis=1000)
-    ),
+    lambda: flags(500, range(450, 501), rule=oracle.Rule(hysteresis=1000)),
   ),
   "a scale that falls for ever": (
     "all_skipped",
     lambda: flags(
       500,
       range(440, 501),
-      rule=policies.GrowthBackoffRule(backoff_factor=0.9, min_loss_scale=None),
+      rule=oracle.Rule(backoff_factor=0.9, min_loss_scale=None),
     ),
   ),
   "noisy": ("skips_often", logs.make_noisy),
@@ -274,7 +272,7 @@ def test_what_a_log_of_an_older_release_cannot_tell(judge):
 def test_hooks_and_the_doctor_agree_on_stuck_runs(judge, seed):
   generator = random.Random(seed)
   patience = generator.choice([12, 40, 200])
-  rule = policies.GrowthBackoffRule(
+  rule = oracle.Rule(
     generator.choice([1.0, 8.0, 2.0**15]),
     growth_interval=generator.choice([20, 200, 2000]),
   )
@@ -314,7 +312,7 @@ def test_hooks_and_the_doctor_agree_on_stuck_runs(judge, seed):
 def test_an_end_is_stuck_if_ten_skipped_steps_leave_the_scale(
   judge, count, hysteresis
 ):
-  rule = policies.GrowthBackoffRule(hysteresis=hysteresis)
+  rule = oracle.Rule(hysteresis=hysteresis)
   records = flags(500, range(501 - count, 501), rule=rule)
   is_stuck = count >= 10 and hysteresis == 1000
   assert (judge(records).kind == "all_skipped") == is_stuck
@@ -340,7 +338,7 @@ def measure_run(judge, make, scale, wide=False):
     wide: Whether the gradients are computed in float32.
   """
   dtype = np.float32 if wide else np.float16
-  records = logs.make_records([True] * 1000, policies.GrowthBackoffRule(scale))
+  records = logs.make_records([True] * 1000, oracle.Rule(scale))
   for record in records:
     if record["step"] % 100:
       continue
@@ -430,8 +428,8 @@ def test_an_interval_that_fits(judge):
   assert "from 32768 to 2^25" in verdict.sentence
   assert "initial_loss_scale=2^25" in verdict.advice[0]
   assert "increment_period=200 would" in verdict.advice[1]
-  rule = policies.GrowthBackoffRule(growth_interval=200)
-  assert rule.simulate([True] * 2000)[-1] == 2.0**25
+  rule = oracle.Rule(growth_interval=200)
+  assert rule.run([True] * 2000)[-1].current_loss_scale == 2.0**25
 
 
 def test_a_log_without_rows():

@@ -6,14 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
-from typing import Literal
-from typing import TypeAlias
 
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core.tf import control_flow
-
-Operation: TypeAlias = Literal["sum", "max"]
 
 _KEY = "_agreement"  # The attribute of a loss scale or of a manager.
 
@@ -22,11 +18,10 @@ class Agreement:
   """A way in which workers find one answer from their own ones.
 
   Attributes:
-    all_reduce: A function of a tensor and 'sum' or 'max', which returns the sum
-      or the maximum over all workers.
+    all_reduce: A function of a tensor that returns the sum over all workers.
   """
 
-  def __init__(self, all_reduce: Callable[[tf.Tensor, Operation], Any]) -> None:
+  def __init__(self, all_reduce: Callable[[tf.Tensor], Any]) -> None:
     """Creates an agreement by an all-reduce."""
     self.all_reduce = all_reduce
 
@@ -38,7 +33,7 @@ class Agreement:
     """
     with tf.name_scope(control_flow.NAME_SCOPE):
       found = tf.cast(tf.logical_not(finite), tf.float32)
-      return tf.equal(self._reduce(found, "sum"), 0)
+      return tf.equal(self._reduce(found), 0)
 
   def totals(self, numbers: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the sums of numbers over all workers, float32 scalars.
@@ -52,21 +47,12 @@ class Agreement:
       with tf.control_dependencies(totals):
         number = tf.identity(number)
         with tf.name_scope(control_flow.NAME_SCOPE):
-          totals.append(self._reduce(number, "sum"))
+          totals.append(self._reduce(number))
     return totals
 
-  def largest(self, number: tf.Tensor) -> tf.Tensor:
-    """Returns the largest `number` of all workers, a float64 scalar.
-
-    Args:
-      number: This worker's float64 scalar.
-    """
-    with tf.name_scope(control_flow.NAME_SCOPE):
-      return self._reduce(number, "max")
-
-  def _reduce(self, value: tf.Tensor, op: Operation) -> tf.Tensor:
-    """Returns the sum or the maximum of a scalar over all workers."""
-    reduced = tf.convert_to_tensor(self.all_reduce(value, op))
+  def _reduce(self, value: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of a scalar over all workers."""
+    reduced = tf.convert_to_tensor(self.all_reduce(value))
     if reduced.dtype != value.dtype or reduced.shape.rank not in (0, None):
       raise ValueError(
         f"all_reduce must return a scalar of {value.dtype.name}, as it got, "

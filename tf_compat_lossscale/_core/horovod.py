@@ -203,11 +203,8 @@ def make_agreement(process_set: Any = None) -> agreements.Agreement:
   hvd = load()
   more = {} if process_set is None else {"process_set": process_set}
 
-  def all_reduce(value: tf.Tensor, op: str) -> tf.Tensor:
-    if op == "sum":
-      return hvd.allreduce(value, op=hvd.Sum, name="found_inf", **more)
-    rows = hvd.allgather(tf.reshape(value, [1]), name="largest", **more)
-    return tf.reduce_max(rows)
+  def all_reduce(value: tf.Tensor) -> tf.Tensor:
+    return hvd.allreduce(value, op=hvd.Sum, name="found_inf", **more)
 
   return agreements.Agreement(all_reduce)
 

@@ -439,7 +439,7 @@ def _set_scales(
     changed += scale.names
   further = policy_weights.find_further(inventory.tensors, scales)
   for members in further.values():
-    variables.update(policy_weights.make_new(members))
+    variables.update(policy_weights.make_new(members.values()))
     changed += members.values()
   return changed
 
@@ -467,8 +467,7 @@ def _set_in_objects(
       )
     dtype = sources[key].spec.dtype
     is_scale = base in by_object.SCALE_CHILDREN
-    value = scale if is_scale else policy_weights.get_new_value(base)
-    sources[key] = Literal(dtype, value)
+    sources[key] = Literal(dtype, scale if is_scale else 0)
     changed.append(key)
   return changed
 

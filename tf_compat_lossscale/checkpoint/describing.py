@@ -358,7 +358,8 @@ def _read_scale(
     contrib = "loss_scale" in node.children  # The variable in tf.contrib.
     api = names.CONTRIB if contrib else names.COMPAT
     wanted = list(names.SCALE_TENSORS[api])
-  further = [name for name in policy_weights.FURTHER if name in node.children]
+  counts = sorted(policy_weights.COUNTS)
+  further = [name for name in counts if name in node.children]
   values = {
     name: _read_scalar(bundle, graph, node, name) for name in wanted + further
   }

@@ -163,18 +163,14 @@ class Chart:
     width = shutil.get_terminal_size().columns - _LABEL - len(" | ")
     self._columns = min(max(width, _LEAST_COLUMNS), count)
 
-  def print(self, curve: Curve, label: str, ended: bool = False) -> None:
+  def print(self, curve: Curve, label: str) -> None:
     """Prints the rows of a chart.
 
     Args:
       curve: What to draw. It may have fewer steps than the chart.
       label: What the mark of a skipped step means.
-      ended: Whether the rule of the scale ended the run at the next step.
     """
     spans, marks = self._find_columns(curve)
-    if ended:
-      column = self._find_column(curve.count)
-      marks = marks[:column].ljust(column) + "!"
     halves = self._find_halves(spans)
     for row in reversed(range(self._axis.rows)):
       cells = "".join(self._draw_cell(row, span) for span in halves)
@@ -265,11 +261,6 @@ class Chart:
       if first >= max(steps, 1):
         return
       yield first, (column + 1) * self._count // self._columns
-
-  def _find_column(self, step: int) -> int:
-    """Returns the column of a step, counted from 0."""
-    ranges = self._find_ranges(self._count)
-    return next(i for i, (_, end) in enumerate(ranges) if step < end)
 
   def _draw_cell(self, row: int, span: tuple[int, int] | None) -> str:
     """Returns the character of a row for the halves of a span."""

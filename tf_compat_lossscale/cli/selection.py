@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import BinaryIO
 from typing import NamedTuple
 from typing import TYPE_CHECKING
 
@@ -145,18 +144,9 @@ def read_standard_input() -> bytes:
   Raises:
     Mistake: Standard input is closed.
   """
-  return open_standard_input().read()
-
-
-def open_standard_input() -> BinaryIO:
-  """Returns standard input as a stream of bytes.
-
-  Raises:
-    Mistake: Standard input is closed.
-  """
   if sys.stdin is None:
     raise errors.Mistake("standard input is closed")
-  return sys.stdin.buffer
+  return sys.stdin.buffer.read()
 
 
 def parse_count(text: str) -> int:

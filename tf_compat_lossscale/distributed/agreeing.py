@@ -22,8 +22,7 @@ _T = TypeVar("_T")
 
 def agree(
   target: _T,
-  all_reduce: Literal["horovod"]
-  | Callable[[tf.Tensor, agreements.Operation], Any] = "horovod",
+  all_reduce: Literal["horovod"] | Callable[[tf.Tensor], Any] = "horovod",
 ) -> _T:
   """Makes all workers skip a step if the gradients of any are not finite.
 
@@ -42,9 +41,8 @@ def agree(
       use the loss scale keep to it. A fixed loss scale skips no step, but it
       skips windows of `accumulate`.
     all_reduce: "horovod" for all ranks of Horovod; or a function that gets a
-      scalar and "sum" or "max", and returns the sum or the maximum over all
-      workers, a scalar of the same dtype. The function gets tensors of graphs
-      and of `tf.function`, too. Only `policies.LogNormal` asks for "max".
+      scalar and returns the sum over all workers, a scalar of the same dtype.
+      The function gets tensors of graphs and of `tf.function`, too.
 
   Returns:
     `target`.
@@ -61,8 +59,8 @@ def agree(
     agreement = horovod.make_agreement()
   else:
     raise ValueError(
-      "all_reduce must be 'horovod' or a function of a tensor and 'sum' or "
-      f"'max', but got {wrong_values.show(all_reduce, ('horovod',))}."
+      "all_reduce must be 'horovod' or a function of a tensor, but got "
+      f"{wrong_values.show(all_reduce, ('horovod',))}."
     )
   for owner in owners:
     agreements.put(owner, agreement)

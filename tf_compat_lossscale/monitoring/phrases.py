@@ -28,8 +28,7 @@ ADVICE_ON_RATE = (
   "Let the scale grow after more steps: a larger increment_period, or "
   "growth_interval.",
   "Let single overflows pass: policies.GrowthBackoff with a larger hysteresis, "
-  "or an overflow_tolerance. `tf-lossscale simulate` compares policies on this "
-  "log.",
+  "or an overflow_tolerance.",
 )
 _MOST_NAMES = 3
 

@@ -23,6 +23,8 @@ import math
 from typing import NamedTuple
 from typing import TypeVar
 
+import numpy as np
+
 from tf_compat_lossscale._core.arguments import check_share
 from tf_compat_lossscale.checkpoint.files.entries import TensorSpec
 from tf_compat_lossscale.checkpoint.files.values import Literal
@@ -35,7 +37,6 @@ from tf_compat_lossscale.checkpoint.layouts.match import is_unchanged
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.scalers import Foreign
 from tf_compat_lossscale.checkpoint.layouts.scalers import Scaler
-from tf_compat_lossscale.policies import float32
 
 _SCALE, _GOOD = names.SCALE_TENSORS[names.COMPAT]
 _RACE = (
@@ -104,7 +105,7 @@ def find_rule(scaler: Scaler) -> Rule:
       (
         "LogMax follows the mean and the deviation of the gradients' "
         "logarithms; no loss scale has this rule, so only its present scale "
-        "can be taken over (policies.LogNormal is the nearest)",
+        "can be taken over",
         *(_note_bounds(scaler) if constants.are_known else [_NO_GRAPH]),
       ),
     )
@@ -238,7 +239,7 @@ def _note_tolerance(
 def _find_next(limit: float) -> float:
   """Returns the number halfway to float32's next above `limit`."""
   step = 2.0 ** (math.frexp(limit)[1] - 24)
-  return float(f"{float32.round_nearest(limit) + step / 2:.9g}")
+  return float(f"{float(np.float32(limit)) + step / 2:.9g}")
 
 
 @dataclasses.dataclass
@@ -401,7 +402,7 @@ def _make_counts(scaler: Scaler, sources: Sources) -> Sources:
   """
   if scaler.kind == scalers.LOG_MAX:
     return {}
-  counts = policy_weights.make_new({n: n for n in policy_weights.COUNTS})
+  counts = policy_weights.make_new(policy_weights.COUNTS)
   if not {"overflows", "last_overflow", "last_change"} <= sources.keys():
     return counts
   overflows, last, changed = (

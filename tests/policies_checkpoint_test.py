@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests checkpoints of scaling policies, and exchanges with other scales."""
+"""Tests checkpoints of GrowthBackoff, and exchanges with other loss scales."""
 
 import random
 
 import checkpoint_contents
+import growth_backoff_oracle as oracle
 import helpers
 from helpers import GRAPH_MODES
 import numpy as np
-import policy_runs
-from policy_runs import INF
 import pytest
 import tensorflow as tf
 
@@ -18,6 +17,7 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
+INF = float("inf")
 _COUNTS = ("spent_hysteresis", "overflows", "steps_to_overflow")
 
 
@@ -91,17 +91,17 @@ def close_sessions(monkeypatch):
     session.close()
 
 
-def draw(seed, cls):
+def draw(seed):
   rng = random.Random(seed)
-  arguments = policy_runs.CLASSES[cls](rng)
-  return lambda: cls(**arguments), policy_runs.draw_gradients(rng, 24)
+  arguments = oracle.draw_arguments(rng)
+  make = lambda: policies.GrowthBackoff(**arguments)  # noqa: E731
+  return make, oracle.draw_gradients(rng, 24)
 
 
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", GRAPH_MODES)
-@pytest.mark.parametrize("cls", policy_runs.CLASSES)
-def test_saved_and_restored_at_any_step(tmp_path, mode, cls):
-  make, given = draw(mode, cls)
+def test_saved_and_restored_at_any_step(tmp_path, mode):
+  make, given = draw(mode)
   program, again = Program(make, mode), Program(make, mode)
   early = program.run(given[:5]).save(tmp_path, "early")
   late = program.run(given[5:17]).save(tmp_path, "late")
@@ -113,9 +113,8 @@ def test_saved_and_restored_at_any_step(tmp_path, mode, cls):
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("cls", policy_runs.CLASSES)
-def test_saved_and_restored_eagerly(tmp_path, cls):
-  make, given = draw("eagerly", cls)
+def test_saved_and_restored_eagerly(tmp_path):
+  make, given = draw("eagerly")
   path = str(tmp_path / "model")
 
   def run(policy, values):
@@ -158,19 +157,12 @@ def test_from_dynamic_loss_scale_and_back(tmp_path, old, new):
 def test_from_dynamic_loss_scale_and_back_by_object(tmp_path):
   dynamic = Program(lambda: tfl.DynamicLossScale(64, 3)).run([1.0, INF, 1.0])
   path = dynamic.save_objects(tmp_path)
-  policy = Program(lambda: policies.LogNormal(8.0))
+  policy = Program(lambda: policies.GrowthBackoff(8.0))
   report = policy.restore_objects(path)
   names = {each.rpartition("/")[2] for each in report.initialized}
-  assert names == {
-    "ceiling",
-    "log2_mean",
-    "log2_variance",
-    "observations",
-    "skipped_steps",
-  }
+  assert names == {*_COUNTS, "skipped_steps"}
   state = policy.state()
   assert (state["current_loss_scale"], state["good_steps"]) == (32, 1)
-  assert state["ceiling"] == 2.0**127
   path = policy.save_objects(tmp_path)
   back = Program(lambda: tfl.DynamicLossScale(8, 3))
   assert not back.restore_objects(path).initialized
@@ -203,7 +195,9 @@ def test_from_contrib(tmp_path, by_object):
 @pytest.mark.any_release
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 def test_another_policy_goes_on(tmp_path, mode):
-  old = Program(lambda: policies.like("torch", growth_interval=100), mode)
+  old = Program(
+    lambda: policies.GrowthBackoff(2.0**16, growth_interval=100), mode
+  )
   path = old.run([1.0] * 5 + [INF] * 2 + [1.0] * 3).save(tmp_path)
   new = Program(
     lambda: policies.GrowthBackoff(
@@ -274,22 +268,22 @@ def test_described(tmp_path, by_object):
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize("cls", policy_runs.CLASSES)
 @pytest.mark.parametrize("by_object", [False, True])
-def test_reset(tmp_path, cls, by_object):
-  policy = Program(cls).run([1.0, INF, INF, 1.0])
+def test_reset(tmp_path, by_object):
+  policy = Program(policies.GrowthBackoff).run([1.0, INF, INF, 1.0])
   save = policy.save_objects if by_object else policy.save
   path = save(tmp_path)
   new = str(tmp_path / "reset")
   to = "object" if by_object else "saver"
   checkpoint.convert(path, new, to=to, set_loss_scale=2.0**10)
-  again = Program(cls)
+  again = Program(policies.GrowthBackoff)
   (again.restore_objects if by_object else again.restore)(new)
   state = again.state()
   assert state["current_loss_scale"] == 2.0**10
-  counts = {"good_steps", "skipped_steps", "spent_hysteresis", "observations"}
-  assert not any(state[name] for name in counts & state.keys())
-  expected = cls(2.0**10)
+  assert not any(
+    state[name] for name in ("good_steps", "skipped_steps", *_COUNTS)
+  )
+  expected = policies.GrowthBackoff(2.0**10)
   for given in (INF, 1.0):
     again.run([given])
     expected.update([tf.constant(given)])
@@ -317,7 +311,7 @@ def test_converted_to_apis_without_policies(tmp_path, to):
 @pytest.mark.any_release
 def test_a_users_variables_of_such_names(tmp_path):
   def make():
-    for name in ("skipped_steps", "observations"):
+    for name in ("skipped_steps", "overflows"):
       tf1.get_variable(name, initializer=np.int64(7), use_resource=True)
     return tfl.DynamicLossScale(8.0)
 
