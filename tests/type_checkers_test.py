@@ -90,7 +90,7 @@ def use_names() -> None:
   accumulation.acumulate  # wrong
   checkpoint.Savr()  # wrong
   contrib.LossScaleManger  # wrong
-  distributed.DriftHok  # wrong
+  distributed.agre  # wrong
   environment.honour_environment()  # wrong
   gradients.unscal  # wrong
   graph_rewrite.enable_mixed_precision  # wrong
@@ -309,18 +309,9 @@ def use_monitoring(opt: Any, path: pathlib.Path) -> None:
 def use_workers(opt: Any, path: pathlib.Path) -> None:
   distributed.agree(tfl.DynamicLossScale()).good_steps
   distributed.agree(opt, lambda tensor, op: tensor)
-  distributed.DriftHook(opt, every_n_steps=10, all_gather="horovod")
-  distributed.check_drift(opt, all_gather=lambda row: row)
-  with distributed.open_session(opt, is_chief=True, limit=30) as session:
-    session.run(opt)
   distributed.agree(opt, "mpi")  # wrong
   distributed.agree()  # wrong
   distributed.agree(tfl.DynamicLossScale()).bad_steps  # wrong
-  distributed.DriftHook(opt, all_gather="mpi")  # wrong
-  distributed.DriftHook(opt, steps=10)  # wrong
-  distributed.DriftHook(opt).begn()  # wrong
-  distributed.check_drift(opt, "nccl")  # wrong
-  distributed.open_session(opt)  # wrong
 
 
 def use_keras(opt: Any, policy: Any) -> None:
@@ -334,7 +325,6 @@ def use_keras(opt: Any, policy: Any) -> None:
   keras.set_policy(keras.Policy("float16_with_float32_vars"))
   keras.set_policy(policy)
   keras.load_model("model.h5", compile=False)
-  keras.to_keras3({"loss_scale": 8}, opt, variables=[])
   keras.global_policy(), keras.get_layer_policy(opt)
   keras.LossScaleOptimizer(opt)  # wrong
   keras.LossScaleOptimizer(opt, "dynamc")  # wrong
@@ -347,7 +337,6 @@ def use_keras(opt: Any, policy: Any) -> None:
   keras.set_policy("mixed")  # wrong
   keras.set_policy(tfl.DynamicLossScale())  # wrong
   keras.load_model()  # wrong
-  keras.to_keras3(opt, varables=[])  # wrong
   keras.global_policy(opt)  # wrong
   keras.get_layer_policy()  # wrong
 """

@@ -275,7 +275,6 @@ def test_which_loss_scale_optimizer():
     (tfl, "Policy", "tf_compat_lossscale.keras.Policy"),
     (tfl, "like", "tf_compat_lossscale.policies.like"),
     (policies, "DynamicLossScale", "tf_compat_lossscale.DynamicLossScale"),
-    (monitoring, "agree", "tf_compat_lossscale.distributed.agree"),
   ],
 )
 def test_names_of_other_modules(module, name, where):
