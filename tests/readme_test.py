@@ -16,7 +16,7 @@ import pytest
 _README = helpers.ROOT / "README.md"
 # Several processes run their programs: distributed/page_test.py and
 # horovod_page_test.py. The tutorial's program needs the steps before it.
-_TESTED_APART = ("distributed", "horovod", "tutorial")
+_TESTED_APART = ("distributed", "tutorial")
 _PAGES = sorted((helpers.ROOT / "docs").glob("*.md"))
 _DOCS = helpers.ROOT / "docs"
 _OF_DEVELOPERS = ("bench", "test", "lint", "docs", "dev", "mutants")
@@ -56,8 +56,7 @@ def python_blocks():
 
 @pytest.mark.parametrize("code", list(python_blocks()))
 def test_python_blocks_run(code, tmp_path):
-  of_keras_3 = "to_keras3(" in code or "Keras3LossScale" in code
-  if of_keras_3 and helpers.RELEASE < (2, 16):
+  if "Keras3LossScale" in code and helpers.RELEASE < (2, 16):
     pytest.skip("Keras 3 comes with 2.16")
   (tmp_path / "block.py").write_text(code, "utf-8")
   # A forked process has imported TensorFlow: `use_keras_2` checks that its

@@ -16,9 +16,9 @@ from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import missing_gradients
 from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
-from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
+from tf_compat_lossscale.keras import _scale_view
 from tf_compat_lossscale.keras import _skipped_steps
 from tf_compat_lossscale.keras import _watched_steps
 from tf_compat_lossscale.keras import scales
@@ -91,9 +91,9 @@ class LossScaleOptimizer(_kinds.OfAKind):
 
   @property
   def loss_scale(self) -> Any:
-    """The loss scale: a tensor, which can be called as a `LossScale` can."""
+    """The loss scale, a float32 scalar tensor."""
     scale_uses.note_read()
-    return _callable_scale.CallableScale(self, super().loss_scale)
+    return super().loss_scale
 
   @property
   def _loss_scale(self) -> Any:
@@ -124,7 +124,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   @property
   def monitored_loss_scale(self) -> Any:
     """The loss scale in the form of a `LossScale`, for monitors."""
-    return _callable_scale.LossScaleView(self)
+    return _scale_view.LossScaleView(self)
 
   def get_unscaled_gradients(self, grads: Any) -> Any:
     """Unscales gradients, as the method of Keras's own class does."""
