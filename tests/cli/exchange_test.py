@@ -5,8 +5,6 @@ import json
 
 import helpers
 from helpers import GOLDENS
-from keras_pairs import k3
-from keras_pairs import needs_keras_3
 import pytest
 import tensorflow as tf
 
@@ -103,8 +101,10 @@ def test_old_checkpoints(capsys):
   assert state.bad_steps is not None
 
 
-@needs_keras_3
+@helpers.NEEDS_KERAS_3
 def test_keras_3(tmp_path, capsys):
+  import keras as k3
+
   weight = tf.Variable(1.0)
   opt = k3.optimizers.LossScaleOptimizer(k3.optimizers.SGD(0.1), 64.0)
   for _ in range(3):

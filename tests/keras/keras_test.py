@@ -507,7 +507,7 @@ for use in (lambda: mp.Policy, lambda: tfl.keras.Policy):
   assert [command in line for line in lines] == [True, True] * _HAS_KERAS_3
 
 
-@pytest.mark.skipif(not _HAS_KERAS_3, reason="tf.keras is Keras 2 here")
+@helpers.NEEDS_KERAS_3
 def test_on_keras_3_the_names_say_what_to_do():
   code = """
 import tf_compat_lossscale as tfl

@@ -11,8 +11,6 @@ import types
 import helpers
 from helpers import GRAPH_MODES
 from helpers import MODES
-from keras_pairs import k3
-from keras_pairs import needs_keras_3
 import numpy as np
 import policy_runs
 from policy_runs import INF
@@ -455,8 +453,10 @@ def test_formats_need_no_tensorflow():
   )
 
 
-@needs_keras_3
+@helpers.NEEDS_KERAS_3
 def test_keras_itself():
+  import keras as k3
+
   weight = tf.Variable(1.0)
   opt = k3.optimizers.LossScaleOptimizer(
     k3.optimizers.SGD(0.1, momentum=0.9), 64.0, dynamic_growth_steps=3

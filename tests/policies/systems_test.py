@@ -8,8 +8,6 @@ tests/goldens/scalers/, and the short transcriptions in scaler_rules.py.
 import functools
 
 import helpers
-from keras_pairs import k3
-from keras_pairs import needs_keras_3
 import numpy as np
 import pytest
 import scaler_cases
@@ -127,9 +125,11 @@ def test_contrib_is_as_the_manager():
     assert simulate("contrib", case).tolist() == scales
 
 
-@needs_keras_3
+@helpers.NEEDS_KERAS_3
 @pytest.mark.parametrize("interval", [1, 2, 5])
 def test_keras3_is_as_keras_itself(interval):
+  import keras as k3
+
   weight = tf.Variable(1.0)
   opt = k3.optimizers.LossScaleOptimizer(
     k3.optimizers.SGD(0.0), 1024.0, dynamic_growth_steps=interval
