@@ -87,10 +87,7 @@ _USES = {
     "_GLOBAL_CUSTOM_NAMES": "Keras's table of registered names",
     "_create_all_weights": "creates an optimizer's weights before training",
     "_dtype_policy": "a layer's policy",
-    "_exclude_from_weight_decay": "variables that do not decay",
-    "_exclude_from_weight_decay_names": "names of variables that do not decay",
     "_hyper": "hyperparameters of a legacy optimizer",
-    "_index_dict": "the order of an optimizer's variables",
     "_learning_rate": "the learning rate before it is a tensor",
     "_serialized_attributes": "what a SavedModel holds of a model",
     "_slots": "a legacy optimizer's slots",
@@ -117,15 +114,8 @@ _USES = {
   },
   # Uses outside of those modules.
   "keras": {
-    "_decr_every_n_nan_or_inf": _OWN,
-    "_decr_ratio": _OWN,
-    "_get_variable_index": "an index of Keras 3, which has no public name",
-    "_incr_ratio": _OWN,
     "_loss_scale": "the loss scale of Keras 2's LossScaleOptimizer, and ours",
-    "_loss_scale_manager": _OWN,
-    "_num_good_steps": _OWN,
     "_track_trackable": "names a child as the checkpoints of old releases do",
-    "_unique_id": "the key of a variable's slots",
   },
 }
 

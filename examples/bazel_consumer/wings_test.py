@@ -82,10 +82,8 @@ class WingsTest(unittest.TestCase):
     self.assertEqual(train(optimizer, 1), 0.75)
 
   def test_distributed(self):
-    hook = load("distributed").DriftHook(
-      optimizer := scaled(8.0), 1, all_gather=lambda x: [x, x]
-    )
-    self.assertEqual(train(optimizer, 1, [hook]), 0.75)
+    optimizer = load("distributed").agree(scaled(8.0), lambda value, op: value)
+    self.assertEqual(train(optimizer, 1), 0.75)
 
   def test_environment(self):
     environment = load("environment")

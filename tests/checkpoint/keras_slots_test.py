@@ -400,24 +400,6 @@ def test_tensorflow_1_goes_on_after_newer(name, keras, tmp_path):
   assert_near(new.train(_STEPS, 2 * _STEPS), wanted)
 
 
-@pytest.mark.skipif(k3 is None, reason="Keras 3 comes with TensorFlow 2.16")
-@pytest.mark.parametrize(
-  "name", ["momentum", "nesterov", "rmsprop_momentum", "adadelta", "adam"]
-)
-def test_on_to_keras_3(name, tmp_path):
-  pair = PAIRS[name]
-  old = trained(scaled(pair.v1), sparse=False)
-  middle = KerasProgram(
-    lambda: k2.mixed_precision.LossScaleOptimizer(pair.keras()), sparse=False
-  )
-  middle.train(90, 91)
-  checkpoint.restore(None, old.save(tmp_path), middle.objects)
-  optimizer = tfl.keras.to_keras3(middle.optimizer, variables=middle.weights)
-  new = ScaledKeras3(lambda: optimizer)
-  new.weights = middle.weights  # Keras 3 trains Keras 2's variables.
-  assert_near(new.train(_STEPS, 2 * _STEPS), old.wanted)
-
-
 def convert_and_go_on(old, keras, tmp_path, **kwargs):
   """Converts a program's checkpoint; returns the conversion and Keras's."""
   path = old.save(tmp_path)

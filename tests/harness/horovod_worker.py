@@ -217,8 +217,7 @@ def train_alone(mode: str, agrees: bool) -> np.ndarray:
   """Trains a variable by local gradients; the second rank has infinities.
 
   Returns:
-    For each step: the variable, the loss scale, and whether `check_drift` or
-    the hook found a difference.
+    For each step: the variable and the loss scale.
   """
   with contextlib.ExitStack() as stack:
     if mode in programs.GRAPH_MODES:
@@ -236,16 +235,11 @@ def train_alone(mode: str, agrees: bool) -> np.ndarray:
     if mode in programs.GRAPH_MODES:
       x = tf1.placeholder(tf.float32, [])
       op = opt.minimize(v * x, var_list=[v])
-      hook = distributed.DriftHook(opt, every_n_steps=1)
-      hook.begin()
       session = stack.enter_context(tf1.Session())
       session.run(tf1.global_variables_initializer())
-      args = tf1.train.SessionRunArgs(op)
-      context = tf1.train.SessionRunContext(args, session)
       for value in factors:
         session.run(op, {x: value})
-        differs = find_drift(lambda: hook.after_run(context, None))
-        rows.append([*session.run([v, loss_scale()]), differs])
+        rows.append(session.run([v, loss_scale()]))
       return np.asarray(rows)
     x = tf.Variable(0.0)
 
@@ -256,19 +250,8 @@ def train_alone(mode: str, agrees: bool) -> np.ndarray:
     for value in factors:
       x.assign(value)
       step()
-      differs = find_drift(lambda: distributed.check_drift(opt))
-      rows.append([v.numpy(), loss_scale().numpy(), differs])
+      rows.append([v.numpy(), loss_scale().numpy()])
     return np.asarray(rows)
-
-
-def find_drift(check: Any) -> float:
-  """Returns whether a check raises a DriftError, and prints the message."""
-  try:
-    check()
-  except distributed.DriftError as error:
-    print("drift:", error, flush=True)
-    return 1.0
-  return 0.0
 
 
 def main() -> None:

@@ -175,7 +175,7 @@ def reduce(
   return list(twin.compute_gradients())
 
 
-def load() -> Any:
+def _load() -> Any:
   """Returns the module `horovod.tensorflow`, initialized.
 
   Raises:
@@ -200,22 +200,10 @@ def load() -> Any:
 
 def make_agreement(process_set: Any = None) -> agreements.Agreement:
   """Returns an agreement of all ranks, or of those of a process set."""
-  hvd = load()
+  hvd = _load()
   more = {} if process_set is None else {"process_set": process_set}
 
   def all_reduce(value: tf.Tensor) -> tf.Tensor:
     return hvd.allreduce(value, op=hvd.Sum, name="found_inf", **more)
 
   return agreements.Agreement(all_reduce)
-
-
-def gather(row: tf.Tensor) -> tf.Tensor:
-  """Returns a row of each rank.
-
-  Args:
-    row: A vector of this rank.
-
-  Returns:
-    A matrix, in the order of the ranks.
-  """
-  return load().allgather(tf.expand_dims(row, 0), name="drift")

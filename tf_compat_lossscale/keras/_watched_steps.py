@@ -19,8 +19,8 @@ from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import step_records
-from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
+from tf_compat_lossscale.keras import _scale_view
 
 
 class Call:
@@ -38,7 +38,7 @@ class Call:
     """
     self._optimizer = optimizer
     self._skipped_steps = skipped_steps
-    self._view = _callable_scale.LossScaleView(optimizer)
+    self._view = _scale_view.LossScaleView(optimizer)
     self._pairs = [pair for pair in pairs if pair[0] is not None]
     self._computed = [(None, None)] * len(self._pairs)
     if self._is_observed:

@@ -13,9 +13,9 @@ from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
-from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
+from tf_compat_lossscale.keras import _scale_view
 from tf_compat_lossscale.keras import _skipped_steps
 from tf_compat_lossscale.keras import _watched_steps
 from tf_compat_lossscale.keras import scales
@@ -90,9 +90,9 @@ class LossScaleOptimizer(_kinds.OfAKind):
 
   @property
   def loss_scale(self) -> Any:
-    """The loss scale: a tensor, which can be called as a `LossScale` can."""
+    """The loss scale, a float32 scalar tensor."""
     self.__dict__[_READ] = True
-    return _callable_scale.CallableScale(self, super().loss_scale)
+    return super().loss_scale
 
   @property
   def last_step_applied(self) -> tf.Tensor:
@@ -110,7 +110,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   @property
   def monitored_loss_scale(self) -> Any:
     """The loss scale in the form of a `LossScale`, for monitors."""
-    return _callable_scale.LossScaleView(self)
+    return _scale_view.LossScaleView(self)
 
   def get_unscaled_gradients(self, grads: Any) -> Any:
     """Unscales gradients, as the method of Keras's own class does."""

@@ -31,7 +31,7 @@ def find_rate(optimizer: Any) -> Callable[[int], float] | None:
   """
   keras2 = _find_keras_2(optimizer)
   if keras2:
-    held = [keras2.find_hyperparameters(optimizer).get("learning_rate")]
+    held = [keras2.find_learning_rate(optimizer)]
   else:
     held = list(vars(optimizer).values())
   for value in held:

@@ -1,5 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes workers agree whether a step's gradients are finite."""
+"""Makes workers agree whether a step's gradients are finite.
+
+Workers that average their gradients have the same gradients, so they need
+nothing of this module to keep the same loss scale. `agree` is for workers that
+check gradients of their own: each then skips a step if any does.
+
+```
+from tf_compat_lossscale import distributed
+
+distributed.agree(opt)  # All ranks of Horovod.
+```
+"""
 
 from __future__ import annotations
 
@@ -17,7 +28,14 @@ from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale.monitoring import watched
 
+__all__ = ["agree"]
+
 _T = TypeVar("_T")
+
+
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
 
 
 def agree(
