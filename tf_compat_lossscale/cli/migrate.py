@@ -142,7 +142,6 @@ class _Run:
 
   def print_rest(self, report: findings.Report) -> None:
     """Prints what is left to do on stderr, and on a terminal a count."""
-    from tf_compat_lossscale.cli.reports import counts
     from tf_compat_lossscale.cli.reports import text
     from tf_compat_lossscale.migration import findings
 
@@ -161,16 +160,16 @@ class _Run:
     if is_filter or not self._printer.is_terminal:
       return
     verb = "Rewrote" if self._arguments.write else "Would rewrite"
-    edits = counts.number(self._edits, "edit")
-    line = f"{verb} {counts.number(self.files, 'file')}: {edits}"
-    offered = counts.count_states(report.findings)[findings.OFFERED]
+    edits = text.number(self._edits, "edit")
+    line = f"{verb} {text.number(self.files, 'file')}: {edits}"
+    offered = text.count_states(report.findings)[findings.OFFERED]
     if offered and not self._arguments.offered:
       line += f", {offered} more offered (--offered)"
     rest = len(by_hand) + len(self._left)
     self._printer.print((f"{line}, {rest} left to do by hand.", "bold"))
 
   def _count(self, change: findings.Change) -> None:
-    """Adds a change to the counts."""
+    """Adds a change to the text."""
     self.files += 1
     self._edits += len(change.made)
 
