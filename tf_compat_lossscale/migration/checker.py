@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.migration import comments
 from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
@@ -26,7 +25,6 @@ from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import summaries
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.migration.rewrites import missing_package
-from tf_compat_lossscale.migration.rewrites import nvidia_switch
 from tf_compat_lossscale.migration.rewrites import python_2_source
 from tf_compat_lossscale.programs import source_facts
 
@@ -58,25 +56,20 @@ class Options(NamedTuple):
   nvidia_switch: bool = False
 
 
-def make_project(
-  group: trees.Group, shown: dict[str, str]
-) -> findings_lib.Project:
+def make_project(shown: dict[str, str]) -> findings_lib.Project:
   """Returns a project without findings.
 
   Args:
-    group: Its files.
     shown: As of `check`.
   """
-  sources = _list_sources(group, shown)
   written = next(iter(shown.values()))
   if len(shown) == 1:
     folder = written
   else:
-    parts = [os.path.dirname(path) for path in sources or shown]
-    folder = os.path.commonpath(parts)
+    folder = os.path.commonpath([os.path.dirname(path) for path in shown])
     if not os.path.isabs(written):
       folder = os.path.relpath(folder)
-  return findings_lib.Project(folder, len(sources), None, "", False, ())
+  return findings_lib.Project(folder, len(shown), None, "", False, ())
 
 
 @contextlib.contextmanager
@@ -118,12 +111,6 @@ def check(
   return _Check(group, shown, options, reader or reading.Reader()).run()
 
 
-def _list_sources(group: trees.Group, shown: Iterable[str]) -> list[str]:
-  """Returns those of the files asked for that are Python or notebooks."""
-  starters = group.starters
-  return [path for path in shown if path not in starters]
-
-
 class _Check:
   """A check of a project."""
 
@@ -136,25 +123,21 @@ class _Check:
   ):
     self._group, self._shown = group, shown
     self._options, self._reader = options, reader
-    self._sources = _list_sources(group, shown)
     self._release = options.target or which_keras.find_release()
     self._errors: list[str] = []
-    self._warnings: list[str] = []
     self._unreadable: set[str] = set()
     # The findings in code that cannot be parsed.
     self._unparsed: dict[str, list[findings_lib.Finding]] = {}
 
   def run(self) -> findings_lib.Report:
     """Returns the report of the project."""
-    project = make_project(self._group, self._shown)
+    project = make_project(self._shown)
     # All files are read, even if the first one matters, to report their errors.
     matter = [o.path for o in self._group.files if o.matters or o.must_read]
     uses_loss_scaling = bool(
-      list(filter(self._matters, matter))
-      or self._group.switches
-      or self._options.nvidia_switch
+      list(filter(self._matters, matter)) or self._options.nvidia_switch
     )
-    for path in self._sources if uses_loss_scaling else ():
+    for path in self._shown if uses_loss_scaling else ():
       self._can_read(path)
     found = roles.Roles(
       self._group,
@@ -168,12 +151,8 @@ class _Check:
       return findings_lib.Report((project,), tuple(self._errors))
     findings = [
       finding
-      for finding in (
-        *(f for path in sorted(self._sources) for f in self._find(path, found)),
-        *nvidia_switch.find_in_launchers(
-          self._group, found, self._shown, self._reader
-        ),
-      )
+      for path in sorted(self._shown)
+      for finding in self._find(path, found)
       if rules.is_selected(
         finding.code, self._options.select, self._options.ignore
       )
@@ -184,9 +163,7 @@ class _Check:
         for finding in missing_package.merge(findings)
       )
     )
-    return findings_lib.Report(
-      (project,), tuple(self._errors), tuple(self._warnings)
-    )
+    return findings_lib.Report((project,), tuple(self._errors))
 
   def _summarize(
     self,
@@ -195,7 +172,7 @@ class _Check:
     uses_loss_scaling: bool,
   ) -> findings_lib.Project:
     """Returns a project with all but its findings."""
-    own = sorted(self._sources)
+    own = sorted(self._shown)
     summary = summaries.Summary(
       self._group, found, self._reader, own if len(own) == 1 else ()
     )
@@ -243,12 +220,12 @@ class _Check:
     try:
       document = self._reader.read(path).document
     except source_facts.SourceError as error:
-      if path in self._sources and path not in self._unparsed:
+      if path in self._shown and path not in self._unparsed:
         self._unparsed[path] = self._read_unparsed(path, str(error))
       return False
     if (
       isinstance(document, notebooks.Notebook)
-      and path in self._sources
+      and path in self._shown
       and path not in self._unparsed
     ):
       self._unparsed[path] = self._read_cells(document)
@@ -292,21 +269,11 @@ class _Check:
     yield from self._unparsed.get(path, ())
     if not self._can_read(path):
       return
-    read = self._reader.read(path)
-    file = files.File(read, project)
-    all_rules = rules.list_rules()
-    found = [finding for rule in all_rules for finding in rule.find(file)]
-    said = comments.read_comments(
-      read.document.text, [rule.code for rule in all_rules]
-    )
-    for line, words in said.mistakes:
-      self._warnings.append(f"{self._shown[path]}:{line}: {words}")
-    for finding in sorted(found, key=lambda f: (f.cell or 0, f.line, f.column)):
-      if not any(
-        comments.is_ignored(finding.code, line, said.ignored)
-        for line in finding.lines_in_text
-      ):
-        yield finding
+    file = files.File(self._reader.read(path), project)
+    found = [
+      finding for rule in rules.list_rules() for finding in rule.find(file)
+    ]
+    yield from sorted(found, key=lambda f: (f.cell or 0, f.line, f.column))
 
 
 def _scales_on_ascend(source: source_facts.Source) -> bool:
