@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import contextlib
 import gc
 import os
+import re
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
@@ -16,19 +17,21 @@ from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
-from tf_compat_lossscale.migration import notebook_magics
 from tf_compat_lossscale.migration import notebooks
-from tf_compat_lossscale.migration import outlines
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import summaries
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.migration.rewrites import missing_package
-from tf_compat_lossscale.migration.rewrites import python_2_source
 from tf_compat_lossscale.programs import source_facts
 
 _PACKAGE = "tf_compat_lossscale"
+# What Python 3 says of code that Python 2 allows.
+_PYTHON_2 = re.compile(
+  "Missing parentheses in call to|multiple exception types|leading zeros in"
+  "|inconsistent use of tabs"
+)
 
 
 class Options(NamedTuple):
@@ -126,8 +129,7 @@ class _Check:
     self._release = options.target or which_keras.find_release()
     self._errors: list[str] = []
     self._unreadable: set[str] = set()
-    # The findings in code that cannot be parsed.
-    self._unparsed: dict[str, list[findings_lib.Finding]] = {}
+    self._noted: set[str] = set()  # The files whose errors are noted.
 
   def run(self) -> findings_lib.Report:
     """Returns the report of the project."""
@@ -177,8 +179,7 @@ class _Check:
       self._group, found, self._reader, own if len(own) == 1 else ()
     )
     tensorflow = summary.tensorflow
-    if tensorflow is None and not uses_loss_scaling:
-      # What cannot be read may be all that imports TensorFlow.
+    if not uses_loss_scaling:
       for outline in self._group.files:
         if outline.mentions:
           self._can_read(outline.path)
@@ -198,13 +199,7 @@ class _Check:
 
   def _matters(self, path: str) -> bool:
     """Returns whether a file uses loss scaling, or this package."""
-    readable = self._can_read(path)
-    if self._unparsed.get(path):
-      # Code for Python 2 cannot be parsed: its outline tells if it matters.
-      data = self._reader.read_document(path).data
-      if b"tensorflow" in data and outlines.read(path, data).matters:
-        return True
-    if not readable:
+    if not self._can_read(path):
       return False
     source = self._reader.read_source(path)
     return bool(
@@ -220,53 +215,34 @@ class _Check:
     try:
       document = self._reader.read(path).document
     except source_facts.SourceError as error:
-      if path in self._shown and path not in self._unparsed:
-        self._unparsed[path] = self._read_unparsed(path, str(error))
+      if path in self._shown and path not in self._unreadable:
+        shown = document_base.show_path(self._shown[path])
+        message = str(error)
+        for written in (path, document_base.show_path(path)):
+          message = message.replace(written, shown)
+        self._errors.append(_advise(message))
+        self._unreadable.add(path)
       return False
     if (
       isinstance(document, notebooks.Notebook)
       and path in self._shown
-      and path not in self._unparsed
+      and path not in self._noted
     ):
-      self._unparsed[path] = self._read_cells(document)
-    return True
-
-  def _read_unparsed(
-    self, path: str, message: str
-  ) -> list[findings_lib.Finding]:
-    """Returns the findings in a file that cannot be parsed; notes an error."""
-    found = self._list_python_2(path)
-    if not found:
+      self._noted.add(path)
       shown = document_base.show_path(self._shown[path])
-      for written in (path, document_base.show_path(path)):
-        message = message.replace(written, shown)
-      self._errors.append(message)
-      self._unreadable.add(path)
-    return found
-
-  def _read_cells(
-    self, notebook: notebooks.Notebook
-  ) -> list[findings_lib.Finding]:
-    """Returns the findings in cells that cannot be parsed; notes errors."""
-    shown = document_base.show_path(self._shown[notebook.path])
-    self._errors += [
-      f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
-      for cell in notebook.cells
-      if cell.code.line is not None
-      and cell.code.error != notebook_magics.PYTHON_2
-    ]
-    return self._list_python_2(notebook.path)
-
-  def _list_python_2(self, path: str) -> list[findings_lib.Finding]:
-    """Returns the findings of code for Python 2 in a file."""
-    found = self._reader.find_python_2(path)
-    return [python_2_source.make(path, line, cell) for line, cell in found]
+      self._errors += [
+        _advise(
+          f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
+        )
+        for cell in document.cells
+        if cell.code.is_broken
+      ]
+    return True
 
   def _find(
     self, path: str, project: roles.Roles
   ) -> Iterator[findings_lib.Finding]:
     """Yields the findings of all rules in a file, by their place."""
-    yield from self._unparsed.get(path, ())
     if not self._can_read(path):
       return
     file = files.File(self._reader.read(path), project)
@@ -274,6 +250,12 @@ class _Check:
       finding for rule in rules.list_rules() for finding in rule.find(file)
     ]
     yield from sorted(found, key=lambda f: (f.cell or 0, f.line, f.column))
+
+
+def _advise(error: str) -> str:
+  """Returns an error, with what to do if the code may be Python 2."""
+  may_be_2 = _PYTHON_2.search(error) is not None
+  return f"{error}: if this is Python 2, run 2to3 first" if may_be_2 else error
 
 
 def _scales_on_ascend(source: source_facts.Source) -> bool:

@@ -33,7 +33,7 @@ _SETUP = re.compile(rb"setuptools|distutils|\bimport setup\b|\A\s*\Z")
 # Folders from which programs import by other means than their place.
 _ROOTS = ("src", "lib", "python")
 # Folders of programs that import packages beside the folder.
-BESIDE = ("bin", "examples", "notebooks", "scripts", "test", "tests", "tools")
+_BESIDE = ("bin", "examples", "notebooks", "scripts", "test", "tests", "tools")
 
 
 class Group(NamedTuple):
@@ -343,7 +343,7 @@ class _Modules:
   def _is_of_project(self, place: str, folder: str) -> bool:
     """Returns whether a folder belongs to the project of another one."""
     return self.find_root(place) == self.find_root(folder) or (
-      os.path.basename(folder) in BESIDE
+      os.path.basename(folder) in _BESIDE
       and _is_below(place, os.path.dirname(folder))
     )
 
