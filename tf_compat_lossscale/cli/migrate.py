@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import errno
 import functools
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ SUMMARY = "edit old sources so that they use this package"
 
 # After these, no other file can be written either.
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 def add_arguments(parser: errors.Parser) -> None:
@@ -183,9 +185,7 @@ class _Run:
 
   def _print_diff(self, change: findings.Change) -> None:
     """Prints a change as a diff."""
-    from tf_compat_lossscale.cli import diffs
-
-    diff = diffs.make_diff(change.path, change.before, change.after)
+    diff = make_diff(change.path, change.before, change.after)
     self._printer.print_diff(diff)
 
   def _write(self, change: findings.Change) -> None:
@@ -213,3 +213,27 @@ class _Run:
     else:
       errors.warn(f"{change.path}: left alone: another program changed it")
       self.failed = True
+
+
+def make_diff(path: str, before: bytes, after: bytes) -> bytes:
+  """Returns a unified diff that `patch` and `git apply` understand.
+
+  The lines of the diff are the bytes of the file, whatever its encoding. As
+  `patch` does, we take a line feed alone for the end of a line.
+  """
+  import difflib  # Slow to import.
+
+  path = os.path.normpath(path).lstrip("/")
+  name = os.fsencode(path).decode("latin-1")
+  old, new = _split(before.decode("latin-1")), _split(after.decode("latin-1"))
+  lines = []
+  for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
+    lines.append(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}")
+  return "".join(lines).encode("latin-1")
+
+
+def _split(text: str) -> list[str]:
+  """Returns the lines of a text with their ends."""
+  lines = text.split("\n")
+  last = lines.pop()
+  return [f"{line}\n" for line in lines] + ([last] if last else [])

@@ -56,10 +56,30 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def list_codes() -> int:
-  """Prints the table of codes and returns the exit status."""
-  from tf_compat_lossscale.cli.reports import codes
+  """Prints each code with its name, its states and its summary.
 
-  codes.write(terminal.Printer(sys.stdout))
+  Returns:
+    The exit status.
+  """
+  from tf_compat_lossscale.migration import rule_states
+  from tf_compat_lossscale.migration import rules
+
+  printer = terminal.Printer(sys.stdout)
+  rows = [
+    (
+      rule.code,
+      rule.name,
+      ", ".join(rule_states.find_states(rule)),
+      rule.summary,
+    )
+    for rule in rules.list_rules()
+  ]
+  widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+  for code, name, states, summary in rows:
+    printer.print(
+      (f"{code:<{widths[0]}}  ", "bold red"),
+      f"{name:<{widths[1]}}  {states:<{widths[2]}}  {summary}",
+    )
   return 0
 
 
