@@ -197,7 +197,6 @@ class File:
       tuple(opening),
       cell,
       min(self._first_import, self._find_statement(line_in_text)),
-      (line_in_text, self.text.find_position(span[1])[0]),
     )
 
   def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:

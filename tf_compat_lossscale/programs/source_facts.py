@@ -163,17 +163,6 @@ class Source:
     }
 
   @functools.cached_property
-  def functions_around(self) -> dict[ast.AST, tuple[ast.AST, ...]]:
-    """The functions around each node, lambdas too, the outermost first."""
-    around: dict[ast.AST, tuple[ast.AST, ...]] = {self.tree: ()}
-    for node in self.nodes:
-      inside = around[node]
-      if isinstance(node, (*scopes.FUNCTIONS, ast.Lambda)):
-        inside = (*inside, node)
-      around.update(dict.fromkeys(scopes.list_children(node), inside))
-    return around
-
-  @functools.cached_property
   def folders(self) -> list[str]:
     """The folders that the file adds to Python's path."""
     if {"sys", "sys.path", "site"}.isdisjoint(self.modules):
