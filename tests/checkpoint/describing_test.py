@@ -223,7 +223,11 @@ def check_todays_keras(generation, folder):
   d = checkpoint.describe(folder / "ckpt")
   # Newer optimizers have no slots in the object graph.
   inner = "Adam" if generation == "legacy" else None
-  assert (d.kind, d.api, d.inner_optimizer) == ("object", api[generation], inner)
+  assert (d.kind, d.api, d.inner_optimizer) == (
+    "object",
+    api[generation],
+    inner,
+  )
   (state,) = d.loss_scales
   assert state.good_steps is not None and d.step == 2
 
