@@ -25,7 +25,6 @@ from tf_compat_lossscale import policies
 from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale.checkpoint import converting
 from tf_compat_lossscale.checkpoint import exporting
-from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies import state_formats
@@ -246,7 +245,6 @@ def use_checkpoints(session: Any, path: pathlib.Path) -> None:
   saver = checkpoint.Saver(max_to_keep=3, sharded=True)
   saver.save(session, "model.ckpt", global_step=session.step)
   saver.restore(session, path)
-  saver.like = "thumt"
   checkpoint.Saver({"v": session}, saver_def=session.saver_def)
   checkpoint.Saver([session])
   checkpoint.Saver(max_to_kep=3)  # wrong
@@ -255,7 +253,6 @@ def use_checkpoints(session: Any, path: pathlib.Path) -> None:
   saver.save(session)  # wrong
   saver.safe(session, "model.ckpt")  # wrong
   saver.restore(session)  # wrong
-  saver.like = "hvd"  # wrong
 
   checkpoint.Scaffold(saver=saver, init_fn=lambda scaffold, session: None)
   checkpoint.Scaffold().finalize().saver
@@ -268,9 +265,8 @@ def use_checkpoints(session: Any, path: pathlib.Path) -> None:
   checkpoint.import_meta_graph("model.meta", clear_devices=True)
   checkpoint.import_meta_graph()  # wrong
 
-  checkpoint.describe(path, like="openseq2seq").loss_scales[0].value
-  checkpoint.describe(path, lik="openseq2seq")  # wrong
-  checkpoint.describe(path, like="openseq")  # wrong
+  checkpoint.describe(path, verify=True).loss_scales[0].value
+  checkpoint.describe(path, verfy=True)  # wrong
   checkpoint.describe(path).loss_scale  # wrong
   checkpoint.restore(session, path, what="weights").restored
   checkpoint.restore(None, path, missing="initialize", variables=[session])
@@ -281,7 +277,7 @@ def use_checkpoints(session: Any, path: pathlib.Path) -> None:
   checkpoint.convert(path, "new", "keras2", reset=True)
   checkpoint.convert(path, "new", to="keras3")  # wrong
   checkpoint.convert(path, "new")  # wrong
-  checkpoint.convert(path, "new", to="fp32", like="amp")  # wrong
+  checkpoint.convert(path, "new", to="fp32", rest=True)  # wrong
   checkpoint.Report("path").bridge  # wrong
   checkpoint.Conversion(path)  # wrong
 
@@ -462,7 +458,6 @@ def test_dir_is_the_api(name):
 def test_words_are_those_that_are_taken():
   assert typing.get_args(systems.System) == systems.list_names()
   assert typing.get_args(state_formats.System) == state_formats.list_names()
-  assert {*typing.get_args(scalers.Like)} == {*scalers.LIKE}
   assert {*exporting.LAYOUTS} < {*typing.get_args(converting.Layout)}
   for word in typing.get_args(stuck.Reaction):
     assert stuck.check_reaction(word) == word
