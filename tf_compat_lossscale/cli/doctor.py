@@ -133,8 +133,6 @@ def _has_checkpoint(path: str) -> bool:
 def _examine_checkpoint(path: str) -> Iterator[_Finding]:
   """Yields the verdict on each loss scale of a checkpoint."""
   from tf_compat_lossscale import checkpoint
-  from tf_compat_lossscale.checkpoint.description import NPZ
-  from tf_compat_lossscale.checkpoint.description import SAFETENSORS
   from tf_compat_lossscale.monitoring import state_verdicts
   from tf_compat_lossscale.monitoring import verdicts
 
@@ -143,7 +141,7 @@ def _examine_checkpoint(path: str) -> Iterator[_Finding]:
   for state in states:
     name = state.names[0] if state.names and len(states) > 1 else ""
     verdict = state_verdicts.judge_state(
-      None if state.value is None else float(state.value),
+      state.value,
       state.good_steps,
       state.skipped_steps,
       description.step,
@@ -152,10 +150,7 @@ def _examine_checkpoint(path: str) -> Iterator[_Finding]:
   if not states:
     verdict = verdicts.Verdict(
       "too_short",
-      "The file has arrays with names, and no loss scale is looked for."
-      if description.kind in (NPZ, SAFETENSORS)
-      else "The checkpoint has no dynamic loss scale: a fixed one has no "
-      "state.",
+      "The checkpoint has no dynamic loss scale: a fixed one has no state.",
     )
     yield _Finding(description.path, "checkpoint", "", verdict)
 

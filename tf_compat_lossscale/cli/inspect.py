@@ -22,8 +22,8 @@ def add_arguments(parser: errors.Parser) -> None:
     nargs="+",
     metavar="PATH",
     help="a checkpoint's prefix or index, a folder or its file checkpoint (the "
-    "latest checkpoint), a SavedModel, an .h5, .keras, .npz or .safetensors "
-    "file; also on TensorFlow's file systems, such as gs://bucket/model.ckpt-10",
+    "latest checkpoint) or a SavedModel; also on TensorFlow's file systems, "
+    "such as gs://bucket/model.ckpt-10",
   )
   parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--keys", action="store_true", help="list every tensor")

@@ -179,30 +179,6 @@ def list_variables(optimizer: tf.compat.v1.train.Optimizer) -> list[Any]:
   return list(found.values())
 
 
-def copy_without_variables(optimizer: Any) -> Any:
-  """Returns a copy of a `compat.v1` optimizer that has no variables yet."""
-  twin = copy.copy(optimizer)
-  for name, value in vars(optimizer).items():
-    if isinstance(value, (dict, list, set)):  # A subclass's own tables.
-      setattr(twin, name, copy.copy(value))
-  for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
-    setattr(twin, table, {})
-  twin._self_unconditional_deferred_dependencies = {}
-  for name in _METHODS:  # What `adopt` has set asks the original.
-    vars(twin).pop(name, None)
-  return twin
-
-
-def create_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
-  """Makes a `compat.v1` optimizer's variables, eagerly, as its first step does.
-
-  The public way is a step. TensorFlow documents `_create_slots` for subclasses
-  alone.
-  """
-  with enter_strategy(variables[0]):
-    optimizer._create_slots(variables)
-
-
 def compute_initial_state(
   optimizer: Any, variables: list[tf.Variable]
 ) -> list[tuple[tf.Variable, tf.Tensor]]:
@@ -220,7 +196,15 @@ def compute_initial_state(
   Returns:
     Pairs of a variable of the optimizer and the value that it started from.
   """
-  twin = copy_without_variables(optimizer)
+  twin = copy.copy(optimizer)
+  for name, value in vars(optimizer).items():
+    if isinstance(value, (dict, list, set)):  # A subclass's own tables.
+      setattr(twin, name, copy.copy(value))
+  for table in ("_slots", "_non_slot_dict", "_deferred_slot_restorations"):
+    setattr(twin, table, {})
+  twin._self_unconditional_deferred_dependencies = {}
+  for name in _METHODS:  # What `adopt` has set asks the original.
+    vars(twin).pop(name, None)
   twin._create_slots(variables)
   old, new = optimizer._slots, twin._slots | {"": twin._non_slot_dict}
   return [
