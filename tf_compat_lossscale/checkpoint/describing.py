@@ -171,7 +171,6 @@ def _describe_names(bundle: Bundle, like: str | None) -> dict[str, Any]:
       *([ignored] if ignored else []),
       *foreign.hints,
       *_note_dead(inventory, scales),
-      *_note_npu(meta, scales),
       *_note_lone(bundle, inventory, [*scales, *incomplete]),
     ),
     "step": int(bundle.read_scalar(steps[0])) if steps else None,
@@ -228,19 +227,6 @@ def _note_dead(
         f"dead: {listed}: no weight depends on it, as a Horovod wrapper around "
         "an optimizer of NVIDIA's TensorFlow 1 leaves one"
       )
-
-
-def _note_npu(
-  meta: _meta_graph.MetaGraph | None, scales: Sequence[names.ScaleNames]
-) -> Iterator[str]:
-  """Yields a sentence if the loss scale is of Ascend's NPULossScaleManagers."""
-  is_contrib = any(scale.api == names.CONTRIB for scale in scales)
-  nodes = meta.graph.nodes if meta and is_contrib else []
-  if any(node.op.startswith("Npu") for node in nodes):
-    yield (
-      "the MetaGraph has ops of Ascend's NPUs: the loss scale is an "
-      "NPULossScaleManager's, whose names and rule are those of tf.contrib"
-    )
 
 
 def _note_lone(

@@ -11,7 +11,6 @@ import gc
 import os
 from typing import NamedTuple
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import comments
 from tf_compat_lossscale.migration import document_base
@@ -232,7 +231,6 @@ class _Check:
     source = self._reader.read_source(path)
     return bool(
       source.uses
-      or _scales_on_ascend(source)
       or any(use.form == "unknown" for use in source.names)
       or any(module.partition(".")[0] == _PACKAGE for module in source.modules)
       or self._reader.read(path).switches
@@ -307,13 +305,3 @@ class _Check:
         for line in finding.lines_in_text
       ):
         yield finding
-
-
-def _scales_on_ascend(source: source_facts.Source) -> bool:
-  """Returns whether a file uses a loss scale of Ascend's."""
-  packages = (legacy_names.ASCEND_1, legacy_names.ASCEND_2)
-  return any(name.startswith(packages) for name in source.modules) and any(
-    "LossScale" in str(getattr(node, part, ""))
-    for node in source.nodes
-    for part in ("id", "attr", "name")
-  )

@@ -68,6 +68,13 @@ _HINTS = {
   "training": "Use tf.data to read, and tf.compat.v1.train to train.",
 }
 
+# Package with a port of `tf.contrib` to one hardware -> what to do.
+PORTS = dict.fromkeys(
+  ("npu_bridge", "npu_device", "hccl"),
+  "It exists for Ascend's NPUs alone. Its managers and optimizers of loss "
+  "scales are those of tf.contrib.mixed_precision.",
+)
+
 # The same, for hints that name tensorflow_addons.
 _ADDONS_HINTS = {
   "crf": "tensorflow_addons.text",
