@@ -396,7 +396,6 @@ slim: nets
 slim.python.slim: evaluation learning model_analyzer nets queues summaries
 slim.python.slim.data: data_decoder data_provider dataset dataset_data_provider
     parallel_reader prefetch_queue tfexample_decoder
-sparsemax.python.ops: sparsemax sparsemax_loss
 staging
 stateless
 summary: summary
