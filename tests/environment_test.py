@@ -12,7 +12,7 @@ from object_models import Model
 import pytest
 import tensorflow as tf
 
-from tf1_contrib import opt_wrappers
+from tf1_contrib import opt
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale import environment
@@ -443,7 +443,7 @@ _WRAPPERS = {
   "proxy": lambda x: Proxy(Passes(x())),
   "contrib": lambda x: Passes(make_contrib()),
   "wrapped": lambda x: Passes(make_wrapped()),
-  "average": lambda x: opt_wrappers.MovingAverageOptimizer(x()),
+  "average": lambda x: opt.MovingAverageOptimizer(x()),
   "copy": lambda x: copy.copy(x()),
 }
 

@@ -108,8 +108,6 @@ _USES = {
     "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
     "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
     "_lr_t": "AdamOptimizer's learning rate, as a tensor",
-    "_create_non_slot_variable": "makes a variable that is no slot",
-    "_get_non_slot_variable": "a variable that is no slot",
     "_zeros_slot": "makes a slot of zeros",
   },
   # Uses outside of those modules.

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import contrib_rules
 import helpers
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf1_contrib import opt_rules as contrib
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 
@@ -24,7 +24,7 @@ OPTIMIZERS = {
   "adagrad": lambda: train.AdagradOptimizer(0.1, 0.3),
   "adadelta": lambda: train.AdadeltaOptimizer(1.0),
   "ftrl": lambda: train.FtrlOptimizer(0.1),
-  "adamax": lambda: contrib.AdaMaxOptimizer(0.1),
+  "adamax": lambda: contrib_rules.AdaMaxOptimizer(0.1),
 }
 WRAPPERS = {
   "plain": lambda optimizer: optimizer,

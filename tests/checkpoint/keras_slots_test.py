@@ -10,12 +10,12 @@ import pathlib
 import tempfile
 from typing import Any
 
+import contrib_rules
 import helpers
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf1_contrib import opt_rules as contrib
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.cli import main as cli
@@ -97,7 +97,7 @@ PAIRS = {
     lambda: legacy.Adam(_RATE, 0.8, 0.99, epsilon=1e-8),
   ),
   "adamax": Pair(
-    lambda: contrib.AdaMaxOptimizer(_RATE, 0.8, 0.99),
+    lambda: contrib_rules.AdaMaxOptimizer(_RATE, 0.8, 0.99),
     lambda: legacy.Adamax(_RATE, 0.8, 0.99, epsilon=1e-8),
   ),
 }
@@ -466,7 +466,7 @@ def restore_into(old, make, folder, **kwargs):
 
 
 def nadam():
-  return contrib.NadamOptimizer(_RATE, 0.8, 0.99)
+  return contrib_rules.NadamOptimizer(_RATE, 0.8, 0.99)
 
 
 SCHEDULED = {

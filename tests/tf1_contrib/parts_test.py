@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from tf1_contrib import buckets
 from tf1_contrib import data
 from tf1_contrib import distribute
 from tf1_contrib import framework
@@ -17,10 +16,8 @@ from tf1_contrib import layers
 from tf1_contrib import learn
 from tf1_contrib import nn
 from tf1_contrib import opt
-from tf1_contrib import opt_wrappers
 from tf1_contrib import private
 from tf1_contrib import seq2seq
-from tf1_contrib import sparsemax
 from tf1_contrib import tfprof
 from tf1_contrib.training import HParams
 from tf1_contrib.training import parse_values
@@ -122,38 +119,6 @@ def test_parse_values_refuses(text, message):
 
 
 @pytest.mark.any_release
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    ({"tensors": []}, r"tensors=\[\]"),
-    ({"num_buckets": 0}, "num_buckets=0"),
-    ({"batch_size": [1, 2, 3]}, r"batch_size=\[1, 2, 3\] for 2 buckets"),
-    ({"bucket_capacities": [4]}, r"bucket_capacities=\[4\] for 2 buckets"),
-    ({"shapes": [[None]]}, "dynamic_pad=True"),
-  ],
-)
-def test_bucket_refuses(arguments, message, session):
-  values = {"which_bucket": 0, "batch_size": 2, "num_buckets": 2, **arguments}
-  with pytest.raises(ValueError, match=message):
-    buckets.bucket(**{"tensors": [tf.constant([1])], **values})
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize(
-  ("boundaries", "error", "message"),
-  [
-    ([3, 3], ValueError, r"\[3, 3\]: give integers that increase"),
-    ([], ValueError, r"\[\]: give integers that increase"),
-    ([1.5], TypeError, r"\[1.5\]: give a list of integers"),
-    (7, TypeError, "bucket_boundaries=7: give a list"),
-  ],
-)
-def test_bucket_by_sequence_length_refuses(boundaries, error, message):
-  with pytest.raises(error, match=message):
-    buckets.bucket_by_sequence_length(1, [tf.constant(1)], 2, boundaries)
-
-
-@pytest.mark.any_release
 def test_hparams():
   hparams = HParams(a=1, b=[1.0], c=None, d="x")
   assert hparams.parse("a=2,b=[3,4]") is hparams
@@ -230,7 +195,8 @@ def test_only_chosen_variables_decay(resource, session):
     tf.get_variable(name, initializer=1.0, use_resource=resource)
     for name in "xy"
   )
-  optimizer = opt.MomentumWOptimizer(0.5, 0.0, 0.9)
+  momentum = opt.extend_with_decoupled_weight_decay(tf.train.MomentumOptimizer)
+  optimizer = momentum(0.5, 0.0, 0.9)
   gradients = optimizer.compute_gradients(x + y)
   step = optimizer.apply_gradients(gradients, decay_var_list=[x])
   session.run(tf.global_variables_initializer())
@@ -238,27 +204,16 @@ def test_only_chosen_variables_decay(resource, session):
   assert session.run([x, y]) == [0.5, 1.0]
 
 
-def test_wrappers_of_optimizers(session):
+def test_moving_averages_and_clipped_gradients(session):
   w = tf.get_variable("w", initializer=[3.0, 4.0])
-  average = opt_wrappers.MovingAverageOptimizer(
-    tf.train.GradientDescentOptimizer(0.0)
-  )
+  average = opt.MovingAverageOptimizer(tf.train.GradientDescentOptimizer(0.0))
   with pytest.raises(RuntimeError, match="before minimize"):
     average.swapping_saver()
   average.minimize(tf.reduce_sum(w))
   with pytest.raises(ValueError, match="not among the variables"):
     average.swapping_saver([w])
-  momentum = tf.train.MomentumOptimizer(1.0, 0.9)
-  wrapped = opt_wrappers.MultitaskOptimizerWrapper(momentum)
-  step = wrapped.apply_gradients([(tf.zeros([2]), w)])
-  slot = momentum.get_slot(w, "momentum")
+  clipped, norm = opt.clip_gradients_by_global_norm([(w, w), (None, w)], 1.0)
   session.run(tf.global_variables_initializer())
-  session.run(slot.assign([1.0, 1.0]))
-  session.run(step)  # A gradient of zeros does not apply the momentum.
-  assert session.run([w, slot])[0].tolist() == [3, 4]
-  clipped, norm = opt_wrappers.clip_gradients_by_global_norm(
-    [(w, w), (None, w)], 1.0
-  )
   assert session.run(norm) == 5 and clipped[1][0] is None
   np.testing.assert_allclose(session.run(clipped[0][0]), [0.6, 0.8], 1e-6)
 
@@ -266,15 +221,6 @@ def test_wrappers_of_optimizers(session):
 def test_sequence_loss_needs_one_way():
   with pytest.raises(ValueError, match="average or sum"):
     seq2seq.sequence_loss(None, None, None, sum_over_batch=True)
-
-
-def test_sparsemax(session):
-  logits = np.array([[0.1, 0.2, 3.0], [1.0, 0.9, -1.0], [0, 0, 0]], np.float32)
-  found = session.run(sparsemax.sparsemax(logits))
-  expected = [[0, 0, 1], [0.55, 0.45, 0], [1 / 3] * 3]
-  np.testing.assert_allclose(found, expected, atol=1e-6)
-  loss = session.run(sparsemax.sparsemax_loss(logits, found, found))
-  np.testing.assert_allclose(loss, 0, atol=1e-6)
 
 
 def test_model_analysis():

@@ -12,7 +12,6 @@ import os
 import re
 from typing import NamedTuple
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import files
@@ -204,7 +203,6 @@ class _Check:
     source = self._reader.read_source(path)
     return bool(
       source.uses
-      or _scales_on_ascend(source)
       or any(use.form == "unknown" for use in source.names)
       or any(module.partition(".")[0] == _PACKAGE for module in source.modules)
       or self._reader.read(path).switches
@@ -256,13 +254,3 @@ def _advise(error: str) -> str:
   """Returns an error, with what to do if the code may be Python 2."""
   may_be_2 = _PYTHON_2.search(error) is not None
   return f"{error}: if this is Python 2, run 2to3 first" if may_be_2 else error
-
-
-def _scales_on_ascend(source: source_facts.Source) -> bool:
-  """Returns whether a file uses a loss scale of Ascend's."""
-  packages = (legacy_names.ASCEND_1, legacy_names.ASCEND_2)
-  return any(name.startswith(packages) for name in source.modules) and any(
-    "LossScale" in str(getattr(node, part, ""))
-    for node in source.nodes
-    for part in ("id", "attr", "name")
-  )

@@ -13,7 +13,6 @@ import functools
 import os
 import re
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import absences as absences_lib
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import findings
@@ -329,15 +328,10 @@ def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _imports(node: ast.AST, modules: Container[str]) -> bool:
-  """Returns whether a statement imports TensorFlow or one of some modules.
-
-  Ascend's packages count as TensorFlow: `tfl.install()` has to come before.
-  """
+  """Returns whether a statement imports TensorFlow or one of some modules."""
   if isinstance(node, (ast.Import, ast.ImportFrom)):
     return any(
-      scopes.if_tensorflow(name)
-      or name in modules
-      or name.partition(".")[0] in legacy_names.ASCEND
+      scopes.if_tensorflow(name) or name in modules
       for name in scopes.list_modules(node)
     )
   if isinstance(node, (*scopes.FUNCTIONS, ast.expr)):

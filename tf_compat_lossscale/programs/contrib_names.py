@@ -197,12 +197,9 @@ nn
   tensorflow.python.ops.nn_ops: nth_element
   tf1_contrib.nn: alpha_dropout scaled_softplus
 opt
-  tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension
-    LazyAdamOptimizer MomentumWOptimizer extend_with_decoupled_weight_decay
-  tf1_contrib.opt_rules: AdaMaxOptimizer AddSignOptimizer LARSOptimizer
-    NadamOptimizer PowerSignOptimizer
-  tf1_contrib.opt_wrappers: MovingAverageOptimizer MultitaskOptimizerWrapper
-    VariableClippingOptimizer clip_gradients_by_global_norm
+  tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer
+    LazyAdamOptimizer MovingAverageOptimizer clip_gradients_by_global_norm
+    extend_with_decoupled_weight_decay
 proto
   tf.io: decode_proto encode_proto
 rnn
@@ -237,8 +234,6 @@ signal
   tf.signal: frame hamming_window hann_window inverse_stft
     inverse_stft_window_fn linear_to_mel_weight_matrix
     mfccs_from_log_mel_spectrograms overlap_and_add stft
-sparsemax
-  tf1_contrib.sparsemax: sparsemax sparsemax_loss
 staging
   tensorflow.python.ops.data_flow_ops: StagingArea
 stateless
@@ -275,7 +270,6 @@ training
   tf_slim.training.evaluation: StopAfterNEvalsHook SummaryAtEndHook
     evaluate_once evaluate_repeatedly get_or_create_eval_step
     wait_for_new_checkpoint
-  tf1_contrib.buckets: bucket bucket_by_sequence_length
   tf1_contrib.training: HParams parse_values
 util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
@@ -402,7 +396,6 @@ slim: nets
 slim.python.slim: evaluation learning model_analyzer nets queues summaries
 slim.python.slim.data: data_decoder data_provider dataset dataset_data_provider
     parallel_reader prefetch_queue tfexample_decoder
-sparsemax.python.ops: sparsemax sparsemax_loss
 staging
 stateless
 summary: summary

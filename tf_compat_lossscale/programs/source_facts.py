@@ -112,13 +112,6 @@ class Source:
   _scopes: dict[ast.AST, scopes.Scope] = dataclasses.field(default_factory=dict)
 
   @functools.cached_property
-  def imports_ascend(self) -> bool:
-    """Whether the file imports `npu_bridge`, Ascend's for TensorFlow 1."""
-    return any(
-      name.partition(".")[0] == legacy_names.ASCEND_1 for name in self.modules
-    )
-
-  @functools.cached_property
   def needs_keras_2(self) -> bool:
     """Whether a name in the file says Keras 2."""
     if self.uses or self.estimators:
