@@ -17,14 +17,11 @@ from typing import NoReturn
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.cli import convert
-from tf_compat_lossscale.cli import doctor
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import inspect
 from tf_compat_lossscale.cli import migrate
-from tf_compat_lossscale.cli import plot
 from tf_compat_lossscale.cli import run
 from tf_compat_lossscale.cli import scan
-from tf_compat_lossscale.cli import simulate
 from tf_compat_lossscale.cli import version
 
 _MISTAKE = 2
@@ -42,9 +39,6 @@ _COMMANDS: Mapping[str, Any] = {
   "migrate": migrate,
   "inspect": inspect,
   "convert": convert,
-  "simulate": simulate,
-  "plot": plot,
-  "doctor": doctor,
 }
 
 
