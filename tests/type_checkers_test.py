@@ -26,7 +26,6 @@ from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale.checkpoint import converting
 from tf_compat_lossscale.checkpoint import exporting
 from tf_compat_lossscale.checkpoint.layouts import scalers
-from tf_compat_lossscale.monitoring import stuck
 from tf_compat_lossscale.policies import growth_backoff_rule as rules
 from tf_compat_lossscale.policies import state_formats
 from tf_compat_lossscale.policies import systems
@@ -287,23 +286,12 @@ def use_checkpoints(session: Any, path: pathlib.Path) -> None:
 
 
 def use_monitoring(opt: Any, path: pathlib.Path) -> None:
-  monitoring.LossScaleHook(opt, output_dir=path, on_stuck="stop")
-  monitoring.Monitor(opt, path, patience=100).step()
-  monitoring.LossScaleCallback("logs", on_stuck="raise")
-  monitoring.judge(monitoring.read_run(path)).sentence.upper()
+  monitoring.LossScaleHook(opt, output_dir=path, on_stuck="stop", patience=9)
+  monitoring.LossScaleHook(opt, every_n_steps=10).stop_requested.real
   monitoring.LossScaleHook()  # wrong
   monitoring.LossScaleHook(opt, on_stuck="halt")  # wrong
   monitoring.LossScaleHook(opt).stop_request  # wrong
-  monitoring.judge(monitoring.LossScaleHook(opt))  # wrong
   monitoring.LossScaleHook(opt, every_steps=10)  # wrong
-  monitoring.Monitor(opt, on_stuck="ignore")  # wrong
-  monitoring.Monitor(opt).stp()  # wrong
-  monitoring.LossScaleCallback(opt, on_stuck="abort")  # wrong
-  if monitoring.judge(monitoring.read_run(path)).kind == "nan_gradients":
-    pass
-  monitoring.judge(path)  # wrong
-  monitoring.read_run()  # wrong
-  monitoring.judge(monitoring.read_run(path)).sentense  # wrong
 
 
 def use_workers(opt: Any, path: pathlib.Path) -> None:
@@ -464,8 +452,6 @@ def test_words_are_those_that_are_taken():
   assert typing.get_args(state_formats.System) == state_formats.list_names()
   assert {*typing.get_args(scalers.Like)} == {*scalers.LIKE}
   assert {*exporting.LAYOUTS} < {*typing.get_args(converting.Layout)}
-  for word in typing.get_args(stuck.Reaction):
-    assert stuck.check_reaction(word) == word
   for field, words in (
     ("refill", rules.Event),
     ("overflow_reset", rules.Change),

@@ -150,7 +150,6 @@ def test_none_is_refused_with_what_to_pass():
     lambda: tfl.accumulate(tfl.MixedPrecisionLossScaleOptimizer, 2),
     lambda: tfl.enable_mixed_precision_graph_rewrite(_Adam),
     lambda: monitoring.LossScaleHook(contrib.LossScaleOptimizer, None),
-    lambda: monitoring.Monitor(tfl.MixedPrecisionLossScaleOptimizer),
     lambda: tfl.DynamicLossScale(increment_period=int),
   ],
 )
@@ -275,7 +274,6 @@ def test_which_loss_scale_optimizer():
     (tfl, "Policy", "tf_compat_lossscale.keras.Policy"),
     (tfl, "like", "tf_compat_lossscale.policies.like"),
     (policies, "DynamicLossScale", "tf_compat_lossscale.DynamicLossScale"),
-    (monitoring, "agree", "tf_compat_lossscale.distributed.agree"),
   ],
 )
 def test_names_of_other_modules(module, name, where):

@@ -104,6 +104,8 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
       "use_keras_2": "_core.which_keras",
     },
     hints={
+      "LossScaleHook": "did you mean "
+      "tf_compat_lossscale.monitoring.LossScaleHook?",
       "LossScaleOptimizer": "there are three: MixedPrecisionLossScaleOptimizer "
       "for optimizers of tf.compat.v1.train, keras.LossScaleOptimizer for "
       "those of Keras, and contrib.LossScaleOptimizer for tf.contrib's "

@@ -17,7 +17,6 @@ _LAZY_PACKAGES = (
   ".checkpoint",
   ".distributed",
   ".keras",
-  ".monitoring",
   ".policies",
 )
 

@@ -297,9 +297,3 @@ def _find_weights(
       "session of a graph that uses it."
     )
   return weights
-
-
-def is_numeric(dtype: tf.DType) -> bool:
-  """Returns whether values of a dtype are integers or floats."""
-  dtype = dtype.base_dtype
-  return bool(dtype.is_floating or dtype.is_integer)

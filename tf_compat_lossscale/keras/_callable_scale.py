@@ -22,50 +22,7 @@ _OPERATORS = (
 )
 
 
-class LossScaleView:
-  """The loss scale of an optimizer of Keras 2, in the form of a `LossScale`.
-
-  Attributes:
-    class_name: The class of this package that has the same rule.
-    minimum: The lowest value; None for a fixed loss scale.
-  """
-
-  def __init__(self, optimizer: Any) -> None:
-    """Looks at the loss scale of an optimizer.
-
-    Args:
-      optimizer: A loss-scale optimizer of Keras 2.
-    """
-    self._optimizer = optimizer
-    is_dynamic = optimizer.dynamic
-    self.class_name = "DynamicLossScale" if is_dynamic else "FixedLossScale"
-    self.minimum = 1.0 if is_dynamic else None
-
-  @property
-  def _tracked_weights(self) -> dict[str, tf.Variable]:
-    optimizer = self._optimizer
-    return (
-      {"good_steps": optimizer.dynamic_counter} if optimizer.dynamic else {}
-    )
-
-  def __call__(self) -> tf.Tensor:
-    """Returns the loss scale as it is now, a float32 scalar tensor."""
-    with scale_uses.ignore_reads():
-      return tf.convert_to_tensor(self._optimizer.loss_scale)
-
-  def get_config(self) -> dict[str, Any]:
-    """Returns the arguments of the class that has the same rule."""
-    initial = float(self._optimizer.initial_scale)
-    if not self._optimizer.dynamic:
-      return {"loss_scale_value": initial}
-    return {
-      "initial_loss_scale": initial,
-      "increment_period": int(self._optimizer.dynamic_growth_steps),
-      "multiplier": 2.0,
-    }
-
-
-class CallableScale(LossScaleView):
+class CallableScale:
   """The value of a loss scale, which can be called and asked as a `LossScale`.
 
   The value is that of the moment in which the program read the property. A call
@@ -82,8 +39,23 @@ class CallableScale(LossScaleView):
       optimizer: The loss-scale optimizer of Keras 2.
       tensor: Its loss scale, a float32 scalar.
     """
-    super().__init__(optimizer)
+    self._optimizer = optimizer
     self._tensor = tf.convert_to_tensor(tensor)
+
+  def __call__(self) -> tf.Tensor:
+    """Returns the loss scale as it is now, a float32 scalar tensor."""
+    with scale_uses.ignore_reads():
+      return tf.convert_to_tensor(self._optimizer.loss_scale)
+
+  def get_config(self) -> dict[str, Any]:
+    """Returns the arguments of the class that has the same rule."""
+    if not self._optimizer.dynamic:
+      return {"loss_scale_value": self.initial_loss_scale}
+    return {
+      "initial_loss_scale": self.initial_loss_scale,
+      "increment_period": self.increment_period,
+      "multiplier": self.multiplier,
+    }
 
   def update(self, grads: Any) -> tuple[Any, Any]:
     """Updates the loss scale by gradients, as `LossScale.update` does."""

@@ -188,9 +188,8 @@ class GrowthBackoff(base.Policy):
         '%s: at_minimum="raise" is "stay" in this function, because XLA '
         "compiles it (jit_compile=True), and code of XLA cannot raise errors. "
         "At its minimum, the loss scale stays there, and steps whose gradients "
-        "are not finite are skipped. Let monitoring.Monitor(optimizer, "
-        'on_stuck="raise") watch the run: it raises an error if the run is '
-        "stuck.",
+        "are not finite are skipped. Look at the optimizer's "
+        "last_step_applied, and end the run if it stays False.",
         self,
       )
     return is_for_xla
