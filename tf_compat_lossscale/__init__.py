@@ -109,6 +109,6 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
       "LossScaleOptimizer": "there are three: MixedPrecisionLossScaleOptimizer "
       "for optimizers of tf.compat.v1.train, keras.LossScaleOptimizer for "
       "those of Keras, and contrib.LossScaleOptimizer for tf.contrib's "
-      "managers of loss scales."
+      "managers of loss scales.",
     },
   )

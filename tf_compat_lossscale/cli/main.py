@@ -17,9 +17,11 @@ from typing import NoReturn
 from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._version import __version__
 from tf_compat_lossscale.cli import convert
+from tf_compat_lossscale.cli import doctor
 from tf_compat_lossscale.cli import errors
 from tf_compat_lossscale.cli import inspect
 from tf_compat_lossscale.cli import migrate
+from tf_compat_lossscale.cli import plot
 from tf_compat_lossscale.cli import run
 from tf_compat_lossscale.cli import scan
 from tf_compat_lossscale.cli import version
@@ -39,6 +41,8 @@ _COMMANDS: Mapping[str, Any] = {
   "migrate": migrate,
   "inspect": inspect,
   "convert": convert,
+  "doctor": doctor,
+  "plot": plot,
 }
 
 
@@ -145,7 +149,7 @@ def _make_parsers() -> tuple[errors.Parser, dict[str, errors.Parser]]:
     prog="tf-lossscale",
     description="TensorFlow's deprecated loss-scaling API as a package of its "
     "own: runs and migrates old programs, inspects and converts checkpoints, "
-    "simulates policies of the loss scale, shows and judges monitored runs.",
+    "shows and judges the loss scale of runs.",
   )
   parser.add_argument(
     "-V",
