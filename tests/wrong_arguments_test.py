@@ -131,7 +131,6 @@ def test_none_is_refused_with_what_to_pass():
     lambda: tfl.accumulate(tfl.MixedPrecisionLossScaleOptimizer, 2),
     lambda: tfl.enable_mixed_precision_graph_rewrite(_Adam),
     lambda: monitoring.LossScaleHook(contrib.LossScaleOptimizer, None),
-    lambda: monitoring.Monitor(tfl.MixedPrecisionLossScaleOptimizer),
     lambda: tfl.DynamicLossScale(increment_period=int),
   ],
 )
@@ -255,8 +254,7 @@ def test_which_loss_scale_optimizer():
     (tfl, "Saver", "tf_compat_lossscale.checkpoint.Saver"),
     (tfl, "Policy", "tf_compat_lossscale.keras.Policy"),
     (tfl, "GrowthBackoff", "tf_compat_lossscale.policies.GrowthBackoff"),
-    (monitoring, "DynamicLossScale", "tf_compat_lossscale.DynamicLossScale"),
-    (monitoring, "agree", "tf_compat_lossscale.distributed.agree"),
+    (checkpoint, "DynamicLossScale", "tf_compat_lossscale.DynamicLossScale"),
   ],
 )
 def test_names_of_other_modules(module, name, where):

@@ -106,6 +106,8 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
     hints={
       "GrowthBackoff": "did you mean tf_compat_lossscale.policies."
       "GrowthBackoff?",
+      "LossScaleHook": "did you mean "
+      "tf_compat_lossscale.monitoring.LossScaleHook?",
       "LossScaleOptimizer": "there are three: MixedPrecisionLossScaleOptimizer "
       "for optimizers of tf.compat.v1.train, keras.LossScaleOptimizer for "
       "those of Keras, and contrib.LossScaleOptimizer for tf.contrib's "

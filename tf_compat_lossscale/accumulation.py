@@ -198,7 +198,6 @@ class AccumulatingOptimizer(
     grads_and_vars: tuple[Any, ...],
     global_step: Any,
     name: str | None,
-    computed: tuple[tuple[Any, Any], ...],
   ) -> tf.Operation | None:
     """Adds a micro-batch for all replicas, and ends the window if it is full.
 
@@ -207,22 +206,23 @@ class AccumulatingOptimizer(
       grads_and_vars: (gradient, variable) pairs, per replica if there are any.
       global_step: A variable or None.
       name: The returned op's name, or None.
-      computed: Not used: the gradients of the step are the sums.
 
     Returns:
       An op that does so; None when eager.
     """
-    del computed
     name = self.get_name() if name is None else name
     with accumulation_window.lock_if_eager():
-      applied = self._add_micro_batch(
+      applied, ends = self._add_micro_batch(
         strategy, grads_and_vars, global_step, name
       )
     if tf.executing_eagerly():
       return None
-    step_records.answer(self, applied)
     op = sync_replicas.set_back(applied, grads_and_vars, global_step)
-    return scaled_steps.group([op], name)
+    op = scaled_steps.group([op], name)
+    step_records.keep(
+      self, step_records.Step(applied, op, grads_and_vars, global_step, ends)
+    )
+    return op
 
   def _add_micro_batch(
     self,
@@ -230,8 +230,13 @@ class AccumulatingOptimizer(
     grads_and_vars: tuple[Any, ...],
     global_step: Any,
     name: str,
-  ) -> tf.Tensor:
-    """Returns False if a window ends and is skipped, a bool scalar."""
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Adds a micro-batch, and ends the window if it is full.
+
+    Returns:
+      Two bool scalars: False if a window ends and is skipped; and whether a
+      window ends.
+    """
     aggregated = sync_replicas.are_aggregated(grads_and_vars)
     sums = self._window.prepare(grads_and_vars, is_shared=aggregated)
     with tf.name_scope(control_flow.NAME_SCOPE):
@@ -240,12 +245,13 @@ class AccumulatingOptimizer(
       ends = count >= self._steps
     none = [(None, var) for grad, var in grads_and_vars if grad is None]
     variables = [*(var for _, var in grads_and_vars), global_step]
-    return control_flow.cond(
+    applied = control_flow.cond(
       ends,
       lambda: self._end_window(strategy, sums, none, global_step, name),
       lambda: tf.constant(True),
       pair_checks.has_ref_variable(variables),
     )
+    return applied, ends
 
   def _end_window(
     self,
@@ -271,18 +277,15 @@ class AccumulatingOptimizer(
       pairs, counts = self._read_window(sums)
     known = {id(each.variable) for each in sums}
     pairs += [pair for pair in none if id(pair[1]) not in known]
-    computed = tuple((None, None) for _ in pairs)
-    step = step_records.Step(self._loss_scale, pairs, computed, global_step)
-    with step_records.record(self, step):
-      step.applied, step.op = self._apply_window(
-        strategy, pairs, counts, global_step, name
-      )
+    applied, op = self._apply_window(strategy, pairs, counts, global_step, name)
+    step = step_records.Step(applied, op, tuple(pairs), global_step)
+    op = step_records.note(self, step)
     with tf.name_scope(control_flow.NAME_SCOPE):
-      done = [] if step.op is None else [step.op]
+      done = [] if op is None else [op]
       with tf.control_dependencies([*done, *_list_tensors(strategy, pairs)]):
         reset = self._window.reset()
       with tf.control_dependencies([] if reset is None else [reset]):
-        return tf.identity(step.applied)
+        return tf.identity(applied)
 
   def _read_window(
     self, sums: Sequence[accumulation_window.Sum]

@@ -446,9 +446,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
       self,
       self._active_loss_scale,
       self._opt.compute_gradients,
-      scaled_steps.recorded(
-        self, self._active_loss_scale, self._apply_then_update
-      ),
+      scaled_steps.recorded(self, self._apply_then_update),
       unscale=lambda pairs, scale: autograph.convert(self._down_scale)(
         list(pairs), scale
       ),

@@ -22,11 +22,13 @@ from typing import TypeVar
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import contrib
+from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import horovod
+from tf_compat_lossscale._core import optimizer_kinds
+from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import wrong_values
-from tf_compat_lossscale.monitoring import watched
 
 __all__ = ["agree"]
 
@@ -93,5 +95,9 @@ def _find_owners(target: Any) -> list[Any]:
   """
   if isinstance(target, (loss_scale_lib.LossScale, contrib.LossScaleManager)):
     return [target]
-  found = watched.list_optimizers(target, keras=True)
-  return [watched.find_owner(each) for each in found]
+  return [
+    each  # The loss scale is an object of Keras.
+    if optimizer_kinds.is_keras_with_scale(each)
+    else scale_uses.find_owner(each.loss_scale)
+    for each in environment.list_scaled(target, keras=True)
+  ]

@@ -32,9 +32,11 @@ from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale import scaled_steps
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale._core import wrapped_optimizers
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale._core.tf import tracking
 
@@ -44,7 +46,7 @@ __all__ = [
   "find_steps",
   "honor_environment",
   "ignore_environment",
-  "overrides_steps",
+  "list_scaled",
 ]
 
 
@@ -152,20 +154,43 @@ def find_steps(optimizer: Any) -> Any:
   return steps
 
 
-def overrides_steps(steps: Any) -> bool:
-  """Returns whether an optimizer may take its steps without its loss scale.
+def list_scaled(optimizer: Any, keras: bool = False) -> list[Any]:
+  """Returns the optimizers with a loss scale that an optimizer is or wraps.
+
+  There may be several if they have their loss scales by the environment, which
+  gives one to a wrapper, too. The wrapper uses its own only if its methods call
+  those of `tf.compat.v1.train.Optimizer`.
 
   Args:
-    steps: What `find_steps` returned, or another optimizer.
+    optimizer: An optimizer.
+    keras: Whether the optimizer may be a `keras.LossScaleOptimizer`.
 
   Returns:
-    Whether `find_steps` returned `steps`, and the method `apply_gradients` of
-    their optimizer is not that of `tf.compat.v1.train.Optimizer`.
+    Optimizers, and what `find_steps` returns for optimizers, the outermost
+    first, at least one.
+
+  Raises:
+    ValueError: There is no loss scale.
   """
-  if not isinstance(steps, _Steps):
-    return False
-  apply = getattr(steps.owner, "apply_gradients", None)
-  return getattr(apply, "__func__", None) is not _Optimizer.apply_gradients
+
+  def is_scaled(each: Any) -> bool:
+    if isinstance(each, loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
+      return True
+    return keras and optimizer_kinds.is_keras_with_scale(each)
+
+  found: list[Any] = []
+  for each in wrapped_optimizers.walk(optimizer, is_scaled, ("optimizer",)):
+    own = each if is_scaled(each) else find_steps(each)
+    if own is not None and all(own is not x for x in found):
+      found.append(own)
+  if not found:
+    also = "tf_compat_lossscale.keras.LossScaleOptimizer, a " if keras else ""
+    raise ValueError(
+      f"optimizer must be a {also}MixedPrecisionLossScaleOptimizer, a "
+      "contrib.LossScaleOptimizer or an optimizer that wraps one, but got "
+      f"{wrong_values.show(optimizer)}"
+    )
+  return found
 
 
 def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -39,29 +39,22 @@ def __dir__() -> list[str]:
 
 _Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 
-# The optimizer whose method runs in this context, and what its other methods
-# need of the step. Programs override and call them with the parameters of
-# TensorFlow 1.15, which have no place for the scale that was read, nor for the
-# gradients that were computed.
-_held: contextvars.ContextVar[tuple[Any, dict[str, Any]]] = (
-  contextvars.ContextVar("held", default=(None, {}))
+# The optimizer whose method runs in this context, and the scale that it read.
+# Programs override and call its other methods with the parameters of TensorFlow
+# 1.15, which have no place for the scale.
+_held: contextvars.ContextVar[tuple[Any, tf.Tensor | None]] = (
+  contextvars.ContextVar("held", default=(None, None))
 )
 
 
 @contextlib.contextmanager
-def _holding(owner: Any, **values: Any) -> Iterator[None]:
-  """Holds values for the methods of an optimizer."""
-  token = _held.set((owner, values))
+def _holding(owner: Any, scale: tf.Tensor) -> Iterator[None]:
+  """Holds the scale for the methods of an optimizer."""
+  token = _held.set((owner, scale))
   try:
     yield
   finally:
     _held.reset(token)
-
-
-def _find_held(owner: Any, name: str) -> Any:
-  """Returns a value that is held for an optimizer, or None."""
-  holder, values = _held.get()
-  return values.get(name) if holder is owner else None
 
 
 class MixedPrecisionLossScaleOptimizer(
@@ -221,7 +214,7 @@ class MixedPrecisionLossScaleOptimizer(
       self,
       self._loss_scale,
       self._optimizer.compute_gradients,
-      self._take_step,
+      self._distributed_apply,
       self._scale_once,
       self._unscale_once,
       self._doing_dynamic_loss_scaling,
@@ -231,7 +224,7 @@ class MixedPrecisionLossScaleOptimizer(
 
   def _scale_once(self, loss: Any, scale: tf.Tensor) -> Any:
     """Returns the scaled loss, or a function that returns it."""
-    with _holding(self, scale=scale):
+    with _holding(self, scale):
       return autograph.convert(self._scale_loss)(loss)
 
   def _unscale_once(
@@ -239,7 +232,7 @@ class MixedPrecisionLossScaleOptimizer(
   ) -> scaled_steps.Pairs:
     """Returns (gradient, variable) pairs with unscaled gradients."""
     pairs = list(grads_and_vars)
-    with _holding(self, scale=scale):
+    with _holding(self, scale):
       grads = autograph.convert(self._unscale_grads)(
         [grad for grad, _ in pairs]
       )
@@ -247,26 +240,10 @@ class MixedPrecisionLossScaleOptimizer(
 
   def _read_scale(self) -> tf.Tensor:
     """Returns the loss scale of this step, or reads the scale."""
-    held = _find_held(self, "scale")
-    if held is not None:
-      return held
+    holder, scale = _held.get()
+    if holder is self and scale is not None:
+      return scale
     return tf.cast(autograph.convert(self._loss_scale)(), tf.float32)
-
-  def _take_step(
-    self,
-    strategy: tf.distribute.Strategy,
-    grads_and_vars: tuple[Any, ...],
-    global_step: Any,
-    name: str | None,
-    computed: tuple[tuple[Any, Any], ...],
-  ) -> tf.Operation | None:
-    """Takes a step for all replicas, by the method of TensorFlow 1.15."""
-    held = {id(var): x for (_, var), x in zip(grads_and_vars, computed)}
-    with _holding(self, computed=held):
-      op: tf.Operation | None = self._distributed_apply(
-        strategy, grads_and_vars, global_step, name
-      )
-    return op
 
   # The parameters of the next six are those of TensorFlow 1.15.
   def _doing_dynamic_loss_scaling(self) -> bool:
@@ -301,15 +278,11 @@ class MixedPrecisionLossScaleOptimizer(
     name: str | None = None,
   ) -> tf.Operation | None:
     """Does the step for all replicas, in a cross-replica context."""
-    pairs = tuple(grads_and_vars)
-    # A subclass may pass fewer pairs, or pairs in another order.
-    held = _find_held(self, "computed") or {}
-    computed = tuple(held.get(id(var), (None, None)) for _, var in pairs)
     take = scaled_steps.update_then_apply(
       self, self._loss_scale, self._apply_gradients
     )
     op: tf.Operation | None = take(
-      distribution, pairs, global_step, name, computed
+      distribution, tuple(grads_and_vars), global_step, name
     )
     return op
 

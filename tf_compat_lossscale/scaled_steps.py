@@ -43,13 +43,12 @@ Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]
 # Functions of (strategy, pairs, global_step, name): the last two may be None.
 # The pairs are per replica if there are any.
 ApplyEverywhere: TypeAlias = Callable[[Any, Any, Any, str | None], Any]
+Take: TypeAlias = ApplyEverywhere  # Returns the op.
 # Returns whether the step is applied, and an op that does the step; eagerly
 # None for the op.
 Decide: TypeAlias = Callable[
   [Any, Any, Any, str | None], tuple[bool | tf.Tensor, Any]
 ]
-# Gets what `step_records.find_computed` returned, too; returns the op.
-Take: TypeAlias = Callable[[Any, Any, Any, str | None, Any], Any]
 
 
 def unscale(pairs: GradsAndVars, scale: tf.Tensor) -> Pairs:
@@ -99,9 +98,9 @@ class ScaledStep(NamedTuple):
     scale = tf.cast(autograph.convert(self.loss_scale)(), tf.float32)
     graph_weights.note_read(self.loss_scale)
     loss = self.scale_loss(loss, scale)
-    scaled = list(autograph.convert(self.compute)(loss, *args, **kwargs))
+    scaled = autograph.convert(self.compute)(loss, *args, **kwargs)
     pairs = self.unscale(scaled, scale)
-    step_records.keep_computed(self.owner, [grad for grad, _ in scaled], pairs)
+    step_records.keep_computed(self.owner, pairs)
     return pairs
 
   def apply_gradients(
@@ -121,7 +120,6 @@ class ScaledStep(NamedTuple):
       An op that does the step; None when eager.
     """
     pairs = pair_checks.read(grads_and_vars)
-    computed = step_records.find_computed(self.owner, pairs)
     is_unread = graph_weights.note_read(self.loss_scale)
     if is_unread and self.read and not pair_checks.are_zero(pairs):
       logging.warning(
@@ -135,29 +133,27 @@ class ScaledStep(NamedTuple):
       if self.apply is None or self.needs_check():
         pair_checks.check_dtypes(pairs)
         op = tf.distribute.get_replica_context().merge_call(
-          self.take, args=(pairs, global_step, name, computed)
+          self.take, args=(pairs, global_step, name)
         )
       else:
         # The same call as without a loss scale, so that the variables get the
         # same names.
-        step = step_records.Step(self.loss_scale, pairs, computed, global_step)
-        with step_records.record(self.owner, step, reads_before=False):
-          step.op = autograph.convert(self.apply)(pairs, global_step, name)
-        op = step.op
+        op = autograph.convert(self.apply)(pairs, global_step, name)
+        step = step_records.Step(True, op, tuple(pairs), global_step)
+        step_records.add_in_replica(self.owner, step)
     train_ops.add(op)
     return op
 
 
-def recorded(owner: Any, loss_scale: Any, decide: Decide) -> Take:
+def recorded(owner: Any, decide: Decide) -> Take:
   """Returns a function that takes a step as `decide` does, and records it."""
 
   def take(
-    strategy: Any, pairs: Any, global_step: Any, name: str | None, computed: Any
+    strategy: Any, pairs: Any, global_step: Any, name: str | None
   ) -> Any:
-    step = step_records.Step(loss_scale, pairs, computed, global_step)
-    with step_records.record(owner, step):
-      step.applied, step.op = decide(strategy, pairs, global_step, name)
-    return step.op
+    applied, op = decide(strategy, pairs, global_step, name)
+    step = step_records.Step(applied, op, tuple(pairs), global_step)
+    return step_records.add(owner, step)
 
   return take
 
@@ -183,7 +179,7 @@ def update_then_apply(
     op = apply_if(answer, apply, strategy, pairs, global_step, name)
     return answer, group([op, update], name)
 
-  return recorded(owner, loss_scale, decide)
+  return recorded(owner, decide)
 
 
 def name_gradients(

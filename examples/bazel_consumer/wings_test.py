@@ -127,7 +127,7 @@ class WingsTest(unittest.TestCase):
     optimizer = scaled("dynamic")
     hook = monitoring.LossScaleHook(optimizer, self.folder.name)
     self.assertEqual(train(optimizer, 1, [hook]), 0.75)
-    self.assertEqual(len(monitoring.read_run(self.folder.name).rows), 1)
+    self.assertEqual(len(os.listdir(self.folder.name)), 1)
 
   def test_policies(self):
     loss_scale = load("policies").GrowthBackoff(2.0**16)

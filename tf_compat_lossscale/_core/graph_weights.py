@@ -224,7 +224,3 @@ def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
   return tf.convert_to_tensor(value, dtype)
 
 
-def is_numeric(dtype: tf.DType) -> bool:
-  """Returns whether values of a dtype are integers or floats."""
-  dtype = dtype.base_dtype
-  return bool(dtype.is_floating or dtype.is_integer)

@@ -67,7 +67,8 @@ def is_keras_with_scale(optimizer: Any) -> bool:
 
   The class is not asked for, since Keras 2 may be missing.
   """
-  return hasattr(type(optimizer), "monitored_loss_scale")
+  modules = [cls.__module__ for cls in type(optimizer).__mro__]
+  return f"{_PACKAGE}.keras.optimizer" in modules
 
 
 def advise_for_keras(value: Any) -> str:

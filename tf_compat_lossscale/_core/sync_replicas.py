@@ -103,17 +103,6 @@ def wraps_synchronizer(optimizer: Any) -> bool:
   )
 
 
-def is_synchronized(grads: Iterable[Any]) -> bool:
-  """Returns whether a `SyncReplicasOptimizer` gives gradients to a step.
-
-  Then a queue runner of the chief does the step, in runs of its own.
-
-  Args:
-    grads: The gradients of the step.
-  """
-  return _synchronizes() and any(_find_takers(grads))
-
-
 def _synchronizes() -> bool:
   """Returns whether a `SyncReplicasOptimizer` applies gradients in the graph.
 

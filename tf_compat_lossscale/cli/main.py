@@ -41,8 +41,8 @@ _COMMANDS: Mapping[str, Any] = {
   "migrate": migrate,
   "inspect": inspect,
   "convert": convert,
-  "plot": plot,
   "doctor": doctor,
+  "plot": plot,
 }
 
 
@@ -149,7 +149,7 @@ def _make_parsers() -> tuple[errors.Parser, dict[str, errors.Parser]]:
     prog="tf-lossscale",
     description="TensorFlow's deprecated loss-scaling API as a package of its "
     "own: runs and migrates old programs, inspects and converts checkpoints, "
-    "shows and judges monitored runs.",
+    "shows and judges the loss scale of runs.",
   )
   parser.add_argument(
     "-V",

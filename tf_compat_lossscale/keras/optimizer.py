@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import inspect
+import math
 from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_rewrite
+from tf_compat_lossscale._core import agreements
 from tf_compat_lossscale._core import eager_steps
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import step_records
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
-from tf_compat_lossscale.keras import _scale_view
 from tf_compat_lossscale.keras import _skipped_steps
-from tf_compat_lossscale.keras import _watched_steps
 from tf_compat_lossscale.keras import scales
 
 _READ = "_is_loss_scale_read"  # Whether the program has read the loss scale.
@@ -107,17 +109,6 @@ class LossScaleOptimizer(_kinds.OfAKind):
     """
     return step_records.read_last_applied(self)
 
-  @property
-  def monitored_loss_scale(self) -> Any:
-    """The loss scale in the form of a `LossScale`, for monitors."""
-    return _scale_view.LossScaleView(self)
-
-  def get_unscaled_gradients(self, grads: Any) -> Any:
-    """Unscales gradients, as the method of Keras's own class does."""
-    unscaled = super().get_unscaled_gradients(grads)
-    _watched_steps.keep_computed(self, unscaled)
-    return unscaled
-
   def apply_gradients(
     self, grads_and_vars: Any, *args: Any, **kwargs: Any
   ) -> Any:
@@ -140,7 +131,6 @@ class LossScaleOptimizer(_kinds.OfAKind):
     if tf.distribute.in_cross_replica_context():
       return super().apply_gradients(pairs, *args, **kwargs)  # Which raises.
     pairs = list(pair_checks.fill(pairs))
-    call = _watched_steps.Call(self, pairs, self._skipped_steps)
     # Each call has a copy of its own: other threads may call this, too.
     copy = object.__new__(type(self))
     attributes: dict[str, Any] = copy.__dict__
@@ -151,14 +141,37 @@ class LossScaleOptimizer(_kinds.OfAKind):
         attributes.update(_keras2.CALLED)
       self.__dict__[_READ] = True
     if self.dynamic:
-      attributes["_loss_scale"] = call.make_state(self._loss_scale)
+      attributes["_loss_scale"] = _keras2.ObservedState(
+        self._loss_scale, self._update_state
+      )
     if self._skipped_steps is not None:
       counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
       attributes["_optimizer"] = counting
     method = super(LossScaleOptimizer, copy).apply_gradients
     result = method(pairs, *args, **kwargs)
-    call.end()
+    if not self.dynamic:
+      # The step is always applied, and Keras does not ask.
+      step = step_records.Step(True, None, ())
+      step_records.add_in_replica(self, step)
     return result
+
+  def _update_state(self, state: Any, grads: Any) -> tuple[Any, Any]:
+    """Updates a dynamic loss scale of Keras, and takes note of the answer.
+
+    Keras decides within `apply_gradients`, where this answer says whether the
+    gradients should be applied.
+    """
+    op, applied = state.update(self._agree(list(grads)))
+    step = step_records.Step(applied, op, ())
+    return step_records.add(self, step), applied
+
+  def _agree(self, grads: Sequence[Any]) -> Sequence[Any]:
+    """Returns gradients that are finite if those of all workers are."""
+    agreement = agreements.find(self) or horovod.find_agreement(self)
+    if agreement is None:
+      return grads
+    finite = agreement.all_finite(gradients.all_replicas_finite(grads))
+    return [tf.where(finite, 0.0, math.nan)]
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
     if self._skipped_steps is not None and name == "loss_scale":
