@@ -7,7 +7,6 @@ import json
 import re
 import typing
 
-import build_files
 import helpers
 import project_files
 import pytest
@@ -68,7 +67,7 @@ def wing_of(name):
 
 def imported_names(path):
   """Returns all names that a module imports, also for its types."""
-  return build_files.imported_names(path, types=True)
+  return project_files.imported_names(path, types=True)
 
 
 def imported_modules(path):
