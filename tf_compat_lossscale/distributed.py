@@ -25,9 +25,9 @@ from tf_compat_lossscale import contrib
 from tf_compat_lossscale import environment
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import agreements
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import wrong_values
 
 __all__ = ["agree"]
@@ -98,6 +98,6 @@ def _find_owners(target: Any) -> list[Any]:
   return [
     each  # The loss scale is an object of Keras.
     if optimizer_kinds.is_keras_with_scale(each)
-    else scale_uses.find_owner(each.loss_scale)
+    else graph_weights.find_owner(each.loss_scale)
     for each in environment.list_scaled(target, keras=True)
   ]

@@ -23,9 +23,7 @@ from tf_compat_lossscale import environment
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import scale_uses
 from tf_compat_lossscale._core import step_records
-from tf_compat_lossscale._core.tf import base_classes
 from tf_compat_lossscale._core.tf import control_flow
 
 __all__ = ["LossScaleHook", "StuckError"]
@@ -49,7 +47,7 @@ class StuckError(RuntimeError):
   """A run whose loss scale is stuck, with `on_stuck="raise"`."""
 
 
-class LossScaleHook(base_classes.SessionRunHook):
+class LossScaleHook(tf.compat.v1.train.SessionRunHook):
   """Watches the loss scale, and says which gradients make a step be skipped.
 
   The hook looks at the session's runs that do a step, and at no other run. It
@@ -348,8 +346,7 @@ class _Probe:
 def _read(optimizer: Any) -> list[tf.Tensor]:
   """Returns the state: the loss scale, and the good steps if it counts them."""
   loss_scale = optimizer.loss_scale
-  with scale_uses.ignore_reads():
-    found = [_to_float64(loss_scale())]
+  found = [_to_float64(loss_scale())]
   count = graph_weights.list_weights(loss_scale).get("good_steps")
   return found if count is None else [*found, _to_float64(count)]
 

@@ -222,5 +222,3 @@ def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
   _, value, dtype = owner._graph_recipes.by_name[name]
   value = value() if callable(value) else value
   return tf.convert_to_tensor(value, dtype)
-
-
