@@ -80,12 +80,15 @@ RIVALS: dict[str, Rival] = {
 MAIN = ("bare", "TensorFlow", "ours")
 RULE = "DynamicLossScale"
 # The rules to compare with `RULE`. Together, they have every part that costs: a
-# hysteresis, an error at the minimum, a tolerance, and the largest gradient.
+# hysteresis, an error at the minimum, and a tolerance.
 POLICIES: dict[str, Rival] = {
   RULE: RIVALS["ours"],
   "GrowthBackoff": _ours(policies.GrowthBackoff),
-  "like megatron": _ours(lambda: policies.like("megatron")),
-  "like deepspeed": _ours(lambda: policies.like("deepspeed")),
+  "hysteresis": _ours(lambda: policies.GrowthBackoff(hysteresis=2)),
+  "raise": _ours(
+    lambda: policies.GrowthBackoff(
+      hysteresis=2, at_minimum="raise", good_steps_after_growth=1
+    )
+  ),
   "tolerance": _ours(lambda: policies.GrowthBackoff(overflow_tolerance=0.25)),
-  "LogNormal": _ours(policies.LogNormal),
 }

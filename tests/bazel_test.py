@@ -1,189 +1,526 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that each Bazel target depends on exactly what its source imports."""
+"""Tests the BUILD and MODULE.bazel files, and what they build.
 
-import ast
+No Bazel from 7 on runs here. Instead, these tests load the files themselves:
+Python executes them, with functions that take what the real ones take (read in
+Bazel 9's reference and in rules_python 2.3.2) and no other argument.
+"""
+
+import inspect
+import pathlib
 import re
 
-import build_files
 import helpers
+import project_files
 import pytest
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import _lazy
-from tf_compat_lossscale._core import legacy_names
 
 pytestmark = pytest.mark.any_release
-_PACKAGES = [path.rpartition("/")[0] for path in build_files.paths()]
-_FOLDERS = [*filter(None, _PACKAGES), "benchmarks"]
-_CONSUMER = "examples/bazel_consumer"
+_EXAMPLES = ("examples/bazel_consumer", "examples/bazel_pypi")
+_RULES_PYTHON = "@rules_python//python:defs.bzl"
+
+# The attributes of rules_python 2.3.2.
+_COMMON = {
+  *("name", "deprecation", "tags", "testonly", "visibility", "features"),
+  *("compatible_with", "target_compatible_with", "exec_compatible_with"),
+  *("exec_properties", "restricted_to", "toolchains"),
+}
+_LIBRARY = {
+  *(_COMMON | {"srcs", "deps", "data", "imports", "pyi_srcs", "pyi_deps"}),
+  *("precompile", "precompile_invalidation_mode", "precompile_optimize_level"),
+  *("precompile_source_retention", "namespace_package_files"),
+}
+_BINARY = {
+  *(_LIBRARY - {"namespace_package_files"}),
+  *("args", "env", "stamp", "main", "main_module", "interpreter_args"),
+  *("config_settings", "legacy_create_init", "pyc_collection"),
+  "python_version",
+}
+_TEST = _BINARY | {"size", "timeout", "flaky", "shard_count", "local"}
+_TEST |= {"env_inherit"}
+_ATTRIBUTES = {
+  "py_library": _LIBRARY,
+  "py_binary": _BINARY,
+  "py_test": _TEST,
+  "alias": _COMMON | {"actual"},
+  "filegroup": _COMMON | {"srcs", "data", "output_group", "path"},
+  "genrule": _COMMON | {"srcs", "outs", "cmd", "tools"},
+  "label_flag": _COMMON | {"build_setting_default"},
+}
+# The tags of rules_python 2.3.2's extensions, with some of their attributes.
+_TAGS = {
+  "config.bzl": {"explicit_init_py": {"default"}},
+  "python.bzl": {
+    "defaults": {"python_version", "python_version_env"},
+    "toolchain": {"python_version", "is_default", "configure_coverage_tool"},
+  },
+  "pip.bzl": {"parse": {"hub_name", "python_version", "requirements_lock"}},
+}
 
 
-def rules(package):
-  """Yields (kind, attributes) of each rule in a package's BUILD file."""
-  text = (helpers.ROOT / package / "BUILD").read_text("utf-8")
-  for node in ast.parse(text).body:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-      kind = node.value.func
-      if isinstance(kind, ast.Name):
-        values = {}
-        for keyword in node.value.keywords:
-          try:
-            values[keyword.arg] = ast.literal_eval(keyword.value)
-          except ValueError:
-            continue  # The value is a call, such as glob().
-        yield kind.id, values
+class Extension:
+  """What use_extension returns: its tags can be called."""
+
+  def __init__(self, label):
+    self.label, self.tags = label, []
+
+  def __getattr__(self, tag):
+    allowed = _TAGS[self.label.rpartition(":")[2]][tag]
+
+    def call(**values):
+      assert values.keys() <= allowed, (tag, values)
+      self.tags.append((tag, values))
+
+    return call
 
 
-def absolute(label, package):
+class Module:
+  """A MODULE.bazel file: what it says when Bazel reads it."""
+
+  def __init__(self, text):
+    self.name, self.version, self.repositories = None, None, set()
+    self.deps, self.overrides, self.extensions = {}, {}, []
+    self.toolchains = []
+    functions = inspect.getmembers(self, inspect.ismethod)
+    scope = {n: f for n, f in functions if not n.startswith("_")}
+    exec(text, {"__builtins__": {"True": True, "False": False}, **scope})
+
+  def module(self, *, name, version=""):
+    self.name, self.version = name, version
+
+  def bazel_dep(self, *, name, version, dev_dependency=False):
+    self.deps[name] = version
+
+  def local_path_override(self, *, module_name, path):
+    assert module_name in self.deps
+    self.overrides[module_name] = path
+
+  def archive_override(self, *, module_name, urls, integrity, strip_prefix):
+    assert integrity.startswith("sha256-")
+    self.overrides[module_name] = urls
+
+  def git_override(self, *, module_name, remote, commit):
+    self.overrides[module_name] = remote
+
+  def register_toolchains(self, label, *, dev_dependency=False):
+    self.toolchains.append((label, dev_dependency))
+
+  def use_extension(self, bzl, name, *, dev_dependency=False):
+    assert bzl == f"@rules_python//python/extensions:{name}.bzl"
+    self.extensions.append(Extension(bzl))
+    return self.extensions[-1]
+
+  def use_repo(self, extension, *names):
+    assert extension in self.extensions
+    self.repositories.update(names)
+
+
+def read_module(folder):
+  """Returns the module whose MODULE.bazel is in a folder."""
+  return Module((helpers.ROOT / folder / "MODULE.bazel").read_text("utf-8"))
+
+
+class Repository:
+  """The BUILD files of a repository, loaded when a target is asked for.
+
+  Args:
+    root: The folder.
+    name: What labels of this repository begin with: "@@" for the main one.
+  """
+
+  def __init__(self, root, name):
+    self.root, self.name = pathlib.Path(root), name
+    self.packages = {}
+
+  def find(self, label):
+    """Returns the kind and the attributes of the target with a label."""
+    package, _, name = label.removeprefix("//").partition(":")
+    if package not in self.packages:
+      self.packages[package] = self._load(package)
+    return self.packages[package].get(name)
+
+  def _load(self, package):
+    targets = {}
+    folder = self.root / package
+    defaults = {}
+
+    def rule(kind):
+      def call(**values):
+        assert values.keys() <= _ATTRIBUTES[kind], (kind, values)
+        assert values["name"] not in targets, values["name"]
+        values.setdefault("visibility", defaults.get("visibility", []))
+        targets[values["name"]] = (kind, values)
+
+      return call
+
+    def set_package(*, default_visibility):
+      defaults["visibility"] = default_visibility
+
+    def load(bzl, *names):
+      if bzl == _RULES_PYTHON:
+        scope.update({name: rule(name) for name in names})
+      else:
+        file = self.root / bzl.removeprefix("//").replace(":", "/").lstrip("/")
+        inner = {**scope, "native": Native, "Label": self._format_label}
+        exec(file.read_text("utf-8"), inner)
+        scope.update({name: inner[name] for name in names})
+
+    class Native:
+      genrule = staticmethod(rule("genrule"))
+
+    def match(patterns):
+      for pattern in patterns:  # Pathlib's "**" are folders, Bazel's are files.
+        pattern += "/*" if pattern.endswith("**") else ""
+        yield from filter(pathlib.Path.is_file, folder.glob(pattern))
+
+    def glob(patterns, exclude=()):
+      found = [*{*match(patterns)} - {*match(exclude)}]
+      return sorted(str(path.relative_to(folder)) for path in found)
+
+    scope = {
+      **{kind: rule(kind) for kind in _ATTRIBUTES if kind[:3] != "py_"},
+      "exports_files": lambda names: None,
+      "glob": glob,
+      "licenses": lambda kinds: None,
+      "load": load,
+      "package": set_package,
+    }
+    scope["__builtins__"] = {
+      "len": len,
+      "str": str,
+      "True": True,
+      "False": False,
+    }
+    exec((folder / "BUILD").read_text("utf-8"), scope)
+    return targets
+
+  def _format_label(self, label):
+    return f"{self.name}{label}"
+
+
+_ROOT_REPOSITORY = "@tf_compat_lossscale"
+
+
+def expand(label, package):
   """Returns a label with its package and its name spelled out."""
-  if label.startswith(":"):
-    return f"//{package}{label}"
-  if ":" not in label:
-    return f"{label}:{label.rpartition('/')[2]}"
-  return label
+  repository, slashes, rest = label.partition("//")
+  if repository.startswith("@") and not slashes:  # "@name" is "@name//:name".
+    return f"{repository}//:{repository[1:]}"
+  if not slashes:
+    return f"//{package}:{label.removeprefix(':')}"
+  if ":" not in rest:
+    rest += f":{rest.rpartition('/')[2]}"
+  return f"{repository}//{rest}"
 
 
-@pytest.mark.parametrize("path", build_files.paths())
-def test_deps_are_the_imports(path):
-  actual = (helpers.ROOT / path).read_text("utf-8")
-  wanted = build_files.format_file(path)
-  assert actual == wanted, "run: python tools/build_files.py"
+def sees(visibility, package, is_same):
+  """Returns whether a target may be named by another in a package."""
+  for entry in visibility:
+    if entry == "//visibility:public":
+      return True
+    if is_same and entry == "//:__subpackages__":
+      return True
+    if is_same and entry == "//visibility:private":
+      return False
+  return False
 
 
-@pytest.mark.parametrize("package", ["", *_FOLDERS])
-def test_the_rules_that_are_used_are_loaded(package):
-  text = (helpers.ROOT / package / "BUILD").read_text("utf-8")
-  statement = r'load\("@rules_python//python:defs.bzl", (.*)\)'
-  loaded = re.findall(r'"(\w+)"', " ".join(re.findall(statement, text)))
-  used = {kind for kind, _ in rules(package) if kind.startswith("py_")}
-  assert used == set(loaded)
+def query(folder, target, flags=(), name="@@tf_compat_lossscale+"):
+  """Returns the labels and the sources that a target of a module needs.
 
-
-def test_what_a_module_imports(monkeypatch, tmp_path):
-  monkeypatch.setattr(build_files, "ROOT", tmp_path)
-  folder = tmp_path / "tf_compat_lossscale"
-  (folder / "wing").mkdir(parents=True)
-  (folder / "wing" / "__init__.py").touch()
-  (folder / "wing" / "other.py").touch()
-  (folder / "low.py").touch()
-  path = folder / "wing" / "module.py"
-  path.write_text(
-    "from typing import TYPE_CHECKING\n"
-    "import os, numpy as np\n"
-    "from tf_compat_lossscale import low, name\n"
-    "from tf_compat_lossscale.wing.other import function\n"
-    "if TYPE_CHECKING:\n"
-    "  import tensorflow\n"
-  )
-  label = "//tf_compat_lossscale/wing:module"
-  deps = build_files.find_deps([path], "tf_compat_lossscale/wing", label)
-  assert sorted(deps) == [
-    "//tf_compat_lossscale/wing:other",
-    "//tf_compat_lossscale/wing:package",
-    "//tf_compat_lossscale:low",
-    "//tf_compat_lossscale:package",
-    "//third_party:numpy",
-  ]
-
-
-@pytest.mark.parametrize("package", _FOLDERS)
-def test_every_source_has_a_target(package):
-  listed = [s for _, rule in rules(package) for s in rule.get("srcs", [])]
-  sources = {path.name for path in (helpers.ROOT / package).glob("*.py")}
-  assert sources <= set(listed)
-  kinds = {
-    rule["name"]: kind for kind, rule in rules(package) if "name" in rule
-  }
-  for source in sources:
-    if source.endswith("_test.py"):
-      assert kinds[source[: -len(".py")]] == "py_test"
-
-
-@pytest.mark.parametrize("package", _FOLDERS)
-def test_names_of_rules_are_unique(package):
-  found = [values["name"] for _, values in rules(package) if "name" in values]
-  assert len(found) == len(set(found))
-
-
-def closure(label):
-  """Returns the labels of a target and of all targets that it depends on."""
-  by_label = {
-    f"//{package}:{rule['name']}": (package, rule)
-    for package in _PACKAGES
-    for _, rule in rules(package)
-    if "name" in rule
-  }
-  found, queue = set(), [label]
+  Args:
+    folder: The module's folder.
+    target: The label of the target.
+    flags: Values of label flags, by their labels.
+    name: What the labels of the package's repository begin with.
+  """
+  flags = dict(flags)
+  here = Repository(helpers.ROOT / folder, "@@")
+  ours = Repository(helpers.ROOT, name)
+  labels, files, queue = set(), set(), [target]
   while queue:
     label = queue.pop()
-    if label not in found:
-      found.add(label)
-      package, rule = by_label.get(label, ("", {}))
-      needed = [*rule.get("deps", []), *filter(None, [rule.get("actual")])]
-      queue += [absolute(dep, package) for dep in needed]
-  return found
+    if label in labels:
+      continue
+    labels.add(label)
+    repository, _, rest = label.partition("//")
+    if repository not in ("", _ROOT_REPOSITORY):
+      continue  # A wheel.
+    owner = ours if repository else here
+    package = rest.partition(":")[0]
+    found = owner.find(f"//{rest}")
+    assert found, f"{label} does not exist"
+    kind, values = found
+    needed = list(values.get("deps", []))
+    if kind == "alias":
+      needed.append(values["actual"])
+    if kind == "label_flag":
+      needed.append(flags.get(label, values["build_setting_default"]))
+    for source in values.get("srcs", []):
+      if (owner.root / package / source).is_file():
+        files.add(owner.root / package / source)
+      else:  # The output of a rule.
+        needed.append(source if source.startswith(":") else f":{source}")
+    for other in needed:
+      other = expand(other, package)
+      if other.startswith("//"):
+        other = f"{repository}{other}"
+      home = other.partition("//")[0]
+      if home in ("", _ROOT_REPOSITORY) and label not in flags:
+        target_owner = ours if home else here
+        pair = target_owner.find("//" + other.partition("//")[2])
+        assert pair, f"{label} needs {other}, which does not exist"
+        is_same = home == repository
+        same_package = is_same and other.partition(":")[0] == (
+          f"{repository}//{package}"
+        )
+        assert same_package or sees(pair[1]["visibility"], package, is_same), (
+          f"{label} may not name {other}"
+        )
+      queue.append(other)
+  ours = [path for path in files if path.is_relative_to(helpers.ROOT)]
+  return labels, {path.relative_to(helpers.ROOT).as_posix() for path in ours}
 
 
-def lazy_names(package):
-  """Returns the names that a package loads when used, with their modules."""
-  path = helpers.ROOT / package / "__init__.py"
-  for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-    is_call = isinstance(node, ast.Call) and len(node.args) == 2
-    if is_call and getattr(node.func, "id", "") == "load_lazily":
-      return ast.literal_eval(node.args[1])
-  return {}
+def read_flags(folder):
+  """Returns the label flags that the module's .bazelrc sets."""
+  text = (helpers.ROOT / folder / ".bazelrc").read_text("utf-8")
+  return dict(re.findall(r"^build --(@\S+)=(@\S+)$", text, re.MULTILINE))
 
 
-_API = lazy_names("tf_compat_lossscale")
-_WINGS = [name for name, home in _API.items() if home is None]
+def list_targets(folder):
+  """Returns the labels of a module's own rules."""
+  repository = Repository(helpers.ROOT / folder, "@@")
+  assert repository.find("//:none") is None
+  return [f"//:{name}" for name in repository.packages[""]]
 
 
-def sources(label):
-  """Returns the dotted names of the modules in a target's closure."""
-  found = set()
-  for package in _PACKAGES:
-    for _, rule in rules(package):
-      if f"//{package}:{rule.get('name')}" in label:
-        for source in rule.get("srcs", []):
-          path = f"{package}/{source}".removesuffix(".py")
-          found.add(path.removesuffix("/__init__").replace("/", "."))
-  return found
+def test_our_module_asks_nothing_of_those_that_depend_on_it():
+  module = read_module(".")
+  assert (module.name, module.version) == (
+    "tf_compat_lossscale",
+    tfl.__version__,
+  )
+  assert module.deps.keys() == {"rules_python"}
+  assert module.toolchains == [
+    ("@rules_python//python/runtime_env_toolchains:all", True)
+  ]
+  assert not module.overrides and not module.extensions
 
 
-def test_the_whole_has_every_public_name():
-  assert len(_WINGS) >= 12
-  everything = closure("//:tf_compat_lossscale")
-  assert {f"//:{name}" for name in _WINGS} <= everything
-  modules = sources(everything)
-  for name, home in _API.items():
-    assert f"tf_compat_lossscale.{home or name}" in modules, name
-  for row in legacy_names.TABLE:
-    assert f"tf_compat_lossscale.{row.home}" in modules, row
+@pytest.mark.parametrize("folder", _EXAMPLES)
+def test_an_example_depends_on_this_version(folder):
+  module = read_module(folder)
+  assert module.name == pathlib.Path(folder).name
+  assert module.deps["tf_compat_lossscale"] == tfl.__version__
+  assert module.overrides == {"tf_compat_lossscale": "../.."}
+  assert (helpers.ROOT / folder / "../..").samefile(helpers.ROOT)
 
 
-@pytest.mark.parametrize("wing", _WINGS)
-def test_a_public_module_has_a_target_that_others_may_name(wing):
-  (rule,) = [rule for _, rule in rules("") if rule.get("name") == wing]
-  assert "visibility" not in rule  # The file's default is public.
-  modules = sources(closure(f"//:{wing}"))
-  package = f"tf_compat_lossscale.{wing}"
-  assert package in modules
-  folder = helpers.ROOT / "tf_compat_lossscale" / wing
-  if folder.is_dir():
-    homes = lazy_names(f"tf_compat_lossscale/{wing}")
-    assert homes
-    for name, home in homes.items():
-      assert f"{package}.{home or name}" in modules, name
+def test_the_two_ways_to_a_python():
+  environment, wheels = map(read_module, _EXAMPLES)
+  assert environment.toolchains == [
+    ("@rules_python//python/runtime_env_toolchains:all", False)
+  ]
+  assert not wheels.toolchains
+  tags = [tag for extension in wheels.extensions for tag in extension.tags]
+  versions = [v["python_version"] for _, v in tags if "python_version" in v]
+  assert versions == ["3.11"] * 3
+  ((_, parse),) = [tag for tag in tags if tag[0] == "parse"]
+  assert parse["hub_name"] != "pypi"  # rules_python 2.2 reserves that name.
+  assert wheels.repositories == {parse["hub_name"]}
+  lock = parse["requirements_lock"].removeprefix("//:")
+  text = (helpers.ROOT / _EXAMPLES[1] / lock).read_text("utf-8")
+  names = re.findall(r"^([a-z\d-]+)==\S+", text, re.MULTILINE)
+  hub = f"@{parse['hub_name']}//"
+  for label in read_flags(_EXAMPLES[1]).values():
+    assert label.removeprefix(hub).replace("_", "-") in names, label
+  pinned = [line for line in text.splitlines() if "==" in line]
+  assert all(line.endswith(" \\") for line in pinned)  # A hash follows each.
 
 
-def test_the_consumer_uses_every_public_target():
-  text = (helpers.ROOT / _CONSUMER / "BUILD").read_text("utf-8")
-  program = (helpers.ROOT / _CONSUMER / "wings_test.py").read_text("utf-8")
-  for wing in _WINGS:
-    assert f'        "{wing}": [' in text
-    assert f"  def test_{wing}(self):\n" in program
-    assert f'load("{wing}")' in program
-  assert 'deps = ["@tf_compat_lossscale"],' in text
+@pytest.mark.parametrize("folder", _EXAMPLES)
+def test_what_an_example_builds(folder):
+  flags = read_flags(folder)
+  reached = set()
+  for target in list_targets(folder):
+    labels, files = query(folder, target, flags)
+    reached |= labels
+    assert "tools/bazel_init.py" not in files
+    assert "tf_compat_lossscale/__init__.py" in files or target == "//:none"
+  wheels = {label for label in reached if "wheels//" in label}
+  if folder == "examples/bazel_pypi":
+    assert {f"{x}:{x.rpartition('/')[2]}" for x in flags.values()} >= wheels
+    assert "@bazel_pypi_wheels//tensorflow:tensorflow" in wheels
+    assert "@tf_compat_lossscale//third_party:from_environment" not in reached
+  else:
+    assert "@tf_compat_lossscale//third_party:from_environment" in reached
+    assert not wheels
+
+
+def test_the_whole_has_no_command_and_no_rewrites():
+  _, files = query(_EXAMPLES[0], "//:api_test")
+  folders = {path.split("/")[1] for path in files if path.count("/") > 1}
+  assert {"keras", "checkpoint", "monitoring", "programs"} <= folders
+  assert not {"cli", "migration"} & folders
+  _, files = query(_EXAMPLES[0], "//:gradients_test")
+  folders = {path.split("/")[1] for path in files if path.count("/") > 1}
+  assert folders == {"_core", "bazel_consumer"}
+
+
+@pytest.mark.parametrize(
+  ("name", "is_needed"),
+  [
+    ("@tf_compat_lossscale", True),  # A WORKSPACE, in Bazel 4 to 7.
+    ("", True),  # This WORKSPACE itself, in Bazel 4.
+    ("@", True),  # The same in Bazel 7, without bzlmod.
+    ("@@tf_compat_lossscale", True),  # A WORKSPACE beside a MODULE.bazel.
+    ("@@tf_compat_lossscale+", False),  # Bazel 8 and later.
+    ("@@tf_compat_lossscale~", False),  # Bazel 7.
+    ("@@", False),  # This module itself.
+  ],
+)
+def test_where_the_folder_is_in_the_way(name, is_needed):
+  _, files = query(_EXAMPLES[0], "//:api_test", name=name)
+  assert ("tools/bazel_init.py" in files) == is_needed
+
+
+def read_stanzas(file):
+  """Returns the stanzas of docs/bazel.md that go into a file of that name."""
+  page = (helpers.ROOT / "docs/bazel.md").read_text("utf-8")
+  pattern = rf"^```\w+\n# {re.escape(file)}\b(.*?)^```$"
+  return re.findall(pattern, page, re.DOTALL | re.MULTILINE)
+
+
+def test_stanzas_of_the_documentation(tmp_path):
+  first, *others, wheels = read_stanzas("MODULE.bazel")
+  modules = [Module(f"#{text}") for text in (first, wheels)]
+  dep = 'bazel_dep(name = "tf_compat_lossscale", version = "0")\n#'
+  modules += [Module(dep + text) for text in others]
+  assert sum(len(module.overrides) for module in modules) == 4
+  assert modules[0].toolchains == read_module(_EXAMPLES[0]).toolchains
+  lines = "".join(read_stanzas(".bazelrc")).splitlines()
+  flags = dict(re.findall(r"^build --(@\S+)=(@\S+)$", "\n".join(lines), re.M))
+  (hub,) = modules[1].repositories
+  ours = read_flags(_EXAMPLES[1])
+  assert {k: v.replace(f"@{hub}//", "") for k, v in flags.items()} == {
+    k: v.replace("@bazel_pypi_wheels//", "") for k, v in ours.items()
+  }
+  (build,) = read_stanzas("BUILD")
+  (tmp_path / "BUILD").write_text(f"#{build}")
+  (tmp_path / "train.py").touch()
+  labels, _ = query(tmp_path, "//:train")
+  assert "@tf_compat_lossscale//tf_compat_lossscale:loss_scale" in labels
+
+
+def test_targets_of_the_documentation():
+  page = (helpers.ROOT / "docs/bazel.md").read_text("utf-8")
+  named = set(re.findall(r"`//:([a-z_-]+)`", page))
+  repository = Repository(helpers.ROOT, "@@")
+  repository.find("//:none")
+  public = {
+    name
+    for name, (_, rule) in repository.packages[""].items()
+    if rule["visibility"] == ["//visibility:public"]
+    and not rule.get("testonly")
+  }
+  assert named | {"tf_compat_lossscale"} == public
+
+
+_ROOMS = [
+  path.parent.relative_to(helpers.ROOT).as_posix()
+  for package in ("tf1_contrib", "tf_compat_lossscale")
+  for path in sorted((helpers.ROOT / package).rglob("BUILD"))
+]
+# `programs` loads this package by the names in its table.
+_BY_NAME = {"//tf1_contrib:tf1_contrib"}
+# Every target of the modules at the top has these.
+_COMMON_DEPS = {f"//third_party:{x}" for x in ("absl", "numpy", "tensorflow")}
+
+
+def find_label(name):
+  """Returns the label of the target that an imported name is in, or None."""
+  top, *rest = name.split(".")
+  third_party = (helpers.ROOT / "third_party" / "BUILD").read_text("utf-8")
+  if f'"{top}"' in third_party:
+    return f"//third_party:{top}"
+  if top == "tf1_contrib":
+    return "//tf1_contrib:tf1_contrib"
+  if top != tfl.__name__:
+    return None  # Python's own, or a package that is missing in most places.
+  wing = rest[0] if rest else "package"
+  if f"{top}/{wing}" in _ROOMS:
+    return f"//{top}/{wing}:{wing}"
+  is_module = (helpers.ROOT / top / f"{wing}.py").exists()
+  is_target = is_module and wing not in ("_lazy", "_requirements", "_version")
+  return f"//{top}:{wing if is_target else 'package'}"
+
+
+@pytest.mark.parametrize("package", _ROOMS)
+def test_deps_are_the_imports(package):
+  repository = Repository(helpers.ROOT, "@@")
+  assert repository.find(f"//{package}:none") is None
+  sources = set()
+  for name, (kind, values) in repository.packages[package].items():
+    assert kind == "py_library"
+    own = f"//{package}:{name}"
+    listed = {expand(dep, package) for dep in values["deps"]}
+    paths = [helpers.ROOT / package / source for source in values["srcs"]]
+    imported = {x for path in paths for x in project_files.imported_names(path)}
+    needed = {find_label(name) for name in imported} - {None, own}
+    needed -= {f"//{tfl.__name__}:package"}
+    listed -= {f"//{tfl.__name__}:package", "//:bazel_init"}
+    assert needed - listed == set(), own
+    common = {*_COMMON_DEPS, f"//{tfl.__name__}/_core:_core"}
+    assert listed - needed - _BY_NAME <= common, own
+    sources.update(paths)
+  folder = helpers.ROOT / package
+  inside = (
+    folder.glob("*.py") if package == tfl.__name__ else folder.rglob("*.py")
+  )
+  assert sources == set(inside)
+
+
+def test_public_targets_are_the_public_modules():
+  text = (helpers.ROOT / tfl.__name__ / "__init__.py").read_text("utf-8")
+  modules = re.findall(r"^  from \w+ import (\w+) as \1$", text, re.MULTILINE)
+  assert len(modules) >= 12
+  repository = Repository(helpers.ROOT, "@@")
+  _, whole = repository.find("//:tf_compat_lossscale")
+  assert set(whole["deps"]) == {
+    *(f":{name}" for name in modules),
+    "//tf_compat_lossscale/programs",
+  }
+  consumer = helpers.ROOT / _EXAMPLES[0]
+  build = (consumer / "BUILD").read_text("utf-8")
+  program = (consumer / "wings_test.py").read_text("utf-8")
+  for name in modules:
+    assert repository.find(f"//:{name}")[0] == "alias"
+    assert f'        "{name}": [' in build
+    assert f"  def test_{name}(self):\n" in program
+    assert f'load("{name}")' in program
+
+
+def test_every_test_has_a_rule():
+  repository = Repository(helpers.ROOT, "@@")
+  assert repository.find("//tests:none") is None
+  rules = repository.packages["tests"].values()
+  found = {source for kind, rule in rules for source in rule["srcs"]}
+  folder = helpers.ROOT / "tests"
+  kept = ("goldens/", "legacy/", "legacy_projects/")
+  everything = {p.relative_to(folder).as_posix() for p in folder.rglob("*.py")}
+  assert found == {x for x in everything if not x.startswith(kept)}
+  tagged = [
+    n
+    for n, (_, rule) in repository.packages["tests"].items()
+    if rule.get("tags")
+  ]
+  text = (folder / "BUILD").read_text("utf-8")
+  assert len(tagged) == len(
+    re.findall(r'^    "\w+(?:/\w+)*",$', text, re.MULTILINE)
+  )
 
 
 def test_a_missing_name_needs_no_other_target(monkeypatch):
@@ -195,21 +532,29 @@ def test_a_missing_name_needs_no_other_target(monkeypatch):
 
 @pytest.mark.parametrize("name", ["loss_scale", "loss_scale_optimizer"])
 def test_the_core_stands_alone(name):
-  reached = closure(f"//tf_compat_lossscale:{name}")
-  assert "//tf_compat_lossscale:gradients" in reached
-  for label in reached:
-    for word in ("keras", "contrib", "checkpoint", "cli", "programs"):
-      assert word not in label, label
+  _, files = query(_EXAMPLES[0], f"//:{name}_test")
+  modules = {path.split("/")[1] for path in files if "lossscale/" in path}
+  assert modules & {"gradients.py"}
+  for word in ("keras", "contrib.py", "checkpoint", "cli", "programs"):
+    assert word not in modules
 
 
 def test_versions_are_in_step():
-  module = (helpers.ROOT / "MODULE.bazel").read_text("utf-8")
   deps = (helpers.ROOT / "deps.bzl").read_text("utf-8")
-  assert f'version = "{tfl.__version__}"' in module
-  found = re.findall(r'name = "(rules_\w+)", version = "(.+)"', module)
-  assert found
-  for name, version in found:
+  for name, version in read_module(".").deps.items():
     assert f"{name}-{version}.tar.gz" in deps
+
+
+def test_a_target_that_others_may_not_name(tmp_path):
+  text = 'load("@rules_python//python:defs.bzl", "py_library")\n'
+  text += 'py_library(name = "it", deps = ["@tf_compat_lossscale//{}"])\n'
+  for label, error in (
+    ("tf_compat_lossscale/keras", "may not name"),
+    (":no_such_target", "does not exist"),
+  ):
+    (tmp_path / "BUILD").write_text(text.format(label))
+    with pytest.raises(AssertionError, match=error):
+      query(tmp_path, "//:it")
 
 
 if __name__ == "__main__":

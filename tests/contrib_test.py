@@ -263,7 +263,7 @@ def test_what_replaced_them():
   for arguments in ((5,), (5, 1, 2, 0.8), (5, 1, 3, 1 / 3)):
     other = exponential(32, *arguments)().to_loss_scale()
     assert isinstance(other, policies.GrowthBackoff)
-    assert other.rule.growth_interval == 5
+    assert other.get_config()["growth_interval"] == 5
 
 
 @given(

@@ -7,7 +7,6 @@ import json
 import re
 import typing
 
-import build_files
 import helpers
 import project_files
 import pytest
@@ -68,7 +67,7 @@ def wing_of(name):
 
 def imported_names(path):
   """Returns all names that a module imports, also for its types."""
-  return build_files.imported_names(path, types=True)
+  return project_files.imported_names(path, types=True)
 
 
 def imported_modules(path):
@@ -172,6 +171,13 @@ def test_one_door():
 def test_modules_say_what_they_are():
   for path in _MODULES:
     assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), path
+
+
+@pytest.mark.any_release
+def test_pieces_of_contrib_are_leaves():
+  for path in sorted((helpers.ROOT / "tf1_contrib").glob("*.py")):
+    for name in imported_names(path):
+      assert not name.startswith(("tensorflow.python", tfl.__name__)), path
 
 
 def public_functions():

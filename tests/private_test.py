@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.any_release
 
-_PACKAGE = helpers.ROOT / "tf_compat_lossscale"
+_PACKAGES = [helpers.ROOT / "tf_compat_lossscale", helpers.ROOT / "tf1_contrib"]
 
 # Names with an underscore that Python documents as public.
 _PYTHONS = {"_asdict", "_exit", "_fields", "_make", "_replace"}
@@ -64,12 +64,7 @@ _USES = {
   "_core.tf.optimizers": {
     "_create_or_restore_slot_variable": "what a checkpoint calls for a slot",
     "_getframe": "tells the writer of SavedModels",
-    "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
-    "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
     "_create_slots": "creates the slots of a copy of an optimizer",
-    "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
-    "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
-    "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_non_slot_dict": "an optimizer's variables that are no slots",
     "_in_graph_mode": "tells a variable of a graph from an eager one",
     "_self_unconditional_deferred_dependencies": "a copy must wait for nothing",
@@ -92,10 +87,7 @@ _USES = {
     "_GLOBAL_CUSTOM_NAMES": "Keras's table of registered names",
     "_create_all_weights": "creates an optimizer's weights before training",
     "_dtype_policy": "a layer's policy",
-    "_exclude_from_weight_decay": "variables that do not decay",
-    "_exclude_from_weight_decay_names": "names of variables that do not decay",
     "_hyper": "hyperparameters of a legacy optimizer",
-    "_index_dict": "the order of an optimizer's variables",
     "_learning_rate": "the learning rate before it is a tensor",
     "_serialized_attributes": "what a SavedModel holds of a model",
     "_slots": "a legacy optimizer's slots",
@@ -110,29 +102,26 @@ _USES = {
   },
   # What subclasses of `tf.train.Optimizer` inherit. TensorFlow documents these
   # names for subclasses, and has no public ones.
-  "programs.contrib": {
-    "_create_non_slot_variable": "makes a variable that is no slot",
-    "_get_non_slot_variable": "a variable that is no slot",
+  "tf1_contrib": {
+    "_beta1_t": "AdamOptimizer's rate of decay, as a tensor",
+    "_beta2_t": "AdamOptimizer's rate of decay, as a tensor",
+    "_epsilon_t": "AdamOptimizer's epsilon, as a tensor",
+    "_get_beta_accumulators": "AdamOptimizer's powers of the rates of decay",
+    "_lr_t": "AdamOptimizer's learning rate, as a tensor",
     "_zeros_slot": "makes a slot of zeros",
   },
   # Uses outside of those modules.
   "keras": {
-    "_decr_every_n_nan_or_inf": _OWN,
-    "_decr_ratio": _OWN,
-    "_get_variable_index": "an index of Keras 3, which has no public name",
-    "_incr_ratio": _OWN,
     "_loss_scale": "the loss scale of Keras 2's LossScaleOptimizer, and ours",
-    "_loss_scale_manager": _OWN,
-    "_num_good_steps": _OWN,
     "_track_trackable": "names a child as the checkpoints of old releases do",
-    "_unique_id": "the key of a variable's slots",
   },
 }
 
 
 def name_of(path):
-  """Returns the dotted name of a module within the package."""
-  return ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
+  """Returns the dotted name of a module, without that of the package."""
+  name = ".".join(path.relative_to(helpers.ROOT).with_suffix("").parts)
+  return name.removeprefix("tf_compat_lossscale.")
 
 
 def is_name(node, *names):
@@ -220,11 +209,12 @@ def foreign_names(sources):
 
 @pytest.fixture(scope="module")
 def uses():
-  """Returns the foreign private names of every module of the package."""
+  """Returns the foreign private names of every module."""
   return foreign_names(
     {
       name_of(path): path.read_text("utf-8")
-      for path in sorted(_PACKAGE.rglob("*.py"))
+      for package in _PACKAGES
+      for path in sorted(package.rglob("*.py"))
     }
   )
 

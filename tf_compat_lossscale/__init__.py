@@ -104,9 +104,13 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
       "use_keras_2": "_core.which_keras",
     },
     hints={
+      "GrowthBackoff": "did you mean tf_compat_lossscale.policies."
+      "GrowthBackoff?",
+      "LossScaleHook": "did you mean "
+      "tf_compat_lossscale.monitoring.LossScaleHook?",
       "LossScaleOptimizer": "there are three: MixedPrecisionLossScaleOptimizer "
       "for optimizers of tf.compat.v1.train, keras.LossScaleOptimizer for "
       "those of Keras, and contrib.LossScaleOptimizer for tf.contrib's "
-      "managers of loss scales."
+      "managers of loss scales.",
     },
   )

@@ -13,13 +13,7 @@ from tf_compat_lossscale import _requirements
 
 _PACKAGE = __name__.partition(".")[0]
 # The packages whose names can be read without TensorFlow.
-_LAZY_PACKAGES = (
-  ".checkpoint",
-  ".distributed",
-  ".keras",
-  ".monitoring",
-  ".policies",
-)
+_LAZY_PACKAGES = (".checkpoint", ".keras")
 
 
 def load_lazily(

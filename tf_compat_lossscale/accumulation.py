@@ -214,9 +214,7 @@ class AccumulatingOptimizer(
     name = self.get_name() if name is None else name
     variables = self._window.prepare(pairs)
     missing = [pair for pair in pairs if pair[0] is None]
-    v1 = pair_checks.has_ref_variable(
-      [*(var for _, var in pairs), global_step]
-    )
+    v1 = pair_checks.has_ref_variable([*(var for _, var in pairs), global_step])
     eager = tf.executing_eagerly()
     with _LOCK if eager else contextlib.nullcontext():
       with tf.name_scope(control_flow.NAME_SCOPE):
@@ -230,10 +228,12 @@ class AccumulatingOptimizer(
         lambda: tf.constant(True),
         v1,
       )
-    if not eager or bool(ends):
-      loss_scale_optimizer.keep_step(self, applied, pairs)
     op = sync_replicas.set_back(applied, pairs, global_step)
-    return loss_scale_optimizer.group([op], name)
+    op = loss_scale_optimizer.group([op], name)
+    if not eager or bool(ends):
+      step = loss_scale_optimizer.Step(applied, op, pairs, global_step, ends)
+      loss_scale_optimizer.keep_step(self, step)
+    return op
 
   def _end_window(
     self,
@@ -326,7 +326,7 @@ class _State:
     self.is_closed = False
 
 
-class _Window(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
+class _Window(tf.compat.v1.train.Optimizer):
   """The sums of a window and its number of micro-batches.
 
   It is an optimizer, because TensorFlow saves and restores the slots of

@@ -15,6 +15,7 @@ from typing import Any
 from typing import Literal
 from typing import Protocol
 
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale import gradients
@@ -301,21 +302,24 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     scale shrink, by the power of 2 by which it grows. Otherwise it is a
     `GrowthBackoff`.
     """
-    rule = policies.find_rule(
-      "contrib",
-      initial_loss_scale=self._init_loss_scale,
-      growth_interval=self._incr_every_n_steps,
-      growth_factor=self._incr_ratio,
-      backoff_factor=self._decr_ratio,
-      hysteresis=self._decr_every_n_nan_or_inf,
-    )
-    same_ratio = rule.backoff_factor == 1 / rule.growth_factor
-    is_exact = math.frexp(rule.growth_factor)[0] == 0.5  # No rounding.
-    if rule.hysteresis == 1 and same_ratio and is_exact:
+    # The manager computes in float32.
+    growth = float(np.float32(self._incr_ratio))
+    backoff = float(np.float32(self._decr_ratio))
+    is_exact = math.frexp(growth)[0] == 0.5  # No rounding.
+    if (
+      self._decr_every_n_nan_or_inf == 1 and backoff == 1 / growth and is_exact
+    ):
       return loss_scale_lib.DynamicLossScale(
         self._init_loss_scale, self._incr_every_n_steps, self._incr_ratio
       )
-    return policies.GrowthBackoff.from_config(rule.get_config())
+    return policies.GrowthBackoff(
+      self._init_loss_scale,
+      growth,
+      backoff,
+      self._incr_every_n_steps,
+      hysteresis=self._decr_every_n_nan_or_inf,
+      refill=("growth", "backoff"),
+    )
 
 
 class _Managed(loss_scale_lib.LossScale):
@@ -469,8 +473,10 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     update = autograph.convert(self._loss_scale_manager.update_loss_scale)(
       finite
     )
-    loss_scale_optimizer.keep_step(self, finite, pairs)
-    return loss_scale_optimizer.group([op, update], name)
+    op = loss_scale_optimizer.group([op, update], name)
+    step = loss_scale_optimizer.Step(finite, op, pairs, global_step)
+    loss_scale_optimizer.keep_step(self, step)
+    return op
 
   def __repr__(self) -> str:
     return f"LossScaleOptimizer({self._opt!r}, {self._loss_scale_manager!r})"

@@ -29,8 +29,10 @@ from tf_compat_lossscale import graph_rewrite
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import patching
+from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import rewrite
 from tf_compat_lossscale._core.tf import tracking
 
@@ -40,6 +42,7 @@ __all__ = [
   "find_loss_scale",
   "honor_environment",
   "ignore_environment",
+  "list_scaled",
 ]
 
 
@@ -137,6 +140,43 @@ def find_loss_scale(optimizer: Any) -> loss_scale_lib.LossScale | None:
   return found
 
 
+def list_scaled(optimizer: Any, keras: bool = False) -> list[tuple[Any, Any]]:
+  """Returns the optimizers with a loss scale that an optimizer is or wraps.
+
+  There may be several if they have their loss scales by the environment, which
+  gives one to a wrapper, too. The wrapper uses its own only if its methods call
+  those of `tf.compat.v1.train.Optimizer`.
+
+  Args:
+    optimizer: An optimizer.
+    keras: Whether the optimizer may be a `keras.LossScaleOptimizer`.
+
+  Returns:
+    Pairs of an optimizer and its loss scale, the outermost first, at least one.
+
+  Raises:
+    ValueError: There is no loss scale.
+  """
+  scaled = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
+  found: list[tuple[Any, Any]] = []
+  for each in optimizer_kinds.walk(optimizer):
+    if isinstance(each, scaled) or (
+      keras and optimizer_kinds.is_keras_with_scale(each)
+    ):
+      return [*found, (each, each.loss_scale)]
+    own = find_loss_scale(each)
+    if own is not None:
+      found.append((each, own))
+  if not found:
+    also = "tf_compat_lossscale.keras.LossScaleOptimizer, a " if keras else ""
+    raise ValueError(
+      f"optimizer must be a {also}MixedPrecisionLossScaleOptimizer, a "
+      "contrib.LossScaleOptimizer or an optimizer that wraps one, but got "
+      f"{wrong_values.show(optimizer)}"
+    )
+  return found
+
+
 def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
   """Initializes an optimizer, with a loss scale if the environment says so."""
   _get_own(_initialize)(self, *args, **kwargs)
@@ -169,7 +209,9 @@ def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
   scaled, scale = loss_scale_optimizer.compute_scaled(
     loss_scale, compute, *args, **kwargs
   )
-  return loss_scale_optimizer.unscale(scaled, scale)
+  pairs = loss_scale_optimizer.unscale(scaled, scale)
+  loss_scale_optimizer.keep_computed(self, pairs)
+  return pairs
 
 
 def _apply_gradients(
@@ -208,8 +250,10 @@ def _update_then_apply(
   op = loss_scale_optimizer.apply_if(
     answer, apply, strategy, pairs, global_step, step_name
   )
-  loss_scale_optimizer.keep_step(optimizer, answer, pairs)
-  return loss_scale_optimizer.group([op, update], step_name)
+  op = loss_scale_optimizer.group([op, update], step_name)
+  step = loss_scale_optimizer.Step(answer, op, pairs, global_step)
+  loss_scale_optimizer.keep_step(optimizer, step)
+  return op
 
 
 def _make_start() -> _Method:

@@ -40,14 +40,12 @@ def __dir__() -> list[str]:
   return sorted(__all__)
 
 
-# The loss scales that a config may name. The policies are loaded if a program
-# uses them: they stand above this module.
-_POLICIES = "tf_compat_lossscale.policies"
+# The loss scales that a config may name. `policies` is loaded if a program uses
+# it: it stands above this module.
 _HOMES = {
   "FixedLossScale": __name__,
   "DynamicLossScale": __name__,
-  "GrowthBackoff": _POLICIES,
-  "LogNormal": _POLICIES,
+  "GrowthBackoff": "tf_compat_lossscale.policies",
 }
 _DYNAMIC = "dynamic"
 

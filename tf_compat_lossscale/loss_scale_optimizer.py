@@ -60,7 +60,7 @@ class _OfWrapped:
     setattr(owner._optimizer, self._name, value)
 
 
-class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
+class MixedPrecisionLossScaleOptimizer(_Optimizer):
   """An optimizer that wraps another and applies a loss scale to it.
 
   A whole step:
@@ -106,7 +106,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
         `loss_scale` is None, or `opt` is a `SyncReplicasOptimizer`, which must
         be outside (a loss scale that never changes may be on both sides).
     """
-    if not isinstance(opt, _Optimizer):
+    if not isinstance(opt, tf.compat.v1.train.Optimizer):
       raise ValueError(
         '"opt" must be an instance of Optimizer (tf.compat.v1.train.Optimizer)'
         f", but got {optimizer_kinds.show_wrong(opt)}"
@@ -127,7 +127,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
   def _wrap(
     self, opt: _Optimizer, loss_scale: loss_scale_lib.LossScale
   ) -> None:
-    """Sets what is wrapped; a subclass of another API has other names for it."""
+    """Sets what is wrapped; `contrib` has other names for it."""
     self._optimizer = opt
     self._loss_scale = loss_scale
 
@@ -187,7 +187,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
       colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
     )
-    return self._unscale(scaled, scale)
+    pairs = self._unscale(scaled, scale)
+    keep_computed(self, pairs)
+    return pairs
 
   def _unscale(self, pairs: Pairs, scale: tf.Tensor) -> Pairs:
     """Returns (gradient, variable) pairs with unscaled gradients."""
@@ -232,7 +234,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
     with train_ops.leave_out():
       apply = autograph.convert(self._optimizer.apply_gradients)
       op = apply(pairs, global_step, name)
-    keep_step(self, True, pairs)
+    keep_step_of_replica(self, op, pairs, global_step)
     train_ops.add(op)
     return op
 
@@ -255,8 +257,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
     update, answer = autograph.convert(self._loss_scale.update)(grads)
     apply = self._optimizer.apply_gradients
     op = apply_if(answer, apply, strategy, pairs, global_step, name)
-    keep_step(self, answer, pairs)
-    return group([op, update], name)
+    op = group([op, update], name)
+    keep_step(self, Step(answer, op, pairs, global_step))
+    return op
 
   def get_name(self) -> str:
     """Returns the name of the wrapped optimizer."""
@@ -279,7 +282,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
 
     The variables are those of the current graph.
     """
-    note_use(self._loss_scale)
+    graph_weights.note_read(self._loss_scale)
     weights = graph_weights.list_weights(self._loss_scale)
     inner = optimizers.list_variables(self._optimizer)
     return [*inner, *weights.values()]
@@ -290,12 +293,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
     Raises:
       AttributeError: Neither optimizer has it.
     """
-    inner = vars(self).get("_optimizer")  # None as long as a copy is made.
-    if inner is None or name.startswith(("__", "_self_", *optimizers.STATE)):
-      raise AttributeError(
-        f"{type(self).__name__!r} object has no attribute {name!r}"
-      )
-    return getattr(inner, name)
+    own = vars(self)
+    inner = own.get("_optimizer", own.get("_opt"))
+    return optimizer_kinds.read_of_wrapped(self, inner, name)
 
   def __dir__(self) -> list[str]:
     """Returns the names of all attributes but `get_slot_names`.
@@ -331,9 +331,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):  # type: ignore[misc]
     }
 
   def __repr__(self) -> str:
-    return (
-      f"{type(self).__name__}({self._optimizer!r}, {self._loss_scale!r})"
-    )
+    return f"{type(self).__name__}({self._optimizer!r}, {self._loss_scale!r})"
 
 
 def _is_inert(loss_scale: loss_scale_lib.LossScale) -> bool:
@@ -358,7 +356,7 @@ def compute_scaled(
     *args: The other arguments of `compute`.
     **kwargs: Its keyword arguments.
   """
-  note_use(loss_scale)
+  graph_weights.note_read(loss_scale)
   # One read, for another worker may change the scale between two reads.
   scale = tf.cast(autograph.convert(loss_scale)(), tf.float32)
   scaled = gradients.scale(loss, scale)
@@ -410,7 +408,8 @@ def list_gradients(
   grads = gradients.NamedGradients(
     [grad for grad, _ in pairs], name_variables(pairs)
   )
-  agreement = getattr(graph_weights.find_owner(loss_scale), "_agreement", None)
+  owner = graph_weights.find_owner(loss_scale)
+  agreement = getattr(owner, graph_weights.AGREEMENT, None)
   if agreement is not None:
     grads.finite = agreement(gradients.all_replicas_finite(grads))
   return grads
@@ -475,36 +474,73 @@ class Step(NamedTuple):
   Attributes:
     applied: Whether the step is applied: a bool scalar, or a Python bool if the
       answer does not depend on the gradients.
+    op: The op that does the step; None when eager.
     pairs: The (gradient, variable) pairs, per replica if there are any.
+    global_step: The variable that counts the steps that are applied, or None.
+    ends: Whether this call ends a step, a bool scalar; None if each call does.
   """
 
   applied: bool | tf.Tensor
-  pairs: tuple[tuple[Any, Any], ...]
+  op: Any
+  pairs: Any
+  global_step: Any
+  ends: tf.Tensor | None = None
+
+
+class _Built:
+  """What an optimizer has built in one graph.
+
+  Attributes:
+    steps: The calls of `apply_gradients`, in their order.
+    computed: The (gradient, variable) pairs that `compute_gradients` returned.
+  """
+
+  def __init__(self) -> None:
+    self.steps: list[Step] = []
+    self.computed: Pairs = []
 
 
 _APPLIED = "_last_step_applied"  # An attribute; it holds the last eager answer.
 
 
-def keep_step(owner: Any, applied: bool | tf.Tensor, pairs: Any) -> None:
+def find_built(owner: Any, graph: tf.Graph) -> _Built:
+  """Returns what an optimizer has built in a graph; see `_Built`."""
+  return graphs.keep_on_graph(graph, owner, _Built)
+
+
+def keep_computed(owner: Any, pairs: Pairs) -> None:
+  """Keeps what `compute_gradients` returns in a graph."""
+  if not tf.executing_eagerly():
+    graph = tf.compat.v1.get_default_graph()
+    find_built(owner, graph).computed += pairs
+
+
+def keep_step(owner: Any, step: Step) -> None:
   """Keeps what `last_step_applied` and hooks read of a step.
 
   Args:
     owner: The optimizer that the program sees.
-    applied: As `Step` has it.
-    pairs: As `Step` has them. Eagerly, no gradient is kept.
+    step: The step. Eagerly, only whether it was applied is kept.
   """
   if tf.executing_eagerly():
-    vars(owner)[_APPLIED] = bool(applied)
-  else:
-    graph = tf.compat.v1.get_default_graph()
-    steps = graphs.keep_on_graph(graph, owner, list)
-    steps[:] = [Step(applied, tuple(pairs))]
+    vars(owner)[_APPLIED] = bool(step.applied)
+    return
+  unwrap = tf.distribute.get_strategy().experimental_local_results
+  pairs = tuple((unwrap(grad), var) for grad, var in step.pairs)
+  step = step._replace(pairs=pairs, op=getattr(step.op, "op", step.op))
+  find_built(owner, tf.compat.v1.get_default_graph()).steps.append(step)
 
 
-def find_step(owner: Any, graph: tf.Graph) -> Step | None:
-  """Returns the last step that an optimizer built in a graph, or None."""
-  steps: list[Step] = graphs.keep_on_graph(graph, owner, list)
-  return steps[0] if steps else None
+def keep_step_of_replica(
+  owner: Any, op: Any, pairs: Any, global_step: Any
+) -> None:
+  """Keeps a step that each replica has applied, once for all replicas."""
+
+  def keep(strategy: Any, op: Any, pairs: Any) -> None:
+    op = None if op is None else strategy.experimental_local_results(op)[0]
+    keep_step(owner, Step(True, op, pairs, global_step))
+
+  tf.distribute.get_replica_context().merge_call(keep, args=(op, tuple(pairs)))
 
 
 def read_last_applied(owner: Any) -> tf.Tensor:
@@ -513,37 +549,28 @@ def read_last_applied(owner: Any) -> tf.Tensor:
   Raises:
     RuntimeError: There was no step yet in this graph, or eagerly.
   """
-  applied = vars(owner).get(_APPLIED) if tf.executing_eagerly() else None
-  graph: Any = None
-  if not tf.executing_eagerly():
-    graph = tf.compat.v1.get_default_graph()
-  while graph is not None and applied is None:
-    step = find_step(owner, graph)
-    applied = None if step is None else step.applied
-    # A branch of a cond is a graph within the graph that has the step.
-    graph = getattr(graph, "outer_graph", None)
+  if tf.executing_eagerly():
+    place, applied = "eager step", vars(owner).get(_APPLIED)
+  else:
+    place, applied = "step in this graph", None
+    graph: Any = tf.compat.v1.get_default_graph()
+    while graph is not None and applied is None:
+      steps = find_built(owner, graph).steps
+      applied = steps[-1].applied if steps else None
+      # A branch of a cond is a graph within the graph that has the step.
+      graph = getattr(graph, "outer_graph", None)
   if applied is None:
-    place = "eager" if tf.executing_eagerly() else "of this graph"
     raise RuntimeError(
-      f"{owner!r} has taken no step {place}: call minimize() or "
-      "apply_gradients() before you read last_step_applied. A step in a "
-      "tf.function, in a branch of tf.cond or in a loop is read there."
+      f"{owner!r} has taken no {place}: call minimize() or apply_gradients() "
+      "before you read last_step_applied. A step that a tf.function, a branch "
+      "of tf.cond or a loop takes is read there: return the tensor."
     )
   return tf.convert_to_tensor(applied)
 
 
-def note_use(loss_scale: Any) -> bool:
-  """Notes that a loss scale is used; returns whether it never was before."""
-  scale = graph_weights.find_owner(loss_scale)
-  was_unread: bool = getattr(scale, "_is_unread", False)
-  if was_unread:
-    scale._is_unread = False
-  return was_unread
-
-
 def warn_if_unread(owner: Any, loss_scale: Any, pairs: GradsAndVars) -> None:
   """Logs a warning, once, if nothing can have scaled the loss."""
-  if note_use(loss_scale) and not pair_checks.are_zero(pairs):
+  if graph_weights.note_read(loss_scale) and not pair_checks.are_zero(pairs):
     logging.warning(
       "%s.apply_gradients: compute_gradients was not called, and nobody read "
       "the loss scale. Call compute_gradients or minimize of this optimizer, "

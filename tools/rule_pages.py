@@ -40,18 +40,6 @@ _SOME_STATES = {
   findings.OFFERED: "makes some edits with `--offered` only",
   findings.BY_HAND: "leaves the rest to you",
 }
-_IGNORE = """\
-## Ignore
-
-A comment at the end of the line ignores the finding:
-
-```python
-...  # lossscale: ignore[{code}]
-```
-
-To ignore all findings of the code, give `--ignore={code}`, or set
-`ignore = ["{code}"]` in [pyproject.toml](../migrate.md#configuration).
-"""
 
 
 def format_page(rule: rules.Rule) -> str:
@@ -66,7 +54,7 @@ def format_page(rule: rules.Rule) -> str:
     else:
       parts += ["## Before\n", _fence(example.before)]
       parts += ["## After\n", _fence(example.after)]
-  return "\n".join([*parts, _IGNORE.format(code=rule.code)])
+  return "\n".join(parts)
 
 
 def format_index() -> str:

@@ -82,10 +82,8 @@ class WingsTest(unittest.TestCase):
     self.assertEqual(train(optimizer, 1), 0.75)
 
   def test_distributed(self):
-    hook = load("distributed").DriftHook(
-      optimizer := scaled(8.0), 1, all_gather=lambda x: [x, x]
-    )
-    self.assertEqual(train(optimizer, 1, [hook]), 0.75)
+    optimizer = load("distributed").agree(scaled(8.0), lambda value, op: value)
+    self.assertEqual(train(optimizer, 1), 0.75)
 
   def test_environment(self):
     environment = load("environment")
@@ -129,10 +127,10 @@ class WingsTest(unittest.TestCase):
     optimizer = scaled("dynamic")
     hook = monitoring.LossScaleHook(optimizer, self.folder.name)
     self.assertEqual(train(optimizer, 1, [hook]), 0.75)
-    self.assertEqual(len(monitoring.read_run(self.folder.name).rows), 1)
+    self.assertEqual(len(os.listdir(self.folder.name)), 1)
 
   def test_policies(self):
-    loss_scale = load("policies").like("torch")
+    loss_scale = load("policies").GrowthBackoff(2.0**16)
     self.assertEqual(self.evaluate(loss_scale()), 2.0**16)
 
 

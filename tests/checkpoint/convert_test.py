@@ -303,7 +303,6 @@ _KERAS = helpers.GOLDENS / "tf-2.8.4" / "keras_policy_model"
       ["--to=object", "--reset"],
       "no optimizer in it has a dynamic loss scale",
     ),
-    (_KERAS / "model.h5", ["--to=fp32"], "load_model"),
     ("nowhere", ["--to=fp32"], "nowhere: no such checkpoint"),
   ],
 )

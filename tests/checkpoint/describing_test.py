@@ -4,7 +4,6 @@
 import json
 import os
 import shutil
-import zipfile
 
 import helpers
 import pytest
@@ -45,7 +44,6 @@ def assert_state(description, expected):
   assert state.value == row["loss_scale"]
   assert state.good_steps == row["good_steps"]
   assert state.bad_steps == row.get("bad_steps")
-  assert state.initial is None
 
 
 @pytest.mark.parametrize("name", of("session"))
@@ -126,13 +124,6 @@ def test_keras_models(name):
     assert d.step == 12
     (state,) = d.loss_scales
     assert (state.value, state.good_steps) == (expected["loss_scale"], 0)
-  h5 = checkpoint.describe(folder / "model.h5")
-  assert h5.kind == "keras_h5" and not h5.checked
-  if h5.api:  # 1.15's file is empty: saving failed half-way.
-    assert (h5.api, h5.inner_optimizer) == (api, "SGD")
-    assert h5.step == 12
-    (state,) = h5.loss_scales
-    assert state.value is None and state.initial == 512.0
 
 
 @pytest.mark.any_release
@@ -208,11 +199,6 @@ def save_by_keras():
       optimizer.dynamic_scale.assign(32.0)
     objects = tf.train.Checkpoint(model=model, optimizer=optimizer)
     objects.write(f"{folder}/ckpt")
-    model.save(f"{folder}/model.h5")
-    model.save(
-      f"{folder}/model.keras",
-      **({} if generation == "3" else {"save_format": "keras"}),
-    )
 
 
 @pytest.mark.parametrize("generations", ["legacy newer", "3"])
@@ -235,49 +221,15 @@ def check_todays_keras(generation, folder):
   """Checks the descriptions of what `save_by_keras` saved."""
   api = {"legacy": "Keras 2.3+", "newer": "Keras 2.11+", "3": "Keras 3"}
   d = checkpoint.describe(folder / "ckpt")
+  # Newer optimizers have no slots in the object graph.
+  inner = "Adam" if generation == "legacy" else None
   assert (d.kind, d.api, d.inner_optimizer) == (
     "object",
     api[generation],
-    "Adam",
+    inner,
   )
   (state,) = d.loss_scales
   assert state.good_steps is not None and d.step == 2
-  # Keras 2.12 writes HDF5, whatever the file is called.
-  zipped = "keras" if helpers.RELEASE > (2, 12) else "keras_h5"
-  for name, kind in (("model.h5", "keras_h5"), ("model.keras", zipped)):
-    d = checkpoint.describe(folder / name)
-    assert (d.kind, d.api) == (kind, api[generation])
-    # Keras 3 leaves a wrapped optimizer out of the config in zip files.
-    left_out = generation == "3" and kind == "keras"
-    assert d.inner_optimizer == (None if left_out else "Adam")
-    if generation == "3":
-      (state,) = d.loss_scales
-      assert (state.value, state.good_steps) == (32.0, 2)
-      assert d.step == 2
-
-
-@pytest.mark.any_release
-@pytest.mark.parametrize(
-  ("config", "what"),
-  [
-    ("[1]", "config.json is no JSON object"),
-    ("{", "Expecting"),
-    ('{"compile_config": {"optimizer": [1]}}', "'list' object"),
-    ('{"compile_config": 5}', "'int' object"),
-  ],
-)
-def test_zip_files_of_no_model(config, what, tmp_path):
-  import h5py
-
-  path = tmp_path / "model.keras"
-  with h5py.File(tmp_path / "empty.h5", "w"):
-    pass
-  with zipfile.ZipFile(path, "w") as archive:
-    archive.write(tmp_path / "empty.h5", "model.weights.h5")
-    archive.writestr("metadata.json", '{"keras_version": "2.12.0"}')
-    archive.writestr("config.json", config)
-  with pytest.raises(checkpoint.CheckpointError, match=what):
-    checkpoint.describe(path)
 
 
 @pytest.mark.any_release
@@ -332,7 +284,7 @@ def test_inspect_in_json(capsys):
   paths = [
     str(helpers.GOLDENS / "tf-1.15.5" / "session_dynamic_adam"),
     "nowhere",
-    str(helpers.GOLDENS / "tf-2.8.4" / "keras_policy_model" / "model.h5"),
+    str(helpers.GOLDENS / "tf-1.15.5" / "contrib_exponential"),
   ]
   assert cli.main(["inspect", "--format=json", "--keys", *paths]) == 2
   out, err = capsys.readouterr()
@@ -340,7 +292,7 @@ def test_inspect_in_json(capsys):
   first, second = json.loads(out)
   assert first["loss_scales"][0]["value"] == 16384.0
   assert first["keys"]["w"] == {"dtype": "float32", "shape": [4, 3]}
-  assert second["loss_scales"][0]["initial"] == 512.0
+  assert second["loss_scales"][0]["bad_steps"] == 1
 
 
 @pytest.mark.any_release

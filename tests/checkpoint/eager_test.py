@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests restores into eager variables, objects and Keras models."""
-
-import os
-import re
+"""Tests restores into eager variables and objects."""
 
 import helpers
 import numpy as np
@@ -28,68 +25,6 @@ def test_eagerly_by_name(path):
   assert len(report.restored) == 3
   with pytest.raises(ValueError, match="needs the objects"):
     checkpoint.restore(None, path)
-
-
-def test_a_keras_file_needs_a_model():
-  h5 = helpers.GOLDENS / "tf-2.8.4" / "keras_policy_model" / "model.h5"
-  with pytest.raises(checkpoint.CheckpointError, match="load_model"):
-    checkpoint.restore(None, h5, {})
-
-
-def restore_keras_files():
-  """Restores Keras files, in a forked process: a process has one Keras."""
-  keras, folder = tf.keras, os.environ["FOLDER"]
-  keras.mixed_precision.set_global_policy("mixed_float16")
-
-  def made():
-    dense = keras.layers.Dense(3, input_shape=(4,), name="dense")
-    model = keras.Sequential([dense])
-    adam = getattr(keras.optimizers, "legacy", keras.optimizers).Adam
-    if os.environ["GENERATION"] == "3":
-      adam = keras.optimizers.Adam
-    model.compile(adam(0.01), "mse")
-    return model
-
-  def fit(model, epochs):
-    data = tf.ones([64, 4]), tf.ones([64, 3])
-    model.fit(*data, batch_size=8, epochs=epochs, shuffle=False, verbose=0)
-    return model
-
-  trained = fit(made(), 5)
-  for name in ("model.h5", "model.keras"):
-    if name == "model.keras" and os.environ["GENERATION"] != "3":
-      continue  # Such a file has no state of a legacy optimizer.
-    path = os.path.join(folder, name)
-    trained.save(path)
-    model = fit(made(), 1)
-    report = checkpoint.restore(None, path, model)
-    assert report.restored
-    for ours, theirs in zip(model.get_weights(), trained.get_weights()):
-      np.testing.assert_array_equal(ours, theirs)
-    steps = int(model.optimizer.iterations)
-    if report.unused:  # Keras 3 leaves the optimizer of an HDF5 file aside.
-      assert (name, os.environ["GENERATION"]) == ("model.h5", "3")
-    else:
-      assert steps == int(trained.optimizer.iterations), (name, steps)
-  if os.environ["GENERATION"] != "3":
-    assert any("loss_scale" in key for key in report.initialized)
-  other = keras.Sequential([keras.layers.Dense(7, input_shape=(4,))])
-  # The error names the file, not the temporary checkpoint of its values.
-  with pytest.raises(checkpoint.CheckpointError, match=re.escape(path)):
-    checkpoint.restore(None, path, other)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("generation", ["2", "3"])
-def test_keras_files(generation, tmp_path):
-  if generation == "3" and helpers.RELEASE < (2, 16):
-    pytest.skip("Keras 3 is not TensorFlow's before 2.16")
-  helpers.run_alone(
-    restore_keras_files,
-    FOLDER=str(tmp_path),
-    GENERATION=generation,
-    **(helpers.KERAS_2 if generation == "2" else {}),
-  )
 
 
 _OPTIMIZERS = {

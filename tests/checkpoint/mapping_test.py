@@ -11,12 +11,14 @@ from proof_programs import save_program
 import pytest
 import tensorflow as tf
 
+import tf_compat_lossscale as tfl
 from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint.files import bundle
 from tf_compat_lossscale.checkpoint.files import writer
 from tf_compat_lossscale.checkpoint.files.values import Literal
 from tf_compat_lossscale.cli import main as cli
 
+tf1 = tf.compat.v1
 _folder_of_programs = proof_programs.folder_of_programs
 
 
@@ -40,6 +42,39 @@ def test_the_mapping_decides(tmp_path):
   assert found == values
   assert "mapping" in report.proofs["beta1_power_1"]
   assert report.bridged["good_steps"] == "train_gen/good_steps"
+
+
+def test_a_loss_scale_of_another_system(tmp_path):
+  """Checks a scale without a name, float32 masters and their slots."""
+  master = "optim/FP32-master-copy/w"
+  with tf.Graph().as_default(), tf1.Session() as session:
+    tf1.get_variable("w", initializer=tf.constant([1.0], tf.float16))
+    tf1.get_variable(master, initializer=[1.0001])
+    tf1.get_variable(f"optim/{master}/Momentum", initializer=[0.25])
+    with tf1.name_scope("optim/"):
+      for value, dtype in ((12, "int64"), (7, "int64"), (4096.0, "float32")):
+        tf1.Variable(tf.constant(value, dtype), trainable=False)
+    session.run(tf1.global_variables_initializer())
+    path = tf1.train.Saver().save(session, str(tmp_path / "model"))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable("w", [1])
+    momentum = tf1.train.MomentumOptimizer(0.1, 0.9)
+    scale = tfl.DynamicLossScale(2.0)
+    tfl.MixedPrecisionLossScaleOptimizer(momentum, scale).minimize(w * w)
+    report = checkpoint.restore(
+      session,
+      path,
+      mapping={
+        "current_loss_scale": "optim/Variable_2",
+        "good_steps": None,
+        "w": master,
+        "w/Momentum": f"optim/{master}/Momentum",
+      },
+    )
+    slot = momentum.get_slot(w, "momentum")
+    values = [float(v) for v in session.run([scale(), w[0], slot[0]])]
+  assert values == [4096.0, pytest.approx(1.0001), 0.25]
+  assert set(report.initialized) == {"good_steps"} and not report.kept
 
 
 @pytest.mark.any_release

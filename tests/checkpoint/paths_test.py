@@ -4,6 +4,7 @@
 The state is a folder's file `checkpoint`, which names the latest checkpoint.
 """
 
+import contextlib
 import os
 import pathlib
 import tempfile
@@ -15,10 +16,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_compat_lossscale import checkpoint
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
+from tf_compat_lossscale.cli import main as cli
 
 tf1 = tf.compat.v1
 _NAMES = (
@@ -215,8 +218,71 @@ def test_states_that_name_states(named, tmp_path):
   for name, other in (("checkpoint", named), ("other", "checkpoint")):
     (tmp_path / name).write_text(f'model_checkpoint_path: "{other}"')
   for path in (tmp_path, tmp_path / "checkpoint", tmp_path / "other"):
-    with pytest.raises(CheckpointError, match="neither a checkpoint"):
+    with pytest.raises(CheckpointError, match="which is missing"):
       paths.find(str(path))
+
+
+def write_v1(folder, sharded):
+  """Saves in TensorFlow's first format; returns the path that Saver takes."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=1.0)
+    session.run(v.initializer)
+    saver = tf1.train.Saver(
+      write_version=tf1.train.SaverDef.V1, sharded=sharded
+    )
+    return saver.save(session, str(folder / "model"), 7)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_first_format(sharded, tmp_path, capsys):
+  """Checks the error, and that TensorFlow restores the file as it says."""
+  written = write_v1(tmp_path, sharded)
+  prefix = tmp_path / "model-7"
+  paths_to_try = [written, prefix, f"{prefix}.meta", tmp_path]
+  if sharded:
+    paths_to_try.append(f"{prefix}-00000-of-00001")
+  for path in paths_to_try:
+    with pytest.raises(CheckpointError, match=r"\(V1\).*train\.Saver restores"):
+      paths.find(str(path))
+  for command in (
+    ["inspect", written],
+    ["convert", written, str(tmp_path / "new"), "--to=saver-v2"],
+  ):
+    with contextlib.suppress(SystemExit):
+      assert cli.main(command) == 2
+    err = capsys.readouterr().err
+    assert "first format" in err and err.count("\n") == 1
+  with tf.Graph().as_default(), tf1.Session() as session:
+    v = tf1.get_variable("v", initializer=0.0)
+    for restore in (
+      lambda: checkpoint.Saver().restore(session, written),
+      lambda: checkpoint.restore(session, written),
+    ):
+      with pytest.raises(CheckpointError, match="first format"):
+        restore()
+    tf1.train.Saver().restore(session, written)
+    np.testing.assert_equal(session.run(v), 1.0)
+
+
+@pytest.mark.parametrize(
+  ("name", "data", "what"),
+  [
+    ("w.h5", b"\x89HDF\r\n\x1a\n", "HDF5 file.*keras.load_model"),
+    ("w.keras", b"PK\x03\x04", "zip file.*keras.load_model"),
+    ("w.npz", b"PK\x03\x04", "numpy.load reads it"),
+    (
+      "w.safetensors",
+      b"\x02" + bytes(7) + b"{}",
+      "safetensors.numpy.load_file",
+    ),
+    ("train-00000-of-00001", b"a record", "no checkpoint: name the prefix"),
+    ("empty", b"", "no checkpoint: name the prefix"),
+  ],
+)
+def test_files_of_other_kinds(name, data, what, tmp_path):
+  (tmp_path / name).write_bytes(data)
+  with pytest.raises(CheckpointError, match=what):
+    paths.find(str(tmp_path / name))
 
 
 def test_names_that_are_no_text(tmp_path):

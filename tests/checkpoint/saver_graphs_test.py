@@ -35,55 +35,28 @@ def saver_def_of(name, assigns):
   )
 
 
-def test_ops_before_tensorflow_0_12():
-  with tf.Graph().as_default() as graph:
-    name = tf1.placeholder_with_default("model", [], "name")
-    variables = [variable(f"v{i}", 1.0, resource=False) for i in range(3)]
-    assigns = [
-      tf1.assign(
-        variables[0],
-        tf.raw_ops.Restore(
-          file_pattern=name, tensor_name="plain", dt=tf.float32
-        ),
-      ),
-      tf1.assign(
-        variables[1],
-        tf.reshape(
-          tf.raw_ops.RestoreSlice(
-            file_pattern=name,
-            tensor_name="slice",
-            shape_and_slice="",
-            dt=tf.float32,
-          ),
-          [],
-        ),
-      ),
-      tf1.assign(
-        variables[2],
-        tf.cast(
-          tf.raw_ops.RestoreSlice(
-            file_pattern=name,
-            tensor_name="cast",
-            shape_and_slice="",
-            dt=tf.float64,
-          ),
-          tf.float32,
-        ),
-      ),
-    ]
-    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
-  assert found.variables == dict(
-    zip(["plain", "slice", "cast"], map(list, zip(variables)))
-  )
-  assert not found.others
-
-
 def restored(name, key, part="", dtype=tf.float32):
   """Returns the tensor that a RestoreV2 op reads by a key."""
   (tensor,) = tf.raw_ops.RestoreV2(
     prefix=name, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
   )
   return tensor
+
+
+def test_values_that_are_cast_or_reshaped():
+  with tf.Graph().as_default() as graph:
+    name = tf1.placeholder_with_default("model", [], "name")
+    variables = [variable(f"v{i}", 1.0, resource=False) for i in range(3)]
+    values = [
+      restored(name, "plain"),
+      tf.reshape(restored(name, "reshaped"), []),
+      tf.cast(restored(name, "cast", dtype=tf.float64), tf.float32),
+    ]
+    assigns = [tf1.assign(*pair) for pair in zip(variables, values)]
+    found = _saver_keys.find_saved(graph, saver_def_of("name", assigns))
+  keys = ["plain", "reshaped", "cast"]
+  assert found.variables == dict(zip(keys, map(list, zip(variables))))
+  assert not found.others
 
 
 def test_values_that_are_changed_on_their_way():

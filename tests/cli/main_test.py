@@ -93,7 +93,7 @@ def test_words_of_no_parser(argv, start, end, capsys):
   ("argv", "words"),
   [
     (["pltt", "x"], "'pltt' (did you mean 'plot'?): choose from version, run"),
-    (["scan", "--format=sarfi"], "did you mean 'sarif'?"),
+    (["scan", "--format=jsno"], "did you mean 'json'?"),
     (["doctor", "--format=JSON", "x"], "did you mean 'json'?"),
     (["scan", "--select=ls101", "."], "did you mean 'LS101'?"),
     (["bogus"], "'bogus': choose from version, run"),

@@ -14,7 +14,6 @@ import command_calls
 import helpers
 import pseudo_terminals
 import pytest
-import sarif_rules
 import source_trees
 
 pytestmark = pytest.mark.any_release
@@ -85,23 +84,12 @@ def test_choice_of_codes(tree, run):
   assert codes_of(out) == ["LS302"]
   status, out, err = run("scan", "--select=LS102", "two", cwd=tree)
   assert (status, err) == (0, "") and not codes_of(out)
-  path = tree / "one" / "main.py"
-  path.write_text(_OLD.replace("(8)", "(8)  # lossscale: ignore[LS101, LS9]"))
-  status, out, err = run("scan", "one", cwd=tree)
-  assert status == 1 and "LS101" not in codes_of(out)
-  assert err.count("\n") == 1 and "'LS9'" in err and "main.py:3" in err
 
 
-def test_exclude_and_configuration(tree, run):
-  _, out, _ = run("scan", "--exclude=two", ".", cwd=tree)
-  assert "one/main.py" in out and "two/main.py" not in out
-  (tree / "pyproject.toml").write_text(
-    '[tool.tf-lossscale]\npaths = ["."]\nexclude = ["one/*.py"]\n'
-  )
-  status, out, err = run("scan", "--select=LS1", cwd=tree / "other")
-  assert (status, err) == (1, "")
-  assert "../two/main.py:3:9: LS101 " in out
-  assert "one/main.py" not in out
+def test_exclude(tree, run):
+  for pattern in ("two", "two/*.py"):
+    _, out, _ = run("scan", f"--exclude={pattern}", ".", cwd=tree)
+    assert "one/main.py" in out and "two/main.py" not in out
 
 
 def test_formats(tree, run):
@@ -113,47 +101,8 @@ def test_formats(tree, run):
     "applied",
     "by hand",
   }
-  status, out, err = run("scan", "--format=github", "one", cwd=tree)
-  assert (status, err) == (1, "")
-  assert all(
-    line.startswith("::error file=one/main.py,line=")
-    for line in out.splitlines()
-  )
-  status, out, err = run("scan", "--statistics", ".", cwd=tree)
-  assert (status, err) == (1, "")
-  assert "2 LS101 legacy-name: 2 applied\n" in out
-
-
-def test_sarif_and_its_fixes(tree, run):
-  status, out, err = run("scan", "--format=sarif", "two", cwd=tree)
-  assert (status, err) == (1, "")
-  log = json.loads(out)
-  sarif_rules.check_log(log)
-  (run_,) = log["runs"]
-  texts = {"two/main.py": (tree / "two/main.py").read_text()}
-  fixed = {}
-  for result in run_["results"]:
-    by_hand = result["properties"]["state"] == "by hand"
-    assert ("fixes" in result) != by_hand or result["ruleId"] == "LS301"
-    for fix in result.get("fixes", []):
-      (fixed[result["ruleId"]],) = sarif_rules.apply_fix(fix, texts).values()
-  assert fixed["LS101"].startswith("import tf_compat_lossscale as tfl\n")
-  assert "scale = tfl.FixedLossScale(8)\n" in fixed["LS101"]
-  assert "import tensorflow as tf\n" in fixed["LS101"]
-  assert "import tensorflow.compat.v1 as tf\n" in fixed["LS201"]
-  _, out, _ = run("scan", "--format=sarif", "-", cwd=tree, stdin=_OLD)
-  log = json.loads(out)
-  sarif_rules.check_log(log)
-  assert log["runs"][0]["results"]
-  assert not any("fixes" in result for result in log["runs"][0]["results"])
-
-
-def test_statistics_have_two_formats(tree, run):
-  status, out, err = run(
-    "scan", "--statistics", "--format=sarif", ".", cwd=tree
-  )
-  assert (status, out) == (2, "")
-  assert "--statistics goes with --format=text or json" in err
+  status, out, err = run("scan", "--format=xml", "one", cwd=tree)
+  assert (status, out) == (2, "") and err.count("\n") == 1
 
 
 def test_standard_input(tree, run):

@@ -38,7 +38,7 @@ def train(folder, servers=1, workers=1, **given):
 @pytest.mark.machines
 @pytest.mark.parametrize("servers", [1, 2])
 def test_one_worker_as_tensorflows_own(tmp_path, servers):
-  given = {"steps": 100, "save_every": 25, "seed": 1, "rate": 0.2}
+  given = {"steps": 100, "seed": 1, "rate": 0.2}
   given |= {"servers": servers, "one_by_one": True}
   states, end = train(tmp_path / "tfl", **given)
   assert len(states) == 100
@@ -48,9 +48,18 @@ def test_one_worker_as_tensorflows_own(tmp_path, servers):
 
 
 @pytest.mark.machines
+def test_training_goes_on_from_a_checkpoint(tmp_path):
+  given = {"steps": 60, "seed": 3, "rate": 0.2, "one_by_one": True}
+  whole, _ = train(tmp_path / "whole", **given)
+  first, _ = train(tmp_path / "parts", stop=25, **given)
+  then, _ = train(tmp_path / "parts", **given)
+  assert first + then == whole
+
+
+@pytest.mark.machines
 def test_no_step_of_two_workers_goes_uncounted(tmp_path):
   """Checks the counts of steps that two workers run at once."""
-  given = {"steps": 300, "save_every": 150, "seed": 2, "rate": 0.1}
+  given = {"steps": 300, "seed": 2, "rate": 0.1}
   _, end = train(tmp_path, 2, 2, one_by_one=False, **given)
   factors = coordinator_cluster.draw_factors(2, 300, 0.1)
   attempts, _, _, applied = end[:4]

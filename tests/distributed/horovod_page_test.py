@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the programs of docs/horovod.md run as written, on two ranks."""
+"""Tests that docs/distributed.md's programs of Horovod run, on two ranks."""
 
 import re
 import shlex
@@ -11,36 +11,31 @@ import horovod_runs
 
 pytestmark = horovod_runs.MARKS
 
-_PAGE = (helpers.ROOT / "docs" / "horovod.md").read_text("utf-8")
-
-
-def blocks_of(language):
-  return re.findall(rf"^```{language}\n(.*?)^```$", _PAGE, re.DOTALL | re.M)
-
-
-_SESSION, *_OTHERS = blocks_of("python")
+_PAGE = (helpers.ROOT / "docs" / "distributed.md").read_text("utf-8")
+_SESSION, _AGREE = (
+  re.search(rf"^# horovod_{name}\.py\n(.*?)^```$", _PAGE, re.S | re.M)[1]
+  for name in ("sessions", "agree")
+)
 
 
 def run(folder, code, *args):
-  """Runs a program on two ranks; returns the output."""
-  folder.mkdir(exist_ok=True)
+  """Runs a program on two ranks."""
   (folder / "train.py").write_text(code, "utf-8")
   status, log = horovod_runs.complete(folder, 2, "train.py", *args)
   assert status == 0, log
-  return log
 
 
 def test_command():
-  command = shlex.split(blocks_of("sh")[0])
+  (line,) = re.findall(r"^```sh\n(.*)\n```$", _PAGE, re.M)
+  command = shlex.split(line)
   assert " ".join(command[:6]) == "horovodrun -np 2 --gloo -H localhost:2"
-  assert command[6:] == ["python", "train.py", "checkpoints"]
+  assert command[6:] == ["python", "horovod_sessions.py", "checkpoints"]
 
 
 def test_without_horovodrun_each_process_is_alone(tmp_path):
   """The variables are those that `mpirun` and `srun` set."""
-  code = _OTHERS[-1]
   done = subprocess.run(
-    [sys.executable, "-c", code],
+    [sys.executable, "-c", _SESSION],
     env=horovod_runs.make_environment(
       OMPI_COMM_WORLD_RANK="1",
       OMPI_COMM_WORLD_SIZE="2",
@@ -70,13 +65,8 @@ def test_session_and_restart(tmp_path):
   assert "model.ckpt-1.index" not in names
 
 
-def test_other_programs(tmp_path):
-  """All in one launch, for a launch takes longer than a program."""
-  bodies = "\n".join(_OTHERS)
-  last = "hvd.shutdown()\n"
-  bodies = re.sub(r"hvd\.shutdown\(\).*\n", "", bodies) + last
-  log = run(tmp_path, bodies)
-  assert "rank 1 of 2" in log
+def test_ranks_agree(tmp_path):
+  run(tmp_path, _AGREE)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ def start(folder, count, **given):
   """Returns a cluster of `count` workers that train."""
   ports = clusters.find_ports(count)
   given["workers"] = [f"127.0.0.1:{port}" for port in ports]
+  given["folder"] = str(folder / "checkpoints")
   cluster = clusters.Cluster(folder)
   for index in range(count):
     arguments = json.dumps({**given, "index": index})
@@ -25,6 +26,7 @@ def start(folder, count, **given):
 
 def train(folder, count, **given):
   """Returns the states of each worker after each attempt of a step."""
+  folder.mkdir(exist_ok=True)
   with start(folder, count, **given) as cluster:
     for task in cluster.tasks.values():
       cluster.wait(task, "end", 150)
@@ -39,9 +41,7 @@ def test_all_workers_have_the_same_state_as_with_tensorflows_own(
   given = {"seed": count, "steps": steps, "rate": 0.3 / count}
   states = {}
   for module in ("tfl", "own"):
-    folder = tmp_path / module
-    folder.mkdir()
-    first, *others = train(folder, count, module=module, **given)
+    first, *others = train(tmp_path / module, count, module=module, **given)
     assert len(first) == steps
     assert others == [first] * (count - 1)
     states[module] = first
@@ -53,6 +53,15 @@ def test_all_workers_have_the_same_state_as_with_tensorflows_own(
   last = np.frombuffer(bytes.fromhex(first[-1][1]["step"]), np.int64)
   assert last == applied
   assert 0.5 * steps < applied < 0.9 * steps
+
+
+@pytest.mark.machines
+def test_training_goes_on_from_a_checkpoint(tmp_path):
+  given = {"seed": 5, "steps": 60, "rate": 0.1, "module": "tfl"}
+  whole, _ = train(tmp_path / "whole", 2, **given)
+  first, _ = train(tmp_path / "parts", 2, stop=25, **given)
+  for then in train(tmp_path / "parts", 2, **given):
+    assert first + then == whole
 
 
 @pytest.mark.machines

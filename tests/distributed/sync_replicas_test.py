@@ -177,7 +177,7 @@ def test_the_wrong_order_is_an_error(between, kind):
         manager = contrib.ExponentialUpdateLossScaleManager(8, 2)
         contrib.LossScaleOptimizer(opt, manager)
       else:
-        scale = "dynamic" if kind == "dynamic" else policies.LogNormal()
+        scale = "dynamic" if kind == "dynamic" else policies.GrowthBackoff()
         tfl.MixedPrecisionLossScaleOptimizer(opt, scale)
 
 

@@ -28,7 +28,6 @@ if not tensorflow.__version__.startswith("1."):
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib import crf, cudnn_rnn, data, distribute, framework
 from tensorflow.contrib import layers, learn, lookup, nn, opt, rnn, seq2seq
-from tensorflow.contrib import sparsemax as sparse
 from tensorflow.contrib import training
 from tensorflow.contrib.rnn.python.ops import core_rnn_cell
 from tensorflow.contrib.seq2seq.python.ops import attention_wrapper
@@ -378,49 +377,13 @@ optimizer_case("AdamWOptimizer", lambda w, e: opt.AdamWOptimizer(0.1, 0.1),
                None, True)
 optimizer_case("DecoupledWeightDecayExtension",
                lambda w, e: DecayedAdagrad(0.1, 0.2), apply_to_w, True)
-optimizer_case("MomentumWOptimizer",
-               lambda w, e: opt.MomentumWOptimizer(0.1, 0.1, 0.9),
-               apply_to_w, True)
 optimizer_case("extend_with_decoupled_weight_decay", lambda w, e:
                opt.extend_with_decoupled_weight_decay(
                    tf.train.RMSPropOptimizer)(
                        weight_decay=0.1, learning_rate=0.1), None, True)
 optimizer_case("LazyAdamOptimizer", lambda w, e: opt.LazyAdamOptimizer(0.1))
-optimizer_case("NadamOptimizer", lambda w, e: opt.NadamOptimizer(0.1))
-optimizer_case("AdaMaxOptimizer", lambda w, e: opt.AdaMaxOptimizer(0.1))
 optimizer_case("LARSOptimizer", lambda w, e: opt.LARSOptimizer(
     1.0, weight_decay=0.01, eeta=0.1, use_nesterov=True))
-
-
-def dense(gradients):
-    return [(tf.convert_to_tensor(g), v) for g, v in gradients]
-
-
-def apply_dense(optimizer, gradients, w, e):
-    step = tf.train.get_or_create_global_step()
-    return optimizer.apply_gradients(dense(gradients), step)
-
-
-optimizer_case("AddSignOptimizer", lambda w, e: opt.AddSignOptimizer(
-    0.1, 1.5, sign_decay_fn=lambda step: 1 - tf.cast(step, tf.float32) / 9), apply_dense)
-optimizer_case("PowerSignOptimizer",
-               lambda w, e: opt.PowerSignOptimizer(0.1, 2.0), apply_dense)
-optimizer_case("VariableClippingOptimizer", lambda w, e:
-               opt.VariableClippingOptimizer(
-                   tf.train.GradientDescentOptimizer(0.1),
-                   {w: [0], e: [1]}, 1.0))
-
-
-def apply_one_at_a_time(optimizer, gradients, w, e):
-    even = tf.equal(tf.train.get_or_create_global_step() % 2, 0)
-    masked = [(tf.where(even, g, tf.zeros_like(g)), v)
-              for g, v in dense(gradients)]
-    return optimizer.apply_gradients(masked, tf.train.get_global_step())
-
-
-optimizer_case("MultitaskOptimizerWrapper", lambda w, e:
-               opt.MultitaskOptimizerWrapper(
-                   tf.train.MomentumOptimizer(0.1, 0.9)), apply_one_at_a_time)
 
 
 @case
@@ -963,23 +926,6 @@ def training__parse_values():
         text, types, ignore_unknown=True).items()))) for text in texts]
 
 
-def rows():
-    return tf.constant([[0.1, 0.2, 3.0], [1.0, 0.9, -1.0], [0, 0, 0],
-                        [-5, 5, 4.9], [1e3, 999.5, 0]])
-
-
-@case
-def sparsemax__sparsemax():
-    return sparse.sparsemax(rows())
-
-
-@case
-def sparsemax__sparsemax_loss():
-    labels = tf.constant([[1.0, 0, 0], [.5, .5, 0], [0, 0, 1], [0, 1, 0],
-                          [0, 0, 1]])
-    return sparse.sparsemax_loss(rows(), sparse.sparsemax(rows()), labels)
-
-
 # tf.contrib.crf.
 
 
@@ -1064,9 +1010,6 @@ def crf__viterbi_decode():
             tf.constant(crf.viterbi_decode(SCORES[1, :1], between)[0])]
 
 
-# The recorder.
-
-
 # Private functions that programs call.
 
 
@@ -1090,48 +1033,7 @@ def rnn___linear():
             bias_initializer=tf.ones_initializer())
 
 
-# Queues.
-
-
-def batches(tensors):
-    """Returns all batches, sorted: threads fill the buckets."""
-    session, coordinator = tf.get_default_session(), tf.train.Coordinator()
-    threads = tf.train.start_queue_runners(session, coordinator)
-    found = []
-    try:
-        while True:
-            found.append(session.run(tensors))
-    except tf.errors.OutOfRangeError:
-        coordinator.request_stop()
-        coordinator.join(threads)
-    return sorted(found, key=lambda batch: str(tf.nest.flatten(batch)))
-
-
-def ragged_example():
-    numbers = tf.data.Dataset.range(1, 12)
-    number = tf.data.make_one_shot_iterator(numbers).get_next()
-    length = tf.cast(number % 5, tf.int32)
-    return number, length, tf.fill([length], number)
-
-
-@case
-def training__bucket():
-    number, length, _ = ragged_example()
-    found = training.bucket(
-        {"b": tf.stack([number, number]), "a": length}, length % 3,
-        [1, 2, 3], 3, allow_smaller_final_batch=True,
-        keep_input=tf.not_equal(number, 4))
-    shapes = [x.shape for x in flatten(found)]
-    return batches(found), np.array(str(shapes))
-
-
-@case
-def training__bucket_by_sequence_length():
-    number, length, values = ragged_example()
-    found = training.bucket_by_sequence_length(
-        length, [values, number], 2, [2, 4], dynamic_pad=True, capacity=4)
-    shapes = [x.shape for x in flatten(found)]
-    return batches(found), np.array(str(shapes))
+# The recorder.
 
 
 def flatten(value):

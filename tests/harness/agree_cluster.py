@@ -36,19 +36,18 @@ class Link:
     else:
       self._connection = _connect(address)
 
-  def reduce(self, value, op):
-    """Returns the sum or the maximum over both workers."""
+  def reduce(self, value, kind="agreement"):
+    """Returns the sum over both workers."""
 
     def exchange(own):
-      self._connection.send((op, own))
+      self._connection.send((kind, own))
       if not self._connection.poll(30):
-        raise TimeoutError(f"the other worker takes no part in {op}")
-      kind, other = self._connection.recv()
-      if kind != op or other.shape != own.shape:
-        raise RuntimeError(f"one worker does {kind}, the other {op}")
+        raise TimeoutError(f"the other worker takes no part in {kind}")
+      others, other = self._connection.recv()
+      if others != kind or other.shape != own.shape:
+        raise RuntimeError(f"one worker does {others}, the other {kind}")
       # The same order on both workers.
-      rows = np.sort(np.stack([own, other]), axis=0)
-      return (rows.max(0) if op == "max" else rows.sum(0)).astype(own.dtype)
+      return np.sort(np.stack([own, other]), axis=0).sum(0).astype(own.dtype)
 
     reduced = tf.numpy_function(exchange, [value], value.dtype)
     return tf.ensure_shape(reduced, value.shape)

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters of processes on 127.0.0.1, for tests that kill and restart tasks."""
+"""Clusters of processes on 127.0.0.1."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
-import signal
 import socket
 import time
 from typing import Any
@@ -33,16 +31,10 @@ class Task:
 
   def __init__(self, name: str, folder: pathlib.Path, *args: str):
     self.name = name
-    self._folder, self._args, self._starts = folder, args, 0
-    self.start()
-
-  def start(self) -> None:
-    """Starts the process, also again after its end."""
-    self._out = self._folder / f"{self.name}.{self._starts}.out"
+    self._out = folder / f"{name}.out"
     self._err = self._out.with_suffix(".err")
-    self._starts += 1
     with open(self._out, "wb") as out, open(self._err, "wb") as err:
-      self.process = helpers.start_forked(*self._args, stdout=out, stderr=err)
+      self.process = helpers.start_forked(*args, stdout=out, stderr=err)
 
   def read(self) -> str:
     """Returns what the process has printed to standard output so far."""
@@ -61,17 +53,6 @@ class Task:
         if key in row:
           found.append(row[key])
     return found
-
-  def kill(self) -> None:
-    """Kills the process, and waits for its end."""
-    self.process.kill()
-    self.process.wait(30)
-
-  def stop_for(self, seconds: float) -> None:
-    """Stops the process for some seconds, as if its machine were slow."""
-    os.kill(self.process.pid, signal.SIGSTOP)
-    time.sleep(seconds)
-    os.kill(self.process.pid, signal.SIGCONT)
 
 
 class Cluster:

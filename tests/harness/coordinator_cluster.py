@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import sys
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -45,10 +44,7 @@ def main():
   given = json.loads(sys.argv[1])
   job, index, cluster = given["job"], given["index"], given["cluster"]
   if job != "chief":
-    # A worker gives up a peer that is gone, rather than wait for its return.
-    os.environ["GRPC_FAIL_FAST"] = "use_caller"
     server = tf.distribute.Server(cluster, job_name=job, task_index=index)
-    write({"ready": 1})
     server.join()
   resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
     tf.train.ClusterSpec(cluster), rpc_layer="grpc"
@@ -57,31 +53,20 @@ def main():
   coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
   module = tfl if given.get("module", "tfl") == "tfl" else tf1.mixed_precision
   trainer = Trainer(strategy, module)
-  steps, save_every = given["steps"], given["save_every"]
-  factors = draw_factors(given["seed"], steps, given["rate"])
+  factors = draw_factors(given["seed"], given["steps"], given["rate"])
   folder = str(pathlib.Path(given["folder"]))
   manager = tf.train.CheckpointManager(trainer.checkpoint, folder, 3)
   if manager.latest_checkpoint:
     trainer.checkpoint.restore(manager.latest_checkpoint)
   done = int(trainer.attempts.numpy())
-  write({"begin": done})
-  try:
-    while done < steps:
-      end = min(steps, done + save_every)
-      for factor in factors[done:end]:
-        time.sleep(given.get("pause", 0))
-        coordinator.schedule(trainer.run, args=(tf.constant(factor),))
-        if given["one_by_one"]:
-          coordinator.join()
-          write({"state": trainer.state()})
+  for factor in factors[done : given.get("stop")]:
+    coordinator.schedule(trainer.run, args=(tf.constant(factor),))
+    if given["one_by_one"]:
       coordinator.join()
-      done = end
-      manager.save()
-      write({"saved": done})
-    write({"end": trainer.state()})
-  except tf.errors.OpError as error:
-    write({"error": [type(error).__name__, str(error)[:500]]})
-    os._exit(3)
+      write({"state": trainer.state()})
+  coordinator.join()
+  manager.save()
+  write({"end": trainer.state()})
   os._exit(0)
 
 

@@ -46,6 +46,9 @@ KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if RELEASE >= (2, 16) else {}
 KERAS_3 = (
   {"TF_USE_LEGACY_KERAS": "0"} if os.getenv("TF_USE_LEGACY_KERAS") else {}
 )
+NEEDS_KERAS_3 = pytest.mark.skipif(
+  RELEASE < (2, 16), reason="Keras 3 comes with TensorFlow 2.16"
+)
 
 # The optimizers to wrap: all of `tf.compat.v1.train` that take dense and sparse
 # gradients of every floating-point dtype.

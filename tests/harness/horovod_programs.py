@@ -33,9 +33,6 @@ SCALES: dict[str, Callable[[float], Any]] = {
   "growth": lambda scale: policies.GrowthBackoff(
     scale, growth_interval=5, hysteresis=2
   ),
-  "log_normal": lambda scale: policies.LogNormal(
-    scale, warmup_steps=4, recovery_interval=5
-  ),
   "contrib": lambda scale: contrib.ExponentialUpdateLossScaleManager(
     scale, 5, 2, 2, 0.5
   ),

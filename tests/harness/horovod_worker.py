@@ -24,7 +24,6 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import distributed
-from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 
@@ -211,17 +210,6 @@ def run_agreement(folder: pathlib.Path) -> dict[str, Any]:
   for mode in ("graph_v1", "graph_v2", "eager", "function"):
     for agrees in (True, False):
       results[f"{mode}-{agrees}"] = train_alone(mode, agrees)
-  loss_scale = policies.LogNormal(8.0, warmup_steps=1)
-  distributed.agree(loss_scale)
-  v = tf.Variable(0.0)
-  opt = tfl.MixedPrecisionLossScaleOptimizer(
-    tf1.train.GradientDescentOptimizer(1.0), loss_scale
-  )
-  for _ in range(3):
-    opt.apply_gradients([(tf.constant(2.0 ** (6 * hvd.rank())), v)])
-  results["log_normal"] = [
-    x.numpy().astype(np.float64) for x in loss_scale._weights.values()
-  ]
   return results
 
 
@@ -229,8 +217,7 @@ def train_alone(mode: str, agrees: bool) -> np.ndarray:
   """Trains a variable by local gradients; the second rank has infinities.
 
   Returns:
-    For each step: the variable, the loss scale, and whether `check_drift` or
-    the hook found a difference.
+    For each step: the variable and the loss scale.
   """
   with contextlib.ExitStack() as stack:
     if mode in programs.GRAPH_MODES:
@@ -248,16 +235,11 @@ def train_alone(mode: str, agrees: bool) -> np.ndarray:
     if mode in programs.GRAPH_MODES:
       x = tf1.placeholder(tf.float32, [])
       op = opt.minimize(v * x, var_list=[v])
-      hook = distributed.DriftHook(opt, every_n_steps=1)
-      hook.begin()
       session = stack.enter_context(tf1.Session())
       session.run(tf1.global_variables_initializer())
-      args = tf1.train.SessionRunArgs(op)
-      context = tf1.train.SessionRunContext(args, session)
       for value in factors:
         session.run(op, {x: value})
-        differs = find_drift(lambda: hook.after_run(context, None))
-        rows.append([*session.run([v, loss_scale()]), differs])
+        rows.append(session.run([v, loss_scale()]))
       return np.asarray(rows)
     x = tf.Variable(0.0)
 
@@ -268,19 +250,8 @@ def train_alone(mode: str, agrees: bool) -> np.ndarray:
     for value in factors:
       x.assign(value)
       step()
-      differs = find_drift(lambda: distributed.check_drift(opt))
-      rows.append([v.numpy(), loss_scale().numpy(), differs])
+      rows.append([v.numpy(), loss_scale().numpy()])
     return np.asarray(rows)
-
-
-def find_drift(check: Any) -> float:
-  """Returns whether a check raises a DriftError, and prints the message."""
-  try:
-    check()
-  except distributed.DriftError as error:
-    print("drift:", error, flush=True)
-    return 1.0
-  return 0.0
 
 
 def main() -> None:

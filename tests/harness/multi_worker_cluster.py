@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import sys
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -58,9 +57,7 @@ def main():
       "task": {"type": "worker", "index": index},
     }
   )
-  options = tf.distribute.experimental.CommunicationOptions(
-    timeout_seconds=given.get("timeout", 30)
-  )
+  options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=30)
   strategy = tf.distribute.MultiWorkerMirroredStrategy(
     communication_options=options
   )
@@ -68,29 +65,14 @@ def main():
   factors = draw_factors(
     given["seed"], len(addresses), given["steps"], given["rate"]
   )
-  manager = None
-  if "folder" in given:
-    manager = make_manager(trainer, pathlib.Path(given["folder"]), index)
+  manager = make_manager(trainer, pathlib.Path(given["folder"]), index)
   begin = int(trainer.attempts.numpy())
-  write({"begin": begin})
-  try:
-    train(trainer, manager, factors[:, index], given)
-  except tf.errors.OpError as error:
-    write({"error": [type(error).__name__, str(error)[:500]]})
-    os._exit(3)
-  os._exit(0)
-
-
-def train(trainer, manager, factors, given):
-  """Trains to the end, and saves now and then."""
-  begin = int(trainer.attempts.numpy())
-  for i in range(begin, given["steps"]):
-    trainer.run(tf.constant(factors[i]))
+  for i in range(begin, given.get("stop", given["steps"])):
+    trainer.run(tf.constant(factors[i, index]))
     write({"state": [i + 1, trainer.state()]})
-    if manager and (i + 1) % given["save_every"] == 0:
-      manager.save()
-    time.sleep(given.get("pause", 0))
-  write({"end": [given["steps"], trainer.state()]})
+  manager.save()
+  write({"end": 1})
+  os._exit(0)
 
 
 def make_manager(trainer, folder, index):

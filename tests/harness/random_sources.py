@@ -167,7 +167,7 @@ _USES = (
     "[R(N) for R in [R]]",
   ),
   *("import importlib; R(importlib.import_module('FULL').LAST)",),
-  *("if 1:\n\tR(N)\n\tif 2:\n\t\tR(N) # Tabs.", "R(N)  # lossscale: ignored"),
+  *("if 1:\n\tR(N)\n\tif 2:\n\t\tR(N) # Tabs.", "R(N)  # A comment."),
 )
 
 

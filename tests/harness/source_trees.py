@@ -7,12 +7,10 @@ from collections.abc import Mapping
 import pathlib
 
 
-def write_tree(
-  folder: pathlib.Path, files: Mapping[str, str | bytes]
-) -> pathlib.Path:
+def write_tree(folder: pathlib.Path, files: Mapping[str, str]) -> pathlib.Path:
   """Writes files by their names below a folder; returns the folder."""
   for name, text in files.items():
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    path.write_bytes(text.encode())
   return folder

@@ -12,7 +12,7 @@ tf1 = tf.compat.v1
 class Trainer:
   """A program with a dense and a sparse gradient, under a strategy."""
 
-  def __init__(self, strategy, module, inner="momentum"):
+  def __init__(self, strategy, module):
     self.strategy = strategy
     with strategy.scope():
       self.dense = tf.Variable([1.0, 2.0, 3.0], name="dense")
@@ -28,8 +28,6 @@ class Trainer:
       )
       self.scale = module.DynamicLossScale(8, 4)
       self.inner = tf1.train.MomentumOptimizer(0.01, 0.9)
-      if inner == "adam":
-        self.inner = tf1.train.AdamOptimizer(0.01)
       self.opt = module.MixedPrecisionLossScaleOptimizer(self.inner, self.scale)
     self.checkpoint = tf.train.Checkpoint(
       dense=self.dense,

@@ -502,12 +502,44 @@ for use in (lambda: mp.Policy, lambda: tfl.keras.Policy):
     print(error)
 """
   lines = helpers.run_forked("-c", code).splitlines()
-  if _HAS_KERAS_3:
-    release = ".".join(map(str, helpers.RELEASE))
-    (line,) = lines  # `mp.Policy` is Keras 3's and needs no Keras 2.
-    assert f"pip install 'tf_keras=={release}.*'" in line
-  else:
-    assert not lines
+  release = ".".join(map(str, helpers.RELEASE))
+  command = f"pip install 'tf_keras=={release}.*'"
+  assert [command in line for line in lines] == [True, True] * _HAS_KERAS_3
+
+
+@helpers.NEEDS_KERAS_3
+def test_on_keras_3_the_names_say_what_to_do():
+  code = """
+import tf_compat_lossscale as tfl
+tfl.install()
+import tensorflow as tf
+import keras
+import tf_keras
+from tensorflow.python.keras.mixed_precision.experimental import policy
+for name in ("LossScaleOptimizer", "Policy", "global_policy", "set_policy",
+             "get_layer_policy"):
+  for place in (tf.keras, tf.compat.v1.keras, keras):
+    try:
+      getattr(place.mixed_precision.experimental, name)
+    except ImportError as error:
+      print(error)
+  found = getattr(tf_keras.mixed_precision.experimental, name)
+  assert found is getattr(tfl.keras, name)
+try:
+  policy.Policy
+except ImportError as error:
+  print(error)
+try:
+  from tensorflow.keras.mixed_precision.experimental import Policy
+except ImportError as error:
+  print(error)
+"""
+  lines = helpers.run_forked("-c", code, **helpers.KERAS_3).splitlines()
+  lines = [line for line in lines if "is of Keras 2, and" in line]
+  assert len(lines) == 17
+  for line in lines:
+    assert "set TF_USE_LEGACY_KERAS=1 and install tf_keras (pip" in line
+    assert "tf_compat_lossscale.keras.Keras3LossScaleOptimizer" in line
 
 
 def test_legacy_places():

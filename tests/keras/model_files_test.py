@@ -3,8 +3,6 @@
 
 import h5py
 import helpers
-from keras_pairs import k3
-from keras_pairs import needs_keras_3
 from keras_trainers import assert_goes_on
 from keras_trainers import batch
 from keras_trainers import compiled
@@ -122,8 +120,10 @@ def test_a_keras_zip_file_without_its_policy(kind, tmp_path, caplog):
   assert any("scales no loss" in m for m in caplog.messages)
 
 
-@needs_keras_3
+@helpers.NEEDS_KERAS_3
 def test_files_of_keras_3(tmp_path):
+  import keras as k3
+
   path = str(tmp_path / "model.keras")
   k3.Sequential([k3.Input((4,)), k3.layers.Dense(3)]).save(path)
   with pytest.raises(ValueError, match=r"Keras 3\..*keras\.models\.load_model"):

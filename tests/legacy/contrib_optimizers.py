@@ -40,17 +40,10 @@ def train(name, make, use_resource, rows=True):
 
 rmsprop = opt.extend_with_decoupled_weight_decay(tf.train.RMSPropOptimizer)
 train("AdamW", lambda w, e: opt.AdamWOptimizer(0.1, 0.1), True)
-train("MomentumW", lambda w, e: opt.MomentumWOptimizer(0.1, 0.1, 0.9), False)
 train("RMSPropW",
       lambda w, e: rmsprop(weight_decay=0.1, learning_rate=0.1), True)
 train("LazyAdam", lambda w, e: opt.LazyAdamOptimizer(0.1), False)
-train("Nadam", lambda w, e: opt.NadamOptimizer(0.1), True)
-train("AdaMax", lambda w, e: opt.AdaMaxOptimizer(0.1), False)
-train("AddSign", lambda w, e: opt.AddSignOptimizer(0.1), False, rows=False)
-train("PowerSign", lambda w, e: opt.PowerSignOptimizer(0.1), True, rows=False)
 train("LARS", lambda w, e: opt.LARSOptimizer(
     1.0, weight_decay=0.01, eeta=0.1, skip_list=["e"]), True)
-train("Clipping", lambda w, e: opt.VariableClippingOptimizer(
-    tf.train.GradientDescentOptimizer(0.1), {w: [0], e: [1]}, 1.0), False)
 train("MovingAverage", lambda w, e: opt.MovingAverageOptimizer(
     tf.train.MomentumOptimizer(0.1, 0.9), 0.5), True)

@@ -77,6 +77,6 @@ def train_step(x, factor):
 for factor in (1., float('inf'), 1., 1.):
   loss = train_step(tf.constant([[1., 2.], [3., 5.]]), tf.constant(factor))
   print('loss %.5f  scale %g  kernel %s  last %s' % (
-      loss, scaled.loss_scale(), model.layers[1].kernel.numpy().round(4).ravel(),
+      loss, scaled.get_scaled_loss(tf.constant(1.)), model.layers[1].kernel.numpy().round(4).ravel(),
       optimizer.get_slot(model.layers[1].kernel, 'last').numpy().round(4).ravel()))
 print(Descent.from_config(optimizer.get_config()).learning_rate.numpy())

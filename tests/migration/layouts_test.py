@@ -180,7 +180,7 @@ def make_layout(rng):
     path = "installed"
     files["installed/pkg"] = f"../{place.rstrip('/')}"
   else:
-    make_settings(rng, files, root, commands)
+    make_settings(rng, files, root)
   if asks and has_init | (not relative):
     commands.append(f"'{path}' -m {package}.train")
   if asks and not relative:
@@ -212,9 +212,9 @@ def make_layout(rng):
   return files, list(dict.fromkeys(commands))
 
 
-def make_settings(rng, files, root, commands):
+def make_settings(rng, files, root):
   """Adds the files that say where a package is; they may say nothing."""
-  kind = rng.choice(["setup.py", "find", "cfg", "toml", "shell", "none"])
+  kind = rng.choice(["setup.py", "find", "none"])
   if kind == "setup.py":
     files["setup.py"] = (
       "from setuptools import setup\n"
@@ -224,17 +224,6 @@ def make_settings(rng, files, root, commands):
     files["setup.py"] = (
       "from setuptools import find_packages, setup\n"
       f"setup(name='x', packages=find_packages(where='{root or '.'}'))\n"
-    )
-  elif kind == "cfg":
-    files["setup.cfg"] = f"[options]\npackage_dir =\n  = {root}\n"
-  elif kind == "toml":
-    files["pyproject.toml"] = (
-      f'[tool.setuptools]\npackage-dir = {{"" = "{root}"}}\n'
-    )
-  elif kind == "shell":
-    files["run.sh"] = (
-      "#!/bin/bash\n"
-      f"export PYTHONPATH=$PYTHONPATH:$(pwd)/{root}\npython main.py\n"
     )
 
 

@@ -101,7 +101,7 @@ def notebooks(draw):
       cells.append(draw(st.sampled_from(_MAGICS)))
     source = "\n".join(draw(random_sources.uses()))
     if draw(st.integers(0, 3)) == 0:
-      source = f"%time R(1)\n{source}\n!ls"
+      source = f"%time 1\n{source}\n!ls"
     cells.append(source)
   return cells
 
@@ -146,7 +146,6 @@ def test_random_notebooks(tmp_path, sources, is_list):
 def join_cells(sources):
   """Returns the Python of cells."""
   lines = "\n".join(s for s in sources if not s.startswith("%%"))
-  lines = lines.replace("%time R(1)", "R(1)")
   return re.sub(r"(?m)^[%!].*$", "", lines).encode()
 
 

@@ -62,16 +62,6 @@ def summaries(folder, capsys, *options, command="scan"):
       "P: 2 files, TensorFlow 2, does not use loss scaling",
     ),
     (
-      {"main.py": f"{_TF}print 'x'\ntf.Session()\n"},
-      "P/main.py: 1 file, TensorFlow 1 (Python 2, main.py line 2), does not "
-      f"use loss scaling: first: 2to3, for main.py line 2; {_RUN}",
-    ),
-    (
-      {"main.py": _GRAPH + _MAIN + "import b\n", "b.py": "print 'x'\n" + _TF},
-      "P: 2 files, TensorFlow 1 (tf.Session, main.py line 3), does not "
-      f"use loss scaling: first: 2to3, for b.py line 1; {_RUN}",
-    ),
-    (
       {"main.py": f"{_TF}tf.contrib.quantize.create_eval_graph()\n"},
       "P/main.py: 1 file, TensorFlow 1 (tf.contrib.quantize.create_eval_graph, "
       f"main.py line 2), {_STOPS} "
@@ -190,6 +180,17 @@ def test_a_file_that_cannot_be_read(tmp_path, capsys, word):
     assert line == "P: 2 files, 1 cannot be read, no TensorFlow"
 
 
+def test_a_program_of_which_a_part_cannot_be_read(tmp_path, capsys):
+  files = {"main.py": _GRAPH + _MAIN + "import b\n", "b.py": f"{_TF}print 1\n"}
+  write_tree(tmp_path, files)
+  assert cli.main(["scan", str(tmp_path)]) == 2
+  out, err = capsys.readouterr()
+  assert out.endswith(
+    ": 2 files, 1 cannot be read, TensorFlow 1 (tf.Session, main.py line 3)\n"
+  )
+  assert "b.py:2: cannot be parsed: " in err and err.count("\n") == 1
+
+
 def test_the_reason_is_that_of_the_decision(tmp_path):
   files = {
     "a.py": f"{_TF}tf.GradientTape()\ntf.compat.v1.Session\n{_MAIN}",
@@ -289,17 +290,8 @@ def test_errors_give_the_advice_of_scan():
   assert (estimator.explain_absence() or "").endswith(command)
 
 
-def test_formats_for_services_say_what_runs_a_project(tmp_path, capsys):
+def test_json_says_what_runs_a_project(tmp_path, capsys):
   write_tree(tmp_path, {"main.py": _GRAPH + _MAIN})
-  assert cli.main(["scan", "--format=github", str(tmp_path)]) == 0
-  out = capsys.readouterr().out
-  assert out.startswith("::notice title=no loss scaling::") and _RUN in out
-  assert cli.main(["scan", "--format=sarif", str(tmp_path)]) == 0
-  (run,) = json.loads(capsys.readouterr().out)["runs"]
-  (invocation,) = run["invocations"]
-  (notification,) = invocation["toolExecutionNotifications"]
-  assert notification["level"] == "note" and invocation["executionSuccessful"]
-  assert _RUN in notification["message"]["text"]
   assert cli.main(["scan", "--format=json", str(tmp_path)]) == 0
   (project,) = json.loads(capsys.readouterr().out)["projects"]
   assert project["notes"] == [_RUN] and project["tensorflow"] == 1

@@ -5,6 +5,7 @@ import importlib
 from importlib import machinery
 import importlib.util
 import json
+import re
 import sys
 
 import helpers
@@ -122,7 +123,9 @@ def test_slim_has_the_names_of_layers_and_framework():
     assert {"conv2d", "arg_scope"} <= set(dir(slim))
 
 
-@pytest.mark.parametrize("name", ["no_such", "gan", "rnn.NoSuchCell"])
+@pytest.mark.parametrize(
+  "name", ["no_such", "gan", "rnn.NoSuchCell", "opt.NadamOptimizer"]
+)
 def test_what_is_gone_is_said_to_be(name):
   module, _, last = name.partition(".")
   with tfl.installed():
@@ -170,6 +173,20 @@ def test_advice_holds_on_the_release(monkeypatch):
   assert "tensorflow_addons" in contrib_hints.explain_absence("image.rotation")
   monkeypatch.setattr(which_keras, "find_release", lambda: (2, 16))
   assert "addons" not in contrib_hints.explain_absence("image.rotation")
+
+
+@pytest.mark.parametrize(
+  ("path", "says"),
+  [
+    ("opt.NadamOptimizer", r"tf\.keras\.optimizers\.Nadam"),
+    ("opt.python.training.adamax.AdaMaxOptimizer", "optimizers.Adamax"),
+    ("opt.MomentumWOptimizer", "extend_with_decoupled_weight_decay"),
+    ("opt.NoSuchOptimizer", r"optimizer of tf\.compat\.v1\.train"),
+    ("training.bucket_by_sequence_length", "Dataset.bucket_by_sequence"),
+  ],
+)
+def test_the_error_names_what_to_use(path, says):
+  assert re.search(says, contrib_hints.explain_absence(path))
 
 
 def test_a_missing_package_is_named(monkeypatch):

@@ -167,20 +167,12 @@ def modules_that_may_come_first():
   """Yields the dotted names of the package's modules, except programs.
 
   Of the modules that import Keras, which takes seconds, only one is yielded.
-  The base classes of `contrib.run_config` and `ascend.npu_estimators` are in
-  place only after TensorFlow is imported; programs know these modules as
-  `tf.contrib.learn` and as Ascend's.
   """
   for path in sorted((helpers.ROOT / "tf_compat_lossscale").rglob("*.py")):
     parts = path.relative_to(helpers.ROOT).with_suffix("").parts
     name = ".".join(parts).removesuffix(".__init__")
     is_other_keras = parts[1] == "keras" and parts[2] != "policy"
-    needs_estimator = parts[-1] in ("run_config", "npu_estimators")
-    if (
-      parts[-1] != "__main__"
-      and "_site" not in parts
-      and not (is_other_keras or needs_estimator)
-    ):
+    if parts[-1] != "__main__" and "_site" not in parts and not is_other_keras:
       yield name
 
 

@@ -267,11 +267,3 @@ def test_without_tensorflows_list(monkeypatch):
 
 if __name__ == "__main__":
   helpers.main()
-
-
-def test_npu_bridge_is_for_tensorflow_1_if_nothing_else_tells(tmp_path):
-  star = "from npu_bridge.npu_init import *\n"
-  assert choose(tmp_path, _TF + star + "sess = make()") == 1
-  assert choose(tmp_path, _TF + "import util", util=star) == 1
-  assert choose(tmp_path, star + _EAGER) == 2
-  assert choose(tmp_path, _TF + "import npu_device") == 2

@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Mapping
 import contextlib
 import copy
 import threading
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import attributes
-from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
 
@@ -196,6 +192,11 @@ def list_weights(owner: tracking.WeightsByGraph) -> dict[str, tf.Variable]:
   return owner._tracked_weights
 
 
+# The attribute that `distributed.agree` sets: a function that takes whether the
+# gradients of this worker are finite, and returns whether those of all are.
+AGREEMENT = "_agreement"
+
+
 def find_owner(loss_scale: Any) -> Any:
   """Returns what has the weights of a loss scale, and its agreement.
 
@@ -226,95 +227,3 @@ def compute_initial_value(owner: GraphWeights, name: str) -> tf.Tensor:
   _, value, dtype = owner._graph_recipes.by_name[name]
   value = value() if callable(value) else value
   return tf.convert_to_tensor(value, dtype)
-
-
-def read_weights(
-  owner: GraphWeights,
-  names: Iterable[str],
-  session: tf.compat.v1.Session | None = None,
-) -> dict[str, Any]:
-  """Returns the values of weights, as Python numbers, by name.
-
-  Args:
-    owner: The object that has the weights.
-    names: Names that `_add_weight` was given.
-    session: The session whose graph has the weights. By default, the default
-      session of the current graph; None if the program is eager.
-
-  Raises:
-    ValueError: There is no session, or its graph does not use `owner`.
-  """
-  session = _find_session(owner, session)
-  if session is None:
-    with tf.init_scope(), owner._lock_if_eager():
-      values = {
-        name: tf.convert_to_tensor(owner._get_weight(name)).numpy()
-        for name in names
-      }
-  else:
-    weights = _find_weights(owner, session)
-    values = session.run({name: weights[name] for name in names})
-  return {name: value.item() for name, value in values.items()}
-
-
-def assign_weights(
-  owner: GraphWeights,
-  values: Mapping[str, Any],
-  session: tf.compat.v1.Session | None = None,
-) -> None:
-  """Assigns numbers to weights, without a new op.
-
-  Args:
-    owner: The object that has the weights.
-    values: The numbers, by the names that `_add_weight` was given.
-    session: As for `read_weights`.
-
-  Raises:
-    ValueError: There is no session, or its graph does not use `owner`.
-  """
-  session = _find_session(owner, session)
-  if session is None:
-    with tf.init_scope(), owner._lock_if_eager():
-      for name, value in values.items():
-        owner._get_weight(name).assign(value)
-    return
-  weights = _find_weights(owner, session)
-  pairs = [(weights[name], np.asarray(values[name])) for name in values]
-  session_values.run(session, session_values.plan(pairs))
-
-
-def _find_session(
-  owner: GraphWeights, session: tf.compat.v1.Session | None
-) -> tf.compat.v1.Session | None:
-  """Returns the session that has the weights; None if they are eager."""
-  graph = graphs.find_graph()
-  if session is not None or graph is None:
-    return session
-  session = tf.compat.v1.get_default_session()
-  if session is None or session.graph is not graph:
-    raise ValueError(
-      f"The values of {owner!r} are in a session, but this graph has no "
-      "default session: pass session=…, or call this within `with "
-      "session.as_default():`."
-    )
-  return session
-
-
-def _find_weights(
-  owner: GraphWeights, session: tf.compat.v1.Session
-) -> dict[str, tf.Variable]:
-  """Returns the weights in a session's graph, by name."""
-  with session.graph.as_default():
-    weights = owner._tracked_weights
-  if not weights:
-    raise ValueError(
-      f"{owner!r} has no variables in the graph of {session!r}: pass the "
-      "session of a graph that uses it."
-    )
-  return weights
-
-
-def is_numeric(dtype: tf.DType) -> bool:
-  """Returns whether values of a dtype are integers or floats."""
-  dtype = dtype.base_dtype
-  return bool(dtype.is_floating or dtype.is_integer)

@@ -48,7 +48,9 @@ def check_passes(optimizer: Any) -> None:
 
 def _find_passes(optimizer: Any) -> int:
   """Returns the passes of each exchange; 1 if an optimizer is not Horovod's."""
-  modules = [cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__]
+  modules = [
+    cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__
+  ]
   if "horovod" not in modules:
     return 1
   passes = getattr(optimizer, "_backward_passes_per_step", 1)  # Adasum.

@@ -26,10 +26,6 @@ QUIET = "TF_COMPAT_LOSSSCALE_QUIET"
 # The installed packages that are the program's own, separated as in PATH.
 PACKAGES = "TF_COMPAT_LOSSSCALE_PACKAGES"
 
-# Ascend's packages: for TensorFlow 1, for TensorFlow 2, and of both.
-ASCEND_1, ASCEND_2 = "npu_bridge", "npu_device"
-ASCEND = (ASCEND_1, ASCEND_2, "hccl")
-
 # The environment variables of NVIDIA's TensorFlow 1: the first stands for both
 # of the others.
 MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"

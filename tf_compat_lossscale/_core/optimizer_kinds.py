@@ -42,6 +42,29 @@ def walk(optimizer: Any) -> Iterator[Any]:
     optimizer = own.get("_optimizer", own.get("_opt"))
 
 
+def read_of_wrapped(wrapper: Any, inner: Any, name: str) -> Any:
+  """Returns an attribute of a wrapped optimizer that its wrapper lacks.
+
+  Args:
+    wrapper: The wrapper, whose `__getattr__` calls this.
+    inner: The wrapped optimizer; None as long as a copy is made.
+    name: The attribute. Python's own and TensorFlow's are each one's own.
+
+  Raises:
+    AttributeError: Neither optimizer has it.
+  """
+  if inner is None or name.startswith(("__", "_self_")):
+    kind = type(wrapper).__name__
+    raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+  try:
+    return getattr(inner, name)
+  except AttributeError:
+    raise AttributeError(
+      f"{type(wrapper).__name__!r} object has no attribute {name!r}, and the "
+      f"{type(inner).__name__} that it wraps has none."
+    ) from None
+
+
 def show_wrong(value: Any) -> str:
   """Returns what is no `tf.compat.v1.train.Optimizer`, and what to do with it.
 
@@ -81,7 +104,8 @@ def is_keras_with_scale(optimizer: Any) -> bool:
 
   The class is not asked for, since Keras 2 may be missing.
   """
-  return hasattr(type(optimizer), "monitored_loss_scale")
+  modules = [cls.__module__ for cls in type(optimizer).__mro__]
+  return f"{_PACKAGE}.keras.optimizer" in modules
 
 
 def advise_for_keras(value: Any) -> str:

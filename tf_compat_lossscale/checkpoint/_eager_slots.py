@@ -1,15 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes and names the slots of TensorFlow 1's optimizers, eagerly.
-
-Eagerly, an optimizer makes its slots in its first step. If it has none yet, a
-restore by name makes those that the checkpoint has values for:
-
-1. A copy of the optimizer makes the slots of all variables.
-2. Those slots are matched with the checkpoint, like any variables.
-3. The optimizer makes the slots of the variables for which there was a value.
-
-If the copies of two optimizers match one slot, nothing tells whose it is, and
-no slot is made.
+"""Names the slots of TensorFlow 1's optimizers, eagerly.
 
 TensorFlow numbers slots of one name by the order in which the process made
 them, also slots of optimizers that are gone: `w/Adam_2` and `w/Adam_3`. A
@@ -23,17 +13,15 @@ scope, the slot is `scope/w/Momentum` there, if there is no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
-from typing import TypeAlias
 
 from absl import logging
 import tensorflow.compat.v2 as tf
 
-from tf_compat_lossscale._core import wrapped_optimizers
+from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core.tf import optimizers as tf_optimizers
 from tf_compat_lossscale.checkpoint import _restoring_objects
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
@@ -44,10 +32,8 @@ from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.match import Match
-from tf_compat_lossscale.checkpoint.targets import Targets
 
 _Optimizer = tf.compat.v1.train.Optimizer
-_Finder: TypeAlias = Callable[[Targets, Mapping[str, str | None]], Match]
 
 
 class EagerSlots:
@@ -67,16 +53,14 @@ class EagerSlots:
       mapping: Variable -> its name there, as the caller decided.
     """
     self._known, self._mapping = known, mapping
-    self._made: set[int] = set()  # The `id` of each optimizer with new slots.
     found: dict[int, Any] = {}
     objects = {} if objects is None else objects
     for _, item in _restoring_objects.walk_paths(objects):
       if isinstance(item, _Optimizer):
-        for each in wrapped_optimizers.walk(item):
-          if len(list(wrapped_optimizers.walk(each))) == 1:
+        for each in optimizer_kinds.walk(item):
+          if len(list(optimizer_kinds.walk(each))) == 1:
             found[id(each)] = each
     self._optimizers = list(found.values())
-    self._all = _restoring_objects.list_variables(objects)
     own = {
       id(variable)
       for each in self._optimizers
@@ -84,85 +68,21 @@ class EagerSlots:
     }
     self._weights = [
       variable
-      for variable in self._all
+      for variable in _restoring_objects.list_variables(objects)
       if variable.dtype.is_floating and id(variable) not in own
     ]
 
-  def make(self, match: _Finder) -> None:
-    """Makes the slots for which the checkpoint has values.
-
-    Args:
-      match: Takes variables and a mapping; finds the values of those that have
-        one.
-    """
-    claims: dict[int, dict[int, dict[str, bool]]] = {}
-    for number, optimizer in enumerate(self._optimizers):
-      if not optimizer.get_slot_names():
-        claims[number] = self._find_claims(optimizer, match)
-    owners: dict[str, dict[int, bool]] = {}
-    for number, claimed in claims.items():
-      for claim in claimed.values():
-        for key, is_exact in claim.items():
-          owners.setdefault(key, {})[number] = is_exact
-
-    def owns(number: int, key: str) -> bool:
-      exact = {n for n, is_exact in owners[key].items() if is_exact}
-      return (exact or owners[key].keys()) == {number}
-
-    for number, claimed in claims.items():
-      weights = [
-        weight
-        for weight in self._weights
-        if (keys := claimed.get(id(weight)))
-        and all(owns(number, key) for key in keys)
-      ]
-      if weights:
-        self._made.add(id(self._optimizers[number]))
-        tf_optimizers.create_slots(self._optimizers[number], weights)
-
-  def _find_claims(
-    self, optimizer: Any, match: _Finder
-  ) -> dict[int, dict[str, bool]]:
-    """Returns `id` of a weight -> key of a slot's value -> whether it is exact.
-
-    A key is exact if it is the slot's own name.
-    """
-    twin = tf_optimizers.copy_without_variables(optimizer)
-    try:
-      tf_optimizers.create_slots(twin, self._weights)
-      renamed = self.name_variables(twin)
-      targets = Targets([*self._all, *twin.variables()], renamed)
-      sources = match(targets, self.map_variables(renamed)).sources
-    except Exception as error:  # Of the program's own optimizer, too.
-      if not isinstance(error, (CheckpointError, ValueError)):
-        logging.info("%s makes no slots before its first step", optimizer)
-      return {}
-    result: dict[int, dict[str, bool]] = {}
-    for weight in self._weights:
-      for slot in _list_slots(twin, weight):
-        name = renamed[id(slot)]
-        source = sources.get(name)
-        if source is not None and source.origin:
-          keys = result.setdefault(id(weight), {})
-          keys[source.origin] = source.origin == name
-    return result
-
-  def name_variables(self, *further: Any) -> dict[int, str]:
-    """Returns `id` of each slot -> its name in a process of its own.
-
-    Args:
-      *further: More optimizers, as if they were made last.
-    """
+  def name_variables(self) -> dict[int, str]:
+    """Returns `id` of each slot -> its name in a process of its own."""
     result: dict[int, str] = {}
-    new = self._made.union(map(id, further))
     for weight in self._weights:
       found: dict[str, list[tuple[int, Any]]] = {}
       prefix = f"{_name(weight)}/"
       is_exact = True
-      for optimizer in (*self._optimizers, *further):
+      for optimizer in self._optimizers:
         for slot in _list_slots(optimizer, weight):
           name = _name(slot)
-          is_exact &= name in self._known and id(optimizer) not in new
+          is_exact &= name in self._known
           base, number = _split(name.removeprefix(prefix), optimizer)
           found.setdefault(base, []).append((number, slot))
       for base, slots in ({} if is_exact else found).items():
@@ -196,21 +116,32 @@ class EagerSlots:
         result[name] = candidates[0]
     return result
 
-  def note_lost(self, bundle: Bundle, match: Match) -> None:
-    """Notes, and logs, the slots of weights that no optimizer gets."""
+  def check_lost(self, bundle: Bundle, match: Match) -> None:
+    """Checks that the slots of weights in the checkpoint go to optimizers.
+
+    If all optimizers have slots already, the others are noted and logged.
+
+    Raises:
+      CheckpointError: An optimizer has no slots before its first step.
+    """
     if not self._optimizers:
       return
     used = {source.origin for source in match.sources.values()}
     lost = names.find_lost_slots(by_object.list_by_name(bundle), used)
-    if lost:
-      note = (
-        f"{problems.join(lost)} went to no optimizer: eagerly, an optimizer "
-        "makes its slots in its first step, and nothing tells which optimizer "
-        "has these; take a step with each optimizer before restore, or save "
-        "and restore by object"
-      )
-      logging.warning("%s: %s", bundle.prefix, note)
-      match.notes = (*match.notes, note)
+    if not lost:
+      return
+    for optimizer in self._optimizers:
+      if not optimizer.get_slot_names():
+        raise CheckpointError(
+          f"{bundle.prefix}: it has slots ({problems.join(lost)}), but "
+          f"{type(optimizer).__name__} has none before its first step: take a "
+          "step first, such as optimizer.apply_gradients([(tf.zeros_like(w), "
+          "w) for w in weights]), or leave the slots out by "
+          "what='all_but_optimizer'"
+        )
+    note = f"{problems.join(lost)} went to no optimizer"
+    logging.warning("%s: %s", bundle.prefix, note)
+    match.notes = (note,)
 
 
 def _name(variable: Any) -> str:

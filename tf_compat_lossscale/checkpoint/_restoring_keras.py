@@ -29,7 +29,6 @@ from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import keras_slots
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import problems
-from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
 from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 from tf_compat_lossscale.checkpoint.layouts.match import Match
@@ -80,16 +79,12 @@ def restore_names(bundle: Bundle, objects: Any, wishes: Wishes) -> Report:
       "mapping has None, but variables of Keras's optimizers are not "
       "initialized: leave the names out, or leave out the optimizer."
     )
-  bridge = scaler_bridges.bridge_foreign(
-    evidence.find_foreign(bundle, wishes.like), by_object.list_by_name(bundle)
-  )
-  chosen = bridge.translate_mapping(chosen)
-  variables = bridge.sources
+  variables = by_object.list_by_name(bundle)
   there = Inventory(
     {name: source.spec for name, source in variables.items()},
-    lambda: None if bridge.proofs else evidence.find_evidence(bundle),
+    lambda: evidence.find_evidence(bundle),
   )
-  notes = _build_optimizers(
+  notes = _check_built(
     objects, variables, chosen, bundle.prefix, wishes.missing
   )
   with tempfile.TemporaryDirectory() as folder:
@@ -136,20 +131,17 @@ def restore_names(bundle: Bundle, objects: Any, wishes: Wishes) -> Report:
   for note in notes:
     if "slots" in note:
       logging.warning("%s: %s", bundle.prefix, note)
-  return dataclasses.replace(report, notes=(*notes, *bridge.notes))
+  return dataclasses.replace(report, notes=tuple(notes))
 
 
-def _build_optimizers(
+def _check_built(
   objects: Any,
   variables: Sources,
   mapping: Mapping[str, str],
   path: str,
   missing: str,
 ) -> list[str]:
-  """Makes the slots of optimizers that have taken no step.
-
-  A model tells which variables its optimizer trains. If there is no such model,
-  the only optimizer trains the variables that have slots in the checkpoint.
+  """Checks that the optimizers have made their slots.
 
   Args:
     objects: A trackable, or a dict of trackables.
@@ -162,7 +154,7 @@ def _build_optimizers(
     What the user should know of it.
 
   Raises:
-    CheckpointError: Nothing tells which variables an optimizer trains.
+    CheckpointError: The checkpoint has slots, but an optimizer has made none.
   """
   items = list(_restoring_objects.walk_paths(objects))
   optimizers = {
@@ -179,36 +171,23 @@ def _build_optimizers(
     if all(item is not other for other in inner)
   }
   with_slots = {weight for _, weight in names.find_slots(variables)}
-  weights = {
-    id(item): (item, _find_name(path, item, mapping) in with_slots)
+  weights = [
+    _find_name(path, item, mapping)
     for path, item in items
     if is_variable(item) and getattr(item, "trainable", False)
-  }
-  unknown = []
+  ]
+  has_use = with_slots.intersection(weights) if weights else with_slots
+  new = []
   for name, optimizer in optimizers.items():
     optimizer_states.forget_children(optimizer)
-    if optimizer_states.is_built(optimizer):
-      continue
-    trained = _find_trained(optimizer, items)
-    if not trained and len(optimizers) == 1:
-      trained = [weight for weight, has_slots in weights.values() if has_slots]
-      if len(trained) < len(weights) and not optimizer_states.can_add(
-        optimizer
-      ):
-        trained = []
-    if trained:
-      optimizer_states.build(optimizer, trained)
-    elif with_slots and (
-      not weights or any(has for _, has in weights.values())
-    ):
-      unknown.append(name or type(optimizer).__name__)
-  if not unknown:
+    if has_use and not optimizer_states.is_built(optimizer):
+      new.append(name or type(optimizer).__name__)
+  if not new:
     return []
   message = (
-    f"it has slots, but {problems.join(unknown)} has taken no step, and "
-    "nothing tells which variables it trains: take one step with it first, "
-    "give its compiled model among the objects, or call build(variables) if it "
-    "is no legacy optimizer"
+    f"it has slots, but {problems.join(new)} has none before its first step: "
+    "call optimizer.build(variables) first, or of a legacy optimizer "
+    "optimizer.apply_gradients([(tf.zeros_like(w), w) for w in variables])"
   )
   if not weights:
     message += "; the objects have no variables yet: build the model first"
@@ -223,17 +202,6 @@ def _find_name(path: str, variable: Any, mapping: Mapping[str, str]) -> str:
   """Returns the name that a variable has in the checkpoint."""
   own = str(getattr(variable, "path", "") or variable.name.split(":")[0])
   return mapping.get(path) or mapping.get(own) or own
-
-
-def _find_trained(optimizer: Any, items: list[tuple[str, Any]]) -> list[Any]:
-  """Returns the variables of the models that have an optimizer."""
-  found: dict[int, Any] = {}
-  for _, item in items:
-    is_built = getattr(item, "built", True)
-    if is_built and getattr(item, "optimizer", None) is optimizer:
-      for variable in getattr(item, "trainable_variables", ()):
-        found[id(variable)] = variable
-  return list(found.values())
 
 
 def _read_settings(optimizer: Any) -> keras_slots.Settings:

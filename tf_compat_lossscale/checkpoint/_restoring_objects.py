@@ -268,10 +268,10 @@ class _Restorer:
   def _is_new_weight(self, found: FoundVariable) -> bool:
     """Returns whether the checkpoint has the variable's loss scale without it.
 
-    A policy has more variables than a `DynamicLossScale`, for example.
+    A `GrowthBackoff` has more variables than a `DynamicLossScale`.
     """
     parent, name = found.parent
-    if found.is_new_scale or name not in policy_weights.FURTHER:
+    if found.is_new_scale or name not in policy_weights.COUNTS:
       return False
     return isinstance(parent, graph_weights.GraphWeights) and any(
       other.keys and other.parent == (parent, "current_loss_scale")

@@ -32,13 +32,8 @@ _ASSIGNS = {"Assign", "AssignVariableOp"}
 _GROUPS = {"NoOp", "Identity"}
 # Ops between the op that reads a tensor and the op that assigns the tensor.
 _PASSES = {"Cast", "Identity", "Reshape"}
-# Op that reads -> the number of its input with the names of tensors, and of its
-# input with slices, if there is one. TensorFlow before 0.12 made the last two.
-_READERS: dict[str, tuple[int, int | None]] = {
-  "RestoreV2": (1, 2),
-  "RestoreSlice": (1, 2),
-  "Restore": (1, None),
-}
+# The op that reads tensors. Its inputs are a prefix, names and slices.
+_READER = "RestoreV2"
 
 
 class Saved(NamedTuple):
@@ -148,18 +143,14 @@ class _Decoder:
     """Returns the key and slice that a tensor has; None if it was changed."""
     while tensor.op.type in _PASSES:
       tensor = tensor.op.inputs[0]
-    if tensor.op.type not in _READERS:
+    if tensor.op.type != _READER:
       return None
     return self._list_reads(tensor.op)[tensor.value_index]
 
   def _list_reads(self, op: tf.Operation) -> list[_Read]:
     """Returns the key and slice of each output of an op that reads."""
     if op.name not in self._reads:
-      names_at, slices_at = _READERS[op.type]
-      names = _read_texts(op.inputs[names_at])
-      slices = [""] * len(names)
-      if slices_at is not None:
-        slices = _read_texts(op.inputs[slices_at])
+      names, slices = map(_read_texts, op.inputs[1:])
       if not len(names) == len(slices) == len(op.outputs):
         raise _UnknownKeys
       self._reads[op.name] = [_Read(*pair) for pair in zip(names, slices)]
@@ -172,7 +163,7 @@ class _Decoder:
     while stack:
       for tensor in stack.pop().inputs:
         other = tensor.op
-        if other.type in _READERS:
+        if other.type == _READER:
           found = True
           yield self._list_reads(other)[tensor.value_index].key
         elif other.name not in seen and other.name not in self._clean:

@@ -19,7 +19,6 @@ import numpy as np
 
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import wrong_values
-from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import exporting
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files import consistency
@@ -40,8 +39,6 @@ from tf_compat_lossscale.checkpoint.layouts import by_object
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
-from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
-from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts import templates
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
@@ -79,7 +76,6 @@ def convert(
   learning_rate: float | None = None,
   overwrite: bool = False,
   progress: Callable[[int], _Progress] | None = None,
-  like: scalers.Like | None = None,
   masters: bool = False,
   averages: bool = False,
   include: Sequence[str] = (),
@@ -120,7 +116,6 @@ def convert(
     overwrite: Whether the destination may be replaced.
     progress: Called with the number of bytes to read and write. It returns a
       function that is called with each number of bytes read or written.
-    like: The system that wrote the source, as `describe` takes it.
     masters: Whether float32 masters take the place of float16 weights. This and
       the next three are for 'weights', 'npz' and 'safetensors'.
     averages: Whether moving averages take the place of weights.
@@ -142,7 +137,7 @@ def convert(
       f"{to!r} is no layout; there are {', '.join(LAYOUTS)}"
       f"{wrong_values.suggest(to, LAYOUTS)}"
     )
-  choice = exporting.Choice(like, masters, averages, include, exclude)
+  choice = exporting.Choice(masters, averages, include, exclude)
   exporting.check_options(
     to,
     choice,
@@ -160,13 +155,6 @@ def convert(
   rate = _check_rate(learning_rate, template is not None)
   path = os.fspath(destination)
   writer.check_destination(path)
-  found = paths.find(os.fspath(source))
-  if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
-    raise CheckpointError(
-      f"{found.path}: a Keras file is converted by loading and saving it: "
-      "tf_compat_lossscale.keras.load_model(), then "
-      "tf.train.Checkpoint(model=…, optimizer=…).save()"
-    )
   advance: list[_Progress] = []
 
   def attempt(bundle: Bundle, model: Bundle | None = None) -> Conversion:
@@ -178,9 +166,8 @@ def convert(
       if to in exporting.LAYOUTS:
         sources, facts = exporting.plan(bundle, path, to, choice)
       else:
-        foreign = evidence.find_foreign(bundle, like)
         sources, changed, notes = _plan(
-          bundle, to, scale, model, mapping or {}, rate, foreign
+          bundle, to, scale, model, mapping or {}, rate
         )
     except CheckpointError:
       raise
@@ -285,7 +272,6 @@ def _plan(
   template: Bundle | None,
   mapping: Mapping[str, str],
   learning_rate: float | None,
-  foreign: scalers.Foreign,
 ) -> tuple[Sources, list[str], list[str]]:
   """Returns the new checkpoint's tensors, the names of those set, and notes."""
   objects = OBJECT_GRAPH in bundle.specs
@@ -307,16 +293,10 @@ def _plan(
     else:
       sources = by_object.remove_scales(bundle)
     return sources, _set_in_objects(sources, bundle, scale, to), []
-  bridge = scaler_bridges.bridge_foreign(
-    foreign, by_object.list_by_name(bundle)
-  )
-  _check_scale_names(mapping, bridge)
-  mapping = bridge.translate_mapping(mapping)
-  variables = bridge.sources
+  variables = by_object.list_by_name(bundle)
   inventory = Inventory(
     {name: source.spec for name, source in variables.items()},
-    # The names of compat.v1 are given already, which the graph does not have.
-    lambda: None if bridge.proofs else evidence.find_evidence(bundle),
+    lambda: evidence.find_evidence(bundle),
   )
   changed = _set_scales(variables, inventory, scale, bundle.prefix)
   if template is not None and to in _TEMPLATES_BY_NAME:
@@ -336,7 +316,7 @@ def _plan(
       learning_rate,
       is_keras=to == "keras2",
     )
-    return new.sources, changed, [*new.notes, *bridge.notes]
+    return new.sources, changed, list(new.notes)
   api = {"contrib": names.CONTRIB, "fp32": None}.get(to, names.COMPAT)
   flow = "v1" if to in ("saver", "contrib") else "v2"
   return (
@@ -344,26 +324,8 @@ def _plan(
       variables, inventory, api, flow, bundle.prefix, mapping
     ),
     changed,
-    [] if to == "fp32" else bridge.notes,
+    [],
   )
-
-
-def _check_scale_names(
-  mapping: Mapping[str, str], bridge: scaler_bridges.Bridge
-) -> None:
-  """Checks that a loss scale of another system stays a loss scale.
-
-  Raises:
-    CheckpointError: The mapping gives one of its variables another name.
-  """
-  bases = set(names.SCALE_TENSORS[names.COMPAT])
-  for here, there in mapping.items():
-    base = names.get_base(bridge.renamed.get(there) or "")
-    if base in bases and names.get_base(here) != base:
-      raise CheckpointError(
-        f"mapping (--map): {there} is a loss scale's, so it cannot become "
-        f"{here}: its new name must end in {base}"
-      )
 
 
 def _fill_names(
@@ -439,7 +401,7 @@ def _set_scales(
     changed += scale.names
   further = policy_weights.find_further(inventory.tensors, scales)
   for members in further.values():
-    variables.update(policy_weights.make_new(members))
+    variables.update(policy_weights.make_new(members.values()))
     changed += members.values()
   return changed
 
@@ -467,8 +429,7 @@ def _set_in_objects(
       )
     dtype = sources[key].spec.dtype
     is_scale = base in by_object.SCALE_CHILDREN
-    value = scale if is_scale else policy_weights.get_new_value(base)
-    sources[key] = Literal(dtype, value)
+    sources[key] = Literal(dtype, scale if is_scale else 0)
     changed.append(key)
   return changed
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -12,12 +13,10 @@ import os
 import re
 from typing import Any
 
-from tf_compat_lossscale.checkpoint import _describing_keras
 from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.description import Description
 from tf_compat_lossscale.checkpoint.description import LossScaleState
-from tf_compat_lossscale.checkpoint.files import array_files
 from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files import meta_graph as _meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
@@ -26,21 +25,20 @@ from tf_compat_lossscale.checkpoint.files.object_graph import Node
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts import optimizer_names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
-from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
-from tf_compat_lossscale.checkpoint.layouts import scalers
+from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _Path = Callable[[], str]
+# Slots in an object graph that only TensorFlow 1's optimizers call so.
+_OWN_SLOTS = {
+  frozenset({"accum", "accum_update"}): "Adadelta",
+  frozenset({"accum", "linear"}): "Ftrl",
+}
 _LONG = 1000  # Characters of a path from which on it is abbreviated.
 
 
-def describe(
-  path: str | os.PathLike[str],
-  verify: bool = False,
-  like: scalers.Like | None = None,
-) -> Description:
+def describe(path: str | os.PathLike[str], verify: bool = False) -> Description:
   """Describes a checkpoint: its format, its API and its loss scales.
 
   Nothing in the file is executed. TensorFlow is imported for paths of its file
@@ -48,48 +46,35 @@ def describe(
 
   Args:
     path: A checkpoint's prefix, its '.index', a folder or its file 'checkpoint'
-      (the latest checkpoint), a SavedModel, an '.h5', '.keras', '.npz' or
-      '.safetensors' file. Paths
-      such as gs://bucket/model.ckpt-1000, on TensorFlow's file systems, are
-      read by `tf.io.gfile`.
+      (the latest checkpoint) or a SavedModel. Paths such as
+      gs://bucket/model.ckpt-1000, on TensorFlow's file systems, are read by
+      `tf.io.gfile`.
     verify: Whether to compare every byte with its checksum, whatever the size.
-      Checkpoints of up to 64 MiB are always compared. HDF5 has no checksums.
-    like: The system that wrote the checkpoint, if the MetaGraph beside it is
-      missing, which would prove it: 'openseq2seq', 'opennmt-tf',
-      'tf_cnn_benchmarks' or 'thumt'.
+      Checkpoints of up to 64 MiB are always compared.
 
   Returns:
     The description.
 
   Raises:
-    CheckpointError: The checkpoint is missing or damaged, or is not laid out as
-      `like` says.
+    CheckpointError: The checkpoint is missing or damaged, or the file is of
+      another kind.
   """
   path = os.fspath(path)
-  found = paths.find(path, takes_arrays=True)
-  if found.kind in paths.ARRAYS:
-    scalers.refuse_like(like, found.path)
-    return _describe_arrays(found, verify)
-  if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
-    scalers.refuse_like(like, found.path)
-    return _describing_keras.describe(found.path, found.kind)
   return consistency.read_consistently(
-    lambda: paths.find(path).path,
-    lambda bundle: _describe(bundle, verify, like),
+    lambda: paths.find(path).path, lambda bundle: _describe(bundle, verify)
   )
 
 
-def _describe(bundle: Bundle, verify: bool, like: str | None) -> Description:
+def _describe(bundle: Bundle, verify: bool) -> Description:
   """Describes an open checkpoint."""
   found = paths.find_at_prefix(bundle.prefix)
   checked = verify or bundle.is_small
   if checked:
     bundle.check()
   if OBJECT_GRAPH in bundle.specs:
-    scalers.refuse_like(like, bundle.prefix)
     facts = _describe_objects(bundle, ObjectGraph.read(bundle))
   else:
-    facts = _describe_names(bundle, like)
+    facts = _describe_names(bundle)
   if found.kind == kinds.SAVED_MODEL:
     facts["kind"] = found.kind
     facts["release"] = _meta_graph.read_saved_model_release(found.folder)
@@ -99,18 +84,8 @@ def _describe(bundle: Bundle, verify: bool, like: str | None) -> Description:
     path=found.path,
     keys=bundle.specs,
     checked=checked,
-    is_first_format=bundle.is_first_format,
     **facts,
   )
-
-
-def _describe_arrays(found: paths.Found, verify: bool) -> Description:
-  """Describes a file of arrays by name."""
-  if found.kind == kinds.NPZ:
-    keys = array_files.read_npz(found.path, verify)
-    return Description(found.path, found.kind, keys=keys, checked=verify)
-  keys = array_files.read_safetensors(found.path)
-  return Description(found.path, found.kind, keys=keys)
 
 
 def _find_step_in_path(path: str) -> int | None:
@@ -119,13 +94,11 @@ def _find_step_in_path(path: str) -> int | None:
   return int(match[1]) if match else None
 
 
-def _describe_names(bundle: Bundle, like: str | None) -> dict[str, Any]:
+def _describe_names(bundle: Bundle) -> dict[str, Any]:
   """Describes a checkpoint by the names of its variables."""
   bundle.largest_meta_graph = _meta_graph.LARGEST_TO_DESCRIBE
   meta, ignored = bundle.meta_graph
-  foreign = evidence.find_foreign(bundle, like)
-  of_others = set(foreign.scaler.names.values()) if foreign.scaler else set()
-  tensors = {n: spec for n, spec in bundle.specs.items() if n not in of_others}
+  tensors = bundle.specs
   inventory = Inventory(tensors, lambda: evidence.find_evidence(bundle))
   if any(inventory.scales):
     inventory.gather_evidence()  # The user may have variables of such names.
@@ -142,10 +115,7 @@ def _describe_names(bundle: Bundle, like: str | None) -> dict[str, Any]:
   ]
   further = policy_weights.find_further(tensors, scales)
   proven = [s for s in incomplete if inventory.get_served(s.names[0])]
-  apis = {s.api for s in [*scales, *proven]}
-  if foreign:
-    apis.add(foreign.system)
-  api = ", ".join(sorted(apis)) or None
+  api = ", ".join(sorted({s.api for s in [*scales, *proven]})) or None
   if meta and not scales and not incomplete and not api:
     api = names.CONTRIB if evidence.was_applied_by_contrib(meta) else api
   steps = [
@@ -158,53 +128,31 @@ def _describe_names(bundle: Bundle, like: str | None) -> dict[str, Any]:
     "api": api,
     "release": meta and meta.release,
     "control_flow": meta and meta.control_flow,
-    "inner_optimizer": optimizer_names.guess_by_names(tensors),
-    "loss_scales": (
-      *_read_foreign(bundle, foreign.scaler),
-      *(
-        _read_state(bundle, scale, further.get(scale.names[0], {}))
-        for scale in [*scales, *incomplete]
-      ),
+    "inner_optimizer": _find_optimizers(tensors),
+    "loss_scales": tuple(
+      _read_state(bundle, scale, further.get(scale.names[0], {}))
+      for scale in [*scales, *incomplete]
     ),
-    "masters": foreign.masters,
     "notes": (
       *([ignored] if ignored else []),
-      *foreign.hints,
       *_note_dead(inventory, scales),
-      *_note_npu(meta, scales),
-      *_note_lone(bundle, inventory, [*scales, *incomplete]),
     ),
     "step": int(bundle.read_scalar(steps[0])) if steps else None,
   }
 
 
-def _read_foreign(
-  bundle: Bundle, scaler: scalers.Scaler | None
-) -> Iterator[LossScaleState]:
-  """Yields the state of another system's loss scale, if there is one."""
-  if scaler is None:
-    return
-  values = {
-    role: bundle.read_scalar(name) for role, name in scaler.names.items()
-  }
-  counters = {
-    name: values[role] for role, name in scaler.names.items() if role != "scale"
-  }
-  rule = scaler_bridges.find_rule(scaler)
-  yield LossScaleState(
-    float(values["scale"]),
-    scaler_bridges.count_good_steps(scaler, values.__getitem__),
-    names=(scaler.names["scale"], *counters),
-    system=scaler.title,
-    counters=counters,
-    rule=rule.arguments,
-    policy=rule.policy or None,
-    notes=(
-      f"found: {scaler.proof}",
-      *rule.notes,
-      *scaler_bridges.note_value(float(values["scale"])),
-    ),
-  )
+def _find_optimizers(all_names: Iterable[str]) -> str | None:
+  """Returns the optimizers after which TensorFlow 1 calls slots; or None."""
+  found = {names.get_base(slot) for slot, _ in names.find_slots(all_names)}
+  return ", ".join(sorted(found & slots.ROLES.keys())) or None
+
+
+def _find_optimizer(node: Node) -> str | None:
+  """Returns the optimizer whose slots an object has, or None."""
+  found = {slot.name for slot in node.slots} - {"vhat"}
+  kind = slots.find_kind(found) or _OWN_SLOTS.get(frozenset(found))
+  is_keras = "iter" in node.children
+  return "SGD" if is_keras and kind == "Momentum" else kind
 
 
 def _note_dead(
@@ -228,42 +176,6 @@ def _note_dead(
         f"dead: {listed}: no weight depends on it, as a Horovod wrapper around "
         "an optimizer of NVIDIA's TensorFlow 1 leaves one"
       )
-
-
-def _note_npu(
-  meta: _meta_graph.MetaGraph | None, scales: Sequence[names.ScaleNames]
-) -> Iterator[str]:
-  """Yields a sentence if the loss scale is of Ascend's NPULossScaleManagers."""
-  is_contrib = any(scale.api == names.CONTRIB for scale in scales)
-  nodes = meta.graph.nodes if meta and is_contrib else []
-  if any(node.op.startswith("Npu") for node in nodes):
-    yield (
-      "the MetaGraph has ops of Ascend's NPUs: the loss scale is an "
-      "NPULossScaleManager's, whose names and rule are those of tf.contrib"
-    )
-
-
-def _note_lone(
-  bundle: Bundle, inventory: Inventory, scales: Sequence[names.ScaleNames]
-) -> Iterator[str]:
-  """Yields a sentence for a `loss_scale` that has no counters."""
-  name = names.LOSS_SCALE
-  known = {name for scale in scales for name in scale.names}
-  wanted = names.SCALE_TENSORS[names.CONTRIB][name]
-  if name in known or inventory.tensors.get(name) != wanted:
-    return
-  value = bundle.read_scalar(name)
-  if inventory.get_served(name) and inventory.is_constant(name):
-    yield (
-      f"{name} ({value:.9g}) is a fixed loss scale, such as tf_cnn_benchmarks "
-      "saves: the MetaGraph shows that weights depend on it, and that nothing "
-      "changes it"
-    )
-  else:
-    yield (
-      f"{name} ({value:.9g}) may be a fixed loss scale of tf_cnn_benchmarks, "
-      "or a variable of the program's own: the name alone proves nothing"
-    )
 
 
 def _read_state(
@@ -320,7 +232,7 @@ def _describe_objects(bundle: Bundle, graph: ObjectGraph) -> dict[str, Any]:
     node = graph.nodes[number]
     path = functools.partial(paths_of.abbreviate, number, _LONG)
     if node.slots or "iter" in node.children or "_iterations" in node.children:
-      inner.add(optimizer_names.guess_by_object(graph, node))
+      inner.add(_find_optimizer(node))
       steps += [
         _read_scalar(bundle, graph, node, "iter"),
         _read_scalar(bundle, graph, node, "_iterations"),
@@ -358,7 +270,8 @@ def _read_scale(
     contrib = "loss_scale" in node.children  # The variable in tf.contrib.
     api = names.CONTRIB if contrib else names.COMPAT
     wanted = list(names.SCALE_TENSORS[api])
-  further = [name for name in policy_weights.FURTHER if name in node.children]
+  counts = sorted(policy_weights.COUNTS)
+  further = [name for name in counts if name in node.children]
   values = {
     name: _read_scalar(bundle, graph, node, name) for name in wanted + further
   }

@@ -27,7 +27,6 @@ _FLAGS = {"mapping": "map"}
 class Choice(NamedTuple):
   """What is written of a checkpoint, as `convert` takes it."""
 
-  like: str | None = None
   masters: bool = False
   averages: bool = False
   include: Sequence[str] = ()
@@ -39,13 +38,13 @@ def check_options(to: str, choice: Choice, others: Mapping[str, Any]) -> None:
 
   Args:
     to: The layout.
-    choice: The options of `LAYOUTS`; all layouts have `like`.
+    choice: The options of `LAYOUTS`.
     others: Name -> value, of the options of other layouts.
 
   Raises:
     CheckpointError: An option is of other layouts, or two exclude each other.
   """
-  own = choice._replace(like=None)._asdict()
+  own = choice._asdict()
   foreign = others if to in LAYOUTS else own
   given = [name for name, value in foreign.items() if value]
   if given:
@@ -118,7 +117,7 @@ def _note_others(
 
 def _find(bundle: Bundle, choice: Choice) -> model_tensors.ModelTensors:
   """Returns the tensors of a checkpoint, as they are chosen."""
-  found = model_tensors.find_model(bundle, choice.like)
+  found = model_tensors.find_model(bundle)
   try:
     if choice.masters:
       found.replace(found.masters, "float32 masters")

@@ -8,9 +8,7 @@ import re
 from typing import NamedTuple
 
 from tf_compat_lossscale.checkpoint import description as kinds
-from tf_compat_lossscale.checkpoint.files import array_files
 from tf_compat_lossscale.checkpoint.files import file_kinds
-from tf_compat_lossscale.checkpoint.files import first_format
 from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -36,16 +34,6 @@ _ESCAPED = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v")) | {c: c for c in b"\\'\"?"}
 _TRIES = 10  # To find the latest checkpoint while a Saver replaces it.
 _LARGEST_STATE = 16 << 20  # Bytes; more than 50,000 paths.
 _VARIABLES = os.path.join("variables", "variables")
-ARRAYS = {  # The kinds of files that can be described alone, in words.
-  kinds.NPZ: "a file of NumPy arrays (.npz)",
-  kinds.SAFETENSORS: "a file of the safetensors package",
-}
-# The files of a folder without checkpoints that its path may mean.
-_ENDS = (
-  (".h5", ".keras"),
-  (".safetensors", ".npz"),
-  (".pt", ".pth", "pytorch_model.bin"),
-)
 _SAVED_MODEL = "saved_model.pb"
 # A scheme of TensorFlow's file systems, and no drive of Windows.
 _LOST_SLASH = re.compile(r"[a-zA-Z][0-9a-zA-Z.]+:/(?!/)")
@@ -57,10 +45,9 @@ class Found(NamedTuple):
   """A checkpoint.
 
   Attributes:
-    path: The prefix, or the file of a Keras file; of the first format, the file
-      or the pattern of its shards.
-    kind: SAVED_MODEL, KERAS_H5, KERAS_ZIP, or SAVER for all other checkpoints,
-      also for object-based ones: the index shows that, but is not read here.
+    path: The prefix.
+    kind: SAVED_MODEL, or SAVER for all other checkpoints, also for object-based
+      ones: the index shows that, but is not read here.
     folder: The folder of a SavedModel.
   """
 
@@ -69,12 +56,11 @@ class Found(NamedTuple):
   folder: str = ""
 
 
-def find(path: str, takes_arrays: bool = False) -> Found:
+def find(path: str) -> Found:
   """Finds the checkpoint that a path means.
 
   Args:
     path: A path as for `describe`.
-    takes_arrays: Whether it may be of a kind in `ARRAYS`.
 
   Returns:
     The checkpoint.
@@ -83,14 +69,7 @@ def find(path: str, takes_arrays: bool = False) -> Found:
     CheckpointError: There is no checkpoint.
   """
   try:
-    found = _find(path, may_be_state=True)
-    if found.kind in ARRAYS and not takes_arrays:
-      raise CheckpointError(
-        f"{found.path}: {ARRAYS[found.kind]}, which tf-lossscale inspect "
-        "describes, but which is no checkpoint: load it with numpy.load or "
-        "safetensors.numpy.load_file, and assign its arrays"
-      )
-    return found
+    return _find(path)
   except CheckpointError:
     raise
   except (OSError, ValueError) as error:
@@ -98,13 +77,8 @@ def find(path: str, takes_arrays: bool = False) -> Found:
     raise CheckpointError(f"{path}: {reason}") from None
 
 
-def _find(path: str, may_be_state: bool = False) -> Found:
-  """Finds the checkpoint that a path means.
-
-  Args:
-    path: The path.
-    may_be_state: Whether the path may be a folder's list of checkpoints.
-  """
+def _find(path: str) -> Found:
+  """Finds the checkpoint that a path means."""
   # A folder may have the name of a prefix beside it. TensorFlow's Saver then
   # takes the prefix, too.
   if opening.is_folder(path) and not opening.is_file(path + ".index"):
@@ -114,10 +88,7 @@ def _find(path: str, may_be_state: bool = False) -> Found:
   match = _PARTS.fullmatch(path)
   if match and opening.exists(match[1] + ".index"):
     return find_at_prefix(match[1])
-  for candidate in (path, path.removesuffix(".meta")):
-    first = first_format.find_files(candidate)
-    if first:
-      return Found(first.path)
+  file_kinds.refuse_others(match[1] if match else path)
   if not opening.exists(path):
     if match:
       raise CheckpointError(f"{match[1]}.index: No such file")
@@ -131,32 +102,21 @@ def _find(path: str, may_be_state: bool = False) -> Found:
       f"{path}: no such checkpoint, file or folder (name a prefix such as "
       "model.ckpt-1000, without .index)"
     )
-  with opening.open_file(path) as file:
-    begin = file.read(file_kinds.BEGIN)
-  if file_kinds.is_h5(begin):
-    return Found(path, kinds.KERAS_H5)
-  if file_kinds.is_zip(begin):
-    is_npz = path.endswith(".npz") or array_files.is_npz(path)
-    return Found(path, kinds.NPZ if is_npz else kinds.KERAS_ZIP)
-  if file_kinds.is_safetensors(begin):
-    return Found(path, kinds.SAFETENSORS)
-  if may_be_state and (
-    os.path.basename(path) == _STATE or begin.startswith(_LATEST)
-  ):
+  name = os.path.basename(path)
+  if name == _STATE or _starts_as_state(path):
     return _find_by_state(path)
-  if os.path.basename(path) == _SAVED_MODEL:
+  if name == _SAVED_MODEL:
     return _find_in_folder(os.path.dirname(path))
-  what = file_kinds.name_file(path, begin)
-  if not what and opening.exists(path + ".meta"):
-    raise CheckpointError(
-      f"{path}: there is its MetaGraph, but the file does not end as a "
-      "checkpoint of the first format does: it is cut off or damaged; copy it "
-      "again, or take an earlier one"
-    )
   raise CheckpointError(
-    f"{path}: neither a checkpoint nor a file of Keras, NumPy or safetensors "
-    "(.h5, .keras, .npz, .safetensors)" + (f", but {what}" if what else "")
+    f"{path}: no checkpoint: name the prefix of one, such as model.ckpt-1000, "
+    "or a folder"
   )
+
+
+def _starts_as_state(path: str) -> bool:
+  """Returns whether a file starts as a folder's list of checkpoints does."""
+  with opening.open_file(path) as file:
+    return file.read(len(_LATEST)) == _LATEST
 
 
 def find_at_prefix(prefix: str) -> Found:
@@ -170,7 +130,7 @@ def find_at_prefix(prefix: str) -> Found:
 
 
 def _find_in_folder(folder: str) -> Found:
-  """Finds the latest checkpoint of a folder, or its only Keras file."""
+  """Finds the latest checkpoint of a folder."""
   if opening.exists(os.path.join(folder, _SAVED_MODEL)):
     variables = os.path.join(folder, _VARIABLES)
     if not opening.exists(variables + ".index"):
@@ -181,18 +141,9 @@ def _find_in_folder(folder: str) -> Found:
     return _find_by_state(state)
   entries = opening.list_folder(folder)
   prefixes = [name[:-6] for name in entries if name.endswith(".index")]
-  prefixes += first_format.find_in_folder(folder)
   if prefixes:
-    return _find(os.path.join(folder, max(prefixes, key=_get_step_and_name)))
-  for ends in _ENDS:
-    files = [name for name in entries if name.endswith(ends)]
-    if len(files) == 1:
-      return _find(os.path.join(folder, files[0]))
-    if files:
-      raise CheckpointError(
-        f"{folder}: a folder without a checkpoint, but with several files that "
-        f"may be meant: name one, such as {files[0]}"
-      )
+    latest = max(prefixes, key=_get_step_and_name)
+    return find_at_prefix(os.path.join(folder, latest))
   raise CheckpointError(f"{folder}: a folder without a checkpoint")
 
 
@@ -209,8 +160,7 @@ def _find_by_state(state: str) -> Found:
     ):
       if opening.exists(candidate + ".index"):
         return find_at_prefix(candidate)
-      if opening.is_file(candidate) or first_format.find_files(candidate):
-        return _find(candidate)
+      file_kinds.refuse_others(candidate)
     latest, tried = _read_latest(state), latest
     if latest == tried:
       break

@@ -84,9 +84,7 @@ class Conversion:
     added: The tensors that the source does not have, with initial values.
     changed: The loss scales and counters that were set.
     left: The files of the replaced checkpoint that could not be removed.
-    notes: What was computed, or could not be known, and what follows; of
-      another system's loss scale what could not be taken over, and the loss
-      scale that has its rule.
+    notes: What was computed, or could not be known, and what follows.
     reasons: What each dropped tensor is, if only the model's are written.
     unproven: The tensors that were kept, though they may be no model's.
     sizes: The number of bytes of each tensor of the source.

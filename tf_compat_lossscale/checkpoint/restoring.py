@@ -21,10 +21,7 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import session_values
 from tf_compat_lossscale.checkpoint import _eager_slots
 from tf_compat_lossscale.checkpoint import _restoring_keras
-from tf_compat_lossscale.checkpoint import _restoring_models
 from tf_compat_lossscale.checkpoint import _restoring_objects
-from tf_compat_lossscale.checkpoint import describing
-from tf_compat_lossscale.checkpoint import description as kinds
 from tf_compat_lossscale.checkpoint import paths
 from tf_compat_lossscale.checkpoint.files import consistency
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
@@ -33,12 +30,9 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 from tf_compat_lossscale.checkpoint.layouts import by_object
-from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import inventory
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
-from tf_compat_lossscale.checkpoint.layouts import scaler_bridges
-from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts import slots_by_name
 from tf_compat_lossscale.checkpoint.layouts.match import Match
 from tf_compat_lossscale.checkpoint.layouts.match import Wishes
@@ -63,7 +57,6 @@ def restore(
   mapping: Mapping[str, str | None] | None = None,
   missing: Missing = "error",
   learning_rate: float | None = None,
-  like: scalers.Like | None = None,
 ) -> Report:
   """Restores a checkpoint by name or by object, as the checkpoint was saved.
 
@@ -82,9 +75,8 @@ def restore(
     objects: A trackable, or a dict of trackables as `tf.train.Checkpoint` takes
       them by keyword. If it is given, an object-based checkpoint is restored by
       object, and variables that are created later get their values then. By
-      name and eagerly, optimizers without slots get those that the checkpoint
-      has, if the objects tell whose they are. A Keras file needs a Keras model
-      here.
+      name and eagerly, optimizers must have their slots already: take a step,
+      or call an optimizer's `build`.
     variables: The variables to restore by name, or a dict from their names in
       the checkpoint to them. By default all global variables of the session's
       graph, or all variables of `objects`.
@@ -100,8 +92,6 @@ def restore(
     learning_rate: The learning rate with which training goes on, positive, if
       the momentum of `MomentumOptimizer` comes from Keras's SGD or the other
       way round. By default it is the program's, or else the checkpoint's.
-    like: The system that wrote the checkpoint, as `describe` takes it. By name
-      only.
 
   Returns:
     The source of each variable's value.
@@ -119,12 +109,7 @@ def restore(
   arguments.check_word("missing", missing, MISSING)
   arguments.check_word("what", what, WHAT)
   path = os.fspath(path)
-  wishes = Wishes(mapping or {}, missing, learning_rate, what, like=like)
-  found = paths.find(path)
-  if found.kind in (kinds.KERAS_H5, kinds.KERAS_ZIP):
-    scalers.refuse_like(like, found.path)
-    description = describing.describe(found.path)
-    return _restoring_models.restore_model(description, objects, missing)
+  wishes = Wishes(mapping or {}, missing, learning_rate, what)
 
   def attempt(bundle: Bundle) -> Report:
     has_objects = objects is not None and variables is None
@@ -135,7 +120,6 @@ def restore(
           "but the objects are restored by their paths: leave both out; to "
           "restore some objects, give those alone."
         )
-      scalers.refuse_like(like, bundle.prefix)
       return _restoring_objects.restore_objects(
         session, bundle, objects, missing
       )
@@ -164,19 +148,13 @@ def _restore_by_name(
   if is_eager and variables is None and wishes.what == "all":
     known = by_object.list_by_name(bundle).keys()
     slots = _eager_slots.EagerSlots(objects, known, wishes.mapping)
-    lenient = dataclasses.replace(wishes, missing="initialize")
-    slots.make(
-      lambda targets, mapping: match_by_name(
-        None, bundle, targets, dataclasses.replace(lenient, mapping=mapping)
-      )
-    )
     renamed = slots.name_variables()
     mapped = slots.map_variables(renamed)
     wishes = dataclasses.replace(wishes, mapping=mapped)
   targets = Targets(_choose_variables(session, objects, variables), renamed)
   match = match_by_name(session, bundle, targets, wishes)
   if slots is not None:
-    slots.note_lost(bundle, match)
+    slots.check_lost(bundle, match)
   initial = {} if session else _restoring_objects.find_initial_values(objects)
   return assign_by_name(session, bundle, targets, match, initial)
 
@@ -206,11 +184,6 @@ def match_by_name(
   wishes: Wishes,
 ) -> Match:
   """Returns the tensor that each variable is to get."""
-  bridge = scaler_bridges.bridge_foreign(
-    evidence.find_foreign(bundle, wishes.like),
-    by_object.list_by_name(bundle),
-    targets.tensors,
-  )
   here = inventory.Inventory(
     targets.tensors,
     lambda: targets.find_evidence(session) if session else None,
@@ -218,16 +191,10 @@ def match_by_name(
   )
   match = slots_by_name.match_names(
     here,
-    bridge.sources,
+    by_object.list_by_name(bundle),
     bundle,
-    dataclasses.replace(
-      wishes,
-      excused=_excuse(targets, wishes.what),
-      mapping=bridge.translate_mapping(wishes.mapping),
-    ),
-    bridge.renamed,
+    dataclasses.replace(wishes, excused=_excuse(targets, wishes.what)),
   )
-  bridge.complete(match)
   if match.unproven:
     first, *more = sorted(match.unproven)
     logging.warning(

@@ -21,7 +21,6 @@ from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
 from tf_compat_lossscale.checkpoint.files.opening import open_file
-from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts.match import Wishes
 from tf_compat_lossscale.checkpoint.report import Report
 from tf_compat_lossscale.checkpoint.targets import Targets
@@ -48,12 +47,9 @@ class Saver(tf.compat.v1.train.Saver):
   Attributes:
     last_report: The `Report` of the last `restore`; None if there was no
       `restore`, or every variable had its own name in the checkpoint.
-    like: The system that wrote the checkpoints, as `describe` takes it; may be
-      set after the Saver was created.
   """
 
   last_report: Report | None = None
-  like: scalers.Like | None = None
   _import_scope: str | None = None
 
   def restore(
@@ -84,11 +80,9 @@ class Saver(tf.compat.v1.train.Saver):
     targets = Targets(saved.variables)
 
     def attempt(bundle: Bundle) -> Report | None:
-      match = restoring.match_by_name(
-        sess, bundle, targets, Wishes(like=self.like)
-      )
-      if match.is_exact and (saved.others or not bundle.is_first_format):
-        super(Saver, self).restore(sess, bundle.path)
+      match = restoring.match_by_name(sess, bundle, targets, Wishes())
+      if match.is_exact:
+        super(Saver, self).restore(sess, bundle.prefix)
         return None
       if saved.others:
         raise CheckpointError(
@@ -96,8 +90,7 @@ class Saver(tf.compat.v1.train.Saver):
           f"and the Saver has more ({', '.join(saved.others)}): convert the "
           "checkpoint first (tf-lossscale convert)"
         )
-      report = restoring.assign_by_name(sess, bundle, targets, match, {})
-      return None if match.is_exact else report
+      return restoring.assign_by_name(sess, bundle, targets, match, {})
 
     self.last_report = consistency.read_consistently(
       lambda: paths.find(path).path, attempt

@@ -85,13 +85,6 @@ def add_arguments(parser: errors.Parser) -> None:
     "inspect prints it",
   )
   parser.add_argument(
-    "--like",
-    type=str.lower,
-    metavar="SYSTEM",
-    help="the system that wrote SRC, if the MetaGraph beside SRC, which would "
-    "prove it, is missing: openseq2seq, opennmt-tf, tf_cnn_benchmarks or thumt",
-  )
-  parser.add_argument(
     "--masters",
     action="store_true",
     help="write float32 masters in the place of float16 weights (for weights, "
@@ -139,7 +132,6 @@ def execute(arguments: argparse.Namespace) -> int:
         learning_rate=arguments.learning_rate,
         overwrite=arguments.overwrite,
         progress=functools.partial(_count_bytes, show),
-        like=arguments.like,
         masters=arguments.masters,
         averages=arguments.averages,
         include=arguments.include,

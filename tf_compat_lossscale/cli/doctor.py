@@ -1,207 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf-lossscale doctor`: says whether loss scales are all right."""
+"""`tf-lossscale doctor`: says whether a run's loss scale is all right."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-import os
-import sys
+from collections.abc import Sequence
+import itertools
+import math
 from typing import Any
-from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 from tf_compat_lossscale.cli import errors
-from tf_compat_lossscale.cli import terminal
+from tf_compat_lossscale.cli import scalars
+from tf_compat_lossscale.cli.scalars import Row
 
-if TYPE_CHECKING:
-  from tf_compat_lossscale.monitoring.verdicts import Verdict
+SUMMARY = "say what is wrong with the loss scale of a run"
 
-SUMMARY = "say what is wrong with the loss scale of a run or a checkpoint"
-_SICK = 1
-_MISTAKE = 2
-
-
-class _Finding(NamedTuple):
-  """A verdict on something.
-
-  Attributes:
-    path: The log or the checkpoint.
-    what: 'run' or 'checkpoint'.
-    name: The loss scale's variable in a checkpoint that has several, or "".
-    verdict: The verdict.
-  """
-
-  path: str
-  what: str
-  name: str
-  verdict: Verdict
+# The last 10 steps were skipped and left the scale where it is, or the last 40
+# were skipped: float16 has 40 powers of 2.
+_FEW, _POWERS = 10, 40
+# The share of skipped steps that is too much; it is that of the last steps,
+# because a run begins by looking for a scale.
+_MOST_SKIPPED, _LEAST_STEPS, _STRETCH = 0.05, 100, 1000
+# From step to step, gradients differ by less than so many powers of 2.
+_FAR = 8
+_FLOAT32 = (
+  "Look for an operation that is not finite in float16, such as a log, a "
+  "division or a softmax, and compute it in float32."
+)
 
 
 def add_arguments(parser: errors.Parser) -> None:
   """Adds the subcommand's description and arguments to its parser."""
   parser.description = (
-    "Judges the loss scale of monitored runs and of checkpoints: whether it is "
-    "healthy, what shows that, and what to do. The exit status is 0 if all is "
-    "healthy or too short to tell, 1 if something is wrong, and 2 for a "
-    "mistake or if a path cannot be read."
+    "Judges the loss scale of a run by its event files: whether it is all "
+    "right, and what to try. The exit status is 0 if nothing is wrong, 1 if "
+    "something is, and 2 for a mistake."
   )
-  parser.add_argument(
-    "paths",
-    nargs="+",
-    metavar="PATH",
-    help="the output_dir of monitoring.LossScaleHook, a file in it, or a "
-    "folder above, such as the model_dir; or a checkpoint, as for `inspect`",
-  )
-  parser.add_argument("--format", choices=("text", "json"), default="text")
+  scalars.add_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-  """Prints the verdicts and returns the exit status."""
-  findings: list[_Finding] = []
-  is_unreadable = False
-  for path in arguments.paths:
-    try:
-      with terminal.announce(f"Reading {path}"):
-        for finding in _examine(path):
-          findings.append(finding)
-    except (errors.Mistake, OSError) as error:
-      if arguments.traceback:
-        raise
-      errors.warn(errors.as_line(error), "doctor")
-      is_unreadable = True
-  with terminal.allow_closed_pipe():
-    write = _write_json if arguments.format == "json" else _write_text
-    write(findings, terminal.Printer(sys.stdout))
-  if is_unreadable:
-    return _MISTAKE
-  is_healthy = all(finding.verdict.is_healthy for finding in findings)
-  return 0 if is_healthy else _SICK
+  """Prints the verdict and returns the exit status."""
+  rows = scalars.read(arguments)
+  is_healthy, sentence, *advice = judge(rows)
+  scales = [row.scale for row in rows]
+  count, share = scalars.count_skipped(rows)
+  print(f"{arguments.dir}: {sentence}")
+  print(
+    f"Steps {rows[0].step} to {rows[-1].step}, {count} of them skipped "
+    f"({share:.2%}). The loss scale was {min(scales):g} to {max(scales):g}, "
+    f"and is {scales[-1]:g}."
+  )
+  for each in advice:
+    print(f"Try: {each}")
+  return 0 if is_healthy else 1
 
 
-def _examine(path: str) -> Iterator[_Finding]:
-  """Yields the verdicts on the log and on the checkpoint of a path.
+def judge(rows: Sequence[Row]) -> tuple[Any, ...]:
+  """Judges a run by its rows, at least one; the first rule that fits counts.
 
-  Raises:
-    Mistake: There is neither, or one is damaged.
-    OSError: A file cannot be read.
+  Returns:
+    Whether nothing is wrong, as far as one can tell; the verdict, a sentence;
+    and sentences that say what to try.
   """
-  from tf_compat_lossscale import checkpoint
-  from tf_compat_lossscale.monitoring import rows
-  from tf_compat_lossscale.monitoring import run_logs
-  from tf_compat_lossscale.monitoring import verdicts
+  first, last, scale = rows[0], rows[-1], rows[-1].scale
+  steps = last.step - first.step
+  rises = [x for a, x in itertools.pairwise(rows) if x.scale > a.scale]
+  falls = [x for a, x in itertools.pairwise(rows) if x.scale < a.scale]
+  for row in rows:
+    if not (math.isfinite(row.scale) and row.scale > 0):
+      return (
+        False,
+        f"The loss scale is {row.scale:g} at step {row.step}: it must be "
+        "finite and above 0.",
+        "Restore an older checkpoint, and let nothing else assign the scale.",
+      )
 
-  if not path:
-    raise errors.Mistake("'' is no path")
-  missing = damaged = ""
-  is_found = False
-  if os.path.isdir(path) or run_logs.is_log_file(path):
-    for source in run_logs.find_runs(path):
-      try:
-        log = run_logs.read_run(source)
-      except rows.MissingLogError as error:
-        # Programs write event files of their own beside their checkpoints.
-        missing = str(error)
-      except rows.LogError as error:
-        damaged = str(error)
-      else:
-        is_found = True
-        yield _Finding(log.source, "run", "", verdicts.judge(log))
-    if damaged:
-      raise errors.Mistake(damaged)
-    if os.path.isfile(path):
-      if missing:
-        raise errors.Mistake(missing)
-      return
-  try:
-    yield from _examine_checkpoint(path)
-  except checkpoint.CheckpointError as error:
-    if _has_checkpoint(path):
-      raise errors.Mistake(str(error)) from error
-    if not is_found:
-      raise errors.Mistake(f"{missing}; nor is there a checkpoint") from error
-
-
-def _has_checkpoint(path: str) -> bool:
-  """Returns whether a path, which cannot be read, should be a checkpoint."""
-  if not os.path.isdir(path):
-    return True
-  names = os.listdir(path)
-  return "checkpoint" in names or any(n.endswith(".index") for n in names)
-
-
-def _examine_checkpoint(path: str) -> Iterator[_Finding]:
-  """Yields the verdict on each loss scale of a checkpoint."""
-  from tf_compat_lossscale import checkpoint
-  from tf_compat_lossscale.checkpoint.description import NPZ
-  from tf_compat_lossscale.checkpoint.description import SAFETENSORS
-  from tf_compat_lossscale.monitoring import state_verdicts
-  from tf_compat_lossscale.monitoring import verdicts
-
-  description = checkpoint.describe(path)
-  states = description.loss_scales
-  for state in states:
-    name = state.names[0] if state.names and len(states) > 1 else ""
-    verdict = state_verdicts.judge_state(
-      None if state.value is None else float(state.value),
-      state.good_steps,
-      state.skipped_steps,
-      description.step,
+  # Stuck.
+  count = sum(1 for _ in itertools.takewhile(lambda x: x.skipped, rows[::-1]))
+  end = rows[len(rows) - count :]
+  if count >= _POWERS or (count > _FEW and end[-_FEW - 1].scale == scale):
+    return (
+      False,
+      f"The run is stuck: all of the last {count} steps, from step "
+      f"{end[0].step} on, were skipped, and the loss scale fell to {scale:g}.",
+      "The model itself makes gradients that are not finite, so no lower scale "
+      "helps. The log of LossScaleHook names these gradients.",
+      f"{_FLOAT32} tf.debugging.enable_check_numerics() finds it.",
+      f"Lower the learning rate, look at the data of step {end[0].step}, and "
+      "go on from a checkpoint before that step.",
     )
-    yield _Finding(description.path, "checkpoint", name, verdict)
-  if not states:
-    verdict = verdicts.Verdict(
-      "too_short",
-      "The file has arrays with names, and no loss scale is looked for."
-      if description.kind in (NPZ, SAFETENSORS)
-      else "The checkpoint has no dynamic loss scale: a fixed one has no "
-      "state.",
+
+  if steps < _LEAST_STEPS:
+    return True, f"{steps} steps tell too little; {_LEAST_STEPS} are needed."
+  if not rises and not falls:
+    return (
+      True,
+      f"The loss scale is {scale:g} and never moved.",
+      "If it is dynamic, wait for its growth, by default after 2000 steps.",
     )
-    yield _Finding(description.path, "checkpoint", "", verdict)
 
+  # It falls and does not recover.
+  top = max(rows, key=lambda row: row.scale)
+  is_falling = falls and falls[-1].step > first.step + steps / 2
+  rises_again = rises and rises[-1].step > top.step
+  if is_falling and not rises_again and top.scale >= scale * 2**_FAR:
+    return (
+      False,
+      f"The loss scale falls and does not recover: from {top.scale:g} at step "
+      f"{top.step} to {scale:g} at step {falls[-1].step}.",
+      "Lower the learning rate, or clip the gradients after they are unscaled.",
+      _FLOAT32,
+    )
 
-def _write_text(findings: list[_Finding], printer: terminal.Printer) -> None:
-  """Prints the verdicts for people."""
-  advised: dict[tuple[str, ...], str] = {}  # Advice, and where it stands.
-  for i, (path, what, name, verdict) in enumerate(findings):
-    if i:
-      printer.print()
-    which = f", loss scale {name}" if name else ""
-    printer.print((f"{what} {path}{which}", "bold"))
-    style = "green" if verdict.is_healthy else "bold red"
-    printer.print((verdict.sentence, style))
-    advice = verdict.advice
-    known = advised.setdefault(tuple(advice), path) if advice else path
-    if known != path:
-      advice = (f"The same as for {known}.",)
-    for title, sentences in (
-      ("What shows it:", verdict.evidence),
-      ("What to do:", advice),
-    ):
-      if sentences:
-        printer.print((title, "bold"))
-      for sentence in sentences:
-        printer.print(f"- {sentence}")
+  stretch = max(_LEAST_STEPS, min(_STRETCH, steps // 2))
+  count = sum(x.skipped for x in rows if x.step > last.step - stretch)
+  if count >= _FEW and count > _MOST_SKIPPED * stretch:
+    return (
+      False,
+      f"Too many steps are skipped: {count} of the last {stretch} "
+      f"({count / stretch:.1%}); more than {_MOST_SKIPPED:.0%} is too often.",
+      "Let the scale grow after more steps: a larger increment_period of "
+      "DynamicLossScale, or growth_interval of policies.GrowthBackoff.",
+      _FLOAT32,
+    )
 
-
-def _write_json(findings: list[_Finding], printer: terminal.Printer) -> None:
-  """Prints the verdicts as a JSON list."""
-  import json
-
-  value = [_make_plain(finding) for finding in findings]
-  printer.write(f"{json.dumps(value, indent=2)}\n")
-
-
-def _make_plain(finding: _Finding) -> dict[str, Any]:
-  """Returns a verdict as JSON has it."""
-  verdict = finding.verdict
-  return {
-    "path": finding.path,
-    "what": finding.what,
-    "loss_scale": finding.name or None,
-    "healthy": verdict.is_healthy,
-    "kind": verdict.kind,
-    "sentence": verdict.sentence,
-    "evidence": list(verdict.evidence),
-    "advice": list(verdict.advice),
-  }
+  # It is too low: it still climbs, and has met no limit.
+  pace = steps / (len(rises) + 1)
+  is_climbing = len(rises) > 1 and last.step - rises[-1].step <= 1.5 * pace
+  if is_climbing and not falls and scale >= first.scale * 2**_FAR:
+    return (
+      False,
+      f"The loss scale is too low: it rose from {first.scale:g} to {scale:g} "
+      "without a skipped step, and is still climbing.",
+      f"Start with initial_loss_scale={scale:g}, or let the scale grow after "
+      "fewer steps.",
+      "If all gradients are float32, none overflows: use no loss scale.",
+    )
+  return True, "The loss scale is healthy."

@@ -24,7 +24,6 @@ from tf_compat_lossscale.cli import migrate
 from tf_compat_lossscale.cli import plot
 from tf_compat_lossscale.cli import run
 from tf_compat_lossscale.cli import scan
-from tf_compat_lossscale.cli import simulate
 from tf_compat_lossscale.cli import version
 
 _MISTAKE = 2
@@ -42,9 +41,8 @@ _COMMANDS: Mapping[str, Any] = {
   "migrate": migrate,
   "inspect": inspect,
   "convert": convert,
-  "simulate": simulate,
-  "plot": plot,
   "doctor": doctor,
+  "plot": plot,
 }
 
 
@@ -151,7 +149,7 @@ def _make_parsers() -> tuple[errors.Parser, dict[str, errors.Parser]]:
     prog="tf-lossscale",
     description="TensorFlow's deprecated loss-scaling API as a package of its "
     "own: runs and migrates old programs, inspects and converts checkpoints, "
-    "simulates policies of the loss scale, shows and judges monitored runs.",
+    "shows and judges the loss scale of runs.",
   )
   parser.add_argument(
     "-V",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import errno
 import functools
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ SUMMARY = "edit old sources so that they use this package"
 
 # After these, no other file can be written either.
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 def add_arguments(parser: errors.Parser) -> None:
@@ -142,7 +144,6 @@ class _Run:
 
   def print_rest(self, report: findings.Report) -> None:
     """Prints what is left to do on stderr, and on a terminal a count."""
-    from tf_compat_lossscale.cli.reports import counts
     from tf_compat_lossscale.cli.reports import text
     from tf_compat_lossscale.migration import findings
 
@@ -161,16 +162,16 @@ class _Run:
     if is_filter or not self._printer.is_terminal:
       return
     verb = "Rewrote" if self._arguments.write else "Would rewrite"
-    edits = counts.number(self._edits, "edit")
-    line = f"{verb} {counts.number(self.files, 'file')}: {edits}"
-    offered = counts.count_states(report.findings)[findings.OFFERED]
+    edits = text.number(self._edits, "edit")
+    line = f"{verb} {text.number(self.files, 'file')}: {edits}"
+    offered = text.count_states(report.findings)[findings.OFFERED]
     if offered and not self._arguments.offered:
       line += f", {offered} more offered (--offered)"
     rest = len(by_hand) + len(self._left)
     self._printer.print((f"{line}, {rest} left to do by hand.", "bold"))
 
   def _count(self, change: findings.Change) -> None:
-    """Adds a change to the counts."""
+    """Adds a change to the text."""
     self.files += 1
     self._edits += len(change.made)
 
@@ -184,9 +185,7 @@ class _Run:
 
   def _print_diff(self, change: findings.Change) -> None:
     """Prints a change as a diff."""
-    from tf_compat_lossscale.cli import diffs
-
-    diff = diffs.make_diff(change.path, change.before, change.after)
+    diff = make_diff(change.path, change.before, change.after)
     self._printer.print_diff(diff)
 
   def _write(self, change: findings.Change) -> None:
@@ -214,3 +213,27 @@ class _Run:
     else:
       errors.warn(f"{change.path}: left alone: another program changed it")
       self.failed = True
+
+
+def make_diff(path: str, before: bytes, after: bytes) -> bytes:
+  """Returns a unified diff that `patch` and `git apply` understand.
+
+  The lines of the diff are the bytes of the file, whatever its encoding. As
+  `patch` does, we take a line feed alone for the end of a line.
+  """
+  import difflib  # Slow to import.
+
+  path = os.path.normpath(path).lstrip("/")
+  name = os.fsencode(path).decode("latin-1")
+  old, new = _split(before.decode("latin-1")), _split(after.decode("latin-1"))
+  lines = []
+  for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
+    lines.append(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}")
+  return "".join(lines).encode("latin-1")
+
+
+def _split(text: str) -> list[str]:
+  """Returns the lines of a text with their ends."""
+  lines = text.split("\n")
+  last = lines.pop()
+  return [f"{line}\n" for line in lines] + ([last] if last else [])

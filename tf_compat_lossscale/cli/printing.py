@@ -20,10 +20,6 @@ _KINDS = {
   "saver": "variables by name (tf.compat.v1.train.Saver)",
   "object": "objects (tf.train.Checkpoint)",
   "saved_model": "the variables of a SavedModel",
-  "keras_h5": "a Keras HDF5 file",
-  "keras": "a Keras file",
-  "npz": "arrays of NumPy (.npz)",
-  "safetensors": "tensors of the safetensors package",
 }
 
 
@@ -83,14 +79,7 @@ def show(description: Description, keys: bool = False) -> None:
 def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   """Yields the rows of a description as (name, value)."""
   yield "checkpoint", d.path
-  first = ", in the first format (V1)" if d.is_first_format else ""
-  yield "kind", _KINDS[d.kind] + first
-  if d.kind in ("npz", "safetensors"):
-    yield "loss scale", "not looked for: such files have weights alone"
-    yield "checksums", _describe_checksums(d)
-    yield "tensors", str(len(d.keys))
-    yield "today", d.advice
-    return
+  yield "kind", _KINDS[d.kind]
   by = d.api or "unknown"
   if not d.api and not d.loss_scales and not d.notes:
     by += " (it has no state of a loss scale)"
@@ -101,56 +90,23 @@ def _make_rows(d: Description) -> Iterator[tuple[str, str]]:
   yield "inner optimizer", d.inner_optimizer or "does not show"
   for state in d.loss_scales:
     yield "loss scale", _describe_state(state)
-    yield from _describe_rule(state)
   if not d.loss_scales:
     none = "none is proven" if d.notes else "none in it"
     yield "loss scale", f"{none} (a fixed loss scale has no state)"
-  if d.masters:
-    weight, master = next(iter(d.masters.items()))
-    yield (
-      "masters",
-      f"{len(d.masters)} float32 masters of float16 weights, such as {master} "
-      f"of {weight}",
-    )
   for note in d.notes:
     yield "note", note
-  yield "checksums", _describe_checksums(d)
+  yield (
+    "checksums",
+    "all right"
+    if d.checked
+    else "of these values right; --verify compares all",
+  )
   yield "tensors", str(len(d.keys))
   yield "today", d.advice
 
 
-def _describe_rule(state: LossScaleState) -> Iterator[tuple[str, str]]:
-  """Yields what is known of the rule of another system's loss scale."""
-  if state.system is None:
-    return
-  yield "  system", state.system
-  for name, value in state.counters.items():
-    yield "  counter", f"{name} {value:.9g}"
-  if state.rule:
-    arguments = ", ".join(f"{n}={v:.9g}" for n, v in state.rule.items())
-    yield "  nearest", f"DynamicLossScale({arguments})"
-  if state.policy:
-    yield "  same rule", state.policy
-  for note in state.notes:
-    yield "  note", note
-
-
-def _describe_checksums(d: Description) -> str:
-  """Returns which checksums were compared, in words."""
-  if d.checked:
-    return "all right"
-  without = {"keras_h5": "HDF5", "safetensors": "safetensors"}.get(d.kind)
-  if without:
-    return f"none in {without}: damage to numbers does not show"
-  if d.kind == "npz":
-    return "not compared; --verify compares all"
-  return "of these values right; --verify compares all"
-
-
 def _describe_state(state: LossScaleState) -> str:
   """Returns a loss scale, its counters and their names in words."""
-  if state.value is None:
-    return f"starts from {state.initial:g}; its value was not saved"
   counts = [
     f"{count} {what} steps"
     for count, what in (
@@ -160,7 +116,7 @@ def _describe_state(state: LossScaleState) -> str:
     )
     if count is not None
   ]
-  if state.good_steps is None and state.system is None:
+  if state.good_steps is None:
     counts.append("its counter of good steps is missing")
   value = ", ".join([f"{state.value:.9g}", *counts])
   return f"{value} ({', '.join(state.names)})"

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "list what has to change in old sources, and the edits"
 
-# Those of `reports.formats`, which is slow to import.
-FORMATS = ("text", "json", "github", "sarif")
-
 
 def add_arguments(parser: errors.Parser) -> None:
   """Adds the subcommand's description and arguments to its parser."""
@@ -34,14 +31,9 @@ def add_arguments(parser: errors.Parser) -> None:
   selection.add_arguments(parser)
   parser.add_argument(
     "--format",
-    choices=FORMATS,
+    choices=("text", "json"),
     default="text",
     help="the format of the report (default: text)",
-  )
-  parser.add_argument(
-    "--statistics",
-    action="store_true",
-    help="print how often each code was found, in place of the findings",
   )
 
 
@@ -49,31 +41,45 @@ def execute(arguments: argparse.Namespace) -> int:
   """Prints the findings and returns the exit status."""
   if arguments.list:
     return list_codes()
-  from tf_compat_lossscale.cli.reports import formats
+  from tf_compat_lossscale.cli.reports import json
+  from tf_compat_lossscale.cli.reports import text
 
-  writers = formats.WRITERS
-  if arguments.statistics:
-    writers = formats.STATISTICS_WRITERS
-  if arguments.format not in writers:
-    names = " or ".join(writers)
-    raise errors.Mistake(f"--statistics goes with --format={names}")
+  write = text.write if arguments.format == "text" else json.write
   selected = selection.select(arguments)
   report = read(selected)
-  if not selected.paths:
-    report = _drop_edits(report)
   status = 1 if report.findings else 2 if report.errors else 0
   with terminal.allow_closed_pipe():
-    writers[arguments.format](report, terminal.Printer(sys.stdout))
+    write(report, terminal.Printer(sys.stdout))
   if arguments.format == "text":
     warn(report)
   return status
 
 
 def list_codes() -> int:
-  """Prints the table of codes and returns the exit status."""
-  from tf_compat_lossscale.cli.reports import codes
+  """Prints each code with its name, its states and its summary.
 
-  codes.write(terminal.Printer(sys.stdout))
+  Returns:
+    The exit status.
+  """
+  from tf_compat_lossscale.migration import rule_states
+  from tf_compat_lossscale.migration import rules
+
+  printer = terminal.Printer(sys.stdout)
+  rows = [
+    (
+      rule.code,
+      rule.name,
+      ", ".join(rule_states.find_states(rule)),
+      rule.summary,
+    )
+    for rule in rules.list_rules()
+  ]
+  widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+  for code, name, states, summary in rows:
+    printer.print(
+      (f"{code:<{widths[0]}}  ", "bold red"),
+      f"{name:<{widths[1]}}  {states:<{widths[2]}}  {summary}",
+    )
   return 0
 
 
@@ -112,17 +118,3 @@ def warn(report: findings.Report) -> None:
   """Prints a line for each unknown code, and for each unreadable source."""
   for line in (*report.warnings, *report.errors):
     errors.warn(line)
-
-
-def _drop_edits(report: findings.Report) -> findings.Report:
-  """Returns the report on standard input: there is no file to edit."""
-  return report._replace(
-    projects=tuple(
-      project._replace(
-        findings=tuple(
-          finding._replace(edits=(), opening=()) for finding in project.findings
-        )
-      )
-      for project in report.projects
-    )
-  )

@@ -5,22 +5,23 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from typing import BinaryIO
 from typing import NamedTuple
 from typing import TYPE_CHECKING
 
-from tf_compat_lossscale.cli import config
 from tf_compat_lossscale.cli import errors
 
 if TYPE_CHECKING:
   from tf_compat_lossscale.migration import scanner
 
 STANDARD_INPUT = "-"
+_TARGET = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
+_OLDEST = (2, 12)
 
 
 class Selection(NamedTuple):
-  """What a command line and the configuration select.
+  """What a command line selects.
 
   Attributes:
     paths: The files and folders; () for standard input.
@@ -39,8 +40,7 @@ def add_arguments(parser: errors.Parser) -> None:
     "paths",
     nargs="*",
     metavar="PATH",
-    help="a file, a folder, or - for standard input (default: `paths` of "
-    f"[{config.TABLE}] in {config.FILE})",
+    help="a file, a folder, or - for standard input",
   )
   parser.add_argument(
     "--stdin-filename",
@@ -60,6 +60,7 @@ def add_arguments(parser: errors.Parser) -> None:
     parser.add_argument(
       f"--{name}",
       action="append",
+      default=[],
       metavar="CODES" if name != "exclude" else "PATTERNS",
       help=f"{meaning}; separate several by commas",
     )
@@ -97,10 +98,10 @@ def add_arguments(parser: errors.Parser) -> None:
 
 
 def select(arguments: argparse.Namespace) -> Selection:
-  """Returns what the command line selects, completed by the configuration.
+  """Returns what the command line selects.
 
   Raises:
-    Mistake: An argument or the configuration is wrong.
+    Mistake: An argument is wrong.
   """
   from tf_compat_lossscale.migration import excludes
   from tf_compat_lossscale.migration import scanner
@@ -108,6 +109,8 @@ def select(arguments: argparse.Namespace) -> Selection:
   paths = tuple(arguments.paths)
   name = arguments.stdin_filename or STANDARD_INPUT
   is_piped = STANDARD_INPUT in paths
+  if not paths:
+    raise errors.Mistake("name a PATH, or - for standard input")
   if is_piped and len(paths) > 1:
     raise errors.Mistake("give PATH or -, for standard input, but not both")
   if arguments.stdin_filename and not is_piped:
@@ -115,24 +118,12 @@ def select(arguments: argparse.Namespace) -> Selection:
   for path in paths:
     if not is_piped and not os.path.lexists(path):
       raise errors.Mistake(f"{path!r} is not there")
-  near = (name,) if arguments.stdin_filename else () if is_piped else paths
-  settings = config.find_config(near)
-  if not paths:
-    paths = tuple(_show(settings.folder, path) for path in settings.paths)
-    if not paths:
-      raise errors.Mistake(
-        f"name a PATH, or set `paths` of [{config.TABLE}] in {config.FILE}"
-      )
-  chosen, unwanted = _choose_codes(arguments, settings)
-  exclude = excludes.make_absolute(settings.exclude, settings.folder)
-  if arguments.exclude is not None:
-    exclude = excludes.make_absolute(_split(arguments.exclude), os.getcwd())
   options = scanner.Options(
-    select=chosen,
-    ignore=unwanted,
-    exclude=exclude,
+    select=_read_codes("select", arguments.select),
+    ignore=_read_codes("ignore", arguments.ignore),
+    exclude=excludes.make_absolute(_split(arguments.exclude)),
     tensorflow=arguments.tf,
-    target=arguments.target or settings.target,
+    target=arguments.target,
     jobs=arguments.jobs,
     nvidia_switch=arguments.nvidia_switch,
   )
@@ -145,18 +136,9 @@ def read_standard_input() -> bytes:
   Raises:
     Mistake: Standard input is closed.
   """
-  return open_standard_input().read()
-
-
-def open_standard_input() -> BinaryIO:
-  """Returns standard input as a stream of bytes.
-
-  Raises:
-    Mistake: Standard input is closed.
-  """
   if sys.stdin is None:
     raise errors.Mistake("standard input is closed")
-  return sys.stdin.buffer
+  return sys.stdin.buffer.read()
 
 
 def parse_count(text: str) -> int:
@@ -166,27 +148,20 @@ def parse_count(text: str) -> int:
   return int(text)
 
 
-def _choose_codes(
-  arguments: argparse.Namespace, settings: config.Config
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-  """Returns the codes to select and to ignore.
+def _read_codes(option: str, values: list[str]) -> tuple[str, ...]:
+  """Returns the codes of an option.
 
-  An option replaces the same key of the configuration. `--select` also replaces
-  the key `ignore`, because a user who asks for a code wants to see it.
+  Raises:
+    Mistake: One of them is no code.
   """
   from tf_compat_lossscale.migration import rules
 
-  chosen, unwanted = settings.select, settings.ignore
-  if arguments.select is not None:
-    chosen, unwanted = _split(arguments.select), ()
-  if arguments.ignore is not None:
-    unwanted = _split(arguments.ignore)
-  for option, words in (("select", chosen), ("ignore", unwanted)):
-    try:
-      rules.check_codes(words)
-    except rules.CodeError as error:
-      raise errors.Mistake(f"--{option}: {error}") from None
-  return chosen, unwanted
+  words = _split(values)
+  try:
+    rules.check_codes(words)
+  except rules.CodeError as error:
+    raise errors.Mistake(f"--{option}: {error}") from None
+  return words
 
 
 def _split(values: list[str]) -> tuple[str, ...]:
@@ -194,14 +169,12 @@ def _split(values: list[str]) -> tuple[str, ...]:
   return tuple(word.strip() for value in values for word in value.split(","))
 
 
-def _show(folder: str, path: str) -> str:
-  """Returns a path of the configuration relative to the working directory."""
-  return os.path.relpath(os.path.join(folder, path))
-
-
 def _parse_target(text: str) -> tuple[int, int]:
-  """Returns the release of `--target`."""
-  try:
-    return config.parse_release(text)
-  except ValueError as error:
-    raise argparse.ArgumentTypeError(str(error)) from None
+  """Returns the release of `--target`, such as "2.15"."""
+  match = _TARGET.fullmatch(text)
+  release = (int(match[1]), int(match[2])) if match else None
+  if release is None or release[0] != _OLDEST[0] or release < _OLDEST:
+    raise argparse.ArgumentTypeError(
+      f"{text!r} is no TensorFlow release from 2.12 on, such as 2.15"
+    )
+  return release

@@ -2,14 +2,13 @@
 """Holds the names of `tf.keras.mixed_precision.experimental`, for Keras 2.
 
 The names behave as in TensorFlow 2.4 to 2.8. Keras 2 is `tf.keras` up to
-TensorFlow 2.15, else the package tf_keras. `Keras3LossScaleOptimizer` and what
-`to_keras3` returns are of Keras 3.
+TensorFlow 2.15, else the package tf_keras. `Keras3LossScaleOptimizer` alone is
+of Keras 3.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-  from tf_compat_lossscale.keras._to_keras3 import to_keras3
   from tf_compat_lossscale.keras.keras3_optimizer import (
     Keras3LossScaleOptimizer,
   )
@@ -28,12 +27,9 @@ __all__ = [
   "global_policy",
   "load_model",
   "set_policy",
-  "to_keras3",
 ]
 
-# Modules for Keras 3 are in this package, too, and must not load Keras 2. The
-# module `_to_keras3` is not `to_keras3`, because the package exports a function
-# of that name.
+# The module for Keras 3 is in this package, too, and must not load Keras 2.
 if not TYPE_CHECKING:  # Checkers see the names above, and no others.
   from tf_compat_lossscale._lazy import load_lazily
 
@@ -47,6 +43,5 @@ if not TYPE_CHECKING:  # Checkers see the names above, and no others.
       "global_policy": "policy",
       "load_model": "models",
       "set_policy": "policy",
-      "to_keras3": "_to_keras3",
     },
   )

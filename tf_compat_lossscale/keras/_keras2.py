@@ -8,7 +8,6 @@ does not import Keras 3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence
 import copy
 import functools
 import importlib
@@ -140,15 +139,15 @@ def make_optimizer(config: Any, custom_objects: Any = None) -> Any:
   )
 
 
-def find_hyperparameters(optimizer: Any) -> dict[str, Any]:
-  """Returns an optimizer's hyperparameters: numbers, functions or schedules.
+def find_learning_rate(optimizer: Any) -> Any:
+  """Returns an optimizer's learning rate: a number, a function or a schedule.
 
-  `get_config` calls functions and returns numbers, which do not show that a
-  hyperparameter changes.
+  `get_config` calls functions and returns numbers, which do not show that the
+  rate changes.
   """
   if isinstance(optimizer, LegacyOptimizer):
-    return dict(optimizer._hyper)
-  return {"learning_rate": optimizer._learning_rate}
+    return optimizer._hyper.get("learning_rate")
+  return optimizer._learning_rate
 
 
 def count_products(optimizer: Any) -> None:
@@ -162,49 +161,10 @@ def count_products(optimizer: Any) -> None:
     optimizer._u_product_counter = int(tf.identity(optimizer.iterations)) + 1
 
 
-def find_slots(
-  optimizer: Any, lists: Sequence[str] = ()
-) -> dict[Any, dict[str, Any]]:
-  """Returns an optimizer's slots: a variable's key -> name -> slot.
-
-  Args:
-    optimizer: A legacy optimizer, whose slots have names; or a newer optimizer,
-      which keeps a list for each kind of slot.
-    lists: The attributes of a newer optimizer that are lists of slots.
-
-  Returns:
-    The slots. Their names are those of the legacy optimizer or of the lists.
-    Variables come in the order in which the optimizer was given them.
-  """
-  if isinstance(optimizer, LegacyOptimizer):
-    return {key: dict(named) for key, named in optimizer._slots.items()}
-  found: dict[Any, dict[str, Any]] = {}
-  for key, index in getattr(optimizer, "_index_dict", {}).items():
-    held = {name: getattr(optimizer, name, ()) for name in lists}
-    found[key] = {name: held[name][index] for name in lists if held[name]}
-  return found
-
-
-def find_slot_key(optimizer: Any, variable: tf.Variable) -> Any:
-  """Returns the key that a variable has in the dict of `find_slots`."""
-  if isinstance(optimizer, LegacyOptimizer):
-    module = sys.modules[LegacyOptimizer.__module__]
-    return module._var_key(variable)
-  return optimizer._var_key(variable)
-
-
-def find_exclusions(optimizer: Any) -> tuple[list[Any], list[str]]:
-  """Returns the variables without weight decay: their keys and name patterns.
-
-  `exclude_from_weight_decay` sets both. An optimizer that decays no weights has
-  none.
-  """
-  if not getattr(optimizer, "weight_decay", None):
-    return [], []
-  return (
-    list(getattr(optimizer, "_exclude_from_weight_decay", ())),
-    list(getattr(optimizer, "_exclude_from_weight_decay_names", ())),
-  )
+def find_slots(optimizer: Any, variable: tf.Variable) -> dict[str, Any]:
+  """Returns the slots that a legacy optimizer has for a variable, by name."""
+  module = sys.modules[LegacyOptimizer.__module__]
+  return dict(optimizer._slots.get(module._var_key(variable), {}))
 
 
 _Wrap = Callable[[Any, Callable[[], Any], bool], Any]

@@ -26,7 +26,6 @@ from __future__ import annotations
 from typing import Any
 
 from tf_compat_lossscale._core import optimizer_kinds
-from tf_compat_lossscale._core import wrapped_optimizers
 from tf_compat_lossscale.keras import _keras2
 
 _Base = _keras2.BaseLossScaleOptimizer
@@ -103,7 +102,6 @@ class ByKind(type(_Base)):  # type: ignore[misc]
 
 
 class OfAKind(
-  wrapped_optimizers.Delegating,
   _Base,  # type: ignore[misc, valid-type]
   metaclass=ByKind,
 ):
@@ -118,3 +116,8 @@ class OfAKind(
     # Keras's `__setattr__` needs an optimizer that is wrapped.
     object.__setattr__(self, "__class__", cls)
     super().__init__(optimizer, **kwargs)
+
+  def __getattr__(self, name: str) -> Any:
+    """Returns an attribute of the wrapped optimizer."""
+    inner = vars(self).get("_optimizer")
+    return optimizer_kinds.read_of_wrapped(self, inner, name)

@@ -256,15 +256,12 @@ def _collect_legacy_slots(
   _keras2.create_weights(
     optimizer, [v for v in owner.variables if id(v) in slotted]
   )
-  made = _keras2.find_slots(optimizer)
   values, lost = [], 0
   for primary, name, slot in slots:
     variable = pairs.get(primary)
-    key = None
-    if variable is not None:
-      key = _keras2.find_slot_key(optimizer, variable)
-    if name in made.get(key, {}):
-      values.append((made[key][name], saved.read_value(slot)))
+    made = {} if variable is None else _keras2.find_slots(optimizer, variable)
+    if name in made:
+      values.append((made[name], saved.read_value(slot)))
     else:
       lost += 1
   if not lost:

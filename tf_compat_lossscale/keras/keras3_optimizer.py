@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines optimizers of Keras 3 that scale the loss.
+"""Defines the optimizer of Keras 3 that scales the loss.
 
-Importing this module imports Keras 3. Import this module before you load a
-`.keras` file of a model that has an optimizer of `to_keras3` and was saved
-before it was trained: the file names `ResumedLossScaleOptimizer`, and Keras
-finds registered classes alone.
+Importing this module imports Keras 3.
 """
 
 from __future__ import annotations
@@ -21,14 +18,13 @@ import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale._core import wrapped_optimizers
 
 keras: Any = which_keras.import_keras_3()
 
 _Base: Any = keras.optimizers.LossScaleOptimizer
 
 
-class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
+class Keras3LossScaleOptimizer(_Base):
   """A LossScaleOptimizer of Keras 3 with the methods of Keras 2 for own loops.
 
   ```
@@ -56,8 +52,6 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
   Checkpoints and files are those of Keras 3's own class.
   """
 
-  _WRAPPED = "inner_optimizer"
-
   def __init__(
     self,
     inner_optimizer: Any,
@@ -78,11 +72,16 @@ class Keras3LossScaleOptimizer(wrapped_optimizers.Delegating, _Base):
       TypeError: `inner_optimizer` is no optimizer of Keras 3, or a
         LossScaleOptimizer.
     """
-    check_inner(inner_optimizer)
+    _check_inner(inner_optimizer)
     super().__init__(
       inner_optimizer, initial_scale, dynamic_growth_steps, **kwargs
     )
     self._ways = _Ways()
+
+  def __getattr__(self, name: str) -> Any:
+    """Returns an attribute of the wrapped optimizer."""
+    inner = vars(self).get("inner_optimizer")
+    return optimizer_kinds.read_of_wrapped(self, inner, name)
 
   def __reduce_ex__(self, protocol: Any) -> Any:
     """Returns what copies and pickles are made from: Keras's file."""
@@ -302,90 +301,8 @@ Keras3LossScaleOptimizer.__module__ = "keras.optimizers"
 Keras3LossScaleOptimizer.__name__ = "LossScaleOptimizer"
 
 
-@keras.saving.register_keras_serializable(package="tf_compat_lossscale")
-class ResumedLossScaleOptimizer(_Base):
-  """A LossScaleOptimizer of Keras 3 whose counter does not start from 0.
-
-  Keras often builds an optimizer inside a graph, where an assignment to the new
-  counter would be an op that never runs. An initializer does run, so this class
-  passes the count as an initializer. Once it is built, the object is of Keras's
-  own class, and files of trained models load without this package.
-  """
-
-  def __init__(
-    self,
-    inner_optimizer: Any,
-    initial_scale: float = 2.0**15,
-    dynamic_growth_steps: int = 2000,
-    good_steps: int = 0,
-    iterations: int = 0,
-    **kwargs: Any,
-  ) -> None:
-    """Wraps an optimizer.
-
-    Args:
-      inner_optimizer: The optimizer to wrap.
-      initial_scale: The loss scale to start from.
-      dynamic_growth_steps: The number of finite steps that make the loss scale
-        grow.
-      good_steps: The number of these steps that are done.
-      iterations: The number of steps that `inner_optimizer` starts from, unless
-        it has done some.
-      **kwargs: Other arguments of Keras's own class.
-    """
-    kwargs["name"] = kwargs.get("name") or "loss_scale_optimizer"
-    super().__init__(
-      inner_optimizer, initial_scale, dynamic_growth_steps, **kwargs
-    )
-    self._good_steps = good_steps
-    self._is_counting = False
-    if count_steps(inner_optimizer) == 0:
-      _find_count(inner_optimizer).assign(
-        iterations * _find_accumulation(inner_optimizer)
-      )
-
-  def build(self, *args: Any, **kwargs: Any) -> None:
-    """Makes the variables; from then on Keras's own class does the work.
-
-    Args:
-      *args: The arguments of the method of Keras's own class.
-      **kwargs: Its keyword arguments.
-
-    Raises:
-      RuntimeError: This release of Keras keeps the count elsewhere.
-    """
-    super().build(*args, **kwargs)
-    if not self._is_counting:
-      raise RuntimeError(
-        f"Keras {keras.__version__} has no variable 'step_counter' in its "
-        "LossScaleOptimizer, so the count of finite steps would be lost: use "
-        "a release of Keras from 3.0 to 3.15."
-      )
-    del self._good_steps, self._is_counting
-    self.__class__ = _Base
-
-  def add_variable(self, *args: Any, **kwargs: Any) -> Any:
-    """Adds a variable; the counter starts from the good steps done."""
-    if kwargs.get("name") == "step_counter":
-      kwargs["initializer"] = keras.initializers.Constant(self._good_steps)
-      self._is_counting = True
-    return super().add_variable(*args, **kwargs)
-
-  def get_config(self) -> dict[str, Any]:
-    """Returns the arguments, with the counters as they are now."""
-    return {
-      **super().get_config(),
-      "good_steps": self._good_steps,
-      "iterations": count_steps(self.inner_optimizer),
-    }
-
-
-def check_inner(optimizer: Any, advice: str = "") -> None:
+def _check_inner(optimizer: Any) -> None:
   """Checks an optimizer that is to be wrapped.
-
-  Args:
-    optimizer: The argument of a constructor.
-    advice: A sentence for the end of the message.
 
   Raises:
     TypeError: `optimizer` is no optimizer of Keras 3, or a LossScaleOptimizer.
@@ -396,26 +313,10 @@ def check_inner(optimizer: Any, advice: str = "") -> None:
       f"{optimizer!r}. Wrap its inner_optimizer."
     )
   if not isinstance(optimizer, keras.optimizers.Optimizer):
-    message = (
+    raise TypeError(
       "optimizer must be an optimizer of Keras 3, but got "
       f"{optimizer_kinds.show(optimizer)}."
       f"{optimizer_kinds.advise_for_keras(optimizer)} "
       "For optimizers of Keras 2 there is "
-      f"tf_compat_lossscale.keras.LossScaleOptimizer. {advice}"
+      "tf_compat_lossscale.keras.LossScaleOptimizer."
     )
-    raise TypeError(message.rstrip())
-
-
-def count_steps(optimizer: Any) -> int:
-  """Returns the number of steps that a Keras 3 optimizer has done."""
-  return int(_find_count(optimizer).numpy()) // _find_accumulation(optimizer)
-
-
-def _find_count(optimizer: Any) -> Any:
-  # `iterations` is no variable if the optimizer accumulates gradients.
-  return next(v for v in optimizer.variables if v.name == "iteration")
-
-
-def _find_accumulation(optimizer: Any) -> int:
-  # The number of gradients in a step; 1 in Keras 3.0, without this attribute.
-  return getattr(optimizer, "gradient_accumulation_steps", None) or 1

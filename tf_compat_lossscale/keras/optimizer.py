@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import inspect
+import math
 from typing import Any
 
 import tensorflow.compat.v2 as tf
 
+from tf_compat_lossscale import gradients
 from tf_compat_lossscale import graph_rewrite
-from tf_compat_lossscale._core import eager_steps
+from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
-from tf_compat_lossscale._core import step_records
-from tf_compat_lossscale.keras import _callable_scale
 from tf_compat_lossscale.keras import _keras2
 from tf_compat_lossscale.keras import _kinds
 from tf_compat_lossscale.keras import _skipped_steps
-from tf_compat_lossscale.keras import _watched_steps
 from tf_compat_lossscale.keras import scales
 
 _READ = "_is_loss_scale_read"  # Whether the program has read the loss scale.
@@ -90,9 +91,9 @@ class LossScaleOptimizer(_kinds.OfAKind):
 
   @property
   def loss_scale(self) -> Any:
-    """The loss scale: a tensor, which can be called as a `LossScale` can."""
+    """The loss scale, a float32 scalar tensor."""
     self.__dict__[_READ] = True
-    return _callable_scale.CallableScale(self, super().loss_scale)
+    return super().loss_scale
 
   @property
   def last_step_applied(self) -> tf.Tensor:
@@ -105,18 +106,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
     Raises:
       RuntimeError: There was no step yet.
     """
-    return step_records.read_last_applied(self)
-
-  @property
-  def monitored_loss_scale(self) -> Any:
-    """The loss scale in the form of a `LossScale`, for monitors."""
-    return _callable_scale.LossScaleView(self)
-
-  def get_unscaled_gradients(self, grads: Any) -> Any:
-    """Unscales gradients, as the method of Keras's own class does."""
-    unscaled = super().get_unscaled_gradients(grads)
-    _watched_steps.keep_computed(self, unscaled)
-    return unscaled
+    return loss_scale_optimizer.read_last_applied(self)
 
   def apply_gradients(
     self, grads_and_vars: Any, *args: Any, **kwargs: Any
@@ -140,7 +130,6 @@ class LossScaleOptimizer(_kinds.OfAKind):
     if tf.distribute.in_cross_replica_context():
       return super().apply_gradients(pairs, *args, **kwargs)  # Which raises.
     pairs = list(pair_checks.fill(pairs))
-    call = _watched_steps.Call(self, pairs, self._skipped_steps)
     # Each call has a copy of its own: other threads may call this, too.
     copy = object.__new__(type(self))
     attributes: dict[str, Any] = copy.__dict__
@@ -151,14 +140,37 @@ class LossScaleOptimizer(_kinds.OfAKind):
         attributes.update(_keras2.CALLED)
       self.__dict__[_READ] = True
     if self.dynamic:
-      attributes["_loss_scale"] = call.make_state(self._loss_scale)
+      attributes["_loss_scale"] = _keras2.ObservedState(
+        self._loss_scale, self._update_state
+      )
     if self._skipped_steps is not None:
       counting = _skipped_steps.Counting(self._optimizer, self._skipped_steps)
       attributes["_optimizer"] = counting
     method = super(LossScaleOptimizer, copy).apply_gradients
     result = method(pairs, *args, **kwargs)
-    call.end()
+    if not self.dynamic:
+      # The step is always applied, and Keras does not ask.
+      loss_scale_optimizer.keep_step_of_replica(self, None, (), None)
     return result
+
+  def _update_state(self, state: Any, grads: Any) -> tuple[Any, Any]:
+    """Updates a dynamic loss scale of Keras, and takes note of the answer.
+
+    Keras decides within `apply_gradients`, where this answer says whether the
+    gradients should be applied.
+    """
+    op, applied = state.update(self._agree(list(grads)))
+    step = loss_scale_optimizer.Step(applied, op, (), None)
+    loss_scale_optimizer.keep_step(self, step)
+    return op, applied
+
+  def _agree(self, grads: Sequence[Any]) -> Sequence[Any]:
+    """Returns gradients that are finite if those of all workers are."""
+    agreement = vars(self).get(graph_weights.AGREEMENT)
+    if agreement is None:
+      return grads
+    finite = agreement(gradients.all_replicas_finite(grads))
+    return [tf.where(finite, 0.0, math.nan)]
 
   def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
     if self._skipped_steps is not None and name == "loss_scale":
@@ -176,8 +188,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
     children = super()._trackable_children(*args, **kwargs)
     if self._skipped_steps is not None:
       children = {**children, **self._skipped_steps.list_children()}
-    save_type = kwargs.get("save_type", args[0] if args else "checkpoint")
-    return {**children, **eager_steps.list_children(self, save_type)}
+    return children
 
   @classmethod
   def from_config(

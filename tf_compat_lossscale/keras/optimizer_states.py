@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale._core.tf import optimizers
 
 _SCHEDULE = "LearningRateSchedule"
 
@@ -31,7 +30,7 @@ def find_rate(optimizer: Any) -> Callable[[int], float] | None:
   """
   keras2 = _find_keras_2(optimizer)
   if keras2:
-    held = [keras2.find_hyperparameters(optimizer).get("learning_rate")]
+    held = [keras2.find_learning_rate(optimizer)]
   else:
     held = list(vars(optimizer).values())
   for value in held:
@@ -59,26 +58,6 @@ def is_built(optimizer: Any) -> bool:
   if keras2:
     return bool(keras2.has_weights(optimizer))
   return bool(getattr(optimizer, "built", True))
-
-
-def can_add(optimizer: Any) -> bool:
-  """Returns whether an optimizer makes slots for further variables later."""
-  keras2 = _find_keras_2(optimizer)
-  inner = getattr(optimizer, "inner_optimizer", optimizer)
-  return bool(keras2) and isinstance(inner, keras2.LegacyOptimizer)
-
-
-def build(optimizer: Any, variables: list[Any]) -> None:
-  """Makes an optimizer's slots for variables, as the first step would."""
-  variable = variables[0]
-  if getattr(variable, "distribute_strategy", None) is None:
-    variable = getattr(variable, "value", None)  # Of a variable of Keras 3.
-  keras2 = _find_keras_2(optimizer)
-  with optimizers.enter_strategy(variable):
-    if keras2:
-      keras2.create_weights(optimizer, variables)
-    else:
-      optimizer.build(variables)
 
 
 def forget_children(optimizer: Any) -> None:

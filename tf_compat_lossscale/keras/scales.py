@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks loss scales and policies for Keras 2 and Keras 3 alike.
-
-This module imports neither of the two.
-"""
+"""Checks loss scales and policies for Keras 2, which it does not import."""
 
 from __future__ import annotations
 
@@ -186,7 +183,7 @@ def find_numbers(loss_scale: Any) -> Numbers:
 
 
 def check_floating(policy: Any) -> None:
-  """Checks that a dtype policy, of either Keras, computes in floating point.
+  """Checks that a dtype policy computes in floating point.
 
   Raises:
     ValueError: The policy does not.

@@ -181,7 +181,7 @@ def list_absences(
     tensorflow: As of `find_absence`.
     release: As of `find_absence`.
   """
-  found = _list_ascend(source)
+  found = _list_ports(source)
   for use in source.names:
     absence = find_absence(use.name, tensorflow, release)
     if absence is not None and use.form not in ("method", "call"):
@@ -192,17 +192,18 @@ def list_absences(
   return [each for each in found if each[0].line not in guarded]
 
 
-def _list_ascend(
+def _list_ports(
   source: source_facts.Source,
 ) -> list[tuple[uses.Use, Absence]]:
-  """Returns the imports of Ascend's packages, which `tfl.install()` serves."""
+  """Returns the imports of packages that exist for one hardware alone."""
   found = []
   for node in source.import_statements:
     for module in scopes.list_modules(node):
       package = module.partition(".")[0]
-      if package in legacy_names.ASCEND:
+      hint = contrib_hints.PORTS.get(package)
+      if hint is not None:
         use = uses.Use(node.lineno, package, module, None, "import", node)
-        found.append((use, Absence(package, RESTORED)))
+        found.append((use, Absence(package, MISSING, hint)))
         break
   return found
 

@@ -9,28 +9,28 @@ from collections.abc import Mapping
 import contextlib
 import gc
 import os
+import re
 from typing import NamedTuple
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
-from tf_compat_lossscale.migration import comments
 from tf_compat_lossscale.migration import document_base
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
-from tf_compat_lossscale.migration import notebook_magics
 from tf_compat_lossscale.migration import notebooks
-from tf_compat_lossscale.migration import outlines
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import summaries
 from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.migration.rewrites import missing_package
-from tf_compat_lossscale.migration.rewrites import nvidia_switch
-from tf_compat_lossscale.migration.rewrites import python_2_source
 from tf_compat_lossscale.programs import source_facts
 
 _PACKAGE = "tf_compat_lossscale"
+# What Python 3 says of code that Python 2 allows.
+_PYTHON_2 = re.compile(
+  "Missing parentheses in call to|multiple exception types|leading zeros in"
+  "|inconsistent use of tabs"
+)
 
 
 class Options(NamedTuple):
@@ -58,25 +58,20 @@ class Options(NamedTuple):
   nvidia_switch: bool = False
 
 
-def make_project(
-  group: trees.Group, shown: dict[str, str]
-) -> findings_lib.Project:
+def make_project(shown: dict[str, str]) -> findings_lib.Project:
   """Returns a project without findings.
 
   Args:
-    group: Its files.
     shown: As of `check`.
   """
-  sources = _list_sources(group, shown)
   written = next(iter(shown.values()))
   if len(shown) == 1:
     folder = written
   else:
-    parts = [os.path.dirname(path) for path in sources or shown]
-    folder = os.path.commonpath(parts)
+    folder = os.path.commonpath([os.path.dirname(path) for path in shown])
     if not os.path.isabs(written):
       folder = os.path.relpath(folder)
-  return findings_lib.Project(folder, len(sources), None, "", False, ())
+  return findings_lib.Project(folder, len(shown), None, "", False, ())
 
 
 @contextlib.contextmanager
@@ -118,12 +113,6 @@ def check(
   return _Check(group, shown, options, reader or reading.Reader()).run()
 
 
-def _list_sources(group: trees.Group, shown: Iterable[str]) -> list[str]:
-  """Returns those of the files asked for that are Python or notebooks."""
-  starters = group.starters
-  return [path for path in shown if path not in starters]
-
-
 class _Check:
   """A check of a project."""
 
@@ -136,25 +125,20 @@ class _Check:
   ):
     self._group, self._shown = group, shown
     self._options, self._reader = options, reader
-    self._sources = _list_sources(group, shown)
     self._release = options.target or which_keras.find_release()
     self._errors: list[str] = []
-    self._warnings: list[str] = []
     self._unreadable: set[str] = set()
-    # The findings in code that cannot be parsed.
-    self._unparsed: dict[str, list[findings_lib.Finding]] = {}
+    self._noted: set[str] = set()  # The files whose errors are noted.
 
   def run(self) -> findings_lib.Report:
     """Returns the report of the project."""
-    project = make_project(self._group, self._shown)
+    project = make_project(self._shown)
     # All files are read, even if the first one matters, to report their errors.
     matter = [o.path for o in self._group.files if o.matters or o.must_read]
     uses_loss_scaling = bool(
-      list(filter(self._matters, matter))
-      or self._group.switches
-      or self._options.nvidia_switch
+      list(filter(self._matters, matter)) or self._options.nvidia_switch
     )
-    for path in self._sources if uses_loss_scaling else ():
+    for path in self._shown if uses_loss_scaling else ():
       self._can_read(path)
     found = roles.Roles(
       self._group,
@@ -168,12 +152,8 @@ class _Check:
       return findings_lib.Report((project,), tuple(self._errors))
     findings = [
       finding
-      for finding in (
-        *(f for path in sorted(self._sources) for f in self._find(path, found)),
-        *nvidia_switch.find_in_launchers(
-          self._group, found, self._shown, self._reader
-        ),
-      )
+      for path in sorted(self._shown)
+      for finding in self._find(path, found)
       if rules.is_selected(
         finding.code, self._options.select, self._options.ignore
       )
@@ -184,9 +164,7 @@ class _Check:
         for finding in missing_package.merge(findings)
       )
     )
-    return findings_lib.Report(
-      (project,), tuple(self._errors), tuple(self._warnings)
-    )
+    return findings_lib.Report((project,), tuple(self._errors))
 
   def _summarize(
     self,
@@ -195,13 +173,12 @@ class _Check:
     uses_loss_scaling: bool,
   ) -> findings_lib.Project:
     """Returns a project with all but its findings."""
-    own = sorted(self._sources)
+    own = sorted(self._shown)
     summary = summaries.Summary(
       self._group, found, self._reader, own if len(own) == 1 else ()
     )
     tensorflow = summary.tensorflow
-    if tensorflow is None and not uses_loss_scaling:
-      # What cannot be read may be all that imports TensorFlow.
+    if not uses_loss_scaling:
       for outline in self._group.files:
         if outline.mentions:
           self._can_read(outline.path)
@@ -221,18 +198,11 @@ class _Check:
 
   def _matters(self, path: str) -> bool:
     """Returns whether a file uses loss scaling, or this package."""
-    readable = self._can_read(path)
-    if self._unparsed.get(path):
-      # Code for Python 2 cannot be parsed: its outline tells if it matters.
-      data = self._reader.read_document(path).data
-      if b"tensorflow" in data and outlines.read(path, data).matters:
-        return True
-    if not readable:
+    if not self._can_read(path):
       return False
     source = self._reader.read_source(path)
     return bool(
       source.uses
-      or _scales_on_ascend(source)
       or any(use.form == "unknown" for use in source.names)
       or any(module.partition(".")[0] == _PACKAGE for module in source.modules)
       or self._reader.read(path).switches
@@ -243,77 +213,44 @@ class _Check:
     try:
       document = self._reader.read(path).document
     except source_facts.SourceError as error:
-      if path in self._sources and path not in self._unparsed:
-        self._unparsed[path] = self._read_unparsed(path, str(error))
+      if path in self._shown and path not in self._unreadable:
+        shown = document_base.show_path(self._shown[path])
+        message = str(error)
+        for written in (path, document_base.show_path(path)):
+          message = message.replace(written, shown)
+        self._errors.append(_advise(message))
+        self._unreadable.add(path)
       return False
     if (
       isinstance(document, notebooks.Notebook)
-      and path in self._sources
-      and path not in self._unparsed
+      and path in self._shown
+      and path not in self._noted
     ):
-      self._unparsed[path] = self._read_cells(document)
-    return True
-
-  def _read_unparsed(
-    self, path: str, message: str
-  ) -> list[findings_lib.Finding]:
-    """Returns the findings in a file that cannot be parsed; notes an error."""
-    found = self._list_python_2(path)
-    if not found:
+      self._noted.add(path)
       shown = document_base.show_path(self._shown[path])
-      for written in (path, document_base.show_path(path)):
-        message = message.replace(written, shown)
-      self._errors.append(message)
-      self._unreadable.add(path)
-    return found
-
-  def _read_cells(
-    self, notebook: notebooks.Notebook
-  ) -> list[findings_lib.Finding]:
-    """Returns the findings in cells that cannot be parsed; notes errors."""
-    shown = document_base.show_path(self._shown[notebook.path])
-    self._errors += [
-      f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
-      for cell in notebook.cells
-      if cell.code.line is not None
-      and cell.code.error != notebook_magics.PYTHON_2
-    ]
-    return self._list_python_2(notebook.path)
-
-  def _list_python_2(self, path: str) -> list[findings_lib.Finding]:
-    """Returns the findings of code for Python 2 in a file."""
-    found = self._reader.find_python_2(path)
-    return [python_2_source.make(path, line, cell) for line, cell in found]
+      self._errors += [
+        _advise(
+          f"{shown}:cell {cell.number}: cannot be parsed: {cell.code.error}"
+        )
+        for cell in document.cells
+        if cell.code.is_broken
+      ]
+    return True
 
   def _find(
     self, path: str, project: roles.Roles
   ) -> Iterator[findings_lib.Finding]:
     """Yields the findings of all rules in a file, by their place."""
-    yield from self._unparsed.get(path, ())
     if not self._can_read(path):
       return
-    read = self._reader.read(path)
-    file = files.File(read, project)
-    all_rules = rules.list_rules()
-    found = [finding for rule in all_rules for finding in rule.find(file)]
-    said = comments.read_comments(
-      read.document.text, [rule.code for rule in all_rules]
-    )
-    for line, words in said.mistakes:
-      self._warnings.append(f"{self._shown[path]}:{line}: {words}")
-    for finding in sorted(found, key=lambda f: (f.cell or 0, f.line, f.column)):
-      if not any(
-        comments.is_ignored(finding.code, line, said.ignored)
-        for line in finding.lines_in_text
-      ):
-        yield finding
+    file = files.File(self._reader.read(path), project)
+    found = [
+      finding for rule in rules.list_rules() for finding in rule.find(file)
+    ]
+    yield from sorted(found, key=lambda f: (f.cell or 0, f.line, f.column))
 
 
-def _scales_on_ascend(source: source_facts.Source) -> bool:
-  """Returns whether a file uses a loss scale of Ascend's."""
-  packages = (legacy_names.ASCEND_1, legacy_names.ASCEND_2)
-  return any(name.startswith(packages) for name in source.modules) and any(
-    "LossScale" in str(getattr(node, part, ""))
-    for node in source.nodes
-    for part in ("id", "attr", "name")
-  )
+def _advise(error: str) -> str:
+  """Returns an error, with what to do if the code may be Python 2."""
+  may_be_2 = _PYTHON_2.search(error) is not None
+  return f"{error}: if this is Python 2, run 2to3 first" if may_be_2 else error

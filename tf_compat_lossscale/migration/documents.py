@@ -32,17 +32,17 @@ def read(path: str, data: bytes | None = None) -> Document:
   if data is None:
     data = load(path)
   _check_head(path, data)
-  if is_notebook(path) or (path == "-" and notebooks.is_notebook(data)):
+  if _is_notebook(path) or (path == "-" and notebooks.is_notebook(data)):
     return notebooks.Notebook(path, data)
   return python_files.PythonFile(path, data)
 
 
-def is_python(path: str) -> bool:
+def _is_python(path: str) -> bool:
   """Returns whether a name is that of a Python source."""
   return path.lower().endswith((".py", ".pyw"))
 
 
-def is_notebook(path: str) -> bool:
+def _is_notebook(path: str) -> bool:
   """Returns whether a name is that of a notebook."""
   return path.lower().endswith(".ipynb")
 
@@ -57,7 +57,7 @@ def _check_head(path: str, head: bytes) -> None:
 
   Binary files would pass an encoding such as Latin-1, but have NUL bytes.
   """
-  named = is_python(path) or is_notebook(path) or path == "-"
+  named = _is_python(path) or _is_notebook(path) or path == "-"
   if not named and not is_script(head):
     raise DocumentError(
       f"{show_path(path)}: neither Python (.py) nor a notebook (.ipynb)"

@@ -78,11 +78,6 @@ class Text:
     line = bisect.bisect_right(self._starts, offset)
     return line, offset - self._starts[line - 1] + 1
 
-  def get_line(self, line: int) -> str:
-    """Returns a line, counted from 1, without its line end."""
-    start = self._starts[line - 1]
-    return self.text[start : self.find_line_end(start)]
-
   def find_line_end(self, offset: int) -> int:
     """Returns the offset of the end of a line, before its line end."""
     match = _LINE_END.search(self.text, offset)

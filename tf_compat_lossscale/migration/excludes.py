@@ -11,18 +11,16 @@ import os
 import re
 
 
-def make_absolute(patterns: Sequence[str], folder: str) -> tuple[str, ...]:
+def make_absolute(patterns: Sequence[str]) -> tuple[str, ...]:
   """Returns patterns that mean the same from every working directory.
 
   Args:
     patterns: Patterns of `fnmatch`. One without a slash fits the name of a file
-      or folder anywhere; another one fits a path relative to `folder`.
-    folder: The folder.
+      or folder anywhere; another one fits a path relative to the working
+      directory.
   """
   return tuple(
-    os.path.normpath(os.path.join(os.path.abspath(folder), pattern))
-    if "/" in pattern
-    else pattern
+    os.path.abspath(pattern) if "/" in pattern else pattern
     for pattern in (pattern.rstrip("/") or "/" for pattern in patterns)
   )
 

@@ -13,7 +13,6 @@ import functools
 import os
 import re
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import absences as absences_lib
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import findings
@@ -197,7 +196,6 @@ class File:
       tuple(opening),
       cell,
       min(self._first_import, self._find_statement(line_in_text)),
-      (line_in_text, self.text.find_position(span[1])[0]),
     )
 
   def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
@@ -330,15 +328,10 @@ def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _imports(node: ast.AST, modules: Container[str]) -> bool:
-  """Returns whether a statement imports TensorFlow or one of some modules.
-
-  Ascend's packages count as TensorFlow: `tfl.install()` has to come before.
-  """
+  """Returns whether a statement imports TensorFlow or one of some modules."""
   if isinstance(node, (ast.Import, ast.ImportFrom)):
     return any(
-      scopes.if_tensorflow(name)
-      or name in modules
-      or name.partition(".")[0] in legacy_names.ASCEND
+      scopes.if_tensorflow(name) or name in modules
       for name in scopes.list_modules(node)
     )
   if isinstance(node, (*scopes.FUNCTIONS, ast.expr)):

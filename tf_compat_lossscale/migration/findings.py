@@ -37,8 +37,6 @@ class Finding(NamedTuple):
       stands before all imports, other lines before statement `first_import`.
     first_import: The number of the first top-level statement, counted from 0,
       that imports TensorFlow or a module of the program, or has the finding.
-    lines_in_text: The first and the last line in the text that was read. In a
-      notebook, that is the text of all cells.
     cell: The number of the cell of a notebook, counted from 1; None for a file.
   """
 
@@ -56,7 +54,6 @@ class Finding(NamedTuple):
   opening: tuple[str, ...] = ()
   cell: int | None = None
   first_import: int = 0
-  lines_in_text: tuple[int, int] = (0, 0)
 
   @property
   def place(self) -> str:
@@ -122,9 +119,8 @@ class Report(NamedTuple):
   Attributes:
     projects: The projects, by path.
     errors: A line for each file that could not be read.
-    warnings: A line for each comment that names an unknown code. Of `migrate`,
-      also one for each project in which files that the user did not give need
-      edits.
+    warnings: Of `migrate`, a line for each project in which files that the user
+      did not give need edits; none of `scan`.
     changes: The files that `migrate` would change, and those with edits left;
       none of `scan`.
   """

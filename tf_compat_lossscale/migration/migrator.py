@@ -67,23 +67,21 @@ class _Plan:
   def run(self) -> findings_lib.Report:
     """Returns the report of the project as it was, with its changes."""
     checked = self._check(self._shown)
-    findings = checked.findings
-    changes = [*self._edit(findings), *self._find_left(findings)]
-    warnings = list(checked.warnings)
+    changes = tuple(self._edit(checked.findings))
+    warnings: tuple[str, ...] = ()
     if changes or not checked.errors:
-      warnings += self._warn_of_others()
-    return checked._replace(changes=tuple(changes), warnings=tuple(warnings))
+      warnings = tuple(self._warn_of_others())
+    return checked._replace(changes=changes, warnings=warnings)
 
   def _edit(
     self, findings: Iterable[findings_lib.Finding]
   ) -> Iterator[findings_lib.Change]:
     """Makes the edits; yields the files that change or have edits left."""
     with_findings = {finding.path for finding in findings}
-    # The files that start programs, and are not Python, are not edited.
     edited = {
       path: written
       for path, written in self._shown.items()
-      if written in with_findings and path not in self._group.starters
+      if written in with_findings
     }
     hidden = {written: path for path, written in edited.items()}
     before: dict[str, bytes] = {}
@@ -122,22 +120,6 @@ class _Plan:
       if finding.path in paths and finding.state in self._states:
         groups.setdefault(finding.path, []).append(finding)
     return groups
-
-  def _find_left(
-    self, findings: Iterable[findings_lib.Finding]
-  ) -> Iterator[findings_lib.Change]:
-    """Yields the files that start programs, and whose edits are not made.
-
-    The edits are in the programs, and the user did not give all of these.
-    """
-    shown = self._shown
-    starters = {shown[path] for path in shown.keys() & self._group.starters}
-    if starters.isdisjoint(finding.path for finding in findings):
-      return
-    again = self._check(shown)
-    # Findings in these files are never offered.
-    for written, own in self._group_by_path(again.findings, starters).items():
-      yield findings_lib.Change(written, b"", b"", (), tuple(own))
 
   def _warn_of_others(self) -> Iterator[str]:
     """Yields a line if files that are not asked for need edits, too."""

@@ -9,9 +9,6 @@ from typing import NamedTuple
 
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import lexing
-from tf_compat_lossscale.migration import python2
-
-PYTHON_2 = "Python 2"
 
 # Cell magics after whose line the cell is Python.
 _PYTHON = frozenset(["capture", "debug", "prun", "time", "timeit"])
@@ -28,10 +25,6 @@ _LINES = tuple(
     rf"[^\s#'\"=][^#=\r\n]*=[ \t]*(?P<magic>(?:!|%\w){_REST})",
   )
 )
-# Line magics that run code.
-_TIMED = re.compile(
-  r"%(?:prun|time|timeit)[ \t]+(?:-[a-zA-Z]+[ \t]*\d*[ \t]+)*(?=[^\s-])"
-)
 
 
 class Blank(NamedTuple):
@@ -42,14 +35,12 @@ class Blank(NamedTuple):
     end: The offset after it.
     mark: What begins its place in the code.
     is_first: Whether it must stay the first line.
-    is_prefix: Whether code follows in the same line.
   """
 
   start: int
   end: int
   mark: str = "#"
   is_first: bool = False
-  is_prefix: bool = False
 
   def stops(self, edit: edits_lib.Edit) -> bool:
     """Returns whether an edit of the cell would change or move this part."""
@@ -57,7 +48,7 @@ class Blank(NamedTuple):
       return True
     if edit.end == self.start:
       return self.is_first or not _is_line(edit.text, -1)
-    if edit.start == self.end and not self.is_prefix:
+    if edit.start == self.end:
       return not _is_line(edit.text, 0)
     return False
 
@@ -68,15 +59,15 @@ class Code(NamedTuple):
   Attributes:
     text: Code that can be parsed, of the cell's length.
     blanks: The parts that were blanked.
-    error: Why all of the cell was blanked, such as `PYTHON_2`, or "".
-    line: The line of the error in the cell; None if that is a cell magic.
+    error: Why all of the cell was blanked, such as "%%bash", or "".
+    is_broken: Whether Python cannot parse the cell.
     indent: The indent of the cell's first line, if Python needs it hidden.
   """
 
   text: str
   blanks: tuple[Blank, ...] = ()
   error: str = ""
-  line: int | None = None
+  is_broken: bool = False
   indent: str = ""
 
   def adapt(self, text: str, ends_line: bool) -> str:
@@ -135,11 +126,8 @@ def _read_code(source: str) -> Code:
   error = lexing.find_error(text)
   if error is None:
     return Code(text, tuple(blanks))
-  line = python2.find_line(text)
-  if line is not None:
-    return _blank_all(source, PYTHON_2, line)
-  line = error.lineno or 1
-  return _blank_all(source, f"line {error.lineno}: {error.msg}", line)
+  broken = _blank_all(source, f"line {error.lineno}: {error.msg}")
+  return broken._replace(is_broken=True)
 
 
 def _is_line(text: str, place: int) -> bool:
@@ -147,10 +135,10 @@ def _is_line(text: str, place: int) -> bool:
   return text[place:][:1] in ("\r", "\n")
 
 
-def _blank_all(source: str, error: str, line: int | None = None) -> Code:
+def _blank_all(source: str, error: str) -> Code:
   """Returns a cell without Python."""
   text = re.sub(r"[^\r\n]", " ", source)
-  return Code(text, (Blank(0, len(source)),), error, line)
+  return Code(text, (Blank(0, len(source)),), error)
 
 
 def _find_magics(source: str, at: int) -> Iterator[Blank]:
@@ -159,23 +147,9 @@ def _find_magics(source: str, at: int) -> Iterator[Blank]:
     matches = (pattern.match(source, at) for pattern in _LINES)
     match = next(filter(None, matches), None)
     if match:
-      start, end = match.span("magic")
-      yield _make_blank(source, match.start(), start, end)
-      at = end
+      start, at = match.span("magic")
+      # In a block, and after "=", Python needs an expression: `0`. Elsewhere, a
+      # `0` would be a statement, and `migrate` would add its lines before it,
+      # to a cell that has no other code.
+      yield Blank(start, at, "#" if match.start() == start else "0")
     at = lexing.find_statement_end(source, at)
-
-
-def _make_blank(source: str, line: int, start: int, end: int) -> Blank:
-  """Returns the blank for a magic in a line.
-
-  In a block, and after "=", Python needs an expression: `0`. Elsewhere, the
-  magic becomes a comment: a `0` would be a statement, and `migrate` would add
-  its lines before it, to a cell that has no other code.
-  """
-  is_assigned = bool(source[line:start].strip())
-  timed = _TIMED.match(source, start, end)
-  if timed:
-    mark, before = ("", "x = ") if is_assigned else ("if 1:", "if 1: ")
-    if lexing.find_error(before + source[timed.end() : end]) is None:
-      return Blank(start, timed.end(), mark, is_prefix=True)
-  return Blank(start, end, "#" if line == start else "0")

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import functools
 import re
 
 from tf_compat_lossscale.migration import documents
-from tf_compat_lossscale.migration import notebook_magics
-from tf_compat_lossscale.migration import python2
 from tf_compat_lossscale.migration import switches as switches_lib
 from tf_compat_lossscale.programs import source_facts
 
@@ -66,6 +63,7 @@ class Reader:
     # Path -> the file, or what is wrong with the file. An error itself would
     # refer to this reader.
     self._read: dict[str, Read | str] = {}
+    # Path -> the text of a file that is given, and not read.
     self._documents: dict[str, documents.Document] = {}
 
   def add_text(self, path: str, data: bytes) -> None:
@@ -78,17 +76,7 @@ class Reader:
 
   def replace(self, path: str, read: Read) -> None:
     """Sets a file that was read with other content than it has."""
-    self._documents[path], self._read[path] = read.document, read
-
-  def read_document(self, path: str) -> documents.Document:
-    """Returns the text of a file.
-
-    Raises:
-      documents.DocumentError: The file cannot be read.
-    """
-    if path not in self._documents:
-      self._documents[path] = documents.read(path)
-    return self._documents[path]
+    self._read[path] = read
 
   def read(self, path: str) -> Read:
     """Returns a file.
@@ -99,7 +87,7 @@ class Reader:
     """
     if path not in self._read:
       try:
-        document = self.read_document(path)
+        document = self._documents.get(path) or documents.read(path)
         source = source_facts.read_text(path, document.text)
         self._read[path] = Read(document, source)
       except (documents.DocumentError, source_facts.SourceError) as error:
@@ -116,21 +104,3 @@ class Reader:
       source_facts.SourceError: As of `read`.
     """
     return self.read(path).source
-
-  def find_python_2(self, path: str) -> list[tuple[int, int | None]]:
-    """Returns the lines of a file that Python 2 alone can parse.
-
-    Returns:
-      The first line of a source, or of each cell of a notebook with such a
-      line, with the number of the cell.
-    """
-    with contextlib.suppress(source_facts.SourceError):
-      cells = getattr(self.read(path).document, "cells", ())
-      return [
-        (cell.code.line, cell.number)
-        for cell in cells
-        if cell.code.line and cell.code.error == notebook_magics.PYTHON_2
-      ]
-    unparsed = self._documents.get(path)
-    line = python2.find_line(unparsed.text) if unparsed is not None else None
-    return [] if line is None else [(line, None)]

@@ -184,12 +184,6 @@ class Roles:
       if role.starts and role.disables and role.is_imported:
         self._decide_when(path, role)
 
-  @property
-  def all_honor(self) -> bool:
-    """Whether all programs that import TensorFlow obey NVIDIA's variables."""
-    started = [role for role in self.of.values() if role.starts]
-    return bool(started) and all(role.honors for role in started)
-
   def _find_heads(self, unreached: list[str]) -> Iterator[str]:
     """Yields those of some files that none of the others imports.
 
@@ -265,18 +259,13 @@ class Roles:
 
     A file that imports TensorFlow obeys its own.
     """
-    path = program.sources[0].path
-    folder = os.path.dirname(path)
+    folder = os.path.dirname(program.sources[0].path)
     found = [
-      f"{os.path.relpath(switch.path, folder)}:{switch.setting.line}"
-      for switch in self._group.switches
-      if path in switch.started
+      f"{os.path.relpath(source.path, folder)}:{switch.line}"
+      for source in program.sources
+      if not source.imports
+      for switch in self._reader.read(source.path).switches
     ]
-    for source in program.sources:
-      if source.imports:
-        continue
-      for switch in self._reader.read(source.path).switches:
-        found.append(f"{os.path.relpath(source.path, folder)}:{switch.line}")
     if self._nvidia_switch:
       found.append("--nvidia-switch")
     return found

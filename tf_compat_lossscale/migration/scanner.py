@@ -13,7 +13,6 @@ from tf_compat_lossscale.migration import checker
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import excludes
 from tf_compat_lossscale.migration import findings as findings_lib
-from tf_compat_lossscale.migration import launchers
 from tf_compat_lossscale.migration import outlines
 from tf_compat_lossscale.migration import reading
 from tf_compat_lossscale.migration import surroundings
@@ -46,30 +45,22 @@ def scan(
     FileNotFoundError: A path does not exist.
     findings.ScanError: There is no Python file in the paths.
   """
-  shown, launching = _list_files(paths, options)
-  listed = {**shown, **launching}
-  groups = trees.group(*_read_files(paths, shown, launching, options))
+  shown = _list_files(paths, options)
+  groups = trees.group(_read_files(paths, shown, options))
   total, done = len(shown), 0
   checked: list[findings_lib.Report] = []
   found: list[tuple[trees.Group, findings_lib.Report]] = []
   waiting: list[tuple[trees.Group, dict[str, str], checker.Options]] = []
   for group in groups:
     own = {o.path: shown[o.path] for o in group.files if o.path in shown}
-    started_by = {
-      path: listed[path] for path in group.starters if path in listed
-    }
-    if not own and not started_by:
+    if not own:
       continue
-    if (
-      group.switches
-      or options.nvidia_switch
-      or any(o.matters or o.mentions or o.must_read for o in group.files)
+    if options.nvidia_switch or any(
+      o.matters or o.mentions or o.must_read for o in group.files
     ):
-      waiting.append((group, {**own, **started_by}, options))
+      waiting.append((group, own, options))
     else:
-      checked.append(
-        findings_lib.Report((checker.make_project(group, own),), ())
-      )
+      checked.append(findings_lib.Report((checker.make_project(own),), ()))
       done += len(own)
   # The largest project takes longest: the others are checked meanwhile.
   waiting.sort(key=lambda each: len(each[0].files), reverse=True)
@@ -145,54 +136,37 @@ def _read_text(data: bytes, name: str) -> tuple[trees.Group, reading.Reader]:
   folder = (
     os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else ""
   )
-  switches = [
-    trees.Switch(name, setting, (name,))
-    for setting in launchers.read_notebook(name, data).settings
-    if setting.is_own
-  ]
-  group = trees.Group(folder, (outline,), {}, switches=tuple(switches))
-  return group, reader
+  return trees.Group(folder, (outline,), {}), reader
 
 
 def _list_files(
   paths: Sequence[str], options: checker.Options
-) -> tuple[dict[str, str], dict[str, str]]:
-  """Returns absolute paths -> the paths as the user wrote them.
-
-  Returns:
-    Those of Python files and notebooks, and those of launchers.
-  """
+) -> dict[str, str]:
+  """Returns absolute paths -> the paths as the user wrote them."""
   is_excluded = excludes.make_matcher(options.exclude)
   shown: dict[str, str] = {}
-  launching: dict[str, str] = {}
   for path in paths:
     if not os.path.lexists(path):
       raise FileNotFoundError(f"{path!r} is not there")
-    is_empty = True
-    for file, is_launcher in trees.list_files(path, is_excluded):
-      is_empty &= is_launcher
-      found = launching if is_launcher else shown
-      found.setdefault(os.path.abspath(file), file)
-    if is_empty and os.path.isdir(path):
+    files = list(trees.list_files(path, is_excluded))
+    for file in files:
+      shown.setdefault(os.path.abspath(file), file)
+    if not files:
       but = " that is not excluded" if options.exclude else ""
       raise findings_lib.ScanError(
         f"no Python file (.py) or notebook (.ipynb){but} in {path!r}"
       )
-  return shown, launching
+  return shown
 
 
 def _read_files(
-  paths: Sequence[str],
-  shown: Iterable[str],
-  launching: Iterable[str],
-  options: checker.Options,
-) -> tuple[list[outlines.Outline], list[launchers.Launcher]]:
-  """Reads files, and all files of the projects around what the user gives.
+  paths: Sequence[str], shown: Iterable[str], options: checker.Options
+) -> list[outlines.Outline]:
+  """Returns the outlines of files.
 
-  Returns:
-    The outlines of Python files and notebooks, and the launchers.
+  All files of the projects around what the user gives are read, too.
   """
-  sources, others = dict.fromkeys(shown), dict.fromkeys(launching)
+  sources = dict.fromkeys(shown)
   given = {os.path.abspath(path) for path in paths}
   folders = set(filter(os.path.isdir, given))
   # The files of a folder have the same project.
@@ -200,12 +174,10 @@ def _read_files(
   roots = set(map(surroundings.find_root, first.values())) - folders
   is_excluded = excludes.make_matcher(options.exclude)
   for root in sorted(roots):
-    for path, is_launcher in trees.list_files(root, is_excluded):
-      (others if is_launcher else sources)[path] = None
+    sources.update(dict.fromkeys(trees.list_files(root, is_excluded)))
   # A file that the user names is read in any case, for its errors.
   named = given - folders
   found: list[outlines.Outline] = []
-  starting = list(map(launchers.read, others))
   for path in sources:
     try:
       data = documents.load(path)
@@ -215,6 +187,4 @@ def _read_files(
       continue
     outline = outlines.read(path, data)
     found.append(outline._replace(must_read=path in named))
-    if documents.is_notebook(path):
-      starting.append(launchers.read_notebook(path, data))
-  return found, starting
+  return found

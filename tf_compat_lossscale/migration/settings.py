@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads where a project's packages lie, and its console scripts.
+"""Reads where a project's packages lie, and what its console scripts call.
 
-`setup.py`, `setup.cfg` and `pyproject.toml` tell. None of them is run.
+`setup.py` tells. It is not run.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
-import configparser
 import os
 import re
-import sys
 from typing import Any
 from typing import NamedTuple
 
@@ -21,49 +18,43 @@ from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import search_paths
 
-_FILES = ("setup.py", "setup.cfg", "pyproject.toml")
 # `name = package.module:function`, with quotation marks or without.
 _SCRIPT = re.compile(
-  r"([\w.-]+)[\"']?\s*=\s*[\"']?([A-Za-z_][\w.]*)\s*:\s*[A-Za-z_][\w.]*"
+  r"[\w.-]+[\"']?\s*=\s*[\"']?([A-Za-z_][\w.]*)\s*:\s*[A-Za-z_][\w.]*"
 )
 _LARGEST = 1 << 20  # Bytes.
 
 
 class Settings(NamedTuple):
-  """What the files of a folder tell.
+  """What the `setup.py` of a folder tells.
 
   Attributes:
     packages: Pairs of a package and its folder; the package "" stands for all
       packages in the folder.
-    scripts: Console script -> the module that it calls.
+    called: The modules that console scripts call.
   """
 
   packages: tuple[tuple[str, str], ...] = ()
-  scripts: Mapping[str, str] = {}
+  called: tuple[str, ...] = ()
 
 
 def read(folder: str) -> Settings:
-  """Returns what the files of a folder tell; a file may be missing or wrong."""
+  """Returns what the `setup.py` of a folder tells; it may be missing."""
+  path = os.path.join(folder, "setup.py")
+  try:
+    text = documents.load_start(path, _LARGEST).decode("utf-8")
+  except UnicodeDecodeError:
+    return Settings()  # Python could not read the file.
   packages: dict[tuple[str, str], None] = {}
-  scripts: dict[str, str] = {}
-  for name in _FILES:
-    path = os.path.join(folder, name)
-    try:
-      text = documents.load_start(path, _LARGEST).decode("utf-8")
-    except UnicodeDecodeError:
-      continue  # No tool could read the file.
-    if not text:
-      continue
-    scripts.update(_SCRIPT.findall(text))
-    for package, place in _READERS[name](path, text):
-      full = os.path.abspath(os.path.join(folder, place))
-      if os.path.isdir(full) and (package or full != folder):
-        packages[package, full] = None
-  return Settings(tuple(packages), scripts)
+  for package, place in _read_packages(path, text):
+    full = os.path.abspath(os.path.join(folder, place))
+    if os.path.isdir(full) and (package or full != folder):
+      packages[package, full] = None
+  return Settings(tuple(packages), tuple(_SCRIPT.findall(text)))
 
 
-def _read_setup(path: str, text: str) -> Iterator[tuple[str, str]]:
-  """Yields packages and folders of `setup.py`."""
+def _read_packages(path: str, text: str) -> Iterator[tuple[str, str]]:
+  """Yields packages and their folders."""
   try:
     tree = ast.parse(text)
   except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -85,51 +76,6 @@ def _read_setup(path: str, text: str) -> Iterator[tuple[str, str]]:
           yield from _list_roots([values.find(each)])
 
 
-def _read_cfg(path: str, text: str) -> Iterator[tuple[str, str]]:
-  """Yields packages and folders of `setup.cfg`."""
-  parser = configparser.RawConfigParser(strict=False)
-  try:
-    parser.read_string(text, path)
-  except configparser.Error:
-    return
-  for line in re.split(
-    r"[\n,]", parser.get("options", "package_dir", fallback="")
-  ):
-    package, sign, place = line.partition("=")
-    if sign:
-      yield package.strip(), place.strip()
-  where = parser.get("options.packages.find", "where", fallback="")
-  yield from _list_roots(where.split())
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-  """Returns the table that a text in TOML stands for.
-
-  Raises:
-    ImportError: Python 3.10 needs tomli, which the extra [migrate] has.
-    ValueError: The text is no TOML.
-  """
-  if sys.version_info >= (3, 11):
-    import tomllib
-  else:
-    import tomli as tomllib
-  return tomllib.loads(text)
-
-
-def _read_toml(path: str, text: str) -> Iterator[tuple[str, str]]:
-  """Yields packages and folders of `pyproject.toml`."""
-  try:
-    tool = parse_toml(text).get("tool", {})
-  except (ImportError, ValueError):
-    return
-  yield from _list_pairs(_follow(tool, "setuptools", "package-dir"))
-  where = _follow(tool, "setuptools", "packages", "find", "where")
-  yield from _list_roots(where if isinstance(where, list) else [])
-  packages = _follow(tool, "poetry", "packages")
-  for each in packages if isinstance(packages, list) else []:
-    yield from _list_roots([_follow(each, "from")])
-
-
 def _list_pairs(value: Any) -> Iterator[tuple[str, str]]:
   """Yields packages and folders of `package_dir`."""
   if isinstance(value, dict):
@@ -143,17 +89,3 @@ def _list_roots(value: Iterable[Any]) -> Iterator[tuple[str, str]]:
   for place in value:
     if isinstance(place, str) and place:
       yield "", place
-
-
-def _follow(value: Any, *keys: str) -> Any:
-  """Returns what keys lead to; None if one of them is missing."""
-  for key in keys:
-    value = value.get(key) if isinstance(value, dict) else None
-  return value
-
-
-_READERS = {
-  "setup.py": _read_setup,
-  "setup.cfg": _read_cfg,
-  "pyproject.toml": _read_toml,
-}

@@ -15,9 +15,8 @@ def find_entries(group: trees.Group) -> list[outlines.Outline]:
   """Returns the files that start programs.
 
   These are files that ask for `__main__`, tests, notebooks, modules that a
-  console script of `setup.py`, `setup.cfg` or `pyproject.toml` calls, files
-  that a shell script starts, and scripts that no file imports. A module of a
-  package that only defines things starts nothing.
+  console script of `setup.py` calls, and scripts that no file imports. A module
+  of a package that only defines things starts nothing.
   """
   return [
     outline
@@ -25,11 +24,7 @@ def find_entries(group: trees.Group) -> list[outlines.Outline]:
     if outline.path in group.called
     or (
       os.path.basename(outline.path) not in _NEVER
-      and (
-        outline.starts
-        or outline.path in group.started
-        or _is_script(outline, group)
-      )
+      and (outline.starts or _is_script(outline, group))
     )
   ]
 

@@ -64,18 +64,10 @@ class Summary:
     if found.turns_2_off and all(found.turns_2_off):
       tensorflow = 1
     if tensorflow is None:
-      for path, line in self._find_python_2():
-        return 1, f"Python 2, {os.path.basename(path)} line {line}"
       return None, ""
     own = [found.of[path] for path in wanted if path in found.of]
     reasons = (role.reasons.get(tensorflow) for role in (*own, *meant))
     return tensorflow, next(filter(None, reasons), "")
-
-  def _find_python_2(self) -> Iterator[tuple[str, int]]:
-    """Yields the files for Python 2, each with the line that says so."""
-    for path in self._paths:
-      for line, _ in self._reader.find_python_2(path)[:1]:
-        yield path, line
 
   @functools.cached_property
   def _absences(self) -> list[tuple[str, absences.Absence]]:
@@ -118,14 +110,10 @@ class Summary:
     restores = any(each.state == absences.RESTORED for each in lacks)
     if self.tensorflow != 1 and not restores:
       return
-    old = dict(self._find_python_2())
-    for path, line in old.items():
-      yield f"first: 2to3, for {os.path.basename(path)} line {line}"
-      break
     starting = [
       outline.path
       for outline in start_files.find_entries(self._group)
-      if self._found.of[outline.path].starts or outline.path in old
+      if self._found.of[outline.path].starts
     ]
     yield _describe_run(starting, self.find_missing())
     yield from (f"first: {command}" for command in commands)

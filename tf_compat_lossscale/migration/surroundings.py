@@ -6,12 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 import itertools
 import os
-import re
 import sys
 
-from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import documents
-from tf_compat_lossscale.migration import launchers
 from tf_compat_lossscale.migration import outlines
 from tf_compat_lossscale.migration import trees
 
@@ -21,9 +18,6 @@ _MOST_FILES = 500
 # A folder without a marker that holds more programs, at any depth, holds many
 # projects, such as those in /tmp.
 _MOST_PROGRAMS = 4000
-# Of the names beside a folder, so many are looked at.
-_MOST_NAMES = 5000
-_SWITCH = legacy_names.MIXED_PRECISION.encode()
 
 
 def find_root(path: str) -> str:
@@ -31,8 +25,7 @@ def find_root(path: str) -> str:
 
   It is that of `trees.find_root`. If no folder around the path has a marker, it
   is the outermost one that belongs to the path's own: its files import the
-  folder below, or are imported from there, or a script in it turns one of
-  NVIDIA's variables on for the folder below. A folder of very many programs
+  folder below, or are imported from there. A folder of very many programs
   belongs to none.
 
   Args:
@@ -71,7 +64,6 @@ def _list_outer(root: str, own: str, names: set[str]) -> Iterator[str]:
     is_package = os.path.isfile(os.path.join(below, "__init__.py"))
     if (
       is_package
-      or (below == root and _is_started(below))
       or _is_imported(below)
       or any(_is_module(folder, n) and not _is_module(own, n) for n in names)
     ):
@@ -83,49 +75,6 @@ def _has_many_programs(folder: str) -> bool:
   """Returns whether a folder holds more than `_MOST_PROGRAMS`."""
   programs = trees.list_files(folder)
   return any(True for _ in itertools.islice(programs, _MOST_PROGRAMS, None))
-
-
-def _is_started(folder: str) -> bool:
-  """Returns whether a script around it turns one of NVIDIA's variables on.
-
-  The script is beside the folder, or in a folder beside it. Folders that do not
-  have a name such as "scripts" may be other projects: a script in them has to
-  mention the folder. Among very many files, the first are read.
-  """
-  around, name = os.path.split(folder)
-  mentions = re.compile(rf"\b{re.escape(name)}\b".encode())
-  beside = [
-    each
-    for each in _list_names_in(around)
-    if not each.startswith(".") and (each != name or each in trees.BESIDE)
-  ]
-  beside.sort(key=lambda each: each not in trees.BESIDE)
-  paths = (
-    os.path.join(place, each)
-    for place in (around, *(os.path.join(around, each) for each in beside))
-    for each in _list_names_in(place)[:_MOST_FILES]
-  )
-  found = (
-    path
-    for path in itertools.islice(paths, _MOST_NAMES)
-    if os.path.isfile(path)
-    for _, is_launcher in trees.list_files(path)
-    if is_launcher
-  )
-  for path in itertools.islice(found, _MOST_FILES):
-    text = documents.load_start(path, 1 << 20)
-    place = os.path.dirname(path)
-    if (
-      _SWITCH in text  # Most scripts end here: to read one takes longer.
-      and (
-        place == around
-        or os.path.basename(place) in trees.BESIDE
-        or mentions.search(text)
-      )
-      and launchers.read(path).settings
-    ):
-      return True
-  return False
 
 
 def _is_imported(folder: str) -> bool:

@@ -19,7 +19,6 @@ import sys
 from typing import NamedTuple
 
 from tf_compat_lossscale.migration import documents
-from tf_compat_lossscale.migration import launchers as launchers_lib
 from tf_compat_lossscale.migration import outlines
 from tf_compat_lossscale.migration import settings
 from tf_compat_lossscale.programs import program_modules
@@ -34,21 +33,7 @@ _SETUP = re.compile(rb"setuptools|distutils|\bimport setup\b|\A\s*\Z")
 # Folders from which programs import by other means than their place.
 _ROOTS = ("src", "lib", "python")
 # Folders of programs that import packages beside the folder.
-BESIDE = ("bin", "examples", "notebooks", "scripts", "test", "tests", "tools")
-
-
-class Switch(NamedTuple):
-  """A place outside of Python that turns one of NVIDIA's variables on.
-
-  Attributes:
-    path: The file.
-    setting: The place in it.
-    started: The files of the project that start with the variable.
-  """
-
-  path: str
-  setting: launchers_lib.Setting
-  started: tuple[str, ...]
+_BESIDE = ("bin", "examples", "notebooks", "scripts", "test", "tests", "tools")
 
 
 class Group(NamedTuple):
@@ -58,12 +43,10 @@ class Group(NamedTuple):
     folder: The project's folder.
     files: The outlines of its files.
     imported: Path -> the files of the tree that import the file.
-    started: The files that shell scripts and the like start.
     called: The files that console scripts import.
     roots: Folder -> the folders from which files in it import, besides those
       around it.
     packages: Package -> its folder, if that has another name.
-    switches: The places outside of Python that turn NVIDIA's variables on.
     borrowed: Folders of other projects -> a module that a file here imports,
       and that only the other project has.
   """
@@ -71,38 +54,24 @@ class Group(NamedTuple):
   folder: str
   files: tuple[outlines.Outline, ...]
   imported: Mapping[str, frozenset[str]]
-  started: frozenset[str] = frozenset()
   called: frozenset[str] = frozenset()
   roots: Mapping[str, tuple[str, ...]] = {}
   packages: Mapping[str, str] = {}
-  switches: tuple[Switch, ...] = ()
   borrowed: Mapping[str, str] = {}
-
-  @property
-  def starters(self) -> frozenset[str]:
-    """The paths of the switches that are in no file of the project."""
-    return frozenset(switch.path for switch in self.switches) - {
-      outline.path for outline in self.files
-    }
 
 
 def list_files(
   path: str, is_excluded: Callable[[str], bool] = lambda path: False
-) -> Iterator[tuple[str, bool]]:
-  """Yields a file itself, or the programs in a folder and what starts them.
-
-  These are Python files, notebooks, and launchers: shell scripts and the like.
+) -> Iterator[str]:
+  """Yields a file itself, or the Python files and notebooks in a folder.
 
   Args:
     path: A file or a folder. Hidden folders in it, virtual environments and
       installed packages are left out. Links to folders are not followed.
     is_excluded: A function that tells which paths below `path` to leave out.
-
-  Yields:
-    The path of each file, and whether it is a launcher.
   """
   if not os.path.isdir(path):
-    yield path, bool(_find_kind(path))
+    yield path
     return
   for folder, folders, files in os.walk(path):
     folders[:] = sorted(
@@ -115,25 +84,16 @@ def list_files(
     )
     for name in sorted(files):
       file = os.path.join(folder, name)
-      is_launcher = _find_kind(file)
-      if is_launcher is not None and not is_excluded(file):
-        yield file, is_launcher
+      if _is_program(file) and not is_excluded(file):
+        yield file
 
 
-def _find_kind(path: str) -> bool | None:
-  """Returns whether a file is a launcher; None for a file that tells nothing.
-
-  A launcher may start programs, and is no Python itself.
-  """
+def _is_program(path: str) -> bool:
+  """Returns whether a file is Python or a notebook, by its name or start."""
   name = os.path.basename(path)
   if name.endswith(_SUFFIXES):
-    return False
-  if launchers_lib.has_name(name):
     return True
-  head = documents.load_start(path, 80) if "." not in name else b""
-  if launchers_lib.is_script(head):
-    return True
-  return False if documents.is_script(head) else None
+  return "." not in name and documents.is_script(documents.load_start(path, 80))
 
 
 def find_root(path: str) -> str:
@@ -167,36 +127,22 @@ def list_roots(folder: str) -> list[str]:
   return [folder, *(os.path.join(folder, root) for root in _ROOTS)]
 
 
-def group(
-  files: Iterable[outlines.Outline],
-  launchers: Iterable[launchers_lib.Launcher] = (),
-) -> list[Group]:
+def group(files: Iterable[outlines.Outline]) -> list[Group]:
   """Groups files into projects.
 
   Args:
     files: The outlines of the files.
-    launchers: Shell scripts and the like that may start them.
 
   Returns:
     The projects, by folder.
   """
   known = {outline.path: outline for outline in files}
   modules = _Modules(known)
-  tree = launchers_lib.Tree(
-    launchers,
-    known,
-    modules.find_root,
-    modules.find_from,
-    modules.find_scripts,
-  )
-  for launcher in launchers:
-    modules.add_launcher(launcher, tree.bases[launcher.path])
   imports = modules.find_all_imported()
   imported: dict[str, set[str]] = {}
   for path, others in imports.items():
     for other in others:
       imported.setdefault(other, set()).add(path)
-  started = {each.path: tree.list_started(each) for each in launchers}
   called = modules.list_called()
   parts = _join(_find_components(imports), known)
   groups = [
@@ -204,7 +150,6 @@ def group(
       folder,
       tuple(known[path] for path in sorted(paths)),
       {path: frozenset(imported[path]) for path in paths & imported.keys()},
-      frozenset(p for found in started.values() for p in found) & paths,
       called & paths,
       modules.list_roots(paths),
       modules.list_packages(map(os.path.dirname, paths)),
@@ -220,41 +165,7 @@ def group(
       if owners[path] != i
     }
     groups[i] = each._replace(borrowed=borrowed)
-  for launcher in launchers:
-    for setting in launcher.settings:
-      found = list(tree.find_files(launcher, setting.words))
-      found = found or started[launcher.path]
-      if setting.is_own:
-        found = [launcher.path, *found]
-      own = sorted({owners[path] for path in found if path in owners})
-      for i in own or [_find_around(groups, os.path.dirname(launcher.path))]:
-        switch = Switch(
-          launcher.path,
-          setting,
-          tuple(path for path in found if owners.get(path) == i),
-        )
-        groups[i] = groups[i]._replace(switches=(*groups[i].switches, switch))
   return groups
-
-
-def _find_around(groups: list[Group], folder: str) -> int:
-  """Returns the index of the project that a folder belongs to.
-
-  It is the project around the folder, or the only one in the folder. If there
-  is neither, a project is added.
-  """
-  around = [
-    i
-    for i, each in enumerate(groups)
-    if folder == each.folder or _is_below(folder, each.folder)
-  ]
-  below = [i for i, each in enumerate(groups) if _is_below(each.folder, folder)]
-  if around:
-    return around[-1]
-  if len(below) == 1:
-    return below[0]
-  groups.append(Group(folder, (), {}))
-  return len(groups) - 1
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -266,7 +177,7 @@ class _Modules:
   """The modules that known files are, by the folders that imports start from.
 
   A program may import from its own folder, from the folders around it, and from
-  those that its project's settings, PYTHONPATH or `sys.path` name.
+  those that its project's `setup.py` or `sys.path` names.
   """
 
   def __init__(self, known: Mapping[str, outlines.Outline]):
@@ -314,19 +225,6 @@ class _Modules:
       roots = {place: None for package, place in found.packages if not package}
       self._roots.setdefault(folder, {}).update(roots)
 
-  def add_launcher(
-    self, launcher: launchers_lib.Launcher, bases: Sequence[str]
-  ) -> None:
-    """Adds the folders that a launcher puts into PYTHONPATH."""
-    for base in bases if launcher.folders else ():
-      for written in launcher.folders:
-        for end in launchers_lib.list_ends(written):
-          folder = os.path.normpath(os.path.join(base, end))
-          if folder in self._names:
-            self._roots.setdefault(base, {})[folder] = None
-            break
-    self._places.clear()
-
   def find_all_imported(self) -> dict[str, set[str]]:
     """Returns path -> the known files that the file imports."""
     found: dict[str, set[str]] = {}
@@ -357,26 +255,13 @@ class _Modules:
         found = self._find_absolute(folder, parts)
       yield from (path for path in found if path != outline.path)
 
-  def find_from(self, folder: str, module: str) -> list[str]:
-    """Returns the files that Python runs for a module in a folder."""
-    return self._find_absolute(folder, module.split("."))
-
-  def find_scripts(self, folder: str) -> dict[str, list[str]]:
-    """Returns console script -> its module's files, by a folder's settings."""
-    found = self._settings.get(folder)
-    scripts = found.scripts.items() if found is not None else ()
-    return {
-      name: self._find_absolute(folder, module.split("."))
-      for name, module in scripts
-    }
-
   def list_called(self) -> frozenset[str]:
     """Returns the files of the modules that console scripts call."""
     return frozenset(
       path
-      for folder in self._settings
-      for files in self.find_scripts(folder).values()
-      for path in files[-1:]
+      for folder, found in self._settings.items()
+      for module in found.called
+      for path in self._find_absolute(folder, module.split("."))[-1:]
     )
 
   def list_roots(self, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -458,7 +343,7 @@ class _Modules:
   def _is_of_project(self, place: str, folder: str) -> bool:
     """Returns whether a folder belongs to the project of another one."""
     return self.find_root(place) == self.find_root(folder) or (
-      os.path.basename(folder) in BESIDE
+      os.path.basename(folder) in _BESIDE
       and _is_below(place, os.path.dirname(folder))
     )
 

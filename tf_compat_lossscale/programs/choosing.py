@@ -115,9 +115,7 @@ def choose_for(
 
 def _decide(program: program_modules.Program) -> tuple[int, str]:
   """Returns the TensorFlow that a program means, and the reason."""
-  if not any(
-    s.tensorflow1 or s.compat_v1 or s.imports_ascend for s in program.sources
-  ):
+  if not any(s.tensorflow1 or s.compat_v1 for s in program.sources):
     return 2, ""
   from tf_compat_lossscale.programs import which_tensorflow  # Seldom needed.
 

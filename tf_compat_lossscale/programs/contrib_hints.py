@@ -19,6 +19,10 @@ _PACKAGES = {
 # tensorflow_addons 0.23 is its last release, and needs Keras 2 as `keras`.
 _LAST_WITH_ADDONS = (2, 15)
 
+_OWN_RULE = (
+  "Use an optimizer of tf.compat.v1.train, or write the rule as a subclass of "
+  "tf.compat.v1.train.Optimizer."
+)
 # Module of `tf.contrib`, or a name in it -> what to do.
 _HINTS = {
   "bayesflow": "Use tensorflow_probability.",
@@ -51,6 +55,21 @@ _HINTS = {
   "learn.Head": "Use tf.estimator.Head, whose methods differ.",
   "learn.datasets": "Use tf.keras.datasets.",
   "opt": "Use an optimizer of tf.compat.v1.train.",
+  "opt.AdaMaxOptimizer": "Use tf.keras.optimizers.Adamax.",
+  "opt.AddSignOptimizer": _OWN_RULE,
+  "opt.MomentumWOptimizer": (
+    "Use tf.contrib.opt.extend_with_decoupled_weight_decay("
+    'tf.train.MomentumOptimizer) with name="MomentumW".'
+  ),
+  "opt.MultitaskOptimizerWrapper": (
+    "Call apply_gradients in a tf.cond that asks whether a gradient is not 0."
+  ),
+  "opt.NadamOptimizer": "Use tf.keras.optimizers.Nadam.",
+  "opt.PowerSignOptimizer": _OWN_RULE,
+  "opt.VariableClippingOptimizer": (
+    "Give tf.compat.v1.get_variable a constraint, such as "
+    "tf.keras.constraints.MaxNorm."
+  ),
   "predictor": "Use tf.compat.v1.saved_model.load in a session.",
   "quantize": (
     "Its rewriter of graphs is gone. Train without it, and quantize the "
@@ -62,11 +81,23 @@ _HINTS = {
   ),
   "saved_model": "Use tf.compat.v1.saved_model.",
   "session_bundle": "Use tf.compat.v1.saved_model.",
+  "sparsemax": "Write it by tf.sort and tf.cumsum, as arXiv 1602.02068 does.",
   "tensor_forest": "Use tensorflow_decision_forests.",
   "tensorboard": "Use the package tensorboard.",
   "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
   "training": "Use tf.data to read, and tf.compat.v1.train to train.",
+  "training.bucket": "Use tf.data.Dataset.group_by_window.",
+  "training.bucket_by_sequence_length": (
+    "Use tf.data.Dataset.bucket_by_sequence_length."
+  ),
 }
+
+# Package with a port of `tf.contrib` to one hardware -> what to do.
+PORTS = dict.fromkeys(
+  ("npu_bridge", "npu_device", "hccl"),
+  "It exists for Ascend's NPUs alone. Its managers and optimizers of loss "
+  "scales are those of tf.contrib.mixed_precision.",
+)
 
 # The same, for hints that name tensorflow_addons.
 _ADDONS_HINTS = {
@@ -111,7 +142,8 @@ def explain_absence(path: str, reason: str = "") -> str:
   if reason:
     return f"tf.contrib.{path} cannot be used: {reason}"
   top = path.partition(".")[0]
-  hint = _find_addons_hint(path) or _HINTS.get(path) or _HINTS.get(top) or ""
+  name = f"{top}.{path.rpartition('.')[2]}"  # Of a module below, too.
+  hint = _find_addons_hint(path) or _HINTS.get(name) or _HINTS.get(top) or ""
   return (
     f"TensorFlow 2 has no tf.contrib.{path}: TensorFlow 2.0 removed "
     "tf.contrib, and neither TensorFlow nor tf_compat_lossscale has this part."

@@ -12,6 +12,7 @@ import functools
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import patching
 from tf_compat_lossscale.programs import contrib_hints
 from tf_compat_lossscale.programs import contrib_names
 from tf_compat_lossscale.programs import contrib_signatures
@@ -21,19 +22,33 @@ from tf_compat_lossscale.programs import loading
 _PREFIX = "tensorflow.contrib."
 
 
-class _ContribModule(lazy_modules.TableModule):
+class _ContribModule(lazy_modules.LazyModule):
   """A module of `tf.contrib`."""
 
   def __init__(self, path: str) -> None:
-    super().__init__(_PREFIX + path)
+    super().__init__(_PREFIX + path, self._load, self._list_names)
     self._contrib_path = path
     self._names = contrib_names.list_names(path.partition(".")[0])
 
-  def _load_member(self, name: str) -> Any:
-    return _load_member(self._contrib_path, name)
-
   def _list_names(self) -> list[str]:
     return sorted(self._names)
+
+  def _load(self, name: str) -> Any:
+    if name == "__all__":  # The names that `from … import *` binds.
+      return [each for each in dir(self) if self._has(each)]
+    if name.startswith("__"):
+      return patching.ABSENT
+    value = _load_member(self._contrib_path, name)
+    setattr(self, name, value)
+    return value
+
+  def _has(self, name: str) -> bool:
+    """Returns whether there is a member in this installation."""
+    try:
+      _load_member(self._contrib_path, name)
+    except AttributeError:
+      return False
+    return True
 
   def __setattr__(self, name: str, value: Any) -> None:
     # The import of a module sets it in its parent. But the function `arg_scope`

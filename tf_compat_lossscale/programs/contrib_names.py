@@ -26,11 +26,11 @@ cluster_resolver
 compiler
   tf.xla.experimental: compile experimental_jit_scope=jit_scope
 crf
-  parts.crf: crf_binary_score crf_decode crf_log_likelihood crf_log_norm
+  tf1_contrib.crf: crf_binary_score crf_decode crf_log_likelihood crf_log_norm
     crf_multitag_sequence_score crf_sequence_score crf_unary_score
     viterbi_decode
 cudnn_rnn
-  parts.rnn_blocks: CudnnCompatibleLSTMCell
+  tf1_contrib.rnn_blocks: CudnnCompatibleLSTMCell
 data
   tf.data.experimental: AUTOTUNE CheckpointInputPipelineHook Counter
     CsvDataset Optional RandomDataset Reducer SqlDataset TFRecordWriter
@@ -44,7 +44,7 @@ data
   # Names of contrib.data before tf.data, up to 1.4.
   tf.data: Dataset FixedLengthRecordDataset Iterator TFRecordDataset
     TextLineDataset
-  parts.data: assert_element_shape batch_and_drop_remainder
+  tf1_contrib.data: assert_element_shape batch_and_drop_remainder
     padded_batch_and_drop_remainder reduce_dataset sliding_window_batch
     sloppy_interleave
 distribute
@@ -57,7 +57,7 @@ distribute
     has_distribution_strategy require_replica_context
   tensorflow.python.distribute.step_fn: StandardInputStep
     StandardSingleLossStep Step
-  parts.distribute: CollectiveAllReduceStrategy MirroredStrategy
+  tf1_contrib.distribute: CollectiveAllReduceStrategy MirroredStrategy
     OneDeviceStrategy ParameterServerStrategy
   tensorflow.python.distribute.cross_device_ops: AllReduceCrossDeviceOps
   # Names of 1.12.
@@ -78,7 +78,7 @@ eager
     DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus
     set_execution_mode
   tf.train: Checkpoint
-  parts.eager: Iterator
+  tf1_contrib.eager: Iterator
   tensorflow.python.ops.resource_variable_ops: Variable=ResourceVariable
   tensorflow.python.eager.backprop: gradients_function
     implicit_gradients=implicit_grad
@@ -119,8 +119,9 @@ framework
   tensorflow.python.framework.smart_cond: smart_case smart_cond
     smart_constant_value
   tensorflow.python.ops.confusion_matrix: remove_squeezable_dimensions
-  parts.framework: assert_scalar_int get_graph_from_inputs get_placeholders
-    py_func reduce_sum_n with_same_shape with_shape zero_initializer
+  tf1_contrib.framework: assert_scalar_int get_graph_from_inputs
+    get_placeholders py_func reduce_sum_n with_same_shape with_shape
+    zero_initializer
   tensorflow.python.framework.tensor_spec: BoundedTensorSpec
 layers
   tf_slim.layers: GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock
@@ -143,11 +144,11 @@ layers
     n_positive_integers smart_cond static_cond two_element_tuple
     channel_dimension
   tf.nn: safe_embedding_lookup_sparse
-  parts.layers: bow_encoder embed_sequence embedding_lookup_unique
+  tf1_contrib.layers: bow_encoder embed_sequence embedding_lookup_unique
 learn
   tf.train: NanLossDuringTrainingError
-  parts.learn: ModeKeys replace_monitors_with_hooks
-  parts.run_config: RunConfig
+  tf1_contrib.learn: ModeKeys replace_monitors_with_hooks
+  tf1_contrib.run_config: RunConfig
 lookup
   tensorflow.python.ops.lookup_ops: FastHashSpec HashTable HasherSpec
     IdTableWithHashBuckets InitializableLookupTableBase
@@ -194,49 +195,45 @@ nccl
 nn
   tf.nn: conv1d_transpose
   tensorflow.python.ops.nn_ops: nth_element
-  parts.nn: alpha_dropout scaled_softplus
+  tf1_contrib.nn: alpha_dropout scaled_softplus
 opt
-  parts.opt: AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer
-    MomentumWOptimizer extend_with_decoupled_weight_decay
-  parts.opt_rules: AdaMaxOptimizer AddSignOptimizer LARSOptimizer
-    NadamOptimizer PowerSignOptimizer
-  parts.opt_wrappers: MovingAverageOptimizer MultitaskOptimizerWrapper
-    VariableClippingOptimizer clip_gradients_by_global_norm
+  tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer
+    LazyAdamOptimizer MovingAverageOptimizer clip_gradients_by_global_norm
+    extend_with_decoupled_weight_decay
 proto
   tf.io: decode_proto encode_proto
 rnn
   tf.nn.rnn_cell: BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper
     GRUCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper
   tf.nn: static_bidirectional_rnn static_rnn static_state_saving_rnn
-  parts.private: _Linear=Linear _linear=linear
-  parts.rnn: FusedRNNCell FusedRNNCellAdaptor TimeReversedFusedRNN
+  tf1_contrib.private: _Linear=Linear _linear=linear
+  tf1_contrib.rnn: FusedRNNCell FusedRNNCellAdaptor TimeReversedFusedRNN
     stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
-  parts.rnn_blocks: GRUBlockCell GRUBlockCellV2 LSTMBlockCell
+  tf1_contrib.rnn_blocks: GRUBlockCell GRUBlockCellV2 LSTMBlockCell
     LSTMBlockFusedCell
-  parts.rnn_cells: Conv1DLSTMCell Conv2DLSTMCell Conv3DLSTMCell ConvLSTMCell
-    LayerNormBasicLSTMCell NASCell SRUCell UGRNNCell
-  parts.rnn_wrappers: AttentionCellWrapper EmbeddingWrapper HighwayWrapper
+  tf1_contrib.rnn_cells: Conv1DLSTMCell Conv2DLSTMCell Conv3DLSTMCell
+    ConvLSTMCell LayerNormBasicLSTMCell NASCell SRUCell UGRNNCell
+  tf1_contrib.rnn_wrappers: AttentionCellWrapper EmbeddingWrapper HighwayWrapper
     InputProjectionWrapper OutputProjectionWrapper
   tensorflow.python.ops.rnn:
     best_effort_input_batch_size=_best_effort_input_batch_size
     transpose_batch_time=_transpose_batch_time
 seq2seq
-  parts.attention: AttentionMechanism AttentionWrapper AttentionWrapperState
-    BahdanauAttention LuongAttention _BaseAttentionMechanism
-  parts.beam_search: BeamSearchDecoder BeamSearchDecoderOutput
+  tf1_contrib.attention: AttentionMechanism AttentionWrapper
+    AttentionWrapperState BahdanauAttention LuongAttention
+    _BaseAttentionMechanism
+  tf1_contrib.beam_search: BeamSearchDecoder BeamSearchDecoderOutput
     BeamSearchDecoderState FinalBeamSearchDecoderOutput gather_tree
     gather_tree_from_array tile_batch
-  parts.decoder: BasicDecoder BasicDecoderOutput Decoder dynamic_decode
-  parts.helpers: CustomHelper GreedyEmbeddingHelper Helper InferenceHelper
+  tf1_contrib.decoder: BasicDecoder BasicDecoderOutput Decoder dynamic_decode
+  tf1_contrib.helpers: CustomHelper GreedyEmbeddingHelper Helper InferenceHelper
     SampleEmbeddingHelper ScheduledEmbeddingTrainingHelper TrainingHelper
-  parts.seq2seq: hardmax safe_cumprod sequence_loss
+  tf1_contrib.seq2seq: hardmax safe_cumprod sequence_loss
   tensorflow.python.ops.rnn: _transpose_batch_time
 signal
   tf.signal: frame hamming_window hann_window inverse_stft
     inverse_stft_window_fn linear_to_mel_weight_matrix
     mfccs_from_log_mel_spectrograms overlap_and_add stft
-sparsemax
-  parts.sparsemax: sparsemax sparsemax_loss
 staging
   tensorflow.python.ops.data_flow_ops: StagingArea
 stateless
@@ -273,8 +270,7 @@ training
   tf_slim.training.evaluation: StopAfterNEvalsHook SummaryAtEndHook
     evaluate_once evaluate_repeatedly get_or_create_eval_step
     wait_for_new_checkpoint
-  parts.buckets: bucket bucket_by_sequence_length
-  parts.training: HParams parse_values
+  tf1_contrib.training: HParams parse_values
 util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 
@@ -283,7 +279,7 @@ all_reduce.python.all_reduce = tensorflow.python.distribute.v1.all_reduce
 rnn.ops.gen_gru_ops = tensorflow.python.ops.gen_rnn_ops
 rnn.ops.gen_lstm_ops = tensorflow.python.ops.gen_rnn_ops
 tensorrt = tensorflow.python.compiler.tensorrt.trt_convert
-tfprof.model_analyzer = parts.tfprof
+tfprof.model_analyzer = tf1_contrib.tfprof
 tpu.python.ops.tpu_ops = tensorflow.python.tpu.ops.tpu_ops
 tpu.python.tpu.device_assignment = tensorflow.python.tpu.device_assignment
 tpu.python.tpu.tpu = tensorflow.python.tpu.tpu
@@ -400,7 +396,6 @@ slim: nets
 slim.python.slim: evaluation learning model_analyzer nets queues summaries
 slim.python.slim.data: data_decoder data_provider dataset dataset_data_provider
     parallel_reader prefetch_queue tfexample_decoder
-sparsemax.python.ops: sparsemax sparsemax_loss
 staging
 stateless
 summary: summary

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Sequence
 import importlib.machinery
 import sys
@@ -223,29 +222,6 @@ def when_imported(name: str, then: Callable[[types.ModuleType], None]) -> None:
   when the last of them has loaded.
   """
   _FirstImport(name, then).start()
-
-
-class Substitutes(ImportWatcher):
-  """A watcher that supplies packages and their modules if they are missing."""
-
-  def __init__(
-    self,
-    packages: Collection[str],
-    supply: Callable[[str], types.ModuleType | None],
-  ):
-    """Makes a watcher.
-
-    Args:
-      packages: The names of the packages.
-      supply: The function `supply_module`.
-    """
-    self._packages, self._supply = packages, supply
-
-  def watches(self, name: str) -> bool:
-    return name.partition(".")[0] in self._packages
-
-  def supply_module(self, name: str) -> types.ModuleType | None:
-    return self._supply(name)
 
 
 class _ExistingModuleLoader:

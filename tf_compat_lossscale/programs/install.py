@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
-import functools
 import importlib
 import re
 import sys
@@ -19,7 +18,6 @@ from tf_compat_lossscale import _requirements
 from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core.legacy_names import Place
-from tf_compat_lossscale.programs import ascend_modules
 from tf_compat_lossscale.programs import companions
 from tf_compat_lossscale.programs import contrib_modules
 from tf_compat_lossscale.programs import dataset_options
@@ -75,10 +73,6 @@ class _Installer(import_hooks.ImportWatcher):
     self._moved = moved_modules.MovedModules(self._log)
     self._keras = private_keras.PrivateKeras(self._log)
     self._companions = companions.Companions(self._log)
-    self._ascend = import_hooks.Substitutes(
-      table.ASCEND,
-      functools.partial(ascend_modules.supply_module, log=self._log),
-    )
     self._estimator: estimator.EstimatorRestorer | None = None
     # Whether `Model.compile` of Keras 2 was patched before.
     self._compile_was_patched = _is_compile_patched()
@@ -116,7 +110,6 @@ class _Installer(import_hooks.ImportWatcher):
     self._moved.start()
     self._keras.put_in_place()
     self._companions.start()
-    self._ascend.start()
     for name, module in list(sys.modules.items()):
       if name.startswith(("tensorflow", "keras.", "tf_keras.")):
         self._fill(name, module)
@@ -159,13 +152,12 @@ class _Installer(import_hooks.ImportWatcher):
     self._moved.stop()
     self._keras.take_back()
     self._companions.stop()
-    self._ascend.stop()
     if self._estimator is not None:
       self._estimator.stop()
     self._log.undo()
     # Imports have set submodules in these objects: the next installation makes
     # new objects.
-    for each in (restored_modules, contrib_modules, ascend_modules):
+    for each in (restored_modules, contrib_modules):
       each.get_module.cache_clear()
     if not self._compile_was_patched:
       _restore_compile()

@@ -102,46 +102,6 @@ class LazyModule(types.ModuleType):
       functions["__dir__"] = list_names
 
 
-class TableModule(LazyModule):
-  """A module that TensorFlow lacks, with the members that a table has.
-
-  A subclass defines the two methods.
-  """
-
-  def __init__(self, name: str) -> None:
-    """Makes a module of that name."""
-    super().__init__(name, self._load, self._list_names)
-
-  def _load_member(self, name: str) -> Any:
-    """Returns a member.
-
-    Raises:
-      AttributeError: There is none.
-    """
-    raise NotImplementedError
-
-  def _list_names(self) -> list[str]:
-    """Returns the names that `dir` returns."""
-    raise NotImplementedError
-
-  def _load(self, name: str) -> Any:
-    if name == "__all__":  # The names that `from … import *` binds.
-      return [each for each in dir(self) if self._has(each)]
-    if name.startswith("__"):
-      return ABSENT
-    value = self._load_member(name)
-    setattr(self, name, value)
-    return value
-
-  def _has(self, name: str) -> bool:
-    """Returns whether there is a member in this installation."""
-    try:
-      self._load_member(name)
-    except AttributeError:
-      return False
-    return True
-
-
 def serve_names(
   log: patching.UndoLog,
   module: types.ModuleType,

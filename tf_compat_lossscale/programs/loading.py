@@ -4,8 +4,8 @@
 A target is a text such as `tf.data.experimental.map_and_batch`:
 
   tf.X       is X in `tensorflow.compat.v1`;
-  parts.X    is X in this package's `programs.contrib`;
-  other.X    is a module, or a member of a module, by its full name;
+  other.X    is a module, or a member of a module, by its full name, such as
+             `tf1_contrib.crf.crf_decode`;
   A or B     is A, or B if this TensorFlow has no A.
 """
 
@@ -17,7 +17,6 @@ from typing import Any
 from typing import NamedTuple
 
 _TENSORFLOW = "tensorflow.compat.v1"
-_PARTS = "tf_compat_lossscale.programs.contrib"
 
 _KERAS_2 = (
   "it is built on Keras 2: install tf_keras in TensorFlow's minor version, and "
@@ -132,8 +131,6 @@ def load(target: str) -> Any:
 def _load_one(target: str) -> Any:
   """Returns what one choice of a target names."""
   first, _, rest = target.partition(".")
-  if first == "parts":
-    return _import_longest(f"{_PARTS}.{rest}")
   if first != "tf":
     return _import_longest(target)
   value = importlib.import_module(_TENSORFLOW)
@@ -166,6 +163,10 @@ def _import_longest(name: str) -> Any:
       if not name.startswith(error.name or "?"):
         raise  # A module exists, and fails to import another.
       return _get_members(value, parts[i:])
+    except (AttributeError, ImportError) as error:
+      # A piece of contrib is built on a name that this TensorFlow lacks.
+      reason = _KERAS_2 if "Keras 3" in str(error) else error
+      raise TargetError(f"{name} cannot be used: {reason}") from None
   return value
 
 

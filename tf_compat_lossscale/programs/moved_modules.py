@@ -2,7 +2,7 @@
 """Puts private modules and names of TensorFlow 1 back that moved or went.
 
 In the table, a module's name stands for the module below `tensorflow.python`.
-So does a target, unless it begins with `tf`, `parts` or a package, as `loading`
+So does a target, unless it begins with `tf` or a package, as `loading`
 reads it. Nothing that this TensorFlow has is replaced.
 """
 
@@ -19,7 +19,7 @@ from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
 
 _ROOT = "tensorflow.python."
-_FIRST = ("tf", "parts", "tensorflow", "tensorflow_estimator")
+_FIRST = ("tf", "tf1_contrib", "tensorflow", "tensorflow_estimator")
 
 _TABLE = loading.read_table("""
 data.ops.dataset_ops
@@ -45,9 +45,9 @@ framework.ops
   framework.tensor_conversion: convert_to_tensor_v2
   framework.tensor_conversion_registry: register_tensor_conversion_function
   framework.stack: default_session
-  parts.private: RegisterShape register_dense_tensor_like_type
+  tf1_contrib.private: RegisterShape register_dense_tensor_like_type
 framework.tensor_shape
-  parts.private: matrix scalar vector
+  tf1_contrib.private: matrix scalar vector
 framework.tensor_util
   ops.shape_util: shape_tensor
 layers.normalization

@@ -8,6 +8,7 @@ import importlib
 import types
 from typing import Any
 
+from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import legacy_names as table
 from tf_compat_lossscale._core import patching
 from tf_compat_lossscale._core import which_keras
@@ -57,8 +58,27 @@ def _list_members(place: Place) -> list[str]:
 
 
 def load_name(home: str, name: str, package: str) -> Any:
-  """Returns the value of a legacy name; imports the module that defines it."""
+  """Returns the value of a legacy name; imports the module that defines it.
+
+  Args:
+    home: The module, as the table has it.
+    name: The name.
+    package: As for `get_module`.
+
+  Raises:
+    ImportError: The name is of Keras 2, and the package's Keras is Keras 3.
+  """
   if home == "keras" and which_keras.is_keras_3(package):
-    home = "keras.keras3_names"
+    keras = "tf.keras" if package == "tensorflow" else package
+    command = install_commands.make_command(
+      "tf_keras", which_keras.find_release()
+    )
+    raise ImportError(
+      f"mixed_precision.experimental.{name} is of Keras 2, and {keras} is "
+      f"Keras 3 here: set TF_USE_LEGACY_KERAS=1 and install tf_keras "
+      f"({command}). For Keras 3, use keras.config.set_dtype_policy and "
+      "keras.optimizers.LossScaleOptimizer, or "
+      "tf_compat_lossscale.keras.Keras3LossScaleOptimizer."
+    )
   module = importlib.import_module(f"tf_compat_lossscale.{home}")
   return getattr(module, table.get_current_name(name))

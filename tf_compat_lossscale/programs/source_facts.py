@@ -112,13 +112,6 @@ class Source:
   _scopes: dict[ast.AST, scopes.Scope] = dataclasses.field(default_factory=dict)
 
   @functools.cached_property
-  def imports_ascend(self) -> bool:
-    """Whether the file imports `npu_bridge`, Ascend's for TensorFlow 1."""
-    return any(
-      name.partition(".")[0] == legacy_names.ASCEND_1 for name in self.modules
-    )
-
-  @functools.cached_property
   def needs_keras_2(self) -> bool:
     """Whether a name in the file says Keras 2."""
     if self.uses or self.estimators:
@@ -161,17 +154,6 @@ class Source:
       *(node.attr for node in self.list_nodes(ast.Attribute)),
       *(node.name.rpartition(".")[2] for node in self.list_nodes(ast.alias)),
     }
-
-  @functools.cached_property
-  def functions_around(self) -> dict[ast.AST, tuple[ast.AST, ...]]:
-    """The functions around each node, lambdas too, the outermost first."""
-    around: dict[ast.AST, tuple[ast.AST, ...]] = {self.tree: ()}
-    for node in self.nodes:
-      inside = around[node]
-      if isinstance(node, (*scopes.FUNCTIONS, ast.Lambda)):
-        inside = (*inside, node)
-      around.update(dict.fromkeys(scopes.list_children(node), inside))
-    return around
 
   @functools.cached_property
   def folders(self) -> list[str]:

@@ -124,23 +124,15 @@ def decide(program: program_modules.Program) -> Verdict:
   graph = _find_graph_of_compat_v1(told, bool(two))
   if graph is not None:
     return Verdict(1, graph.describe(" without tf.disable_v2_behavior()"))
-  if not two:
-    for source in program.sources:
-      if source.imports_ascend:
-        return Verdict(1, f"npu_bridge, {os.path.basename(source.path)}")
   return Verdict(2, _find_heaviest(two).describe() if one else "")
 
 
 def _may_mean_1(source: source_facts.Source) -> bool:
   """Returns whether a file has a name that may say TensorFlow 1."""
-  return (
-    bool(source.tensorflow1)
-    or source.imports_ascend
-    or any(
-      use.name.startswith(_COMPAT_V1)
-      and _NOT_EAGER.fullmatch(use.name.removeprefix(_COMPAT_V1))
-      for use in source.names
-    )
+  return bool(source.tensorflow1) or any(
+    use.name.startswith(_COMPAT_V1)
+    and _NOT_EAGER.fullmatch(use.name.removeprefix(_COMPAT_V1))
+    for use in source.names
   )
 
 

@@ -54,20 +54,16 @@ _T = TypeVar("_T")
 class Bundle:
   """A checkpoint that is open for reading.
 
-  Outside of `files/`, nothing knows of entries, shards and offsets. The format
-  is the second one; `first_format` reads the first one with the same methods.
+  Outside of `files/`, nothing knows of entries, shards and offsets.
 
   Attributes:
-    is_first_format: Whether the checkpoint is of the first format.
     prefix: The path, without '.index'.
-    path: The path that TensorFlow's own Saver takes.
     specs: Name -> dtype and shape of every tensor, sorted by key.
     entries: Key -> Entry, slices of partitioned variables included.
     shards: The number of data files.
     largest_meta_graph: The size in bytes up to which a MetaGraph is read.
   """
 
-  is_first_format = False
   largest_meta_graph = _meta_graph.LARGEST
 
   def __init__(self, prefix: str) -> None:
@@ -80,7 +76,7 @@ class Bundle:
       CheckpointError: The checkpoint is missing or damaged, or a shard is
         missing or too short.
     """
-    self.prefix = self.path = prefix
+    self.prefix = prefix
     index = prefix + ".index"
     self.entries: dict[bytes, Entry] = {}
     with name_file_in_errors(index):
@@ -93,7 +89,12 @@ class Bundle:
         self.entries[key] = Entry.parse(value)
       self._parts = self._find_parts()
       ends = self._find_ends()
-    self._list_specs()
+    self._slices: set[bytes] = set().union(*self._parts.values())
+    self.specs: dict[str, TensorSpec] = {
+      decode_name(key): self.entries[key].spec
+      for key in sorted(self.entries)
+      if key not in self._slices
+    }
     self._stamps: dict[str, _opening.Stamp] = {}
     for shard, end in ends.items():
       path = self.make_shard_path(shard)
@@ -104,15 +105,6 @@ class Bundle:
             f"it has {stamp.size} bytes, but the index says {end}: it is cut "
             "off or belongs to another checkpoint"
           )
-
-  def _list_specs(self) -> None:
-    """Sets `specs`."""
-    self._slices: set[bytes] = set().union(*self._parts.values())
-    self.specs: dict[str, TensorSpec] = {
-      decode_name(key): self.entries[key].spec
-      for key in sorted(self.entries)
-      if key not in self._slices
-    }
 
   def _find_parts(self) -> dict[bytes, dict[bytes, Any]]:
     """Returns the key of each partitioned variable -> those of its slices.

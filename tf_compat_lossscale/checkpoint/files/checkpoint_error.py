@@ -3,12 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-import contextlib
-import struct
-import zipfile
-import zlib
-
 
 class CheckpointError(ValueError):
   """An error for a checkpoint that is missing, damaged or of the wrong kind.
@@ -30,20 +24,3 @@ def escape(text: str) -> str:
     char if char.isprintable() else char.encode("unicode_escape").decode()
     for char in text
   )
-
-
-@contextlib.contextmanager
-def name_damage(path: str) -> Iterator[None]:
-  """Raises the errors of damaged files as `CheckpointError`s."""
-  try:
-    yield
-  except CheckpointError:
-    raise
-  except (
-    *(ArithmeticError, AttributeError, EOFError, KeyError, MemoryError),
-    *(NotImplementedError, OSError, RecursionError, RuntimeError, SyntaxError),
-    *(SystemError, TypeError, ValueError),
-    *(struct.error, zipfile.BadZipFile, zlib.error),
-  ) as error:  # h5py and zipfile raise all of these for damaged files.
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    raise CheckpointError(f"{path}: it is damaged: {reason[:300]}") from None

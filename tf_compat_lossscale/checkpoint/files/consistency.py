@@ -8,7 +8,6 @@ import time
 from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files import bundle as bundles
-from tf_compat_lossscale.checkpoint.files import first_format
 from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
@@ -36,9 +35,8 @@ def read_consistently(
   A reader may then get tensors of both checkpoints, or an error.
 
   Args:
-    find: Returns the checkpoint, without '.index'; of the first format, the
-      file or the pattern of its shards. It is called for each try, since the
-      latest checkpoint of a folder may change, too.
+    find: Returns the checkpoint, without '.index'. It is called for each try,
+      since the latest checkpoint of a folder may change, too.
     attempt: Called with the open checkpoint, possibly several times.
 
   Returns:
@@ -57,7 +55,7 @@ def read_consistently(
     try:
       prefix = find()
       stamps = _read_stamps(prefix)
-      bundle = open_bundle(prefix)
+      bundle = bundles.Bundle(prefix)
       result = attempt(bundle)
     except Exception as error:
       if not _will_differ(find, prefix, stamps):
@@ -75,27 +73,10 @@ def read_consistently(
   ) from last
 
 
-def open_bundle(path: str) -> bundles.Bundle:
-  """Opens a checkpoint of either format.
-
-  Args:
-    path: The path without '.index'; of the first format, the file or the
-      pattern of its shards.
-
-  Raises:
-    CheckpointError: The checkpoint is missing or damaged.
-  """
-  if first_format.find_files(path):
-    return first_format.FirstFormatBundle(path)
-  return bundles.Bundle(path)
-
-
 def _read_stamps(prefix: str) -> _Stamps:
   """Returns the stamps of all files that a checkpoint has."""
   stamps: _Stamps = {}
-  first = first_format.find_files(prefix)
-  tables = first.tables if first else ()
-  for path in (prefix + ".index", *bundles.list_data_files(prefix), *tables):
+  for path in (prefix + ".index", *bundles.list_data_files(prefix)):
     try:
       stamps[path] = opening.read_stamp(path)
     except OSError:
@@ -130,7 +111,6 @@ def _get_patience(prefix: str, stamps: _Stamps) -> float:
   newest = max(times.values(), default=0)
   is_recent = time.time() - newest / 1e9 < _RECENT
   index = prefix + ".index"
-  is_first_format = not any(path.startswith(f"{prefix}.") for path in times)
-  if not is_first_format and newest > times.get(index, 0):
+  if newest > times.get(index, 0):
     return _PATIENCE_FOR_INDEX if is_recent else _PATIENCE
   return _PATIENCE if is_recent else 0.0

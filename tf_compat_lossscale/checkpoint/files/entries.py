@@ -314,38 +314,7 @@ class Entry:
       raise ValueError(f"a tensor {entry.spec} has {entry.size} bytes")
     return entry
 
-  @classmethod
-  def make_unplaced(
-    cls, dtype: int, shape: tuple[int, ...], slices: tuple[bytes, ...]
-  ) -> Entry:
-    """Returns the entry of a tensor whose bytes have no place yet.
-
-    Raises:
-      ValueError: There are no tensors of such a shape.
-    """
-    _check_dimensions(shape)
-    return cls(dtype, shape, slices=slices)
-
-  def make_part(
-    self,
-    shape: tuple[int, ...],
-    slices: tuple[bytes, ...] = (),
-    shard: int = 0,
-    offset: int = 0,
-  ) -> Entry:
-    """Returns an entry of the same dtype.
-
-    Args:
-      shape: The dimensions.
-      slices: As the attribute. If there are none, the entry has the size of its
-        numbers.
-      shard: As the attribute.
-      offset: As the attribute.
-    """
-    size = 0 if slices else _get_width(self.dtype) * math.prod(shape)
-    return Entry(self.dtype, shape, shard, offset, size, slices=slices)
-
-  def count_elements(self, data: bytes) -> int:
+  def _count_elements(self, data: bytes) -> int:
     """Returns the number of elements of an encoded slice.
 
     Raises:
@@ -397,7 +366,7 @@ class Entry:
   def lacks_elements(self) -> bool:
     """Whether the slices of a partitioned variable leave elements out."""
     # Slices do not overlap, as `find_parts` checks.
-    found = sum(map(self.count_elements, self.slices))
+    found = sum(map(self._count_elements, self.slices))
     return bool(self.slices) and found < math.prod(self.shape)
 
   def check(self, data: bytes) -> None:
@@ -532,7 +501,7 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
   """
   number = _NUMBERS[dtype]
   if isinstance(value, bytes):
-    data = encode_strings([len(value)], value)
+    data = _encode_string(value)
   else:
     # Older releases of NumPy warn if `np.array(value, dtype)` cuts an integer.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -543,19 +512,11 @@ def encode_scalar(dtype: str, value: float | bytes) -> tuple[Entry, bytes]:
   return Entry(number, ()).seal(data), data
 
 
-def encode_strings(lengths: Sequence[int], content: bytes | bytearray) -> bytes:
-  """Returns the bytes of a tensor of strings.
-
-  Args:
-    lengths: The lengths of the strings.
-    content: The strings, one after the other.
-  """
-  data, fixed = bytearray(), bytearray()
-  for length in lengths:
-    data += _wire.encode_varint(length)
-    fixed += _encode_length(length)
-  crc = _crc32c.mask(_crc32c.crc32c(memoryview(fixed)))
-  return bytes(data + crc.to_bytes(4, "little") + content)
+def _encode_string(content: bytes) -> bytes:
+  """Returns the bytes of a scalar string."""
+  length = len(content)
+  crc = _crc32c.mask(_crc32c.crc32c(_encode_length(length)))
+  return _wire.encode_varint(length) + crc.to_bytes(4, "little") + content
 
 
 def _get_width(dtype: int) -> int:

@@ -1,77 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells by a file's first bytes, or its name, which program wrote the file."""
+"""Names files that hold weights but are no checkpoints that are read here."""
 
 from __future__ import annotations
 
+import os
 import re
 
-# The number of bytes at a file's beginning that tell its kind.
-BEGIN = 512
+from tf_compat_lossscale.checkpoint.files import opening
+from tf_compat_lossscale.checkpoint.files import table
+from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
+  CheckpointError,
+)
+
+_BEGIN = 16  # The number of bytes at a file's beginning that tell its kind.
 _MOST_HEADER = 100 << 20  # Bytes, as the safetensors package allows.
-# The first bytes -> what the file is and what to do.
-_BEGINS: tuple[tuple[re.Pattern[bytes], str], ...] = tuple(
-  (re.compile(pattern, re.DOTALL), what)
-  for pattern, what in (
-    (
-      rb"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.",
-      "a checkpoint of PyTorch before 1.6: torch.load reads it",
-    ),
-    (
-      rb"\x80[\x02-\x05]",
-      "a pickle of Python, which may run any code when it is loaded: load it "
-      "with the program that wrote it",
-    ),
-    (
-      rb"\x93NUMPY",
-      "an array of NumPy (.npy), without a name: numpy.load reads it",
-    ),
-    (
-      rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|.{257}ustar",
-      "a packed file: unpack it, and name the checkpoint in it",
-    ),
-    (
-      rb".{4}TFL3",
-      "a model of TensorFlow Lite, which has no variables: name the checkpoint "
-      "that it was converted from",
-    ),
-    (
-      rb"version https://git-lfs",
-      "a pointer of Git LFS in place of a file: fetch it with git lfs pull",
-    ),
-    (
-      rb"\s*<(!DOCTYPE|html|\?xml)",
-      "a page of the web, not the file behind it: download it again",
-    ),
-  )
+# One of a V1 checkpoint's shards, or the pattern of all shards that TensorFlow
+# takes as a path. Data files of later checkpoints have similar names.
+_SHARD = re.compile(
+  r"(.+)(?<!\.data)-(?:[0-9]{5}|\?{5})-of-[0-9]{5}", re.DOTALL
 )
-# The same for the ends of names.
-_ENDS: tuple[tuple[tuple[str, ...], str], ...] = (
-  (
-    (".pb", ".pbtxt", ".graphdef"),
-    "a graph, whose weights, if any, are constants: name the checkpoint that "
-    "it was made from, or the folder of a SavedModel",
-  ),
-  (
-    (".onnx",),
-    "a model of ONNX, which has no variables: name the checkpoint that it was "
-    "converted from",
-  ),
-  (
-    (".pt", ".pth"),
-    "by its name a checkpoint of PyTorch, which it does not look like",
-  ),
+_V1 = (
+  "a checkpoint of TensorFlow's first format (V1): TensorFlow's own "
+  "tf.compat.v1.train.Saver restores it, whole, sharded or partitioned; "
+  "restore it once with that Saver, save once, then go on with the new one"
 )
-# The ends of names in other programs' zip files -> what they are.
-_MEMBERS = {
-  ".npy": "a file of NumPy arrays (.npz): numpy.load reads it",
-  "/data.pkl": "a checkpoint of PyTorch: torch.load reads it",
-  "saved_model.pb": "a SavedModel that was packed: unpack it",
-}
+_KERAS = (
+  "Keras loads its own files, for instance by "
+  "tf_compat_lossscale.keras.load_model"
+)
 
 
-def is_h5(begin: bytes) -> bool:
-  """Returns whether a file begins as HDF5 does."""
-  return begin.startswith(b"\x89HDF\r\n\x1a\n")
+def refuse_others(path: str) -> None:
+  """Raises an error that says what a file is, if it is known to be no bundle.
+
+  Args:
+    path: A file, or a path that has no index.
+
+  Raises:
+    CheckpointError: The file is of Keras, NumPy or safetensors, or of the first
+      format of TensorFlow's checkpoints.
+    OSError: The file cannot be read.
+  """
+  what = None
+  if _is_v1(path):
+    what = _V1
+  elif opening.is_file(path):
+    begin = read_begin(path)
+    if begin.startswith(b"\x89HDF\r\n\x1a\n"):
+      what = f"an HDF5 file, as Keras writes it (.h5), no checkpoint: {_KERAS}"
+    elif is_zip(begin) and path.endswith(".npz"):
+      what = "a file of NumPy arrays (.npz), no checkpoint: numpy.load reads it"
+    elif is_zip(begin):
+      what = f"a zip file, as Keras writes it (.keras), no checkpoint: {_KERAS}"
+    elif is_safetensors(begin):
+      what = (
+        "a file of the safetensors package, no checkpoint: "
+        "safetensors.numpy.load_file reads it"
+      )
+  if what:
+    raise CheckpointError(f"{path}: {what}")
 
 
 def is_zip(begin: bytes) -> bool:
@@ -85,24 +72,31 @@ def is_safetensors(begin: bytes) -> bool:
   return len(begin) > 9 and 2 <= size <= _MOST_HEADER and begin[8:9] == b"{"
 
 
-def name_zip(names: list[str]) -> str:
-  """Returns what a zip file with such names is, if Keras did not write it."""
-  for end, kind in _MEMBERS.items():
-    if any(name.endswith(end) for name in names):
-      return kind
-  return "a zip file that Keras did not write"
+def read_begin(path: str) -> bytes:
+  """Returns the first bytes of a file, as the functions above take them."""
+  with opening.open_file(path) as file:
+    return file.read(_BEGIN)
 
 
-def name_file(path: str, begin: bytes) -> str | None:
-  """Returns what a file is and what to do, in words; None if it is unknown."""
-  if not begin:
-    return "it is empty"
-  for pattern, what in _BEGINS:
-    if pattern.match(begin):
-      return what
-  if "tfevents" in path.rpartition("/")[2]:
-    return "an event file: tf-lossscale plot shows the loss scale in it"
-  for ends, what in _ENDS:
-    if path.endswith(ends):
-      return what
-  return None
+def _is_v1(path: str) -> bool:
+  """Returns whether a path is a V1 checkpoint: a file, or a name of shards."""
+  if opening.is_file(path):
+    return _ends_as_table(path)
+  match = _SHARD.fullmatch(path)
+  folder, name = os.path.split(match[1] if match else path)
+  try:
+    others = opening.list_folder(folder)
+  except OSError:
+    return False
+  for other in others:
+    match = _SHARD.fullmatch(other)
+    if match and match[1] == name:
+      return _ends_as_table(opening.join(folder, other))
+  return False
+
+
+def _ends_as_table(path: str) -> bool:
+  """Returns whether a file ends as a table does."""
+  with opening.open_file(path) as file:
+    file.seek(max(0, opening.read_stamp(path).size - table.FOOTER))
+    return table.is_table(file.read())

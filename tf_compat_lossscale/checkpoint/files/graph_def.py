@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from tf_compat_lossscale._core.bytes import wire as _wire
-from tf_compat_lossscale.checkpoint.files import entries as _entries
-from tf_compat_lossscale.checkpoint.files import tensor_values as _values
 
 REFERENCES = {"Variable", "VariableV2"}  # TensorFlow 1's variables.
 VARIABLES = {"VarHandleOp", *REFERENCES}
 # The dtypes of numbers that `find_number` reads: number of the dtype -> the
-# field of a tensor that lists its values.
-_NUMBERS = {1: 5, 2: 6, 3: 7, 9: 10}
+# field of a tensor that lists its values, and the dtype of NumPy.
+_NUMBERS = {1: (5, "<f4"), 2: (6, "<f8"), 3: (7, "<i4"), 9: (10, "<i8")}
 _CONTENT = 4  # The field that has the values' bytes.
 
 
@@ -153,7 +153,15 @@ def find_number(node: NodeDef) -> float | int | None:
   dtype, shape = fields.get(1), fields.get(2)
   if dtype not in _NUMBERS or (isinstance(shape, memoryview) and len(shape)):
     return None
-  entry = _entries.Entry(dtype, ()).make_part(())
-  if fields.keys().isdisjoint((_CONTENT, _NUMBERS[dtype])):
-    return entry.decode_number(bytes(entry.size))  # TensorFlow leaves out a 0.
-  return entry.decode_number(_values.decode(value, entry))
+  field, element = _NUMBERS[dtype]
+  code = np.dtype(element)
+  found = fields.get(_CONTENT) or fields.get(field, 0)  # A 0 is left out.
+  if code.kind == "i" and _CONTENT not in fields:
+    if not isinstance(found, int):  # The field is packed.
+      found, _ = _wire.read_varint(found, 0)
+    return _wire.decode_signed(found)
+  data = (
+    found.to_bytes(code.itemsize, "little") if isinstance(found, int) else found
+  )
+  number: float | int = np.frombuffer(data, code).item()
+  return number

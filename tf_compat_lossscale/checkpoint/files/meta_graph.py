@@ -16,9 +16,7 @@ from tf_compat_lossscale.checkpoint.files import opening
 LARGEST_TO_DESCRIBE = 32 << 20
 LARGEST = 512 << 20
 _TRAINABLE = "trainable_variables"
-# Op that saves -> the number of its first input that is saved. The last two
-# write the first format.
-_SAVES = {"SaveV2": 3, "SaveSlices": 3, "Save": 2}
+_FIRST_SAVED = 3  # The number of the first input of SaveV2 that is saved.
 
 
 class MetaGraph(NamedTuple):
@@ -123,17 +121,16 @@ def find_saved_keys(
   keys: dict[str, set[str]] = {}
   found = False
   for node in known.values():
-    first = _SAVES.get(node.op)
-    if first is None or not node.name.startswith(scope):
+    if node.op != "SaveV2" or not node.name.startswith(scope):
       continue
     constant = _graph_def.find_tensor(known[node.inputs[1]])
     if constant is None:
       return None
     texts = list(map(_wire.get_text, _wire.find(constant, 8)))
-    if len(texts) != len(node.inputs) - first:
+    if len(texts) != len(node.inputs) - _FIRST_SAVED:
       return None
     found = True
-    for key, tensor in zip(texts, node.inputs[first:]):
+    for key, tensor in zip(texts, node.inputs[_FIRST_SAVED:]):
       op = known[tensor.partition(":")[0]]
       passed = set()
       while op.op in ("Identity", "ReadVariableOp") and op.inputs:

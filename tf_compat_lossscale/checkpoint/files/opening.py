@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from typing import Any
 from typing import BinaryIO
 from typing import cast
@@ -136,24 +135,6 @@ def copy_file(source: str, path: str) -> None:
   """
   with open_file(source, buffered=False) as file, open(path, "wb") as copy:
     shutil.copyfileobj(file, copy, _COPIED)
-
-
-@contextlib.contextmanager
-def make_local(path: str) -> Iterator[str]:
-  """Yields the path of a file on this machine: the same one, or a copy.
-
-  Libraries such as h5py read such files alone. The copy is removed at the end.
-
-  Raises:
-    OSError: The file cannot be read, or the copy cannot be written.
-  """
-  if not is_remote(path):
-    yield path
-    return
-  with tempfile.TemporaryDirectory() as folder:
-    copy = os.path.join(folder, os.path.basename(path))
-    copy_file(path, copy)
-    yield copy
 
 
 class _RemoteFile(io.RawIOBase):

@@ -18,9 +18,7 @@ import zipfile
 
 import numpy as np
 
-from tf_compat_lossscale.checkpoint.files import array_files
 from tf_compat_lossscale.checkpoint.files import file_kinds
-from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
@@ -78,14 +76,14 @@ def _is_of_kind(path: str, kind: str) -> bool:
   """Returns whether a file is one that `write` may have written."""
   if not os.path.isfile(path):
     return False
-  with opening.open_file(path) as file:
-    begin = file.read(file_kinds.BEGIN)
   if kind == SAFETENSORS:
-    return file_kinds.is_safetensors(begin)
+    return file_kinds.is_safetensors(file_kinds.read_begin(path))
   try:
-    return file_kinds.is_zip(begin) and array_files.is_npz(path)
-  except CheckpointError:
+    with zipfile.ZipFile(path) as archive:
+      names = archive.namelist()
+  except zipfile.BadZipFile:
     return False
+  return bool(names) and all(name.endswith(".npy") for name in names)
 
 
 def check_tensors(path: str, kind: str, tensors: Mapping[str, Stored]) -> None:

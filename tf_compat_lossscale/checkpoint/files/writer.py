@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from tf_compat_lossscale._core.bytes import crc32c as _crc32c
 from tf_compat_lossscale.checkpoint.files import bundle as _bundle
-from tf_compat_lossscale.checkpoint.files import first_format
 from tf_compat_lossscale.checkpoint.files import opening
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
@@ -302,12 +301,6 @@ def _check_absence(prefix: str, overwrite: bool) -> None:
   Raises:
     CheckpointError: There are such files.
   """
-  first = first_format.find_files(prefix)
-  if first:
-    raise CheckpointError(
-      f"{first.path}: there is a checkpoint of the first format already, which "
-      "is not replaced: name another path, or remove it"
-    )
   if overwrite:
     return
   if os.path.lexists(prefix + ".index"):

@@ -432,7 +432,6 @@ class _Renaming:
     return not (
       spec.dtype in names.INTEGERS
       or names.is_ambiguous(name, spec)
-      or base in policy_weights.FURTHER
       or base in _UNTRAINED
     )
 

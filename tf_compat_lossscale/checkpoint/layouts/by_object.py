@@ -31,10 +31,10 @@ from tf_compat_lossscale.checkpoint.layouts.names import BASE_OPTIMIZER
 from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3
 from tf_compat_lossscale.checkpoint.layouts.names import KERAS_3_SCALE
 from tf_compat_lossscale.checkpoint.layouts.names import LOSS_SCALE
-from tf_compat_lossscale.checkpoint.layouts.policy_weights import FURTHER
+from tf_compat_lossscale.checkpoint.layouts.policy_weights import COUNTS
 
 # The names that APIs have for the variable that holds the scale itself.
-_COUNTERS = {"good_steps", "bad_steps", "step_counter", *FURTHER}
+_COUNTERS = {"good_steps", "bad_steps", "step_counter", *COUNTS}
 SCALE_CHILDREN = {"current_loss_scale", LOSS_SCALE, KERAS_3_SCALE}
 
 

@@ -18,7 +18,6 @@ the variables whose updates depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -26,7 +25,6 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 from typing import TypeAlias
-from typing import TypeVar
 
 from tf_compat_lossscale.checkpoint.files import meta_graph
 from tf_compat_lossscale.checkpoint.files.bundle import Bundle
@@ -34,20 +32,16 @@ from tf_compat_lossscale.checkpoint.files.bundle import OBJECT_GRAPH
 from tf_compat_lossscale.checkpoint.files.checkpoint_error import (
   CheckpointError,
 )
-from tf_compat_lossscale.checkpoint.files.graph_def import Graph
 from tf_compat_lossscale.checkpoint.files.graph_def import NodeDef
 from tf_compat_lossscale.checkpoint.files.graph_def import parse_graph
 from tf_compat_lossscale.checkpoint.files.graph_def import VARIABLES
 from tf_compat_lossscale.checkpoint.files.object_graph import ObjectGraph
 from tf_compat_lossscale.checkpoint.layouts import names
-from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts.dataflow import Application
 from tf_compat_lossscale.checkpoint.layouts.dataflow import DataFlow
 from tf_compat_lossscale.checkpoint.layouts.dataflow import is_pivot
 from tf_compat_lossscale.checkpoint.layouts.dataflow import PLACEHOLDERS
-from tf_compat_lossscale.checkpoint.layouts.scaler_graphs import ScalerGraph
 
-_T = TypeVar("_T")
 # The errors for a graph that is damaged, too large or of an unknown kind. Such
 # a graph proves nothing, so names must do.
 _UNREADABLE = (KeyError, ValueError, IndexError, RecursionError)
@@ -424,10 +418,7 @@ class ObjectEvidence:
 Evidence: TypeAlias = GraphEvidence | ObjectEvidence
 
 
-def find_evidence(
-  bundle: Bundle,
-  renamed: Mapping[str, str | None] | None = None,
-) -> Evidence | None:
+def find_evidence(bundle: Bundle) -> Evidence | None:
   """Finds the evidence of a checkpoint's variables.
 
   Args:
@@ -436,71 +427,12 @@ def find_evidence(
       checkpoint, unless its saver does not save all of the checkpoint, or the
       file is older: a Saver writes it last, so an older file belongs to
       another checkpoint.
-    renamed: Name in the checkpoint -> the name that the caller gave it, as
-      `scaler_bridges.Bridge` has it.
 
   Returns:
     The evidence; None if there is none.
   """
   if OBJECT_GRAPH in bundle.specs:
     return ObjectEvidence(ObjectGraph.read(bundle))
-  found = _read_graph(bundle, DataFlow)
-  if found is None:
-    return None
-  flow, keys, declared = found
-  trainable = set(declared)
-  if renamed:
-    # A master is trained, and its weight is declared trainable.
-    weights = {key for v in trainable for key in keys.get(v, ())}
-    trainable.update(
-      v for v, own in keys.items() if weights & {renamed.get(k) for k in own}
-    )
-    keys = {
-      v: {new for key in own if (new := renamed.get(key, key))}
-      for v, own in keys.items()
-    }
-  return GraphEvidence(flow, keys, trainable)
-
-
-def find_foreign(bundle: Bundle, like: str | None = None) -> scalers.Foreign:
-  """Finds what is of other systems in a checkpoint.
-
-  Args:
-    bundle: The checkpoint.
-    like: The system, as the user says; a key of `scalers.LIKE`.
-
-  Raises:
-    CheckpointError: The checkpoint is not laid out as `like` says.
-  """
-  if OBJECT_GRAPH in bundle.specs:
-    scalers.refuse_like(like, bundle.prefix)
-    return scalers.Foreign()
-
-  def find_graph() -> tuple[ScalerGraph, dict[str, set[str]]] | None:
-    found = _read_graph(bundle, lambda graph: ScalerGraph(graph.nodes))
-    return found and found[:2]
-
-  try:
-    return scalers.find_foreign(bundle.specs, find_graph, like)
-  except CheckpointError as error:
-    raise CheckpointError(f"{bundle.prefix}: {error}") from None
-
-
-def _read_graph(
-  bundle: Bundle,
-  read: Callable[[Graph], _T],
-) -> tuple[_T, dict[str, set[str]], frozenset[str]] | None:
-  """Reads the MetaGraph beside a checkpoint by names.
-
-  Args:
-    bundle: The checkpoint.
-    read: Reads the graph.
-
-  Returns:
-    What `read` found; variable of the graph -> its names in the checkpoint; and
-    the trainable variables. None if there is no MetaGraph, or if its saver does
-    not save all of the checkpoint.
-  """
   meta, _ = bundle.meta_graph
   if meta is None:
     return None
@@ -514,7 +446,7 @@ def _read_graph(
     }
     if not set().union(*keys.values()).issuperset(bundle.specs):
       return None
-    return read(graph), keys, meta.trainable
+    return GraphEvidence(DataFlow(graph), keys, meta.trainable)
   except _UNREADABLE:
     return None
 

@@ -36,7 +36,6 @@ class Wishes:
       program or the checkpoint has it.
     what: 'all', 'weights' or 'all_but_optimizer', as `restore` takes it.
     excused: Variables that are not to be restored -> the reason.
-    like: The system that wrote the checkpoint, as `describe` takes it.
   """
 
   mapping: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
@@ -44,7 +43,6 @@ class Wishes:
   learning_rate: float | None = None
   what: str = "all"
   excused: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  like: str | None = None
 
 
 @dataclasses.dataclass
@@ -58,7 +56,7 @@ class Match:
     unproven: The slots of several optimizers of one name for which nothing but
       equal names decided, since evidence is missing.
     unused: The tensors of the checkpoint that no variable gets, sorted.
-    notes: What of another system's loss scale could not be taken over.
+    notes: What the user should know besides, in sentences.
   """
 
   sources: Sources = dataclasses.field(default_factory=dict)

@@ -5,8 +5,8 @@
     slot of W          W is there, and the slot has a name that optimizers give
                        and W's shape, or a graph shows its optimizer
     average of W       W is there, and the name ends in ExponentialMovingAverage
-    float32 master     as `layouts/scalers.py` finds it
-    loss scale         as `layouts/names.py` and `layouts/scalers.py` find it
+    float32 master     SCOPE/FP32-master-copy/W, and W is there as float16
+    loss scale         as `layouts/names.py` finds it
     power of Adam      its name and its shape; a graph must not show that it is
                        a weight
     step               an integer scalar that is called global_step
@@ -40,11 +40,11 @@ from tf_compat_lossscale.checkpoint.layouts import evidence
 from tf_compat_lossscale.checkpoint.layouts import keras_slots
 from tf_compat_lossscale.checkpoint.layouts import names
 from tf_compat_lossscale.checkpoint.layouts import policy_weights
-from tf_compat_lossscale.checkpoint.layouts import scalers
 from tf_compat_lossscale.checkpoint.layouts import slots
 from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _STEPS = {"global_step", "save_counter"}
+_MASTERS = "FP32-master-copy/"
 # The counters of `tf_compat_lossscale.accumulate`.
 _ACCUMULATION = {"accumulation/micro_batches", "accumulation/kept"}
 # The names by which the root, or an optimizer, has counters of steps.
@@ -185,37 +185,26 @@ class ModelTensors:
     )
 
 
-def find_model(bundle: Bundle, like: str | None = None) -> ModelTensors:
+def find_model(bundle: Bundle) -> ModelTensors:
   """Sorts the tensors of a checkpoint.
 
-  Args:
-    bundle: The checkpoint.
-    like: The system that wrote it, as `describe` takes it.
-
   Raises:
-    CheckpointError: The checkpoint is damaged, has no tensor of a model, or is
-      not laid out as `like` says.
+    CheckpointError: The checkpoint is damaged, or has no tensor of a model.
   """
   if OBJECT_GRAPH in bundle.specs:
-    scalers.refuse_like(like, bundle.prefix)
     found = _sort_objects(bundle)
   else:
-    found = _sort_names(bundle, evidence.find_foreign(bundle, like))
+    found = _sort_names(bundle)
   if not found.kept:
     raise CheckpointError(f"{bundle.prefix}: it has no tensor of a model")
   return found
 
 
-def _sort_names(bundle: Bundle, foreign: scalers.Foreign) -> ModelTensors:
+def _sort_names(bundle: Bundle) -> ModelTensors:
   """Sorts variables by name."""
-  found = ModelTensors(masters=dict(foreign.masters))
+  specs = bundle.specs
+  found = ModelTensors(masters=_find_masters(specs))
   dropped = found.dropped
-  of_others = set(foreign.scaler.names.values()) if foreign.scaler else set()
-  for name in of_others:
-    dropped[name] = f"loss scale of {foreign.title}"
-  if "iter_1" in of_others:  # THUMT's MultiStepOptimizer has the first one.
-    dropped["iter"] = "counter of accumulated gradients"
-  specs = {n: spec for n, spec in bundle.specs.items() if n not in dropped}
   inventory = Inventory(specs, lambda: evidence.find_evidence(bundle))
   inventory.gather_evidence()
   dropped |= dict.fromkeys(_find_scales(inventory), "loss scale")
@@ -236,6 +225,19 @@ def _sort_names(bundle: Bundle, foreign: scalers.Foreign) -> ModelTensors:
   for name in specs:
     if name not in dropped:
       found.kept[name] = name
+  return found
+
+
+def _find_masters(specs: Mapping[str, TensorSpec]) -> dict[str, str]:
+  """Returns float16 weight -> its float32 master."""
+  found: dict[str, str] = {}
+  for name, spec in specs.items():
+    scope, mark, weight = name.rpartition(_MASTERS)
+    if not mark or (scope and not scope.endswith("/")):
+      continue
+    half = TensorSpec("float16", spec.shape)
+    if spec.dtype == "float32" and specs.get(weight) == half:
+      found[weight] = name
   return found
 
 

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the variables that `policies` have beside those of DynamicLossScale.
+"""Finds the variables that GrowthBackoff has beside those of DynamicLossScale.
 
-    DynamicLossScale      GrowthBackoff         LogNormal
-    current_loss_scale    current_loss_scale    current_loss_scale
-    good_steps            good_steps            good_steps
-                          spent_hysteresis      observations
-                          overflows             log2_mean
-                          steps_to_overflow     log2_variance
-                          skipped_steps         ceiling
-                                                skipped_steps
+    DynamicLossScale      GrowthBackoff
+    current_loss_scale    current_loss_scale
+    good_steps            good_steps
+                          spent_hysteresis
+                          overflows
+                          steps_to_overflow
+                          skipped_steps
 
-So a loss scale of one class is restored from a checkpoint of another: what the
-other does not have starts from its initial value. tf.contrib's `bad_steps` are
+So a loss scale of one class is restored from a checkpoint of the other: a count
+that the other does not have starts from 0. tf.contrib's `bad_steps` are
 `spent_hysteresis`.
 """
 
@@ -28,29 +27,11 @@ from tf_compat_lossscale.checkpoint.layouts import problems
 from tf_compat_lossscale.checkpoint.layouts.match import PartialMatch
 from tf_compat_lossscale.checkpoint.layouts.names import ScaleNames
 from tf_compat_lossscale.checkpoint.layouts.scale_bridges import convert_counter
-from tf_compat_lossscale.policies import float32
-from tf_compat_lossscale.policies import growth_backoff_rule
-from tf_compat_lossscale.policies import log_normal_rule
 
 SPENT, SKIPPED = "spent_hysteresis", "skipped_steps"
 _COUNT = TensorSpec("int64", ())
-_SPECS = {
-  SPENT: _COUNT,
-  "overflows": _COUNT,
-  "steps_to_overflow": _COUNT,
-  SKIPPED: _COUNT,
-  "observations": _COUNT,
-  "log2_mean": TensorSpec("float64", ()),
-  "log2_variance": TensorSpec("float64", ()),
-  "ceiling": TensorSpec("float32", ()),
-}
-# The base names of the variables that only policies have.
-FURTHER = tuple(sorted(_SPECS))
-# Those of each policy: all but current_loss_scale and good_steps.
-COUNTS = growth_backoff_rule.State._fields[2:]
-_CLASSES = (COUNTS, log_normal_rule.State._fields[2:])
-# The values of a loss scale that has counted no steps yet, if not 0.
-_NEW_VALUES = {"ceiling": float32.LARGEST_POWER}
+# The base names of the counts that only GrowthBackoff has.
+COUNTS = (SPENT, "overflows", "steps_to_overflow", SKIPPED)
 
 # The first name of a loss scale -> the base names of its further variables ->
 # their names.
@@ -63,8 +44,8 @@ def find_further(
   """Finds the further variables of loss scales, by name.
 
   In a scope with several loss scales, variables belong together in the order
-  of their numbers. If a scope has policies and other loss scales, the names do
-  not show which are which, and nothing is found there.
+  of their numbers. If a scope has a GrowthBackoff and other loss scales, the
+  names do not show which are which, and nothing is found there.
 
   Args:
     tensors: Name -> dtype and shape.
@@ -81,17 +62,16 @@ def find_further(
   for name, tensor in tensors.items():
     scope, last = names.split_scope(name)
     base, number = names.split_number(last)
-    if scope in by_scope and _SPECS.get(base) == tensor:
+    if scope in by_scope and base in COUNTS and tensor == _COUNT:
       found.setdefault((scope, base), []).append((number, name))
   result: dict[str, dict[str, str]] = {}
   for scope, members in by_scope.items():
-    for bases in _CLASSES:
-      lists = [sorted(found.get((scope, base), [])) for base in bases]
-      if {len(each) for each in lists} == {len(members)}:
-        for scale, *further in zip(members, *lists):
-          result[scale.names[0]] = {
-            base: name for base, (_, name) in zip(bases, further)
-          }
+    lists = [sorted(found.get((scope, base), [])) for base in COUNTS]
+    if {len(each) for each in lists} == {len(members)}:
+      for scale, *further in zip(members, *lists):
+        result[scale.names[0]] = {
+          base: name for base, (_, name) in zip(COUNTS, further)
+        }
   return result
 
 
@@ -121,13 +101,13 @@ def match_further(match: PartialMatch, further: Further) -> None:
       if name not in match.wanted:
         continue
       if base in theirs:
-        value = convert_counter(match.sources[theirs[base]], _SPECS[base])
+        value = convert_counter(match.sources[theirs[base]], _COUNT)
         proof = match.match.proofs.get(first, "")
         match.set_source(name, value, "" if theirs[base] == name else proof)
       elif (
         (source.origin if source else first) == first
         and name in match.given
-        and match.sources[name].spec == _SPECS[base]
+        and match.sources[name].spec == _COUNT
         and not match.there.belongs_to_user(name)
       ):
         match.set_source(name, match.sources[name])  # Others are missing.
@@ -155,18 +135,6 @@ def list_dropped(
   return dropped
 
 
-def get_new_value(base: str) -> float:
-  """Returns the value of a further variable before the first step."""
-  return _NEW_VALUES.get(base, 0)
-
-
-def make_new(further: Mapping[str, str]) -> Sources:
-  """Returns the further variables of a loss scale that has counted no steps.
-
-  Args:
-    further: Base name -> name.
-  """
-  return {
-    name: Literal(_SPECS[base].dtype, get_new_value(base))
-    for base, name in further.items()
-  }
+def make_new(further: Iterable[str]) -> Sources:
+  """Returns further variables, by name, of a loss scale before any step."""
+  return {name: Literal(_COUNT.dtype, 0) for name in further}

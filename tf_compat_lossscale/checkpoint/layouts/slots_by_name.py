@@ -55,7 +55,6 @@ def match_names(
   sources: Sources,
   bundle: Bundle,
   wishes: Wishes,
-  renamed: Mapping[str, str | None] | None = None,
 ) -> Match:
   """Finds the source of every variable's value in any checkpoint.
 
@@ -64,8 +63,6 @@ def match_names(
     sources: Name -> tensor, of the checkpoint. Names are added.
     bundle: The checkpoint.
     wishes: What the caller decided.
-    renamed: Name in the checkpoint -> the name in `sources`, if the caller
-      renamed some.
 
   Returns:
     The sources, and the variables to initialize.
@@ -88,7 +85,7 @@ def match_names(
     )
   there = Inventory(
     {name: source.spec for name, source in sources.items()},
-    lambda: evidence.find_evidence(bundle, renamed=renamed),
+    lambda: evidence.find_evidence(bundle),
   )
   match = matching.match_variables(here, there, sources, bundle.prefix, wishes)
   match.proofs.update({n: p for n, p in proofs.items() if n in match.sources})

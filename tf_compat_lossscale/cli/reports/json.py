@@ -7,27 +7,22 @@ import json
 from typing import Any
 
 from tf_compat_lossscale.cli import terminal
-from tf_compat_lossscale.cli.reports import counts
-from tf_compat_lossscale.cli.reports import rule_urls
+from tf_compat_lossscale.cli.reports import text
 from tf_compat_lossscale.migration import findings
 
 
 def write(report: findings.Report, printer: terminal.Printer) -> None:
   """Prints the report as a JSON object."""
-  site = rule_urls.find_site()
   value = {
-    "findings": [_make_finding(finding, site) for finding in report.findings],
+    "findings": [_make_finding(finding) for finding in report.findings],
     "unreadable": list(report.errors),
     "projects": [_make_project(project) for project in report.projects],
   }
   printer.write(json.dumps(value, indent=2) + "\n")
 
 
-def _make_finding(
-  finding: findings.Finding, site: str | None
-) -> dict[str, Any]:
-  """Returns a finding as a JSON object, with the address of its code's page."""
-  url = site and rule_urls.make_url(site, finding.code)
+def _make_finding(finding: findings.Finding) -> dict[str, Any]:
+  """Returns a finding as a JSON object."""
   return {
     "path": finding.path,
     "cell": finding.cell,
@@ -40,7 +35,6 @@ def _make_finding(
     "message": finding.message,
     "note": finding.note,
     "state": finding.state,
-    **({"url": url} if url else {}),
   }
 
 
@@ -56,5 +50,5 @@ def _make_project(project: findings.Project) -> dict[str, Any]:
     "notes": list(project.notes),
     "missing": list(project.missing),
     "findings": len(project.findings),
-    "states": counts.count_states(project.findings),
+    "states": text.count_states(project.findings),
   }

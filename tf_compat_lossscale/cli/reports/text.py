@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 
 from tf_compat_lossscale.cli import terminal
-from tf_compat_lossscale.cli.reports import counts
-from tf_compat_lossscale.cli.reports import rule_urls
 from tf_compat_lossscale.migration import findings
 
 _STYLES = {
@@ -23,18 +22,8 @@ def write(report: findings.Report, printer: terminal.Printer) -> None:
     printer.print(*format_finding(finding))
   for project in report.projects:
     write_project(project, printer)
-  _write_urls(report, printer)
   if printer.is_terminal:
     printer.print(*format_count(report.projects))
-
-
-def _write_urls(report: findings.Report, printer: terminal.Printer) -> None:
-  """Prints the address of each code that was found, if there are addresses."""
-  codes = sorted({finding.code for finding in report.findings})
-  site = rule_urls.find_site() if codes else None
-  if site is not None:
-    for code in codes:
-      printer.print((code, "bold red"), f": {rule_urls.make_url(site, code)}")
 
 
 def write_project(project: findings.Project, printer: terminal.Printer) -> None:
@@ -71,7 +60,7 @@ def describe_edit(finding: findings.Finding) -> str:
 
 def format_project(project: findings.Project) -> list[terminal.Part]:
   """Returns the line of a project."""
-  facts = [counts.number(project.files, "file")]
+  facts = [number(project.files, "file")]
   if project.unreadable:
     facts.append(f"{project.unreadable} cannot be read")
   if project.tensorflow is not None:
@@ -80,7 +69,7 @@ def format_project(project: findings.Project) -> list[terminal.Part]:
   else:
     facts.append("no TensorFlow")
   if project.findings:
-    facts.append(counts.describe_states(project.findings))
+    facts.append(describe_states(project.findings))
   elif project.unreadable:
     pass  # Nobody knows what is in these files.
   elif project.uses_loss_scaling:
@@ -93,24 +82,12 @@ def format_project(project: findings.Project) -> list[terminal.Part]:
   return [(project.path, "bold"), (f": {', '.join(facts)}{notes}", "")]
 
 
-def list_notices(report: findings.Report) -> list[str]:
-  """Returns the lines of projects that do not work as they are.
-
-  They do not use loss scaling, so that no finding says so.
-  """
-  return [
-    "".join(text for text, _ in format_project(project))
-    for project in report.projects
-    if project.notes
-  ]
-
-
 def format_count(projects: Sequence[findings.Project]) -> list[terminal.Part]:
   """Returns the closing line."""
   found = [finding for project in projects for finding in project.findings]
   files = sum(project.files for project in projects)
   if not found:
-    where = f"in {counts.number(files, 'file')}"
+    where = f"in {number(files, 'file')}"
     unreadable = sum(project.unreadable for project in projects)
     if unreadable:
       text = f"Nothing found {where}, but {unreadable} cannot be read."
@@ -120,7 +97,28 @@ def format_count(projects: Sequence[findings.Project]) -> list[terminal.Part]:
     return [(f"No loss scaling {where}.", "bold green")]
   touched = len({finding.path for finding in found})
   return [
-    (f"Found {counts.number(len(found), 'place')}", "bold red"),
-    (f" in {touched} of {counts.number(files, 'file')}: ", ""),
-    (f"{counts.describe_states(found)}.", ""),
+    (f"Found {number(len(found), 'place')}", "bold red"),
+    (f" in {touched} of {number(files, 'file')}: ", ""),
+    (f"{describe_states(found)}.", ""),
   ]
+
+
+def count_states(found: Iterable[findings.Finding]) -> dict[str, int]:
+  """Returns state -> the number of findings, for each state."""
+  counts = dict.fromkeys(findings.STATES, 0)
+  for finding in found:
+    counts[finding.state] += 1
+  return counts
+
+
+def describe_states(found: Iterable[findings.Finding]) -> str:
+  """Returns the numbers of findings in words, such as "3 applied"."""
+  counts = count_states(found)
+  return ", ".join(
+    f"{count} {state}" for state, count in counts.items() if count
+  )
+
+
+def number(count: int, noun: str) -> str:
+  """Returns a number with a noun, such as "1 file" and "2 files"."""
+  return f"{count} {noun}{'' if count == 1 else 's'}"

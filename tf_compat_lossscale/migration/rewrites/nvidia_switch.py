@@ -7,28 +7,21 @@ them: without a word, the program then trains in float32.
 `tfl.honor_environment()` gives them their old effect, and so does
 `tf-lossscale run`.
 
-Sources are read, shell scripts, Dockerfiles and other files that start
-programs, and the magics of notebooks. `migrate` adds the call to the file that
-sets a variable if that file imports TensorFlow, and otherwise to the files that
-start with the variable on. If nothing tells which these are, the place is left
-to you; with `--nvidia-switch`, all files that start programs get the call.
+`migrate` adds the call to the file that sets a variable if that file imports
+TensorFlow, and otherwise to the files that start the programs with that file.
+If no file here starts them, the place is left to you. Only Python is read: if
+something else sets the variable, such as a shell script, give
+`--nvidia-switch`, and all files that start programs get the call.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from collections.abc import Mapping
-import os
 
-from tf_compat_lossscale.migration import document_base
-from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import reading
-from tf_compat_lossscale.migration import roles
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.migration import trees
 from tf_compat_lossscale.programs import scopes
 
 _NOTE = (
@@ -36,10 +29,6 @@ _NOTE = (
   "obeys it, too"
 )
 _CALL = "tfl.honor_environment()"
-_UNKNOWN = (
-  f"{_CALL} in the program that starts with it; nothing here tells which one: "
-  "with --nvidia-switch, migrate edits all that start"
-)
 _BY_HAND = """\
 import os
 
@@ -161,61 +150,3 @@ def _imports_tensorflow(node: ast.AST) -> bool:
   """Returns whether a node imports TensorFlow or this package."""
   tops = {name.partition(".")[0] for name in scopes.list_modules(node)}
   return not tops.isdisjoint({"tensorflow", "tf_compat_lossscale"})
-
-
-def find_in_launchers(
-  group: trees.Group,
-  project: roles.Roles,
-  shown: Mapping[str, str],
-  reader: reading.Reader,
-) -> Iterator[findings.Finding]:
-  """Yields a finding for each place that turns a variable on.
-
-  Args:
-    group: The project.
-    project: The roles of its files.
-    shown: The paths of the files that are asked for.
-    reader: The reader of its files.
-  """
-  for switch in group.switches:
-    if switch.path not in shown:
-      continue
-    started = [path for path in switch.started if path in project.of]
-    rest = [path for path in started if not project.of[path].obeys]
-    if started and not rest:
-      continue
-    if not started and project.all_honor:
-      continue  # Any program that the switch may start obeys it.
-    state, message = findings.BY_HAND, _UNKNOWN
-    if rest:
-      folder = os.path.dirname(switch.path)
-      names = [
-        document_base.show_path(os.path.relpath(path, folder)) for path in rest
-      ]
-      message = f"{_CALL} in {' and '.join(names)}"
-      unread = {
-        os.path.basename(path) for path in rest if not project.of[path].starts
-      }
-      if unread:
-        why = "cannot be read, or does not import TensorFlow"
-        message += f": {'; '.join(f'{each} {why}' for each in sorted(unread))}"
-      else:
-        state = findings.APPLIED
-    setting = switch.setting
-    cell, line, column = None, setting.line, setting.column
-    if documents.is_notebook(switch.path):
-      document = reader.read_document(switch.path)
-      cell, line, column = document.locate(setting.start)
-    yield findings.Finding(
-      switch.path,
-      line,
-      column,
-      line,
-      column + len(setting.name),
-      "LS205",
-      setting.name,
-      message,
-      state,
-      _NOTE,
-      cell=cell,
-    )

@@ -24,7 +24,6 @@ def _start():
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path.append(root)
     try:
-      from tf_compat_lossscale._core import legacy_names
       from tf_compat_lossscale.programs import import_hooks
     finally:
       sys.path.reverse()
@@ -67,12 +66,6 @@ def _start():
 
       absl_flags.accept_texts(module)
 
-    def supply_ascend(name):
-      # type: (str) -> types.ModuleType | None
-      from tf_compat_lossscale.programs import ascend_modules
-
-      return ascend_modules.supply_module(name)
-
     for name in ("collections", "inspect"):
       if name in sys.modules:
         prepare_python(sys.modules[name])
@@ -80,8 +73,6 @@ def _start():
         import_hooks.when_imported(name, prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
     import_hooks.when_imported("absl.flags._argument_parser", prepare_flags)
-    # A program may import these before TensorFlow.
-    import_hooks.Substitutes(legacy_names.ASCEND, supply_ascend).start()
     import_hooks.when_imported("tensorflow", prepare)
   ours = sys.modules.pop("sitecustomize")
   try:

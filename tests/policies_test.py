@@ -1,0 +1,585 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests GrowthBackoff against an oracle, and docs/policies.md against both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+import concurrent.futures
+import contextlib
+import inspect
+import itertools
+import math
+import random
+import re
+from typing import Any
+
+import growth_backoff_oracle as oracle
+import helpers
+from helpers import GRAPH_MODES
+from helpers import MODES
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import random_optimizers
+import tensorflow as tf
+
+import tf_compat_lossscale as tfl
+from tf_compat_lossscale import policies
+
+tf1 = tf.compat.v1
+INF = math.inf
+_PAGE = (helpers.ROOT / "docs" / "policies.md").read_text("utf-8")
+_scales = st.floats(2.0**-126, float(np.finfo(np.float32).max), width=32)
+
+
+class Training:
+  """Training of two variables by given gradients, with a loss scale.
+
+  The gradients of `v` are the given number and, in the other elements, 1; those
+  of `w` are 1.
+
+  Attributes:
+    loss_scale: The loss scale.
+    session: The session; None if the mode has none.
+  """
+
+  def __init__(
+    self,
+    make: Callable[[], tfl.LossScale],
+    mode: str,
+    strategy: tf.distribute.Strategy | None = None,
+    config: tf1.ConfigProto | None = None,
+  ) -> None:
+    """Builds the training.
+
+    Args:
+      make: Creates the loss scale.
+      mode: One of `helpers.MODES`.
+      strategy: Where to train. The first replica gets the given gradient, the
+        others a gradient of 1.
+      config: The configuration of the session.
+    """
+    self._mode, self._strategy, self._config = mode, strategy, config
+    self._make = make
+    self.session: tf1.Session | None = None
+
+  def __enter__(self) -> Training:
+    with contextlib.ExitStack() as stack:
+      graph = stack.enter_context(helpers.mode_scope(self._mode))
+      if self._strategy:
+        stack.enter_context(self._strategy.scope())
+      v = (
+        tf1.get_variable("v", initializer=tf.ones([3]), use_resource=True)
+        if graph
+        else tf.Variable(tf.ones([3]), name="v")
+      )
+      w = (
+        tf1.get_variable("w", initializer=1.0, use_resource=True)
+        if graph
+        else tf.Variable(1.0, name="w")
+      )
+      self.loss_scale = self._make()
+      self._inner = tf1.train.MomentumOptimizer(0.001, 0.9)
+      opt = tfl.MixedPrecisionLossScaleOptimizer(self._inner, self.loss_scale)
+      self.variables = [v, w]
+
+      def apply(given: tf.Tensor) -> Any:
+        if self._strategy:
+          context = tf.distribute.get_replica_context()
+          first = tf.equal(context.replica_id_in_sync_group, 0)
+          given = tf.where(first, given, 1.0)
+        pairs = [(tf.stack([given, 1.0, 1.0]), v), (tf.ones([]), w)]
+        op = opt.apply_gradients(pairs)
+        return op if graph else None
+
+      def run(given: tf.Tensor) -> Any:
+        if self._strategy:
+          return self._strategy.run(apply, (given,))
+        return apply(given)
+
+      if graph:
+        self._fed = tf1.placeholder(tf.float32, [])
+        ops = run(self._fed)
+        if self._strategy:
+          ops = self._strategy.experimental_local_results(ops)
+        self._ops, self._scale = ops, self.loss_scale()
+        self._weights = self._list_weights()
+        self.session = tf1.Session(graph=graph, config=self._config)
+        self.session.run(tf1.global_variables_initializer())
+      elif self._mode == "function":
+        self._run = tf.function(run, autograph=False)
+      else:
+        self._run = run
+      self._scopes = stack.pop_all()
+    return self
+
+  def __exit__(self, *exc_info: Any) -> None:
+    if self._mode in helpers.GRAPH_MODES:
+      self.session.close()
+    self._scopes.close()
+
+  def _list_weights(self) -> dict[str, tf.Variable]:
+    names = ("current_loss_scale", "good_steps")
+    if isinstance(self.loss_scale, policies.GrowthBackoff):
+      names = oracle.State._fields
+    return {name: self.loss_scale._get_weight(name) for name in names}
+
+  def step(self, given: float) -> float:
+    """Runs a step with a gradient; returns the scale."""
+    if self._mode in helpers.GRAPH_MODES:
+      self.session.run(self._ops, {self._fed: given})
+      return float(self.session.run(self._scale))
+    self._run(tf.constant(given))
+    return float(self.loss_scale().numpy())
+
+  def steps(self, given: Iterable[float]) -> list[float]:
+    """Runs steps; returns the scale after each."""
+    return [self.step(each) for each in given]
+
+  def read_state(self) -> dict[str, float]:
+    """Returns the values of the loss scale's weights."""
+    if self._mode in helpers.GRAPH_MODES:
+      values = self.session.run(self._weights)
+    else:
+      values = {
+        name: tf.convert_to_tensor(weight).numpy()
+        for name, weight in self._list_weights().items()
+      }
+    return {name: value.item() for name, value in values.items()}
+
+  def read_variables(self) -> list[Any]:
+    """Returns the values of the variables and of Momentum's slots."""
+    variables = [
+      *self.variables,
+      *(self._inner.get_slot(v, "momentum") for v in self.variables),
+    ]
+    if self._mode in helpers.GRAPH_MODES:
+      values = self.session.run([tf.convert_to_tensor(x) for x in variables])
+    else:
+      values = [tf.convert_to_tensor(x).numpy() for x in variables]
+    return [value.tolist() for value in values]
+
+
+def find_states(arguments, gradients):
+  """Returns the scales and the states that the oracle has after each step."""
+  states = oracle.Rule(**arguments).run(map(math.isfinite, gradients))
+  return (
+    [state.current_loss_scale for state in states],
+    [state._asdict() for state in states],
+  )
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_arguments_follow_the_rule(mode, seed):
+  rng = random.Random(f"{mode} {seed}")
+  arguments = oracle.draw_arguments(rng)
+  gradients = oracle.draw_gradients(rng, 40)
+  make = lambda: policies.GrowthBackoff(**arguments)  # noqa: E731
+  config = random_optimizers.session_config(rng)
+  with Training(make, mode, config=config) as training:
+    scales, states = find_states(arguments, gradients)
+    for gradient, scale, state in zip(gradients, scales, states):
+      assert training.step(gradient) == scale
+      assert training.read_state() == state
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", range(2))
+def test_replicas_follow_the_rule_together(mode, seed):
+  rng = random.Random(f"replicas {mode} {seed}")
+  arguments = oracle.draw_arguments(rng)
+  gradients = oracle.draw_gradients(rng, 15)
+  make = lambda: policies.GrowthBackoff(**arguments)  # noqa: E731
+  with Training(make, mode, helpers.two_replicas()) as training:
+    scales, states = find_states(arguments, gradients)
+    assert training.steps(gradients) == scales
+    assert training.read_state() == states[-1]
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("mode", MODES)
+def test_the_default_is_the_rule_of_dynamic_loss_scale(mode):
+  rng = random.Random(mode)
+  gradients = oracle.draw_gradients(rng, 60)
+  arguments = {"initial_loss_scale": 2.0**125}
+  with Training(
+    lambda: tfl.DynamicLossScale(increment_period=2, **arguments), mode
+  ) as training:
+    scales = training.steps(gradients)
+    variables = training.read_variables()
+  with Training(
+    lambda: policies.GrowthBackoff(growth_interval=2, **arguments), mode
+  ) as training:
+    assert training.steps(gradients) == scales
+    assert training.read_variables() == variables
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+  bounds=st.lists(_scales, min_size=3, max_size=3).map(sorted),
+  has_bounds=st.tuples(st.booleans(), st.booleans()),
+  growth=st.floats(1.0000002, float(np.finfo(np.float32).max)),
+  backoff=st.floats(2.0**-126, 0.9999998),
+  steps=st.lists(st.booleans(), max_size=30),
+  seed=st.integers(0, 1000),
+)
+def test_bounds_hold(bounds, has_bounds, growth, backoff, steps, seed):
+  lowest, initial, highest = bounds
+  arguments = oracle.draw_arguments(random.Random(seed)) | {
+    "initial_loss_scale": initial,
+    "growth_factor": growth,
+    "backoff_factor": backoff,
+    "min_loss_scale": lowest if has_bounds[0] else None,
+    "max_loss_scale": highest if has_bounds[1] else None,
+  }
+  policy = policies.GrowthBackoff(**arguments)
+  previous = initial
+  for finite, state in zip(steps, oracle.Rule(**arguments).run(steps)):
+    policy.update([tf.constant(1.0 if finite else INF)])
+    scale = float(policy())
+    assert scale == state.current_loss_scale
+    assert scale >= (lowest if has_bounds[0] else 2.0**-126)
+    assert scale <= (highest if has_bounds[1] else np.finfo(np.float32).max)
+    assert (scale >= previous) if finite else (scale <= previous)
+    previous = scale
+
+
+@pytest.mark.any_release
+def test_bounds_that_float32_does_not_have():
+  policy = policies.GrowthBackoff(0.3, min_loss_scale=0.3, growth_interval=1)
+  assert float(policy()) > 0.3  # The nearest number of float32 is below.
+  policy = policies.GrowthBackoff(0.1, min_loss_scale=None, max_loss_scale=0.1)
+  assert float(policy()) < 0.1
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_failing_at_the_minimum(mode, replicas):
+  strategy = helpers.two_replicas() if replicas == 2 else None
+  with Training(
+    lambda: policies.GrowthBackoff(
+      4.0, min_loss_scale=2.0, hysteresis=2, at_minimum="raise"
+    ),
+    mode,
+    strategy,
+  ) as training:
+    assert training.steps([1.0, INF, INF]) == [4.0, 4.0, 2.0]
+    before = training.read_state(), training.read_variables()
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+      training.step(math.nan)
+    message = str(caught.value)
+    assert re.search(r"at its minimum, 2(\.0)?,", message)
+    assert "Steps skipped so far: 3" in message
+    assert re.search(r"at fault: v(:0)?\.", message)
+    assert (training.read_state(), training.read_variables()) == before
+    assert training.step(1.0) == 2.0  # The run can go on.
+
+
+def make_compiled(kind, step):
+  """Returns a function that XLA compiles, and that takes steps."""
+  inner = tf.function(step, autograph=False) if kind == "nested" else step
+
+  def run(x):
+    if kind == "loop":
+      tf.while_loop(lambda i: i < 1, lambda i: take(i, x), [0])
+    else:
+      inner(x)
+
+  def take(i, x):
+    step(x)
+    return [i + 1]
+
+  return tf.function(run, jit_compile=True, autograph=False)
+
+
+@pytest.mark.parametrize("kind", ["direct", "nested", "loop"])
+@pytest.mark.parametrize("hysteresis", [1, 2])
+def test_xla_does_not_fail_at_the_minimum(kind, hysteresis, caplog):
+  policy = policies.GrowthBackoff(
+    4.0, min_loss_scale=2.0, at_minimum="raise", hysteresis=hysteresis
+  )
+  w = tf.Variable([1.0, 2.0])
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf.compat.v1.train.MomentumOptimizer(0.5, 0.9), policy
+  )
+
+  def step(x):
+    opt.minimize(lambda: tf.reduce_sum(w * x), var_list=[w])
+
+  run = make_compiled(kind, step)
+  run(tf.constant(1.0))
+  np.testing.assert_array_equal(w, [0.5, 1.5])
+  for _ in range(9):
+    run(tf.constant(INF))
+  np.testing.assert_array_equal(w, [0.5, 1.5])
+  assert float(policy()) == 2
+  assert int(policy.skipped_steps) == 9
+  run(tf.constant([1.0, 1.0]))  # Another trace of the function.
+  (line,) = [x for x in caplog.messages if "XLA" in x]
+  assert 'at_minimum="raise" is "stay"' in line and "skipped_steps" in line
+  # Outside of what XLA compiles, the step fails as ever.
+  with pytest.raises(tf.errors.InvalidArgumentError, match="at its minimum"):
+    step(tf.constant(INF))
+
+
+def test_xla_in_a_session():
+  with tf.Graph().as_default():
+    x = tf.compat.v1.placeholder(tf.float32, [])
+    w = tf.compat.v1.get_variable("w", initializer=1.0, use_resource=True)
+    policy = policies.GrowthBackoff(1.0, at_minimum="raise")
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf.compat.v1.train.GradientDescentOptimizer(0.5), policy
+    )
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(x):
+      opt.minimize(lambda: w * x, var_list=[w])
+      return tf.identity(x)
+
+    done = step(x)
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      for value in (1.0, INF, INF):
+        session.run(done, {x: value})
+      assert session.run([w, policy.skipped_steps]) == [0.5, 2]
+
+
+def test_a_function_that_xla_compiles_later():
+  policy = policies.GrowthBackoff(1.0, at_minimum="raise")
+
+  @tf.function(autograph=False)
+  def inner(x):
+    return policy.update([x])[1]
+
+  inner(tf.constant(1.0))
+  outer = tf.function(inner.python_function, jit_compile=True, autograph=False)
+  assert not outer(tf.constant(INF))
+  # TensorFlow takes the graph that it has of `inner`: the error says so.
+  outer = tf.function(lambda x: inner(x), jit_compile=True, autograph=False)
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match="traced_outside_of_jit_compile"
+  ):
+    outer(tf.constant(1.0))
+
+
+@pytest.mark.any_release
+def test_gradients_at_fault_without_names():
+  policy = policies.GrowthBackoff(1.0, at_minimum="raise")
+  grads = {"a": [tf.constant(1.0), tf.constant(INF)], "b": None}
+  with pytest.raises(tf.errors.InvalidArgumentError, match="gradient 1"):
+    policy.update(grads)
+  slices = tf.IndexedSlices(tf.constant([math.nan]), tf.constant([0]))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="at fault: grad"):
+    policy.update([slices])
+  assert policy.skipped_steps.numpy() == 0
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_threads_of_a_session_count_all_skipped_steps(mode):
+  make = lambda: policies.GrowthBackoff(hysteresis=1000)  # noqa: E731
+  with Training(make, mode) as training:
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+      list(threads.map(training.step, [1.0, INF] * 200))
+    assert training.read_state()["skipped_steps"] == 200
+
+
+@pytest.mark.any_release
+def test_what_a_policy_is():
+  made = policies.GrowthBackoff(64.0, backoff_factor=0.25)
+  assert isinstance(made, tfl.LossScale)
+  assert made().dtype == tf.float32 and made().shape == ()
+  assert made.initial_loss_scale == 64
+  assert made.good_steps.dtype == made.skipped_steps.dtype == tf.int64
+  assert not made.current_loss_scale.trainable
+  assert made.current_loss_scale.name == "current_loss_scale:0"
+  config = made.get_config()
+  assert policies.GrowthBackoff.from_config(config).get_config() == config
+  given = {"class_name": "GrowthBackoff", "config": config}
+  assert tfl.get(given).get_config() == config
+  assert "current_loss_scale=64.0" in repr(made)
+  assert "backoff_factor=0.25" in repr(made)
+
+
+@pytest.mark.any_release
+def test_the_graph_rewrite_takes_a_policy():
+  with tf.Graph().as_default():
+    opt = tfl.enable_mixed_precision_graph_rewrite(
+      tf1.train.GradientDescentOptimizer(0.1), policies.GrowthBackoff()
+    )
+    assert isinstance(opt.loss_scale, policies.GrowthBackoff)
+  tfl.disable_mixed_precision_graph_rewrite()
+
+
+@pytest.mark.parametrize(
+  ("arguments", "what"),
+  [
+    ({"initial_loss_scale": 0}, r"initial_loss_scale must be above 0.* 0\."),
+    ({"initial_loss_scale": 1e-40}, r"initial_loss_scale .*2\*\*-126.*1e-40"),
+    ({"initial_loss_scale": math.nan}, "initial_loss_scale .*nan"),
+    ({"initial_loss_scale": "8"}, "initial_loss_scale .*'8'"),
+    ({"initial_loss_scale": 0.5}, "at least min_loss_scale=1, but got 0.5"),
+    ({"max_loss_scale": 8}, "at most max_loss_scale=8, but got 32768"),
+    (
+      {"min_loss_scale": 9, "max_loss_scale": 8},
+      "max_loss_scale, but got 9.0 and 8.0",
+    ),
+    (
+      {"min_loss_scale": 2**24 + 1, "max_loss_scale": 2**24 + 1},
+      "float32 must have a number .* 16777217.0 and 16777217.0",
+    ),
+    ({"min_loss_scale": 0}, "min_loss_scale .* 0"),
+    ({"max_loss_scale": INF}, "max_loss_scale .* inf"),
+    ({"growth_factor": 1}, "growth_factor must be above 1 .* 1"),
+    ({"backoff_factor": 1}, "backoff_factor must be between 0 and 1.* 1"),
+    ({"growth_interval": 0}, "growth_interval .* at least 1.* 0"),
+    ({"growth_interval": 2.5}, r"growth_interval .* 2\.5"),
+    ({"hysteresis": 0}, "hysteresis .* 0"),
+    ({"hysteresis": True}, "hysteresis .* True"),
+    ({"refill": "grow"}, "refill must hold some of 'growth'.* got 'grow'"),
+    ({"refill": None}, "refill .* None"),
+    ({"refill": [["growth"]]}, "refill .* "),
+    ({"overflow_tolerance": 1.5}, r"overflow_tolerance .* from 0 to 1.* 1\.5"),
+    ({"overflow_tolerance": -1}, "overflow_tolerance .* -1"),
+    ({"overflow_reset": "finite"}, "overflow_reset .* 'finite'"),
+    ({"at_minimum": "fail"}, "at_minimum must be 'stay' or 'raise'.*'fail'"),
+    ({"at_minimum": np.array(["stay", "x"])}, "at_minimum must be .*'x'"),
+    ({"good_steps_after_growth": -1}, "good_steps_after_growth .* -1"),
+    (
+      {"good_steps_after_growth": 5, "growth_interval": 5},
+      "good_steps_after_growth must be below growth_interval=5, but got 5",
+    ),
+  ],
+)
+def test_mistakes(arguments, what):
+  with pytest.raises(ValueError, match=what):
+    policies.GrowthBackoff(**arguments)
+
+
+def rows_after(heading):
+  """Returns the cells of each row of the first table after a heading."""
+  lines = _PAGE[_PAGE.index(f"\n## {heading}\n") :].splitlines()
+  start = next(i for i, line in enumerate(lines) if line.startswith("|---"))
+  return [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in itertools.takewhile(
+      lambda line: line.startswith("|"), lines[start + 1 :]
+    )
+  ]
+
+
+@pytest.mark.any_release
+def test_the_page_has_each_argument_with_its_default():
+  parameters = inspect.signature(policies.GrowthBackoff).parameters
+  rows = rows_after("Arguments")
+  assert [name.strip("`") for name, *_ in rows] == list(parameters)
+  for (_, cell, _), parameter in zip(rows, parameters.values()):
+    value = eval(cell.strip("`").replace("^", "**"))
+    assert value == parameter.default
+
+
+# For each system, by its own source: "x" for a step that is not finite or a
+# number of finite steps, each with log2 of the scale after it.
+_TORCH = [("x", 15), (1999, 15), (1, 16), (1999, 16), (1, 17), ("x", 16)]
+_APEX = [*_TORCH, ("x", 15), (2000, 16), *[(2000, n) for n in range(17, 25)]]
+_APEX += [(2000, 24), *[("x", n) for n in range(23, -3, -1)]]
+# The first interval after an overflow, and the first of all, have 1,001 steps.
+_FUSED = [(1000, 16), (1, 17), (999, 17), (1, 18), ("x", 17), (1000, 17)]
+_FUSED += [(1, 18), ("x", 17), ("x", 16), (500, 16), ("x", 15), (1000, 15)]
+_ZERO = [(1000, 16), (1, 17), (999, 17), (1, 18), ("x", 18), ("x", 17)]
+_ZERO += [("x", 16), (1000, 16), ("x", 15), (1000, 15), (1, 16), ("x", 16)]
+_ZERO += [*[("x", n) for n in range(15, -1, -1)], ("x", "fails")]
+_FAIRSEQ = [("x", 14), (1999, 14), (1, 15), (2000, 16), ("x", 15), (1999, 15)]
+_FAIRSEQ += [*[("x", n) for n in range(14, -14, -1)], ("x", "fails")]
+_SCHEDULES = {
+  "PyTorch 2": [*_TORCH, *[("x", n) for n in range(15, -127, -1)]],
+  "Apex": _APEX,
+  "DeepSpeed, ZeRO": _ZERO,
+  "DeepSpeed, no ZeRO": [*_FUSED, *[("x", n) for n in range(14, -1, -1)]],
+  "DeepSpeed, profile `FUSED`": [
+    *[(step, n + 16) for step, n in _FUSED],
+    *[("x", n) for n in range(30, -1, -1)],
+    ("x", 0),
+  ],
+  "DeepSpeed, profile `UNFUSED`": [
+    *_FUSED,
+    *[("x", n) for n in range(14, -3, -1)],
+    ("x", -2),
+  ],
+  "Megatron-LM": [
+    *[("x", 32), ("x", 31), (999, 31), ("x", 30), (999, 30), (1, 31)],
+    *[("x", 31), (1000, 32), ("x", 32), *[("x", n) for n in range(31, -1, -1)]],
+    ("x", 0),
+  ],
+  "fairseq": _FAIRSEQ,
+  "`fairseq-train`": [
+    *[("x", 6), (2**14 - 1, 6), (1, 7), (2**14, 8), (2**14 - 1, 8)],
+    *[("x", n) for n in range(7, -14, -1)],
+    ("x", "fails"),
+  ],
+  "MXNet AMP": _APEX,
+  "TensorFlow, Keras 2": [
+    *[("x", 14), (1999, 14), (1, 15), (2000, 16)],
+    *[("x", n) for n in range(15, -1, -1)],
+    ("x", 0),
+  ],
+  "Keras 3": [(1999, 15), (1, 16), *[("x", n) for n in range(15, -9, -1)]],
+  "Flax": [("x", 15), (2000, 15), (1, 16), (2000, 16), (1, 17)],
+  "jmp": [
+    (1999, 15),
+    (1, 16),
+    *[("x", n) for n in range(15, -1, -1)],
+    ("x", 0),
+  ],
+}
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("system", "code"), [row[:2] for row in rows_after("Rules of other systems")]
+)
+def test_the_page_has_the_rules_of_other_systems(system, code):
+  policy = eval(code.strip("`"), {"GrowthBackoff": policies.GrowthBackoff})
+  if system == "tf.contrib":  # contrib_test.py compares with the manager.
+    return
+  for i, (step, power) in enumerate(_SCHEDULES[system]):
+    if power == "fails":
+      with pytest.raises(tf.errors.InvalidArgumentError, match="its minimum"):
+        policy.update([tf.constant(INF)])
+      continue
+    if step != "x":  # All but the last are only counted, which is faster.
+      policy.good_steps.assign_add(step - 1)
+    policy.update([tf.constant(INF if step == "x" else 1.0)])
+    assert float(policy()) == 2.0**power, (i, step)
+
+
+@pytest.mark.skipif(helpers.RELEASE < (2, 16), reason="Keras 3 comes with 2.16")
+@pytest.mark.parametrize("interval", [1, 2, 5])
+def test_the_rule_of_keras_3_is_that_of_keras_itself(interval):
+  import keras
+
+  weight = tf.Variable(1.0)
+  opt = keras.optimizers.LossScaleOptimizer(
+    keras.optimizers.SGD(0.0), 1024.0, dynamic_growth_steps=interval
+  )
+  opt.build([weight])
+  apply = tf.function(lambda gradient: opt.apply([gradient], [weight]))
+  policy = policies.GrowthBackoff(
+    1024.0, growth_interval=interval, min_loss_scale=None
+  )
+  for flag in np.random.default_rng(interval).random(150) < 0.8:
+    gradient = tf.constant(1.0 if flag else math.nan)
+    apply(gradient)
+    policy.update([gradient])
+    assert float(opt.dynamic_scale) == float(policy())
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the package's pieces of `tf.contrib`.
+
+`values_test.py` compares their values with those of TensorFlow 1.15.5.
+"""
+
+import helpers
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from tf1_contrib import data
+from tf1_contrib import distribute
+from tf1_contrib import framework
+from tf1_contrib import layers
+from tf1_contrib import learn
+from tf1_contrib import nn
+from tf1_contrib import opt
+from tf1_contrib import private
+from tf1_contrib import seq2seq
+from tf1_contrib import tfprof
+from tf1_contrib.training import HParams
+from tf1_contrib.training import parse_values
+
+
+@pytest.fixture
+def session():
+  with tf.Graph().as_default(), tf.Session() as session:
+    yield session
+
+
+def elements(dataset, session):
+  """Returns the elements of a dataset in graph mode."""
+  following = tf.data.make_one_shot_iterator(dataset).get_next()
+  found = []
+  while True:
+    try:
+      found.append(session.run(following))
+    except tf.errors.OutOfRangeError:
+      return found
+
+
+def test_monitors_that_are_no_hooks():
+  hook = tf.train.StopAtStepHook(last_step=3)
+  assert learn.replace_monitors_with_hooks((hook,), None) == [hook]
+  with pytest.raises(TypeError, match="gone: give a hook"):
+    learn.replace_monitors_with_hooks([hook, 7], None)
+
+
+@pytest.mark.parametrize(
+  ("transformation", "shapes"),
+  [
+    (lambda: data.batch_and_drop_remainder(3), [(3,)] * 3),
+    (lambda: data.padded_batch_and_drop_remainder(4, []), [(4,)] * 2),
+    (lambda: data.sliding_window_batch(4, window_shift=3), [(4,)] * 3),
+    (lambda: data.sliding_window_batch(4, window_stride=2), [(4,)] * 4),
+    (lambda: data.assert_element_shape([]), [()] * 10),
+    (lambda: data.sloppy_interleave(tf.data.Dataset.range, 2), [()] * 45),
+  ],
+)
+def test_datasets(transformation, shapes, session):
+  dataset = tf.data.Dataset.range(10).apply(transformation())
+  assert [value.shape for value in elements(dataset, session)] == shapes
+
+
+def test_reduce_dataset_and_windows_of_tuples(session):
+  numbers = tf.data.Dataset.range(5)
+  reducer = tf.data.experimental.Reducer(
+    lambda _: np.int64(0), lambda state, x: state + x, lambda state: state * 2
+  )
+  assert session.run(data.reduce_dataset(numbers, reducer)) == 10
+  pairs = tf.data.Dataset.zip((numbers, numbers))
+  windows = elements(pairs.apply(data.sliding_window_batch(2)), session)
+  assert [first.tolist() for first, _ in windows] == [
+    [0, 1],
+    [1, 2],
+    [2, 3],
+    [3, 4],
+  ]
+  with pytest.raises(ValueError, match="window_shift=2"):
+    data.sliding_window_batch(2, stride=1, window_shift=2)
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("a=1,b=2.5,c=x", {"a": 1, "b": 2.5, "c": "x"}),
+    ("d=[1, 2],e=True", {"d": [1, 2], "e": True}),
+    ("d[1]=5,d[0]=4", {"d": {1: 5, 0: 4}}),
+    ("e=0", {"e": False}),
+    ("unknown=1,a=2", {"a": 2}),
+    ("", {}),
+  ],
+)
+def test_parse_values(text, expected):
+  types = {"a": int, "b": float, "c": str, "d": int, "e": bool}
+  assert parse_values(text, types, ignore_unknown=True) == expected
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("a=x", "'a' is of type int, but got 'x'"),
+    ("a=1,a=2", "'a' is set twice"),
+    ("a=1,a[0]=2", "'a' is set twice"),
+    ("a[0]=[1]", "is one element"),
+    ("b=1", "there are a, c"),
+    ("=1", "cannot be read"),
+    ("a[x]=1", "cannot be read"),
+    ("a=[1", "cannot be read"),
+    ("c=maybe", "'c' is of type bool"),
+  ],
+)
+def test_parse_values_refuses(text, message):
+  with pytest.raises(ValueError, match=message):
+    parse_values(text, {"a": int, "c": bool})
+
+
+@pytest.mark.any_release
+def test_hparams():
+  hparams = HParams(a=1, b=[1.0], c=None, d="x")
+  assert hparams.parse("a=2,b=[3,4]") is hparams
+  assert hparams.values() == {"a": 2, "b": [3.0, 4.0], "c": None, "d": "x"}
+  assert str(HParams(a=1, d="x")) == "a=1,d=x"
+  assert repr(HParams(d="x", a=1)) == "HParams([('a', 1), ('d', 'x')])"
+  assert hparams.parse_json('{"d": "y"}').d == "y"
+  hparams.set_hparam("b", [1])
+  assert hparams.b == [1.0] and type(hparams.b[0]) is float
+  hparams.del_hparam("b")
+  assert "b" not in hparams and hparams.get("b", 3) == 3
+  for call, error in (
+    (lambda: hparams.add_hparam("a", 1), ValueError),
+    (lambda: hparams.add_hparam("parse", 1), ValueError),
+    (lambda: hparams.add_hparam("e", []), ValueError),
+    (lambda: hparams.set_hparam("a", 1.5), ValueError),
+    (lambda: hparams.set_hparam("a", True), ValueError),
+    (lambda: hparams.set_hparam("a", [1]), ValueError),
+    (lambda: hparams.set_hparam("no", 1), KeyError),
+    (lambda: hparams.get("a", "text"), ValueError),
+    (lambda: HParams(b"proto"), ValueError),
+  ):
+    with pytest.raises(error):
+      call()
+
+
+def test_framework(session):
+  total = framework.reduce_sum_n([tf.ones([2]), tf.ones([3])])
+  assert session.run(total) == 5
+  # A placeholder with a default is another kind of op.
+  assert framework.get_placeholders(tf.get_default_graph()) == []
+  assert session.run(framework.with_shape([2], tf.ones([2]))).shape == (2,)
+  with pytest.raises(ValueError, match="integer"):
+    framework.assert_scalar_int(1.5)
+
+
+def test_embeddings(session):
+  ids = tf.constant([[1, 2, 0], [3, 3, 0]])
+  fill = tf.constant_initializer(np.arange(8).reshape(4, 2))
+  for sparse, expected in (
+    (True, [[3, 4], [6, 7]]),
+    (False, [[2, 3], [4, 5]]),
+  ):
+    mean = layers.bow_encoder(
+      ids, 4, 2, sparse, fill, scope="bow", reuse=not sparse
+    )
+    session.run(tf.global_variables_initializer())
+    assert session.run(mean).tolist() == expected
+  same = [
+    layers.embed_sequence(
+      ids, 4, 2, unique, fill, scope="seq", reuse=unique or None
+    )
+    for unique in (False, True)
+  ]
+  session.run(tf.global_variables_initializer())
+  first, second = session.run(same)
+  assert first.shape == (2, 3, 2) and (first == second).all()
+  names = [v.op.name for v in tf.get_collection("model_variables")]
+  assert names == ["bow/embeddings", "seq/embeddings"]
+
+
+def test_alpha_dropout_keeps_mean_and_variance(session):
+  values = tf.random_normal([100000], seed=1)
+  dropped = session.run(nn.alpha_dropout(values, 0.7, seed=2))
+  assert abs(dropped.mean()) < 0.03 and abs(dropped.std() - 1) < 0.03
+  assert nn.alpha_dropout(values, 1.0) is not None
+  soft = session.run(nn.scaled_softplus(tf.constant([0.0, 100.0]), 2.0, 50.0))
+  np.testing.assert_allclose(soft, [2 * np.log(2), 50], rtol=1e-6)
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_only_chosen_variables_decay(resource, session):
+  x, y = (
+    tf.get_variable(name, initializer=1.0, use_resource=resource)
+    for name in "xy"
+  )
+  momentum = opt.extend_with_decoupled_weight_decay(tf.train.MomentumOptimizer)
+  optimizer = momentum(0.5, 0.0, 0.9)
+  gradients = optimizer.compute_gradients(x + y)
+  step = optimizer.apply_gradients(gradients, decay_var_list=[x])
+  session.run(tf.global_variables_initializer())
+  session.run(step)
+  assert session.run([x, y]) == [0.5, 1.0]
+
+
+def test_moving_averages_and_clipped_gradients(session):
+  w = tf.get_variable("w", initializer=[3.0, 4.0])
+  average = opt.MovingAverageOptimizer(tf.train.GradientDescentOptimizer(0.0))
+  with pytest.raises(RuntimeError, match="before minimize"):
+    average.swapping_saver()
+  average.minimize(tf.reduce_sum(w))
+  with pytest.raises(ValueError, match="not among the variables"):
+    average.swapping_saver([w])
+  clipped, norm = opt.clip_gradients_by_global_norm([(w, w), (None, w)], 1.0)
+  session.run(tf.global_variables_initializer())
+  assert session.run(norm) == 5 and clipped[1][0] is None
+  np.testing.assert_allclose(session.run(clipped[0][0]), [0.6, 0.8], 1e-6)
+
+
+def test_sequence_loss_needs_one_way():
+  with pytest.raises(ValueError, match="average or sum"):
+    seq2seq.sequence_loss(None, None, None, sum_over_batch=True)
+
+
+def test_model_analysis():
+  with tf.Graph().as_default() as graph:
+    tf.get_variable("w", [3, 4])
+    found = tfprof.print_model_analysis(graph)
+  assert found.total_parameters == 12
+
+
+def test_strategies():
+  strategy = distribute.MirroredStrategy(num_gpus=0)
+  assert strategy.num_replicas_in_sync == 1
+  with pytest.raises(ValueError, match="shard"):
+    distribute.MirroredStrategy(auto_shard_dataset=True)
+
+
+def test_shapes():
+  shapes = private.scalar(), private.vector(2), private.matrix(None, 3)
+  assert [s.as_list() for s in shapes] == [[], [2], [None, 3]]
+  assert private.RegisterShape("Op")(len) is len
+
+
+@pytest.mark.skipif(not helpers.KERAS_2, reason="tf.keras is Keras 2 here")
+def test_cells_without_keras_2_say_what_to_do():
+  """Checks the error of a piece that is built on Keras 2, on Keras 3."""
+  code = """
+import tf_compat_lossscale as tfl
+tfl.install()
+import tensorflow as tf
+try:
+  tf.contrib.rnn.GRUCell
+except AttributeError as error:
+  print(error)
+"""
+  (line,) = helpers.run_forked("-c", code).splitlines()
+  assert "Keras 2" in line and "--keras2" in line
+
+
+if __name__ == "__main__":
+  helpers.main()

@@ -1,0 +1,481 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches the loss scale of a session: which steps were skipped, and why.
+
+`tf-lossscale doctor` says whether what the hook has written is all right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import os
+import threading
+from typing import Any
+from typing import Literal
+from typing import TypeAlias
+
+from absl import logging
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import environment
+from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale._core import finite
+from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core.tf import control_flow
+
+__all__ = ["LossScaleHook", "StuckError"]
+
+
+def __dir__() -> list[str]:
+  """Returns the names of the API."""
+  return sorted(__all__)
+
+
+_Args: TypeAlias = tf.compat.v1.train.SessionRunArgs
+_Run: TypeAlias = tf.compat.v1.train.SessionRunContext
+
+# A scope that is entered by its full name takes no name from other ops.
+_SCOPE = f"{control_flow.NAME_SCOPE}/monitoring/"
+_MOST_KNOWN = 256  # The most sets of fetches whose answers are kept.
+_MOST_NAMED = 10  # The most gradients that a line of the log names.
+
+
+class StuckError(RuntimeError):
+  """A run whose loss scale is stuck, with `on_stuck="raise"`."""
+
+
+class LossScaleHook(tf.compat.v1.train.SessionRunHook):
+  """Watches the loss scale, and says which gradients make a step be skipped.
+
+  The hook looks at the session's runs that do a step, and at no other run. It
+  logs a line if a step is skipped, if the loss scale changes, and if the run is
+  *stuck*: if its last `patience` steps were all skipped.
+
+  With `output_dir`, the hook writes four scalars for TensorBoard and for
+  `tf-lossscale doctor`: `loss_scale/value`, `loss_scale/good_steps` (if the
+  loss scale counts them), and the number and the share of the steps skipped in
+  this session, `loss_scale/skipped_total` and `loss_scale/skipped_rate`.
+
+  Numbers of steps are numbers of *attempted* steps, applied or skipped, counted
+  from the global step at the start of the session; from 0 if there is none.
+  With `accumulate`, a step is a window.
+
+  Attributes:
+    stop_requested: Whether the run was found stuck with `on_stuck="stop"`.
+  """
+
+  def __init__(
+    self,
+    optimizer: Any,
+    output_dir: str | os.PathLike[str] | None = None,
+    every_n_steps: int = 100,
+    on_stuck: Literal["warn", "stop", "raise"] = "warn",
+    patience: int = 200,
+  ) -> None:
+    """Creates a hook; nothing is added to a graph yet.
+
+    Args:
+      optimizer: A `MixedPrecisionLossScaleOptimizer`, a
+        `contrib.LossScaleOptimizer`, what `accumulate` returned, an optimizer
+        that wraps one of these, or one that has a loss scale by NVIDIA's
+        environment variables.
+      output_dir: The folder of the event file, which is created; None for no
+        file. Each hook needs its own.
+      every_n_steps: How often scalars are written. They are also written at the
+        start, at each skipped step, and at the end.
+      on_stuck: What happens if the run is stuck: "warn" logs a warning, and
+        another one after twice as many steps; "stop" also asks the session to
+        stop; "raise" raises a `StuckError`.
+      patience: How many skipped steps in a row make a run stuck.
+
+    Raises:
+      ValueError: `optimizer` has no loss scale, or another argument is none of
+        these; the message names it.
+    """
+    self._optimizers = environment.list_scaled(optimizer)
+    self._output_dir = None if output_dir is None else os.fspath(output_dir)
+    self._every = arguments.check_steps("every_n_steps", every_n_steps)
+    self._on_stuck = arguments.check_word(
+      "on_stuck", on_stuck, ("warn", "stop", "raise")
+    )
+    self._patience = arguments.check_steps("patience", patience)
+    self._probes: list[_Probe] = []
+    self._start: tf.Tensor | None = None
+    self._known: dict[Any, Any] = {}
+    self._log: _Log | None = None
+    self._lock = threading.Lock()  # Several threads may share a session.
+    self.stop_requested = False
+
+  def begin(self) -> None:
+    """Adds the ops that tell what a step did to the current graph.
+
+    Raises:
+      RuntimeError: The optimizer has taken no step in this graph that a session
+        can run.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    for optimizer, loss_scale in self._optimizers:  # noqa: B007
+      steps = loss_scale_optimizer.find_built(optimizer, graph).steps
+      steps = [x for x in steps if x.op and graph.is_fetchable(x.op)]
+      if steps:
+        break
+    else:
+      raise RuntimeError(
+        f"LossScaleHook: {self._optimizers[0][0]!r} has no step in this graph: "
+        "call minimize() or apply_gradients() before the session is made, and "
+        "outside of tf.cond, tf.while_loop and tf.function."
+      )
+    if [x.op for x in self._probes] == [x.op for x in steps]:
+      return  # A second session of a graph, which may be finalized.
+    count = steps[-1].global_step
+    if count is None:
+      count = tf.compat.v1.train.get_global_step(graph)
+    # The ops must not wait for ops of the code that calls this method.
+    with tf.control_dependencies(None), tf.compat.v1.name_scope(_SCOPE):
+      start = [_to_float64(0 if count is None else count), *_read(loss_scale)]
+      self._start = tf.stack(start)
+      self._probes = [_Probe(optimizer, loss_scale, x) for x in steps]
+    self._known.clear()
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    """Starts anew: the session may go on from another checkpoint."""
+    del coord
+    self.end(session)
+
+  def before_run(self, run_context: _Run) -> _Args | None:
+    """Asks for what a step did, if this run does one."""
+    session, args = run_context.session, run_context.original_args
+    if not self._probes:
+      with session.graph.as_default():
+        self.begin()
+    # Programs repeat their runs, so the answers are kept.
+    fetched, fed = _list_leaves(args.fetches), list(args.feed_dict or ())
+    items = [session.graph.version, *fetched, None, *fed]
+    key = tuple([x if isinstance(x, (str, int)) else id(x) for x in items])
+    found = self._known.get(key)
+    if found is None:
+      if len(self._known) >= _MOST_KNOWN:
+        self._known.clear()
+      # The items are kept alive, because the key has their ids.
+      found = items, _choose_fetches(session.graph, self._probes, fetched, fed)
+      self._known[key] = found
+    asked: _Args | None = found[1]
+    if asked is not None and self._log is None:
+      with self._lock:
+        if self._log is None:
+          start = session.run(self._start).tolist()
+          self._log = _Log(self._output_dir, self._every, self._patience, start)
+    return asked
+
+  def after_run(self, run_context: _Run, run_values: Any) -> None:
+    """Takes note of what a step did.
+
+    Raises:
+      StuckError: The run is stuck, and `on_stuck` is "raise".
+    """
+    for i, values in (run_values.results or {}).items():
+      with self._lock:
+        message = self._log and self._log.add(self._probes[i], *values.tolist())
+      if message and self._on_stuck == "raise":
+        raise StuckError(message)
+      if message:
+        logging.warning("%s", message)
+      if message and self._on_stuck == "stop":
+        self.stop_requested = True
+        run_context.request_stop()
+
+  def end(self, session: Any) -> None:
+    """Writes the last step and closes the file."""
+    del session
+    with self._lock:
+      if self._log is not None:
+        self._log.close()
+      self._log = None
+
+  def run(self, session: Any, fetches: Any, feed_dict: Any = None) -> Any:
+    """Runs fetches in a plain session, and watches the step if there is one.
+
+    Call `end(session)` at last. With `on_stuck="stop"`, look at
+    `stop_requested` after each step.
+
+    Args:
+      session: A `tf.compat.v1.Session`.
+      fetches: As `Session.run` takes them.
+      feed_dict: As `Session.run` takes it.
+
+    Returns:
+      The values of `fetches`.
+
+    Raises:
+      StuckError: The run is stuck, and `on_stuck` is "raise".
+    """
+    args = _Args(fetches, feed_dict)
+    context = tf.compat.v1.train.SessionRunContext(args, session)
+    own = self.before_run(context)
+    asked = {} if own is None else own.fetches
+    results, seen = session.run([fetches, asked], feed_dict)
+    values = tf.compat.v1.train.SessionRunValues(seen, None, None)
+    self.after_run(context, values)
+    return results
+
+
+class _Log:
+  """The steps of one session: what is logged, and what is written."""
+
+  def __init__(
+    self, folder: str | None, every: int, patience: int, start: list[float]
+  ) -> None:
+    """Writes `start`: the number of steps, and the state as `_read` has it."""
+    self._writer = None
+    if folder is not None:
+      with tf.Graph().as_default():  # The writer refuses to work eagerly.
+        self._writer = tf.compat.v1.summary.FileWriter(folder, flush_secs=10)
+    self._every, self._patience = every, patience
+    self._first = self._step = int(start[0])
+    self._state: Sequence[float] = start[1:]
+    self._skipped = self._in_a_row = 0
+    self._due = patience  # The number of skipped steps in a row to warn of.
+    self._write()
+
+  def add(
+    self, probe: _Probe, applied: float, ends: float, *values: float
+  ) -> str | None:
+    """Takes note of what a probe fetched; returns a message if it is stuck."""
+    if not ends:
+      return None
+    before, (self._state, culprits) = self._state[0], probe.decode(values)
+    scale = self._state[0]
+    change = f"loss scale {scale:g}"
+    if scale != before:
+      change = f"loss scale {before:g} -> {scale:g}"
+    self._step += 1
+    if applied:
+      self._in_a_row, self._due = 0, self._patience
+      if scale != before:
+        logging.info("Step %d: %s.", self._step, change)
+    else:
+      self._skipped += 1
+      self._in_a_row += 1
+      change = f"{change}; {culprits}"
+      logging.warning("Step %d was skipped; %s.", self._step, change)
+    if not applied or self._step % self._every == 0:
+      self._write()
+    if self._in_a_row < self._due:
+      return None
+    self._due *= 2
+    return (
+      f"The loss scale is stuck: the last {self._in_a_row} steps were skipped, "
+      f"up to step {self._step}; {change}. Look for an operation that is not "
+      "finite in float16, for bad data, and for a learning rate that is too "
+      "high."
+    )
+
+  def _write(self) -> None:
+    """Writes the scalars of the last step."""
+    if self._writer is None:
+      return
+    self._written = self._step
+    attempted = max(self._step - self._first, 1)
+    scalars = {
+      **dict(zip(("value", "good_steps"), self._state)),
+      "skipped_total": self._skipped,
+      "skipped_rate": self._skipped / attempted,
+    }
+    summary = tf.compat.v1.Summary()
+    for name, value in scalars.items():
+      summary.value.add(tag=f"loss_scale/{name}", simple_value=value)
+    self._writer.add_summary(summary, self._step)
+
+  def close(self) -> None:
+    if self._writer is not None:
+      if self._written != self._step:
+        self._write()
+      self._writer.close()
+
+
+class _Probe:
+  """The ops that tell a session what one call of `apply_gradients` did.
+
+  Attributes:
+    op: The op that does the step.
+    state: A float64 vector: whether the step was applied, whether the call
+      ended a step, and the state after it as `_read` has it.
+    fetch: The same vector. If the step was skipped, a number for each gradient
+      follows: 1 if that gradient is not finite.
+    gradients: The tensors that `fetch` needs.
+  """
+
+  def __init__(
+    self, optimizer: Any, loss_scale: Any, step: loss_scale_optimizer.Step
+  ) -> None:
+    """Adds the ops to the current graph."""
+    self.op = step.op
+    with tf.control_dependencies([control_flow.make_successor(self.op)]):
+      after_step = _read(loss_scale)
+    self._width = len(after_step)
+    applied = tf.convert_to_tensor(step.applied)
+    ends = True if step.ends is None else step.ends
+    state = [_to_float64(applied), _to_float64(ends), *after_step]
+    self.state = self.fetch = tf.stack(state)
+    by_device: dict[str, list[tuple[str, tf.Tensor]]] = {}
+    if not control_flow.is_known(applied):
+      for name, value in _list_gradients(optimizer, step):
+        by_device.setdefault(value.device, []).append((name, value))
+    own = [pair for pairs in by_device.values() for pair in pairs]
+    self._names = [name for name, _ in own]
+    self.gradients = [value for _, value in own]
+    for device, pairs in by_device.items():
+      values = [value for _, value in pairs]
+      self.fetch = _append_if_skipped(applied, self.fetch, values, device)
+
+  def decode(self, values: Sequence[float]) -> tuple[Sequence[float], str]:
+    """Returns the state, and which gradients of a skipped step are at fault."""
+    flags = values[self._width :]
+    found = [*dict.fromkeys(n for n, bad in zip(self._names, flags) if bad)]
+    culprits = f"not finite: {', '.join(found[:_MOST_NAMED])}"
+    if len(found) > _MOST_NAMED:
+      culprits += f" and {len(found) - _MOST_NAMED} more"
+    elif not flags:
+      culprits = "its gradients are not known"
+    elif not found:
+      culprits = "an earlier micro-batch or another worker is at fault"
+    return values[: self._width], culprits
+
+
+def _read(loss_scale: Any) -> list[tf.Tensor]:
+  """Returns the state: the loss scale, and the good steps if it counts them."""
+  found = [_to_float64(loss_scale())]
+  count = graph_weights.list_weights(loss_scale).get("good_steps")
+  return found if count is None else [*found, _to_float64(count)]
+
+
+def _to_float64(value: Any) -> tf.Tensor:
+  """Returns the value of a variable, tensor or number as a float64 scalar."""
+  # A plain conversion of a reference variable returns an older read op.
+  read_now = getattr(value, "read_value", None)
+  value = tf.convert_to_tensor(read_now() if callable(read_now) else value)
+  if value.shape.rank != 0:
+    value = tf.reshape(value, [])  # A user's loss scale may be of shape [1].
+  return tf.cast(value, tf.float64)
+
+
+def _list_gradients(
+  optimizer: Any, step: loss_scale_optimizer.Step
+) -> Iterator[tuple[str, tf.Tensor]]:
+  """Yields the names of variables, and gradients that may be at fault.
+
+  A clip by the global norm makes all gradients NaN if one is. So these are the
+  gradients that `compute_gradients` returned, if the step depends on them.
+  """
+  ancestors = _list_ancestors([step.op])
+  graph = step.op.graph
+
+  def find(gradients: Iterable[Any]) -> list[tf.Tensor]:
+    values = [getattr(x, "values", x) for x in gradients]  # Of IndexedSlices.
+    # The probe must not make a session run other ops than the step's.
+    values = [x for x in values if isinstance(x, tf.Tensor)]
+    return [x for x in values if x.op in ancestors and graph.is_fetchable(x.op)]
+
+  computed: dict[Any, list[Any]] = {}
+  built = loss_scale_optimizer.find_built(optimizer, graph)
+  for gradient, variable in built.computed:
+    computed.setdefault(variable.ref(), []).append(gradient)
+  names = loss_scale_optimizer.name_variables(step.pairs)
+  for name, (given, variable) in zip(names, step.pairs):
+    for value in find(computed.get(variable.ref(), ())) or find(given):
+      yield name, value
+
+
+def _append_if_skipped(
+  applied: tf.Tensor, old: tf.Tensor, values: list[tf.Tensor], device: str
+) -> tf.Tensor:
+  """Appends to a vector which gradients are not finite, if a step is skipped.
+
+  The branches are functions: a good step pays for the call and for each input
+  alone. The inputs are joined as the check for finiteness joins them, so that
+  graph optimizers let both share the joined tensors.
+  """
+  joined = finite.join_small(values)
+
+  def append(old: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
+    parts = finite.split_joined(joined, inputs)
+    flags = tf.stack([~finite.are_finite([value]) for value in parts])
+    return tf.concat([old, tf.cast(flags, tf.float64)], 0)
+
+  inputs = [old, *(part.value for part in joined)]
+  specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+  specs[0] = tf.TensorSpec([None], tf.float64)
+  # AutoGraph would only take time: the functions have no branches.
+  then_branch, else_branch = (
+    tf.function(branch, autograph=False).get_concrete_function(*specs)
+    for branch in (lambda old, *_: tf.identity(old), append)
+  )
+  with tf.device(device or None):
+    (result,) = tf.raw_ops.StatelessIf(
+      cond=applied,
+      input=inputs,
+      Tout=[tf.float64],
+      then_branch=then_branch,
+      else_branch=else_branch,
+    )
+  return result
+
+
+def _choose_fetches(
+  graph: tf.Graph, probes: Sequence[_Probe], fetched: Any, fed: Any
+) -> _Args | None:
+  """Returns a fetch for each step that a run does, by the probe's index."""
+  known = {x.ref() for x in _list_elements(graph, fed)}
+  ops = [
+    getattr(x, "op", x)
+    for x in _list_elements(graph, fetched)
+    if isinstance(x, tf.Operation) or x.ref() not in known
+  ]
+  ancestors = _list_ancestors(ops, known)
+  chosen = {}
+  for i, probe in enumerate(probes):
+    if probe.op in ancestors:
+      # A run that feeds gradients need not compute the others.
+      runs = (x.op in ancestors or x.ref() in known for x in probe.gradients)
+      chosen[i] = probe.fetch if all(runs) else probe.state
+  return _Args(chosen) if chosen else None
+
+
+def _list_elements(graph: tf.Graph, values: Iterable[Any]) -> Iterator[Any]:
+  """Yields the tensors and ops of items that a session takes."""
+  for value in values:
+    for part in tf.nest.flatten(value, expand_composites=True):
+      try:
+        yield graph.as_graph_element(part)
+      except (TypeError, ValueError, KeyError):
+        continue  # The session itself will say what is wrong.
+
+
+def _list_ancestors(
+  ops: Iterable[tf.Operation], fed: Iterable[Any] = ()
+) -> set[tf.Operation]:
+  """Returns the ops that a session runs for some ops, these included.
+
+  The ops of tensors that are fed need not run: `fed` has references to these.
+  """
+  found: set[tf.Operation] = set()
+  waiting = list(ops)
+  while waiting:
+    op = waiting.pop()
+    if op not in found:
+      found.add(op)
+      waiting += op.control_inputs
+      waiting += [x.op for x in op.inputs if x.ref() not in fed]
+  return found
+
+
+def _list_leaves(values: Any) -> list[Any]:
+  """Returns the items of a nest: `tf.nest` refuses keys without an order."""
+  if isinstance(values, (list, tuple)):
+    return [leaf for value in values for leaf in _list_leaves(value)]
+  if isinstance(values, Mapping):
+    return [leaf for value in values.values() for leaf in _list_leaves(value)]
+  return [values]

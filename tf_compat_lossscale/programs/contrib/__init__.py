@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Pieces of `tf.contrib` that neither TensorFlow nor another package has."""
