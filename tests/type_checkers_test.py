@@ -288,7 +288,7 @@ def use_monitoring(opt: Any, path: pathlib.Path) -> None:
 
 def use_workers(opt: Any, path: pathlib.Path) -> None:
   distributed.agree(tfl.DynamicLossScale()).good_steps
-  distributed.agree(opt, lambda tensor, op: tensor)
+  distributed.agree(opt, lambda tensor: tensor)
   distributed.DriftHook(opt, every_n_steps=10, all_gather="horovod")
   distributed.check_drift(opt, all_gather=lambda row: row)
   with distributed.open_session(opt, is_chief=True, limit=30) as session:
