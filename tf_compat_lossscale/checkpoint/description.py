@@ -31,8 +31,8 @@ class LossScaleState:
       count; None for others.
     names: The names of the variables: those of a Saver, or paths of objects.
     initial: The initial loss scale, if the file has it.
-    skipped_steps: The number of all steps that were not finite, which only the
-      loss scales of `policies` count; None for others.
+    skipped_steps: The number of all steps that were not finite, which only
+      `policies.GrowthBackoff` counts; None for others.
     system: The system whose loss scale it is, such as 'OpenSeq2Seq (Backoff)';
       None for those of TensorFlow.
     counters: Name -> value of the system's own counters.
