@@ -323,7 +323,7 @@ def print_monitoring(console: Console, rows: list[dict[str, Any]]) -> None:
     "no hook",
     *names,
     title=f"TensorFlow {tf.__version__}, momentum: a step with LossScaleHook, "
-    "over that with a hook that does nothing",
+    "over that without a hook",
     box=box.SIMPLE,
   )
   for row in rows:

@@ -363,7 +363,7 @@ def test_what_an_example_builds(folder):
 def test_the_whole_has_no_command_and_no_rewrites():
   _, files = query(_EXAMPLES[0], "//:api_test")
   folders = {path.split("/")[1] for path in files if path.count("/") > 1}
-  assert {"keras", "checkpoint", "monitoring", "programs"} <= folders
+  assert {"keras", "checkpoint", "programs"} <= folders
   assert not {"cli", "migration"} & folders
   _, files = query(_EXAMPLES[0], "//:gradients_test")
   folders = {path.split("/")[1] for path in files if path.count("/") > 1}

@@ -349,7 +349,8 @@ def _read(loss_scale: Any) -> list[tf.Tensor]:
   """Returns the state: the loss scale, and the good steps if it counts them."""
   found = [_to_float64(loss_scale())]
   count = graph_weights.list_weights(loss_scale).get("good_steps")
-  return found if count is None else [*found, _to_float64(count)]
+  is_count = count is not None and count.shape.rank == 0
+  return [*found, _to_float64(count)] if is_count else found
 
 
 def _to_float64(value: Any) -> tf.Tensor:
@@ -400,6 +401,10 @@ def _append_if_skipped(
   """
   joined = finite.join_small(values)
 
+  def keep(old: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
+    del inputs
+    return tf.identity(old)
+
   def append(old: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
     parts = finite.split_joined(joined, inputs)
     flags = tf.stack([~finite.are_finite([value]) for value in parts])
@@ -411,7 +416,7 @@ def _append_if_skipped(
   # AutoGraph would only take time: the functions have no branches.
   then_branch, else_branch = (
     tf.function(branch, autograph=False).get_concrete_function(*specs)
-    for branch in (lambda old, *_: tf.identity(old), append)
+    for branch in (keep, append)
   )
   with tf.device(device or None):
     (result,) = tf.raw_ops.StatelessIf(
@@ -428,7 +433,8 @@ def _choose_fetches(
   graph: tf.Graph, probes: Sequence[_Probe], fetched: Any, fed: Any
 ) -> _Args | None:
   """Returns a fetch for each step that a run does, by the probe's index."""
-  known = {x.ref() for x in _list_elements(graph, fed)}
+  elements = _list_elements(graph, fed)
+  known = {x.ref() for x in elements if isinstance(x, tf.Tensor)}
   ops = [
     getattr(x, "op", x)
     for x in _list_elements(graph, fetched)
@@ -447,11 +453,13 @@ def _choose_fetches(
 def _list_elements(graph: tf.Graph, values: Iterable[Any]) -> Iterator[Any]:
   """Yields the tensors and ops of items that a session takes."""
   for value in values:
-    for part in tf.nest.flatten(value, expand_composites=True):
-      try:
-        yield graph.as_graph_element(part)
-      except (TypeError, ValueError, KeyError):
-        continue  # The session itself will say what is wrong.
+    try:
+      yield graph.as_graph_element(value)
+    except (TypeError, ValueError, KeyError):
+      # A composite; else the session itself will say what is wrong.
+      parts = tf.nest.flatten(value, expand_composites=True)
+      if len(parts) != 1 or parts[0] is not value:
+        yield from _list_elements(graph, parts)
 
 
 def _list_ancestors(

@@ -341,6 +341,7 @@ class GrowthBackoff(loss_scale_lib.LossScale):
     return lower, is_lowest
 
   def _read(self, name: str) -> tf.Tensor:
+    """Returns the value of a weight."""
     return tf.convert_to_tensor(self._get_weight(name))
 
   def _clip(self, scale: tf.Tensor) -> tf.Tensor:

@@ -241,8 +241,6 @@ def describe(path: str) -> str:
     words.append(
       f"scale {format_scale(state.value)}"
       + ("" if good is None else f" ({good} good)")
-      if state.value is not None
-      else "scale of the start"
     )
   return ", ".join(words) or "saves"
 

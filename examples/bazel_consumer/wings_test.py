@@ -82,7 +82,7 @@ class WingsTest(unittest.TestCase):
     self.assertEqual(train(optimizer, 1), 0.75)
 
   def test_distributed(self):
-    optimizer = load("distributed").agree(scaled(8.0), lambda value, op: value)
+    optimizer = load("distributed").agree(scaled(8.0), lambda value: value)
     self.assertEqual(train(optimizer, 1), 0.75)
 
   def test_environment(self):

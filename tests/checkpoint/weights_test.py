@@ -719,7 +719,7 @@ def test_a_source_that_changes_meanwhile(to, tmp_path, monkeypatch):
 
   def write(*args):
     real(*args)
-    os.utime(f"{prefix}.index", ns=(0, next(times)))
+    os.utime(f"{prefix}.data-00000-of-00001", ns=(0, next(times)))
 
   times = iter(range(10**9, 10**10, 10**9))
   new = tmp_path / "new"

@@ -340,9 +340,9 @@ def test_arguments_are_checked():
   with pytest.raises(ValueError, match="all_reduce must be 'horovod'"):
     distributed.agree(opt, "mpi")
   with pytest.raises(ValueError, match="optimizer must be"):
-    distributed.agree(tf1.train.GradientDescentOptimizer(1.0), lambda x, op: x)
+    distributed.agree(tf1.train.GradientDescentOptimizer(1.0), lambda x: x)
   v = tf.Variable(1.0)
-  for wrong in (lambda x, op: x[None], lambda x, op: tf.cast(x, tf.float64)):
+  for wrong in (lambda x: x[None], lambda x: tf.cast(x, tf.float64)):
     distributed.agree(opt, wrong)
     with pytest.raises(ValueError, match="must return a scalar of float32"):
       opt.apply_gradients([(tf.constant(1.0), v)])

@@ -6,6 +6,7 @@ Nothing here is shared with the package. The oracle never fails at the minimum.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from collections.abc import Iterable
 import dataclasses
 import itertools
@@ -41,9 +42,9 @@ class Rule:
   min_loss_scale: float | None = 1.0
   max_loss_scale: float | None = None
   hysteresis: int = 1
-  refill: Iterable[str] = ("growth",)
+  refill: Container[str] = ("growth",)
   overflow_tolerance: float = 0.0
-  overflow_reset: Iterable[str] = ("growth", "backoff")
+  overflow_reset: Container[str] = ("growth", "backoff")
   good_steps_after_growth: int = 0
 
   def start(self) -> State:
@@ -75,8 +76,8 @@ class Rule:
     return State(
       scale,
       self.good_steps_after_growth if good is None else good,
-      0 if events & {*self.refill} else spent,
-      0 if events & {*self.overflow_reset} else overflows,
+      0 if any(event in self.refill for event in events) else spent,
+      0 if any(event in self.overflow_reset for event in events) else overflows,
       0 if events else steps,
       skipped,
     )

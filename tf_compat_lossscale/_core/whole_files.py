@@ -45,28 +45,6 @@ def replace_file(path: str, data: bytes) -> None:
     raise
 
 
-def append(file: int, size: int, data: bytes, path: str) -> int:
-  """Appends data to an open file of that size; returns the new size.
-
-  An error, which names the path, or an interrupt leaves the file as it was.
-
-  Raises:
-    OSError: The disk is full, or has another error.
-  """
-  rest = memoryview(data)
-  try:
-    os.lseek(file, size, os.SEEK_SET)
-    while rest:
-      # After a write that was cut short, the next one raises the reason.
-      rest = rest[os.write(file, rest) :]
-  except BaseException as error:
-    os.ftruncate(file, size)
-    if isinstance(error, OSError) and error.filename is None:
-      error.filename = path
-    raise
-  return size + len(data)
-
-
 def _find_mode(path: str) -> int:
   """Returns the mode of a file, or that of a new file."""
   try:

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `tf-lossscale doctor`: what it reads, and what it says."""
+
+import subprocess
+import sys
+
+import helpers
+import pytest
+import tensorflow as tf
+
+from tf_compat_lossscale.cli import doctor
+from tf_compat_lossscale.cli import main
+from tf_compat_lossscale.cli.scalars import Row
+
+tf1 = tf.compat.v1
+
+
+def write(folder, rows, suffix="", tag="loss_scale/value"):
+  """Writes the rows as the hook does; of another tag, the scale alone."""
+  with tf.Graph().as_default():
+    writer = tf1.summary.FileWriter(str(folder), filename_suffix=suffix)
+  total = 0
+  for row in rows:
+    total += row.skipped
+    summary = tf1.Summary()
+    summary.value.add(tag=tag, simple_value=row.scale)
+    if tag == "loss_scale/value":
+      summary.value.add(tag="loss_scale/skipped_total", simple_value=total)
+    writer.add_summary(summary, row.step)
+  writer.close()
+  return sorted(folder.iterdir())
+
+
+def make(count, is_skipped, scale=2.0**15, period=100):
+  """Returns the rows of a run with a DynamicLossScale, one for each step."""
+  rows, good = [Row(0, scale, False)], 0
+  for step in range(1, count + 1):
+    skipped = is_skipped(step)
+    good = 0 if skipped else good + 1
+    if skipped:
+      scale = max(scale / 2, 1.0)
+    elif good % period == 0:
+      scale *= 2
+    rows.append(Row(step, scale, skipped))
+  return rows
+
+
+def fall(count):
+  """Returns a run whose scale falls more and more, and does not recover."""
+  return make(count, lambda i: i % 150 == 0, period=10**6)
+
+
+# A run, whether nothing is wrong, and a part of the verdict.
+_RUNS = {
+  "empty": ([Row(0, 8.0, False)], True, "0 steps tell too little"),
+  "short": (make(50, lambda i: i == 3), True, "50 steps tell too little"),
+  "never moved": (
+    [Row(i, 8.0, False) for i in range(0, 1000, 100)],
+    True,
+    "is 8 and never moved",
+  ),
+  "healthy": (make(2000, lambda i: i % 101 == 0), True, "is healthy"),
+  "stuck": (
+    make(800, lambda i: i > 500),
+    False,
+    "stuck: all of the last 300 steps, from step 501 on",
+  ),
+  "stuck from the start": (make(60, lambda i: True), False, "last 60 steps"),
+  "stuck above its minimum": (
+    [Row(i, 8.0, i > 189) for i in range(201)],
+    False,
+    "last 11 steps",
+  ),
+  "skips that end": (
+    [Row(i, 8.0 if i < 100 else 4.0, 100 <= i < 110) for i in range(2000)],
+    True,
+    "is healthy",
+  ),
+  "falls": (fall(2000), False, "falls and does not recover"),
+  "skips often": (
+    make(2000, lambda i: i % 11 == 0, period=10),
+    False,
+    "Too many steps are skipped: 91 of the last 1000 (9.1%)",
+  ),
+  "too low": (
+    make(1000, lambda i: False, scale=1.0),
+    False,
+    "too low: it rose from 1 to 1024",
+  ),
+  "NaN": ([Row(0, 8.0, False), Row(1, float("nan"), False)], False, "is nan"),
+  "zero": ([Row(0, 8.0, False), Row(9, 0.0, False)], False, "is 0 at step 9"),
+}
+
+
+@pytest.mark.parametrize("name", _RUNS)
+def test_verdicts(name):
+  rows, is_healthy, part = _RUNS[name]
+  found, sentence, *advice = doctor.judge(rows)
+  assert part in sentence
+  assert found == is_healthy
+  assert advice or found
+
+
+def test_a_stuck_run(tmp_path, capfd):
+  write(tmp_path, make(800, lambda i: i > 500))
+  assert main.main(["doctor", str(tmp_path)]) == 1
+  out, err = capfd.readouterr()
+  first, second, *others = out.splitlines()
+  assert first.startswith(f"{tmp_path}: The run is stuck: ")
+  assert second == (
+    "Steps 0 to 800, 300 of them skipped (37.50%). The loss scale was 1 to "
+    "1.04858e+06, and is 1."
+  )
+  assert len(others) == 3 and all(x.startswith("Try: ") for x in others)
+  assert not err
+
+
+def test_several_files_of_one_run(tmp_path, capfd):
+  rows = make(400, lambda i: i in (150, 350))
+  write(tmp_path, rows[:301], ".1")
+  *_, path = write(tmp_path, [x for x in rows if x.step >= 200], ".2")
+  # The second session began at step 200, and its last record is not finished.
+  path.write_bytes(path.read_bytes()[:-9])
+  assert main.main(["doctor", str(tmp_path)]) == 0
+  out = capfd.readouterr().out
+  assert "Steps 0 to 399, 2 of them skipped" in out
+  assert main.main(["doctor", str(path)]) == 0
+  assert "Steps 200 to 399, 1 of them skipped" in capfd.readouterr().out
+
+
+def test_a_tag_of_the_users_own(tmp_path, capfd):
+  rows = make(300, lambda i: i == 150)
+  write(tmp_path / "v1", rows, tag="my/scale")
+  writer = tf.summary.create_file_writer(str(tmp_path / "v2"))
+  with writer.as_default():
+    for row in rows:
+      tf.summary.scalar("my/scale", row.scale, row.step)
+      tf.summary.text("my/text", "text", row.step)
+  writer.close()
+  for name in "v1", "v2":
+    folder = str(tmp_path / name)
+    assert main.main(["doctor", folder, "--tag=my/scale"]) == 0
+    out = capfd.readouterr().out
+    assert "Steps 0 to 300, 1 of them skipped (0.33%)" in out
+    with pytest.raises(SystemExit) as error:
+      main.main(["doctor", folder])
+    assert error.value.code == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "no scalar loss_scale/value; choose one by --tag, of: my/scale" in (
+      line
+    )
+
+
+def test_mistakes(tmp_path, capfd):
+  (path,) = write(tmp_path / "runs" / "a", make(9, lambda i: False))
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 255
+  (tmp_path / "bad").mkdir()
+  (tmp_path / "bad" / path.name).write_bytes(data)
+  for name, message in (
+    ("none", "there is no such file or folder"),
+    ("runs", f"no event file, but there are some in {tmp_path}/runs/a"),
+    ("bad", "corrupted record"),
+  ):
+    with pytest.raises(SystemExit) as error:
+      main.main(["doctor", str(tmp_path / name)])
+    assert error.value.code == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("tf-lossscale doctor: ") and message in line
+
+
+@pytest.mark.thorough
+def test_tensorflow_says_nothing(tmp_path):
+  write(tmp_path, make(200, lambda i: i == 9))
+  code = "import sys; from tf_compat_lossscale.cli import main; main.main()"
+  command = [sys.executable, "-c", code, "doctor", str(tmp_path)]
+  done = subprocess.run(
+    command, cwd=helpers.ROOT, capture_output=True, text=True, timeout=300
+  )
+  assert done.returncode == 0 and not done.stderr
+  assert len(done.stdout.splitlines()) == 2
+
+
+if __name__ == "__main__":
+  helpers.main()
