@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_compat_lossscale as tfl
 from tf_compat_lossscale import gradients
 
+tf1 = tf.compat.v1
 _BIG = float(np.finfo(np.float32).max)
 
 
@@ -426,6 +428,47 @@ def test_the_gradients_at_fault_are_named(mode, seed):
     at_fault.append(b"sparse")
   assert bool(is_finite) == (not at_fault)
   assert list(np.asarray(found)) == at_fault
+
+
+def train_with_getter(dtype, steps=20):
+  """Returns weights after training a network in a dtype, and its variables."""
+  getter = gradients.float32_variable_storage_getter
+  rng = np.random.default_rng(0)
+  x, y = (rng.normal(size=(64, n)).astype(np.float32) for n in (8, 1))
+  with tf.Graph().as_default(), tf1.Session() as session:
+    with tf1.variable_scope("net", custom_getter=getter):
+      init = tf1.glorot_uniform_initializer(seed=1)
+      w = tf1.get_variable("w", [8, 4], dtype, init)
+      v = tf1.get_variable("v", dtype=dtype, initializer=tf.ones([4, 1], dtype))
+      kept = tf1.get_variable("kept", [2], dtype, trainable=False)
+    assert w.dtype == v.dtype == kept.dtype.base_dtype == dtype
+    hidden = tf.tanh(tf.matmul(tf.cast(x, dtype), w))
+    error = tf.cast(tf.matmul(hidden, v), tf.float32) - y
+    loss = tf.reduce_mean(tf.square(error))
+    opt = tfl.MixedPrecisionLossScaleOptimizer(
+      tf1.train.MomentumOptimizer(0.01, 0.9), "dynamic"
+    )
+    step = opt.minimize(loss)
+    session.run(tf1.global_variables_initializer())
+    for _ in range(steps):
+      session.run(step)
+    trained = tf1.trainable_variables()
+    return session.run(trained), {
+      var.op.name: var.dtype.base_dtype for var in tf1.global_variables()
+    }
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_a_half_precision_graph_trains_as_a_float32_one(dtype):
+  expected, names = train_with_getter(tf.float32)
+  found, same_names = train_with_getter(dtype)
+  assert list(names) == list(same_names)
+  assert same_names.pop("net/kept") == dtype
+  assert not {tf.float16, tf.bfloat16} & set(same_names.values())
+  tolerance = 0.005 if dtype == tf.float16 else 0.04
+  for one, other in zip(expected, found):
+    np.testing.assert_allclose(other, one, atol=tolerance)
+    assert not np.array_equal(other, one)  # It did compute in `dtype`.
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 from typing import overload
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale._core import finite
@@ -25,6 +26,7 @@ __all__ = [
   "NamedGradients",
   "all_finite",
   "all_replicas_finite",
+  "float32_variable_storage_getter",
   "name_gradients",
   "scale",
   "unscale",
@@ -142,6 +144,63 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
       return None if grad is None else unscale_values(grad)
 
     return [unscale_gradient(grad) for grad in grads]
+
+
+def float32_variable_storage_getter(
+  getter: Callable[..., Any],
+  name: str,
+  shape: Any = None,
+  dtype: Any = None,
+  initializer: Any = None,
+  *args: Any,
+  trainable: bool | None = None,
+  **kwargs: Any,
+) -> Any:
+  """Returns a half-precision variable's value; the variable itself is float32.
+
+  It is a `custom_getter` of `tf.compat.v1.variable_scope`, for graphs that
+  compute in float16. In float16 itself, small updates of a weight would be
+  rounded away. The gradient of the cast brings each gradient to float32, so the
+  optimizer, its slots and checkpoints are those of float32 training.
+
+  ```
+  with tf.variable_scope(
+    "model", custom_getter=gradients.float32_variable_storage_getter
+  ):
+    w = tf.get_variable("w", [4, 1], tf.float16)  # A float16 tensor.
+  ```
+
+  Variables that are not trainable keep their dtype. The rule is from NVIDIA's
+  "Training With Mixed Precision" guide for TensorFlow 1.
+
+  Args:
+    getter: What creates the variable; TensorFlow passes it.
+    name: The variable's name.
+    shape: The variable's shape.
+    dtype: The dtype that the program asks for; float32 by default.
+    initializer: A function, an initializer, a tensor or an array.
+    *args: The getter's other arguments.
+    trainable: Whether the variable is trained; None means True.
+    **kwargs: The getter's other keyword arguments.
+
+  Returns:
+    The variable; or, if it is trainable and `dtype` is float16 or bfloat16, a
+    tensor of that dtype with the value of the float32 variable.
+  """
+  wanted = tf.as_dtype(tf.float32 if dtype is None else dtype)
+  is_half = wanted in (tf.float16, tf.bfloat16) and trainable is not False
+  if is_half and isinstance(initializer, (tf.Tensor, np.ndarray)):
+    initializer = tf.cast(initializer, tf.float32)
+  variable = getter(
+    name,
+    shape,
+    tf.float32 if is_half else dtype,
+    initializer,
+    *args,
+    trainable=trainable,
+    **kwargs,
+  )
+  return tf.cast(variable, wanted) if is_half else variable
 
 
 def name_gradients(grads: Any) -> dict[str, Any]:
