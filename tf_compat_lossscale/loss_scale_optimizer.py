@@ -359,6 +359,8 @@ def compute_scaled(
   graph_weights.note_read(loss_scale)
   # One read, for another worker may change the scale between two reads.
   scale = tf.cast(autograph.convert(loss_scale)(), tf.float32)
+  with tf.name_scope(control_flow.NAME_SCOPE):
+    scale = tf.minimum(scale, gradients.LARGEST_SCALE)
   scaled = gradients.scale(loss, scale)
   return list(autograph.convert(compute)(scaled, *args, **kwargs)), scale
 
