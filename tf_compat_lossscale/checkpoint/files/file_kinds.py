@@ -22,8 +22,8 @@ _SHARD = re.compile(
 _V1 = (
   "a checkpoint of TensorFlow's first format (V1): TensorFlow's own "
   "tf.compat.v1.train.Saver restores it, whole, sharded or partitioned; "
-  "restore it once with that Saver, save once without write_version, then go on "
-  "with the new checkpoint"
+  "restore it once with that Saver, save once without write_version, then go "
+  "on with the new checkpoint"
 )
 _KERAS = (
   "Keras loads its own files, for instance by "
