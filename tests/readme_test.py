@@ -27,7 +27,6 @@ _COMMANDS = {
   "migrate",
   "inspect",
   "convert",
-  "simulate",
   "plot",
   "doctor",
 }
