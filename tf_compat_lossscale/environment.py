@@ -259,7 +259,7 @@ class _Steps:
   """The steps of an optimizer that has a loss scale by the environment.
 
   No checkpoint and no program sees this object: the optimizer's methods call
-  it, and monitors watch it.
+  it, and `LossScaleHook` watches it.
 
   Attributes:
     owner: The optimizer; None if a copy of the optimizer has not used this yet.
