@@ -35,7 +35,6 @@ def __dir__() -> list[str]:
 
 
 _Args: TypeAlias = tf.compat.v1.train.SessionRunArgs
-_Run: TypeAlias = tf.compat.v1.train.SessionRunContext
 
 # A scope that is entered by its full name takes no name from other ops.
 _SCOPE = f"{control_flow.NAME_SCOPE}/monitoring/"
@@ -145,7 +144,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     del coord
     self.end(session)
 
-  def before_run(self, run_context: _Run) -> _Args | None:
+  def before_run(self, run_context: Any) -> _Args | None:
     """Asks for what a step did, if this run does one."""
     session, args = run_context.session, run_context.original_args
     if not self._probes:
@@ -165,12 +164,12 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
     asked: _Args | None = found[1]
     if asked is not None and self._log is None:
       with self._lock:
-        if self._log is None:
-          start = session.run(self._start).tolist()
-          self._log = _Log(self._output_dir, self._every, self._patience, start)
+        start = session.run(self._start).tolist()
+        settings = self._output_dir, self._every, self._patience
+        self._log = self._log or _Log(*settings, start)
     return asked
 
-  def after_run(self, run_context: _Run, run_values: Any) -> None:
+  def after_run(self, run_context: Any, run_values: Any) -> None:
     """Takes note of what a step did.
 
     Raises:
@@ -198,16 +197,8 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
   def run(self, session: Any, fetches: Any, feed_dict: Any = None) -> Any:
     """Runs fetches in a plain session, and watches the step if there is one.
 
-    Call `end(session)` at last. With `on_stuck="stop"`, look at
-    `stop_requested` after each step.
-
-    Args:
-      session: A `tf.compat.v1.Session`.
-      fetches: As `Session.run` takes them.
-      feed_dict: As `Session.run` takes it.
-
-    Returns:
-      The values of `fetches`.
+    The arguments and the result are those of `Session.run`. Call `end(session)`
+    at last. With `on_stuck="stop"`, look at `stop_requested` after each step.
 
     Raises:
       StuckError: The run is stuck, and `on_stuck` is "raise".

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import helpers
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -131,11 +132,14 @@ def test_several_files_of_one_run(tmp_path, capfd):
 def test_a_tag_of_the_users_own(tmp_path, capfd):
   rows = make(300, lambda i: i == 150)
   write(tmp_path / "v1", rows, tag="my/scale")
-  writer = tf.summary.create_file_writer(str(tmp_path / "v2"))
-  with writer.as_default():
-    for row in rows:
-      tf.summary.scalar("my/scale", row.scale, row.step)
-      tf.summary.text("my/text", "text", row.step)
+  with tf.Graph().as_default():
+    writer = tf1.summary.FileWriter(str(tmp_path / "v2"))
+  for row in rows:  # As tf.summary.scalar and tf.summary.text write.
+    summary = tf1.Summary()
+    for tag, value in (("my/scale", np.float32(row.scale)), ("text", b"a")):
+      tensor = tf.make_tensor_proto(value)
+      summary.value.add(tag=tag).tensor.CopyFrom(tensor)
+    writer.add_summary(summary, row.step)
   writer.close()
   for name in "v1", "v2":
     folder = str(tmp_path / name)

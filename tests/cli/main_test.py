@@ -71,11 +71,11 @@ def test_a_bad_flag_leads_to_the_help_of_its_subcommand(name, capsys):
 @pytest.mark.parametrize(
   ("argv", "start", "end"),
   [
-    (["plot", "x", "--folow"], "plot: ", "(did you mean '--follow'?)"),
+    (["plot", "x", "--tga=y"], "plot: ", "(did you mean '--tag'?)"),
     (["plot", "x", "--traceback"], "plot: ", "(--traceback goes before plot)"),
     (["plot", "-V", "x"], "plot: ", "(-V goes before plot)"),
-    (["plot", "a", "--", "--follow=1"], "plot: ", None),
-    (["--follow", "plot", "x"], "", "(--follow goes after plot)"),
+    (["plot", "a", "--", "--tag=1"], "plot: ", None),
+    (["--tag", "plot", "x"], "", "(--tag goes after plot)"),
     (["--versoin", "plot", "x"], "", "(did you mean '--version'?)"),
     (["--versoin"], "", "(did you mean '--version'?)"),
     (["run", "--quite", "x.py"], "run: ", "(did you mean '--quiet'?)"),
@@ -94,7 +94,7 @@ def test_words_of_no_parser(argv, start, end, capsys):
   [
     (["pltt", "x"], "'pltt' (did you mean 'plot'?): choose from version, run"),
     (["scan", "--format=jsno"], "did you mean 'json'?"),
-    (["doctor", "--format=JSON", "x"], "did you mean 'json'?"),
+    (["inspect", "--format=JSON", "x"], "did you mean 'json'?"),
     (["scan", "--select=ls101", "."], "did you mean 'LS101'?"),
     (["bogus"], "'bogus': choose from version, run"),
   ],

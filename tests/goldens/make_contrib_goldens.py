@@ -1033,6 +1033,50 @@ def rnn___linear():
             bias_initializer=tf.ones_initializer())
 
 
+# Queues.
+
+
+def batches(tensors):
+    """Returns all batches, sorted: threads fill the buckets."""
+    session, coordinator = tf.get_default_session(), tf.train.Coordinator()
+    threads = tf.train.start_queue_runners(session, coordinator)
+    found = []
+    try:
+        while True:
+            found.append(session.run(tensors))
+    except tf.errors.OutOfRangeError:
+        coordinator.request_stop()
+        coordinator.join(threads)
+    return sorted(found, key=lambda batch: str(tf.nest.flatten(batch)))
+
+
+def ragged_example():
+    numbers = tf.data.Dataset.range(1, 12)
+    number = tf.data.make_one_shot_iterator(numbers).get_next()
+    length = tf.cast(number % 5, tf.int32)
+    return number, length, tf.fill([length], number)
+
+
+@case
+def training__bucket():
+    number, length, _ = ragged_example()
+    found = training.bucket(
+        {"b": tf.stack([number, number]), "a": length}, length % 3,
+        [1, 2, 3], 3, allow_smaller_final_batch=True,
+        keep_input=tf.not_equal(number, 4))
+    shapes = [x.shape for x in flatten(found)]
+    return batches(found), np.array(str(shapes))
+
+
+@case
+def training__bucket_by_sequence_length():
+    number, length, values = ragged_example()
+    found = training.bucket_by_sequence_length(
+        length, [values, number], 2, [2, 4], dynamic_pad=True, capacity=4)
+    shapes = [x.shape for x in flatten(found)]
+    return batches(found), np.array(str(shapes))
+
+
 # The recorder.
 
 

@@ -182,7 +182,6 @@ def test_advice_holds_on_the_release(monkeypatch):
     ("opt.python.training.adamax.AdaMaxOptimizer", "optimizers.Adamax"),
     ("opt.MomentumWOptimizer", "extend_with_decoupled_weight_decay"),
     ("opt.NoSuchOptimizer", r"optimizer of tf\.compat\.v1\.train"),
-    ("training.bucket_by_sequence_length", "Dataset.bucket_by_sequence"),
   ],
 )
 def test_the_error_names_what_to_use(path, says):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from tf1_contrib import buckets
 from tf1_contrib import data
 from tf1_contrib import distribute
 from tf1_contrib import framework
@@ -116,6 +117,38 @@ def test_parse_values(text, expected):
 def test_parse_values_refuses(text, message):
   with pytest.raises(ValueError, match=message):
     parse_values(text, {"a": int, "c": bool})
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ({"tensors": []}, r"tensors=\[\]"),
+    ({"num_buckets": 0}, "num_buckets=0"),
+    ({"batch_size": [1, 2, 3]}, r"batch_size=\[1, 2, 3\] for 2 buckets"),
+    ({"bucket_capacities": [4]}, r"bucket_capacities=\[4\] for 2 buckets"),
+    ({"shapes": [[None]]}, "dynamic_pad=True"),
+  ],
+)
+def test_bucket_refuses(arguments, message, session):
+  values = {"which_bucket": 0, "batch_size": 2, "num_buckets": 2, **arguments}
+  with pytest.raises(ValueError, match=message):
+    buckets.bucket(**{"tensors": [tf.constant([1])], **values})
+
+
+@pytest.mark.any_release
+@pytest.mark.parametrize(
+  ("boundaries", "error", "message"),
+  [
+    ([3, 3], ValueError, r"\[3, 3\]: give integers that increase"),
+    ([], ValueError, r"\[\]: give integers that increase"),
+    ([1.5], TypeError, r"\[1.5\]: give a list of integers"),
+    (7, TypeError, "bucket_boundaries=7: give a list"),
+  ],
+)
+def test_bucket_by_sequence_length_refuses(boundaries, error, message):
+  with pytest.raises(error, match=message):
+    buckets.bucket_by_sequence_length(1, [tf.constant(1)], 2, boundaries)
 
 
 @pytest.mark.any_release

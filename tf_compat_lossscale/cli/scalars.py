@@ -95,7 +95,7 @@ def _read_file(path: str, tag: str, tags: set[str]) -> list[Row]:
   import tensorflow as tf
 
   rows: dict[int, Row] = {}
-  scale, total = float("inf"), 0.0
+  scale, total = 0.0, 0.0
   try:
     for event in tf.compat.v1.train.summary_iterator(path):
       found = {}

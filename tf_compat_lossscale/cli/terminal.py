@@ -54,14 +54,6 @@ class Printer:
     line = Text.assemble(*pairs)
     self._console.print(line, soft_wrap=True, highlight=False)
 
-  def can_print(self, text: str) -> bool:
-    """Returns whether the stream's encoding has all characters of a text."""
-    try:
-      text.encode(self._stream.encoding or "utf-8")
-    except UnicodeEncodeError:
-      return False
-    return True
-
   def write(self, text: str) -> None:
     """Writes a text as it is, for a program that reads it."""
     self._stream.write(text)

@@ -86,10 +86,6 @@ _HINTS = {
   "tensorboard": "Use the package tensorboard.",
   "rnn": "Use a cell of tf.compat.v1.nn.rnn_cell.",
   "training": "Use tf.data to read, and tf.compat.v1.train to train.",
-  "training.bucket": "Use tf.data.Dataset.group_by_window.",
-  "training.bucket_by_sequence_length": (
-    "Use tf.data.Dataset.bucket_by_sequence_length."
-  ),
 }
 
 # Package with a port of `tf.contrib` to one hardware -> what to do.

@@ -270,6 +270,7 @@ training
   tf_slim.training.evaluation: StopAfterNEvalsHook SummaryAtEndHook
     evaluate_once evaluate_repeatedly get_or_create_eval_step
     wait_for_new_checkpoint
+  tf1_contrib.buckets: bucket bucket_by_sequence_length
   tf1_contrib.training: HParams parse_values
 util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
