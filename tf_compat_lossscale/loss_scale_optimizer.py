@@ -495,11 +495,14 @@ class _Built:
   Attributes:
     steps: The calls of `apply_gradients`, in their order.
     computed: The (gradient, variable) pairs that `compute_gradients` returned.
+    owner: The optimizer, if it has built a step: the program may drop it, but
+      those who watch the graph's sessions ask it.
   """
 
   def __init__(self) -> None:
     self.steps: list[Step] = []
     self.computed: Pairs = []
+    self.owner: Any = None
 
 
 _APPLIED = "_last_step_applied"  # An attribute; it holds the last eager answer.
@@ -508,6 +511,19 @@ _APPLIED = "_last_step_applied"  # An attribute; it holds the last eager answer.
 def find_built(owner: Any, graph: tf.Graph) -> _Built:
   """Returns what an optimizer has built in a graph; see `_Built`."""
   return graphs.keep_on_graph(graph, owner, _Built)
+
+
+def list_optimizers(graph: tf.Graph) -> list[Any]:
+  """Returns the optimizers that take steps which a graph's sessions can run."""
+  return [
+    owner
+    for owner in graphs.list_owners(graph)
+    if isinstance(owner, tf.compat.v1.train.Optimizer)
+    and any(
+      step.op is not None and graph.is_fetchable(step.op)
+      for step in find_built(owner, graph).steps
+    )
+  ]
 
 
 def keep_computed(owner: Any, pairs: Pairs) -> None:
@@ -530,7 +546,9 @@ def keep_step(owner: Any, step: Step) -> None:
   unwrap = tf.distribute.get_strategy().experimental_local_results
   pairs = tuple((unwrap(grad), var) for grad, var in step.pairs)
   step = step._replace(pairs=pairs, op=getattr(step.op, "op", step.op))
-  find_built(owner, tf.compat.v1.get_default_graph()).steps.append(step)
+  built = find_built(owner, tf.compat.v1.get_default_graph())
+  built.steps.append(step)
+  built.owner = owner
 
 
 def keep_step_of_replica(

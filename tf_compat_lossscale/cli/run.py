@@ -45,6 +45,12 @@ def add_arguments(parser: errors.Parser) -> None:
     "(default: legacy, if the program gets Keras 2 by an option or its source)",
   )
   parser.add_argument(
+    "--watch",
+    metavar="DIR",
+    help="write the loss scale of each tf.train.MonitoredSession and Estimator "
+    "to DIR, for `tf-lossscale doctor DIR`, `plot DIR` and TensorBoard",
+  )
+  parser.add_argument(
     "--quiet", action="store_true", help="do not print what was decided"
   )
 
@@ -68,7 +74,7 @@ def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
   if words[command : command + 1] != ["run"]:
     return words, []
   for i in range(command + 1, len(words)):
-    if words[i - 1] == "--keras-optimizers":
+    if words[i - 1] in ("--keras-optimizers", "--watch"):
       continue  # This word is its value.
     if words[i] in ("-", "-m", "-c") or not words[i].startswith("-"):
       return words[:i], words[i:]
@@ -90,6 +96,7 @@ def execute(arguments: argparse.Namespace) -> NoReturn:
       arguments.keras,
       arguments.quiet,
       arguments.keras_optimizers,
+      arguments.watch,
     )
   except choosing.RunError as error:
     raise errors.Mistake(str(error)) from None

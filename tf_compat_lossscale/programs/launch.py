@@ -29,6 +29,7 @@ from tf_compat_lossscale.programs.choosing import RunError
 # the variable.
 _MODE = "TF_COMPAT_LOSSSCALE_RUN"
 _OPTIMIZERS = "TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS"  # `_site/` reads it, too.
+_WATCH = "TF_COMPAT_LOSSSCALE_WATCH"  # The folder of `--watch`, for `_site/`.
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 
 # Windows has `os.execve`, too, but there it starts another process and ends
@@ -62,6 +63,7 @@ def run(
   keras: int | None = None,
   quiet: bool = False,
   optimizers: str | None = None,
+  watch: str | None = None,
 ) -> NoReturn:
   """Runs `python PROGRAM…` with the legacy names, in place of this process.
 
@@ -71,6 +73,7 @@ def run(
     keras: 2 or 3; by default the source decides.
     quiet: Whether to print no line about the choice.
     optimizers: "legacy" or "new"; by default legacy with Keras 2.
+    watch: The folder for the scalars of the loss scales, or None.
 
   Raises:
     RunError: The program cannot be run as asked.
@@ -83,6 +86,8 @@ def run(
   if importlib.util.find_spec("tensorflow") is None:
     raise RunError(_requirements.MISSING)
   env = _decide_environment(program, tensorflow, keras, optimizers, quiet)
+  if watch is not None:
+    env[_WATCH] = os.path.abspath(watch)
   for stream in (sys.stdout, sys.stderr):
     # A `sitecustomize` may have printed something. Windows has programs without
     # these streams.

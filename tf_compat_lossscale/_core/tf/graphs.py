@@ -39,6 +39,12 @@ def find_graph() -> tf.Graph | None:
     return tf.compat.v1.get_default_graph()
 
 
+def list_owners(graph: tf.Graph) -> list[Hashable]:
+  """Returns the owners of state in a graph, in the order of its creation."""
+  with _GRAPH_LOCK:
+    return list(getattr(graph, _STATE, ()))
+
+
 def keep_on_graph(
   graph: tf.Graph, owner: Hashable, default: Callable[[], _T]
 ) -> _T:

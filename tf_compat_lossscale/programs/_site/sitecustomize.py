@@ -47,6 +47,11 @@ def _start():
 
       optimizers = os.environ.get("TF_COMPAT_LOSSSCALE_KERAS_OPTIMIZERS")
       tensorflow1.prepare(tensorflow, mode == "tf1", optimizers)
+      folder = os.environ.get("TF_COMPAT_LOSSSCALE_WATCH")
+      if folder:
+        from tf_compat_lossscale.programs import watching
+
+        watching.watch_sessions(folder)
 
     def prepare_numpy(numpy):
       # type: (types.ModuleType) -> None

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `run --watch`: old programs are watched without an edit."""
+
+import os
+
+import helpers
+import pytest
+
+_SESSION = """
+import tensorflow as tf
+x = tf.placeholder(tf.float32, [])
+losses = [x * tf.get_variable(name, initializer=1.0) for name in "ab"]
+step = tf.train.get_or_create_global_step()
+make = tf.train.experimental.MixedPrecisionLossScaleOptimizer
+ops = [
+  make(tf.train.GradientDescentOptimizer(0.1), "dynamic").minimize(loss, step)
+  for loss in losses[:COUNT]
+]
+with tf.train.MonitoredTrainingSession() as session:
+  for i in range(12):
+    session.run(ops, {x: float("nan") if i > 5 else 1.0})
+"""
+_ESTIMATOR = """
+import numpy as np
+import tensorflow as tf
+
+def model_fn(features, labels, mode):
+  w = tf.get_variable("w", [4, 1])
+  loss = tf.reduce_mean(tf.square(tf.matmul(features["x"], w) - labels))
+  if mode == tf.estimator.ModeKeys.EVAL:
+    return tf.estimator.EstimatorSpec(mode, loss=loss)
+  optimizer = tf.train.experimental.enable_mixed_precision_graph_rewrite(
+      tf.train.AdamOptimizer(0.1))
+  step = optimizer.minimize(loss, tf.train.get_global_step())
+  return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
+
+def input_fn():
+  data = {"x": np.ones([8, 4], np.float32)}, np.ones([8, 1], np.float32)
+  return tf.data.Dataset.from_tensors(data).repeat()
+
+estimator = tf.estimator.Estimator(model_fn, "model")
+estimator.train(input_fn, steps=5)
+estimator.evaluate(input_fn, steps=1)
+estimator.train(input_fn, steps=5)
+"""
+
+
+def run_watched(program, folder):
+  """Runs a program under `run --watch=watched`; returns what doctor says."""
+  (folder / "program.py").write_text(program)
+  command = ["-m", "tf_compat_lossscale"]
+  watch = [*command, "run", "--tf1", "--watch", "watched", "program.py"]
+  helpers.run_python(*watch, cwd=folder)
+  return {
+    name: helpers.complete_forked(*command, "doctor", name, cwd=folder).stdout
+    for name in ("watched", os.path.join("watched", "2"))
+    if (folder / name).exists()
+  }
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_session(count, tmp_path):
+  found = run_watched(_SESSION.replace("COUNT", str(count)), tmp_path)
+  assert len(found) == count
+  for said in found.values():
+    assert "Steps 0 to 12, 6 of them skipped" in said
+
+
+def test_trainings_by_an_estimator_are_one_run(tmp_path):
+  (said,) = run_watched(_ESTIMATOR, tmp_path).values()
+  assert "Steps 0 to 10, 0 of them skipped" in said
+
+
+if __name__ == "__main__":
+  helpers.main()
