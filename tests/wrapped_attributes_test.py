@@ -109,7 +109,7 @@ def test_keras(kind):
   wrapper.lr = 0.5
   assert float(inner.learning_rate) == 0.5
   assert k2.backend.get_value(wrapper.momentum) == 0.5 and wrapper.nesterov
-  with pytest.raises(AttributeError, match="'LossScaleOpt.*epsilon'"):
+  with pytest.raises(AttributeError, match=r"'LossScaleOpt.*epsilon'"):
     wrapper.epsilon  # noqa: B018
 
 
