@@ -408,16 +408,6 @@ class CallsSuper(tf1.train.MomentumOptimizer):
     return super().apply_gradients(*args, **kwargs)
 
 
-class Proxy:
-  """A proxy that is no optimizer, and passes on all names."""
-
-  def __init__(self, opt):
-    self.inner = opt
-
-  def __getattr__(self, name):
-    return getattr(self.__dict__["inner"], name)
-
-
 def make_contrib():
   manager = tfl.contrib.ExponentialUpdateLossScaleManager(8.0, 100)
   return tfl.contrib.LossScaleOptimizer(helpers.INNER["momentum"](), manager)
@@ -435,11 +425,9 @@ def make_wrapped():
 _WRAPPERS = {
   "horovod": lambda x: Passes(x()),
   "two levels": lambda x: Passes(Passes(x(), "_opt")),
-  "own name": lambda x: Passes(x(), "below"),
   "apply alone": lambda x: PassesApply(x()),
   "super": lambda x: CallsSuper(x()),
   "passes, super": lambda x: Passes(CallsSuper(x())),
-  "proxy": lambda x: Proxy(Passes(x())),
   "contrib": lambda x: Passes(make_contrib()),
   "wrapped": lambda x: Passes(make_wrapped()),
   "average": lambda x: opt.MovingAverageOptimizer(x()),
