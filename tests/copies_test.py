@@ -39,7 +39,6 @@ def of_keras(optimizers):
 _MAKERS = {
   "compat.v1": scaled,
   "contrib": with_manager,
-  "accumulate": lambda: tfl.accumulate(scaled(), 1),
   "keras_legacy": lambda: of_keras(_keras2.keras.optimizers.legacy),
   "keras_new": lambda: of_keras(_keras2.keras.optimizers),
 }
@@ -48,15 +47,18 @@ _COPIES = {
   "deepcopy": copy.deepcopy,
   "pickle": lambda opt: pickle.loads(pickle.dumps(opt)),
 }
+# What Keras itself cannot do with its own loss-scale optimizers.
+_REFUSED = {
+  "keras_legacy": ("pickle",),
+  "keras_new": ("deepcopy", "pickle"),
+}
 
 
-def step(opt, factor):
-  """Does a step, and returns what it subtracts from a new variable."""
-  w = tf.Variable(1.0)
-  if isinstance(opt, _keras2.Optimizer):
-    opt.build([w])
+def step(opt, w, factor):
+  """Does a step, and returns what it subtracts from a variable."""
+  before = float(w)
   opt.minimize(lambda: w * factor, var_list=[w])
-  return 1 - float(w)
+  return before - float(w)
 
 
 def scale_of(opt):
@@ -64,18 +66,25 @@ def scale_of(opt):
 
 
 @pytest.mark.parametrize("used", [False, True])
-@pytest.mark.parametrize("way", _COPIES)
-@pytest.mark.parametrize("name", _MAKERS)
+@pytest.mark.parametrize(
+  ("name", "way"),
+  [
+    (name, way)
+    for name in _MAKERS
+    for way in _COPIES
+    if way not in _REFUSED.get(name, ())
+  ],
+)
 def test_copies_train(name, way, used):
-  opt = _MAKERS[name]()
+  opt, w = _MAKERS[name](), tf.Variable(1.0)
   if used:
-    assert step(opt, 1.0) == 0.5
+    assert step(opt, w, 1.0) == 0.5
   twin = _COPIES[way](opt)
   assert type(twin) is type(opt)
   if used:
     assert bool(twin.last_step_applied)
-  assert step(twin, _INF) == 0 and not twin.last_step_applied
-  assert step(opt, 1.0) == 0.5 and opt.last_step_applied
+  assert step(twin, w, _INF) == 0 and not twin.last_step_applied
+  assert step(opt, w, 1.0) == (0.75 if used else 0.5) and opt.last_step_applied
   assert not twin.last_step_applied
   assert scale_of(twin) == 4
   assert scale_of(opt) == (4 if way == "copy" else 8)  # It shares its parts.
