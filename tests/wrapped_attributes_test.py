@@ -68,8 +68,7 @@ def test_a_rate_that_is_set_in_a_graph():
 @pytest.mark.parametrize("attribute", ["lr", "_learning_rate", "__private"])
 def test_what_neither_has(name, attribute):
   wrapper = _WRAPPERS[name](tf1.train.AdamOptimizer())
-  wrong = f"'{name}' object has no attribute '{attribute}'"
-  with pytest.raises(AttributeError, match=wrong):
+  with pytest.raises(AttributeError, match=f"has no attribute '{attribute}'"):
     getattr(wrapper, attribute)
 
 
