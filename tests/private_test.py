@@ -22,17 +22,13 @@ _USES = {
   "_core.horovod": {
     "_agg_helper": "what adds up the gradients of Horovod's passes",
     "_backward_passes_per_step": "the passes of Horovod's Adasum",
-    "_getframe": "finds an optimizer of Horovod that calls ours",
-    "_local_vars": "the variables that Horovod leaves to each rank",
-    "_optimizer": "the optimizer that Horovod's DistributedOptimizer wraps",
   },
   "accumulation": {
-    "_OVERRIDABLE": _OWN,
-    "_active_loss_scale": _OWN,
-    "_active_optimizer": _OWN,
-  },
-  "_core.tf.autograph": {
-    "_getframe": "tells whether a replica's code is AutoGraph's",
+    "_create_non_slot_variable": "makes the number of micro-batches",
+    "_get_non_slot_variable": "finds the number of micro-batches",
+    "_get_or_make_slot_with_initializer": "makes a sum in float32",
+    "_loss_scale": _OWN,
+    "_optimizer": _OWN,
   },
   "_core.tf.control_flow": {
     "_external_values": "CondContext's table of tensors that have a Switch",
@@ -62,8 +58,6 @@ _USES = {
     "_train_distribute": "RunConfig's strategy of training",
   },
   "_core.tf.optimizers": {
-    "_create_or_restore_slot_variable": "what a checkpoint calls for a slot",
-    "_getframe": "tells the writer of SavedModels",
     "_create_slots": "creates the slots of a copy of an optimizer",
     "_non_slot_dict": "an optimizer's variables that are no slots",
     "_in_graph_mode": "tells a variable of a graph from an eager one",

@@ -60,8 +60,8 @@ def use(opt: Any, word: str) -> None:
   own.apply_gradients([(g * 2, v) for g, v in own.compute_gradients(opt.loss)])
   own.apply_gradients([], step=opt.step)  # wrong
   tfl.MixedPrecisionLossScaleOptimizer(opt, None)  # wrong
-  tfl.accumulate(own, 8, drop="micro_batch").steps.bit_length()
-  tfl.accumulate(own, 8, drop="windw")  # wrong
+  tfl.accumulate(own, 8, mean=False).steps.bit_length()
+  tfl.accumulate(own, 8, drop="window")  # wrong
   tfl.enable_mixed_precision_graph_rewrite(opt, "fixed")  # wrong
   tfl.honor_environment(loud=True)  # wrong
   gradients.all_finite()  # wrong

@@ -51,8 +51,6 @@ def _message(error, function):
     (lambda: _wrap("1024"), "did you mean the number 1024, without"),
     (lambda: tfl.FixedLossScale("8."), "did you mean the number 8., without"),
     (lambda: tfl.accumulate(_wrap(8), "4"), "did you mean the number 4, "),
-    (lambda: tfl.accumulate(_wrap(8), 4, "windw"), "did you mean 'window'?"),
-    (lambda: tfl.accumulate(_wrap(8), 4, drop=3), "'micro_batch', but got 3."),
     (
       lambda: _manage(contrib.FixedLossScaleManager(8), sparse="dens"),
       "did you mean 'dense'?",

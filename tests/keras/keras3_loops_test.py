@@ -214,15 +214,18 @@ def test_both_ways_each_in_its_function():
     assert act().numpy().tolist() == [0.5, 1.0]
 
 
-def test_both_ways_eagerly_and_in_threads():
+def test_both_ways_eagerly():
   _, (ours, apply), (theirs, _) = built()
   for compute in (ours, theirs) * 2:
     grads = compute()
-    for other in (ours, theirs):
-      thread = threading.Thread(target=other)
-      thread.start()
-      thread.join()
-    assert apply(grads).numpy().tolist() == [0.5, 1.0]
+    for _ in range(2):
+      assert apply(grads).numpy().tolist() == [0.5, 1.0]
+  grads = ours()
+  thread = threading.Thread(target=theirs)
+  thread.start()
+  thread.join()
+  with pytest.raises(RuntimeError, match="cannot know whether its gradients"):
+    apply(grads)
 
 
 class _OwnStep:
@@ -349,12 +352,11 @@ def test_losses_and_gradients_of_all_kinds():
 def test_attributes_of_the_inner_optimizer():
   inner = k3.optimizers.Adam(0.5, beta_1=0.75)
   optimizer = own(inner)
-  assert optimizer.beta_1 == 0.75 and "beta_1" in dir(optimizer)
-  optimizer.beta_1 = 0.5
+  assert optimizer.beta_1 == 0.75
   optimizer.learning_rate = 0.25
-  assert inner.beta_1 == 0.5 and float(inner.learning_rate) == 0.25
+  assert float(inner.learning_rate) == 0.25
   assert float(optimizer.learning_rate) == 0.25
-  text = "'LossScaleOptimizer' object .* There is 'learning_rate'"
+  text = "'LossScaleOptimizer' object has no attribute 'lr', and the Adam"
   with pytest.raises(AttributeError, match=text):
     optimizer.lr  # noqa: B018
 

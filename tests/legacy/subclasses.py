@@ -219,27 +219,6 @@ class Plain(contrib.LossScaleManager):
 with_manager('Plain', Plain, lambda opt: [opt._loss_scale_manager._loss_scale])
 
 
-class Contrib(contrib.LossScaleOptimizer):
-  """Clips where the gradients are unscaled, and has names of its own."""
-
-  def __init__(self, opt, manager):
-    self._opt = self._loss_scale_manager = None
-    self._loss_scale = self._optimizer = 'before'
-    super(Contrib, self).__init__(opt, manager)
-    print(self._loss_scale, self._optimizer)
-    self._loss_scale, self._optimizer = 128., 'sgd'
-    self._scale, self._sparse, self._managed = 1., 2., 3.
-
-  def _down_scale(self, grads_vars, loss_scale):
-    pairs = super(Contrib, self)._down_scale(grads_vars, loss_scale)
-    return [(tf.clip_by_value(grad, -1., 1.5), var) for grad, var in pairs]
-
-  def _scale_loss(self):
-    raise RuntimeError('Nothing but this program calls this.')
-
-  _unscale_grads = _apply_gradients = _distributed_apply = _scale_grad = _scale_loss
-
-
 class Replaced(contrib.LossScaleOptimizer):
 
   def __init__(self):
@@ -267,7 +246,6 @@ class Around(contrib.LossScaleOptimizer):
     return super(Around, self).apply_gradients(scaled(grads_and_vars, 0.5), *args, **kwargs)
 
 
-train('Contrib', lambda: Contrib(sgd(), Base()), manager_state)
 train('Replaced', Replaced, manager_state)
 train('OptNoSuper', OptNoSuper, manager_state)
 train('Around', lambda: Around(sgd(), Base()), manager_state)
@@ -332,70 +310,10 @@ for cls in [FixedSet, Weights]:
   train(cls.__name__, lambda: MixedPrecision(sgd(), shown(cls())), lambda opt: [opt._loss_scale()])
 
 
-class Hooks(MixedPrecision):
-  """Overrides all methods by which the class works."""
-
-  def __init__(self, opt, scale):
-    self._optimizer, self._loss_scale, self.called = opt, scale, []
-    super(Hooks, self).__init__(opt, scale)
-
-  def _doing_dynamic_loss_scaling(self):
-    self.called.append('doing')
-    return super(Hooks, self)._doing_dynamic_loss_scaling()
-
-  def _scale_loss(self, loss):
-    self.called.append('scale_loss')
-    return super(Hooks, self)._scale_loss(loss) * 4.
-
-  def _unscale_grads(self, grads):
-    self.called.append('unscale_grads %d' % len(grads))
-    return [grad * 0.5 for grad in super(Hooks, self)._unscale_grads(grads)]
-
-  def _scale_grad(self, grad, loss_scale_reciprical):
-    self.called.append('scale_grad')
-    return super(Hooks, self)._scale_grad(grad, loss_scale_reciprical * 0.25)
-
-  def _distributed_apply(self, distribution, grads_and_vars, global_step=None, name=None):
-    self.called.append('distributed_apply')
-    return super(Hooks, self)._distributed_apply(distribution, scaled(grads_and_vars, 0.5), global_step, name)
-
-  def _apply_gradients(self, distribution, grads_and_vars, global_step, name):
-    self.called.append('apply_gradients %s' % name)
-    return super(Hooks, self)._apply_gradients(distribution, scaled(grads_and_vars, 8.), global_step, name)
-
-
-def hooks_state(opt):
-  print(opt.called)
-  return scale_state(opt)
-
-
-class Always(MixedPrecision):
-
-  def _doing_dynamic_loss_scaling(self):
-    return False
-
-
-class Never(MixedPrecision):
-  """Has no part that the class of 1.15 gave it."""
-
-  def _scale_loss(self, loss):
-    return loss * 2.
-
-  def _unscale_grads(self, grads):
-    return [grad / 2. for grad in grads]
-
-  def _distributed_apply(self, distribution, grads_and_vars, global_step=None, name=None):
-    with tf.control_dependencies([distribution.group(self._loss_scale.update([g for g, _ in grads_and_vars])[0])]):
-      return self._apply_gradients(distribution, [(tf.ones_like(g), v) for g, v in grads_and_vars], global_step, name)
-
-
 def replaced():
   opt = MixedPrecision(sgd(100.), Dynamic())
   opt._optimizer, opt._loss_scale = sgd(), DynamicSet()
   return opt
 
 
-train('Hooks', lambda: Hooks(sgd(), Dynamic()), hooks_state)
-train('Always', lambda: Always(sgd(), Dynamic()), scale_state)
-train('Never', lambda: Never(sgd(), Dynamic()), scale_state)
 train('replaced', replaced, scale_state)

@@ -51,11 +51,14 @@ def read_of_wrapped(wrapper: Any, inner: Any, name: str) -> Any:
     name: The attribute. Python's own and TensorFlow's are each one's own.
 
   Raises:
-    AttributeError: Neither optimizer has it.
+    AttributeError: Neither optimizer has it, or a property of the wrapper
+      raises this error.
   """
   if inner is None or name.startswith(("__", "_self_")):
     kind = type(wrapper).__name__
     raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+  if hasattr(type(wrapper), name):
+    return object.__getattribute__(wrapper, name)  # Raises a property's error.
   try:
     return getattr(inner, name)
   except AttributeError:

@@ -191,9 +191,9 @@ class _Ways:
 
   def __init__(self) -> None:
     self._lock = threading.Lock()
-    self._last = threading.local()
-    # The ways of eager calls, of all threads.
+    # The ways of eager calls since gradients were last applied.
     self._eager: set[bool] = set()
+    self._is_applied = False
     # The way of each graph that computes gradients, and those of these graphs
     # that do not apply them.
     self._of_graphs: weakref.WeakKeyDictionary[Any, bool] = (
@@ -223,7 +223,9 @@ class _Ways:
       if (not is_unscaled) in list(self._taken.values()):
         raise _explain(name)
       if graph is None:
-        self._last.way = is_unscaled
+        if self._is_applied:
+          self._eager.clear()
+        self._is_applied = False
         self._eager.add(is_unscaled)
       else:
         self._of_graphs[graph] = is_unscaled
@@ -255,9 +257,9 @@ class _Ways:
       if not ways:
         ways = self._eager | {self._of_graphs[x] for x in self._open}
         ways = ways or set(self._of_graphs.values())
-        if len(ways) == 2 and not self._open and hasattr(self._last, "way"):
-          ways = {self._last.way}
-        if graph is not None and len(ways) < 2:
+        if graph is None:
+          self._is_applied = True
+        elif len(ways) < 2:
           self._taken[graph] = True in ways
       if len(ways) == 2:
         raise _explain(name)

@@ -100,11 +100,12 @@ class LossScaleOptimizer(_kinds.OfAKind):
     """Whether the step was applied, a bool scalar; False if it was skipped.
 
     In a graph, also in that of a `tf.function`, the tensor belongs to the last
-    call of `apply_gradients` there. Eagerly, it is the value of the last step,
-    whether that step was eager or in a `tf.function`.
+    call of `apply_gradients` there. Eagerly, it is the value of the last eager
+    step. `Model.fit` takes its steps in a `tf.function`: a `train_step` may
+    return the tensor among its logs.
 
     Raises:
-      RuntimeError: There was no step yet.
+      RuntimeError: There was no step yet in this graph, or eagerly.
     """
     return loss_scale_optimizer.read_last_applied(self)
 

@@ -10,20 +10,20 @@ calls, such as a loss or a loss scale of its own, are rewritten all the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-import sys
 from typing import Any
+from typing import Final
 
-import tensorflow.compat.v2 as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.core import config
 from tensorflow.python.autograph.impl import api
+
+from tf_compat_lossscale._core import patching
 
 _PACKAGE = __name__.partition(".")[0]
 # AutoGraph rewrites `programs/` all the same: in very many places there, a
 # function of the program is called, and would need `convert`.
 _REWRITTEN = f"{_PACKAGE}.programs"
-# In the names of the files that AutoGraph writes.
-_GENERATED = "__autograph_generated_file"
+_log: Final = patching.UndoLog()
 
 
 def leave_out_package() -> None:
@@ -35,11 +35,8 @@ def leave_out_package() -> None:
   """
   rules = getattr(config, "CONVERSION_RULES", None)
   if isinstance(rules, tuple):
-    config.CONVERSION_RULES = (
-      config.Convert(_REWRITTEN),
-      config.DoNotConvert(_PACKAGE),
-      *rules,
-    )
+    own = (config.Convert(_REWRITTEN), config.DoNotConvert(_PACKAGE))
+    _log.set(config, "CONVERSION_RULES", (*own, *rules))
 
 
 def convert(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,26 +47,10 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
   cannot be imported.
   """
   context = ag_ctx.control_status_ctx()
-  if context.status == ag_ctx.Status.UNSPECIFIED and _is_in_rewritten_code():
-    context = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
   if context.status != ag_ctx.Status.ENABLED:
     return function
   converted: Callable[..., Any] = api.tf_convert(function, context)
   return converted
-
-
-def _is_in_rewritten_code() -> bool:
-  """Returns whether a function that AutoGraph wrote is being called.
-
-  The threads in which `MirroredStrategy` calls a function for each replica have
-  no status of AutoGraph's. There, only the call stack shows it.
-  """
-  frame: Any = None if tf.executing_eagerly() else sys._getframe(1)
-  while frame is not None:
-    if _GENERATED in frame.f_code.co_filename:
-      return True
-    frame = frame.f_back
-  return False
 
 
 leave_out_package()

@@ -9,9 +9,6 @@ from typing import Any
 # Not plain `tensorflow`: a program may import TensorFlow 1 by that name.
 import tensorflow.compat.v2 as tf
 
-# The names of the attributes that each `tf.compat.v1.train.Optimizer` has.
-STATE = frozenset(vars(tf.compat.v1.train.Optimizer(False, "optimizer")))
-
 
 def uses_locking(optimizer: tf.compat.v1.train.Optimizer) -> bool:
   """Returns whether an optimizer was created with `use_locking=True`.
@@ -43,7 +40,7 @@ def list_variables(optimizer: tf.compat.v1.train.Optimizer) -> list[Any]:
   Args:
     optimizer: An optimizer; a wrapper has the variables of the one inside.
   """
-  found = {id(variable): variable for variable in optimizer.variables()}
+  found = {variable.ref(): variable for variable in optimizer.variables()}
   if tf.executing_eagerly():
     tables = [
       getattr(optimizer, "_non_slot_dict", {}),
@@ -51,7 +48,7 @@ def list_variables(optimizer: tf.compat.v1.train.Optimizer) -> list[Any]:
     ]
     for variable in (each for table in tables for each in table.values()):
       if not getattr(variable, "_in_graph_mode", True):
-        found.setdefault(id(variable), variable)
+        found.setdefault(variable.ref(), variable)
   return list(found.values())
 
 
