@@ -207,22 +207,19 @@ def test_each_optimizer(tmp_path, logged, mode, name):
 
 
 @pytest.mark.parametrize("mode", helpers.GRAPH_MODES)
-@pytest.mark.parametrize("drop", ["window", "micro_batch"])
-def test_windows_of_micro_batches(tmp_path, logged, mode, drop):
-  make = lambda: tfl.accumulate(make_sgd(), 2, drop=drop)  # noqa: E731
+def test_windows_of_micro_batches(tmp_path, logged, mode):
+  make = lambda: tfl.accumulate(make_sgd(), 2)  # noqa: E731
   options = {"output_dir": tmp_path / "log", "patience": 2}
   with Program(mode, make, **options) as program:
     for grad in (1.0, 1.0, 1.0, _INF, _INF, _INF, _INF, 1.0, 1.0, 1.0):
       program.step(grad)
   rows = read(tmp_path / "log")
-  # With "micro_batch", a window is skipped if none of its batches is left.
-  skipped = {"window": [2, 3, 4], "micro_batch": [3]}[drop]
-  assert list(rows) == [0, *skipped, 5]
+  assert list(rows) == [0, 2, 3, 4, 5]
   ends = [x[-16:] for x in logged.messages if "was skipped" in x]
   culprits = ["not finite: v0."] * 2 + ["worker is at fault."]
   assert [x in y for x, y in zip(ends, culprits)]
   stuck = [x for x in logged.messages if "is stuck" in x]
-  assert len(stuck) == (drop == "window")
+  assert len(stuck) == 1
 
 
 def test_two_hooks_for_two_optimizers(logged):

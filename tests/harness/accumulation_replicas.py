@@ -38,7 +38,6 @@ _SCALES = {
     2,
   ),
   "fixed": (lambda: tfl.FixedLossScale(8), None),
-  "one": (lambda: tfl.FixedLossScale(1), None),
 }
 
 
@@ -53,10 +52,9 @@ class Setup:
   """
 
   def __init__(self, seed):
-    rng = self.rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     choose = lambda items: items[rng.integers(len(items))]  # noqa: E731
     self.mode = choose(helpers.MODES)
-    self.drop = choose(["window", "micro_batch"])
     self.steps = int(rng.integers(1, 6))
     self.mean = bool(rng.random() < 0.7)
     self.inner = choose(sorted(helpers.INNER))
@@ -71,18 +69,14 @@ class Setup:
       x = rng.standard_normal([_REPLICAS, _EXAMPLES, _WIDTH])
       rows = rng.integers(0, _ROWS, [_REPLICAS, _EXAMPLES])
       factors = np.ones([_REPLICAS, _EXAMPLES])
-      for replica in range(_REPLICAS):
-        if rng.random() < bad_rate:
-          kind = choose([math.inf, -math.inf, math.nan])
-          factors[replica, rng.integers(_EXAMPLES)] = kind
+      if rng.random() < bad_rate:
+        bad = choose([math.inf, -math.inf, math.nan])
+        factors.flat[rng.integers(factors.size)] = bad
       self.batches.append((x, rows, factors))
-    self.resumed = None
-    if self.mode in ("eager", "function") and rng.random() < 0.5:
-      self.resumed = int(rng.integers(count))
+    self.resumed = int(rng.integers(count)) if rng.random() < 0.5 else None
 
   def __repr__(self):
-    shown = {k: v for k, v in vars(self).items() if k not in ("rng", "batches")}
-    return f"{shown}"
+    return str({k: v for k, v in vars(self).items() if k != "batches"})
 
 
 class Model:
@@ -91,92 +85,99 @@ class Model:
   def __init__(self, setup):
     rng = np.random.default_rng(7)
     self._is_sparse = setup.is_sparse
-    make = lambda shape, name: tf1.Variable(  # noqa: E731
-      rng.standard_normal(shape),
-      dtype=setup.dtype,
-      name=name,
-      use_resource=True,
-    )
-    self.matrix = make([_WIDTH, 2], "kernel")
-    self.bias = make([2], "bias")
-    self.table = make([_ROWS, 2], "kernel")
-    self.variables = [self.matrix, self.bias, self.table]
+    self.matrix, self.bias, self.table = self.variables = [
+      tf1.Variable(
+        rng.standard_normal(shape),
+        dtype=setup.dtype,
+        name=name,
+        use_resource=True,
+      )
+      for shape, name in (
+        ([_WIDTH, 2], "kernel"),
+        ([2], "bias"),
+        ([_ROWS, 2], "kernel"),
+      )
+    ]
 
   def loss(self, x, rows, factors):
     """Returns the mean of the examples' losses."""
-    read = tf.identity(self.table)
-    looked_up = tf.gather(self.table if self._is_sparse else read, rows)
+    table = self.table if self._is_sparse else tf.identity(self.table)
     out = tf.tanh(tf.matmul(x, tf.identity(self.matrix)) + self.bias)
-    each = tf.reduce_sum(tf.square(out - looked_up), axis=1)
+    each = tf.reduce_sum(tf.square(out - tf.gather(table, rows)), axis=1)
     return tf.reduce_mean(each * factors)
-
-
-def wrap(setup):
-  """Returns the optimizer that accumulates."""
-  inner = helpers.INNER[setup.inner]()
-  scale = _SCALES[setup.scale][0]()
-  if setup.scale == "contrib":
-    scaled = contrib.LossScaleOptimizer(inner, scale)
-  else:
-    scaled = tfl.MixedPrecisionLossScaleOptimizer(inner, scale)
-  return tfl.accumulate(scaled, setup.steps, setup.drop, setup.mean)
 
 
 class Program:
   """Training on two replicas."""
 
-  def __init__(self, setup, stack, strategy=None):
-    self._mode = setup.mode
-    devices = [f"cpu:{i}" for i in range(_REPLICAS)]
-    self.strategy = strategy or tf.distribute.MirroredStrategy(
-      devices, _REDUCTIONS[setup.reduction]()
-    )
-    self.graph = stack.enter_context(helpers.mode_scope(setup.mode))
-    if strategy is None:
-      stack.enter_context(self.strategy.scope())
-    self.model = Model(setup)
-    self.step = tf1.Variable(
+  def __init__(self, setup, strategy):
+    self._mode, self._strategy = setup.mode, strategy
+    self.session = None
+    with contextlib.ExitStack() as stack:
+      graph = stack.enter_context(helpers.mode_scope(setup.mode))
+      stack.enter_context(strategy.scope())
+      self._build(setup, graph)
+      self.close = stack.pop_all().close
+
+  def _build(self, setup, graph):
+    self._model = Model(setup)
+    self._step = tf1.Variable(
       0,
       dtype=tf.int64,
       use_resource=True,
       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-    self.opt = wrap(setup)
-    shapes = [a.shape for a in setup.batches[0]]
+    inner = helpers.INNER[setup.inner]()
+    scale = _SCALES[setup.scale][0]()
+    wrap = tfl.MixedPrecisionLossScaleOptimizer
+    if setup.scale == "contrib":
+      wrap = contrib.LossScaleOptimizer
+    self._opt = tfl.accumulate(wrap(inner, scale), setup.steps, setup.mean)
     dtypes = [setup.dtype, tf.int64, setup.dtype]
-    self.session = None
-    if self.graph is None:
+    if graph is None:
       run = self._run
       if setup.mode == "function":
         run = tf.function(run, autograph=False)
-      self.run = lambda batch: run(
-        *(tf.constant(a, dtype) for a, dtype in zip(batch, dtypes))
-      )
+      self.run = lambda batch: run(*map(tf.constant, batch, dtypes))
     else:
-      feeds = [tf1.placeholder(d, s) for d, s in zip(dtypes, shapes)]
-      ops = self.strategy.experimental_local_results(self._run(*feeds))
-      self.session = stack.enter_context(tf1.Session())
+      feeds = [
+        tf1.placeholder(dtype, part.shape)
+        for dtype, part in zip(dtypes, setup.batches[0])
+      ]
+      ops = self._strategy.experimental_local_results(self._run(*feeds))
+      self.session = tf1.Session()
       self.session.run(tf1.global_variables_initializer())
       self.run = lambda batch: self.session.run(ops, dict(zip(feeds, batch)))
-    self.checkpoint = tf1.train.Checkpoint(
-      opt=self.opt, step=self.step, variables=self.model.variables
+    tensors = [v for x in self._model.variables for v in x.values]
+    self._tensors = [*tensors, self._step]
+    self._checkpoint = tf1.train.Checkpoint(
+      opt=self._opt, step=self._step, variables=self._model.variables
     )
 
   def _run(self, *batch):
     def replica_fn():
       context = tf.distribute.get_replica_context()
       own = [a[context.replica_id_in_sync_group] for a in batch]
-      op = self.opt.minimize(
-        lambda: self.model.loss(*own), self.step, self.model.variables
+      op = self._opt.minimize(
+        lambda: self._model.loss(*own), self._step, self._model.variables
       )
       return op if self._mode in helpers.GRAPH_MODES else None
 
-    return self.strategy.run(replica_fn)
+    return self._strategy.run(replica_fn)
+
+  def save(self, path):
+    """Writes a checkpoint; returns its path."""
+    return self._checkpoint.write(path, session=self.session)
+
+  def restore(self, path):
+    """Restores a checkpoint."""
+    status = self._checkpoint.restore(path)
+    if self.session:
+      status.assert_consumed().initialize_or_restore(self.session)
 
   def values(self):
     """Returns the variables on each replica, the step and the loss scale."""
-    tensors = [v for x in self.model.variables for v in x.values]
-    tensors += [self.step, self.opt.loss_scale()]
+    tensors = [*self._tensors, self._opt.loss_scale()]
     if self.session:
       return self.session.run(tensors)
     return [tf.convert_to_tensor(x).numpy() for x in tensors]
@@ -191,55 +192,52 @@ class Large:
     self._opt = helpers.INNER[setup.inner]()
     self._period = _SCALES[setup.scale][1]
     self.step, self.scale, self._good = 0, 8.0, 0
-    if setup.scale == "one":
-      self.scale = 1.0
 
   def run(self, batches):
     """Trains on a window's micro-batches."""
-    setup = self._setup
-    parts = [
-      [a[replica] for a in batch]
-      for batch in batches
-      for replica in range(_REPLICAS)
-    ]
-    kept = [part for part in parts if np.isfinite(part[2]).all()]
-    is_complete = len(kept) == len(parts)
+    setup, variables = self._setup, self.model.variables
+    x, rows, factors = (
+      np.concatenate([part for parts in each for part in parts])
+      for each in zip(*batches)
+    )
+    is_finite = np.isfinite(factors).all()
     if self._period:
-      self._good += 1
-      if not is_complete:
-        self.scale, self._good = max(self.scale / 2, 1.0), 0
+      self._good = self._good + 1 if is_finite else 0
+      if not is_finite:
+        self.scale = max(self.scale / 2, 1.0)
       elif self._good == self._period:
         self.scale, self._good = self.scale * 2, 0
-    if not kept or not (is_complete or setup.drop == "micro_batch"):
+    if not is_finite:
       return
     self.step += 1
     # The gradients of replicas add up.
-    factor = _REPLICAS if setup.mean else len(kept)
-    x, rows, factors = (np.concatenate(a) for a in zip(*kept))
+    factor = _REPLICAS * (1 if setup.mean else setup.steps)
     x, factors = (tf.constant(a, setup.dtype) for a in (x, factors))
-    variables = self.model.variables
     with tf.GradientTape() as tape:
       loss = factor * self.model.loss(x, tf.constant(rows), factors)
     grads = tape.gradient(loss, variables)
     # The sums of `accumulate` are dense.
-    self._opt.apply_gradients(
-      [(tf.convert_to_tensor(g), v) for g, v in zip(grads, variables)]
-    )
+    pairs = list(zip(map(tf.convert_to_tensor, grads), variables))
+    self._opt.apply_gradients(pairs)
 
 
 def train(setup):
   """Trains on replicas; yields what `Program.values` returns per window."""
-  with contextlib.ExitStack() as stack:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    program = Program(setup, stack)
-    for i, batch in enumerate(setup.batches):
-      if i == setup.resumed:
-        path = program.checkpoint.write(f"{folder}/ckpt")
-        program = Program(setup, stack, program.strategy)
-        program.checkpoint.restore(path)
-      program.run(batch)
-      if (i + 1) % setup.steps == 0:
-        yield program.values()
+  strategy = tf.distribute.MirroredStrategy(
+    [f"cpu:{i}" for i in range(_REPLICAS)], _REDUCTIONS[setup.reduction]()
+  )
+  program = Program(setup, strategy)
+  for i, batch in enumerate(setup.batches):
+    if i == setup.resumed:
+      with tempfile.TemporaryDirectory() as folder:
+        path = program.save(f"{folder}/ckpt")
+        program.close()
+        program = Program(setup, strategy)
+        program.restore(path)
+    program.run(batch)
+    if (i + 1) % setup.steps == 0:
+      yield program.values()
+  program.close()
 
 
 def check(seed):
@@ -263,4 +261,5 @@ def check(seed):
 
 
 if __name__ == "__main__":
-  check(int(sys.argv[1]))
+  for number in sys.argv[1:]:
+    check(int(number))
