@@ -165,15 +165,17 @@ def test_a_fixed_loss_scale_exchanges_nothing():
   worker.close()
 
 
-def test_gradients_at_fault_are_those_of_all_workers():
-  """The error at the minimum names gradients of other workers, too."""
-
-  def make():
-    return policies.GrowthBackoff(1, min_loss_scale=1, at_minimum="raise")
-
+@pytest.mark.parametrize(
+  ("own", "other", "names"), [(_INF, 0.0, "v"), (1.0, 1.0, "")]
+)
+def test_an_error_names_gradients_of_the_own_worker(own, other, names):
+  make = lambda: policies.GrowthBackoff(  # noqa: E731
+    1, min_loss_scale=1, at_minimum="raise"
+  )
   worker = Worker("eager", make, True)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=r"fault: v\."):
-    worker.run(1.0, 1.0)
+  message = rf"fault: {names}\."
+  with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+    worker.run(own, other)
   worker.close()
 
 
