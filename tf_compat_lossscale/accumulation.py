@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Sequence
 import contextlib
 import threading
 from typing import Any
@@ -39,6 +38,7 @@ def __dir__() -> list[str]:
 
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
 _Pairs: TypeAlias = loss_scale_optimizer.Pairs
+_Sums: TypeAlias = dict[Any, Any]
 Transform: TypeAlias = Callable[[_Pairs], Any]
 
 _COUNT = "micro_batches"
@@ -188,15 +188,15 @@ class AccumulatingOptimizer(_Scaled):
     """Adds a micro-batch of all replicas, and ends the window if it is full."""
     name = self.get_name() if name is None else name
     eager = tf.executing_eagerly()
-    variables = self._window.prepare(pairs)
-    v1 = pair_checks.has_ref_variable([*variables, global_step])
+    sums = self._window.prepare(pairs)
+    v1 = pair_checks.has_ref_variable([*sums.values(), global_step])
     with _LOCK if eager else contextlib.nullcontext():
       with tf.name_scope(control_flow.NAME_SCOPE):
-        count = self._window.add(pairs)
+        count = self._window.add(sums, pairs)
         ends = count >= self._steps
       applied = control_flow.cond(
         ends,
-        lambda: self._end_window(strategy, variables, count, global_step, name),
+        lambda: self._end_window(strategy, sums, count, global_step, name),
         lambda: tf.constant(True),
         v1,
       )
@@ -210,7 +210,7 @@ class AccumulatingOptimizer(_Scaled):
   def _end_window(
     self,
     strategy: tf.distribute.Strategy,
-    variables: Sequence[Any],
+    sums: _Sums,
     count: tf.Tensor,
     global_step: Any,
     name: str,
@@ -218,7 +218,7 @@ class AccumulatingOptimizer(_Scaled):
     """Applies or skips a window, and empties it; returns whether it applied."""
     with tf.name_scope(control_flow.NAME_SCOPE):
       divisor = count if self._mean else tf.ones_like(count)
-      pairs = self._window.read(variables, divisor)
+      pairs = self._window.read(sums, divisor)
     grads = loss_scale_optimizer.list_gradients(self._loss_scale, pairs)
     grads.finite = gradients.all_replicas_finite(grads)
     update, answer = autograph.convert(self._loss_scale.update)(grads)
@@ -238,7 +238,7 @@ class AccumulatingOptimizer(_Scaled):
     with tf.name_scope(control_flow.NAME_SCOPE):
       done = loss_scale_optimizer.group([op, update, applied], "applied")
       with tf.control_dependencies([done]):
-        reset = self._window.reset(variables)
+        reset = self._window.reset(sums)
       with tf.control_dependencies([reset]):
         return tf.identity(applied)
 
@@ -266,15 +266,15 @@ class AccumulatingOptimizer(_Scaled):
 
 
 class _Known:
-  """The variables that have sums in one graph, or eagerly.
+  """The sums in one graph, or eagerly.
 
   Attributes:
-    variables: The variables, by `Variable.ref()`.
+    sums: The sum of each variable, by the variable's `ref()`.
     is_closed: Whether an op was built that ends windows of these variables.
   """
 
   def __init__(self) -> None:
-    self.variables: dict[Any, Any] = {}
+    self.sums: _Sums = {}
     self.is_closed = False
 
 
@@ -294,43 +294,41 @@ class _Window(tf.compat.v1.train.Optimizer):
     """Returns the current graph's number of micro-batches, or None."""
     return self._get_non_slot_variable(_COUNT, graph=graphs.find_graph())
 
-  def prepare(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """Creates the sums that are missing; returns the variables with sums."""
+  def prepare(self, pairs: Iterable[tuple[Any, Any]]) -> _Sums:
+    """Creates the sums that are missing; returns all: see `_Known`."""
     graph = graphs.find_graph()
     known = self._eager_known
     if graph is not None:
       known = graphs.keep_on_graph(graph, self, _Known)
-    for grad, var in pairs:
-      # A restored checkpoint may have created a sum before.
-      is_used = grad is not None or self.get_slot(var, _SUM) is not None
-      if is_used and var.ref() not in known.variables:
-        _check_variable(var, known)
-        self._create_sum(var)
-        known.variables[var.ref()] = var
-    variables = list(known.variables.values())
-    if not variables:
-      raise ValueError("accumulate: no variable has a gradient.")
-    known.is_closed = known.is_closed or not tf.executing_eagerly()
-    return variables
-
-  def _create_sum(self, var: Any) -> None:
-    """Creates a variable's sum, and the number of micro-batches before it."""
-    dtype = var.dtype.base_dtype
     # Outside of any cond, loop or function, none of which can own a variable.
     with tf.init_scope(), tf.compat.v1.name_scope(None):
-      self._get_or_make_slot_with_initializer(
-        var,
-        tf.compat.v1.zeros_initializer(),
-        var.shape,
-        tf.float32 if dtype in _HALF else dtype,
-        _SUM,
-        _SUM,
-      )
-      if self.find_count() is None:
-        with tf.compat.v1.name_scope("accumulation"):
-          self._create_non_slot_variable(np.int64(0), _COUNT, var)
+      for grad, var in pairs:
+        # A restored checkpoint may have created a sum before.
+        is_used = grad is not None or self.get_slot(var, _SUM) is not None
+        if is_used and var.ref() not in known.sums:
+          _check_variable(var, known)
+          known.sums[var.ref()] = self._create_sum(var)
+    if not known.sums:
+      raise ValueError("accumulate: no variable has a gradient.")
+    known.is_closed = known.is_closed or not tf.executing_eagerly()
+    return dict(known.sums)
 
-  def add(self, pairs: Iterable[tuple[Any, Any]]) -> tf.Tensor:
+  def _create_sum(self, var: Any) -> Any:
+    """Returns a new sum; creates the number of micro-batches, too."""
+    dtype = var.dtype.base_dtype
+    if self.find_count() is None:
+      with tf.compat.v1.name_scope("accumulation"):
+        self._create_non_slot_variable(np.int64(0), _COUNT, var)
+    return self._get_or_make_slot_with_initializer(
+      var,
+      tf.compat.v1.zeros_initializer(),
+      var.shape,
+      tf.float32 if dtype in _HALF else dtype,
+      _SUM,
+      _SUM,
+    )
+
+  def add(self, sums: _Sums, pairs: Iterable[tuple[Any, Any]]) -> tf.Tensor:
     """Adds a micro-batch to the sums; returns the number of micro-batches."""
     across = tf.distribute.get_strategy().extended
     pairs = [(grad, var) for grad, var in pairs if grad is not None]
@@ -338,7 +336,7 @@ class _Window(tf.compat.v1.train.Optimizer):
     if tf.distribute.has_strategy():
       grads = across.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
     done = [
-      across.update(self.get_slot(var, _SUM), _add_to, args=(grad,))
+      across.update(sums[var.ref()], _add_to, args=(grad,))
       for grad, (_, var) in zip(grads, pairs)
     ]
     count = self.find_count()
@@ -347,9 +345,7 @@ class _Window(tf.compat.v1.train.Optimizer):
     with tf.control_dependencies([counted]):
       return tf.identity(tf.convert_to_tensor(count))
 
-  def read(
-    self, variables: Sequence[Any], divisor: tf.Tensor
-  ) -> list[tuple[Any, Any]]:
+  def read(self, sums: _Sums, divisor: tf.Tensor) -> list[tuple[Any, Any]]:
     """Returns (gradient, variable) pairs: the sums by the divisor.
 
     Each replica gets its share, for the optimizer adds up those of all.
@@ -359,19 +355,18 @@ class _Window(tf.compat.v1.train.Optimizer):
 
     def read_in_replica() -> list[Any]:
       grads = []
-      for var in variables:
-        total = self.get_slot(var, _SUM).read_value()
-        grad = total / tf.cast(divisor, total.dtype)
-        grads.append(tf.cast(grad, var.dtype.base_dtype))
+      for ref, total in sums.items():
+        grad = total.read_value() / tf.cast(divisor, total.dtype)
+        grads.append(tf.cast(grad, ref.deref().dtype.base_dtype))
       return grads
 
     grads = strategy.extended.call_for_each_replica(read_in_replica)
-    return list(zip(grads, variables))
+    return [(grad, ref.deref()) for grad, ref in zip(grads, sums)]
 
-  def reset(self, variables: Sequence[Any]) -> tf.Operation | None:
+  def reset(self, sums: _Sums) -> tf.Operation | None:
     """Starts a new window: assigns 0 to the sums and to the number."""
     update = tf.distribute.get_strategy().extended.update
-    done = [update(self.get_slot(var, _SUM), _set_to_zero) for var in variables]
+    done = [update(total, _set_to_zero) for total in sums.values()]
     return tf.group(done, self.find_count().assign(0, read_value=False))
 
 
@@ -409,7 +404,7 @@ def _widen(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
 def _check_variable(var: Any, known: _Known) -> None:
   """Raises a ValueError if a variable cannot have a sum."""
   if known.is_closed:
-    names = ", ".join(str(each.name) for each in known.variables.values())
+    names = ", ".join(str(ref.deref().name) for ref in known.sums)
     raise ValueError(
       f"accumulate: {var.name} has a gradient for the first time, but a step "
       f"that is in a graph already ends windows of {names} alone. Let the "
