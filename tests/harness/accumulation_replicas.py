@@ -226,18 +226,18 @@ def train(setup):
   strategy = tf.distribute.MirroredStrategy(
     [f"cpu:{i}" for i in range(_REPLICAS)], _REDUCTIONS[setup.reduction]()
   )
-  program = Program(setup, strategy)
-  for i, batch in enumerate(setup.batches):
-    if i == setup.resumed:
-      with tempfile.TemporaryDirectory() as folder:
+  with tempfile.TemporaryDirectory() as folder:
+    program = Program(setup, strategy)
+    for i, batch in enumerate(setup.batches):
+      if i == setup.resumed:
         path = program.save(f"{folder}/ckpt")
         program.close()
         program = Program(setup, strategy)
         program.restore(path)
-    program.run(batch)
-    if (i + 1) % setup.steps == 0:
-      yield program.values()
-  program.close()
+      program.run(batch)
+      if (i + 1) % setup.steps == 0:
+        yield program.values()
+    program.close()
 
 
 def check(seed):
@@ -261,5 +261,4 @@ def check(seed):
 
 
 if __name__ == "__main__":
-  for number in sys.argv[1:]:
-    check(int(number))
+  check(int(sys.argv[1]))
