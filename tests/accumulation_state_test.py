@@ -118,22 +118,6 @@ def test_a_sum_is_found_by_the_object_and_not_by_the_name(tmp_path):
   status.assert_consumed()
 
 
-def test_a_window_is_restored_again_and_again(tmp_path):
-  run, paths = Heads(["v", "v"]), []
-  for i in range(3):
-    run.run((4.0, 8.0 * i))
-    paths.append(run.save(tmp_path / str(i)))
-  for chosen in (2, 0, 1, 1):
-    resumed = Heads(["v", "v"])
-    for each in (run, resumed):  # In `resumed`, both restores wait.
-      each.restore(paths[0])
-      each.restore(paths[chosen])
-      for _ in range(3 - chosen):
-        each.run((0.0, 0.0), order=(1, 0))
-      want = [-(chosen + 1.0), -2.0 * sum(range(chosen + 1)), 8.0]
-      assert each.values() == want
-
-
 @pytest.mark.parametrize("mode", helpers.MODES)
 @pytest.mark.parametrize(
   ("saved", "before", "after", "mean"),

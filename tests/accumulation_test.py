@@ -2,6 +2,7 @@
 """Tests `accumulate` against one step with the mean, and against NumPy."""
 
 import dataclasses
+import itertools
 import math
 import os
 
@@ -14,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import contrib
 
 tf1 = tf.compat.v1
 _WINDOWS = int(os.environ.get("ACCUMULATION_WINDOWS", "15"))
@@ -32,20 +32,6 @@ _DENSE = tuple(
   for spec in _SPECS
 )
 _BAD = (math.inf, -math.inf, math.nan)
-
-
-class Scale:
-  """The rule of DynamicLossScale in plain Python."""
-
-  def __init__(self, scale=8.0, period=2):
-    self.scale, self.good_steps, self._period = scale, 0, period
-
-  def update(self, finite):
-    self.good_steps += 1
-    if not finite:
-      self.scale, self.good_steps = max(self.scale / 2, 1), 0
-    elif self.good_steps >= self._period:
-      self.scale, self.good_steps = self.scale * 2, 0
 
 
 def dynamic(inner):
@@ -96,17 +82,21 @@ def test_as_one_step_with_the_mean(mode, steps, use_resource):
   inner = helpers.INNER["adam"]
   make = lambda: tfl.accumulate(dynamic(inner()), steps)  # noqa: E731
   plain = lambda: tfl.MixedPrecisionLossScaleOptimizer(inner(), 1)  # noqa: E731
-  states, scale = [], Scale()
+  states, scales, scale = [], [8.0], tfl.DynamicLossScale(8, 2)
+  for batches in windows:
+    total = sum(np.sum(grad) for grads in batches for grad in grads)
+    scale.update([tf.constant(total)])
+    scales.append(float(scale()))
   with helpers.Trainer(mode, make, _SPECS, use_resource=use_resource) as ours:
-    for batches in windows:
+    for batches, (scale, next_scale) in zip(
+      windows, itertools.pairwise(scales)
+    ):
       before = ours.state()
       for grads in batches:
         assert ours.state()["v0"].tobytes() == before["v0"].tobytes()
-        assert ours.loss_scale == scale.scale
+        assert ours.loss_scale == scale
         ours.step(*grads)
-      scale.update(all(map(is_finite, batches)))
-      assert ours.loss_scale == scale.scale
-      assert ours.good_steps == scale.good_steps
+      assert ours.loss_scale == next_scale
       states.append(comparable(ours))
   applied = 0
   with helpers.Trainer(mode, plain, _DENSE, use_resource=use_resource) as other:
@@ -205,23 +195,6 @@ def test_names_with_a_fixed_scale_and_a_window(mode, use_resource):
     names = [v.op.name for v in trainer.opt.variables() if "power" in v.name]
   scope = "" if mode == "graph_v2" and use_resource else "cond/"
   assert names == [f"{scope}beta1_power", f"{scope}beta2_power"]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_contrib(mode):
-  def make():
-    manager = contrib.ExponentialUpdateLossScaleManager(8, 2, 1, 2, 0.5)
-    inner = contrib.LossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.5), manager
-    )
-    return tfl.accumulate(inner, 2)
-
-  with helpers.Trainer(mode, make) as trainer:
-    for grad in (1.0, 3.0, 1.0, math.nan):
-      trainer.step(grad)
-    np.testing.assert_array_equal(trainer.state()["v0"], [0.0, 0.0])
-    assert trainer.loss_scale == 4
-    assert trainer.state()["global_step"] == 1
 
 
 class Tiny(helpers.Trainer):
