@@ -162,7 +162,7 @@ class Program:
 
   def save(self, path):
     """Writes a checkpoint; returns its path."""
-    return self._checkpoint.write(path, session=self.session)
+    return self._checkpoint.save(path, session=self.session)
 
   def restore(self, path):
     """Restores a checkpoint."""

@@ -66,9 +66,9 @@ class Heads:
   def save(self, path):
     """Writes a checkpoint; returns its path."""
     if not self.graph:
-      return self.checkpoint.write(str(path))
+      return self.checkpoint.save(str(path))
     with self.graph.as_default():
-      return self.checkpoint.write(str(path), session=self.session)
+      return self.checkpoint.save(str(path), session=self.session)
 
   def restore(self, path):
     """Restores a checkpoint; returns the status."""

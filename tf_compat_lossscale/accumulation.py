@@ -188,9 +188,9 @@ class AccumulatingOptimizer(_Scaled):
     """Adds a micro-batch of all replicas, and ends the window if it is full."""
     name = self.get_name() if name is None else name
     eager = tf.executing_eagerly()
-    sums = self._window.prepare(pairs)
-    v1 = pair_checks.has_ref_variable([*sums.values(), global_step])
     with _LOCK if eager else contextlib.nullcontext():
+      sums = self._window.prepare(pairs)
+      v1 = pair_checks.has_ref_variable([*sums.values(), global_step])
       with tf.name_scope(control_flow.NAME_SCOPE):
         count = self._window.add(sums, pairs)
         ends = count >= self._steps
