@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `accumulate` against one step with the mean, and against NumPy."""
 
-import contextlib
 import dataclasses
+import itertools
 import math
 import os
 
@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import contrib
 
 tf1 = tf.compat.v1
 _WINDOWS = int(os.environ.get("ACCUMULATION_WINDOWS", "15"))
@@ -35,24 +34,10 @@ _DENSE = tuple(
 _BAD = (math.inf, -math.inf, math.nan)
 
 
-class Scale:
-  """The rule of DynamicLossScale in plain Python."""
-
-  def __init__(self, scale=8.0, period=2):
-    self.scale, self.good_steps, self._period = scale, 0, period
-
-  def update(self, finite):
-    self.good_steps += 1
-    if not finite:
-      self.scale, self.good_steps = max(self.scale / 2, 1), 0
-    elif self.good_steps >= self._period:
-      self.scale, self.good_steps = self.scale * 2, 0
-
-
-def dynamic(inner, **kwargs):
+def dynamic(inner):
   """Returns an optimizer with a dynamic loss scale."""
   scale = tfl.DynamicLossScale(8, 2)
-  return tfl.MixedPrecisionLossScaleOptimizer(inner, scale, **kwargs)
+  return tfl.MixedPrecisionLossScaleOptimizer(inner, scale)
 
 
 def random_micro_batches(rng, steps, specs):
@@ -83,40 +68,42 @@ def is_finite(grads):
 
 
 @pytest.mark.parametrize(
-  ("mode", "drop", "steps", "use_resource"),
+  ("mode", "steps", "use_resource"),
   helpers.pairs(
     MODES,
-    ["window", "micro_batch"],
     [1, 3, 4],
     [True, False],
-    allowed=lambda row: row[3] or row[0] in GRAPH_MODES,
+    allowed=lambda row: row[2] or row[0] in GRAPH_MODES,
   ),
 )
-def test_as_one_step_with_the_mean(mode, drop, steps, use_resource):
+def test_as_one_step_with_the_mean(mode, steps, use_resource):
   rng = np.random.default_rng(steps)
   windows = [random_micro_batches(rng, steps, _SPECS) for _ in range(_WINDOWS)]
   inner = helpers.INNER["adam"]
-  make = lambda: tfl.accumulate(dynamic(inner()), steps, drop)  # noqa: E731
+  make = lambda: tfl.accumulate(dynamic(inner()), steps)  # noqa: E731
   plain = lambda: tfl.MixedPrecisionLossScaleOptimizer(inner(), 1)  # noqa: E731
-  states, scale = [], Scale()
+  states, scales, scale = [], [8.0], tfl.DynamicLossScale(8, 2)
+  for batches in windows:
+    is_good = all(map(is_finite, batches))
+    scale.update([tf.constant(0.0 if is_good else math.nan)])
+    scales.append(float(scale()))
   with helpers.Trainer(mode, make, _SPECS, use_resource=use_resource) as ours:
-    for batches in windows:
+    for batches, (scale, next_scale) in zip(
+      windows, itertools.pairwise(scales)
+    ):
       before = ours.state()
       for grads in batches:
         assert ours.state()["v0"].tobytes() == before["v0"].tobytes()
-        assert ours.loss_scale == scale.scale
+        assert ours.loss_scale == scale
         ours.step(*grads)
-      scale.update(all(map(is_finite, batches)))
-      assert ours.loss_scale == scale.scale
-      assert ours.good_steps == scale.good_steps
+      assert ours.loss_scale == next_scale
       states.append(comparable(ours))
   applied = 0
   with helpers.Trainer(mode, plain, _DENSE, use_resource=use_resource) as other:
     for batches, state in zip(windows, states):
-      good = [grads for grads in batches if is_finite(grads)]
-      if good and (drop == "micro_batch" or len(good) == steps):
+      if all(map(is_finite, batches)):
         applied += 1
-        other.step(*mean(good))
+        other.step(*mean(batches))
       if applied:
         expected = comparable(other)
         if steps == 3:  # TensorFlow may multiply by the reciprocal.
@@ -125,7 +112,7 @@ def test_as_one_step_with_the_mean(mode, drop, steps, use_resource):
             np.testing.assert_allclose(state[name], expected[name], rtol=1e-3)
         else:
           helpers.assert_same_state(state, expected)
-    assert 0 < applied < _WINDOWS or drop == "micro_batch"
+    assert 0 < applied < _WINDOWS
     assert state["global_step"] == applied
 
 
@@ -176,14 +163,12 @@ _BLIND = {
 
 @pytest.mark.parametrize("scale", _BLIND)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("drop", ["window", "micro_batch"])
-def test_a_scale_that_does_not_look_at_gradients(mode, drop, scale):
+def test_a_scale_that_does_not_look_at_gradients(mode, scale):
   make = lambda: tfl.accumulate(  # noqa: E731
     tfl.MixedPrecisionLossScaleOptimizer(
       tf1.train.MomentumOptimizer(0.5, 0.5), _BLIND[scale]()
     ),
     2,
-    drop,
     mean=False,
   )
   with helpers.Trainer(mode, make) as trainer:
@@ -192,88 +177,53 @@ def test_a_scale_that_does_not_look_at_gradients(mode, drop, scale):
     state = trainer.state()
     np.testing.assert_array_equal(state["v0"], [-0.5, -0.5])
     # An infinity, and finite gradients whose sum is none.
-    for grads in ((math.inf, math.nan), (3e38, 3e38), (-math.inf, 1e38)):
-      for grad in grads[:1] if drop == "micro_batch" else grads:
+    for grads in ((math.inf, math.nan), (3e38, 3e38), (1.0, -math.inf)):
+      for grad in grads:
         trainer.step(grad)
-      if drop == "micro_batch":
-        trainer.step(math.nan if grads[0] != 3e38 else 3e38)
       helpers.assert_same_state(trainer.state(), state)
-    for grad in (1.0, math.inf):
-      trainer.step(grad)
-    if drop == "window":
-      helpers.assert_same_state(trainer.state(), state)
-    else:
-      assert trainer.state()["v0"].tolist() == [-1.75] * 2
-    assert trainer.state()["global_step"] == 1 + (drop == "micro_batch")
+    assert state["global_step"] == 1
 
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_names_with_a_fixed_scale_and_a_window(mode, use_resource):
   """Checks that the cond of the window names no variable."""
-  make = lambda: tfl.accumulate(  # noqa: E731
-    tfl.MixedPrecisionLossScaleOptimizer(tf1.train.AdamOptimizer(0.1), 8), 2
-  )
+  inner = helpers.INNER["adam"]
+  wrap = tfl.MixedPrecisionLossScaleOptimizer
+  make = lambda: tfl.accumulate(wrap(inner(), 8), 2)  # noqa: E731
   with helpers.Trainer(mode, make, use_resource=use_resource) as trainer:
     names = [v.op.name for v in trainer.opt.variables() if "power" in v.name]
   scope = "" if mode == "graph_v2" and use_resource else "cond/"
   assert names == [f"{scope}beta1_power", f"{scope}beta2_power"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_contrib(mode):
-  def make():
-    manager = contrib.ExponentialUpdateLossScaleManager(8, 2, 1, 2, 0.5)
-    inner = contrib.LossScaleOptimizer(
-      tf1.train.GradientDescentOptimizer(0.5), manager
-    )
-    return tfl.accumulate(inner, 2)
+class Tiny(helpers.Trainer):
+  """A trainer of a float16 variable with the gradient 2**-25."""
 
-  with helpers.Trainer(mode, make) as trainer:
-    for grad in (1.0, 3.0, 1.0, math.nan):
-      trainer.step(grad)
-    np.testing.assert_array_equal(trainer.state()["v0"], [0.0, 0.0])
-    assert trainer.loss_scale == 4
-    assert trainer.state()["global_step"] == 1
+  def _build(self, fed):
+    loss = lambda: tf.reduce_sum(  # noqa: E731
+      tf.cast(self.variables[0], tf.float32) * 2.0**-25
+    )
+    op = self.opt.minimize(
+      loss if self.graph is None else loss(), var_list=self.variables
+    )
+    return None if self.mode == "function" else op
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_small_half_gradients_add_up(mode):
-  # The half of float16's smallest number, and its sum over a window.
-  tiny, steps = 2.0**-25, 64
+  """Checks gradients that are 0 in float16."""
   make = lambda: tfl.accumulate(  # noqa: E731
     tfl.MixedPrecisionLossScaleOptimizer(
       tf1.train.GradientDescentOptimizer(2.0**13), 2.0**10
     ),
-    steps,
+    64,
     mean=False,
   )
-  with contextlib.ExitStack() as stack:
-    graph = stack.enter_context(helpers.mode_scope(mode))
-    v = tf1.Variable(tf.ones([2], tf.float16), use_resource=True)
-    opt = make()
-
-    def step():
-      half = lambda: tf.reduce_sum(  # noqa: E731
-        tf.cast(v, tf.float32) * tiny
-      )
-      op = opt.minimize(half if graph is None else half(), var_list=[v])
-      return op if graph is not None else None
-
-    if graph is None:
-      if mode == "function":
-        step = tf.function(step, autograph=False)
-      for _ in range(steps):
-        step()
-      value = v.numpy()
-    else:
-      op = step()
-      with tf1.Session() as session:
-        session.run(tf1.global_variables_initializer())
-        for _ in range(steps):
-          session.run(op)
-        value = session.run(v)
-  assert value.tolist() == [1 - tiny * steps * 2**13] * 2
+  with Tiny(mode, make, (Spec(dtype="float16"),)) as trainer:
+    for _ in range(64):
+      trainer.step(0.0)
+    assert trainer.state()["v0"].tolist() == [1 - 64 * 2.0**-12] * 2
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -307,13 +257,8 @@ def test_gradients_that_are_sometimes_none(mode):
   opt = tfl.accumulate(dynamic(tf1.train.GradientDescentOptimizer(1.0)), 2)
 
   def step(both):
-    opt.apply_gradients(
-      [
-        (tf.constant(2.0), a),
-        (tf.constant(4.0) if both else None, b),
-        (None, c),
-      ]
-    )
+    grads = [tf.constant(2.0), tf.constant(4.0) if both else None, None]
+    opt.apply_gradients(zip(grads, (a, b, c)))
 
   if mode == "function":
     step = tf.function(step, autograph=False)
@@ -334,6 +279,8 @@ def test_a_variable_that_comes_late_is_an_error_in_functions():
   step(False)
   with pytest.raises(ValueError, match="b:0 has a gradient for the first time"):
     step(True)
+  with pytest.raises(ValueError, match="no variable has a gradient"):
+    tfl.accumulate(dynamic(opt._optimizer), 2).apply_gradients([(None, a)])
 
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)
@@ -376,7 +323,6 @@ def test_loop_in_a_function(jit):
   assert int(opt.micro_batches) == 1
   assert float(opt.loss_scale()) == 4
   np.testing.assert_allclose(v, [0.5], rtol=1e-5)
-  assert not opt.last_step_applied
 
 
 def test_threads():
@@ -395,6 +341,81 @@ def test_threads():
   assert (step.numpy(), weight.numpy()) == (90, -90)
   assert int(opt.micro_batches) == 0
   assert int(scaled.loss_scale.good_steps) == 90
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_last_step_applied_belongs_to_windows(mode):
+  v = tf.Variable([1.0])
+  opt = tfl.accumulate(dynamic(tf1.train.GradientDescentOptimizer(0.5)), 2)
+  with pytest.raises(RuntimeError, match="taken no eager step"):
+    print(opt.last_step_applied)
+
+  def step(grad):
+    opt.minimize(lambda: v * grad, var_list=[v])
+    return None if tf.executing_eagerly() else opt.last_step_applied
+
+  if mode == "function":
+    step = tf.function(step, autograph=False)
+  step(tf.constant(1.0))
+  seen = []
+  for grad in (1.0, math.inf, 1.0, 1.0, 1.0):
+    answer = step(tf.constant(grad))
+    seen.append(bool(opt.last_step_applied if answer is None else answer))
+  # Eagerly, a micro-batch within a window does not change the answer.
+  assert seen == [True, True, False, mode == "function", True]
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_last_step_applied_in_graphs(mode):
+  sgd = tf1.train.GradientDescentOptimizer(0.5)
+  make = lambda: tfl.accumulate(dynamic(sgd), 2)  # noqa: E731
+  with helpers.Trainer(mode, make) as trainer:
+    with trainer.graph.as_default():
+      applied = trainer.opt.last_step_applied
+    feed = trainer.feeds[0]
+    seen = [
+      trainer.session.run([applied, trainer.train_op], {feed: [grad] * 2})[0]
+      for grad in (1.0, math.inf, 1.0, 1.0)
+    ]
+    assert seen == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"steps": 0}, "steps"),
+    ({"steps": 1.5}, "steps"),
+    ({"transform": 3}, "transform must be a function"),
+    (
+      {"optimizer": tf1.train.AdamOptimizer()},
+      r"accumulate\(MixedPrecisionLossScaleOptimizer\(opt, scale\), steps\)",
+    ),
+  ],
+)
+def test_errors(change, message):
+  sgd = tf1.train.GradientDescentOptimizer(0.5)
+  arguments = {
+    "optimizer": tfl.MixedPrecisionLossScaleOptimizer(sgd, 8),
+    "steps": 2,
+    **change,
+  }
+  with pytest.raises(ValueError, match=message):
+    tfl.accumulate(**arguments)
+
+
+def test_wrappers_that_do_not_accumulate():
+  class Own(tfl.MixedPrecisionLossScaleOptimizer):
+    def apply_gradients(self, *args, **kwargs):
+      return super().apply_gradients(*args, **kwargs)
+
+  sgd = tf1.train.GradientDescentOptimizer(0.5)
+  once = tfl.accumulate(tfl.MixedPrecisionLossScaleOptimizer(sgd, 8), 2)
+  for opt, message in [
+    (once, "accumulates already"),
+    (Own(sgd, 8), r"Own has a apply_gradients\(\) of its own"),
+  ]:
+    with pytest.raises(ValueError, match=message):
+      tfl.accumulate(opt, 2)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Iterable
 import contextlib
 import threading
 from typing import Any
@@ -16,8 +16,6 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import attributes
-from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrong_values
@@ -39,16 +37,19 @@ def __dir__() -> list[str]:
 
 
 _Scaled: TypeAlias = loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
-Transform: TypeAlias = Callable[[loss_scale_optimizer.Pairs], Any]
+_Pairs: TypeAlias = loss_scale_optimizer.Pairs
+_Sums: TypeAlias = dict[Any, Any]
+Transform: TypeAlias = Callable[[_Pairs], Any]
 
 _COUNT = "micro_batches"
+_SUM = "accumulated_gradient"
 _HALF = (tf.float16, tf.bfloat16)
 # Between adding and counting, another eager thread could end the window.
 _LOCK = threading.RLock()
 
 
 def accumulate(
-  optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
+  optimizer: _Scaled,
   steps: arguments.Whole,
   mean: bool = True,
   transform: Transform | None = None,
@@ -78,13 +79,10 @@ def accumulate(
   return AccumulatingOptimizer(optimizer, steps, mean, transform)
 
 
-class AccumulatingOptimizer(
-  loss_scale_optimizer.MixedPrecisionLossScaleOptimizer
-):
+class AccumulatingOptimizer(_Scaled):
   """An optimizer that adds up gradients before it applies them.
 
-  `accumulate` makes such an optimizer. Each call of `apply_gradients` is one
-  micro-batch:
+  `accumulate` makes it. Each call of `apply_gradients` is one micro-batch:
 
   ```
   sums += grads                          # In float32 or wider.
@@ -99,13 +97,16 @@ class AccumulatingOptimizer(
 
   So a window with an infinity or a NaN is skipped, and the loss scale falls
   once. Under a `tf.distribute` strategy, a micro-batch is the sum over all
-  replicas. An optimizer of Horovod inside reduces the gradients of each
-  micro-batch, as it always does.
+  replicas. An optimizer of Horovod inside reduces each micro-batch.
 
   Of float16 and bfloat16 variables, `compute_gradients` returns gradients of
   float32, so that none becomes 0. The sums are dense, also for sparse
   gradients. A variable has a sum if it has had a gradient; if its gradients of
   a window are all None, they count as 0.
+
+  Eagerly, `last_step_applied` is that of the last window that ended. In a
+  graph, also in that of a `tf.function`, it is False if this micro-batch ended
+  a window that was skipped, and True otherwise.
 
   In object-based checkpoints the sums are slots of the child `window`, and the
   number of micro-batches is its variable `micro_batches`; in name-based ones
@@ -114,21 +115,15 @@ class AccumulatingOptimizer(
 
   def __init__(
     self,
-    optimizer: loss_scale_optimizer.MixedPrecisionLossScaleOptimizer,
+    optimizer: _Scaled,
     steps: arguments.Whole,
     mean: bool = True,
     transform: Transform | None = None,
   ) -> None:
-    """Creates an optimizer with an empty window.
-
-    The arguments are those of `accumulate`.
-    """
+    """Creates an optimizer with an empty window: see `accumulate`."""
     _check(optimizer)
     if transform is not None and not callable(transform):
-      raise ValueError(
-        "transform must be a function of (gradient, variable) pairs or None, "
-        f"but got {transform!r}."
-      )
+      raise ValueError(f"transform must be a function, but got {transform!r}.")
     super().__init__(optimizer._optimizer, optimizer._loss_scale)
     self._steps = arguments.check_steps("steps", steps)
     self._mean = bool(mean)
@@ -148,29 +143,11 @@ class AccumulatingOptimizer(
     After the last micro-batch of a window, the number is 0.
     """
     count = self._window.find_count()
-    if count is None:
-      return tf.constant(0, tf.int64)
-    return tf.convert_to_tensor(count)
+    return tf.convert_to_tensor(np.int64(0) if count is None else count)
 
-  @attributes.DefaultProperty
-  def last_step_applied(self) -> tf.Tensor:
-    """Whether the last window was applied, a bool scalar.
-
-    Eagerly, a micro-batch within a window changes nothing. In a graph, also in
-    that of a `tf.function`, the tensor is False if this micro-batch ended a
-    window that was skipped, and True otherwise.
-
-    Raises:
-      RuntimeError: No window has ended yet.
-    """
-    return loss_scale_optimizer.read_last_applied(self)
-
-  def _unscale(
-    self, pairs: loss_scale_optimizer.Pairs, scale: tf.Tensor
-  ) -> loss_scale_optimizer.Pairs:
+  def _unscale(self, pairs: _Pairs, scale: tf.Tensor) -> _Pairs:
     """Returns pairs with unscaled gradients, in float32 or wider."""
-    wide = [(_widen(grad), var) for grad, var in pairs]
-    return loss_scale_optimizer.unscale(wide, scale)
+    return loss_scale_optimizer.unscale(_widen(pairs), scale)
 
   def apply_gradients(
     self,
@@ -191,17 +168,15 @@ class AccumulatingOptimizer(
     Raises:
       TypeError: A gradient is neither floating-point nor complex like its
         variable.
-      ValueError: In a cross-replica context of a `tf.distribute` strategy; or a
-        variable has a gradient for the first time although an op was built
-        that ends windows without it.
+      ValueError: In a cross-replica context of a `tf.distribute` strategy; or
+        no variable has a gradient; or a variable has a gradient for the first
+        time although an op was built that ends windows without it.
     """
     pairs = pair_checks.read(grads_and_vars)
     loss_scale_optimizer.warn_if_unread(self, self._loss_scale, pairs)
-    pairs = tuple((_widen(grad), var) for grad, var in pairs)
-    op: tf.Operation | None = loss_scale_optimizer.take_step(
-      self._take_micro_batch, pairs, global_step, name
+    return loss_scale_optimizer.take_step(
+      self._take_micro_batch, _widen(pairs), global_step, name
     )
-    return op
 
   def _take_micro_batch(
     self,
@@ -212,19 +187,16 @@ class AccumulatingOptimizer(
   ) -> tf.Operation | None:
     """Adds a micro-batch of all replicas, and ends the window if it is full."""
     name = self.get_name() if name is None else name
-    variables = self._window.prepare(pairs)
-    missing = [pair for pair in pairs if pair[0] is None]
-    v1 = pair_checks.has_ref_variable([*(var for _, var in pairs), global_step])
     eager = tf.executing_eagerly()
     with _LOCK if eager else contextlib.nullcontext():
+      sums = self._window.prepare(pairs)
+      v1 = pair_checks.has_ref_variable([*sums.values(), global_step])
       with tf.name_scope(control_flow.NAME_SCOPE):
-        count = self._window.add(strategy, pairs)
+        count = self._window.add(sums, pairs)
         ends = count >= self._steps
       applied = control_flow.cond(
         ends,
-        lambda: self._end_window(
-          strategy, variables, missing, count, global_step, name
-        ),
+        lambda: self._end_window(strategy, sums, count, global_step, name),
         lambda: tf.constant(True),
         v1,
       )
@@ -238,39 +210,21 @@ class AccumulatingOptimizer(
   def _end_window(
     self,
     strategy: tf.distribute.Strategy,
-    variables: Sequence[Any],
-    missing: Sequence[tuple[None, Any]],
+    sums: _Sums,
     count: tf.Tensor,
     global_step: Any,
     name: str,
   ) -> tf.Tensor:
-    """Applies the gradients of a window, or skips the step.
-
-    Args:
-      strategy: The strategy.
-      variables: The variables that have sums.
-      missing: Pairs of None and a variable that may have no sum.
-      count: The number of micro-batches in the window, an int64 scalar.
-      global_step: A variable or None.
-      name: The step's name.
-
-    Returns:
-      A bool scalar, whether the gradients are applied.
-    """
-    known = {var.ref() for var in variables}
+    """Applies or skips a window, and empties it; returns whether it applied."""
     with tf.name_scope(control_flow.NAME_SCOPE):
       divisor = count if self._mean else tf.ones_like(count)
-      pairs = self._window.read(strategy, variables, divisor)
-    pairs += [pair for pair in missing if pair[1].ref() not in known]
+      pairs = self._window.read(sums, divisor)
     grads = loss_scale_optimizer.list_gradients(self._loss_scale, pairs)
-    with tf.name_scope(control_flow.NAME_SCOPE):
-      grads.finite = gradients.all_replicas_finite(grads)
+    grads.finite = gradients.all_replicas_finite(grads)
     update, answer = autograph.convert(self._loss_scale.update)(grads)
     with tf.name_scope(control_flow.NAME_SCOPE):
+      # A loss scale that never changes does not look at the gradients.
       applied = tf.logical_and(grads.finite, answer)
-    # Without a cond of the loss scale's own, variables are named as without
-    # this cond, too.
-    named = not isinstance(answer, (bool, np.bool_))
     op = loss_scale_optimizer.apply_if(
       applied,
       self._transform_and_apply,
@@ -278,20 +232,18 @@ class AccumulatingOptimizer(
       tuple(pairs),
       global_step,
       name,
-      named,
+      # If the loss scale asks for no cond, no variable is named after this one.
+      named=not isinstance(answer, (bool, np.bool_)),
     )
-    done = [each for each in (op, update) if each is not None]
-    unwrap = strategy.experimental_local_results
-    for grad, _ in pairs:
-      done += [] if grad is None else unwrap(grad)
     with tf.name_scope(control_flow.NAME_SCOPE):
-      with tf.control_dependencies([] if tf.executing_eagerly() else done):
-        reset = self._window.reset(strategy, variables)
-      with tf.control_dependencies([] if reset is None else [reset]):
+      done = loss_scale_optimizer.group([op, update, applied], "applied")
+      with tf.control_dependencies([done]):
+        reset = self._window.reset(sums)
+      with tf.control_dependencies([reset]):
         return tf.identity(applied)
 
   def _transform_and_apply(
-    self, pairs: loss_scale_optimizer.Pairs, global_step: Any, name: str | None
+    self, pairs: _Pairs, global_step: Any, name: str | None
   ) -> Any:
     """Applies the gradients of a window, transformed, on one replica."""
     if self._transform is not None:
@@ -313,16 +265,16 @@ class AccumulatingOptimizer(
     )
 
 
-class _State:
-  """What a window has in one graph, or eagerly.
+class _Known:
+  """The sums in one graph, or eagerly.
 
   Attributes:
-    variables: The variables that have sums.
+    sums: The sum of each variable, by the variable's `ref()`.
     is_closed: Whether an op was built that ends windows of these variables.
   """
 
   def __init__(self) -> None:
-    self.variables: list[Any] = []
+    self.sums: _Sums = {}
     self.is_closed = False
 
 
@@ -333,143 +285,89 @@ class _Window(tf.compat.v1.train.Optimizer):
   optimizers, in all of its formats; but it trains nothing.
   """
 
-  _SLOT = "accumulated_gradient"
-
   def __init__(self) -> None:
     """Creates a window without variables."""
     super().__init__(use_locking=False, name="accumulation")
-    self._eager_state = _State()
-
-  @property
-  def _state(self) -> _State:
-    graph = graphs.find_graph()
-    if graph is None:
-      return self._eager_state
-    return graphs.keep_on_graph(graph, self, _State)
+    self._eager_known = _Known()
 
   def find_count(self) -> Any:
     """Returns the current graph's number of micro-batches, or None."""
+    return self._get_non_slot_variable(_COUNT, graph=graphs.find_graph())
+
+  def prepare(self, pairs: Iterable[tuple[Any, Any]]) -> _Sums:
+    """Creates the sums that are missing; returns all: see `_Known`."""
     graph = graphs.find_graph()
-    return self._get_non_slot_variable(_COUNT, graph=graph)
-
-  def prepare(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """Creates the variables that are missing.
-
-    Args:
-      pairs: The (gradient, variable) pairs of a micro-batch.
-
-    Returns:
-      The variables that have sums.
-
-    Raises:
-      ValueError: A variable's shape is not known, or the variable is new and an
-        op was built that ends windows without it.
-    """
-    state = self._state
-    known = {var.ref() for var in state.variables}
-    # A restored checkpoint may have created a sum before.
-    new = [
-      var
-      for grad, var in pairs
-      if var.ref() not in known
-      and (grad is not None or self.get_slot(var, self._SLOT) is not None)
-    ]
-    for var in new:
-      _check_variable(var, state)
+    known = self._eager_known
+    if graph is not None:
+      known = graphs.keep_on_graph(graph, self, _Known)
     # Outside of any cond, loop or function, none of which can own a variable.
     with tf.init_scope(), tf.compat.v1.name_scope(None):
-      for var in new:
-        dtype = tf.as_dtype(var.dtype).base_dtype
-        self._get_or_make_slot_with_initializer(
-          var,
-          tf.compat.v1.zeros_initializer(),
-          var.shape,
-          tf.float32 if dtype in _HALF else dtype,
-          self._SLOT,
-          self._SLOT,
-        )
-      if new and self.find_count() is None:
-        with tf.compat.v1.name_scope("accumulation"):
-          self._create_non_slot_variable(np.int64(0), _COUNT, new[0])
-    state.variables += new
-    state.is_closed = state.is_closed or not tf.executing_eagerly()
-    return list(state.variables)
+      for grad, var in pairs:
+        # A restored checkpoint may have created a sum before.
+        is_used = grad is not None or self.get_slot(var, _SUM) is not None
+        if is_used and var.ref() not in known.sums:
+          _check_variable(var, known)
+          known.sums[var.ref()] = self._create_sum(var)
+    if not known.sums:
+      raise ValueError("accumulate: no variable has a gradient.")
+    known.is_closed = known.is_closed or not tf.executing_eagerly()
+    return dict(known.sums)
 
-  def add(
-    self, strategy: tf.distribute.Strategy, pairs: Sequence[tuple[Any, Any]]
-  ) -> tf.Tensor:
-    """Adds a micro-batch to the sums.
+  def _create_sum(self, var: Any) -> Any:
+    """Returns a new sum; creates the number of micro-batches, too."""
+    dtype = var.dtype.base_dtype
+    if self.find_count() is None:
+      with tf.compat.v1.name_scope("accumulation"):
+        self._create_non_slot_variable(np.int64(0), _COUNT, var)
+    return self._get_or_make_slot_with_initializer(
+      var,
+      tf.compat.v1.zeros_initializer(),
+      var.shape,
+      tf.float32 if dtype in _HALF else dtype,
+      _SUM,
+      _SUM,
+    )
 
-    Args:
-      strategy: The strategy.
-      pairs: The (gradient, variable) pairs, per replica if there are any.
-
-    Returns:
-      The number of micro-batches in the window, an int64 scalar.
-    """
+  def add(self, sums: _Sums, pairs: Iterable[tuple[Any, Any]]) -> tf.Tensor:
+    """Adds a micro-batch to the sums; returns the number of micro-batches."""
+    across = tf.distribute.get_strategy().extended
     pairs = [(grad, var) for grad, var in pairs if grad is not None]
+    grads = [grad for grad, _ in pairs]
     if tf.distribute.has_strategy():
-      sum_up = tf.distribute.ReduceOp.SUM
-      grads = strategy.extended.batch_reduce_to(sum_up, pairs)
-    else:
-      grads = [grad for grad, _ in pairs]
+      grads = across.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
     done = [
-      strategy.extended.update(
-        self.get_slot(var, self._SLOT), _add_to, args=(grad,)
-      )
+      across.update(sums[var.ref()], _add_to, args=(grad,))
       for grad, (_, var) in zip(grads, pairs)
     ]
     count = self.find_count()
-    with _after(done), _after([count.assign_add(1, read_value=False)]):
+    with tf.control_dependencies([tf.group(done)]):
+      counted = tf.group(count.assign_add(1, read_value=False))
+    with tf.control_dependencies([counted]):
       return tf.identity(tf.convert_to_tensor(count))
 
-  def read(
-    self,
-    strategy: tf.distribute.Strategy,
-    variables: Sequence[Any],
-    divisor: tf.Tensor,
-  ) -> list[tuple[Any, Any]]:
-    """Returns the (gradient, variable) pairs of a window, per replica.
+  def read(self, sums: _Sums, divisor: tf.Tensor) -> list[tuple[Any, Any]]:
+    """Returns (gradient, variable) pairs: the sums by the divisor.
 
-    The optimizer that applies them adds up those of all replicas.
-
-    Args:
-      strategy: The strategy.
-      variables: The variables that have sums.
-      divisor: What the sums are divided by, an int64 scalar.
+    Each replica gets its share, for the optimizer adds up those of all.
     """
+    strategy = tf.distribute.get_strategy()
     divisor = divisor * strategy.num_replicas_in_sync
 
     def read_in_replica() -> list[Any]:
       grads = []
-      for var in variables:
-        total = self.get_slot(var, self._SLOT).read_value()
-        grad = total / tf.cast(divisor, total.dtype)
-        grads.append(tf.cast(grad, tf.as_dtype(var.dtype).base_dtype))
+      for ref, total in sums.items():
+        grad = total.read_value() / tf.cast(divisor, total.dtype)
+        grads.append(tf.cast(grad, ref.deref().dtype.base_dtype))
       return grads
 
     grads = strategy.extended.call_for_each_replica(read_in_replica)
-    return list(zip(grads, variables))
+    return [(grad, ref.deref()) for grad, ref in zip(grads, sums)]
 
-  def reset(
-    self, strategy: tf.distribute.Strategy, variables: Sequence[Any]
-  ) -> tf.Operation | None:
-    """Starts a new window: assigns 0 to all variables."""
-    done = [
-      strategy.extended.update(self.get_slot(var, self._SLOT), _set_to_zero)
-      for var in variables
-    ]
-    return tf.group([*done, self.find_count().assign(0, read_value=False)])
-
-
-def _after(ops: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
-  """Returns a context whose ops run after others; eagerly, of no effect."""
-  if tf.executing_eagerly():
-    return contextlib.nullcontext()
-  group: contextlib.AbstractContextManager[Any] = tf.control_dependencies(
-    [tf.group(ops)]
-  )
-  return group
+  def reset(self, sums: _Sums) -> tf.Operation | None:
+    """Starts a new window: assigns 0 to the sums and to the number."""
+    update = tf.distribute.get_strategy().extended.update
+    done = [update(total, _set_to_zero) for total in sums.values()]
+    return tf.group(done, self.find_count().assign(0, read_value=False))
 
 
 def _add_to(total: tf.Variable, grad: Any) -> Any:
@@ -493,21 +391,24 @@ def _cast(grad: Any, dtype: tf.DType) -> Any:
   return tf.cast(grad, dtype)
 
 
-def _widen(grad: Any) -> Any:
-  """Returns a half-precision gradient as float32, another one as it is."""
-  if grad is None or grad.dtype not in _HALF:
-    return grad
-  return _cast(grad, tf.float32)
+def _widen(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
+  """Returns pairs with half-precision gradients as float32."""
+  return tuple(
+    (_cast(grad, tf.float32), var)
+    if grad is not None and grad.dtype in _HALF
+    else (grad, var)
+    for grad, var in pairs
+  )
 
 
-def _check_variable(var: Any, state: _State) -> None:
+def _check_variable(var: Any, known: _Known) -> None:
   """Raises a ValueError if a variable cannot have a sum."""
-  if state.is_closed:
-    known = ", ".join(str(each.name) for each in state.variables)
+  if known.is_closed:
+    names = ", ".join(str(ref.deref().name) for ref in known.sums)
     raise ValueError(
       f"accumulate: {var.name} has a gradient for the first time, but a step "
-      f"that is in a graph already ends windows without it; it has {known}. "
-      "Let the first step that you build have the gradients of all variables."
+      f"that is in a graph already ends windows of {names} alone. Let the "
+      "first step that you build have the gradients of all variables."
     )
   if not var.shape.is_fully_defined():
     raise ValueError(
@@ -519,31 +420,25 @@ def _check(optimizer: Any) -> None:
   """Raises a ValueError if an optimizer cannot accumulate."""
   if isinstance(optimizer, AccumulatingOptimizer):
     raise ValueError(
-      f"accumulate: optimizer accumulates already: {optimizer!r}. Multiply "
-      "steps instead."
+      f"accumulate: {optimizer!r} accumulates already: multiply steps instead."
     )
   if sync_replicas.wraps_synchronizer(optimizer):
     raise ValueError(
-      "accumulate: optimizer must not be or wrap a SyncReplicasOptimizer, but "
-      f"got {optimizer!r}: the accumulation must be inside. Write "
-      "SyncReplicasOptimizer(accumulate(MixedPrecisionLossScaleOptimizer(opt, "
-      "loss_scale), steps), replicas_to_aggregate, total_num_replicas)."
+      f"accumulate: {optimizer!r} is or wraps a SyncReplicasOptimizer, which "
+      "must be outside: SyncReplicasOptimizer(accumulate("
+      "MixedPrecisionLossScaleOptimizer(opt, loss_scale), steps), ...)."
     )
   if not isinstance(optimizer, _Scaled):
-    is_keras = optimizer_kinds.is_keras(optimizer)
-    why = "Optimizers of Keras cannot accumulate here. " if is_keras else ""
     raise ValueError(
       "accumulate: optimizer must be a MixedPrecisionLossScaleOptimizer or a "
       f"contrib.LossScaleOptimizer, but got {wrong_values.show(optimizer)}. "
-      f"{why}The order that "
-      "works is accumulate(MixedPrecisionLossScaleOptimizer(opt, scale), "
-      "steps), with any wrapper of another kind inside, as opt."
+      "The order that works is accumulate(MixedPrecisionLossScaleOptimizer("
+      "opt, scale), steps), with any wrapper of another kind inside, as opt."
     )
+  package = f"{__name__.partition('.')[0]}."
   for method in ("compute_gradients", "apply_gradients"):
-    ours = getattr(type(optimizer), method).__module__
-    if ours.partition(".")[0] != __name__.partition(".")[0]:
+    if not getattr(type(optimizer), method).__module__.startswith(package):
       raise ValueError(
         f"accumulate: {type(optimizer).__name__} has a {method}() of its own, "
-        "which would not be called: wrap the optimizer in a plain "
-        "MixedPrecisionLossScaleOptimizer."
+        "which would not be called: wrap by a class that has none."
       )

@@ -8,71 +8,71 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import contrib
 
 tf1 = tf.compat.v1
 
 
-class Reducing(tf1.train.Optimizer):
-  """Doubles gradients as it computes them, in place of communication."""
+class Reducing(tf1.train.GradientDescentOptimizer):
+  """Doubles gradients as it computes them, in place of communication.
 
-  def __init__(self, optimizer, helper=None):
-    super().__init__(False, "Reducing")
-    self._optimizer = optimizer
-    self._agg_helper = helper
-    self.reductions = []
+  Attributes:
+    reductions: How many reductions were built, or done eagerly.
+  """
 
-  def _allreduce_grads(self, grads):
-    self.reductions.append(len(grads))
-    return [None if grad is None else 2 * grad for grad in grads]
+  # As in Horovod's own optimizer.
+  __module__ = "horovod.tensorflow"
+
+  def __init__(self, passes=1):
+    super().__init__(0.5)
+    self._backward_passes_per_step = passes
+    self.reductions = 0
 
   def compute_gradients(self, *args, **kwargs):
-    grads, variables = zip(*self._optimizer.compute_gradients(*args, **kwargs))
-    return list(zip(self._allreduce_grads(grads), variables))
-
-  def apply_gradients(self, *args, **kwargs):
-    return self._optimizer.apply_gradients(*args, **kwargs)
-
-  def get_slot(self, *args):
-    return self._optimizer.get_slot(*args)
-
-  def get_slot_names(self):
-    return self._optimizer.get_slot_names()
-
-  def variables(self):
-    return self._optimizer.variables()
+    self.reductions += 1
+    pairs = super().compute_gradients(*args, **kwargs)
+    return [(2 * grad, var) for grad, var in pairs]
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("drop", ["window", "micro_batch"])
-def test_reduced_once_in_a_window(mode, drop):
-  reducing = []
-
-  def make():
-    sgd = tf1.train.GradientDescentOptimizer(0.5)
-    reducing.append(Reducing(sgd))
-    scaled = tfl.MixedPrecisionLossScaleOptimizer(
-      reducing[0], tfl.DynamicLossScale(8, 2)
-    )
-    return tfl.accumulate(scaled, 2, drop)
-
+def test_each_micro_batch_is_reduced(mode):
+  reducing = Reducing()
+  make = lambda: tfl.accumulate(  # noqa: E731
+    tfl.MixedPrecisionLossScaleOptimizer(reducing, tfl.DynamicLossScale(8, 2)),
+    2,
+  )
   with helpers.Trainer(mode, make) as trainer:
     for grad in (1.0, 3.0, float("inf"), 1.0):
       trainer.step(grad)
-    expected = -1.0 if drop == "window" else -2.0
-    assert trainer.state()["v0"].tolist() == [expected] * 2
+    assert trainer.state()["v0"].tolist() == [-1.0] * 2
     assert trainer.loss_scale == 4
-  # A window reduces the counts, then the gradient.
-  once = [2, 1]
   # A function may be traced twice.
-  times = {"eager": [2], "function": [1, 2]}.get(mode, [1])
-  assert reducing[0].reductions in [once * n for n in times]
+  assert reducing.reductions in {"eager": [4], "function": [1, 2]}.get(
+    mode, [1]
+  )
 
 
-def test_another_accumulation_is_an_error():
-  sgd = Reducing(tf1.train.GradientDescentOptimizer(0.5), helper=object())
-  scaled = tfl.MixedPrecisionLossScaleOptimizer(sgd, 8)
-  with pytest.raises(ValueError, match="backward_passes_per_step"):
-    tfl.accumulate(scaled, 2)
+class Wrapper(tf1.train.Optimizer):
+  """An optimizer of a user, around another one."""
+
+  def __init__(self, optimizer):
+    super().__init__(name="Wrapper", use_locking=False)
+    self._opt = optimizer
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("is_contrib", [False, True])
+def test_passes_inside_are_an_error_that_says_what_works(between, is_contrib):
+  opt = Wrapper(Reducing(2)) if between else Reducing(2)
+  message = (
+    r"backward_passes_per_step=2: .*tf_compat_lossscale\.accumulate\("
+    r"tf_compat_lossscale\.MixedPrecisionLossScaleOptimizer\("
+    r"hvd\.DistributedOptimizer\(opt\), loss_scale\), 2\)"
+  )
+  with pytest.raises(ValueError, match=message):
+    if is_contrib:
+      contrib.LossScaleOptimizer(opt, contrib.FixedLossScaleManager(8))
+    tfl.MixedPrecisionLossScaleOptimizer(opt, 8)
 
 
 @pytest.mark.machines

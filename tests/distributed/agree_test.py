@@ -3,11 +3,9 @@
 
 import contextlib
 import copy
-import json
-import math
+import sys
+import types
 
-import agree_cluster
-import clusters
 import helpers
 from helpers import tf1
 import numpy as np
@@ -42,13 +40,6 @@ class Doubling(tfl.LossScale):
     return {}
 
 
-class Alone(Doubling):
-  """A loss scale that does not ask this package whether gradients are good."""
-
-  def update(self, grads):
-    return super().update(list(grads))
-
-
 def wrap(loss_scale):
   opt = tf1.train.MomentumOptimizer(0.5, 0.5)
   if isinstance(loss_scale, contrib.LossScaleManager):
@@ -56,6 +47,7 @@ def wrap(loss_scale):
   return tfl.MixedPrecisionLossScaleOptimizer(opt, loss_scale)
 
 
+_INF, _NAN = float("inf"), float("nan")
 SCALES = {
   "dynamic": lambda: tfl.DynamicLossScale(8, 2),
   "growth": lambda: policies.GrowthBackoff(8, growth_interval=2),
@@ -127,8 +119,8 @@ class Worker:
 _STEPS = [
   (1.0, False),
   (1.0, True),
-  (float("inf"), False),
-  (float("nan"), True),
+  (_INF, False),
+  (_NAN, True),
   (2.0, False),
   (1.0, False),
   (1.0, False),
@@ -149,7 +141,7 @@ def test_any_workers_infinity_skips_the_step_of_all(mode, scale):
         if agrees:
           worker.run(own, float(is_bad))
         else:
-          worker.run(float("nan") if is_bad else own, 0.0)
+          worker.run(_NAN if is_bad else own, 0.0)
         found.append(worker.state())
       states.append(found)
       worker.close()
@@ -166,12 +158,6 @@ def test_one_exchange_a_step(scale):
   worker.close()
 
 
-@pytest.mark.parametrize("mode", helpers.MODES)
-def test_a_loss_scale_that_cannot_agree_is_an_error(mode):
-  with pytest.raises(RuntimeError, match="must pass the very list"):
-    Worker(mode, Alone, True).run(1.0, 0.0)
-
-
 def test_a_fixed_loss_scale_exchanges_nothing():
   worker = Worker("eager", lambda: tfl.FixedLossScale(8), True)
   worker.run(1.0, 1.0)
@@ -179,15 +165,17 @@ def test_a_fixed_loss_scale_exchanges_nothing():
   worker.close()
 
 
-def test_gradients_at_fault_are_those_of_all_workers():
-  """The error at the minimum names gradients of other workers, too."""
-
-  def make():
-    return policies.GrowthBackoff(1, min_loss_scale=1, at_minimum="raise")
-
+@pytest.mark.parametrize(
+  ("own", "other", "names"), [(_INF, 0.0, "v"), (1.0, 1.0, "")]
+)
+def test_an_error_names_gradients_of_the_own_worker(own, other, names):
+  make = lambda: policies.GrowthBackoff(  # noqa: E731
+    1, min_loss_scale=1, at_minimum="raise"
+  )
   worker = Worker("eager", make, True)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=r"fault: v\."):
-    worker.run(1.0, 1.0)
+  message = rf"fault: {names}\."
+  with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+    worker.run(own, other)
   worker.close()
 
 
@@ -248,83 +236,33 @@ def test_replicas_agree_by_themselves():
   assert run(False)[0] != first[0]
 
 
-@pytest.mark.machines
 @pytest.mark.parametrize(
-  ("mode", "drop", "fixed"),
-  helpers.pairs(helpers.MODES, ["window", "micro_batch"], [False, True]),
+  ("grads", "other", "mean"),
+  [((1.0, 2.0), 0.0, 1.5), ((1.0, 2.0), 1.0, None), ((1.0, _NAN), 0.0, None)],
 )
-def test_two_workers_accumulate_and_agree(tmp_path, mode, drop, fixed):
-  """Checks workers that leave out micro-batches of their own."""
-  task = str(helpers.HARNESS / "agree_cluster.py")
-  given = {"mode": mode, "drop": drop, "fixed": fixed, "seed": 1}
-  given |= {"windows": 30, "port": clusters.find_ports(1)[0]}
-  with clusters.Cluster(tmp_path) as cluster:
-    for index in range(2):
-      arguments = json.dumps({**given, "index": index})
-      cluster.start(f"worker{index}", task, arguments)
-    states = [
-      cluster.wait(worker, "state", 150, 30)
-      for worker in cluster.tasks.values()
-    ]
-  assert states[0] == states[1]
-  want = [
-    [*row[:2], 8.0] if fixed else row
-    for row in agree_cluster.model(1, 30, drop)
-  ]
-  np.testing.assert_allclose(states[0], want, rtol=1e-5, atol=1e-6)
-  assert 5 < want[-1][1] < 30
-
-
-@pytest.mark.parametrize("drop", ["window", "micro_batch"])
-@pytest.mark.parametrize(
-  ("grads", "other", "finite", "mean"),
-  [
-    ((1.0, 2.0), (2, 0), True, 1.5),
-    ((1.0, 2.0), (0, 2), True, 3.0),
-    ((math.inf, math.inf), (1, 1), True, 0.0),
-    ((math.inf, math.nan), (0, 2), True, None),
-    ((1.0, 2.0), (2, 0), False, None),
-    ((1.0, math.inf), (2, 0), True, 2 / 3),
-  ],
-)
-def test_kept_micro_batches_are_those_of_all_workers(
-  drop, grads, other, finite, mean
-):
-  """Plays a worker that keeps and leaves out some of its micro-batches.
-
-  Args:
-    drop: What an infinity makes void.
-    grads: The gradients of this worker.
-    other: How many micro-batches the other worker keeps and leaves out.
-    finite: Whether the sums of the other worker are finite.
-    mean: What is applied, or None.
-  """
-  if drop == "window" and (other[1] or not all(map(math.isfinite, grads))):
-    other, finite, mean = (2, 0), False, None
-  numbers = [*other, not finite]
+@pytest.mark.parametrize("fixed", [False, True])
+def test_accumulation_agrees_once_in_a_window(grads, other, mean, fixed):
   seen = []
 
   def all_reduce(value):
     seen.append(float(value))
-    return value + float(numbers[len(seen) - 1])
+    return value + other
 
   v = tf.Variable(0.0)
-  scale = tfl.DynamicLossScale(8, 1000)
+  scale = tfl.FixedLossScale(8) if fixed else tfl.DynamicLossScale(8, 1000)
   opt = tfl.accumulate(
     tfl.MixedPrecisionLossScaleOptimizer(
       tf1.train.GradientDescentOptimizer(1.0), scale
     ),
     2,
-    drop,
   )
   distributed.agree(opt, all_reduce)
   for grad in grads:
     opt.apply_gradients([(tf.constant(grad), v)])
-  assert len(seen) == 3
+  assert seen == [float(np.isnan(grads).any())]
   assert bool(opt.last_step_applied) == (mean is not None)
-  np.testing.assert_allclose(v.numpy(), -(mean or 0.0), rtol=1e-6)
-  is_good = other[1] == 0 and finite and all(map(math.isfinite, grads))
-  assert float(scale()) == (8 if is_good else 4)
+  assert v.numpy() == -(mean or 0.0)
+  assert float(scale()) == (8 if fixed or mean else 4)
 
 
 def test_checkpoints_and_copies_stay_the_same():
@@ -346,6 +284,27 @@ def test_arguments_are_checked():
     distributed.agree(opt, wrong)
     with pytest.raises(ValueError, match="must return a scalar of float32"):
       opt.apply_gradients([(tf.constant(1.0), v)])
+
+
+def test_horovod_must_be_there(monkeypatch):
+  opt = wrap(tfl.DynamicLossScale(8))
+  monkeypatch.setitem(sys.modules, "horovod.tensorflow", None)
+  with pytest.raises(ImportError, match="HOROVOD_WITH_TENSORFLOW"):
+    distributed.agree(opt)
+  hvd = types.ModuleType("horovod.tensorflow")
+  package = types.ModuleType("horovod")
+  monkeypatch.setitem(sys.modules, "horovod", package)
+  monkeypatch.setitem(sys.modules, "horovod.tensorflow", hvd)
+  hvd.is_initialized = lambda: False
+  with pytest.raises(RuntimeError, match=r"tensorflow\.init\(\) first"):
+    distributed.agree(opt)
+  hvd.is_initialized, hvd.Sum = lambda: True, "sum"
+  hvd.allreduce = lambda x, op, name: x + 1.0
+  distributed.agree(opt)
+  v = tf.Variable(1.0)
+  opt.apply_gradients([(tf.constant(1.0), v)])
+  assert v.numpy() == 1
+  assert opt.loss_scale().numpy() == 4
 
 
 if __name__ == "__main__":

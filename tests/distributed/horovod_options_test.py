@@ -69,7 +69,7 @@ def test_what_cannot_work_is_an_error(options):
 
 
 @pytest.mark.parametrize("order", ["inside", "outside"])
-def test_adasum_agrees_by_itself(options, order):
+def test_agreement_with_adasum(options, order):
   assert of_both(options, f"adasum-{order}") == [
     [-1, 8, 1],
     [-1, 4, 1],
@@ -78,7 +78,7 @@ def test_adasum_agrees_by_itself(options, order):
 
 
 @pytest.mark.parametrize("order", ["inside", "outside"])
-def test_local_variables_agree_by_themselves(options, order):
+def test_agreement_with_local_variables(options, order):
   for rank, of_rank in enumerate(options):
     own = 1 + rank
     assert of_rank[f"local-{order}"].tolist() == [

@@ -40,24 +40,22 @@ def test_skipped_steps_of_one_worker(mode, kind, use_resource):
 
 
 @pytest.mark.parametrize(
-  ("mode", "kind", "drop", "use_resource"),
-  helpers.pairs(
-    helpers.GRAPH_MODES, _KINDS, ["window", "micro_batch"], [True, False]
-  ),
+  ("mode", "kind", "use_resource"),
+  helpers.pairs(helpers.GRAPH_MODES, _KINDS, [True, False]),
 )
-def test_windows_of_one_worker(mode, kind, drop, use_resource):
+def test_windows_of_one_worker(mode, kind, use_resource):
   """Checks the state after each micro-batch, also after skipped windows."""
   bad = sync_replicas_cluster.draw_bad(1, 0, 40, 0.3)
   with helpers.mode_scope(mode):
     factor, op, state, opt = sync_replicas_cluster.build(
-      kind, 1, 1, use_resource, (3, drop)
+      kind, 1, 1, use_resource, 3
     )
     with start_session(opt) as session:
       both = [op, *opt.get_chief_queue_runner().enqueue_ops]
       for i, value in enumerate(bad):
         session.run(both, {factor: np.inf if value else 1.0})
         got = [x.tolist() for x in session.run(state)]
-        want = sync_replicas_cluster.model_windows(bad[: i + 1], 3, drop)
+        want = sync_replicas_cluster.model_windows(bad[: i + 1], 3)
         assert got == want, i
 
 
@@ -115,15 +113,10 @@ def test_two_workers_in_lockstep(tmp_path, kind, v2, use_resource):
 
 @pytest.mark.machines
 @pytest.mark.parametrize(
-  ("kind", "v2", "use_resource", "drop"),
-  [
-    ("plain", False, False, "window"),
-    ("plain", True, True, "micro_batch"),
-    ("clip", False, True, "micro_batch"),
-    ("contrib", True, True, "window"),
-  ],
+  ("kind", "v2", "use_resource"),
+  [("plain", False, False), ("clip", False, True), ("contrib", True, True)],
 )
-def test_two_workers_accumulate(tmp_path, kind, v2, use_resource, drop):
+def test_two_workers_accumulate(tmp_path, kind, v2, use_resource):
   """Checks that a micro-batch is that of both workers."""
   given = {"kind": kind, "v2": v2, "use_resource": use_resource, "seed": 3}
   given |= {
@@ -133,13 +126,13 @@ def test_two_workers_accumulate(tmp_path, kind, v2, use_resource, drop):
     "tokens": 0,
     "lockstep": True,
   }
-  given["window"] = [4, drop]
+  given["window"] = 4
   with start(tmp_path, **given) as cluster:
     states = [
       cluster.wait(cluster.tasks[f"worker{i}"], "state", 120) for i in range(2)
     ]
   bad = [sync_replicas_cluster.draw_bad(3, i, 121, 0.1) for i in range(2)]
-  want = sync_replicas_cluster.model_windows(bad[0] | bad[1], 4, drop)
+  want = sync_replicas_cluster.model_windows(bad[0] | bad[1], 4)
   assert states == [[want], [want]]
   assert want[0] > 10
 

@@ -87,7 +87,12 @@ def make_scaled(order: str, scale: Any, **more: Any) -> Any:
 
 
 def train_graph(
-  order: str, scale: Any, factors: list[list[float]], clip=False, **more: Any
+  order: str,
+  scale: Any,
+  factors: list[list[float]],
+  clip: bool = False,
+  agrees: bool = False,
+  **more: Any,
 ) -> np.ndarray:
   """Trains one variable in a graph of TensorFlow 1.
 
@@ -96,6 +101,7 @@ def train_graph(
     scale: Returns the loss scale.
     factors: The gradient by rank and by step.
     clip: Whether to pass clipped gradients, as a list.
+    agrees: Whether the ranks agree by `distributed.agree`.
     **more: Arguments of `hvd.DistributedOptimizer`.
 
   Returns:
@@ -106,6 +112,8 @@ def train_graph(
     x = tf1.placeholder(tf.float32, [])
     loss_scale = scale()
     opt = make_scaled(order, loss_scale, **more)
+    if agrees:
+      distributed.agree(loss_scale)
     global_step = tf1.train.get_or_create_global_step()
     pairs = opt.compute_gradients(v * x, [v])
     if clip:
@@ -179,7 +187,9 @@ def train_adasum() -> dict[str, Any]:
   bad = [[1.0, 1.0, 1.0], [1.0, _INF, 1.0]]
   for order in programs.ORDERS:
     dynamic = functools.partial(tfl.DynamicLossScale, 8.0, 2)
-    results[f"adasum-{order}"] = train_graph(order, dynamic, bad, op=hvd.Adasum)
+    results[f"adasum-{order}"] = train_graph(
+      order, dynamic, bad, agrees=True, op=hvd.Adasum
+    )
   return results
 
 
@@ -192,6 +202,7 @@ def train_local_in(order: str) -> np.ndarray:
   """Returns the two variables and the loss scale after each step."""
   loss_scale = tfl.DynamicLossScale(8.0, 2)
   opt = make_scaled(order, loss_scale, scale_local_gradients=False)
+  distributed.agree(loss_scale)
   local, shared, x = tf.Variable(0.0), tf.Variable(0.0), tf.Variable(0.0)
   own = 1.0 + hvd.rank()
   (opt if order == "inside" else opt._optimizer).register_local_var(local)

@@ -40,7 +40,7 @@ class Clipping(tf1.train.Optimizer):
 
 def scale_by_name(kind, opt, window):
   """Returns an optimizer with a loss scale, and its state's tensors."""
-  accumulate = lambda opt: tfl.accumulate(opt, *window) if window else opt  # noqa: E731
+  accumulate = lambda opt: tfl.accumulate(opt, window) if window else opt  # noqa: E731
   if kind == "contrib":
     manager = contrib.ExponentialUpdateLossScaleManager(8, 3, 1, 2.0, 0.5)
     wrapped = contrib.LossScaleOptimizer(opt, manager)
@@ -65,7 +65,7 @@ def build(kind, aggregated, total, use_resource=True, window=None):
     aggregated: The number of gradients to aggregate.
     total: The number of workers.
     use_resource: Whether the variables are resource variables.
-    window: The arguments of `accumulate` after the first, or None.
+    window: The number of micro-batches in a window, or None.
 
   Returns:
     The factor of the gradients to feed, the op of a step, the state's tensors
@@ -135,24 +135,15 @@ def model(applied):
   return [step, dense.tolist(), sparse.tolist(), scale, good]
 
 
-def model_windows(bad, steps, drop):
+def model_windows(bad, steps):
   """Returns what `model` does, for windows of micro-batches.
 
   Args:
     bad: For each micro-batch, whether its gradients are infinite.
     steps: The number of micro-batches in a window.
-    drop: What an infinity makes void.
   """
-  step, *_, scale, good = model([])
   windows = np.reshape(bad[: len(bad) // steps * steps], [-1, steps])
-  for window in windows:
-    step += bool(not window.any() or (drop != "window" and not window.all()))
-    scale, good = (
-      (max(scale / 2, 1.0), 0) if window.any() else (scale, good + 1)
-    )
-    if good == 3:
-      scale, good = scale * 2, 0
-  return [*model([True] * step)[:3], scale, good]
+  return model(~windows.any(axis=1))
 
 
 def main():

@@ -45,43 +45,36 @@ def set_back(
   if tf.executing_eagerly() or global_step is None:
     return step
   values = [getattr(grad, "values", grad) for grad, _ in pairs]
-  takers = {x.op for x in values if isinstance(x, tf.Tensor)}
-  takers = {op for op in takers if op.type in _SETTERS}
+  ops = [x.op for x in values if isinstance(x, tf.Tensor)]
+  takers = [op for op in ops if op.type in _SETTERS]
   if not takers:
     return step
   before = [] if step is None else [step]
   with tf.name_scope(control_flow.NAME_SCOPE):
     with tf.control_dependencies(before):
       now = tf.cast(global_step.read_value(), tf.int64)
-    setters = []
-    for taker in sorted(takers, key=lambda op: op.name):
-      handle = taker.inputs[0]
-      with taker.graph.colocate_with(handle.op):
-        setters.append(_SETTERS[taker.type](handle=handle, new_global_step=now))
-    return tf.group(*before, *setters)
+    for op in takers:
+      handle = op.inputs[0]
+      with op.graph.colocate_with(handle.op):
+        before.append(_SETTERS[op.type](handle=handle, new_global_step=now))
+    return tf.group(*before)
 
 
 def wraps_synchronizer(optimizer: Any) -> bool:
   """Returns whether an optimizer is or wraps a `SyncReplicasOptimizer`."""
-  return any(
-    isinstance(each, tf.compat.v1.train.SyncReplicasOptimizer)
-    for each in optimizer_kinds.walk(optimizer)
-  )
+  kind = tf.compat.v1.train.SyncReplicasOptimizer
+  return any(isinstance(x, kind) for x in optimizer_kinds.walk(optimizer))
 
 
 def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
-  """Checks that no `SyncReplicasOptimizer` is below an optimizer to wrap.
+  """Raises a ValueError if an optimizer is or wraps a `SyncReplicasOptimizer`.
 
   The ops of a `SyncReplicasOptimizer` cannot be in a cond: a session could not
   run its queue. And a worker alone would decide whether to skip a step.
-
-  Raises:
-    ValueError: `optimizer` is or wraps a `SyncReplicasOptimizer`.
   """
   if wraps_synchronizer(optimizer):
     raise ValueError(
-      f'"opt" must not be or wrap a SyncReplicasOptimizer, but got '
-      f"{optimizer!r}: an optimizer with a loss scale that changes must be "
-      "inside. Write SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer("
-      "opt, loss_scale), replicas_to_aggregate, total_num_replicas)."
+      f'"opt" must not be or wrap a SyncReplicasOptimizer, but got {optimizer}'
+      ": write SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(opt, "
+      "loss_scale), replicas_to_aggregate)."
     )
