@@ -128,7 +128,8 @@ def judge(rows: Sequence[Row]) -> tuple[Any, ...]:
   # It is too low: it still climbs, and has met no limit.
   pace = steps / (len(rises) + 1)
   is_climbing = len(rises) > 1 and last.step - rises[-1].step <= 1.5 * pace
-  if is_climbing and not falls and scale >= first.scale * 2**_FAR:
+  has_met_a_limit = falls or any(row.skipped for row in rows)
+  if is_climbing and not has_met_a_limit and scale >= first.scale * 2**_FAR:
     return (
       False,
       f"The loss scale is too low: it rose from {first.scale:g} to {scale:g} "
