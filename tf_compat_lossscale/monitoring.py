@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 import threading
+import time
 from typing import Any
 from typing import Literal
 from typing import TypeAlias
@@ -222,8 +223,13 @@ class _Log:
     """Writes `start`: the number of steps, and the state as `_read` has it."""
     self._writer = None
     if folder is not None:
+      # TensorFlow names files by the second: a session that starts in the same
+      # second would overwrite the file of the session before.
+      suffix = f".{time.time_ns()}"
       with tf.Graph().as_default():  # The writer refuses to work eagerly.
-        self._writer = tf.compat.v1.summary.FileWriter(folder, flush_secs=10)
+        self._writer = tf.compat.v1.summary.FileWriter(
+          folder, flush_secs=10, filename_suffix=suffix
+        )
     self._every, self._patience = every, patience
     self._first = self._step = int(start[0])
     self._state: Sequence[float] = start[1:]

@@ -88,6 +88,11 @@ _RUNS = {
     False,
     "too low: it rose from 1 to 1024",
   ),
+  "a fall between two rows": (
+    [Row(0, 1.0, False), Row(350, 64.0, True), Row(1000, 1024.0, False)],
+    True,
+    "healthy",
+  ),
   "NaN": ([Row(0, 8.0, False), Row(1, float("nan"), False)], False, "is nan"),
   "zero": ([Row(0, 8.0, False), Row(9, 0.0, False)], False, "is 0 at step 9"),
 }
