@@ -39,6 +39,7 @@ def of_keras(optimizers):
 _MAKERS = {
   "compat.v1": scaled,
   "contrib": with_manager,
+  "accumulate": lambda: tfl.accumulate(scaled(), 1),
   "keras_legacy": lambda: of_keras(_keras2.keras.optimizers.legacy),
   "keras_new": lambda: of_keras(_keras2.keras.optimizers),
 }

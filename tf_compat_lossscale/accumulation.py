@@ -277,6 +277,9 @@ class _Known:
     self.sums: _Sums = {}
     self.is_closed = False
 
+  def __reduce__(self) -> tuple[Any, ...]:
+    return _Known, ()  # A copy of a window finds its slots by their variables.
+
 
 class _Window(tf.compat.v1.train.Optimizer):
   """The sums of a window and its number of micro-batches.
