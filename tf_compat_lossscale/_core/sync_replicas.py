@@ -46,7 +46,7 @@ def set_back(
     return step
   values = [getattr(grad, "values", grad) for grad, _ in pairs]
   ops = [x.op for x in values if isinstance(x, tf.Tensor)]
-  takers = [op for op in ops if op.type in _SETTERS]
+  takers = [op for op in ops if op.type in _SETTERS and _is_shared(op)]
   if not takers:
     return step
   before = [] if step is None else [step]
@@ -58,6 +58,12 @@ def set_back(
       with op.graph.colocate_with(handle.op):
         before.append(_SETTERS[op.type](handle=handle, new_global_step=now))
     return tf.group(*before)
+
+
+def _is_shared(taker: tf.Operation) -> bool:
+  """Returns whether a mean is of an accumulator of `SyncReplicasOptimizer`."""
+  name: bytes = taker.inputs[0].op.get_attr("shared_name")
+  return name.endswith(b"/grad_accum")
 
 
 def wraps_synchronizer(optimizer: Any) -> bool:
