@@ -32,15 +32,12 @@ _SETTERS = {
 def set_back(
   step: Any, pairs: Iterable[tuple[Any, Any]], global_step: Any
 ) -> Any:
-  """Sets accumulators to the global step after a step, applied or skipped.
+  """Returns an op that does a step, then sets accumulators to the global step.
 
   Args:
     step: The op or tensor that does the step, or None.
-    pairs: The (gradient, variable) pairs of the step.
+    pairs: The (gradient, variable) pairs of the step, applied or skipped.
     global_step: The variable that counts the steps, or None.
-
-  Returns:
-    `step`, or an op that does the step and then sets the accumulators.
   """
   if tf.executing_eagerly() or global_step is None:
     return step
@@ -62,8 +59,7 @@ def set_back(
 
 def _is_shared(taker: tf.Operation) -> bool:
   """Returns whether a mean is of an accumulator of `SyncReplicasOptimizer`."""
-  name: bytes = taker.inputs[0].op.get_attr("shared_name")
-  return name.endswith(b"/grad_accum")
+  return b"/grad_accum" in taker.inputs[0].op.get_attr("shared_name")
 
 
 def wraps_synchronizer(optimizer: Any) -> bool:
