@@ -77,6 +77,5 @@ def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
   if wraps_synchronizer(optimizer):
     raise ValueError(
       f'"opt" must not be or wrap a SyncReplicasOptimizer, but got {optimizer}'
-      ": write SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(opt, "
-      "loss_scale), replicas_to_aggregate)."
+      ": write SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(...), n)."
     )
