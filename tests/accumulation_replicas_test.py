@@ -162,13 +162,13 @@ class Program:
 
   def save(self, path):
     """Writes a checkpoint; returns its path."""
-    return self._checkpoint.save(path, session=self.session)
+    return self._checkpoint.write(path, session=self.session)
 
   def restore(self, path):
     """Restores a checkpoint."""
     status = self._checkpoint.restore(path)
     if self.session:
-      status.assert_consumed().initialize_or_restore(self.session)
+      status.initialize_or_restore(self.session)
 
   def values(self):
     """Returns the variables on each replica, the step and the loss scale."""

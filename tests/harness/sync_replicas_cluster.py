@@ -26,16 +26,16 @@ class Clipping(tf1.train.Optimizer):
 
   def __init__(self, opt):
     super().__init__(False, "clipping")
-    self.opt = opt
+    self._opt = opt
 
   def compute_gradients(self, *args, **kwargs):
-    return self.opt.compute_gradients(*args, **kwargs)
+    return self._opt.compute_gradients(*args, **kwargs)
 
   def apply_gradients(self, grads_and_vars, *args, **kwargs):
     grads, variables = zip(*grads_and_vars)
     grads, _ = tf.clip_by_global_norm(grads, 100.0)
     pairs = list(zip(grads, variables))
-    return self.opt.apply_gradients(pairs, *args, **kwargs)
+    return self._opt.apply_gradients(pairs, *args, **kwargs)
 
 
 def scale_by_name(kind, opt, window):

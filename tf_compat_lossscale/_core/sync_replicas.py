@@ -32,21 +32,18 @@ _SETTERS = {
 def set_back(
   step: Any, pairs: Iterable[tuple[Any, Any]], global_step: Any
 ) -> Any:
-  """Sets accumulators to the global step after a step, applied or skipped.
+  """Returns an op that does a step, then sets accumulators to the global step.
 
   Args:
     step: The op or tensor that does the step, or None.
-    pairs: The (gradient, variable) pairs of the step.
+    pairs: The (gradient, variable) pairs of the step, applied or skipped.
     global_step: The variable that counts the steps, or None.
-
-  Returns:
-    `step`, or an op that does the step and then sets the accumulators.
   """
   if tf.executing_eagerly() or global_step is None:
     return step
   values = [getattr(grad, "values", grad) for grad, _ in pairs]
   ops = [x.op for x in values if isinstance(x, tf.Tensor)]
-  takers = [op for op in ops if op.type in _SETTERS]
+  takers = [op for op in ops if op.type in _SETTERS and _is_shared(op)]
   if not takers:
     return step
   before = [] if step is None else [step]
@@ -58,6 +55,11 @@ def set_back(
       with op.graph.colocate_with(handle.op):
         before.append(_SETTERS[op.type](handle=handle, new_global_step=now))
     return tf.group(*before)
+
+
+def _is_shared(taker: tf.Operation) -> bool:
+  """Returns whether a mean is of an accumulator of `SyncReplicasOptimizer`."""
+  return b"/grad_accum" in taker.inputs[0].op.get_attr("shared_name")
 
 
 def wraps_synchronizer(optimizer: Any) -> bool:
@@ -75,6 +77,5 @@ def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
   if wraps_synchronizer(optimizer):
     raise ValueError(
       f'"opt" must not be or wrap a SyncReplicasOptimizer, but got {optimizer}'
-      ": write SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(opt, "
-      "loss_scale), replicas_to_aggregate)."
+      ": write SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(...), n)."
     )
