@@ -27,6 +27,8 @@ _SETTERS = {
     tf.raw_ops.ResourceAccumulatorSetGlobalStep
   ),
 }
+# A variable that `SyncReplicasOptimizer` has on each worker.
+_LOCAL_STEP = "sync_rep_local_step"
 
 
 def set_back(
@@ -41,9 +43,10 @@ def set_back(
   """
   if tf.executing_eagerly() or global_step is None:
     return step
-  values = [getattr(grad, "values", grad) for grad, _ in pairs]
-  ops = [x.op for x in values if isinstance(x, tf.Tensor)]
-  takers = [op for op in ops if op.type in _SETTERS and _is_shared(op)]
+  # Only then it is worth the time to look where gradients come from.
+  if not any(_LOCAL_STEP in x.name for x in tf.compat.v1.local_variables()):
+    return step
+  takers = _find_takers(pairs)
   if not takers:
     return step
   before = [] if step is None else [step]
@@ -57,9 +60,22 @@ def set_back(
     return tf.group(*before)
 
 
-def _is_shared(taker: tf.Operation) -> bool:
-  """Returns whether a mean is of an accumulator of `SyncReplicasOptimizer`."""
-  return b"/grad_accum" in taker.inputs[0].op.get_attr("shared_name")
+def _find_takers(pairs: Iterable[tuple[Any, Any]]) -> list[tf.Operation]:
+  """Returns the ops that took gradients, which may have been clipped since."""
+  values = [getattr(grad, "values", grad) for grad, _ in pairs]
+  left = [x.op for x in values if isinstance(x, tf.Tensor)]
+  seen: dict[tf.Operation, None] = {}
+  while left:
+    op = left.pop()
+    if op not in seen:
+      seen[op] = None
+      left += [] if op.type in _SETTERS else [x.op for x in op.inputs]
+  return [
+    op
+    for op in seen
+    if op.type in _SETTERS
+    and op.inputs[0].op.get_attr("shared_name").endswith(b"/grad_accum")
+  ]
 
 
 def wraps_synchronizer(optimizer: Any) -> bool:
