@@ -40,10 +40,8 @@ def __dir__() -> list[str]:
 
 # What optimizers multiply a loss by at most, whatever the loss scale is. The
 # reciprocal of 2**127 is no normal number of float32, and TensorFlow takes it
-# for 0: all gradients would become 0, and count as finite. Graph optimizers may
-# multiply a gradient by the reciprocal first, so that a product must be normal,
-# too, before it is multiplied by the scale: here, if it is above 2**-62.
-LARGEST_SCALE = 2.0**64
+# for 0: all gradients would become 0, and count as finite.
+LARGEST_SCALE = 2.0**126
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
@@ -122,8 +120,8 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
 
   Args:
     grads: Gradients of a scaled loss.
-    loss_scale: The float32 scalar that the loss was multiplied by. Above 2**64,
-      small gradients may become 0: see `LARGEST_SCALE`.
+    loss_scale: The float32 scalar that the loss was multiplied by, at most
+      2**126: see `LARGEST_SCALE`.
 
   Returns:
     The gradients of the loss itself, each of its own shape and dtype.
