@@ -13,11 +13,6 @@ import os
 import sys
 from typing import Any
 
-import tensorflow.compat.v2 as tf
-
-from tf_compat_lossscale import loss_scale_optimizer
-from tf_compat_lossscale import monitoring
-
 
 def watch_sessions(folder: str) -> None:
   """Gives a hook to the monitored sessions that are created from now on.
@@ -26,6 +21,8 @@ def watch_sessions(folder: str) -> None:
     folder: Where the first optimizer's hook writes; that of a further one, in a
       folder of the optimizer's number below.
   """
+  import tensorflow.compat.v2 as tf
+
   # Both kinds of monitored sessions inherit the constructor from this class.
   base: Any = tf.compat.v1.train.MonitoredSession.__mro__[1]
   initialize = base.__init__
@@ -34,17 +31,20 @@ def watch_sessions(folder: str) -> None:
   def __init__(
     self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any
   ) -> None:
-    hooks = [*(hooks or ()), *_make_hooks(folder)]
+    graph = tf.compat.v1.get_default_graph()
+    hooks = [*(hooks or ()), *_make_hooks(graph, folder)]
     initialize(self, session_creator, hooks, *args, **kwargs)
 
   base.__init__ = __init__
 
 
-def _make_hooks(folder: str) -> list[monitoring.LossScaleHook]:
-  """Returns the hooks for the default graph, and says where they write."""
-  graph = tf.compat.v1.get_default_graph()
-  found = loss_scale_optimizer.list_optimizers(graph)
+def _make_hooks(graph: Any, folder: str) -> list[Any]:
+  """Returns the hooks for a graph, and says where they write."""
+  from tf_compat_lossscale import loss_scale_optimizer
+  from tf_compat_lossscale import monitoring
+
   hooks = []
+  found = loss_scale_optimizer.list_optimizers(graph)
   for number, optimizer in enumerate(found, 1):
     own = folder if number == 1 else os.path.join(folder, str(number))
     hooks.append(monitoring.LossScaleHook(optimizer, own))
