@@ -512,15 +512,11 @@ def test_every_test_has_a_rule():
   kept = ("goldens/", "legacy/", "legacy_projects/")
   everything = {p.relative_to(folder).as_posix() for p in folder.rglob("*.py")}
   assert found == {x for x in everything if not x.startswith(kept)}
-  tagged = [
-    n
-    for n, (_, rule) in repository.packages["tests"].items()
-    if rule.get("tags")
-  ]
-  text = (folder / "BUILD").read_text("utf-8")
-  assert len(tagged) == len(
-    re.findall(r'^    "\w+(?:/\w+)*",$', text, re.MULTILINE)
-  )
+  # Under Bazel, each test finds no file of another.
+  if (helpers.ROOT / ".git").exists():
+    text = (folder / "BUILD").read_text("utf-8")
+    for name in re.findall(r'^    "(\w+(?:/\w+)*_test)",$', text, re.MULTILINE):
+      assert f"{name}.py" in found, name
 
 
 def test_a_missing_name_needs_no_other_target(monkeypatch):
