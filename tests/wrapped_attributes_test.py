@@ -64,6 +64,20 @@ def test_a_rate_that_is_set_in_a_graph():
     assert session.run(variable) == 0.5
 
 
+def test_a_subclass_may_have_a_rate_of_its_own():
+  class Mine(tfl.MixedPrecisionLossScaleOptimizer):
+    def __init__(self, rate):
+      self._lr = rate
+      super().__init__(tf1.train.AdamOptimizer(rate / 2), "dynamic")
+
+  optimizer = Mine(1.0)
+  assert (optimizer._lr, optimizer._optimizer._lr) == (1.0, 0.5)
+  optimizer._lr = 2.0
+  optimizer._momentum = 0.5  # Adam has none.
+  assert (optimizer._lr, optimizer._momentum) == (2.0, 0.5)
+  assert optimizer._optimizer._lr == 0.5
+
+
 @wrappers
 @pytest.mark.parametrize("attribute", ["lr", "_learning_rate", "__private"])
 def test_what_neither_has(name, attribute):

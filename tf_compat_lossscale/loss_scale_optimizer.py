@@ -48,16 +48,30 @@ Pairs: TypeAlias = list[tuple[gradients.Gradient, tf.Variable]]
 
 
 class _OfWrapped:
-  """An attribute that programs set, and that the wrapped optimizer has."""
+  """An attribute that programs set, and that the wrapped optimizer has.
+
+  A subclass that sets it before it wraps an optimizer, or an attribute that the
+  wrapped optimizer lacks, has it itself.
+  """
 
   def __init__(self, name: str) -> None:
     self._name = name
 
   def __get__(self, owner: Any, cls: type) -> Any:
-    return self if owner is None else getattr(owner._optimizer, self._name)
+    if owner is None:
+      return self
+    own = vars(owner)
+    if self._name in own:
+      return own[self._name]
+    return getattr(own.get("_optimizer", own.get("_opt")), self._name)
 
   def __set__(self, owner: Any, value: Any) -> None:
-    setattr(owner._optimizer, self._name, value)
+    own = vars(owner)
+    inner = own.get("_optimizer", own.get("_opt"))
+    if self._name in own or not hasattr(inner, self._name):
+      own[self._name] = value
+    else:
+      setattr(inner, self._name, value)
 
 
 class MixedPrecisionLossScaleOptimizer(_Optimizer):
