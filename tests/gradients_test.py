@@ -12,9 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale import contrib
 from tf_compat_lossscale import gradients
-from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 _BIG = float(np.finfo(np.float32).max)
@@ -430,43 +428,6 @@ def test_the_gradients_at_fault_are_named(mode, seed):
     at_fault.append(b"sparse")
   assert bool(is_finite) == (not at_fault)
   assert list(np.asarray(found)) == at_fault
-
-
-def scaled_optimizers():
-  """Yields names and functions that make optimizers with a scale of 2**127."""
-  top, sgd = 2.0**127, lambda: tf1.train.GradientDescentOptimizer(0.5)
-  own = tfl.MixedPrecisionLossScaleOptimizer
-  manager = contrib.ExponentialUpdateLossScaleManager
-  yield "dynamic", lambda: own(sgd(), tfl.DynamicLossScale(top))
-  yield "fixed", lambda: own(sgd(), top)
-  yield "policy", lambda: own(sgd(), policies.GrowthBackoff(top))
-  yield (
-    "contrib",
-    lambda: contrib.LossScaleOptimizer(sgd(), manager(top, 2000)),
-  )
-  yield "accumulate", lambda: tfl.accumulate(own(sgd(), top), 1)
-
-
-@pytest.mark.parametrize("mode", helpers.MODES)
-@pytest.mark.parametrize(
-  "make", [pytest.param(make, id=name) for name, make in scaled_optimizers()]
-)
-def test_a_scale_without_a_normal_reciprocal_does_not_stop_training(make, mode):
-  with helpers.Trainer(mode, make, (helpers.Spec((1,)),)) as trainer:
-    trainer.step(1.0)
-    assert trainer.value(trainer.variables[0])[0] == 0.5
-
-
-def test_such_a_scale_stops_training_in_tensorflow():
-  def make():
-    own = helpers.OWN.MixedPrecisionLossScaleOptimizer
-    inner = tf1.train.GradientDescentOptimizer(0.5)
-    return own(inner, helpers.OWN.DynamicLossScale(2.0**127))
-
-  with helpers.Trainer("eager", make, (helpers.Spec((1,)),)) as trainer:
-    trainer.step(1.0)
-    assert trainer.value(trainer.variables[0])[0] == 1
-    assert trainer.good_steps == 1
 
 
 def train_with_getter(dtype, steps=20):

@@ -38,11 +38,6 @@ def __dir__() -> list[str]:
   return sorted(__all__)
 
 
-# What optimizers multiply a loss by at most, whatever the loss scale is. The
-# reciprocal of 2**127 is no normal number of float32, and TensorFlow takes it
-# for 0: all gradients would become 0, and count as finite.
-LARGEST_SCALE = 2.0**126
-
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
@@ -120,8 +115,7 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
 
   Args:
     grads: Gradients of a scaled loss.
-    loss_scale: The float32 scalar that the loss was multiplied by, at most
-      2**126: see `LARGEST_SCALE`.
+    loss_scale: The float32 scalar that the loss was multiplied by.
 
   Returns:
     The gradients of the loss itself, each of its own shape and dtype.

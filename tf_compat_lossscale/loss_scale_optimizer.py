@@ -172,7 +172,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     aggregation_method: int | None = None,
     colocate_gradients_with_ops: bool = False,
     grad_loss: tf.Tensor | None = None,
-  ) -> Pairs:
+  ) -> list[tuple[Any, tf.Variable]]:
     """Computes the gradients of a loss by way of the scaled loss.
 
     Args:
@@ -373,8 +373,6 @@ def compute_scaled(
   graph_weights.note_read(loss_scale)
   # One read, for another worker may change the scale between two reads.
   scale = tf.cast(autograph.convert(loss_scale)(), tf.float32)
-  with tf.name_scope(control_flow.NAME_SCOPE):
-    scale = tf.minimum(scale, gradients.LARGEST_SCALE)
   scaled = gradients.scale(loss, scale)
   return list(autograph.convert(compute)(scaled, *args, **kwargs)), scale
 

@@ -93,7 +93,7 @@ class LossScaleOptimizer(_kinds.OfAKind):
   def loss_scale(self) -> Any:
     """The loss scale, a float32 scalar tensor."""
     self.__dict__[_READ] = True
-    return tf.minimum(super().loss_scale, gradients.LARGEST_SCALE)
+    return super().loss_scale
 
   @property
   def last_step_applied(self) -> tf.Tensor:
