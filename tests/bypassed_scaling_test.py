@@ -155,5 +155,19 @@ def test_optimizers_by_the_environment_do_not_warn(monkeypatch, caplog):
   assert _SAID not in caplog.text
 
 
+def test_eager_gradients_in_a_function():
+  opt = tfl.MixedPrecisionLossScaleOptimizer(
+    tf.compat.v1.train.MomentumOptimizer(1.0, 0.9), "dynamic"
+  )
+  variable, zeros = tf.Variable([1.0]), tf.zeros([1])
+
+  @tf.function
+  def make_slots():
+    opt.apply_gradients([(zeros, variable)])
+
+  make_slots()
+  assert variable.numpy() == [1.0]
+
+
 if __name__ == "__main__":
   helpers.main()

@@ -398,5 +398,18 @@ def test_what_a_program_sets_is_what_is_saved(tmp_path):
   assert tf.train.load_variable(saved, key) == 64.0
 
 
+def test_a_function_as_loss_in_a_graph():
+  """Checks that reference variables train by a loss that is a function."""
+  with tf.Graph().as_default(), tf1.Session() as session:
+    w = tf1.get_variable("w", initializer=1.0, use_resource=False)
+    opt = contrib.LossScaleOptimizer(
+      tf1.train.GradientDescentOptimizer(0.5), contrib.FixedLossScaleManager(8)
+    )
+    step = opt.minimize(lambda: w * 1.0)
+    session.run(tf1.global_variables_initializer())
+    session.run(step)
+    assert session.run(w) == 0.5
+
+
 if __name__ == "__main__":
   helpers.main()

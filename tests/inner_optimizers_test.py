@@ -235,5 +235,18 @@ def test_a_wrapper_without_a_name(mode, api):
     assert session.run([v, average]) == [[2.0], [2.5]]
 
 
+@pytest.mark.parametrize("loss_scale", [8.0, "dynamic"])
+def test_an_inner_optimizer_may_change_its_list(loss_scale):
+  class Sorting(tf1.train.GradientDescentOptimizer):
+    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+      grads_and_vars.sort(key=lambda pair: pair[1].name)
+      return super().apply_gradients(grads_and_vars, *args, **kwargs)
+
+  variable = tf.Variable(1.0)
+  opt = tfl.MixedPrecisionLossScaleOptimizer(Sorting(0.5), loss_scale)
+  opt.minimize(lambda: variable * 1.0, var_list=[variable])
+  assert variable.numpy() == 0.5
+
+
 if __name__ == "__main__":
   helpers.main()

@@ -16,6 +16,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale_optimizer
 from tf_compat_lossscale._core import arguments
+from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import sync_replicas
 from tf_compat_lossscale._core import wrong_values
@@ -44,8 +45,6 @@ Transform: TypeAlias = Callable[[_Pairs], Any]
 _COUNT = "micro_batches"
 _SUM = "accumulated_gradient"
 _HALF = (tf.float16, tf.bfloat16)
-# Between adding and counting, another eager thread could end the window.
-_LOCK = threading.RLock()
 
 
 def accumulate(
@@ -101,8 +100,8 @@ class AccumulatingOptimizer(_Scaled):
 
   Of float16 and bfloat16 variables, `compute_gradients` returns gradients of
   float32, so that none becomes 0. The sums are dense, also for sparse
-  gradients. A variable has a sum if it has had a gradient; if its gradients of
-  a window are all None, they count as 0.
+  gradients. A variable has a sum once it has had a gradient, and belongs to
+  each window from then on: if it gets no gradient there, that counts as 0.
 
   Eagerly, `last_step_applied` is that of the last window that ended. In a
   graph, also in that of a `tf.function`, it is False if this micro-batch ended
@@ -188,7 +187,7 @@ class AccumulatingOptimizer(_Scaled):
     """Adds a micro-batch of all replicas, and ends the window if it is full."""
     name = self.get_name() if name is None else name
     eager = tf.executing_eagerly()
-    with _LOCK if eager else contextlib.nullcontext():
+    with self._window.eager_lock if eager else contextlib.nullcontext():
       sums = self._window.prepare(pairs)
       v1 = pair_checks.has_ref_variable([*sums.values(), global_step])
       with tf.name_scope(control_flow.NAME_SCOPE):
@@ -271,11 +270,14 @@ class _Known:
   Attributes:
     sums: The sum of each variable, by the variable's `ref()`.
     is_closed: Whether an op was built that ends windows of these variables.
+    lock: What an eager micro-batch holds.
   """
 
   def __init__(self) -> None:
     self.sums: _Sums = {}
     self.is_closed = False
+    # Between adding and counting, another eager thread could end the window.
+    self.lock = threading.RLock()
 
   def __reduce__(self) -> tuple[Any, ...]:
     return _Known, ()  # A copy of a window finds its slots by their variables.
@@ -292,6 +294,11 @@ class _Window(tf.compat.v1.train.Optimizer):
     """Creates a window without variables."""
     super().__init__(use_locking=False, name="accumulation")
     self._eager_known = _Known()
+
+  @property
+  def eager_lock(self) -> threading.RLock:
+    """The lock that an eager micro-batch holds."""
+    return self._eager_known.lock
 
   def find_count(self) -> Any:
     """Returns the current graph's number of micro-batches, or None."""
@@ -438,6 +445,7 @@ def _check(optimizer: Any) -> None:
       "The order that works is accumulate(MixedPrecisionLossScaleOptimizer("
       "opt, scale), steps), with any wrapper of another kind inside, as opt."
     )
+  horovod.check_passes(optimizer._optimizer)
   package = f"{__name__.partition('.')[0]}."
   for method in ("compute_gradients", "apply_gradients"):
     if not getattr(type(optimizer), method).__module__.startswith(package):

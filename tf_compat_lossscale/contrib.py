@@ -327,18 +327,19 @@ class _Managed(loss_scale_lib.LossScale):
 
   def __init__(self, manager: Any) -> None:
     super().__init__()
-    self.manager = manager
+    self.contrib_manager = manager
 
   @property
   def _tracked_weights(self) -> dict[str, tf.Variable]:
-    return getattr(self.manager, "_tracked_weights", {})
+    return getattr(self.contrib_manager, "_tracked_weights", {})
 
   def __call__(self) -> tf.Tensor:
-    return autograph.convert(self.manager.get_loss_scale)()
+    return autograph.convert(self.contrib_manager.get_loss_scale)()
 
   def update(self, grads: Any) -> tuple[Any, tf.Tensor]:
     finite = gradients.all_replicas_finite(grads)
-    return autograph.convert(self.manager.update_loss_scale)(finite), finite
+    update = autograph.convert(self.contrib_manager.update_loss_scale)
+    return update(finite), finite
 
   def get_config(self) -> dict[str, Any]:
     raise NotImplementedError("Managers of loss scales have no config.")
@@ -408,7 +409,7 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
     """Sets tf.contrib's own names for what is wrapped: programs use them."""
     assert isinstance(loss_scale, _Managed)
     self._opt = opt
-    self._loss_scale_manager = loss_scale.manager
+    self._loss_scale_manager = graph_weights.find_owner(loss_scale)
 
   @attributes.DefaultProperty
   def _optimizer(self) -> tf.compat.v1.train.Optimizer:
@@ -422,6 +423,19 @@ class LossScaleOptimizer(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer):
   def loss_scale_manager(self) -> Any:
     """The manager of the loss scale, as the constructor got it."""
     return self._loss_scale_manager
+
+  def compute_gradients(
+    self, loss: Any, *args: Any, **kwargs: Any
+  ) -> list[tuple[Any, tf.Variable]]:
+    """Computes the gradients of a loss by way of the scaled loss.
+
+    The arguments and the result are those of
+    `MixedPrecisionLossScaleOptimizer.compute_gradients`. In a graph, a function
+    is called at once, as in TensorFlow 1.
+    """
+    if callable(loss) and not tf.executing_eagerly():
+      loss = autograph.convert(loss)()
+    return super().compute_gradients(loss, *args, **kwargs)
 
   def _unscale(
     self, pairs: loss_scale_optimizer.Pairs, scale: tf.Tensor

@@ -189,7 +189,7 @@ def float32_variable_storage_getter(
   """
   wanted = tf.as_dtype(tf.float32 if dtype is None else dtype)
   is_half = wanted in (tf.float16, tf.bfloat16) and trainable is not False
-  if is_half and isinstance(initializer, (tf.Tensor, np.ndarray)):
+  if is_half and isinstance(initializer, (tf.Tensor, np.ndarray, np.generic)):
     initializer = tf.cast(initializer, tf.float32)
   variable = getter(
     name,

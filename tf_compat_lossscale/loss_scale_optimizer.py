@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An optimizer that scales the loss for the optimizer that it wraps.
 
-The functions after the class are the parts of a step. `contrib`, `environment`
-and `accumulation` compose their steps of the same parts.
+The functions after the class are the parts of a step. `contrib`, `environment`,
+`accumulation` and `keras.optimizer` compose their steps of the same parts.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
         config that `get` accepts.
 
     Raises:
-      ValueError: `opt` is no such optimizer, or an optimizer of Horovod with
-        `backward_passes_per_step` above 1, or `get` refuses `loss_scale`, or
-        `loss_scale` is None, or `opt` is a `SyncReplicasOptimizer`, which must
-        be outside (a loss scale that never changes may be on both sides).
+      ValueError: `opt` is no such optimizer, or `get` refuses `loss_scale`, or
+        `loss_scale` is None. If the loss scale can change: `opt` is an
+        optimizer of Horovod with `backward_passes_per_step` above 1, or a
+        `SyncReplicasOptimizer`, which must be outside.
     """
     if not isinstance(opt, tf.compat.v1.train.Optimizer):
       raise ValueError(
@@ -134,7 +134,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     optimizer_kinds.warn_if_scaling(type(self).__name__, opt)
     if not _is_inert(scale):
       sync_replicas.check_order(opt)
-    horovod.check_passes(opt)
+      horovod.check_passes(opt)
     super().__init__(optimizers.uses_locking(opt), optimizers.get_name(opt))
     self._wrap(opt, scale)
 
@@ -247,7 +247,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     """
     with train_ops.leave_out():
       apply = autograph.convert(self._optimizer.apply_gradients)
-      op = apply(pairs, global_step, name)
+      op = apply(list(pairs), global_step, name)
     keep_step_of_replica(self, op, pairs, global_step)
     train_ops.add(op)
     return op
@@ -460,10 +460,15 @@ def apply_if(
     `answer` is the Python bool False.
   """
 
+  apply = autograph.convert(apply)
+
+  def apply_in_replica(pairs: Any, global_step: Any, name: str) -> Any:
+    return apply(list(pairs), global_step, name)
+
   def apply_on_each_replica() -> Any:
     return strategy.group(
       strategy.extended.call_for_each_replica(
-        autograph.convert(apply), args=(pairs, global_step, f"{name}-wrapped")
+        apply_in_replica, args=(pairs, global_step, f"{name}-wrapped")
       )
     )
 

@@ -202,7 +202,7 @@ def find_owner(loss_scale: Any) -> Any:
 
   That is the loss scale itself, or the manager of `tf.contrib` in it.
   """
-  return getattr(loss_scale, "manager", loss_scale)
+  return getattr(loss_scale, "contrib_manager", loss_scale)
 
 
 def note_read(loss_scale: Any) -> bool:

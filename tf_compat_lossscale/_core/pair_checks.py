@@ -147,8 +147,12 @@ def are_zero(grads_and_vars: Iterable[tuple[Any, Any]]) -> bool:
   values = [getattr(grad, "values", grad) for grad in grads]
   if tf.executing_eagerly():
     return not any(np.any(tf.convert_to_tensor(x)) for x in values)
-  types = [x.op.type if tf.is_tensor(x) else "Const" for x in values]
-  return {*types} <= {"Const", "Fill", "ZerosLike"}
+  # A function may get gradients that were computed eagerly, and have no op.
+  is_eager = [isinstance(x, tf.Tensor) and hasattr(x, "numpy") for x in values]
+  eager = [x for x, known in zip(values, is_eager) if known]
+  built = [x for x, known in zip(values, is_eager) if not known]
+  types = {x.op.type if tf.is_tensor(x) else "Const" for x in built}
+  return types <= {"Const", "Fill", "ZerosLike"} and not any(map(np.any, eager))
 
 
 def has_ref_variable(variables: Iterable[Any]) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a file, or appends to one, whole or not at all."""
+"""Writes a file, whole or not at all."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ PROGRAM = Program(
   start=((*_COMMAND, "{work}/10.json"),),
   resume=((*_COMMAND, "{work}/20.json"),),
   checkpoint="{work}/model",
+  scale="the program's own, by names that inspect does not know",
   prepare=prepare,
-  initial=2**24,
   remark="version 1.25.3; a Transformer in float16 with the loss scale backoff",
 )

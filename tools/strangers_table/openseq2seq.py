@@ -56,7 +56,7 @@ PROGRAM = Program(
   start=(_command(10),),
   resume=((*_command(20), "--continue_learning"),),
   checkpoint="{work}/model",
+  scale="the program's own, by names that inspect does not know",
   prepare=prepare,
-  initial=2**24,
   remark="a Transformer with dtype mixed and loss scaling Backoff",
 )

@@ -24,4 +24,5 @@ PROGRAM = Program(
   start=(_command(10),),
   resume=(_command(20),),
   checkpoint="{work}/model",
+  scale="the program's own, by names that inspect does not know",
 )

@@ -45,8 +45,8 @@ PROGRAM = Program(
   start=(_command(10),),
   resume=(_command(20),),
   checkpoint="{work}/model",
+  scale="the program's own, by names that inspect does not know",
   prepare=prepare,
   needs={"six": "six"},
-  initial=2**20,
   remark="the scale starts at 2**20",
 )
