@@ -72,7 +72,11 @@ def test_passes_inside_are_an_error_that_says_what_works(between, is_contrib):
   with pytest.raises(ValueError, match=message):
     if is_contrib:
       contrib.LossScaleOptimizer(opt, contrib.FixedLossScaleManager(8))
-    tfl.MixedPrecisionLossScaleOptimizer(opt, 8)
+    tfl.MixedPrecisionLossScaleOptimizer(opt, "dynamic")
+  # A loss scale that never changes is the same on all ranks.
+  fixed = tfl.MixedPrecisionLossScaleOptimizer(opt, 8)
+  with pytest.raises(ValueError, match=message):
+    tfl.accumulate(fixed, 2)
 
 
 @pytest.mark.machines
