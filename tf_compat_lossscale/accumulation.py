@@ -382,7 +382,8 @@ class _Window(tf.compat.v1.train.Optimizer):
 
 def _add_to(total: tf.Variable, grad: Any) -> Any:
   """Adds a gradient to a sum."""
-  grad = _cast(grad, total.dtype.base_dtype)
+  dtype = total.dtype.base_dtype
+  grad = gradients.map_values(lambda values: tf.cast(values, dtype), grad)
   if isinstance(grad, tf.IndexedSlices):
     return total.scatter_add(grad)
   return total.assign_add(grad, read_value=False)
@@ -393,22 +394,13 @@ def _set_to_zero(total: tf.Variable) -> Any:
   return total.assign(tf.zeros(total.shape, total.dtype), read_value=False)
 
 
-def _cast(grad: Any, dtype: tf.DType) -> Any:
-  """Returns a gradient in another dtype."""
-  if isinstance(grad, tf.IndexedSlices):
-    values = tf.cast(grad.values, dtype)
-    return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
-  return tf.cast(grad, dtype)
-
-
 def _widen(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
   """Returns pairs with half-precision gradients as float32."""
-  return tuple(
-    (_cast(grad, tf.float32), var)
-    if grad is not None and grad.dtype in _HALF
-    else (grad, var)
-    for grad, var in pairs
-  )
+
+  def widen(values: Any) -> Any:
+    return tf.cast(values, tf.float32) if values.dtype in _HALF else values
+
+  return tuple((gradients.map_values(widen, grad), var) for grad, var in pairs)
 
 
 def _check_variable(var: Any, known: _Known) -> None:

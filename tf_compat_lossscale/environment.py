@@ -221,39 +221,16 @@ def _apply_gradients(
   loss_scale = find_loss_scale(self)
   if loss_scale is None or not _is_honored:
     return _get_own(_apply_gradients)(self, grads_and_vars, global_step, name)
-  return loss_scale_optimizer.take_step(
-    functools.partial(_update_then_apply, self, loss_scale),
-    pair_checks.read(grads_and_vars),
-    global_step,
-    name,
-  )
-
-
-def _update_then_apply(
-  optimizer: Any,
-  loss_scale: loss_scale_lib.LossScale,
-  strategy: Any,
-  pairs: Any,
-  global_step: Any,
-  name: str | None,
-) -> Any:
-  """Updates the loss scale, then applies the gradients or skips the step."""
-  own = functools.partial(_get_own(_apply_gradients), optimizer)
 
   def apply(pairs: Any, global_step: Any, _: str) -> Any:
     # The scope of the ops that apply gradients: variables may be named by it.
-    return own(pairs, global_step, name)
+    return _get_own(_apply_gradients)(self, pairs, global_step, name)
 
-  grads = loss_scale_optimizer.list_gradients(loss_scale, pairs)
-  update, answer = loss_scale.update(grads)
-  step_name = optimizer.get_name() if name is None else name
-  op = loss_scale_optimizer.apply_if(
-    answer, apply, strategy, pairs, global_step, step_name
+  step = functools.partial(
+    loss_scale_optimizer.update_then_apply, self, loss_scale, apply
   )
-  op = loss_scale_optimizer.group([op, update], step_name)
-  step = loss_scale_optimizer.Step(answer, op, pairs, global_step)
-  loss_scale_optimizer.keep_step(optimizer, step)
-  return op
+  pairs = pair_checks.read(grads_and_vars)
+  return loss_scale_optimizer.take_step(step, pairs, global_step, name)
 
 
 def _make_start() -> _Method:

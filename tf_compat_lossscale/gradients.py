@@ -136,14 +136,21 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
       reciprocals[dtype] = 1.0 / tf.cast(loss_scale, dtype)
       return values * reciprocals[dtype]
 
-    def unscale_gradient(grad: Gradient) -> Gradient:
-      if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(
-          unscale_values(grad.values), grad.indices, grad.dense_shape
-        )
-      return None if grad is None else unscale_values(grad)
+    return [map_values(unscale_values, grad) for grad in grads]
 
-    return [unscale_gradient(grad) for grad in grads]
+
+def map_values(function: Callable[[Any], Any], grad: Any) -> Any:
+  """Returns a gradient whose values a function has changed.
+
+  Args:
+    function: A function of a tensor that returns one of the same shape.
+    grad: A gradient; the function gets the values of an IndexedSlices. None
+      stays None.
+  """
+  if isinstance(grad, tf.IndexedSlices):
+    values = function(grad.values)
+    return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
+  return None if grad is None else function(grad)
 
 
 def float32_variable_storage_getter(

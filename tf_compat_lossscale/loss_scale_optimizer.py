@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import functools
 from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
@@ -63,11 +64,10 @@ class _OfWrapped:
     own = vars(owner)
     if self._name in own:
       return own[self._name]
-    return getattr(own.get("_optimizer", own.get("_opt")), self._name)
+    return getattr(optimizer_kinds.find_inner(owner), self._name)
 
   def __set__(self, owner: Any, value: Any) -> None:
-    own = vars(owner)
-    inner = own.get("_optimizer", own.get("_opt"))
+    own, inner = vars(owner), optimizer_kinds.find_inner(owner)
     if self._name in own or not hasattr(inner, self._name):
       own[self._name] = value
     else:
@@ -191,15 +191,19 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       (gradient, variable) pairs. The gradients are unscaled; each is of its
       variable's shape and dtype, or None.
     """
+    how = {
+      "gate_gradients": gate_gradients,
+      "aggregation_method": aggregation_method,
+      "colocate_gradients_with_ops": colocate_gradients_with_ops,
+    }
+    compute = self._optimizer.compute_gradients
     scaled, scale = compute_scaled(
       self._loss_scale,
-      self._optimizer.compute_gradients,
+      compute,
       loss,
       var_list=var_list,
-      gate_gradients=gate_gradients,
-      aggregation_method=aggregation_method,
-      colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
+      **how,
     )
     pairs = self._unscale(scaled, scale)
     keep_computed(self, pairs)
@@ -236,7 +240,9 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     warn_if_unread(self, self._loss_scale, pairs)
     if _is_inert(self._loss_scale):
       return self._apply_unchecked(pairs, global_step, name)
-    return take_step(self._update_then_apply, pairs, global_step, name)
+    apply = self._optimizer.apply_gradients
+    step = functools.partial(update_then_apply, self, self._loss_scale, apply)
+    return take_step(step, pairs, global_step, name)
 
   def _apply_unchecked(
     self, pairs: Any, global_step: Any, name: str | None
@@ -250,29 +256,6 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       op = apply(list(pairs), global_step, name)
     keep_step_of_replica(self, op, pairs, global_step)
     train_ops.add(op)
-    return op
-
-  def _update_then_apply(
-    self, strategy: Any, pairs: Any, global_step: Any, name: str | None
-  ) -> Any:
-    """Updates the loss scale, then applies the gradients or skips the step.
-
-    Args:
-      strategy: The strategy whose replicas call `apply_gradients`.
-      pairs: (gradient, variable) pairs, per replica if there are any.
-      global_step: A variable or None.
-      name: The returned op's name, or None.
-
-    Returns:
-      An op that does so; None when eager.
-    """
-    name = self.get_name() if name is None else name
-    grads = list_gradients(self._loss_scale, pairs)
-    update, answer = autograph.convert(self._loss_scale.update)(grads)
-    apply = self._optimizer.apply_gradients
-    op = apply_if(answer, apply, strategy, pairs, global_step, name)
-    op = group([op, update], name)
-    keep_step(self, Step(answer, op, pairs, global_step))
     return op
 
   def get_name(self) -> str:
@@ -307,8 +290,7 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
     Raises:
       AttributeError: Neither optimizer has it.
     """
-    own = vars(self)
-    inner = own.get("_optimizer", own.get("_opt"))
+    inner = optimizer_kinds.find_inner(self)
     return optimizer_kinds.read_of_wrapped(self, inner, name)
 
   def __dir__(self) -> list[str]:
@@ -404,6 +386,38 @@ def take_step(
     context = tf.distribute.get_replica_context()
     op = context.merge_call(step, args=(pairs, global_step, name))
   train_ops.add(op)
+  return op
+
+
+def update_then_apply(
+  owner: Any,
+  loss_scale: loss_scale_lib.LossScale,
+  apply: Callable[..., Any],
+  strategy: tf.distribute.Strategy,
+  pairs: Any,
+  global_step: Any,
+  name: str | None,
+) -> Any:
+  """Updates the loss scale, then applies the gradients or skips the step.
+
+  Args:
+    owner: The optimizer that the program sees.
+    loss_scale: Its loss scale.
+    apply: A method `apply_gradients`, called in the context of each replica.
+    strategy: The strategy whose replicas take the step.
+    pairs: (gradient, variable) pairs, per replica if there are any.
+    global_step: A variable or None.
+    name: The returned op's name; by default that of `owner`.
+
+  Returns:
+    An op that does so; None when eager.
+  """
+  name = owner.get_name() if name is None else name
+  grads = list_gradients(loss_scale, pairs)
+  update, answer = autograph.convert(loss_scale.update)(grads)
+  op = apply_if(answer, apply, strategy, pairs, global_step, name)
+  op = group([op, update], name)
+  keep_step(owner, Step(answer, op, pairs, global_step))
   return op
 
 

@@ -29,17 +29,21 @@ _NO_NAME = "Pass an optimizer, not its name: for instance"
 
 
 def walk(optimizer: Any) -> Iterator[Any]:
-  """Yields an optimizer, then the optimizers within, the outermost first.
-
-  Wrappers of TensorFlow and of Horovod hold the optimizer that they wrap in
-  `_optimizer` or `_opt`.
-  """
+  """Yields an optimizer, then the optimizers within, the outermost first."""
   seen: list[Any] = []  # An optimizer may refer to itself.
   while optimizer is not None and all(optimizer is not x for x in seen):
     yield optimizer
     seen.append(optimizer)
-    own = vars(optimizer) if hasattr(optimizer, "__dict__") else {}
-    optimizer = own.get("_optimizer", own.get("_opt"))
+    optimizer = find_inner(optimizer)
+
+
+def find_inner(optimizer: Any) -> Any:
+  """Returns the optimizer that an optimizer wraps, or None.
+
+  Wrappers of TensorFlow and of Horovod hold it in `_optimizer` or `_opt`.
+  """
+  own = vars(optimizer) if hasattr(optimizer, "__dict__") else {}
+  return own.get("_optimizer", own.get("_opt"))
 
 
 def read_of_wrapped(wrapper: Any, inner: Any, name: str) -> Any:

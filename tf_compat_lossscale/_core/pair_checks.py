@@ -144,15 +144,17 @@ def check_dtypes(grads_and_vars: Iterable[tuple[Any, Any]]) -> None:
 def are_zero(grads_and_vars: Iterable[tuple[Any, Any]]) -> bool:
   """Returns whether all gradients are 0 for sure: programs make slots so."""
   grads = [grad for grad, _ in grads_and_vars if grad is not None]
-  values = [getattr(grad, "values", grad) for grad in grads]
+  return all(_is_zero(getattr(grad, "values", grad)) for grad in grads)
+
+
+def _is_zero(values: Any) -> bool:
   if tf.executing_eagerly():
-    return not any(np.any(tf.convert_to_tensor(x)) for x in values)
+    return not np.any(tf.convert_to_tensor(values))
   # A function may get gradients that were computed eagerly, and have no op.
-  is_eager = [isinstance(x, tf.Tensor) and hasattr(x, "numpy") for x in values]
-  eager = [x for x, known in zip(values, is_eager) if known]
-  built = [x for x, known in zip(values, is_eager) if not known]
-  types = {x.op.type if tf.is_tensor(x) else "Const" for x in built}
-  return types <= {"Const", "Fill", "ZerosLike"} and not any(map(np.any, eager))
+  if isinstance(values, tf.Tensor) and hasattr(values, "numpy"):
+    return not np.any(values)
+  kind = values.op.type if tf.is_tensor(values) else "Const"
+  return kind in ("Const", "Fill", "ZerosLike")
 
 
 def has_ref_variable(variables: Iterable[Any]) -> bool:

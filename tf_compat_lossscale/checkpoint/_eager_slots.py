@@ -57,9 +57,8 @@ class EagerSlots:
     objects = {} if objects is None else objects
     for _, item in _restoring_objects.walk_paths(objects):
       if isinstance(item, _Optimizer):
-        for each in optimizer_kinds.walk(item):
-          if len(list(optimizer_kinds.walk(each))) == 1:
-            found[id(each)] = each
+        *_, innermost = optimizer_kinds.walk(item)
+        found[id(innermost)] = innermost
     self._optimizers = list(found.values())
     own = {
       id(variable)

@@ -124,8 +124,3 @@ def encode_field(tag: int, value: int | bytes | str) -> bytes:
 def encode_fixed32(tag: int, value: int) -> bytes:
   """Returns a field of the kind fixed32."""
   return encode_varint(tag << 3 | _FIXED32) + value.to_bytes(4, "little")
-
-
-def encode_fixed64(tag: int, value: int) -> bytes:
-  """Returns a field of the kind fixed64."""
-  return encode_varint(tag << 3 | _FIXED64) + value.to_bytes(8, "little")

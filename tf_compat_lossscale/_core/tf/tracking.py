@@ -6,8 +6,7 @@ choose its children by graph, or name them by other than attributes, as the
 checkpoints of old releases demand. So this module uses the hooks of the base
 class, which Keras 2 itself builds on. Their names start with an underscore:
 `_track_trackable`, `_trackable_children`, `_lookup_dependency`,
-`_deferred_dependencies` and `_handle_deferred_dependencies`; the window of
-`accumulate` adds `_create_or_restore_slot_variable`. Public hooks of
+`_deferred_dependencies` and `_handle_deferred_dependencies`. Public hooks of
 `tf.__internal__.tracking.Trackable` would replace them. In a release that
 renames a hook, saving or restoring by object raises AttributeError or leaves
 the weights out; the tests of checkpoints fail there.

@@ -45,7 +45,7 @@ from tf_compat_lossscale.checkpoint.layouts.inventory import Inventory
 
 _STEPS = {"global_step", "save_counter"}
 _MASTERS = "FP32-master-copy/"
-# The counters of `tf_compat_lossscale.accumulate`.
+# The counters of `accumulate`; before its sums were slots, it had `kept`, too.
 _ACCUMULATION = {"accumulation/micro_batches", "accumulation/kept"}
 # The names by which the root, or an optimizer, has counters of steps.
 _COUNTERS = _STEPS | {"step", "steps", "iterations", "epoch"}
