@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph that owns new variables, and state that lives with a graph.
+"""The graph that owns new variables, state of a graph, and its TRAIN_OP.
 
 Only public names are used here. TensorFlow's private counterparts are
 `Graph._graph_key`, by which optimizers keep their variables apart, and the
@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Iterator
+import contextlib
 import threading
+from typing import Any
 from typing import TypeVar
 import weakref
 
@@ -22,6 +25,8 @@ _T = TypeVar("_T")
 
 _STATE = "_tf_compat_lossscale_state"  # The attribute of a graph.
 _GRAPH_LOCK = threading.Lock()  # Several threads may build one graph.
+# Held to remove ops from TRAIN_OP, because a removal shifts the other ops.
+_REMOVING = threading.Lock()
 
 
 def find_graph() -> tf.Graph | None:
@@ -72,3 +77,50 @@ def keep_on_graph(
       owners[owner] = default()
     state: _T = owners[owner]
     return state
+
+
+@contextlib.contextmanager
+def leave_out_of_train_op() -> Iterator[None]:
+  """Removes ops from TRAIN_OP that are added meanwhile and that cannot be run.
+
+  `Optimizer.apply_gradients` adds its op to that collection. An op inside a
+  cond cannot be run by itself. Under v2 control flow, the op is in another
+  graph, and a MetaGraph with such an entry cannot be imported. If
+  `apply_gradients` took the collection as an argument, this function could go.
+  """
+  # A branch of a v2 cond shares the collections of the graph around the cond,
+  # and other threads may add to them meanwhile.
+  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+  before = set(map(id, ops))
+  yield
+  for op in list(ops):
+    if id(op) in before or _is_runnable(op):
+      continue
+    with _REMOVING:
+      # By identity, for a collection may hold tensors, and `==` of tensors
+      # compares their elements.
+      for i, other in enumerate(ops):
+        if other is op:
+          del ops[i]
+          break
+
+
+def add_to_train_op(op: Any) -> None:
+  """Adds an op to the TRAIN_OP collection, if a session can run it."""
+  if tf.executing_eagerly():
+    return
+  op = op.op if isinstance(op, tf.Tensor) else op
+  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+  if _is_runnable(op) and id(op) not in map(id, ops):
+    ops.append(op)
+
+
+def _is_runnable(op: Any) -> bool:
+  """Returns whether a session of the current graph can run an op or tensor."""
+  graph = find_graph()
+  op = op.op if isinstance(op, tf.Tensor) else op
+  return (
+    isinstance(op, tf.Operation)
+    and op.graph is graph
+    and graph.is_fetchable(op)
+  )
