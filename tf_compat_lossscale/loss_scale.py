@@ -321,7 +321,7 @@ def count_step(
   """Counts a good step, or ends the run of good steps.
 
   ```
-  if finite and good_steps + 1 < period:
+  if finite and good_steps < period - 1:
     good_steps += 1
   else:
     end_run(scale)
@@ -351,7 +351,7 @@ def count_step(
   v1 = pair_checks.has_ref_variable([good_steps, scale])  # A program's own.
 
   def goes_on() -> tf.Tensor:
-    return tf.logical_and(finite, tf.convert_to_tensor(good_steps) + 1 < period)
+    return tf.logical_and(finite, tf.convert_to_tensor(good_steps) < period - 1)
 
   def count() -> tf.Operation | None:
     return tf.group(good_steps.assign_add(1, read_value=False))
@@ -396,9 +396,11 @@ def grow(
     The product or, if float32 has no such number, `scale`: a float32 scalar.
   """
   wide = tf.cast(scale, tf.float64)  # The product is exact in float64.
-  is_number = isinstance(factor, (int, float))
-  factor = tf.constant(factor, dtype) if is_number else tf.cast(factor, dtype)
-  product = wide * tf.cast(factor, tf.float64)
+  if isinstance(factor, (int, float)):
+    rounded = tf.constant(float(dtype.as_numpy_dtype(factor)), tf.float64)
+  else:
+    rounded = tf.cast(tf.cast(factor, dtype), tf.float64)
+  product = wide * rounded
   fits = product < _FLOAT32_OVERFLOWS
   return tf.cast(tf.where(fits, product, wide), tf.float32)
 
