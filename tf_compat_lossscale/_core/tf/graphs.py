@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph that owns new variables, state of a graph, and its TRAIN_OP.
+"""Graphs: who owns variables, state, TRAIN_OP, and what a session runs.
 
 Only public names are used here. TensorFlow's private counterparts are
 `Graph._graph_key`, by which optimizers keep their variables apart, and the
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import threading
 from typing import Any
@@ -124,3 +126,45 @@ def _is_runnable(op: Any) -> bool:
     and op.graph is graph
     and graph.is_fetchable(op)
   )
+
+
+def list_elements(graph: tf.Graph, values: Iterable[Any]) -> Iterator[Any]:
+  """Yields the tensors and ops of items that a session takes."""
+  for value in values:
+    try:
+      yield graph.as_graph_element(value)
+    except (TypeError, ValueError, KeyError):
+      # A composite; else the session itself will say what is wrong.
+      parts = tf.nest.flatten(value, expand_composites=True)
+      if len(parts) != 1 or parts[0] is not value:
+        yield from list_elements(graph, parts)
+
+
+def list_ancestors(
+  ops: Iterable[tf.Operation], fed: Iterable[Any] = ()
+) -> set[tf.Operation]:
+  """Returns the ops that a session runs for some ops, these included.
+
+  The ops of tensors that are fed need not run: `fed` has references to these.
+  """
+  found: set[tf.Operation] = set()
+  waiting = list(ops)
+  while waiting:
+    op = waiting.pop()
+    if op not in found:
+      found.add(op)
+      waiting += op.control_inputs
+      waiting += [x.op for x in op.inputs if x.ref() not in fed]
+  return found
+
+
+def list_leaves(values: Any) -> list[Any]:
+  """Returns the items of a nest of fetches.
+
+  `tf.nest` refuses dicts whose keys have no order, which sessions take.
+  """
+  if isinstance(values, (list, tuple)):
+    return [leaf for value in values for leaf in list_leaves(value)]
+  if isinstance(values, Mapping):
+    return [leaf for value in values.values() for leaf in list_leaves(value)]
+  return [values]
