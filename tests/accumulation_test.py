@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import loss_scale_optimizer
 
 tf1 = tf.compat.v1
 _WINDOWS = int(os.environ.get("ACCUMULATION_WINDOWS", "15"))
@@ -416,6 +417,19 @@ def test_wrappers_that_do_not_accumulate():
   ]:
     with pytest.raises(ValueError, match=message):
       tfl.accumulate(opt, 2)
+
+
+def test_a_graph_lists_the_optimizer_that_takes_its_steps():
+  with tf.Graph().as_default() as graph:
+    weights = tf1.get_variable("w", [2])
+    opt = tfl.accumulate(
+      tfl.MixedPrecisionLossScaleOptimizer(
+        tf1.train.AdamOptimizer(), "dynamic"
+      ),
+      steps=2,
+    )
+    opt.minimize(tf.reduce_sum(weights))
+    assert loss_scale_optimizer.list_optimizers(graph) == [opt]
 
 
 if __name__ == "__main__":

@@ -422,3 +422,23 @@ def test_a_large_scale_does_not_stop_training(mode, kind, exponent):
         run()
       trained = weights.numpy()
   assert trained.tolist() == [1 - 4 * 0.5 * rate] * 3
+
+
+class _Switched(tfl.FixedLossScale):
+  """A loss scale whose answer is a variable of the program."""
+
+  def __init__(self):
+    super().__init__(8)
+    with tf.init_scope():
+      self.answer = tf1.Variable(True, trainable=False, use_resource=True)
+
+  def update(self, grads):
+    del grads
+    return None, self.answer
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_may_be_a_variable(mode):
+  with Trainer(mode, wrap(_Switched)) as trainer:
+    trainer.step(1.0)
+    assert trainer.state()["v0"].tolist() == [0.5, 0.5]

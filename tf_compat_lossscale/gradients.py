@@ -111,10 +111,11 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
   The rule for each gradient, by dtype:
 
   ```
+  factor = min(loss_scale, 2**126)
   if grad is float16 or bfloat16:
-    grad = cast(cast(grad, float32) * (1 / loss_scale), dtype)
+    grad = cast(cast(grad, float32) * (1 / factor), dtype)
   else:
-    grad = grad * (1 / cast(loss_scale, dtype))
+    grad = grad * (1 / cast(factor, dtype))
   ```
 
   In float16 itself, the reciprocal of 2**25 would be 0.

@@ -191,19 +191,15 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
       (gradient, variable) pairs. The gradients are unscaled; each is of its
       variable's shape and dtype, or None.
     """
-    how = {
-      "gate_gradients": gate_gradients,
-      "aggregation_method": aggregation_method,
-      "colocate_gradients_with_ops": colocate_gradients_with_ops,
-    }
-    compute = self._optimizer.compute_gradients
     scaled, scale = compute_scaled(
       self._loss_scale,
-      compute,
+      self._optimizer.compute_gradients,
       loss,
       var_list=var_list,
+      gate_gradients=gate_gradients,
+      aggregation_method=aggregation_method,
+      colocate_gradients_with_ops=colocate_gradients_with_ops,
       grad_loss=grad_loss,
-      **how,
     )
     pairs = self._unscale(scaled, scale)
     keep_computed(self, pairs)
@@ -481,6 +477,7 @@ def apply_if(
   if isinstance(answer, (bool, np.bool_)):
     op = apply_on_each_replica() if answer else None
   else:
+    answer = tf.convert_to_tensor(answer)
     v1 = pair_checks.has_ref_variable([*(var for _, var in pairs), global_step])
     op = control_flow.cond(answer, apply_on_each_replica, tf.no_op, v1, named)
   return sync_replicas.set_back(op, pairs, global_step)
@@ -539,12 +536,12 @@ def find_built(owner: Any, graph: tf.Graph) -> _Built:
 def list_optimizers(graph: tf.Graph) -> list[Any]:
   """Returns the optimizers that take steps which a graph's sessions can run."""
   return [
-    owner
-    for owner in graphs.list_owners(graph)
-    if isinstance(owner, tf.compat.v1.train.Optimizer)
+    built.owner
+    for built in graphs.list_states(graph)
+    if isinstance(built, _Built)
     and any(
       step.op is not None and graph.is_fetchable(step.op)
-      for step in find_built(owner, graph).steps
+      for step in built.steps
     )
   ]
 

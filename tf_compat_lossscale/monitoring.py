@@ -403,9 +403,9 @@ def _append_if_skipped(
     return tf.identity(old)
 
   def append(old: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
-    parts = finite.split_joined(joined, inputs)
-    flags = tf.stack([~finite.are_finite([value]) for value in parts])
-    return tf.concat([old, tf.cast(flags, tf.float64)], 0)
+    parts = [x._replace(value=value) for x, value in zip(joined, inputs)]
+    bad = ~finite.are_each_finite(parts)
+    return tf.concat([old, tf.cast(bad, tf.float64)], 0)
 
   inputs = [old, *(part.value for part in joined)]
   specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]

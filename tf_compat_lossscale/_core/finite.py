@@ -11,7 +11,6 @@ elements add up to more than the dtype holds. The answer is exact.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -149,27 +148,6 @@ def _join(members: list[_Small]) -> Joined:
     rows = [value.shape.as_list()[0] for value in values]
     return Joined(tf.concat(values, 0), positions, rows)
   return Joined(tf.stack(values), positions, [1] * len(values))
-
-
-def split_joined(
-  joined: list[Joined], values: Sequence[tf.Tensor]
-) -> list[tf.Tensor]:
-  """Undoes `join_small`.
-
-  Args:
-    joined: What `join_small` returned.
-    values: The values of `joined`, or tensors like these, such as the arguments
-      of a branch.
-
-  Returns:
-    The tensors that `join_small` got, in their order. A scalar is a vector of
-    one element.
-  """
-  found: dict[int, tf.Tensor] = {}
-  for part, value in zip(joined, values):
-    parts = tf.split(value, part.rows) if part.rows else [value]
-    found.update(zip(part.positions, parts))
-  return [found[i] for i in range(len(found))]
 
 
 def are_each_finite(joined: list[Joined]) -> tf.Tensor:

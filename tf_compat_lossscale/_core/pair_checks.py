@@ -82,8 +82,6 @@ def fill(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
   )
 
 
-# AutoGraph would only take time.
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def _find_kinds(
   strategy: tf.distribute.Strategy, grads: Sequence[Any]
 ) -> list[_Kind | None]:

@@ -46,10 +46,10 @@ def find_graph() -> tf.Graph | None:
     return tf.compat.v1.get_default_graph()
 
 
-def list_owners(graph: tf.Graph) -> list[Hashable]:
-  """Returns the owners of state in a graph, in the order of its creation."""
+def list_states(graph: tf.Graph) -> list[Any]:
+  """Returns what `keep_on_graph` keeps, in the order of creation."""
   with _GRAPH_LOCK:
-    return list(getattr(graph, _STATE, ()))
+    return list(getattr(graph, _STATE, {}).values())
 
 
 def keep_on_graph(
