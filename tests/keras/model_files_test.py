@@ -159,7 +159,7 @@ def test_a_layout_of_before(tmp_path):
   train(model, FIRST)
   old = tf.train.Checkpoint(
     base_optimizer=model.optimizer.inner_optimizer,
-    loss_scale=model.optimizer._loss_scale,
+    loss_scale=model.optimizer._loss_scale.scale,
   )
   layers = {
     f"layer_with_weights-{i}": layer for i, layer in enumerate(model.layers)

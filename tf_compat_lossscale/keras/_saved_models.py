@@ -223,6 +223,12 @@ def _collect(
     values, problem = _collect_legacy_slots(saved, slots, inner, owner, pairs)
   else:
     left_out, problem = _build(saved, node, inner, owner, pairs)
+  if (
+    isinstance(live, _keras2.LossScaleOptimizerOfLegacy)
+    and live.dynamic
+    and saved.leaves_skips_uncounted(node)
+  ):
+    values += LossScaleOptimizer.stop_counting_skips(live)
   below = saved.find_live_objects(live, node) | saved.find_live_objects(
     inner, base
   )
@@ -234,12 +240,6 @@ def _collect(
       and isinstance(variable, tf.Variable)
     ):
       values.append((variable, value))
-  if (
-    isinstance(live, _keras2.LossScaleOptimizerOfLegacy)
-    and live.dynamic
-    and saved.leaves_skips_uncounted(node)
-  ):
-    values += LossScaleOptimizer.stop_counting_skips(live)
   return values, problem
 
 
