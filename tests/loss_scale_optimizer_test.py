@@ -4,6 +4,7 @@
 import math
 
 import helpers
+from helpers import GRAPH_MODES
 from helpers import MODES
 from helpers import OWN
 from helpers import Spec
@@ -366,3 +367,58 @@ def test_the_state_is_read_by_each_replica(mode):
 
 if __name__ == "__main__":
   helpers.main()
+
+
+_LARGE = {
+  "dynamic": lambda e: wrap(dynamic(2.0**e, 1)),
+  "fixed": lambda e: wrap(2.0**e),
+  "GrowthBackoff": lambda e: wrap(
+    lambda: tfl.policies.GrowthBackoff(2.0**e, growth_interval=1)
+  ),
+  "contrib": lambda e: lambda: tfl.contrib.LossScaleOptimizer(
+    tf1.train.GradientDescentOptimizer(0.5),
+    tfl.contrib.ExponentialUpdateLossScaleManager(2.0**e, 1),
+  ),
+  "accumulate": lambda e: lambda: tfl.accumulate(
+    wrap(dynamic(2.0**e, 1))(), steps=2, mean=False
+  ),
+}
+
+
+@pytest.mark.parametrize("exponent", [118, 125, 126, 127])
+@pytest.mark.parametrize("kind", _LARGE)
+@pytest.mark.parametrize("mode", [*MODES, "xla"])
+def test_a_large_scale_does_not_stop_training(mode, kind, exponent):
+  # TensorFlow's own trains nothing here: with 2**127 the reciprocal is 0, and
+  # with 2**118 a graph optimizer multiplies it by the small gradient first.
+  rate = 2.0**-10  # The gradient of each weight.
+  with helpers.mode_scope(mode):
+    weights = tf1.Variable([1.0, 1.0, 1.0], use_resource=True)
+    opt = _LARGE[kind](exponent)()
+
+    def step():
+      def loss():  # A constant factor is what graph optimizers move.
+        return tf.reduce_sum(weights * rate)
+
+      return opt.minimize(loss if mode == "eager" else loss(), None, [weights])
+
+    def call():
+      step()
+
+    if mode in GRAPH_MODES:
+      op = step()
+      with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        for _ in range(4):
+          session.run(op)
+        trained = session.run(weights)
+    else:
+      run = {
+        "eager": call,
+        "function": tf.function(call, autograph=False),
+        "xla": tf.function(call, autograph=False, jit_compile=True),
+      }[mode]
+      for _ in range(4):
+        run()
+      trained = weights.numpy()
+  assert trained.tolist() == [1 - 4 * 0.5 * rate] * 3

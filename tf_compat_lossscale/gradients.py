@@ -40,6 +40,10 @@ def __dir__() -> list[str]:
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
+# The reciprocal of a greater float32 is no normal number, so TensorFlow rounds
+# it to 0.
+_LARGEST_SCALE = 2.0**126
+
 
 class NamedGradients(list[Any]):
   """A list of gradients that knows more than its elements.
@@ -87,7 +91,8 @@ def scale(
   Args:
     loss: A floating-point tensor, or a function of no arguments that returns a
       floating-point tensor.
-    loss_scale: A float32 scalar.
+    loss_scale: A float32 scalar. One above 2**126 counts as 2**126, here and in
+      `unscale`: float32 has no normal number that is its reciprocal.
 
   Returns:
     The scaled loss, of the shape and dtype of `loss`. If `loss` is a function,
@@ -96,7 +101,12 @@ def scale(
   if callable(loss):
     return lambda: scale(autograph.convert(loss)(), loss_scale)
   with tf.name_scope(control_flow.NAME_SCOPE):
-    return loss * tf.cast(loss_scale, loss.dtype)
+    return loss * tf.cast(_bound(loss_scale), loss.dtype)
+
+
+def _bound(loss_scale: tf.Tensor) -> tf.Tensor:
+  """Returns the factor of a loss scale, whose reciprocal is a normal number."""
+  return tf.minimum(loss_scale, _LARGEST_SCALE)
 
 
 def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
@@ -115,7 +125,7 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
 
   Args:
     grads: Gradients of a scaled loss.
-    loss_scale: The float32 scalar that the loss was multiplied by.
+    loss_scale: The float32 scalar that `scale` got.
 
   Returns:
     The gradients of the loss itself, each of its own shape and dtype.
@@ -124,17 +134,21 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
   if all(grad is None for grad in grads):
     return grads
   with tf.name_scope(control_flow.NAME_SCOPE):
-    reciprocal = 1.0 / loss_scale
-    reciprocals = {tf.float32: reciprocal}
+    factor = _bound(loss_scale)
+    reciprocals = {tf.float32: 1.0 / factor}
 
     def unscale_values(values: tf.Tensor) -> tf.Tensor:
       dtype = values.dtype
-      if dtype in reciprocals:
-        return values * reciprocals[dtype]
       if dtype in (tf.float16, tf.bfloat16):
-        return tf.cast(tf.cast(values, tf.float32) * reciprocal, dtype)
-      reciprocals[dtype] = 1.0 / tf.cast(loss_scale, dtype)
-      return values * reciprocals[dtype]
+        return tf.cast(unscale_values(tf.cast(values, tf.float32)), dtype)
+      if dtype not in reciprocals:
+        reciprocals[dtype] = 1.0 / tf.cast(factor, dtype)
+      if dtype.is_complex:  # GPUs have no other multiplication for these.
+        return values * reciprocals[dtype]
+      # Graph optimizers multiply the factors of a product in an order of their
+      # own, and the reciprocal times a small gradient would be 0. They leave
+      # this op where it is.
+      return tf.math.multiply_no_nan(values, reciprocals[dtype])
 
     return [map_values(unscale_values, grad) for grad in grads]
 
