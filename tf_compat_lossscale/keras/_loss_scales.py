@@ -164,7 +164,7 @@ class State(_keras2.State):  # type: ignore[misc, valid-type]
 
   @property
   def initial_loss_scale(self) -> Any:
-    return getattr(self.scale, "initial_loss_scale", None)
+    return self._find("initial_loss_scale", "_loss_scale_value")
 
   @property
   def growth_steps(self) -> Any:

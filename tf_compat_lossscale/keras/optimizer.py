@@ -239,6 +239,20 @@ class LossScaleOptimizer(
     """
     return loss_scale_optimizer.read_last_applied(self)
 
+  def get_scaled_loss(self, loss: Any) -> Any:
+    """Multiplies a loss by the loss scale.
+
+    Args:
+      loss: A floating-point tensor, or a function that returns one.
+
+    Returns:
+      The scaled loss, of the shape and dtype of `loss`; or a function that
+      reads the loss scale when it is called.
+    """
+    if callable(loss):
+      return lambda: self.get_scaled_loss(loss())
+    return gradients.scale(loss, self.loss_scale)
+
   def get_unscaled_gradients(self, grads: Any) -> list[Any]:
     """Divides gradients of the scaled loss by the loss scale.
 
