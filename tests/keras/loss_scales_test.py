@@ -285,7 +285,7 @@ def fit(opt, batches, seed):
     [k2.layers.Dense(3, "tanh", input_shape=(2,)), k2.layers.Dense(1)]
   )
   model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
-  model.compile(opt, "mse")
+  model.compile(opt, "mse", run_eagerly=bool(seed % 2))
   rows = []
   for factor in batches:
     x = rng.normal(size=(4, 2)).astype("f")
@@ -299,12 +299,12 @@ def fit(opt, batches, seed):
   return rows
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @kinds
 def test_random_fits_are_those_of_keras_own(kind, seed):
   rng = random.Random(seed)
   scale, growth = 2.0 ** rng.randrange(0, 20), rng.randrange(1, 4)
-  batches = [rng.choice([1, 1, 1, 2, np.inf, np.nan, 1e30]) for _ in range(12)]
+  batches = [rng.choice([1, 1, 1, 2, np.inf, np.nan, 1e30]) for _ in range(10)]
   make = getattr(_KINDS[kind], rng.choice(["Adam", "SGD", "RMSprop"]))
   rate = rng.choice([0.125, 0.01])
   ours = keras.LossScaleOptimizer(

@@ -397,5 +397,36 @@ def test_keras_warns_once_if_nothing_scaled_the_loss(
   assert caplog.text.count("You forgot to call") == warns
 
 
+def test_a_schedule_of_applied_steps():
+  """Checks the way that docs/keras.md describes."""
+
+  class Model(k2.Sequential):
+    def train_step(self, data):
+      logs = super().train_step(data)
+      return {**logs, "applied": self.optimizer.last_step_applied}
+
+  class Schedule(k2.callbacks.Callback):
+    applied = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+      self.applied += int(logs["applied"])
+      self.model.optimizer.lr = 0.5**self.applied
+
+  model = Model([k2.layers.Dense(1, input_shape=(2,))])
+  model.compile(keras.LossScaleOptimizer(_LEGACY.Adam(), "dynamic"), "mse")
+  x = np.array([[1, 1], [np.inf, 1], [1, 1]], "f")
+  schedule = Schedule()
+  model.fit(
+    x,
+    np.ones((3, 1)),
+    batch_size=1,
+    shuffle=False,
+    verbose=0,
+    callbacks=[schedule],
+  )
+  assert schedule.applied == 2 and int(model.optimizer.iterations) == 3
+  assert float(model.optimizer.lr) == 0.25
+
+
 if __name__ == "__main__":
   helpers.main()
