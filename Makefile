@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 export PYTHON
 
-.PHONY: demo test machines coverage mutants matrix lint bazel bench strangers package docs venv clean
+.PHONY: demo test machines coverage mutants matrix lint bazel bench gpu strangers package docs venv clean
 
 demo: venv
 	"$(VENV)/bin/python" examples/resume_digits.py
@@ -38,6 +38,9 @@ bazel: venv
 
 bench: venv
 	"$(VENV)/bin/python" -m benchmarks
+
+gpu: venv
+	"$(VENV)/bin/python" tools/gpu.py
 
 # STRANGERS is a folder of clones; ARGS may be --list, --only=NAME or --write.
 strangers: venv

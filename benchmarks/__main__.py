@@ -39,12 +39,8 @@ except ImportError:
   _fail("rich is needed: pip install 'tf_compat_lossscale[bench]'")
 
 from benchmarks import checkpoints
-from benchmarks import growth
-from benchmarks import machine
-from benchmarks import memory
 from benchmarks import monitoring
 from benchmarks import network
-from benchmarks import pictures
 from benchmarks import plane
 from benchmarks import policy_steps
 from benchmarks import rivals
@@ -60,7 +56,7 @@ _NETWORK = "small network"
 _NONE = "none"
 _ALL = [*shapes.SHAPES, _EMBEDDING, _NETWORK]
 flags.DEFINE_float(
-  "seconds", 12, "How long to time a set of variables.", lower_bound=0
+  "seconds", 8, "How long to time a set of variables.", lower_bound=0
 )
 flags.DEFINE_integer(
   "rounds", 60, "Steps of each rival to time at least.", lower_bound=4
@@ -80,7 +76,6 @@ flags.DEFINE_multi_enum(
 flags.DEFINE_multi_enum(
   "mode", [steps.MODES[0]], list(steps.MODES), "How steps are run."
 )
-flags.DEFINE_bool("clip", False, "Clips gradients by their global norm, too.")
 flags.DEFINE_list(
   "cells",
   [],
@@ -100,9 +95,6 @@ flags.DEFINE_list(
   [_NETWORK, "100 small"],
   "What to time with hooks that watch the loss scale; empty for nothing.",
 )
-flags.DEFINE_list(
-  "growth", ["10", "100", "1000"], "Numbers of variables; empty for none."
-)
 flags.DEFINE_integer(
   "starts", 7, "Timed starts of a program; 0 for none.", lower_bound=0
 )
@@ -118,12 +110,10 @@ _QUICK = {
   "cells": ["1x16384", "20x4096", "60x4096"],
   "policies": [],
   "monitoring": [_NETWORK],
-  "growth": [],
   "starts": 1,
   "checkpoints": 0,
 }
 flags.DEFINE_string("json", None, "A file to write all figures to.")
-flags.DEFINE_string("plot", None, "A folder to draw pictures into.")
 
 
 for _name in ("policies", "monitoring"):
@@ -138,16 +128,6 @@ flags.register_validator(
   "cells",
   lambda cells: cells == ["all"] or all(map(plane.parse, cells)),
   "must be cells such as 60x4096 or 60x64-4096, or all",
-)
-
-
-def _sizes(words: list[str]) -> bool:
-  numbers = [int(word) if word.isdecimal() else 0 for word in words]
-  return numbers == sorted({n for n in numbers if n}) and len(numbers) != 1
-
-
-flags.register_validator(
-  "growth", _sizes, "must be none or several growing numbers, as in 10,100,1000"
 )
 
 
@@ -172,14 +152,6 @@ def _parse(argv: list[str]) -> list[str]:
   for name, value in _QUICK.items() if FLAGS.quick else ():
     if FLAGS[name].using_default_value:
       FLAGS[name].value = value
-  if FLAGS.plot:
-    try:
-      os.makedirs(FLAGS.plot, exist_ok=True)
-      pictures.pyplot()
-    except ImportError:
-      _fail("--plot needs matplotlib: pip install 'tf_compat_lossscale[plot]'")
-    except OSError as error:
-      _fail(f"--plot: {error}")
   return rest
 
 
@@ -198,8 +170,8 @@ def time_shape(
   """Times a step of each rival with a set of variables; returns the figures."""
   variables, loss = find_shape(name, gradients)
   built = {
-    rival: steps.Step(wrapped, variables, optimizer, mode, loss, FLAGS.clip)
-    for rival, wrapped in rivals.RIVALS.items()
+    rival: steps.Step(wrap, variables, optimizer, mode, loss)
+    for rival, wrap in rivals.RIVALS.items()
   }
   title = f"{name}, {optimizer}, {mode}"
   times = timing.take_turns(built, FLAGS.seconds, FLAGS.rounds, title)
@@ -209,14 +181,11 @@ def time_shape(
   return {
     "shape": name,
     "bare": sorted(bare)[len(bare) // 2],
-    "bare over itself": timing.over_itself(bare),
     "over bare": {n: timing.ratio(t, bare) for n, t in times.items()},
     "over TensorFlow": timing.ratio(times["ours"], own),
-    "over floor": timing.ratio(times["ours"], times["floor"]),
     "fixed over TensorFlow": timing.ratio(
       times["ours, fixed"], times["TensorFlow, fixed"]
     ),
-    "build": {n: step.build_seconds for n, step in built.items()},
     "nodes": {n: step.nodes for n, step in built.items()},
   }
 
@@ -228,8 +197,6 @@ def print_steps(console: Console, measured: dict[str, Any]) -> None:
     "bare",
     "TensorFlow",
     "ours",
-    "awaited",
-    "floor",
     "ours / TensorFlow",
     "95 % of runs",
     "fixed",
@@ -245,10 +212,8 @@ def print_steps(console: Console, measured: dict[str, Any]) -> None:
     table.add_row(
       row["shape"],
       f"{1e3 * row['bare']:.2f} ms",
-      *[
-        f"{over[name][0]:.3f}"
-        for name in ("TensorFlow", "ours", "awaited", "floor")
-      ],
+      f"{over['TensorFlow'][0]:.3f}",
+      f"{over['ours'][0]:.3f}",
       f"{middle:.3f}",
       f"{low:.3f}-{high:.3f}",
       f"{row['fixed over TensorFlow'][0]:.3f}",
@@ -331,25 +296,6 @@ def print_monitoring(console: Console, rows: list[dict[str, Any]]) -> None:
   console.print(table)
 
 
-def print_growth(console: Console, found: dict[str, Any]) -> None:
-  sizes = found["sizes"]
-  table = Table("growth", *map(str, sizes), "exponent", box=box.SIMPLE)
-  for name, values in found["rivals"].items():
-    powers = iter(growth.exponents(sizes, values))
-    for key, unit, factor in (
-      ("step", "ms", 1e3),
-      ("build", "s", 1),
-      ("nodes", "", 1),
-      ("memory", "MB", 1e-6),
-    ):
-      table.add_row(
-        f"{name}: {key} {unit}",
-        *[f"{factor * value:.4g}" for value in values[key]],
-        f"{next(powers):.2f}" if key in ("step", "build") else "",
-      )
-  console.print(table)
-
-
 def print_ratios(console: Console, results: dict[str, Any]) -> None:
   table = Table(
     "all ratios, the worst first",
@@ -375,72 +321,53 @@ def print_rows(
 
 def main(argv: list[str]) -> None:
   del argv
-  console = Console(width=120)
-  bounds = machine.measure()
   results: dict[str, Any] = {
     "tensorflow": tf.__version__,
     "python": platform.python_version(),
     "cores": os.cpu_count(),
-    "machine": bounds,
     "steps": [],
     "plane": [],
   }
-  console.print(
-    f"This machine reads {bounds['bytes_per_second'] / 1e9:.1f} GB/s; an op in "
-    f"a chain costs {1e6 * bounds['seconds_per_op']:.2f} us.\n"
-  )
   names = [name for name in FLAGS.shape if name != _NONE]
-  axes_of_tables = (FLAGS.optimizer, FLAGS.mode, FLAGS.gradients)
-  for axes in itertools.product(*axes_of_tables) if names else ():
-    measured: dict[str, Any] = dict(
-      zip(("optimizer", "mode", "gradients"), axes)
-    )
-    if FLAGS.clip:
-      measured["gradients"] += " clipped"
-    measured["rows"] = [time_shape(name, *axes) for name in names]
-    results["steps"].append(measured)
-    print_steps(console, measured)
   cells = plane.list_cells() if FLAGS.cells == ["all"] else FLAGS.cells
-  for axes in itertools.product(*axes_of_tables):
+  for axes in itertools.product(FLAGS.optimizer, FLAGS.mode, FLAGS.gradients):
+    if names:
+      measured: dict[str, Any] = dict(
+        zip(("optimizer", "mode", "gradients"), axes)
+      )
+      measured["rows"] = [time_shape(name, *axes) for name in names]
+      results["steps"].append(measured)
     results["plane"] += [
       plane.measure(cell, *axes, FLAGS.seconds / 3, FLAGS.rounds)
       for cell in cells
     ]
-  if _EMBEDDING in names and not FLAGS.quick:
-    peaks = results["embedding peak"] = memory.measure()
-    print_rows(
-      console,
-      "peak of memory with the embedding",
-      [(name, f"{peak / 1e6:.0f} MB") for name, peak in peaks.items()],
-    )
-  if FLAGS.policies:
-    results["policies"] = [
-      row for name in FLAGS.policies for row in time_policies(name)
-    ]
-    print_policies(console, results["policies"])
-  if FLAGS.monitoring:
-    results["monitoring"] = [
-      row for name in FLAGS.monitoring for row in time_monitoring(name)
-    ]
-    print_monitoring(console, results["monitoring"])
-  if FLAGS.growth:
-    sizes = [int(word) for word in FLAGS.growth]
-    found = growth.measure(sizes, FLAGS.seconds)
-    results["growth"] = {"sizes": sizes, "rivals": found}
-    print_growth(console, results["growth"])
+  for key, timed, measure in (
+    ("policies", FLAGS.policies, time_policies),
+    ("monitoring", FLAGS.monitoring, time_monitoring),
+  ):
+    results[key] = [row for name in timed for row in measure(name)]
   if FLAGS.starts:
     results["start"] = start.rows(FLAGS.starts)
-    print_rows(console, "start", results["start"])
   if FLAGS.checkpoints:
     results["checkpoints"] = checkpoints.rows(FLAGS.checkpoints, FLAGS.large)
-    print_rows(console, "checkpoints", results["checkpoints"])
-  print_ratios(console, results)
+  print_results(Console(width=120), results)
   if FLAGS.json:
     with open(FLAGS.json, "w", encoding="utf-8") as file:
       json.dump(results, file, indent=1)
-  if FLAGS.plot:
-    for path in pictures.draw(results, FLAGS.plot):
-      console.print(f"Drawn: {path}")
+
+
+def print_results(console: Console, results: dict[str, Any]) -> None:
+  """Prints a table of all ratios, then what each is made of."""
+  print_ratios(console, results)
+  for measured in results["steps"]:
+    print_steps(console, measured)
+  if results["policies"]:
+    print_policies(console, results["policies"])
+  if results["monitoring"]:
+    print_monitoring(console, results["monitoring"])
+  for title in ("start", "checkpoints"):
+    if title in results:
+      print_rows(console, title, results[title])
 
 
 if __name__ == "__main__":

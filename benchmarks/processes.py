@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 
@@ -33,9 +32,3 @@ def peak() -> int:
   with open("/proc/self/status", encoding="ascii") as file:
     (line,) = (line for line in file if line.startswith("VmHWM:"))
   return int(line.split()[1]) << 10
-
-
-def resident() -> int:
-  """Returns the bytes of memory that this process holds now."""
-  with open("/proc/self/statm", encoding="ascii") as file:
-    return int(file.read().split()[1]) * resource.getpagesize()

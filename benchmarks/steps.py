@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence
 import gc
-import time
 from typing import Any
 
 import tensorflow as tf
@@ -61,34 +60,28 @@ class Step:
   """A rival's training step with its own variables; a call runs the step.
 
   Attributes:
-    build_seconds: The seconds to build the step in a graph, without variables
-      and loss; None in modes without a graph.
     nodes: The number of nodes in the graph and its functions; None in modes
       without a graph.
   """
 
-  build_seconds: float | None = None
   nodes: int | None = None
 
   def __init__(
     self,
-    rival: rivals.Rival,
+    wrap: rivals.Wrapper,
     variable_shapes: Sequence[shapes.Shape],
     optimizer: str = "momentum",
     mode: str = MODES[0],
     loss: _Loss = filled,
-    clip: bool = False,
   ) -> None:
-    gc.collect()  # Collecting earlier graphs must not count as building.
-    self._rival, self._shapes, self._loss = rival, variable_shapes, loss
-    self._clip = clip
+    gc.collect()  # Earlier graphs must not be collected while steps are timed.
+    self._wrap, self._shapes, self._loss = wrap, variable_shapes, loss
     self._make_optimizer = rivals.OPTIMIZERS[optimizer]
     self._session: tf1.Session | None = None
-    with rival.entered():
-      if mode.startswith("graph"):
-        self._run = self._in_graph(mode == "graph v2")
-      else:
-        self._run = self._outside(mode == "function")
+    if mode.startswith("graph"):
+      self._run = self._in_graph(mode == "graph v2")
+    else:
+      self._run = self._outside(mode == "function")
 
   def __call__(self) -> None:
     self._run()
@@ -103,19 +96,6 @@ class Step:
       for shape in self._shapes
     ]
 
-  def _minimize(
-    self,
-    opt: tf1.train.Optimizer,
-    loss: Any,
-    variables: Sequence[tf.Variable],
-    global_step: tf.Variable | None = None,
-  ) -> Any:
-    pairs = opt.compute_gradients(loss, variables)
-    if self._clip:
-      gradients, variables = zip(*pairs)
-      pairs = zip(tf.clip_by_global_norm(gradients, 1.0)[0], variables)
-    return opt.apply_gradients(pairs, global_step)
-
   def _in_graph(self, v2: bool) -> Callable[[], Any]:
     if v2:
       tf1.enable_control_flow_v2()
@@ -126,11 +106,9 @@ class Step:
       # Graph optimizers would remove a factor whose value they know.
       one = tf1.Variable(1.0, trainable=False, use_resource=True)
       loss = self._loss(variables) * one
-      opt = self._rival.wrap(self._make_optimizer())
+      opt = self._wrap(self._make_optimizer())
       global_step = tf1.train.get_or_create_global_step()
-      begin = time.perf_counter()
-      train = self._minimize(opt, loss, variables, global_step)
-      self.build_seconds = time.perf_counter() - begin
+      train = opt.minimize(loss, global_step, variables)
       initialize = tf1.global_variables_initializer()
     definition = graph.as_graph_def()
     self.nodes = len(definition.node) + sum(
@@ -142,19 +120,10 @@ class Step:
 
   def _outside(self, in_function: bool) -> Callable[[], Any]:
     variables = self._variables()
-    opt = self._rival.wrap(self._make_optimizer())
+    opt = self._wrap(self._make_optimizer())
 
     def minimize() -> None:
-      self._minimize(opt, lambda: self._loss(variables), variables)
+      opt.minimize(lambda: self._loss(variables), var_list=variables)
 
-    if in_function:
-      # AutoGraph would convert the package's code first, for seconds.
-      function = tf.function(minimize, autograph=False)
-      function()  # Traces the step while the rival's check is in place.
-      return function
-
-    def run() -> None:
-      with self._rival.entered():
-        minimize()
-
-    return run
+    # AutoGraph would convert the package's code first, for seconds.
+    return tf.function(minimize, autograph=False) if in_function else minimize

@@ -140,14 +140,3 @@ def _draw_ratios(
   chosen = random.integers(0, len(times), (_RESAMPLES, len(times)))
   upper, lower = np.median(pairs[:, chosen], axis=2)
   return upper / lower
-
-
-def over_itself(times: list[float]) -> tuple[float, float, float]:
-  """Returns the ratio of even to odd rounds: how far noise moves a ratio."""
-  pairs = len(times) // 2
-  return ratio(times[: 2 * pairs : 2], times[1 : 2 * pairs : 2])
-
-
-def exponent(sizes: list[int], values: list[float]) -> float:
-  """Returns p of `values` ~ `sizes`**p, by least squares of the logarithms."""
-  return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])

@@ -424,12 +424,7 @@ def _check(optimizer: Any) -> None:
     raise ValueError(
       f"accumulate: {optimizer!r} accumulates already: multiply steps instead."
     )
-  if sync_replicas.wraps_synchronizer(optimizer):
-    raise ValueError(
-      f"accumulate: {optimizer!r} is or wraps a SyncReplicasOptimizer, which "
-      "must be outside: SyncReplicasOptimizer(accumulate("
-      "MixedPrecisionLossScaleOptimizer(opt, loss_scale), steps), ...)."
-    )
+  sync_replicas.check_order(optimizer)
   if not isinstance(optimizer, _Scaled):
     raise ValueError(
       "accumulate: optimizer must be a MixedPrecisionLossScaleOptimizer or a "

@@ -10,6 +10,7 @@ Newer programs use `DynamicLossScale` or `policies.GrowthBackoff` for
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from typing import Any
 from typing import Literal
@@ -26,7 +27,6 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import pair_checks
-from tf_compat_lossscale._core import stepping
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
@@ -221,17 +221,9 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     return self._num_bad_steps
 
   # Programs read and set the next three by tf.contrib's own names for them.
-  @attributes.DefaultProperty
-  def _loss_scale(self) -> tf.Variable:
-    return self._get_weight("loss_scale")
-
-  @attributes.DefaultProperty
-  def _num_good_steps(self) -> tf.Variable:
-    return self._get_weight("good_steps")
-
-  @attributes.DefaultProperty
-  def _num_bad_steps(self) -> tf.Variable:
-    return self._get_weight("bad_steps")
+  _loss_scale = graph_weights.WeightProperty("loss_scale")
+  _num_good_steps = graph_weights.WeightProperty("good_steps")
+  _num_bad_steps = graph_weights.WeightProperty("bad_steps")
 
   def _reset_stats(self) -> tf.Operation | None:
     """Sets both counts to 0, whenever the scale changes."""
@@ -253,16 +245,16 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
     """
     # Name-based checkpoints depend on cond names. In TensorFlow 1 the update
     # was a cond, so we reserve a name `cond` here.
-    with self._lock_if_eager(), tf.name_scope("cond"):
+    with graph_weights.LOCK, tf.name_scope("cond"):
       finite = tf.convert_to_tensor(finite_grads)
-      update = stepping.count_step(
+      update = loss_scale_lib.count_step(
         finite,
         self._num_good_steps,
         self._incr_every_n_steps,
         self._loss_scale,
-        lambda scale: self._end_run(finite, scale),
+        functools.partial(self._end_run, finite),
       )
-      return None if tf.executing_eagerly() else tf.group(update)
+      return None if update is None else update.op
 
   def _end_run(self, finite: tf.Tensor, scale: tf.Tensor) -> Any:
     """Changes the scale, or counts a bad step that is not enough to do so."""
@@ -285,11 +277,9 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
 
   def _change(self, finite: tf.Tensor, scale: tf.Tensor) -> tf.Operation | None:
     """Sets both counts to 0, then makes the scale grow or shrink."""
-    new_scale = stepping.choose(
-      finite,
-      lambda: tf.cast(stepping.grow(scale, self._incr_ratio), scale.dtype),
-      lambda: tf.maximum(scale * self._decr_ratio, 1.0),
-    )
+    grown = loss_scale_lib.grow(scale, self._incr_ratio)
+    shrunk = tf.maximum(scale * self._decr_ratio, 1.0)
+    new_scale = tf.where(finite, tf.cast(grown, scale.dtype), shrunk)
     reset = self._reset_stats()
     with tf.control_dependencies([] if reset is None else [reset]):
       return tf.group(self._loss_scale.assign(new_scale))

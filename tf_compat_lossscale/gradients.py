@@ -101,12 +101,8 @@ def scale(
   if callable(loss):
     return lambda: scale(autograph.convert(loss)(), loss_scale)
   with tf.name_scope(control_flow.NAME_SCOPE):
-    return loss * tf.cast(_bound(loss_scale), loss.dtype)
-
-
-def _bound(loss_scale: tf.Tensor) -> tf.Tensor:
-  """Returns the factor of a loss scale, whose reciprocal is a normal number."""
-  return tf.minimum(loss_scale, _LARGEST_SCALE)
+    factor = tf.minimum(loss_scale, _LARGEST_SCALE)
+    return loss * tf.cast(factor, loss.dtype)
 
 
 def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
@@ -131,10 +127,10 @@ def unscale(grads: Iterable[Gradient], loss_scale: tf.Tensor) -> list[Any]:
     The gradients of the loss itself, each of its own shape and dtype.
   """
   grads = list(grads)
-  if all(grad is None for grad in grads):
+  if grads.count(None) == len(grads):
     return grads
   with tf.name_scope(control_flow.NAME_SCOPE):
-    factor = _bound(loss_scale)
+    factor = tf.minimum(loss_scale, _LARGEST_SCALE)
     reciprocals = {tf.float32: 1.0 / factor}
 
     def unscale_values(values: tf.Tensor) -> tf.Tensor:
@@ -283,20 +279,16 @@ def all_finite(grads: Any) -> tf.Tensor:
 
 def _list_values(grads: Any) -> list[tf.Tensor]:
   """Returns the tensors of a nest of gradients that can overflow."""
-  values = [
-    grad.values if isinstance(grad, tf.IndexedSlices) else grad
-    for grad in tf.nest.flatten(grads)
-    if grad is not None
-  ]
-  values = [
-    value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
-    for value in values
-  ]
-  return [
-    value
-    for value in values
-    if value.dtype.is_floating or value.dtype.is_complex
-  ]
+  found = []
+  for grad in tf.nest.flatten(grads):
+    if grad is None:
+      continue
+    value = grad.values if isinstance(grad, tf.IndexedSlices) else grad
+    if not isinstance(value, tf.Tensor):
+      value = tf.convert_to_tensor(value)
+    if value.dtype.is_floating or value.dtype.is_complex:
+      found.append(value)
+  return found
 
 
 def all_replicas_finite(grads: Any) -> tf.Tensor:
@@ -314,8 +306,20 @@ def all_replicas_finite(grads: Any) -> tf.Tensor:
   Raises:
     ValueError: In a replica context.
   """
-  known = getattr(grads, "finite", None)
-  return _are_replicas_finite(grads) if known is None else known
+  known: tf.Tensor | None = getattr(grads, "finite", None)
+  if known is not None:
+    return known
+  if not tf.distribute.has_strategy():
+    return all_finite(grads)
+  _check_cross_replica()
+  strategy = tf.distribute.get_strategy()
+  # Strategies reduce sums of floats, not conjunctions of bools.
+  flags = strategy.extended.call_for_each_replica(
+    lambda of_replica: tf.cast(all_finite(of_replica), tf.float32),
+    args=(grads,),
+  )
+  count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
+  return tf.equal(count, strategy.num_replicas_in_sync)
 
 
 def name_faults(
@@ -339,7 +343,7 @@ def name_faults(
   if known or tf.distribute.has_strategy():
 
     def find_each() -> tf.Tensor:
-      return tf.stack([_are_replicas_finite([x]) for x in named.values()])
+      return tf.stack([all_replicas_finite([x]) for x in named.values()])
 
     finite_at_all = all_replicas_finite(grads)
   else:
@@ -359,21 +363,6 @@ def name_faults(
     return tf.boolean_mask(list(named), ~find_each())
 
   return finite_at_all, find_names
-
-
-def _are_replicas_finite(grads: Any) -> tf.Tensor:
-  """Returns whether the gradients of this worker's replicas are finite."""
-  if not tf.distribute.has_strategy():
-    return all_finite(grads)
-  _check_cross_replica()
-  strategy = tf.distribute.get_strategy()
-  # Strategies reduce sums of floats, not conjunctions of bools.
-  flags = strategy.extended.call_for_each_replica(
-    lambda of_replica: tf.cast(all_finite(of_replica), tf.float32),
-    args=(grads,),
-  )
-  count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
-  return tf.equal(count, strategy.num_replicas_in_sync)
 
 
 def _check_cross_replica() -> None:

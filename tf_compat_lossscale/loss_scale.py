@@ -8,6 +8,8 @@ Training" (ICLR 2018), section 3.2, in the form that TensorFlow 1.14 gave it.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
+import functools
 import importlib
 import inspect
 from typing import Any
@@ -22,8 +24,9 @@ from tf_compat_lossscale import gradients
 from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import attributes
 from tf_compat_lossscale._core import graph_weights
-from tf_compat_lossscale._core import stepping
+from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import wrong_values
+from tf_compat_lossscale._core.tf import control_flow
 
 __all__ = [
   "DynamicLossScale",
@@ -48,6 +51,8 @@ _HOMES = {
   "GrowthBackoff": "tf_compat_lossscale.policies",
 }
 _DYNAMIC = "dynamic"
+# The smallest float64 number that is an infinity once it is rounded to float32.
+_FLOAT32_OVERFLOWS = float(2**128 - 2**103)
 
 
 _Scale = TypeVar("_Scale", bound="LossScale")
@@ -238,13 +243,8 @@ class DynamicLossScale(LossScale):
     return self._num_good_steps
 
   # Programs read and set the next two by TensorFlow's own names for them.
-  @attributes.DefaultProperty
-  def _current_loss_scale(self) -> tf.Variable:
-    return self._get_weight("current_loss_scale")
-
-  @attributes.DefaultProperty
-  def _num_good_steps(self) -> tf.Variable:
-    return self._get_weight("good_steps")
+  _current_loss_scale = graph_weights.WeightProperty("current_loss_scale")
+  _num_good_steps = graph_weights.WeightProperty("good_steps")
 
   def __call__(self) -> tf.Tensor:
     """Returns the current loss scale, a float32 scalar tensor."""
@@ -268,25 +268,23 @@ class DynamicLossScale(LossScale):
     finite = gradients.all_replicas_finite(grads)
     # Name-based checkpoints depend on cond names. In TensorFlow 1 the update's
     # cond was `cond` and the apply's `cond_1`, so we reserve `cond` here.
-    with self._lock_if_eager(), tf.name_scope("cond"):
-      update = stepping.count_step(
+    with graph_weights.LOCK, tf.name_scope("cond"):
+      update = count_step(
         finite,
         self._num_good_steps,
         self._increment_period,
         self._current_loss_scale,
-        lambda scale: self._end_run(finite, scale),
+        functools.partial(self._end_run, finite),
       )
-      return stepping.finish(update, finite)
+      return update, finite
 
   def _end_run(
     self, finite: tf.Tensor, scale: tf.Tensor
   ) -> tf.Operation | None:
     """Sets the count to 0, then makes the scale grow or shrink."""
-    new_scale = stepping.choose(
-      finite,
-      lambda: stepping.grow(scale, self._multiplier),
-      lambda: tf.maximum(scale / self._multiplier, 1.0),
-    )
+    grown = grow(scale, self._multiplier)
+    shrunk = tf.maximum(scale / self._multiplier, 1.0)
+    new_scale = tf.where(finite, grown, shrunk)
     with tf.control_dependencies([tf.group(self._num_good_steps.assign(0))]):
       return tf.group(self._current_loss_scale.assign(new_scale))
 
@@ -322,6 +320,100 @@ def _check_initial(value: Any) -> float:
       f"{error} For a scale below 1, use tf_compat_lossscale.policies."
       f"GrowthBackoff({value}, min_loss_scale=...)."
     ) from None
+
+
+def count_step(
+  finite: tf.Tensor,
+  good_steps: tf.Variable,
+  period: int,
+  scale: tf.Variable,
+  end_run: Callable[[tf.Tensor], Any],
+) -> Any:
+  """Counts a good step, or ends the run of good steps.
+
+  ```
+  if finite and good_steps < period - 1:
+    good_steps += 1
+  else:
+    end_run(scale)
+  ```
+
+  The count is added to, because an assignment would lose the steps that other
+  workers count meanwhile. Before the run ends, `scale` is read, then
+  `good_steps` is looked at once more. `end_run` must set `good_steps` to 0
+  before it writes `scale`. So a worker that reads a scale that has just grown
+  reads the new count, too, and does not make the scale grow again. Workers that
+  read the same old scale write the same new scale. This is no lock: a worker
+  that is delayed between reading and writing may overwrite what another worker
+  has written, as in TensorFlow's own loss scale.
+
+  Args:
+    finite: A bool scalar: whether the step is good.
+    good_steps: An integer scalar variable: the consecutive good steps so far.
+    period: The number of consecutive good steps that complete a run.
+    scale: A float32 scalar variable: the loss scale.
+    end_run: Called with the value of `scale` if the step is bad or completes
+      the run; returns an op in graphs.
+
+  Returns:
+    A tensor that depends on the update; None when eager: it has happened.
+  """
+
+  v1 = pair_checks.has_ref_variable([good_steps, scale])  # A program's own.
+
+  def goes_on() -> tf.Tensor:
+    return tf.logical_and(finite, tf.convert_to_tensor(good_steps) < period - 1)
+
+  def count() -> tf.Operation | None:
+    return tf.group(good_steps.assign_add(1, read_value=False))
+
+  def look_again() -> Any:
+    # The identity is no read op. A v2 cond cannot take a read op from the
+    # variable's device.
+    seen = tf.identity(tf.convert_to_tensor(scale))
+    with tf.control_dependencies([seen]):
+      still = goes_on()
+    end = functools.partial(end_run, seen)
+    return control_flow.cond(still, count, end, v1)
+
+  # With several workers, the step may take long. So the count is read after the
+  # gradients are known.
+  with tf.control_dependencies([finite]):
+    first = goes_on()
+  update = control_flow.cond(first, count, look_again, v1)
+  if tf.executing_eagerly():
+    return None
+  # A tensor, not an op, because programs pass the update to `tf.identity`.
+  with tf.control_dependencies([update]):
+    return tf.identity(finite, name="update")
+
+
+def grow(
+  scale: tf.Tensor, factor: Any, dtype: tf.DType = tf.float32
+) -> tf.Tensor:
+  """Multiplies a loss scale by a factor, unless the product is not finite.
+
+  No op computes an infinity on the way, because
+  `tf.debugging.enable_check_numerics` makes such an op fail.
+
+  Args:
+    scale: A float32 scalar.
+    factor: A number above 1, finite in float32; a program may have set a
+      tensor instead.
+    dtype: The dtype that the factor is rounded to: float32, or float64 for a
+      factor that float32 does not have.
+
+  Returns:
+    The product or, if float32 has no such number, `scale`: a float32 scalar.
+  """
+  wide = tf.cast(scale, tf.float64)  # The product is exact in float64.
+  if isinstance(factor, (int, float)):
+    rounded = tf.constant(float(dtype.as_numpy_dtype(factor)), tf.float64)
+  else:
+    rounded = tf.cast(tf.cast(factor, dtype), tf.float64)
+  product = wide * rounded
+  fits = product < _FLOAT32_OVERFLOWS
+  return tf.cast(tf.where(fits, product, wide), tf.float32)
 
 
 def get_loss_scale_weights(loss_scale: LossScale) -> Any:

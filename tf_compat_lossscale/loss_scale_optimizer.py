@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import dataclasses
 import functools
 from typing import Any
 from typing import NamedTuple
@@ -26,7 +27,6 @@ from tf_compat_lossscale._core import horovod
 from tf_compat_lossscale._core import optimizer_kinds
 from tf_compat_lossscale._core import pair_checks
 from tf_compat_lossscale._core import sync_replicas
-from tf_compat_lossscale._core import train_ops
 from tf_compat_lossscale._core.tf import autograph
 from tf_compat_lossscale._core.tf import control_flow
 from tf_compat_lossscale._core.tf import graphs
@@ -251,16 +251,12 @@ class MixedPrecisionLossScaleOptimizer(_Optimizer):
 
     So the variables get the same names.
     """
-    with train_ops.leave_out():
+    with graphs.leave_out_of_train_op():
       apply = autograph.convert(self._optimizer.apply_gradients)
       op = apply(list(pairs), global_step, name)
     keep_step_of_replica(self, op, pairs, global_step)
-    train_ops.add(op)
+    graphs.add_to_train_op(op)
     return op
-
-  def get_name(self) -> str:
-    """Returns the name of the wrapped optimizer."""
-    return optimizers.get_name(self._optimizer)
 
   def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
     """Returns the wrapped optimizer's slot `name` for `var`, or None."""
@@ -382,10 +378,10 @@ def take_step(
     The op that does the step; None when eager.
   """
   pair_checks.check_dtypes(pairs)
-  with train_ops.leave_out():
+  with graphs.leave_out_of_train_op():
     context = tf.distribute.get_replica_context()
-    op = context.merge_call(step, args=(pairs, global_step, name))
-  train_ops.add(op)
+    op = context.merge_call(step, args=(list(pairs), global_step, name))
+  graphs.add_to_train_op(op)
   return op
 
 
@@ -445,8 +441,7 @@ def list_gradients(
 
 def name_variables(pairs: GradsAndVars) -> list[str]:
   """Returns a name for each variable of pairs, for messages."""
-  names = (str(getattr(var, "name", var)) for _, var in pairs)
-  return [name.removesuffix(":0") for name in names]
+  return [str(getattr(var, "name", var)).removesuffix(":0") for _, var in pairs]
 
 
 def apply_if(
@@ -476,13 +471,10 @@ def apply_if(
 
   apply = autograph.convert(apply)
 
-  def apply_in_replica(pairs: Any, global_step: Any, name: str) -> Any:
-    return apply(list(pairs), global_step, name)
-
   def apply_on_each_replica() -> Any:
     return strategy.group(
       strategy.extended.call_for_each_replica(
-        apply_in_replica, args=(pairs, global_step, f"{name}-wrapped")
+        apply, args=(pairs, global_step, f"{name}-wrapped")
       )
     )
 
@@ -520,6 +512,7 @@ class Step(NamedTuple):
   ends: tf.Tensor | None = None
 
 
+@dataclasses.dataclass
 class _Built:
   """What an optimizer has built in one graph.
 
@@ -530,10 +523,9 @@ class _Built:
       those who watch the graph's sessions ask it.
   """
 
-  def __init__(self) -> None:
-    self.steps: list[Step] = []
-    self.computed: Pairs = []
-    self.owner: Any = None
+  steps: list[Step] = dataclasses.field(default_factory=list)
+  computed: Pairs = dataclasses.field(default_factory=list)
+  owner: Any = None
 
 
 _APPLIED = "_last_step_applied"  # An attribute; it holds the last eager answer.

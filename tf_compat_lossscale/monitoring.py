@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 import threading
@@ -26,6 +25,7 @@ from tf_compat_lossscale._core import arguments
 from tf_compat_lossscale._core import finite
 from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core.tf import control_flow
+from tf_compat_lossscale._core.tf import graphs
 
 __all__ = ["LossScaleHook", "StuckError"]
 
@@ -152,7 +152,7 @@ class LossScaleHook(tf.compat.v1.train.SessionRunHook):
       with session.graph.as_default():
         self.begin()
     # Programs repeat their runs, so the answers are kept.
-    fetched, fed = _list_leaves(args.fetches), list(args.feed_dict or ())
+    fetched, fed = graphs.list_leaves(args.fetches), list(args.feed_dict or ())
     items = [session.graph.version, *fetched, None, *fed]
     key = tuple([x if isinstance(x, (str, int)) else id(x) for x in items])
     found = self._known.get(key)
@@ -368,7 +368,7 @@ def _list_gradients(
   A clip by the global norm makes all gradients NaN if one is. So these are the
   gradients that `compute_gradients` returned, if the step depends on them.
   """
-  ancestors = _list_ancestors([step.op])
+  ancestors = graphs.list_ancestors([step.op])
   graph = step.op.graph
 
   def find(gradients: Iterable[Any]) -> list[tf.Tensor]:
@@ -430,14 +430,14 @@ def _choose_fetches(
   graph: tf.Graph, probes: Sequence[_Probe], fetched: Any, fed: Any
 ) -> _Args | None:
   """Returns a fetch for each step that a run does, by the probe's index."""
-  elements = _list_elements(graph, fed)
+  elements = graphs.list_elements(graph, fed)
   known = {x.ref() for x in elements if isinstance(x, tf.Tensor)}
   ops = [
     getattr(x, "op", x)
-    for x in _list_elements(graph, fetched)
+    for x in graphs.list_elements(graph, fetched)
     if isinstance(x, tf.Operation) or x.ref() not in known
   ]
-  ancestors = _list_ancestors(ops, known)
+  ancestors = graphs.list_ancestors(ops, known)
   chosen = {}
   for i, probe in enumerate(probes):
     if probe.op in ancestors:
@@ -445,42 +445,3 @@ def _choose_fetches(
       runs = (x.op in ancestors or x.ref() in known for x in probe.gradients)
       chosen[i] = probe.fetch if all(runs) else probe.state
   return _Args(chosen) if chosen else None
-
-
-def _list_elements(graph: tf.Graph, values: Iterable[Any]) -> Iterator[Any]:
-  """Yields the tensors and ops of items that a session takes."""
-  for value in values:
-    try:
-      yield graph.as_graph_element(value)
-    except (TypeError, ValueError, KeyError):
-      # A composite; else the session itself will say what is wrong.
-      parts = tf.nest.flatten(value, expand_composites=True)
-      if len(parts) != 1 or parts[0] is not value:
-        yield from _list_elements(graph, parts)
-
-
-def _list_ancestors(
-  ops: Iterable[tf.Operation], fed: Iterable[Any] = ()
-) -> set[tf.Operation]:
-  """Returns the ops that a session runs for some ops, these included.
-
-  The ops of tensors that are fed need not run: `fed` has references to these.
-  """
-  found: set[tf.Operation] = set()
-  waiting = list(ops)
-  while waiting:
-    op = waiting.pop()
-    if op not in found:
-      found.add(op)
-      waiting += op.control_inputs
-      waiting += [x.op for x in op.inputs if x.ref() not in fed]
-  return found
-
-
-def _list_leaves(values: Any) -> list[Any]:
-  """Returns the items of a nest: `tf.nest` refuses keys without an order."""
-  if isinstance(values, (list, tuple)):
-    return [leaf for value in values for leaf in _list_leaves(value)]
-  if isinstance(values, Mapping):
-    return [leaf for value in values.values() for leaf in _list_leaves(value)]
-  return [values]

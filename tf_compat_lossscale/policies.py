@@ -16,7 +16,7 @@ import tensorflow.compat.v2 as tf
 from tf_compat_lossscale import gradients
 from tf_compat_lossscale import loss_scale as loss_scale_lib
 from tf_compat_lossscale._core import arguments
-from tf_compat_lossscale._core import stepping
+from tf_compat_lossscale._core import graph_weights
 from tf_compat_lossscale._core import wrong_values
 from tf_compat_lossscale._core.tf import control_flow
 
@@ -248,15 +248,15 @@ class GrowthBackoff(loss_scale_lib.LossScale):
     else:
       finite, name_faults = gradients.all_replicas_finite(grads), None
     # Name-based checkpoints depend on cond names: see DynamicLossScale.
-    with self._lock_if_eager(), tf.name_scope("cond"):
-      update = stepping.count_step(
+    with graph_weights.LOCK, tf.name_scope("cond"):
+      update = loss_scale_lib.count_step(
         finite,
         self.good_steps,
         self._interval,
         self.current_loss_scale,
         lambda scale: self._end_run(finite, scale, name_faults),
       )
-      return stepping.finish(update, finite)
+      return update, finite
 
   def _end_run(
     self,
@@ -270,7 +270,7 @@ class GrowthBackoff(loss_scale_lib.LossScale):
     """
     clipped = self._clip(scale)
     due, counts = self._count(finite)
-    grown = self._clip(stepping.grow(clipped, self._growth, tf.float64))
+    grown = self._clip(loss_scale_lib.grow(clipped, self._growth, tf.float64))
     lower, is_lowest = self._back_off(clipped)
     fallen = lower if due is None else tf.where(due, lower, scale)
     new_scale = tf.where(finite, grown, fallen)

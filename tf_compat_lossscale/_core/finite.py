@@ -40,25 +40,30 @@ def are_finite(values: Iterable[tf.Tensor]) -> tf.Tensor:
   Returns:
     A bool scalar; True if there are no tensors or no elements.
   """
-  values = [part.value for part in join_small(values)]
-
-  def check_elements() -> tf.Tensor:
-    return _all([_is_finite(value) for value in values])
-
-  counts = [value.shape.num_elements() for value in values]
+  values = list(values)
+  if len(values) > 1:
+    values = [part.value for part in join_small(values)]
   # A debugger reports a sum that overflows as an error.
-  if _are_few(counts) or control_flow.are_values_checked():
-    return check_elements()
+  if _are_few(values) or control_flow.are_values_checked():
+    return _are_elements_finite(values)
   quick = _are_sums_finite(values)
   # A session may feed the constants that the sums are made of.
   if control_flow.is_known(quick):
-    return check_elements()
-  return control_flow.cond(quick, lambda: tf.constant(True), check_elements)
+    return _are_elements_finite(values)
+  return control_flow.cond(
+    quick,
+    lambda: tf.constant(True),
+    lambda: _are_elements_finite(values),
+  )
 
 
-def _are_few(counts: list[Any]) -> bool:
-  """Returns whether numbers of elements, None if unknown, are few in all."""
-  return None not in counts and sum(counts) <= _FEW_ELEMENTS
+def _are_few(values: list[tf.Tensor]) -> bool:
+  """Returns whether tensors are known to have few elements in all."""
+  total = 0
+  for value in values:
+    count = value.shape.num_elements()
+    total += _FEW_ELEMENTS + 1 if count is None else count
+  return total <= _FEW_ELEMENTS
 
 
 class Joined(NamedTuple):
@@ -98,13 +103,13 @@ def join_small(
       more than it gains that several cores concatenate.
   """
   values = list(values)
-  counts = [value.shape.num_elements() for value in values]
-  few = for_branch or _are_few(counts)
+  few = for_branch or _are_few(values)
   most = _FEW_ELEMENTS if few else _PART_ELEMENTS
   joined = []
   groups: dict[Any, list[_Small]] = {}
-  for i, (value, count) in enumerate(zip(values, counts)):
+  for i, value in enumerate(values):
     shape = value.shape
+    count = shape.num_elements()
     if count is None or count > most:
       joined.append(Joined(value, [i], []))
     else:
@@ -184,7 +189,7 @@ def are_each_finite(joined: list[Joined]) -> tf.Tensor:
   for part in joined:
     positions += part.positions
     if not part.rows:
-      flags.append(tf.reshape(_is_finite(part.value), [1]))
+      flags.append(tf.reshape(_are_elements_finite([part.value]), [1]))
       continue
     good = _is_each_element_finite(part.value)
     if part.value.shape.rank > 1:
@@ -208,13 +213,18 @@ def _are_sums_finite(values: list[tf.Tensor]) -> tf.Tensor:
       axes[rank] = tf.constant(list(range(rank)), tf.int32)
     total = tf.raw_ops.Sum(input=value, axis=axes[rank])
     sums.setdefault(value.dtype, []).append(total)
-  return _all([_is_finite(tf.add_n(totals)) for totals in sums.values()])
+  return _are_elements_finite([tf.add_n(totals) for totals in sums.values()])
 
 
-def _is_finite(values: tf.Tensor) -> tf.Tensor:
-  """Returns whether every element is finite, as a bool scalar."""
-  finite = _is_each_element_finite(values)
-  return finite if finite.shape.rank == 0 else tf.reduce_all(finite)
+def _are_elements_finite(values: list[tf.Tensor]) -> tf.Tensor:
+  """Returns whether every element of tensors is finite, as a bool scalar."""
+  flags = []
+  for value in values:
+    finite = _is_each_element_finite(value)
+    flags.append(finite if value.shape.rank == 0 else tf.reduce_all(finite))
+  if len(flags) == 1:
+    return flags[0]
+  return tf.reduce_all(flags) if flags else tf.constant(True)
 
 
 def _is_each_element_finite(values: tf.Tensor) -> tf.Tensor:
@@ -223,10 +233,3 @@ def _is_each_element_finite(values: tf.Tensor) -> tf.Tensor:
     return tf.math.is_finite(values)
   real, imag = tf.math.real(values), tf.math.imag(values)
   return tf.math.is_finite(real) & tf.math.is_finite(imag)
-
-
-def _all(flags: list[tf.Tensor]) -> tf.Tensor:
-  """Returns the conjunction of bool scalars."""
-  if len(flags) == 1:
-    return flags[0]
-  return tf.reduce_all(flags) if flags else tf.constant(True)

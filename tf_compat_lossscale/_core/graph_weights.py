@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import threading
 from typing import Any
@@ -15,8 +14,9 @@ from tf_compat_lossscale._core.tf import graphs
 from tf_compat_lossscale._core.tf import tracking
 
 # Several threads may build one graph, and each may be the first to look up a
-# weight there, which creates the weight. Eager updates take the lock, too.
-_LOCK = threading.RLock()
+# weight there, which creates the weight. Updates take the lock, too, because
+# eager threads take steps at the same time.
+LOCK = threading.RLock()
 
 
 class _State:
@@ -56,6 +56,26 @@ class _Recipes:
     return clone
 
 
+class WeightProperty:
+  """A property with the weight of a name in the current graph.
+
+  It yields to an attribute of the instance, as an `attributes.DefaultProperty`
+  does: programs set a weight by TensorFlow's own name for it.
+  """
+
+  def __init__(self, name: str) -> None:
+    """Creates the property.
+
+    Args:
+      name: The name that `_add_weight` was given.
+    """
+    self._name = name
+
+  def __get__(self, owner: Any, cls: type) -> Any:
+    """Returns the variable; on a class, the property itself."""
+    return self if owner is None else owner._get_weight(self._name)
+
+
 class GraphWeights(tracking.WeightsByGraph):
   """A trackable that has its variables anew in each graph that uses it.
 
@@ -71,7 +91,9 @@ class GraphWeights(tracking.WeightsByGraph):
   @property
   def _graph_recipes(self) -> _Recipes:
     # Created on first use: a subclass may leave out `super().__init__()`.
-    recipes: _Recipes = self.__dict__.setdefault("_weight_recipes", _Recipes())
+    if "_weight_recipes" not in self.__dict__:
+      self.__dict__["_weight_recipes"] = _Recipes()
+    recipes: _Recipes = self.__dict__["_weight_recipes"]
     return recipes
 
   @property
@@ -149,25 +171,17 @@ class GraphWeights(tracking.WeightsByGraph):
       KeyError: `_add_weight` was never given that name.
     """
     self._is_unread = False
-    recipes = self._graph_recipes.by_name
-    with _LOCK:
-      if name in recipes and name not in self._tracked_weights:
+    with LOCK:
+      weights = self._graph_state.weights
+      if name not in weights:
         # All weights, so that a checkpoint does not depend on the weights that
         # were read; without a name scope, so that their names do not depend on
         # the reader.
         with tf.init_scope(), tf.compat.v1.name_scope(None):
-          for key in [
-            key for key in recipes if key not in self._tracked_weights
-          ]:
-            self._create_weight(key, *recipes[key])
-      return self._tracked_weights[name]
-
-  def _lock_if_eager(self) -> contextlib.AbstractContextManager[Any]:
-    """Returns a context that one thread at a time may enter eagerly.
-
-    In graphs the context does nothing: an update runs when the graph runs.
-    """
-    return _LOCK if tf.executing_eagerly() else contextlib.nullcontext()
+          for key, recipe in self._graph_recipes.by_name.items():
+            if key not in weights:
+              self._create_weight(key, *recipe)
+      return weights[name]
 
   def _create_weight(
     self, key: str, name: str, initial_value: Any, dtype: tf.DType | None

@@ -54,6 +54,8 @@ def read(grads_and_vars: Iterable[Any]) -> tuple[Any, ...]:
       "with backward_passes_per_step, then pass it a list: "
       "apply_gradients(list(zip(gradients, variables)))."
     )
+  if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+    return pairs
   return fill(pairs)
 
 
@@ -71,8 +73,6 @@ def fill(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
     The pairs. A gradient that is None on all replicas stays None.
   """
   pairs = tuple(grads_and_vars)
-  if tf.distribute.get_strategy().num_replicas_in_sync == 1:
-    return pairs
   kinds = tf.distribute.get_replica_context().merge_call(
     _find_kinds, args=([grad for grad, _ in pairs],)
   )
@@ -162,8 +162,8 @@ def has_ref_variable(variables: Iterable[Any]) -> bool:
 
   The dtype of a reference variable differs from its base dtype.
   """
-  dtypes = [getattr(variable, "dtype", None) for variable in variables]
-  return any(
-    isinstance(dtype, tf.DType) and dtype.base_dtype != dtype
-    for dtype in dtypes
-  )
+  for variable in variables:
+    dtype = getattr(variable, "dtype", None)
+    if isinstance(dtype, tf.DType) and dtype.base_dtype != dtype:
+      return True
+  return False

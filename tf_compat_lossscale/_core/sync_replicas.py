@@ -78,20 +78,16 @@ def _find_takers(pairs: Iterable[tuple[Any, Any]]) -> list[tf.Operation]:
   ]
 
 
-def wraps_synchronizer(optimizer: Any) -> bool:
-  """Returns whether an optimizer is or wraps a `SyncReplicasOptimizer`."""
-  kind = tf.compat.v1.train.SyncReplicasOptimizer
-  return any(isinstance(x, kind) for x in optimizer_kinds.walk(optimizer))
-
-
-def check_order(optimizer: tf.compat.v1.train.Optimizer) -> None:
+def check_order(optimizer: Any) -> None:
   """Raises a ValueError if an optimizer is or wraps a `SyncReplicasOptimizer`.
 
   The ops of a `SyncReplicasOptimizer` cannot be in a cond: a session could not
   run its queue. And a worker alone would decide whether to skip a step.
   """
-  if wraps_synchronizer(optimizer):
+  kind = tf.compat.v1.train.SyncReplicasOptimizer
+  if any(isinstance(x, kind) for x in optimizer_kinds.walk(optimizer)):
     raise ValueError(
-      f'"opt" must not be or wrap a SyncReplicasOptimizer, but got {optimizer}'
-      ": write SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(...), n)."
+      f"A SyncReplicasOptimizer must be outside, but got {optimizer}: write "
+      "SyncReplicasOptimizer(MixedPrecisionLossScaleOptimizer(...), n), with "
+      "accumulate(...) between both if there is any."
     )

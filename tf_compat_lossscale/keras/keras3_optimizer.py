@@ -106,9 +106,6 @@ class Keras3LossScaleOptimizer(_Base):
 
     Returns:
       The gradients of the loss itself, in the order of `grads`.
-
-    Raises:
-      RuntimeError: A `tf.function` applies scaled gradients computed elsewhere.
     """
     self._ways.note(self.name, True)
     scale = self._read_scale()
@@ -239,10 +236,10 @@ def _check(name: str, ways: set[bool]) -> None:
   if len(ways) == 2:
     raise RuntimeError(
       f"The optimizer {name!r} cannot know whether its gradients are scaled: "
-      "it takes unscaled ones from get_unscaled_gradients() and scaled ones from "
-      "scale_loss() or Model.fit, some computed in one tf.function or thread "
-      "and applied in another, or eagerly. Compute and apply gradients in one "
-      "tf.function, or make one optimizer object for each of the two ways."
+      "it takes unscaled ones from get_unscaled_gradients() and scaled ones "
+      "from scale_loss() or Model.fit, and computes some in one tf.function or "
+      "thread and applies them in another, or eagerly. Compute and apply "
+      "gradients in one tf.function, or make one optimizer for each way."
     )
 
 

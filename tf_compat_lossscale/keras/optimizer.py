@@ -285,7 +285,8 @@ class LossScaleOptimizer(
     pairs = list(grads_and_vars)
     if tf.distribute.in_cross_replica_context():
       return super().apply_gradients(pairs, *args, **kwargs)  # Which raises.
-    pairs = list(pair_checks.fill(pairs))
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+      pairs = list(pair_checks.fill(pairs))
     self._warn_if_unscaled(pairs)
     trained = [(grad, var) for grad, var in pairs if grad is not None]
     if self._skipped_steps is not None and not _is_for_session():

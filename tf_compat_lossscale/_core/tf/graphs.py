@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph that owns new variables, and state that lives with a graph.
+"""Graphs: who owns variables, state, TRAIN_OP, and what a session runs.
 
 Only public names are used here. TensorFlow's private counterparts are
 `Graph._graph_key`, by which optimizers keep their variables apart, and the
@@ -11,7 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
 import threading
+from typing import Any
 from typing import TypeVar
 import weakref
 
@@ -22,6 +27,8 @@ _T = TypeVar("_T")
 
 _STATE = "_tf_compat_lossscale_state"  # The attribute of a graph.
 _GRAPH_LOCK = threading.Lock()  # Several threads may build one graph.
+# Held to remove ops from TRAIN_OP, because a removal shifts the other ops.
+_REMOVING = threading.Lock()
 
 
 def find_graph() -> tf.Graph | None:
@@ -72,3 +79,92 @@ def keep_on_graph(
       owners[owner] = default()
     state: _T = owners[owner]
     return state
+
+
+@contextlib.contextmanager
+def leave_out_of_train_op() -> Iterator[None]:
+  """Removes ops from TRAIN_OP that are added meanwhile and that cannot be run.
+
+  `Optimizer.apply_gradients` adds its op to that collection. An op inside a
+  cond cannot be run by itself. Under v2 control flow, the op is in another
+  graph, and a MetaGraph with such an entry cannot be imported. If
+  `apply_gradients` took the collection as an argument, this function could go.
+  """
+  # A branch of a v2 cond shares the collections of the graph around the cond,
+  # and other threads may add to them meanwhile.
+  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+  before = set(map(id, ops))
+  yield
+  for op in list(ops):
+    if id(op) in before or _is_runnable(op):
+      continue
+    with _REMOVING:
+      # By identity, for a collection may hold tensors, and `==` of tensors
+      # compares their elements.
+      for i, other in enumerate(ops):
+        if other is op:
+          del ops[i]
+          break
+
+
+def add_to_train_op(op: Any) -> None:
+  """Adds an op to the TRAIN_OP collection, if a session can run it."""
+  if tf.executing_eagerly():
+    return
+  op = op.op if isinstance(op, tf.Tensor) else op
+  ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+  if _is_runnable(op) and id(op) not in map(id, ops):
+    ops.append(op)
+
+
+def _is_runnable(op: Any) -> bool:
+  """Returns whether a session of the current graph can run an op or tensor."""
+  graph = find_graph()
+  op = op.op if isinstance(op, tf.Tensor) else op
+  return (
+    isinstance(op, tf.Operation)
+    and op.graph is graph
+    and graph.is_fetchable(op)
+  )
+
+
+def list_elements(graph: tf.Graph, values: Iterable[Any]) -> Iterator[Any]:
+  """Yields the tensors and ops of items that a session takes."""
+  for value in values:
+    try:
+      yield graph.as_graph_element(value)
+    except (TypeError, ValueError, KeyError):
+      # A composite; else the session itself will say what is wrong.
+      parts = tf.nest.flatten(value, expand_composites=True)
+      if len(parts) != 1 or parts[0] is not value:
+        yield from list_elements(graph, parts)
+
+
+def list_ancestors(
+  ops: Iterable[tf.Operation], fed: Iterable[Any] = ()
+) -> set[tf.Operation]:
+  """Returns the ops that a session runs for some ops, these included.
+
+  The ops of tensors that are fed need not run: `fed` has references to these.
+  """
+  found: set[tf.Operation] = set()
+  waiting = list(ops)
+  while waiting:
+    op = waiting.pop()
+    if op not in found:
+      found.add(op)
+      waiting += op.control_inputs
+      waiting += [x.op for x in op.inputs if x.ref() not in fed]
+  return found
+
+
+def list_leaves(values: Any) -> list[Any]:
+  """Returns the items of a nest of fetches.
+
+  `tf.nest` refuses dicts whose keys have no order, which sessions take.
+  """
+  if isinstance(values, (list, tuple)):
+    return [leaf for value in values for leaf in list_leaves(value)]
+  if isinstance(values, Mapping):
+    return [leaf for value in values.values() for leaf in list_leaves(value)]
+  return [values]
