@@ -199,7 +199,8 @@ def test_configs_and_checkpoints(kind, rule, tmp_path):
   assert again.get_config() == opt.get_config()
   assert type(again) is type(opt)
   w = tf.Variable([1.0, 2.0])
-  step_of(opt, w)(np.inf)
+  for factor in (1.0, np.inf):
+    step_of(opt, w)(factor)
   path = tf.train.Checkpoint(opt=opt).write(str(tmp_path / "c"))
   step_of(again, w)(1.0)
   tf.train.Checkpoint(opt=again).read(path).assert_consumed()

@@ -145,7 +145,7 @@ def from_config(config: Any, custom_objects: Any = None) -> Any:
   return cls.from_config(config.get("config", {}))
 
 
-class State(_keras2.State):  # type: ignore[misc, valid-type]
+class State(_keras2.State):
   """A loss scale in the place of the state of Keras's own optimizer.
 
   Keras checks the class, and calls `update` once in each step. So the loss

@@ -201,8 +201,8 @@ class LossScaleOptimizer(
     """
     # Keras warns at each step, also if `loss_scale` was read. So does this
     # class, once.
-    vars(self).update(_keras2.CALLED)
-    vars(self)["_skipped_steps"] = None
+    self.__dict__.update(_keras2.CALLED)
+    self.__dict__["_skipped_steps"] = None
     optimizer = self.inner_optimizer
     is_legacy = isinstance(optimizer, _keras2.LegacyOptimizer)
     if is_legacy:
@@ -211,13 +211,13 @@ class LossScaleOptimizer(
     if scale is None:
       return
     # Keras looks at attributes that are set, and would track the state.
-    vars(self)["_loss_scale"] = state = _loss_scales.State(self, scale)
+    self.__dict__["_loss_scale"] = state = _loss_scales.State(self, scale)
     self._track_trackable(scale, "loss_scale", overwrite=True)
     state.counter  # noqa: B018 (In a graph, this makes the variables.)
     for weight in graph_weights.list_weights(scale).values():
       _keras2.initialize_in_sessions(weight)
     if is_legacy:
-      vars(self)["_skipped_steps"] = _skipped_steps.SkippedSteps(scale)
+      self.__dict__["_skipped_steps"] = _skipped_steps.SkippedSteps(scale)
 
   @property
   def loss_scale(self) -> Any:
@@ -368,10 +368,10 @@ class LossScaleOptimizer(
   def __copy__(self) -> LossScaleOptimizer:
     """Returns an optimizer that shares the wrapped one and the loss scale."""
     twin = object.__new__(type(self))
-    vars(twin).update(vars(self))
+    twin.__dict__.update(self.__dict__)
     if self.dynamic:
       state = _loss_scales.State(twin, self._loss_scale.scale)
-      vars(twin)["_loss_scale"] = state
+      twin.__dict__["_loss_scale"] = state
     return twin
 
   def get_config(self) -> dict[str, Any]:
