@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_compat_lossscale as tfl
+from tf_compat_lossscale import policies
 
 tf1 = tf.compat.v1
 
@@ -102,6 +103,21 @@ def test_numbers_of_every_kind(value):
   assert tfl.DynamicLossScale(increment_period=value).increment_period == 8
   assert isinstance(tfl.get(value), tfl.FixedLossScale)
   assert tfl.get(value).get_config() == {"loss_scale_value": 8.0}
+
+
+def test_a_scale_below_1_is_for_growth_backoff():
+  for value in (0.5, np.float32(0.5)):
+    with pytest.raises(
+      ValueError, match=r"but got .*0\.5.*GrowthBackoff\(0\.5, min_loss_scale="
+    ):
+      tfl.DynamicLossScale(value)
+  for value in (0, -1, float("nan")):
+    with pytest.raises(ValueError, match=r"^((?!GrowthBackoff).)*$"):
+      tfl.DynamicLossScale(value)
+  loss_scale = policies.GrowthBackoff(0.5, min_loss_scale=2**-4)
+  for expected in (0.25, 0.125, 0.0625, 0.0625):
+    loss_scale.update([tf.constant(float("inf"))])
+    assert float(loss_scale()) == expected
 
 
 def test_old_code_passes_a_float_for_the_period():

@@ -106,7 +106,6 @@ _USES = {
   },
   # Uses outside of those modules.
   "keras": {
-    "_loss_scale": "the loss scale of Keras 2's LossScaleOptimizer, and ours",
     "_track_trackable": "names a child as the checkpoints of old releases do",
   },
 }

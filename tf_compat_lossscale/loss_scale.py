@@ -199,9 +199,7 @@ class DynamicLossScale(LossScale):
       ValueError: An argument is no such number.
     """
     super().__init__()
-    self._initial_loss_scale = arguments.check_scale(
-      "initial_loss_scale", initial_loss_scale
-    )
+    self._initial_loss_scale = _check_initial(initial_loss_scale)
     self._increment_period = arguments.check_steps(
       "increment_period", increment_period
     )
@@ -309,6 +307,19 @@ class DynamicLossScale(LossScale):
       "increment_period": self.increment_period,
       "multiplier": self.multiplier,
     }
+
+
+def _check_initial(value: Any) -> float:
+  """Checks a first scale, and says which class takes one below 1."""
+  try:
+    return arguments.check_scale("initial_loss_scale", value)
+  except ValueError as error:
+    if not arguments.is_number(value) or not 0 < value < 1:
+      raise
+    raise ValueError(
+      f"{error} For a scale below 1, use tf_compat_lossscale.policies."
+      f"GrowthBackoff({value}, min_loss_scale=...)."
+    ) from None
 
 
 def count_step(

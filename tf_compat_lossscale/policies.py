@@ -201,6 +201,11 @@ class GrowthBackoff(loss_scale_lib.LossScale):
     return self._initial
 
   @property
+  def growth_interval(self) -> int:
+    """The number of consecutive finite steps after which the scale grows."""
+    return self._interval
+
+  @property
   def current_loss_scale(self) -> tf.Variable:
     """The current graph's loss scale, a float32 scalar variable."""
     return self._get_weight("current_loss_scale")

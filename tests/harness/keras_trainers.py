@@ -153,7 +153,8 @@ def variables_of_optimizer(optimizer):
   variables = list(found() if callable(found) else found)
   if getattr(optimizer, "dynamic", False):
     state = optimizer._loss_scale
-    variables += [state.current_loss_scale, state.counter]
+    scale = getattr(state, "scale", state)  # Keras's own state has none.
+    variables += [scale.current_loss_scale, optimizer.dynamic_counter]
   return variables
 
 

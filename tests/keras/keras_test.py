@@ -200,7 +200,7 @@ def test_configs_that_are_none():
     keras.LossScaleOptimizer.from_config(
       {
         "optimizer": {"class_name": "SGD", "config": {}},
-        "loss_scale": tfl.DynamicLossScale(4, 3, 4).get_config(),
+        "loss_scale": {**tfl.DynamicLossScale().get_config(), "multiplier": 1},
       }
     )
   with pytest.raises(ValueError, match="inner_optimizer"):
@@ -331,6 +331,11 @@ def test_compile_leaves_the_rest_alone():
   model.compile("sgd", "mse")
   assert model.optimizer.initial_scale == 16
   keras.set_policy("mixed_float16")
+  model = model_of()
+  model.compile("sgd", "mse")
+  assert isinstance(model.optimizer, keras.LossScaleOptimizer)
+  assert isinstance(keras.global_policy().loss_scale, tfl.DynamicLossScale)
+  own.set_global_policy("mixed_float16")  # This one is Keras's own.
   model = model_of()
   model.compile("sgd", "mse")
   assert isinstance(model.optimizer, own.LossScaleOptimizer)

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import keras
-from tf_compat_lossscale.keras import _saved_models
+from tf_compat_lossscale.keras import models
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +159,7 @@ def test_a_layout_of_before(tmp_path):
   train(model, FIRST)
   old = tf.train.Checkpoint(
     base_optimizer=model.optimizer.inner_optimizer,
-    loss_scale=model.optimizer._loss_scale,
+    loss_scale=model.optimizer._loss_scale.scale,
   )
   layers = {
     f"layer_with_weights-{i}": layer for i, layer in enumerate(model.layers)
@@ -168,7 +168,7 @@ def test_a_layout_of_before(tmp_path):
   prefix = root.write(str(tmp_path / "variables"))
   again = compiled("legacy", (8.0,))
   again.set_weights(model.get_weights())
-  _saved_models.restore_optimizers(again, prefix)
+  models.restore_optimizers(again, prefix)
   assert_goes_on(model, again, STEPS[:1])
   iterations = int(again.optimizer.iterations)
   train(again, STEPS[1:])  # The loss is not finite.

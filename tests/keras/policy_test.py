@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_compat_lossscale as tfl
 from tf_compat_lossscale import keras
 from tf_compat_lossscale.keras import _keras2
-from tf_compat_lossscale.keras import scales
+from tf_compat_lossscale.keras import policy as policy_lib
 
 k2 = _keras2.keras
 
@@ -68,7 +68,7 @@ def test_words_of_policies():
   assert "Cannot convert value abc to a mixed precision Policy." in raised(
     ValueError, keras.Policy, "abc"
   )
-  for name in typing.get_args(scales.PolicyName):
+  for name in typing.get_args(policy_lib.PolicyName):
     assert keras.Policy(name).name
   for call in (keras.Policy, keras.set_policy):
     assert "'name' must be a string, not a DType." in raised(

@@ -328,18 +328,26 @@ def test_sessions(function, tmp_path):
   )
 
 
-def test_names_of_a_graph_are_keras_own():
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("scope", ["", "train"])
+def test_names_of_a_graph_are_keras_own(v2, scope):
   """Checks that name-based checkpoints of Keras programs stay the same."""
 
   def names(cls, *args):
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), tf1.name_scope(scope or None):
       opt = cls(k2.optimizers.legacy.Adam(), *args)
       w = tf1.get_variable("w", [2], use_resource=True)
-      opt.apply_gradients([(tf.ones([2]), w)])
-      return sorted(v.op.name for v in tf1.global_variables())
+      opt.apply_gradients([(tf1.placeholder(tf.float32, [2]), w)])
+      return [v.op.name for v in tf1.global_variables()]
 
-  ours = names(keras.LossScaleOptimizer, "dynamic")
-  assert ours == names(own.LossScaleOptimizer)
+  was_v2 = tf1.control_flow_v2_enabled()
+  (tf1.enable_control_flow_v2 if v2 else tf1.disable_control_flow_v2)()
+  try:
+    ours = names(keras.LossScaleOptimizer, "dynamic")
+    assert ours == names(own.LossScaleOptimizer)
+  finally:
+    (tf1.enable_control_flow_v2 if was_v2 else tf1.disable_control_flow_v2)()
+  assert any("cond_1/Adam/w/m" in name for name in ours) != v2
 
 
 def test_what_a_subclass_sets_stays():

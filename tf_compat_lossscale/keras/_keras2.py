@@ -54,44 +54,21 @@ BaseLossScaleOptimizer = keras.mixed_precision.LossScaleOptimizer
 _module = sys.modules[BaseLossScaleOptimizer.__module__]
 LossScaleOptimizerOfLegacy = _module.LossScaleOptimizer
 LossScaleOptimizerOfNew = _module.LossScaleOptimizerV3
-_State: Any = _module._DynamicLossScaleState
-
+# The state of a dynamic loss scale; and a node of a checkpoint, which restores
+# slots that TensorFlow 2.2 saved there.
+State: Any = _module._DynamicLossScaleState
+RestoresSlots: Any = _module.FakeOptimizerForRestoration
 
 # Keras notes calls of `get_scaled_loss` and `get_unscaled_gradients`, and warns
-# at each step without them, also if the program scales by `loss_scale`.
+# at each step without them.
 CALLED = dict.fromkeys(
   ("_loss_has_been_scaled", "_gradients_have_been_unscaled"), True
 )
 
 
-def has_scaled(optimizer: Any) -> bool:
-  """Returns whether an optimizer has scaled a loss, or unscaled gradients."""
-  attributes = vars(optimizer)
-  return any(attributes.get(name) for name in CALLED)
-
-
-class ObservedState(_State):
-  """A dynamic loss scale of Keras whose `update` calls a given function.
-
-  Keras checks the class, and then calls no method but `update`.
-  """
-
-  def __init__(
-    self, state: Any, update: Callable[[Any, Any], tuple[Any, Any]]
-  ) -> None:
-    """Takes a loss scale and a function.
-
-    Args:
-      state: The dynamic loss scale of Keras.
-      update: Takes the loss scale and the gradients of a step. Returns an op,
-        and whether to apply the gradients.
-    """
-    self.__dict__.update(vars(state))
-    self._observed, self._update = state, update
-
-  def update(self, grads: Any) -> tuple[Any, Any]:
-    """Updates the loss scale by the gradients of a step."""
-    return self._update(self._observed, grads)
+def initialize_in_sessions(variable: tf.Variable) -> None:
+  """Makes Keras initialize a variable of a graph before it runs a session."""
+  _module.backend.track_variable(variable)
 
 
 def register_like(cls: type, other: type) -> None:

@@ -12,12 +12,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 from typing import Literal
+from typing import Protocol
+from typing import TypeAlias
 
 from absl import logging
+import tensorflow.compat.v2 as tf
 
 from tf_compat_lossscale.keras import _keras2
-from tf_compat_lossscale.keras import scales
+from tf_compat_lossscale.keras import _loss_scales
 from tf_compat_lossscale.keras.optimizer import LossScaleOptimizer
+
+# Policies whose layers computed in the dtype of their first input.
+_OF_FIRST_INPUT = ("infer_float32_vars", "infer_with_float32_vars")
+
+PolicyName: TypeAlias = Literal[
+  "_infer",
+  "mixed_float16",
+  "mixed_bfloat16",
+  "bfloat16",
+  "bool",
+  "complex128",
+  "complex64",
+  "float16",
+  "float32",
+  "float64",
+  "int16",
+  "int32",
+  "int64",
+  "int8",
+  "string",
+  "uint16",
+  "uint32",
+  "uint64",
+  "uint8",
+  "bfloat16_with_float32_vars",
+  "float16_with_float32_vars",
+  "float32_with_float32_vars",
+  "infer",
+]
+
+
+class AnyPolicy(Protocol):
+  """A dtype policy of this package or of Keras."""
+
+  @property
+  def compute_dtype(self) -> Any:
+    """The dtype in which a layer computes."""
 
 
 class Policy(_keras2.keras.mixed_precision.Policy):
@@ -29,8 +69,8 @@ class Policy(_keras2.keras.mixed_precision.Policy):
 
   def __init__(
     self,
-    name: scales.PolicyName,
-    loss_scale: scales.Identifier | Literal["auto"] | None = "auto",
+    name: PolicyName,
+    loss_scale: _loss_scales.Identifier | Literal["auto"] | None = "auto",
   ) -> None:
     """Makes a policy.
 
@@ -46,12 +86,12 @@ class Policy(_keras2.keras.mixed_precision.Policy):
       ValueError: `name` is no policy, or `loss_scale` is no loss scale.
     """
     _keras2.wrap_in_compile(_choose_optimizer)
-    name, automatic = scales.find_policy(name)
+    name, automatic = _find_policy(name)
     super().__init__(name)
     self._is_automatic = isinstance(loss_scale, str) and loss_scale == "auto"
     if self._is_automatic:
       loss_scale = automatic
-    self._loss_scale = scales.find_loss_scale(loss_scale, ("'auto'", "None"))
+    self._loss_scale = _loss_scales.find(loss_scale, ("'auto'", "None"))
     if self._loss_scale is not None and self.compute_dtype not in (
       None,
       "float16",
@@ -73,13 +113,10 @@ class Policy(_keras2.keras.mixed_precision.Policy):
   def get_config(self) -> dict[str, Any]:
     """Returns the arguments, without a loss scale that is automatic."""
     config = {"name": self.name}
-    _, automatic = scales.find_policy(self.name)
+    _, automatic = _find_policy(self.name)
     if not self._is_automatic or (automatic and self._loss_scale is None):
       scale = self._loss_scale
-      config["loss_scale"] = scale and {
-        "class_name": type(scale).__name__,
-        "config": scale.get_config(),
-      }
+      config["loss_scale"] = scale and _loss_scales.to_config(scale)
     return config
 
   @classmethod
@@ -87,7 +124,10 @@ class Policy(_keras2.keras.mixed_precision.Policy):
     cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
   ) -> Policy:
     """Makes a policy from a config that `get_config` returned."""
-    del custom_objects
+    config = dict(config)
+    if isinstance(config.get("loss_scale"), dict):
+      scale = _loss_scales.from_config(config["loss_scale"], custom_objects)
+      config["loss_scale"] = scale
     return cls(**config)
 
   def __repr__(self) -> str:
@@ -101,13 +141,13 @@ def global_policy() -> Any:
 
 
 def set_policy(
-  policy: scales.AnyPolicy | scales.PolicyName | None,
+  policy: AnyPolicy | PolicyName | None,
 ) -> None:
   """Sets the policy for layers without a policy of their own.
 
   Args:
-    policy: A Policy of this module or of Keras, the name of one, or None for
-      the default.
+    policy: A Policy of this module or of Keras; the name of one, for a Policy
+      of this module; or None for the default.
 
   Raises:
     TypeError: `policy` is neither a policy nor a name.
@@ -117,11 +157,9 @@ def set_policy(
   _keras2.wrap_in_compile(_choose_optimizer)
   own = _keras2.keras.mixed_precision
   chosen: Any = policy
-  if chosen is not None and not isinstance(chosen, own.Policy):
-    is_old = scales.find_policy(chosen)[0] != chosen
-    chosen = (Policy if is_old else own.Policy)(chosen)
   if chosen is not None:
-    scales.check_floating(chosen)
+    chosen = chosen if isinstance(chosen, own.Policy) else Policy(chosen)
+    _check_floating(chosen)
   own.set_global_policy(chosen)
 
 
@@ -137,6 +175,52 @@ def get_layer_policy(layer: Any) -> Any:
       f"no layer of Keras 2 ({_keras2.keras.__name__})."
     )
   return layer.dtype_policy
+
+
+def _find_policy(name: Any) -> tuple[Any, Literal["dynamic"] | None]:
+  """Returns the policy that a name of TensorFlow 1.14 to 2.0 stands for.
+
+  Args:
+    name: The argument of a `Policy`.
+
+  Returns:
+    A pair: the name in Keras 2, and the loss scale that 'auto' means.
+
+  Raises:
+    ValueError: No Keras of today has that policy.
+  """
+  if name in _OF_FIRST_INPUT:
+    raise ValueError(
+      f"The policy {name!r} of TensorFlow 1.14 to 2.0 computed in the dtype of "
+      "a layer's first input, with float32 variables, and no Keras of today "
+      "has it. Name the policy for the dtype of your inputs: "
+      "Policy('mixed_float16', loss_scale=None), Policy('mixed_bfloat16') or "
+      "Policy('float32')."
+    )
+  if name == "infer":
+    return "_infer", None  # Keras 2 still has it by that name.
+  if isinstance(name, str) and name.endswith("_with_float32_vars"):
+    compute = name.removesuffix("_with_float32_vars")
+    if compute in ("float16", "bfloat16"):
+      return f"mixed_{compute}", None
+    if compute == "float32":
+      return compute, None
+  return name, "dynamic" if name == "mixed_float16" else None
+
+
+def _check_floating(policy: Any) -> None:
+  """Checks that a dtype policy computes in floating point.
+
+  Raises:
+    ValueError: The policy does not.
+  """
+  dtype = policy.compute_dtype
+  if dtype is not None and not tf.as_dtype(dtype).is_floating:
+    raise ValueError(
+      "set_policy can only be used to set the global policy to floating-point "
+      'policies, such as "float32" and "mixed_float16", but got policy: '
+      f"{policy.name}"
+    )
 
 
 def _choose_optimizer(
@@ -174,7 +258,8 @@ def _choose_optimizer(
     raise _refuse_in_graph(optimizer, policy, used)
   if isinstance(optimizer, _keras2.BaseLossScaleOptimizer):
     return optimizer
-  return LossScaleOptimizer(optimizer, policy.loss_scale)
+  # The models of a policy do not share its loss scale, as in TensorFlow 2.4.
+  return LossScaleOptimizer(optimizer, _loss_scales.copy(policy.loss_scale))
 
 
 def _refuse_in_graph(optimizer: Any, policy: Policy, when: str) -> ValueError:

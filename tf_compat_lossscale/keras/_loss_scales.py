@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss scales within optimizers of Keras 2: arguments, configs and state."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from typing import TypeAlias
+
+import tensorflow.compat.v2 as tf
+
+from tf_compat_lossscale import gradients
+from tf_compat_lossscale import loss_scale as loss_scale_lib
+from tf_compat_lossscale import loss_scale_optimizer
+from tf_compat_lossscale import policies
+from tf_compat_lossscale._core import graph_weights
+from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale._core.tf import autograph
+from tf_compat_lossscale.keras import _keras2
+
+# What stands for a loss scale; `loss_scale.get` says what each means.
+Identifier: TypeAlias = loss_scale_lib.Identifier
+
+_TENSORFLOWS = legacy_names.LOSS_SCALE_MODULE
+_OWN = (
+  loss_scale_lib.FixedLossScale,
+  loss_scale_lib.DynamicLossScale,
+  policies.GrowthBackoff,
+)
+
+
+def find(
+  value: Any, also: tuple[str, ...] = ()
+) -> loss_scale_lib.LossScale | None:
+  """Returns the loss scale that an argument stands for.
+
+  In a graph, a loss scale that this function makes leaves no variables in that
+  graph: it makes its variables in each graph that uses it.
+
+  Args:
+    value: An argument of `loss_scale.get`, or a loss scale of TensorFlow's own.
+    also: What the caller allows beside loss scales, for the message.
+
+  Returns:
+    A loss scale of this package, or None for None.
+
+  Raises:
+    TypeError: `value` is a LossScale of a class that is based on TensorFlow's.
+    ValueError: `value` is no loss scale.
+  """
+  if value is None or isinstance(value, loss_scale_lib.LossScale):
+    return value
+  with tf.init_scope():
+    in_graph = not tf.executing_eagerly()
+  with tf.Graph().as_default() if in_graph else contextlib.nullcontext():
+    if not any(cls.__module__ == _TENSORFLOWS for cls in type(value).__mro__):
+      return loss_scale_lib.make(value, also)
+    cls = getattr(loss_scale_lib, type(value).__name__, None)
+    if cls is None or type(value).__module__ != _TENSORFLOWS:
+      raise TypeError(  # It begins as in TensorFlow 2.4 to 2.8.
+        "Passing a LossScale that is not a FixedLossScale or a "
+        f"DynamicLossScale is no longer supported. Got: {value!r}. Base "
+        f"{type(value).__name__} on tf_compat_lossscale.LossScale."
+      )
+    return cls.from_config(value.get_config())
+
+
+def find_for_optimizer(value: Any) -> loss_scale_lib.LossScale:
+  """Returns the loss scale that an optimizer is to have.
+
+  Optimizers with a loss scale that Keras's own class could have do not share
+  it: as in TensorFlow 2.4 to 2.8, each has one of its own.
+
+  Raises:
+    TypeError: As `find` raises it.
+    ValueError: `value` is None or no loss scale. The messages begin as those of
+      TensorFlow 2.4 to 2.8 did.
+  """
+  try:
+    scale = find(value)
+  except ValueError as error:
+    raise ValueError(f"Invalid value passed to loss_scale. {error}") from error
+  if scale is None:
+    raise ValueError(
+      "loss_scale cannot be None: it must be 'dynamic', a number or a "
+      "LossScale. To have none, use the optimizer as it is."
+    )
+  return copy(scale) if is_keras_own(scale) else scale
+
+
+def copy(scale: loss_scale_lib.LossScale) -> loss_scale_lib.LossScale:
+  """Returns a new loss scale with the same arguments, in the current graph.
+
+  A loss scale of a program's own class is returned as it is.
+  """
+  if type(scale) not in _OWN:
+    return scale
+  return type(scale).from_config(scale.get_config())
+
+
+def is_keras_own(scale: Any) -> bool:
+  """Returns whether Keras's own optimizer could have a LossScale."""
+  if type(scale) is loss_scale_lib.DynamicLossScale:
+    return scale.multiplier == 2
+  return is_fixed(scale)
+
+
+def is_fixed(scale: Any) -> bool:
+  """Returns whether a loss scale never changes and skips no step."""
+  return type(scale) is loss_scale_lib.FixedLossScale
+
+
+def to_config(scale: loss_scale_lib.LossScale) -> dict[str, Any]:
+  """Returns the config of a loss scale, with the name of its class."""
+  name = _keras2.keras.utils.get_registered_name(type(scale))
+  return {"class_name": name, "config": scale.get_config()}
+
+
+def from_config(config: Any, custom_objects: Any = None) -> Any:
+  """Returns the loss scale of an optimizer's config.
+
+  Args:
+    config: What `to_config` returned, as TensorFlow 2.0 to 2.3 wrote it, too;
+      or another argument of `find`.
+    custom_objects: More classes for Keras to find: name -> class.
+
+  Raises:
+    ValueError: `config` is of a class that is not known, or its arguments do
+      not fit.
+  """
+  if not isinstance(config, dict) or "class_name" not in config:
+    return find(config)
+  name = config["class_name"]
+  if name in (cls.__name__ for cls in _OWN):
+    return find(config)
+  cls = _keras2.keras.utils.get_registered_object(name, custom_objects)
+  if cls is None:  # The words begin as those of TensorFlow 2.4 to 2.8 did.
+    raise ValueError(
+      "Serialized LossScaleOptimizers with a LossScale that is neither a "
+      "FixedLossScale nor a DynamicLossScale can no longer be deserialized, "
+      f"unless its class is known: got {config!r}. Pass custom_objects="
+      f"{{{name!r}: ...}}, or decorate the class with tf.keras.utils."
+      "register_keras_serializable()."
+    )
+  return cls.from_config(config.get("config", {}))
+
+
+class State(_keras2.State):
+  """A loss scale in the place of the state of Keras's own optimizer.
+
+  Keras checks the class, and calls `update` once in each step. So the loss
+  scale's own rule decides.
+
+  Attributes:
+    scale: The LossScale.
+    names: The names of the variables of the step that is being built.
+  """
+
+  def __init__(self, optimizer: Any, scale: Any) -> None:
+    """Takes the optimizer that the state is of, and its loss scale."""
+    self._optimizer = optimizer
+    self.scale = scale
+    self.names: list[str] = []
+
+  @property
+  def initial_loss_scale(self) -> Any:
+    return self._find("initial_loss_scale", "_loss_scale_value")
+
+  @property
+  def growth_steps(self) -> Any:
+    return self._find("increment_period", "growth_interval")
+
+  @property
+  def multiplier(self) -> Any:
+    return self._find("multiplier", "growth_factor")
+
+  @property
+  def current_loss_scale(self) -> tf.Tensor:
+    return tf.cast(autograph.convert(self.scale)(), tf.float32)
+
+  @property
+  def counter(self) -> Any:
+    return getattr(self.scale, "good_steps", None)
+
+  def __call__(self) -> tf.Tensor:
+    return self.current_loss_scale
+
+  def _find(self, *names: str) -> Any:
+    """Returns the first of some attributes that the loss scale has, or None."""
+    found = (getattr(self.scale, name, None) for name in names)
+    return next((value for value in found if value is not None), None)
+
+  def update(self, grads: Any) -> tuple[Any, Any]:
+    """Updates the loss scale by the gradients of a step.
+
+    Returns:
+      An op, and whether to apply the gradients, as `LossScale.update` does.
+    """
+    finite = None
+    agreements = (
+      vars(each).get(graph_weights.AGREEMENT)
+      for each in (self._optimizer, self.scale)
+    )
+    agreement = next(filter(None, agreements), None)
+    if agreement is not None:
+      finite = agreement(self._are_finite(grads))
+    elif not tf.distribute.in_cross_replica_context():
+      finite = self._are_finite(grads)
+    named = gradients.NamedGradients(grads, self.names, finite)
+    op, answer = autograph.convert(self.scale.update)(named)
+    step = loss_scale_optimizer.Step(answer, op, (), None)
+    loss_scale_optimizer.keep_step(self._optimizer, step)
+    op = self._optimizer.finish_update(op, answer)
+    return tf.no_op() if op is None else op, answer
+
+  def _are_finite(self, grads: Any) -> tf.Tensor:
+    if tf.distribute.in_cross_replica_context():
+      return gradients.all_replicas_finite(grads)
+    return gradients.all_finite(grads)  # Keras has added them up before.
