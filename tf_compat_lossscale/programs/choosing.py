@@ -117,7 +117,7 @@ def _decide(program: program_modules.Program) -> tuple[int, str]:
   """Returns the TensorFlow that a program means, and the reason."""
   if not any(s.tensorflow1 or s.compat_v1 for s in program.sources):
     return 2, ""
-  from tf_compat_lossscale.programs import which_tensorflow  # Seldom needed.
+  from tf_compat_lossscale.programs import old_which
 
   with source_facts.allow_depth():
-    return which_tensorflow.decide(program)
+    return old_which.decide(program)

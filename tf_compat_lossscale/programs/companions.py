@@ -32,6 +32,11 @@ _REASONS = {
 _OF_KERAS_2 = "keras.src.engine"
 
 
+def is_missing(package: str) -> bool:
+  """Returns whether a package goes with TensorFlow, and is not installed."""
+  return package in _REASONS and which_keras.find_folder(package) is None
+
+
 class Companions(import_hooks.ImportWatcher):
   """A watcher of imports that explains which package is missing.
 
