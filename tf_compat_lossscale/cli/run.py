@@ -88,6 +88,7 @@ def split_words(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def execute(arguments: argparse.Namespace) -> int:
   """Runs the program in place of this process, or explains what would run."""
+  from tf_compat_lossscale.programs import choices
   from tf_compat_lossscale.programs import launch
 
   program = arguments.program
@@ -105,5 +106,5 @@ def execute(arguments: argparse.Namespace) -> int:
       arguments.keras_optimizers,
       arguments.watch,
     )
-  except launch.RunError as error:
+  except choices.RunError as error:
     raise errors.Mistake(str(error)) from None

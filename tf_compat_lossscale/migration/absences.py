@@ -12,11 +12,11 @@ from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import uses
 from tf_compat_lossscale.programs import version_checks
 from tf_compat_lossscale.programs.missing_names import Absence as Absence
-from tf_compat_lossscale.programs.missing_names import MISSING as MISSING
-from tf_compat_lossscale.programs.missing_names import RESTORED as RESTORED
 from tf_compat_lossscale.programs.missing_names import (
   find_absence as find_absence,
 )
+from tf_compat_lossscale.programs.missing_names import MISSING as MISSING
+from tf_compat_lossscale.programs.missing_names import RESTORED as RESTORED
 
 
 def list_absences(

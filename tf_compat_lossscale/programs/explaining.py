@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 
 from tf_compat_lossscale._core import install_commands
+from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import choices
 from tf_compat_lossscale.programs import companions
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import program_files
-from tf_compat_lossscale.programs import sources
 
 _MOST_NAMES = 12
 
@@ -44,7 +44,8 @@ def _explain_tensorflow(
   if not program.levels:
     yield "TensorFlow: no file of the program can be read"
   elif choice.decision is None:
-    yield f"TensorFlow {choice.tensorflow}: an option says so, or no file uses it"
+    reason = "an option says so, or no file uses TensorFlow"
+    yield f"TensorFlow {choice.tensorflow}: {reason}"
   else:
     signs = choice.decision.signs
     yield f"TensorFlow {choice.tensorflow}: {'by' if signs else 'by no name'}"
@@ -92,11 +93,14 @@ def _list_missing(
         missing.setdefault(f"{package}: {command}", place)
       if use.form in ("hasattr", "text", "store"):
         continue
+      if package == "tensorflow" and legacy_names.find_home(use.name):
+        restored.setdefault(use.name.replace("tensorflow", "tf", 1), place)
       found = missing_names.find_absence(use.name, choice.tensorflow, release)
       if found is not None and found.command:
         missing.setdefault(f"{found.name}: {found.command}", place)
       elif found is not None and found.state == missing_names.MISSING:
-        missing.setdefault(f"{found.name} {found.hint}".strip(), place)
+        text = found.hint if found.name in found.hint else found.name
+        missing.setdefault(text, place)
       elif found is not None:
         restored.setdefault(found.name, place)
   if restored:
