@@ -25,7 +25,7 @@ _KERAS_2 = re.compile(
 # Methods of Keras 2's loss-scale optimizer that Keras 3's lacks.
 _METHODS_OF_KERAS_2 = ("get_scaled_loss", "get_unscaled_gradients")
 # Keras, and what TensorFlow 2 implements by Keras.
-_KERAS = re.compile(
+KERAS = re.compile(
   r"tensorflow\.(compat\.v[12]\.)?(python\.)?(keras|layers|nn\.rnn_cell)\b"
 )
 
@@ -112,7 +112,7 @@ def choose(
     keras = 2
   if optimizers is None and keras == 2:
     optimizers = keras_optimizers.LEGACY
-  uses_keras = any(map(_KERAS.match, names))
+  uses_keras = any(map(KERAS.match, names))
   return Choice(
     tensorflow or 2, keras, optimizers, decision, asking, uses_keras
   )

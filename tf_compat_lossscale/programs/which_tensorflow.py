@@ -133,7 +133,7 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
   """
   uses = [use for use in source.uses if use.name.startswith(_TENSORFLOW)]
   assigned = {use.name for use in uses if use.form == "store"}
-  asked = _find_asked_lines(source)
+  asked = find_asked_lines(source)
   for use in uses:
     name = use.name.removeprefix(_TENSORFLOW)
     if use.form not in ("store", "hasattr", "text") and not (
@@ -186,7 +186,7 @@ def _find_graph_of_compat_v1(
       yield Sign(1, 0, name, written, source.path, use.line)
 
 
-def _find_asked_lines(source: sources.Source) -> set[int]:
+def find_asked_lines(source: sources.Source) -> set[int]:
   """Returns the lines of code that depends on which TensorFlow there is."""
   lines: set[int] = set()
   if not _ASKS.search(source.text) and not _TRIES.search(source.text):
