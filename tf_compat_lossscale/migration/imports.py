@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from collections.abc import Sequence
 import re
 from typing import TYPE_CHECKING
@@ -83,7 +84,7 @@ def _list_comments(text: str) -> str:
   return "," + "".join(found) if found else ""
 
 
-def list_imported(statements: Sequence[ast.stmt], package: str) -> set[str]:
+def list_imported(statements: Iterable[ast.stmt], package: str) -> set[str]:
   """Returns the names that import statements import from a package."""
   return {
     alias.name

@@ -47,19 +47,16 @@ dataset = dataset.with_options(options)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the calls of `options()` whose result the program changes."""
-  calls = [
-    node
-    for node in file.source.list_nodes(ast.Assign)
-    if _is_call_of_options(node.value)
-  ]
-  if not calls:
+  if ".options()" not in file.document.text:
     return
-  tensorflow = next(iter(sorted(file.find_names("tensorflow"))), None)
-  if tensorflow is None:
-    return
+  tensorflow = file.find_tensorflow_name()
   changed = set(_list_changed(file))
-  for node in calls:
-    if any(isinstance(t, ast.Name) and t.id in changed for t in node.targets):
+  for node in file.source.list_nodes(ast.Assign):
+    if (
+      tensorflow
+      and _is_call_of_options(node.value)
+      and any(isinstance(t, ast.Name) and t.id in changed for t in node.targets)
+    ):
       new = f"{tensorflow}.data.Options()"
       yield file.replace("LS403", node.value, new)
 

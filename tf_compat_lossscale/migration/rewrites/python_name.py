@@ -66,20 +66,20 @@ scale = tfl.FixedLossScale(128.0)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that Python's library lacks."""
-  for node, module in file.list_attributes(
-    "collections", python_names.ABSTRACT
-  ):
-    end = file.find_span(module)[1]
+  for node, module in file.list_members("collections", python_names.ABSTRACT):
+    end = file.find_span(node.value)[1]
     yield file.make(
       "LS402",
       node,
       ast.unparse(node),
-      f"{module.id}.abc.{node.attr}",
+      f"{module}.abc.{node.attr}",
       edits=[edits.Edit(end, end, ".abc"), *_make_import(file)],
     )
-  for node, _ in file.list_attributes("inspect", ["getargspec"]):
+  for node, _ in file.list_members("inspect", ["getargspec"]):
     yield file.make("LS402", node, ast.unparse(node), _HINT, findings.BY_HAND)
-  for statement in file.source.import_statements:
+  if {"collections", "inspect"}.isdisjoint(file.source.modules):
+    return
+  for statement in file.list_imports():
     if isinstance(statement, ast.ImportFrom) and not statement.level:
       yield from _find_in_import(file, statement)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tf_compat_lossscale.migration import absences
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
@@ -43,12 +42,13 @@ session = tf.Session()
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first use of each name that is put back."""
-  if file.role.installs or not file.starts:
+  if not file.call.restored or not file.absences:
     return
+  start = next(iter(file.call.list_starts(file)), None)
   seen = set[str]()
   for use, absence in file.absences:
-    if absence.state != absences.RESTORED or absence.name in seen:
+    if absence.name in seen or absence.name not in file.call.restored:
       continue
     seen.add(absence.name)
-    message = f"tfl.install() restores it; {file.starts[0]} has to call that"
+    message = f"tfl.install() restores it; {start} has to call that"
     yield file.make("LS301", use.node, absence.name, message)

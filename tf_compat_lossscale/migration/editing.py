@@ -11,36 +11,33 @@ from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings as findings_lib
-from tf_compat_lossscale.migration import reading
-from tf_compat_lossscale.programs import source_facts
+from tf_compat_lossscale.programs import sources
 
-_PACKAGE = "tf_compat_lossscale"
 _EARLY = "use_keras_2()"
 
 
 def edit(
-  read: reading.Read,
-  findings: Sequence[findings_lib.Finding],
-) -> reading.Read:
-  """Returns a file with the edits of findings.
+  file: files.File, findings: Sequence[findings_lib.Finding]
+) -> files.File:
+  """Returns a file with the edits of findings; the file itself if none is made.
 
   Edits that overlap those of an earlier finding are left out: the next round
   makes them. If the text with all edits does not parse, each finding is tried
   by itself.
 
   Args:
-    read: The file.
+    file: The file.
     findings: The findings whose edits are wanted, in order.
   """
   taken = _Taken()
   chosen = [finding for finding in findings if taken.take(finding.edits)]
-  edited = _make(read, chosen)
+  edited = _make(file, chosen)
   if edited is not None:
     return edited
-  edited = read
+  edited = file
   good: list[findings_lib.Finding] = []
   for finding in chosen:
-    tried = _make(read, [*good, finding])
+    tried = _make(file, [*good, finding])
     if tried is not None:
       good.append(finding)
       edited = tried
@@ -72,32 +69,26 @@ class _Taken:
 
 
 def _make(
-  read: reading.Read,
-  findings: Sequence[findings_lib.Finding],
-) -> reading.Read | None:
+  file: files.File, findings: Sequence[findings_lib.Finding]
+) -> files.File | None:
   """Returns a file with edits; None if it is no longer Python."""
-  edits = list(
-    dict.fromkeys(edit for finding in findings for edit in finding.edits)
-  )
-  lines = list(
-    dict.fromkeys(line for finding in findings for line in finding.opening)
-  )
+  edits = list(dict.fromkeys(e for found in findings for e in found.edits))
+  lines = list(dict.fromkeys(x for found in findings for x in found.opening))
   first = min((f.first_import for f in findings if f.opening), default=0)
-  edits[:0] = _make_opening(read, lines, first)
-  path = read.document.path
-  text = edits_lib.apply(read.document.text, edits)
+  edits[:0] = _make_opening(file, lines, first)
+  document = file.document
+  if not edits:
+    return file
   try:
-    source = source_facts.read_text(path, text)
-    document = documents.read(path, read.document.replace(edits))
-    if document.text != text:  # A notebook's magics are found anew.
-      source = source_facts.read_text(path, document.text)
-  except (source_facts.SourceError, documents.DocumentError):
+    new = type(document)(document.path, document.replace(edits))
+    source = sources.read_text(document.path, new.text)
+  except (sources.SourceError, documents.DocumentError):
     return None
-  return reading.Read(document, source)
+  return files.File(new, source)
 
 
 def _make_opening(
-  read: reading.Read, lines: Sequence[str], first: int
+  file: files.File, lines: Sequence[str], first: int
 ) -> list[edits_lib.Edit]:
   """Returns the insertions of the lines that a file needs at its start.
 
@@ -105,11 +96,13 @@ def _make_opening(
   right before the first statement that imports TensorFlow or a module of the
   program, since the program may set environment variables for TensorFlow.
   """
-  body = read.source.tree.body
+  if not lines:
+    return []
+  body = file.source.tree.body
   top = _find_end_of_opening(body)
   first = max(first, top)
-  text = read.document.lines
-  calls = [line for line in lines if not line.startswith(f"import {_PACKAGE}")]
+  own = f"import {files.PACKAGE}"
+  calls = [line for line in lines if not line.startswith(own)]
   starts_early = any(_EARLY in line for line in calls)
   imported = next(
     (i for i, each in enumerate(body) if files.find_short_name([each])), None
@@ -122,30 +115,32 @@ def _make_opening(
       if imported is not None and (imported < at or not calls):
         continue  # The file imports this package early enough.
     parts.setdefault(at, []).append(line)
-  return [_insert_before(text, body, at, part) for at, part in parts.items()]
+  return [_insert_before(file, at, part) for at, part in parts.items()]
 
 
 def _insert_before(
-  text: edits_lib.Text, body: Sequence[ast.stmt], at: int, lines: Sequence[str]
+  file: files.File, at: int, lines: Sequence[str]
 ) -> edits_lib.Edit:
   """Returns the insertion of lines before statement number `at`."""
+  text, newline = file.document.text, file.lines.newline
+  body = file.source.tree.body
   if at == len(body):
-    end = len(text.text)
-    gap = text.newline if text.text and text.text[-1] not in "\r\n" else ""
-    new = gap + "".join(line + text.newline for line in lines)
+    end = len(text)
+    gap = newline if text and text[-1] not in "\r\n" else ""
+    new = gap + "".join(line + newline for line in lines)
     return edits_lib.Edit(end, end, new)
   statement = body[at]
   # The place of a decorated function is that of its first decorator.
   decorators: list[ast.AST] = getattr(statement, "decorator_list", [])
-  start = text.find_span(statement)[0]
+  start = file.find_span(statement)[0]
   for decorator in decorators[:1]:
-    start = text.text.rindex("@", 0, text.find_span(decorator)[0])
-  column = text.find_position(start)[1] - 1
-  before = text.text[start - column : start]
+    start = text.rindex("@", 0, file.find_span(decorator)[0])
+  column = file.lines.find_position(start)[1] - 1
+  before = text[start - column : start]
   if before.strip("\f \t\ufeff"):
     code = [line.partition("  #")[0] for line in lines]
     return edits_lib.Edit(start, start, "".join(f"{c}; " for c in code))
-  new = "".join(line + text.newline for line in lines)
+  new = "".join(line + newline for line in lines)
   return edits_lib.Edit(start, start, new)
 
 

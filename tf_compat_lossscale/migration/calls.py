@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of all files of a call of `scan` or `migrate` together.
+
+The files are taken for the programs that their start files start. A start file
+asks for `__main__`, calls `app.run`, is a notebook or a test, or is a script
+that no other file imports. It gets the calls that a program must make first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import functools
+import os
+import re
+from typing import Any
+from typing import NamedTuple
+
+from tf_compat_lossscale._core import install_commands
+from tf_compat_lossscale._core import which_keras
+from tf_compat_lossscale.migration import files as files_lib
+from tf_compat_lossscale.migration import import_graph
+from tf_compat_lossscale.programs import choices
+from tf_compat_lossscale.programs import companions
+from tf_compat_lossscale.programs import missing_names
+from tf_compat_lossscale.programs import sources
+from tf_compat_lossscale.programs import which_tensorflow
+
+_NEVER = ("setup.py", "__init__.py", "conftest.py")
+_TEST = re.compile(r"test_.*\.py|.*_test\.py|__main__\.py|.*\.ipynb")
+_OPTIMIZERS = re.compile(r".*\bkeras\.optimizers(\.(?!legacy)|$)")
+_OURS_OF_KERAS_2 = re.compile(
+  rf"{files_lib.PACKAGE}\.keras($|\.(LossScaleOptimizer|Policy|\w+_policy)\b)"
+)
+_BLOCKS = (ast.For, ast.While, ast.With)
+_LEGACY = 'keras_optimizers="legacy"'
+_TENSORBOARD = re.compile(r"(tensorflow\.)?(\w+\.)*callbacks\.TensorBoard$")
+
+
+class Decision(NamedTuple):
+  """The TensorFlow that a file means.
+
+  Attributes:
+    tensorflow: 1 or 2; None if the file does not use TensorFlow.
+    reason: The name that told, with its place; "" if the other files told.
+    both: Names of both, if the file has such: it stays as it is.
+  """
+
+  tensorflow: int | None
+  reason: str = ""
+  both: str = ""
+
+
+class Needs(NamedTuple):
+  """What a program needs at its start, and does not do.
+
+  Attributes:
+    disables: To turn TensorFlow 2's behavior off.
+    keras_2: To choose Keras 2.
+    restored: The missing names for which it must call `tfl.install()`.
+    optimizers: To put Keras's legacy optimizers back.
+    switch: A place that turns NVIDIA's variables on; "" if there is none.
+    uses_keras_2: Whether it needs Keras 2, chosen or not.
+  """
+
+  disables: bool = False
+  keras_2: bool = False
+  restored: tuple[str, ...] = ()
+  optimizers: bool = False
+  switch: str = ""
+  uses_keras_2: bool = False
+
+  def __bool__(self) -> bool:
+    return bool(self.restored) or any((*self[:2], *self[3:5]))
+
+  @property
+  def install(self) -> str:
+    """The call of `install()` that puts the names back."""
+    return f"install({_LEGACY if self.optimizers else ''})"
+
+
+class Package(NamedTuple):
+  """A package that is not installed.
+
+  Attributes:
+    command: What installs it.
+    name: The name that needs it.
+    place: Where the name is in the first file.
+    files: The files that need it.
+  """
+
+  command: str
+  name: str
+  place: Any
+  files: list[files_lib.File]
+
+
+class Call:
+  """The files of a call.
+
+  Attributes:
+    release: The TensorFlow (major, minor) that they will run on.
+    decisions: Path -> the TensorFlow that the file means.
+  """
+
+  def __init__(
+    self,
+    files: Sequence[files_lib.File],
+    graph: import_graph.ImportGraph,
+    release: tuple[int, int] | None,
+    tensorflow: int | None = None,
+    nvidia_switch: bool = False,
+    decisions: Mapping[str, Decision] | None = None,
+  ):
+    """Finds what the files are to each other.
+
+    Args:
+      files: The files.
+      graph: Their imports.
+      release: The TensorFlow (major, minor) that they will run on.
+      tensorflow: 1 or 2 if the user decided which TensorFlow they mean.
+      nvidia_switch: Whether NVIDIA's variables are on in all programs.
+      decisions: What was decided before the files were edited.
+    """
+    self.files, self.release, self._graph = files, release, graph
+    self._nvidia_switch = nvidia_switch
+    self.decisions = decisions or _decide(files, tensorflow)
+    for file in files:
+      file.call = self
+    self._of = {file.path: file for file in files}
+
+  def is_imported(self, file: files_lib.File) -> bool:
+    """Returns whether another file imports a file."""
+    return file.path in self._graph.importers
+
+  def list_own_modules(self, file: files_lib.File) -> set[str]:
+    """Returns the modules of the call that a file imports, as written."""
+    found = self._graph.imports[file.path]
+    return {name for names in found.values() for name in names}
+
+  @property
+  def needs(self) -> dict[str, Needs]:
+    """Path of a file that starts a program -> what the program needs."""
+    return self._all_needs[0]
+
+  @property
+  def elsewhere(self) -> Needs:
+    """What the files need if none of them starts a program."""
+    return self._all_needs[1]
+
+  @functools.cached_property
+  def restored(self) -> set[str]:
+    """The missing names for which a program must call `tfl.install()`."""
+    return {name for needs in self.needs.values() for name in needs.restored}
+
+  @functools.cached_property
+  def head(self) -> files_lib.File | None:
+    """The first file that uses TensorFlow and that no other imports."""
+    using = [file for file in self.files if file.imports_tensorflow]
+    heads = [file for file in using if not self.is_imported(file)]
+    return next(iter([*heads, *using]), None)
+
+  @functools.cached_property
+  def packages(self) -> list[Package]:
+    """The packages that the files need and that are not installed."""
+    found: dict[str, Package] = {}
+    for file in self.files:
+      for name, place, command in self._list_packages(file):
+        package = found.setdefault(command, Package(command, name, place, []))
+        if file not in package.files:
+          package.files.append(file)
+    return list(found.values())
+
+  def _list_packages(
+    self, file: files_lib.File
+  ) -> Iterator[tuple[str, Any, str]]:
+    """Yields names that need missing packages, their places and commands."""
+    for use, absence in file.absences:
+      if absence.command:
+        yield absence.name, use.node, absence.command
+    needed = []
+    for use in file.source.uses:
+      package = use.name.partition(".")[0]
+      if _TENSORBOARD.match(use.name):
+        needed.append(("tensorboard", use.written, use.node))
+      elif package not in ("keras", "tensorflow"):
+        needed.append((package, package, use.node))
+    for package, name, node in needed:
+      if companions.is_missing(package):
+        command = install_commands.make_command(package, self.release)
+        yield name, node, command
+    needs = self.needs.get(file.path)
+    uses_keras_2 = bool(needs and needs.uses_keras_2)
+    if uses_keras_2 and self.release and which_keras.is_missing(self.release):
+      command = install_commands.make_command("tf_keras", self.release)
+      yield "Keras 2", file.find_start(), command
+
+  def list_starts(self, file: files_lib.File) -> dict[str, Needs]:
+    """Returns the files that start programs with a file, relative to it.
+
+    Returns:
+      The path relative to the file -> what that program needs.
+    """
+    folder = os.path.dirname(file.path) or "."
+    paths = self._starts_of.get(file.path, [])
+    if file.path in self._unreached:
+      paths = list(self.needs)
+    return {os.path.relpath(path, folder): self.needs[path] for path in paths}
+
+  @functools.cached_property
+  def _all_needs(self) -> tuple[dict[str, Needs], Needs]:
+    """The needs of each start file, or else of all files together."""
+    reaches = {}
+    for file in self.files:
+      if self._starts(file):
+        reach = self._graph.reach(file.path) & self._of.keys()
+        if any(self._of[path].imports_tensorflow for path in reach):
+          reaches[file.path] = reach
+    self._unreached = {file.path for file in self.files}.difference(
+      *reaches.values()
+    )
+    needs: dict[str, Needs] = {}
+    self._starts_of = dict[str, list[str]]()
+    for path, reach in reaches.items():
+      for each in reach:
+        self._starts_of.setdefault(each, []).append(path)
+      start = self._of[path]
+      # Programs load modules in other ways than by an import, too.
+      means = (start.tensorflow, None)
+      also = {p for p in self._unreached if self._of[p].tensorflow in means}
+      found = self._find_needs(start, reach | also)
+      for each in [*self._find_earlier(path), path]:
+        needs.setdefault(each, found)
+    if reaches:
+      return needs, Needs()
+    return {}, self._find_needs(None, set(self._of))
+
+  def _find_earlier(self, path: str) -> list[str]:
+    """Returns the first file of a package that runs before a file in it.
+
+    It is one that imports TensorFlow before the program does.
+    """
+    folder, found = os.path.dirname(path), list[str]()
+    while (init := os.path.join(folder, "__init__.py")) in self._of:
+      reach = self._graph.reach(init) & self._of.keys()
+      if any(self._of[other].imports_tensorflow for other in reach):
+        found = [init]
+      folder = os.path.dirname(folder)
+    return found if found != [path] else []
+
+  def _starts(self, file: files_lib.File) -> bool:
+    """Returns whether a file starts a program."""
+    name = os.path.basename(file.path)
+    if name in _NEVER:
+      return False
+    if _TEST.fullmatch(name) or file.main_lines:
+      return True
+    if any(use.name.endswith("app.run") for use in file.source.uses):
+      return True
+    init = os.path.join(os.path.dirname(file.path), "__init__.py")
+    if self.is_imported(file) or init in self._of:
+      return False
+    return any(_acts(file, statement) for statement in file.list_statements())
+
+  def _find_needs(
+    self, start: files_lib.File | None, reach: Iterable[str]
+  ) -> Needs:
+    """Returns what a program needs.
+
+    Args:
+      start: The file that starts it; None if none of the files does.
+      reach: The files that may belong to it.
+    """
+    files = [self._of[path] for path in sorted(reach)]
+    traits = [self._traits[file.path] for file in files]
+    tensorflow = start.tensorflow if start else None
+    if tensorflow is None:
+      tensorflow = 1 if any(file.tensorflow == 1 for file in files) else 2
+    done = {
+      name
+      for file in files
+      for name, is_always in file.calls.items()
+      if is_always or file is start
+    }
+    lacks = dict.fromkeys(name for each in traits for name in each.lacks)
+    keras_2 = any(each.has_keras_2 for each in traits) or (
+      any(each.uses_keras for each in traits)
+      and (tensorflow == 1 or any(each.means_keras_2 for each in traits))
+    )
+    chosen = "use_keras_2" in done or any(each.chooses for each in traits)
+    installs = "install" in done
+    switches = ["--nvidia-switch"] if self._nvidia_switch else []
+    switches += [each.switch for each in traits if each.switch]
+    return Needs(
+      tensorflow == 1
+      and done.isdisjoint(("disable_v2_behavior", "disable_eager_execution")),
+      keras_2 and not chosen,
+      () if installs else tuple(lacks),
+      (keras_2 and not installs)
+      and any(each.uses_optimizers for each in traits),
+      "" if "honor_environment" in done else next(iter(switches), ""),
+      keras_2 or chosen,
+    )
+
+  @functools.cached_property
+  def _traits(self) -> dict[str, _Traits]:
+    """Path -> what the file adds to the needs of its programs."""
+    return {file.path: _find_traits(file) for file in self.files}
+
+
+class _Traits(NamedTuple):
+  """What a file adds to the needs of its programs.
+
+  Attributes:
+    lacks: The missing names that `tfl.install()` puts back.
+    has_keras_2: Whether it has names that Keras 2 alone has.
+    uses_keras: Whether it uses Keras, or what is built on Keras.
+    means_keras_2: Whether it means Keras 2, if it uses Keras.
+    chooses: Whether it sets the environment variable that chooses Keras 2.
+    uses_optimizers: Whether it uses optimizers of Keras, by class or by name.
+    switch: Where it turns NVIDIA's variables on; "" if it does not.
+  """
+
+  lacks: tuple[str, ...]
+  has_keras_2: bool
+  uses_keras: bool
+  means_keras_2: bool
+  chooses: bool
+  uses_optimizers: bool
+  switch: str
+
+
+def _find_traits(file: files_lib.File) -> _Traits:
+  """Returns what a file adds to the needs of its programs."""
+  names = {use.name for use in file.source.uses}
+  lacks = tuple(
+    absence.name
+    for _, absence in file.absences
+    if absence.state == missing_names.RESTORED
+  )
+  text, switch = file.document.text, ""
+  if file.switches:
+    line = file.lines.find_position(file.switches[0][1][0])[0]
+    switch = f"{os.path.basename(file.path)}:{line}"
+  return _Traits(
+    lacks,
+    any(
+      # Keras 3 has nothing below `compat.v1`.
+      name.startswith("tensorflow.compat.v1.keras")
+      or _OURS_OF_KERAS_2.match(name)
+      for name in names
+    ),
+    any(map(choices.KERAS.match, names))
+    or any(name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks),
+    any(True for _ in choices.find_keras_2(file.source)),
+    "TF_USE_LEGACY_KERAS" in text,
+    any(map(_OPTIMIZERS.match, names))
+    or (".compile(" in text and _compiles(file.source)),
+    switch,
+  )
+
+
+def _compiles(source: sources.Source) -> bool:
+  """Returns whether a source may call `Model.compile`."""
+  return any(
+    getattr(node.func, "attr", None) == "compile"
+    and any(word.arg in ("loss", "optimizer") for word in node.keywords)
+    for node in source.list_nodes(ast.Call)
+  )
+
+
+def _decide(
+  files: Sequence[files_lib.File], tensorflow: int | None
+) -> dict[str, Decision]:
+  """Returns which TensorFlow each file means.
+
+  A file without names that tell means what most of the others mean.
+
+  Args:
+    files: The files.
+    tensorflow: 1 or 2 if the user decided.
+  """
+  found = {
+    file.path: Decision(tensorflow) if tensorflow else _decide_alone(file)
+    for file in files
+    if file.imports_tensorflow
+  }
+  told = [each.tensorflow for each in found.values() if not each.both]
+  most = 1 if told.count(1) > told.count(2) else 2
+  return {
+    file.path: each._replace(tensorflow=each.tensorflow or most)
+    if (each := found.get(file.path))
+    else Decision(None)
+    for file in files
+  }
+
+
+def _decide_alone(file: files_lib.File) -> Decision:
+  """Returns which TensorFlow a file means by its own names."""
+  signs = list(which_tensorflow.find_signs(file.source))
+  one = [sign for sign in signs if sign.tensorflow == 1 and sign.weight]
+  two = [sign for sign in signs if sign.tensorflow == 2 and sign.weight > 1]
+  if one and two:
+    return Decision(2, both=f"{one[0]} is of 1, {two[0]} of 2")
+  decision = which_tensorflow.decide_for([file.source])
+  for sign in decision.signs:
+    if sign.tensorflow == decision.tensorflow:
+      return Decision(decision.tensorflow, str(sign))
+  if "disable_v2_behavior" in file.calls:
+    return Decision(1)
+  return Decision(None)
+
+
+def _acts(file: files_lib.File, statement: ast.stmt) -> bool:
+  """Returns whether a statement of a module does more than to define things."""
+  if isinstance(statement, _BLOCKS):
+    return True
+  if isinstance(statement, ast.Expr):
+    return not isinstance(statement.value, ast.Constant)
+  if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+    value = statement.value
+    function = value.func if isinstance(value, ast.Call) else None
+    return files_lib.is_tensorflow(file.source.resolve(function) or "")
+  return False
