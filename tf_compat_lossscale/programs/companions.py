@@ -16,7 +16,7 @@ from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import import_hooks
 
 # Package -> why it is not there, if TensorFlow once brought it.
-_REASONS = {
+REASONS = {
   "tensorboard": " (TensorFlow brings none since 2.21)",
   "tensorflow_addons": "",
   "tensorflow_datasets": "",
@@ -34,7 +34,7 @@ _OF_KERAS_2 = "keras.src.engine"
 
 def is_missing(package: str) -> bool:
   """Returns whether a package goes with TensorFlow, and is not installed."""
-  return package in _REASONS and which_keras.find_folder(package) is None
+  return package in REASONS and which_keras.find_folder(package) is None
 
 
 class Companions(import_hooks.ImportWatcher):
@@ -48,7 +48,7 @@ class Companions(import_hooks.ImportWatcher):
     self._log = log
 
   def watches(self, name: str) -> bool:
-    return name in _REASONS or name.startswith(_OF_KERAS_2)
+    return name in REASONS or name.startswith(_OF_KERAS_2)
 
   def supply_module(self, name: str) -> types.ModuleType | None:
     if name.startswith(_OF_KERAS_2):
@@ -63,5 +63,5 @@ class Companions(import_hooks.ImportWatcher):
       return self._log.supply(name, module)
     command = install_commands.make_command(name, which_keras.find_release())
     raise ModuleNotFoundError(
-      f"No module named {name!r}{_REASONS[name]}: {command}", name=name
+      f"No module named {name!r}{REASONS[name]}: {command}", name=name
     )
