@@ -10,11 +10,11 @@ import json
 import os
 
 import contrib_signatures
+import contrib_table
 import helpers
 import pytest
 
 import tf_compat_lossscale as tfl
-from tf_compat_lossscale.programs import contrib_names
 from tf_compat_lossscale.programs import contrib_signatures as table
 
 _RECORDED = json.loads(
@@ -106,7 +106,7 @@ def current():
 
 
 def list_names():
-  return {m: sorted(names) for m, names in contrib_names.TABLE.names.items()}
+  return {m: sorted(names) for m, names in contrib_table.NAMES.items()}
 
 
 def test_names_take_the_arguments_of_1_15(current):

@@ -23,7 +23,7 @@ import pytest
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.cli import main
 from tf_compat_lossscale.programs import choices
-from tf_compat_lossscale.programs import companions
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import launch
 from tf_compat_lossscale.programs import program_files
 
@@ -304,7 +304,7 @@ missing: TensorFlow 2 has no tf.contrib.gan: """
 
 
 def test_explain(project, monkeypatch, capsys):
-  monkeypatch.setitem(companions.REASONS, "no_such", "")
+  monkeypatch.setitem(hints.COMPANIONS, "no_such", "")
   text = """import tensorflow as tf
 import helper
 import no_such

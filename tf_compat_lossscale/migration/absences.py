@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tf_compat_lossscale.programs import contrib_hints
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import scopes
 from tf_compat_lossscale.programs import source_facts
 from tf_compat_lossscale.programs import uses
@@ -53,7 +53,7 @@ def _list_ports(
   for node in source.import_statements:
     for module in scopes.list_modules(node):
       package = module.partition(".")[0]
-      hint = contrib_hints.PORTS.get(package)
+      hint = hints.PORTS.get(package)
       if hint is not None:
         use = uses.Use(node.lineno, package, module, None, "import", node)
         found.append((use, Absence(package, MISSING, hint)))
