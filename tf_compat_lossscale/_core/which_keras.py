@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -144,3 +145,14 @@ def find_release() -> tuple[int, int] | None:
     if match:
       return int(match[1]), int(match[2])
   return None
+
+
+@functools.cache
+def find_keras_2() -> str:
+  """Returns the package that has Keras 2's own modules, such as "keras.src"."""
+  release = find_release()
+  is_apart = release is not None and release >= WITH_KERAS_3
+  name = "tf_keras" if is_apart else "keras"
+  folder = find_folder(name)
+  has_src = folder is not None and os.path.isdir(os.path.join(folder, "src"))
+  return f"{name}.src" if has_src else name

@@ -45,6 +45,18 @@ _COMMANDS: Mapping[str, Any] = {
   "plot": plot,
 }
 
+# Option of other tools -> what it is here, for a command that lacks the option.
+_MEANT: Mapping[str, Mapping[str, str]] = {
+  "scan": {"--fix": "tf-lossscale migrate --write makes the edits"},
+  "migrate": {
+    **dict.fromkeys(
+      ("--fix", "--in-place", "--inplace", "-w", "-i"), "use --write"
+    ),
+    "--dry-run": "without --write, migrate edits nothing",
+  },
+  "inspect": {"--json": "use --format=json"},
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line.
@@ -65,7 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
   arguments, others = parser.parse_known_args(words)
   name = arguments.command
   if others:
-    _refuse(others, words, parser, subparsers.get(name))
+    meant = _MEANT.get(name, {}).get(others[0].partition("=")[0], "")
+    if name == "run":
+      meant = "the program's options go after it"
+    _refuse(others, words, parser, subparsers.get(name), meant)
   if name is None:
     parser.error("the following arguments are required: COMMAND")
   arguments.program = program
@@ -100,14 +115,23 @@ def _refuse(
   words: Sequence[str],
   parser: errors.Parser,
   subparser: errors.Parser | None,
+  meant: str,
 ) -> NoReturn:
-  """Reports words that no parser takes, by the parser that they belong to."""
+  """Reports words that no parser takes, by the parser that they belong to.
+
+  Args:
+    others: The words that no parser takes.
+    words: All words.
+    parser: The parser of the command line.
+    subparser: That of the subcommand, if there is one.
+    meant: What the user may have meant, if no option has a similar name.
+  """
   if subparser is None:
-    parser.refuse(others, parser)
+    parser.refuse(others, parser, meant)
   name = subparser.prog.removeprefix(parser.prog).strip()
   if others[0] in words[: words.index(name)]:
-    parser.refuse(others, subparser)
-  subparser.refuse(others, parser)
+    parser.refuse(others, subparser, meant)
+  subparser.refuse(others, parser, meant)
 
 
 def _drop_output() -> None:

@@ -24,7 +24,7 @@ from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.programs import choices
-from tf_compat_lossscale.programs import companions
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import which_tensorflow
@@ -189,7 +189,7 @@ class Call:
       elif package not in ("keras", "tensorflow"):
         needed.append((package, package, use.node))
     for package, name, node in needed:
-      if companions.is_missing(package):
+      if hints.is_missing(package):
         command = install_commands.make_command(package, self.release)
         yield name, node, command
     needs = self.needs.get(file.path)
@@ -205,10 +205,11 @@ class Call:
       The path relative to the file -> what that program needs.
     """
     folder = os.path.dirname(file.path) or "."
-    paths = self._starts_of.get(file.path, [])
-    if file.path in self._unreached:
-      paths = list(self.needs)
-    return {os.path.relpath(path, folder): self.needs[path] for path in paths}
+    needs = self.needs
+    return {
+      os.path.relpath(path, folder): needs[path]
+      for path in self._starts_of.get(file.path, ())
+    }
 
   @functools.cached_property
   def _all_needs(self) -> tuple[dict[str, Needs], Needs]:
@@ -216,22 +217,21 @@ class Call:
     reaches = {}
     for file in self.files:
       if self._starts(file):
-        reach = self._graph.reach(file.path) & self._of.keys()
+        reach = self._graph.find_below([file.path]) & self._of.keys()
         if any(self._of[path].imports_tensorflow for path in reach):
           reaches[file.path] = reach
-    self._unreached = {file.path for file in self.files}.difference(
-      *reaches.values()
-    )
+    unreached = set(self._of).difference(*reaches.values())
+    # Programs load modules in other ways than by an import, too.
+    for path in unreached if reaches else ():
+      for start in _find_nearest(path, reaches):
+        if self._of[path].tensorflow in (None, self._of[start].tensorflow):
+          reaches[start].add(path)
     needs: dict[str, Needs] = {}
     self._starts_of = dict[str, list[str]]()
     for path, reach in reaches.items():
       for each in reach:
         self._starts_of.setdefault(each, []).append(path)
-      start = self._of[path]
-      # Programs load modules in other ways than by an import, too.
-      means = (start.tensorflow, None)
-      also = {p for p in self._unreached if self._of[p].tensorflow in means}
-      found = self._find_needs(start, reach | also)
+      found = self._find_needs(self._of[path], reach)
       for each in [*self._find_earlier(path), path]:
         needs.setdefault(each, found)
     if reaches:
@@ -245,7 +245,7 @@ class Call:
     """
     folder, found = os.path.dirname(path), list[str]()
     while (init := os.path.join(folder, "__init__.py")) in self._of:
-      reach = self._graph.reach(init) & self._of.keys()
+      reach = self._graph.find_below([init]) & self._of.keys()
       if any(self._of[other].imports_tensorflow for other in reach):
         found = [init]
       folder = os.path.dirname(folder)
@@ -412,6 +412,20 @@ def _decide_alone(file: files_lib.File) -> Decision:
   if "disable_v2_behavior" in file.calls:
     return Decision(1)
   return Decision(None)
+
+
+def _find_nearest(path: str, starts: Iterable[str]) -> list[str]:
+  """Returns the start files in the nearest folder around a file, or all."""
+  folder = os.path.dirname(os.path.abspath(path))
+  of_folder: dict[str, list[str]] = {}
+  for start in starts:
+    own = os.path.dirname(os.path.abspath(start))
+    of_folder.setdefault(own, []).append(start)
+  while folder not in of_folder:
+    if folder == os.path.dirname(folder):
+      return list(starts)
+    folder = os.path.dirname(folder)
+  return of_folder[folder]
 
 
 def _acts(file: files_lib.File, statement: ast.stmt) -> bool:

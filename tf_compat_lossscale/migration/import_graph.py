@@ -21,8 +21,10 @@ _COMMENT = re.compile(r"#[^\r\n]*")
 class ImportGraph:
   """The imports among some files.
 
-  Of several files that a module's name fits, the nearest count: those whose
-  path has most folders in common with that of the importing file.
+  A module is looked for in the folder of the importing file, in the folders
+  around it, and in the folders right below those, such as `src`. If several
+  files fit, those count whose path has most folders in common with that of the
+  importing file.
 
   Attributes:
     imports: Path -> the files that the file imports, each with the names of
@@ -59,15 +61,13 @@ class ImportGraph:
       for other in found:
         self.importers.setdefault(other, []).append(path)
 
-  def find_related(self, paths: Iterable[str]) -> set[str]:
-    """Returns files, what leads to them, and what they lead to, by imports."""
-    start = list(paths)
-    up = _reach(start, lambda each: self.importers.get(each, ()))
-    return up | _reach(start, self.imports.__getitem__)
+  def find_above(self, paths: Iterable[str]) -> set[str]:
+    """Returns files, and all that lead to them by imports."""
+    return _reach(paths, lambda each: self.importers.get(each, ()))
 
-  def reach(self, path: str) -> set[str]:
-    """Returns a file and all that it imports, also by way of others."""
-    return _reach([path], self.imports.__getitem__)
+  def find_below(self, paths: Iterable[str]) -> set[str]:
+    """Returns files, and all that they import, also by way of others."""
+    return _reach(paths, self.imports.__getitem__)
 
   def _find_files(self, module: str, folder: list[str]) -> Iterator[str]:
     """Yields the files of a module, and of the packages that it is in.
@@ -87,6 +87,8 @@ class ImportGraph:
       if place != parts if level else place[-len(parts) :] != parts:
         continue
       common = len(os.path.commonprefix([place, folder]))
+      if not level and common < len(place) - len(parts) - 1:
+        continue  # Programs seldom import from so far away.
       if common > best:
         best, nearest = common, []
       if common == best:

@@ -27,6 +27,7 @@ from tf_compat_lossscale.migration import findings as findings_lib
 from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import trees
+from tf_compat_lossscale.programs import numpy_names
 from tf_compat_lossscale.programs import sources
 
 # Edits that overlap are made one after the other.
@@ -37,6 +38,13 @@ _USES = re.compile(
 )
 _MATTERS = re.compile(
   r"LossScale|loss_scale|mixed_precision|tf_compat_lossscale|TF_ENABLE_AUTO"
+)
+# What a file has that starts a program; and one with an old name of another
+# library than TensorFlow.
+_STARTS = re.compile(r"__main__|app\.run")
+_OLD_NAMES = re.compile(
+  rf"\.({'|'.join([*numpy_names.REPLACED, 'tostring'])})\b"
+  r"|collections|getargspec|DEFINE_enum"
 )
 # What Python 3 says of code that Python 2 allows.
 _PYTHON_2 = re.compile(
@@ -170,8 +178,13 @@ def _check(
     return findings_lib.Report(total, errors=tuple(errors))
   graph = import_graph.ImportGraph({p: e.text for p, e in read.items()})
   using = [p for p, each in read.items() if _USES.search(each.text)]
-  related = graph.find_related(using)
-  files = [file for p in read if p in related and (file := parse(p))]
+  wanted = set(using)
+  for related, words in (
+    (graph.find_above(using), _STARTS),
+    (graph.find_below(using), _OLD_NAMES),
+  ):
+    wanted |= {path for path in related if words.search(read[path].text)}
+  files = [file for p in read if p in wanted and (file := parse(p))]
   release = options.target or which_keras.find_release()
   arguments = graph, release, options.tensorflow, options.nvidia_switch
   call = calls.Call(files, *arguments)
@@ -189,16 +202,16 @@ def _check(
   )
   if plan is None:
     return report
-  wanted = {findings_lib.MIGRATE}
+  states = {findings_lib.MIGRATE}
   if plan.offered:
-    wanted.add(findings_lib.OFFERED)
+    states.add(findings_lib.OFFERED)
   now = {file.path: file for file in files}
   left = found
   for _ in range(_MANY_ROUNDS):
     edited = {
       path: editing.edit(now[path], sorted(own, key=lambda f: f.code))
       for path, findings in left.items()
-      if (own := [f for f in findings if f.state in wanted])
+      if (own := [f for f in findings if f.state in states])
     }
     if all(now[path] is file for path, file in edited.items()):
       break
@@ -208,12 +221,12 @@ def _check(
   changes = []
   for file in files:
     after = now[file.path].document.data
-    rest = tuple(f for f in left[file.path] if f.state in wanted)
+    rest = tuple(f for f in left[file.path] if f.state in states)
     stays = {(f.code, f.name) for f in rest}
     made = tuple(
       f
       for f in found[file.path]
-      if f.state in wanted and (f.code, f.name) not in stays
+      if f.state in states and (f.code, f.name) not in stays
     )
     if after != file.document.data or rest:
       changes.append(

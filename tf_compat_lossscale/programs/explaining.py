@@ -10,7 +10,7 @@ from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import choices
-from tf_compat_lossscale.programs import companions
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import program_files
 
@@ -88,7 +88,7 @@ def _list_missing(
     for use in source.uses:
       place = f"{source.path}:{use.line}"
       package = use.name.partition(".")[0]
-      if companions.is_missing(package):
+      if hints.is_missing(package):
         command = install_commands.make_command(package, release)
         missing.setdefault(f"{package}: {command}", place)
       if use.form in ("hasattr", "text", "store"):

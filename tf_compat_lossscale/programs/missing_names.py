@@ -7,18 +7,13 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 from typing import NamedTuple
 
 from tf_compat_lossscale._core import legacy_names
-from tf_compat_lossscale.programs import contrib_hints
-from tf_compat_lossscale.programs import contrib_names
-from tf_compat_lossscale.programs import estimator
-from tf_compat_lossscale.programs import moved_modules
-from tf_compat_lossscale.programs import private_keras
+from tf_compat_lossscale.programs import hints
+from tf_compat_lossscale.programs import tables
 from tf_compat_lossscale.programs import tensorflow_names
-from tf_compat_lossscale.programs import uses
 
 RESTORED, MISSING = "restored", "missing"
 
@@ -58,14 +53,14 @@ def find_absence(
   """
   # What every module and class has, such as `__name__`, is no name to miss.
   place = legacy_names.find_place(re.sub(r"(\.__\w+__)+$", "", name))
-  if place is None or not place.module or uses.find_home(name):
+  if place is None or not place.module or legacy_names.find_home(name):
     return None
   first, _, below = place.module.partition(".")
   if first == "contrib":
     return _find_absence_in_contrib(below)
   if first == "estimator":
     return _find_absence_of_estimator(release)
-  if name.startswith(_ROOT + "python.") or name in moved_modules.GONE:
+  if name.startswith(_ROOT + "python.") or name in hints.GONE:
     return _find_absence_of_private(name)
   if first in ("keras", "core", "tools", "lite", "python", "summary"):
     return None
@@ -84,10 +79,7 @@ def _find_absence_of_estimator(
   """Returns the absence of `tf.estimator` in a release."""
   if release is not None and release < _WITHOUT_ESTIMATOR:
     return None
-  missing = importlib.util.find_spec("tensorflow_estimator") is None
-  command = ""
-  if missing or estimator.explain_absence():
-    command = estimator.INSTALL_COMMAND
+  command = hints.INSTALL_ESTIMATOR if hints.explain_estimator() else ""
   return Absence("tf.estimator", RESTORED, "", command)
 
 
@@ -98,36 +90,35 @@ def _find_absence_in_contrib(path: str) -> Absence:
   parts = path.split(".")
   top = parts[0]
   shown = f"tf.contrib.{path}"
-  command = contrib_hints.find_install_command(top)
+  command = hints.find_install_command(top)
   if command:
     return Absence(shown, RESTORED, "", command)
+  names = tables.list_contrib_names(top)
   for i, part in enumerate(parts):
     start = ".".join(parts[: i + 1])
-    if contrib_names.TABLE.find_module(start):
+    module = f"{tables.CONTRIB}.{start}"
+    is_name = i and (part in names or top == "slim")
+    if is_name or tables.TABLE.find_module(module):
       return Absence(shown, RESTORED)
-    if i and contrib_names.find_targets(top, part):
-      return Absence(shown, RESTORED)
-    if not contrib_names.is_module(start):
+    if module not in tables.TABLE.known:
       break
   else:
     return Absence(shown, RESTORED)
-  return Absence(
-    f"tf.contrib.{start}", MISSING, contrib_hints.explain_absence(start)
-  )
+  return Absence(f"tf.contrib.{start}", MISSING, hints.explain_contrib(start))
 
 
 def _find_absence_of_private(name: str) -> Absence | None:
   """Returns the absence of a private module, or of a name in it."""
-  if name in moved_modules.GONE:
-    return Absence(name, MISSING, moved_modules.GONE[name])
-  if private_keras.is_private(name):
-    return Absence(private_keras.ROOT, RESTORED)
+  if name in hints.GONE:
+    return Absence(name, MISSING, hints.GONE[name])
+  if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):
+    return Absence(tables.PRIVATE_KERAS, RESTORED)
   module, parts = name, list[str]()
   while module != _PRIVATE:
     path = tensorflow_names.find_module_file(module)
     if path is not None:
       break
-    if moved_modules.TABLE.find_module(module):
+    if tables.TABLE.find_module(module):
       return Absence(module, RESTORED)
     module, _, last = module.rpartition(".")
     parts.insert(0, last)
@@ -135,7 +126,7 @@ def _find_absence_of_private(name: str) -> Absence | None:
     path = tensorflow_names.find_module_file(module)
   if not parts or path is None:
     return None
-  if parts[0] in moved_modules.TABLE.names.get(module, ()):
+  if parts[0] in tables.TABLE.names.get(module, ()):
     return Absence(f"{module}.{parts[0]}", RESTORED)
   if _mentions(path, parts[0]):
     return None

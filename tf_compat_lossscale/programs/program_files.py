@@ -20,6 +20,7 @@ import sys
 import sysconfig
 from typing import NamedTuple
 
+from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import sources
 
 _LEVELS = 3
@@ -66,19 +67,22 @@ def read_program(words: Sequence[str]) -> Program:
     main = os.path.join(words[0], "__main__.py")
     files = [main if os.path.isfile(main) else words[0]]
   first = _read_all(files)
-  own = {find_package(source.path) or "" for source in first}
+  names = {find_package(source.path) for source in first}
   for source in first:
     folder = os.path.dirname(os.path.abspath(source.path))
     if _is_scripts_folder(folder):  # pip wrote the script for a package.
-      own |= {module.partition(".")[0] for module in source.modules}
+      names |= {module.partition(".")[0] for module in source.modules}
     search.insert(0, folder)
     while os.path.isfile(os.path.join(folder, "__init__.py")):
       folder = os.path.dirname(folder)
     search.append(folder)
-  own &= {name for name in own if _find_spec(name)}
-  if own:
-    search += sys.path
-  return Program(_read_levels(first, search, own), sorted(own))
+  own = []
+  for name in sorted(filter(None, names)):
+    folder = which_keras.find_folder(name) or ""
+    if find_package(folder) == name != "tensorflow":
+      own.append(name)
+      search.append(os.path.dirname(folder))
+  return Program(_read_levels(first, search, own), own)
 
 
 @functools.cache

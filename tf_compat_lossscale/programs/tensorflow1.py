@@ -12,31 +12,19 @@ from typing import Any
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale._core.tf import private_names
 from tf_compat_lossscale.programs import dataset_options
-from tf_compat_lossscale.programs import dimension_sizes
-from tf_compat_lossscale.programs import estimator
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import install
 from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import told_version
 from tf_compat_lossscale.programs import wrong_guess
 
-# Module of TensorFlow 1 that `tf.compat.v1` of a supported release may not have
-# -> the message of the error.
-_GONE = {
-  "examples": (
-    "tensorflow.examples (its tutorials, and MNIST) was removed in TensorFlow "
-    "2.0: tf.keras.datasets.mnist.load_data() has that data"
-  ),
-}
-
 
 def _explain_absence(name: str) -> str | None:
   """Returns why a module is missing; `name` is its name below tensorflow."""
-  first = name.partition(".")[0]
-  if first == "estimator":
-    return estimator.explain_absence()
-  reason = _GONE.get(first)
-  return f"TensorFlow 1 had tf.{name}: {reason}." if reason else None
+  if name.partition(".")[0] == "estimator":
+    return hints.explain_estimator()
+  return hints.explain_module(f"tensorflow.{name}")
 
 
 class _TensorFlow1(types.ModuleType):
@@ -137,7 +125,7 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   with private_names.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
-  dimension_sizes.allow_whole_floats(real)
+  _allow_whole_floats(real)
   own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
   told_version.set_own_packages(own)
   for module in (v1, v1.version):
@@ -145,3 +133,30 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   sys.modules["tensorflow"] = _TensorFlow1(real, v1)
   sys.modules.setdefault("tensorflow.compat", real.compat)
   _SubmoduleWatcher(v1).start()
+
+
+def _allow_whole_floats(real: types.ModuleType) -> None:
+  """Lets shapes have sizes such as 4.0, as in TensorFlow 1.
+
+  Programs that were written for Python 2 divide a number of units by 2, and
+  give the result to a cell or to `tf.get_variable`. In a release whose shapes
+  do not use `tf.Dimension`, this has no effect.
+
+  Args:
+    real: TensorFlow, of either namespace.
+  """
+  dimension = real.compat.v1.Dimension
+  own = dimension.__init__
+
+  def __init__(self: Any, value: Any) -> None:
+    is_whole = getattr(value, "is_integer", None)
+    if not isinstance(value, int) and is_whole is not None:
+      if not is_whole():
+        raise ValueError(
+          f"Ambiguous dimension: {value}. Expected a whole number: divide by "
+          "// instead of /, or round"
+        )
+      value = int(value)
+    own(self, value)
+
+  dimension.__init__ = __init__

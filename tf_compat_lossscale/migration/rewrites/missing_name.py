@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import missing_names
 
 _EXAMPLE = """\
@@ -34,3 +35,8 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       yield file.make(
         "LS302", use.node, absence.name, message, findings.BY_HAND
       )
+  for use in file.source.uses:
+    package = use.name.partition(".")[0]
+    if package in hints.PORTS and use.form in ("import", "from", "star"):
+      message = hints.PORTS[package]
+      yield file.make("LS302", use.node, package, message, findings.BY_HAND)

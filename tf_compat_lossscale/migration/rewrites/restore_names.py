@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
-from tf_compat_lossscale.programs import private_keras
+from tf_compat_lossscale.programs import tables
 
 
 @rules.rule(
@@ -62,7 +62,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 
 def _shorten(name: str) -> str:
   """Returns the first parts of a name: `tf.contrib`, `tensorflow.python`."""
-  if name == private_keras.ROOT:
+  if name == tables.PRIVATE_KERAS:
     return name
   return ".".join(name.split(".")[:2])
 

@@ -71,11 +71,8 @@ def _start():
 
       absl_flags.accept_texts(module)
 
-    for name in ("collections", "inspect"):
-      if name in sys.modules:
-        prepare_python(sys.modules[name])
-      else:
-        import_hooks.when_imported(name, prepare_python)
+    import_hooks.when_imported("collections", prepare_python)
+    import_hooks.when_imported("inspect", prepare_python)
     import_hooks.when_imported("numpy", prepare_numpy)
     import_hooks.when_imported("absl.flags._argument_parser", prepare_flags)
     import_hooks.when_imported("tensorflow", prepare)

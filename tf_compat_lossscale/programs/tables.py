@@ -1,24 +1,262 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of names and modules of `tf.contrib`: where each is today.
+"""The table of old names and modules of TensorFlow, and where each is today.
 
-`loading.read_table` tells how to read the table.
+Everything that stands for an old name comes from here: `old_modules` serves the
+rows, `missing_names` asks which there are. Nothing that today's TensorFlow has
+is replaced. To add a name, add it to the row of its module and its new home.
+
+The lines of a text are of these kinds; a line that begins with four spaces
+continues the line before, and a comment begins with "#":
+
+    data
+      tf.data: Dataset Iterator=DatasetIterator
+
+The module `data` had the names `Dataset` and `Iterator`. They are
+`tf.data.Dataset` and `tf.data.DatasetIterator` today.
+
+    keras = tf.keras
+
+`tf.keras` serves as the whole module `keras`, and its modules as those below.
+
+    data.python: ops util
+
+There were the modules `data.python.ops` and `data.python.util`, too.
+
+A target, such as `tf.data.Dataset`, begins with one of these, or is a full
+name; `A or B` is A, or B if this TensorFlow has no A:
+
+    tf      tensorflow.compat.v1
+    py      tensorflow.python
+    est     tensorflow_estimator.python.estimator
+    keras2  the package that has Keras 2's own modules
+    ours    tf_compat_lossscale._core.tf
 """
 
 from __future__ import annotations
 
-from tf_compat_lossscale.programs import loading
+from collections.abc import Mapping
+import re
+from typing import NamedTuple
 
-TABLE = loading.read_table("""
+CONTRIB = "tensorflow.contrib"
+PRIVATE_KERAS = "tensorflow.python.keras"
+
+
+class Table(NamedTuple):
+  """A table of old names.
+
+  Attributes:
+    names: Module -> name in the module -> target.
+    modules: Module -> the target that serves as the whole module.
+    known: All modules that an old release had, and those above them.
+  """
+
+  names: dict[str, dict[str, str]]
+  modules: dict[str, str]
+  known: set[str]
+
+  def find_module(self, name: str) -> str | None:
+    """Returns the target that serves as a module, or None.
+
+    If the table has no target for the module, the nearest of its parents with a
+    target counts: modules below a module are then below its target.
+    """
+    head, tail = name, ""
+    while head:
+      if head in self.modules:
+        return self.modules[head] + tail
+      head, _, last = head.rpartition(".")
+      tail = f".{last}{tail}"
+    return None
+
+  def add(self, root: str, text: str) -> None:
+    """Adds the rows of a text, whose modules are below the module `root`."""
+    module = root
+    text = re.sub(r"\n {4}", " ", re.sub("#.*", "", text))
+    for line in filter(str.strip, text.splitlines()):
+      left, _, right = line.strip().partition(": ")
+      if line.startswith(" "):
+        for each in right.split():
+          name, _, new = each.partition("=")
+          homes = (f"{home}.{new or name}" for home in left.split(" or "))
+          self.names.setdefault(module, {})[name] = " or ".join(homes)
+        continue
+      old, _, target = left.partition(" = ")
+      module = f"{root}.{old}"
+      if target:
+        self.modules[module] = target
+      below = [f"{module}.{name}" for name in right.split()]
+      for name in below or [module]:
+        while name not in self.known and name:
+          self.known.add(name)
+          name = name.rpartition(".")[0]
+
+
+TABLE = Table({}, {}, set())
+# The modules of TensorFlow's old copy of Keras, where Keras 2 has its names.
+# Keras 2's other modules are where they were. `private_keras` serves these.
+KERAS = Table({}, {}, set())
+
+TABLE.add(
+  "tensorflow",
+  """
+  est.api._v2: estimator
+estimator = est.api._v2.estimator
+compat.v1.estimator = est.api._v1.estimator
+compat.v2.estimator = est.api._v2.estimator
+python.estimator = est
+python.estimator.keras = est.keras_lib
+python.tpu.error_handling = est.tpu.error_handling
+python.tpu.tpu_config = est.tpu.tpu_config
+python.tpu.tpu_context = est.tpu.tpu_context
+python.tpu.tpu_estimator = est.tpu.tpu_estimator
+python.tpu.util = est.tpu.util
+
+python.distribute.estimator_training = ours.estimator_training
+python.tpu.session_support = ours.tpu_parts
+python.tpu.tpu_embedding = ours.tpu_parts
+python.tpu.tpu_embedding_gradient = ours.tpu_parts
+
+compat.v1
+  est.api._v1: estimator
+compat.v2
+  est.api._v2: estimator
+compat.v1.tpu.experimental
+  ours.tpu_parts: AdagradParameters AdamParameters FtrlParameters
+    StochasticGradientDescentParameters
+""",
+)
+
+TABLE.add(
+  "tensorflow.python",
+  """
+data.ops.dataset_ops
+  py.data.ops.options: AutotuneAlgorithm Options
+distribute.distribute_lib
+  py.distribute.distribute_utils: create_mirrored_variable get_loss_reduction
+distribute.values
+  py.distribute.distribute_utils: is_distributed_variable regroup select_replica
+    update_regroup value_container
+eager.tape
+  py.eager.record: could_possibly_record record_operation should_record_backprop
+    stop_recording
+framework.graph_util
+  tf.graph_util: convert_variables_to_constants
+framework.graph_util_impl
+  tf.graph_util: convert_variables_to_constants
+framework.ops
+  py.framework.indexed_slices: IndexedSlices IndexedSlicesValue
+    convert_n_to_tensor_or_indexed_slices convert_to_tensor_or_indexed_slices
+    internal_convert_n_to_tensor_or_indexed_slices
+    internal_convert_to_tensor_or_indexed_slices
+  py.framework.tensor: Tensor disable_tensor_equality enable_tensor_equality
+  py.framework.tensor_conversion: convert_to_tensor_v2
+  py.framework.tensor_conversion_registry: register_tensor_conversion_function
+  py.framework.stack: default_session
+  tf1_contrib.private: RegisterShape register_dense_tensor_like_type
+framework.tensor_shape
+  tf1_contrib.private: matrix scalar vector
+framework.tensor_util
+  py.ops.shape_util: shape_tensor
+layers.normalization
+  tf.layers: BatchNormalization batch_normalization
+    BatchNorm=BatchNormalization batch_norm=batch_normalization
+layers.layers
+  tf.layers: BatchNormalization batch_normalization
+ops.array_ops
+  py.ops.array_ops_stack: stack unstack
+ops.control_flow_ops
+  py.ops.control_flow_case: case case_v2
+  py.ops.control_flow_assert: Assert
+  py.ops.control_flow_switch_case: switch_case
+  py.ops.cond: cond cond_for_tf_v2
+  py.ops.while_loop: while_loop while_loop_v2
+ops.functional_ops
+  py.ops.gen_functional_ops: partitioned_call
+ops.gradients_util
+  py.eager.backprop_util: IsTrainable
+ops.math_ops
+  py.ops.gen_special_math_ops: bessel_i0e bessel_i1e
+  py.ops.bincount_ops: bincount_v1
+ops.nn
+  tf.nn: bidirectional_dynamic_rnn dynamic_rnn raw_rnn static_rnn
+    static_state_saving_rnn
+ops.nn_impl
+  py.ops.nn_impl_distribute: compute_average_loss scale_regularization_loss
+ops.random_ops
+  py.ops.random_crop_ops: random_crop
+ops.standard_ops
+  tf: case cond random_crop stack trace unstack while_loop
+ops.variable_scope
+  py.ops.resource_variables_toggle: disable_resource_variables
+    enable_resource_variables resource_variables_enabled
+  py.ops.ref_variable: default_variable_creator
+  tf: variable=Variable
+ops.variables
+  py.ops.ref_variable: RefVariable default_variable_creator
+  py.ops.variable_v1: VariableV1
+  py.ops.state_ops: is_variable_initialized
+saved_model.utils_impl
+  py.saved_model.path_helpers: get_assets_dir get_or_create_assets_dir
+    get_or_create_variables_dir get_variables_dir get_variables_path
+tpu.tpu
+  py.tpu.tpu_replication: TPUReplicateContext outside_compilation
+training.checkpoint_management
+  py.checkpoint.checkpoint_management: CheckpointManager checkpoint_exists
+    checkpoint_exists_internal generate_checkpoint_state_proto
+    get_checkpoint_mtimes get_checkpoint_state latest_checkpoint
+    meta_graph_filename remove_checkpoint update_checkpoint_state
+    update_checkpoint_state_internal
+# Names that changed, too.
+data.util.nest
+  py.data.util.nest: is_sequence=is_nested
+eager.function
+  tf: defun=function
+eager.backprop
+  tf: function
+util.nest
+  py.util.nest: is_sequence=is_nested
+# Modules that went.
+data.experimental.ops.distribute_options = py.data.ops.options
+data.experimental.ops.optimization_options = py.data.ops.options
+data.experimental.ops.threading_options = py.data.ops.options
+distribute.all_reduce = py.distribute.v1.all_reduce
+distribute.distribution_strategy_context = py.distribute.distribute_lib
+eager.profiler = py.profiler.profiler_v2
+ops.gen_user_ops = py.user_ops.ops.gen_user_ops
+pywrap_tensorflow_internal = py.pywrap_tensorflow
+training.checkpointable = py.trackable
+training.checkpointable.tracking = py.trackable.autotrackable
+training.checkpointable.util = py.checkpoint.checkpoint
+training.device_util = py.distribute.device_util
+training.distribute = py.distribute.distribute_lib
+training.distribution_strategy_context = py.distribute.distribute_lib
+training.gen_training_ops = py.ops.gen_training_ops
+training.saving.checkpoint_options = py.checkpoint.checkpoint_options
+training.saving.functional_saver = py.checkpoint.functional_saver
+training.tracking = py.trackable
+training.tracking.graph_view = py.checkpoint.graph_view
+training.tracking.tracking = py.trackable.autotrackable
+training.tracking.util = py.checkpoint.checkpoint
+training.training_ops = py.ops.gen_training_ops
+util.compat_internal = py.util.compat
+util.deprecation_wrapper = py.util.module_wrapper
+""",
+)
+
+TABLE.add(
+  CONTRIB,
+  """
 autograph
   tf.autograph: to_code to_graph
   tf.autograph.experimental: Feature do_not_convert
 batching
   tf: batch_function=nondifferentiable_batch_function
 checkpoint
-  tensorflow.python.trackable.data_structures: List Mapping NoDependency
+  py.trackable.data_structures: List Mapping NoDependency
   tf.train: CheckpointManager
-  tensorflow.python.trackable.autotrackable: Checkpointable=AutoTrackable
-  tensorflow.python.trackable.base: CheckpointableBase=Trackable
+  py.trackable.autotrackable: Checkpointable=AutoTrackable
+  py.trackable.base: CheckpointableBase=Trackable
 cluster_resolver
   tf.distribute.cluster_resolver: ClusterResolver GCEClusterResolver
     KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver
@@ -51,17 +289,17 @@ distribute
   tf.distribute: CrossDeviceOps ReplicaContext get_loss_reduction
     get_replica_context get_strategy has_strategy in_cross_replica_context
     DistributionStrategy=Strategy
-  tensorflow.python.distribute.distribute_lib or
-    tensorflow.python.distribute.distribution_strategy_context:
+  py.distribute.distribute_lib or
+    py.distribute.distribution_strategy_context:
     get_cross_replica_context get_distribution_strategy
     has_distribution_strategy require_replica_context
-  tensorflow.python.distribute.step_fn: StandardInputStep
+  py.distribute.step_fn: StandardInputStep
     StandardSingleLossStep Step
   tf1_contrib.distribute: CollectiveAllReduceStrategy MirroredStrategy
     OneDeviceStrategy ParameterServerStrategy
-  tensorflow.python.distribute.cross_device_ops: AllReduceCrossDeviceOps
+  py.distribute.cross_device_ops: AllReduceCrossDeviceOps
   # Names of 1.12.
-  tensorflow.python.distribute.cross_device_ops:
+  py.distribute.cross_device_ops:
     AllReduceCrossTowerOps=AllReduceCrossDeviceOps
   tf.distribute: CrossTowerOps=CrossDeviceOps
     get_tower_context=get_replica_context
@@ -74,13 +312,13 @@ eager
   tf: GradientTape TensorSpec custom_gradient enable_eager_execution
     executing_eagerly function make_template defun=function
     in_eager_mode=executing_eagerly py_func=py_function
-  tensorflow.python.eager.context: ASYNC DEVICE_PLACEMENT_EXPLICIT
+  py.eager.context: ASYNC DEVICE_PLACEMENT_EXPLICIT
     DEVICE_PLACEMENT_SILENT DEVICE_PLACEMENT_WARN SYNC execution_mode num_gpus
     set_execution_mode
   tf.train: Checkpoint
   tf1_contrib.eager: Iterator
-  tensorflow.python.ops.resource_variable_ops: Variable=ResourceVariable
-  tensorflow.python.eager.backprop: gradients_function
+  py.ops.resource_variable_ops: Variable=ResourceVariable
+  py.eager.backprop: gradients_function
     implicit_gradients=implicit_grad
     implicit_value_and_gradients=implicit_val_and_grad
     value_and_gradients_function=val_and_grad_function
@@ -97,12 +335,12 @@ feature_column
     sequence_categorical_column_with_vocabulary_file
     sequence_categorical_column_with_vocabulary_list sequence_numeric_column
 framework
-  tensorflow.python.util.deprecation: deprecated deprecated_arg_values
+  py.util.deprecation: deprecated deprecated_arg_values
     deprecated_args
   tf.train: init_from_checkpoint list_variables load_checkpoint load_variable
   tf: TensorSpec argsort assert_same_float_dtype assert_scalar
     convert_to_tensor_or_sparse_tensor is_tensor sort
-  tensorflow.python.ops.init_ops: convolutional_delta_orthogonal
+  py.ops.init_ops: convolutional_delta_orthogonal
     convolutional_orthogonal_1d convolutional_orthogonal_2d
     convolutional_orthogonal_3d
   tf_slim.ops.variables: VariableDeviceChooser add_model_variable
@@ -115,14 +353,14 @@ framework
     global_variable local_variable model_variable variable
   tf_slim.ops.arg_scope: add_arg_scope arg_scope arg_scoped_arguments
     current_arg_scope has_arg_scope
-  tensorflow.python.framework.ops: get_name_scope
-  tensorflow.python.framework.smart_cond: smart_case smart_cond
+  py.framework.ops: get_name_scope
+  py.framework.smart_cond: smart_case smart_cond
     smart_constant_value
-  tensorflow.python.ops.confusion_matrix: remove_squeezable_dimensions
+  py.ops.confusion_matrix: remove_squeezable_dimensions
   tf1_contrib.framework: assert_scalar_int get_graph_from_inputs
     get_placeholders py_func reduce_sum_n with_same_shape with_shape
     zero_initializer
-  tensorflow.python.framework.tensor_spec: BoundedTensorSpec
+  py.framework.tensor_spec: BoundedTensorSpec
 layers
   tf_slim.layers: GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock
     apply_regularization avg_pool2d avg_pool3d batch_norm bias_add conv1d
@@ -150,7 +388,7 @@ learn
   tf1_contrib.learn: ModeKeys replace_monitors_with_hooks
   tf1_contrib.run_config: RunConfig
 lookup
-  tensorflow.python.ops.lookup_ops: FastHashSpec HashTable HasherSpec
+  py.ops.lookup_ops: FastHashSpec HashTable HasherSpec
     IdTableWithHashBuckets InitializableLookupTableBase
     KeyValueTensorInitializer LookupInterface MutableHashTable StrongHashSpec
     TableInitializerBase TextFileIdTableInitializer TextFileIndex
@@ -190,11 +428,11 @@ metrics
     streaming_true_positives streaming_true_positives_at_thresholds
   tf.math: confusion_matrix
 nccl
-  tensorflow.python.ops.nccl_ops: all_max all_min all_prod all_sum broadcast
+  py.ops.nccl_ops: all_max all_min all_prod all_sum broadcast
     reduce_sum
 nn
   tf.nn: conv1d_transpose
-  tensorflow.python.ops.nn_ops: nth_element
+  py.ops.nn_ops: nth_element
   tf1_contrib.nn: alpha_dropout scaled_softplus
 opt
   tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer
@@ -215,7 +453,7 @@ rnn
     ConvLSTMCell LayerNormBasicLSTMCell NASCell SRUCell UGRNNCell
   tf1_contrib.rnn_wrappers: AttentionCellWrapper EmbeddingWrapper HighwayWrapper
     InputProjectionWrapper OutputProjectionWrapper
-  tensorflow.python.ops.rnn:
+  py.ops.rnn:
     best_effort_input_batch_size=_best_effort_input_batch_size
     transpose_batch_time=_transpose_batch_time
 seq2seq
@@ -229,19 +467,19 @@ seq2seq
   tf1_contrib.helpers: CustomHelper GreedyEmbeddingHelper Helper InferenceHelper
     SampleEmbeddingHelper ScheduledEmbeddingTrainingHelper TrainingHelper
   tf1_contrib.seq2seq: hardmax safe_cumprod sequence_loss
-  tensorflow.python.ops.rnn: _transpose_batch_time
+  py.ops.rnn: _transpose_batch_time
 signal
   tf.signal: frame hamming_window hann_window inverse_stft
     inverse_stft_window_fn linear_to_mel_weight_matrix
     mfccs_from_log_mel_spectrograms overlap_and_add stft
 staging
-  tensorflow.python.ops.data_flow_ops: StagingArea
+  py.ops.data_flow_ops: StagingArea
 stateless
   tf.random: stateless_multinomial stateless_truncated_normal
     stateless_random_normal=stateless_normal
     stateless_random_uniform=stateless_uniform
 summary
-  tensorflow.python.ops.summary_ops_v2: SummaryWriter always_record_summaries
+  py.ops.summary_ops_v2: SummaryWriter always_record_summaries
     audio create_file_writer create_summary_file_writer eval_dir flush generic
     histogram image import_event initialize never_record_summaries
     record_summaries_every_n_global_steps scalar should_record_summaries
@@ -257,12 +495,12 @@ tpu
   tf.tpu.experimental: DeviceAssignment Topology
   tf.estimator.tpu: InputPipelineConfig RunConfig TPUConfig TPUEstimator
     TPUEstimatorSpec
-  tensorflow.python.tpu.ops.tpu_ops: infeed_dequeue infeed_dequeue_tuple
+  py.tpu.ops.tpu_ops: infeed_dequeue infeed_dequeue_tuple
     infeed_enqueue infeed_enqueue_tuple outfeed_dequeue outfeed_dequeue_tuple
     outfeed_enqueue outfeed_enqueue_tuple
-  tensorflow.python.tpu.training_loop: repeat while_loop
-  tensorflow.python.tpu.device_assignment: device_assignment
-  tensorflow.python.tpu.tpu_feed: InfeedQueue
+  py.tpu.training_loop: repeat while_loop
+  py.tpu.device_assignment: device_assignment
+  py.tpu.tpu_feed: InfeedQueue
 training
   tf.train: checkpoints_iterator
   tf_slim.training.training: add_gradients_summaries clip_gradient_norms
@@ -276,19 +514,19 @@ util
   tf: constant_value=get_static_value make_ndarray make_tensor_proto
 
 # Modules that others serve as a whole.
-all_reduce.python.all_reduce = tensorflow.python.distribute.v1.all_reduce
-rnn.ops.gen_gru_ops = tensorflow.python.ops.gen_rnn_ops
-rnn.ops.gen_lstm_ops = tensorflow.python.ops.gen_rnn_ops
-tensorrt = tensorflow.python.compiler.tensorrt.trt_convert
+all_reduce.python.all_reduce = py.distribute.v1.all_reduce
+rnn.ops.gen_gru_ops = py.ops.gen_rnn_ops
+rnn.ops.gen_lstm_ops = py.ops.gen_rnn_ops
+tensorrt = py.compiler.tensorrt.trt_convert
 tfprof.model_analyzer = tf1_contrib.tfprof
-tpu.python.ops.tpu_ops = tensorflow.python.tpu.ops.tpu_ops
-tpu.python.tpu.device_assignment = tensorflow.python.tpu.device_assignment
-tpu.python.tpu.tpu = tensorflow.python.tpu.tpu
-tpu.python.tpu.tpu_feed = tensorflow.python.tpu.tpu_feed
-tpu.python.tpu.tpu_function = tensorflow.python.tpu.tpu_function
-tpu.python.tpu.tpu_sharding = tensorflow.python.tpu.tpu_sharding
-tpu.python.tpu.training_loop = tensorflow.python.tpu.training_loop
-framework.nest = tensorflow.python.util.nest
+tpu.python.ops.tpu_ops = py.tpu.ops.tpu_ops
+tpu.python.tpu.device_assignment = py.tpu.device_assignment
+tpu.python.tpu.tpu = py.tpu.tpu
+tpu.python.tpu.tpu_feed = py.tpu.tpu_feed
+tpu.python.tpu.tpu_function = py.tpu.tpu_function
+tpu.python.tpu.tpu_sharding = py.tpu.tpu_sharding
+tpu.python.tpu.training_loop = py.tpu.training_loop
+framework.nest = py.util.nest
 keras = tf.keras
 layers.summaries = tf_slim.layers.summaries
 losses.metric_learning = tf_slim.losses.metric_learning
@@ -414,40 +652,55 @@ training.python.training: bucket_ops device_setter evaluation
     feeding_queue_runner hparam hparam_pb2 resample sampling_ops
     sequence_queueing_state_saver training tuner
 util: loader
-""")
+""",
+)
+
+KERAS.add(
+  PRIVATE_KERAS,
+  """
+engine.network
+  keras2.engine.training: Network=Model
+initializers.initializers_v2 = keras2.initializers.initializers
+layers.advanced_activations = keras2.layers
+layers.convolutional_recurrent = keras2.layers
+layers.cudnn_recurrent = keras2.layers
+layers.dense_attention = keras2.layers
+layers.embeddings = keras2.layers
+layers.local = keras2.layers
+layers.merge = keras2.layers.merging.base_merge
+layers.noise = keras2.layers
+layers.normalization_v2 = keras2.layers
+layers.recurrent = keras2.layers.rnn.rnn_utils
+layers.recurrent_v2 = keras2.layers
+layers.wrappers = keras2.layers
+optimizer_v2 = keras2.optimizers.legacy
+optimizer_v2.learning_rate_schedule =
+    keras2.optimizers.schedules.learning_rate_schedule
+optimizer_v2.utils = keras2.optimizers.utils
+preprocessing.dataset_utils = keras2.utils.dataset_utils
+saving.hdf5_format = keras2.saving.legacy.hdf5_format
+saving.model_config = keras2.saving.legacy.model_config
+saving.save = keras2.saving.legacy.save
+saving.saved_model = keras2.saving.legacy.saved_model
+saving.saving_utils = keras2.saving.legacy.saving_utils
+""",
+)
 
 # tf.contrib.slim had all names of these modules, too.
 _OF_SLIM = ("layers", "framework")
 
 
-def find_targets(module: str, name: str) -> list[str]:
-  """Returns the targets that a name may have, the best first.
+def list_contrib_names(module: str) -> Mapping[str, str]:
+  """Returns name -> target for the names of a module of `tf.contrib`.
 
   Args:
-    module: The module of `tf.contrib`, such as "layers".
-    name: A name in that module, or in a module below it.
+    module: A module right below `tf.contrib`, such as "layers". The modules
+      below it have its names, too: programs import names from both.
   """
-  modules: tuple[str, ...] = (module,)
-  found = []
-  if module == "slim":
-    found.append(f"tf_slim.{name}")
-    modules = _OF_SLIM
-  for owner in modules:
-    target = TABLE.names.get(owner, {}).get(name)
-    if target:
-      found.append(target)
-  return found
-
-
-def list_names(module: str) -> set[str]:
-  """Returns the names of a module of `tf.contrib` that the table has."""
-  modules = _OF_SLIM if module == "slim" else (module,)
-  return {name for owner in modules for name in TABLE.names.get(owner, ())}
-
-
-_MODULES = TABLE.list_modules()
-
-
-def is_module(path: str) -> bool:
-  """Returns whether TensorFlow 1.15 had a module `tf.contrib.PATH`."""
-  return path in _MODULES
+  if module != "slim":
+    return TABLE.names.get(f"{CONTRIB}.{module}", {})
+  names: dict[str, str] = {}
+  for owner in reversed(_OF_SLIM):
+    for name, target in TABLE.names[f"{CONTRIB}.{owner}"].items():
+      names[name] = f"tf_slim.{name} or {target}"
+  return names

@@ -1,15 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a name of `tf.contrib` cannot be served, and what to do."""
+"""Says what to do for what nothing serves: what to install, or what to use.
+
+The errors name the version of a package for the TensorFlow that is installed.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import which_keras
 
+# Package that goes with TensorFlow, and that old programs import -> why it is
+# not there, if TensorFlow once brought it.
+COMPANIONS = {
+  "tensorboard": " (TensorFlow brings none since 2.21)",
+  "tensorflow_addons": "",
+  "tensorflow_datasets": "",
+  "tensorflow_estimator": " (TensorFlow brings none since 2.16)",
+  "tensorflow_hub": "",
+  "tensorflow_io": "",
+  "tensorflow_model_optimization": "",
+  "tensorflow_probability": "",
+  "tensorflow_text": "",
+  "tf_keras": " (tf.keras is Keras 3 since TensorFlow 2.16)",
+  "tf_slim": "",
+}
+# Module that TensorFlow had -> what to do.
+GONE = {
+  "tensorflow.tools.graph_transforms": (
+    "TensorFlow 2 has no Graph Transform Tool: use tf.lite or "
+    "tf.compat.v1.graph_util to change a GraphDef"
+  ),
+  "tensorflow.examples": (
+    "its tutorials, and MNIST, were removed in TensorFlow 2.0: "
+    "tf.keras.datasets.mnist.load_data() has that data"
+  ),
+}
+INSTALL_ESTIMATOR = install_commands.make_command("tensorflow_estimator", None)
+
 # Module of `tf.contrib` -> the package that serves it.
-_PACKAGES = {
+_CONTRIB_PACKAGES = {
   "layers": "tf_slim",
   "losses": "tf_slim",
   "slim": "tf_slim",
@@ -104,19 +136,63 @@ _ADDONS_HINTS = {
 }
 
 
+def explain_module(name: str) -> str | None:
+  """Returns the error for a module that nothing serves, or None.
+
+  Args:
+    name: The module, such as "tensorflow.examples.tutorials" or "tensorboard".
+  """
+  if name in COMPANIONS:
+    command = install_commands.make_command(name, which_keras.find_release())
+    return f"No module named {name!r}{COMPANIONS[name]}: {command}"
+  for gone, reason in GONE.items():
+    if f"{name}.".startswith(f"{gone}."):
+      return f"{gone} is gone: {reason}"
+  return None
+
+
+def is_missing(package: str) -> bool:
+  """Returns whether a package goes with TensorFlow, and is not installed."""
+  return package in COMPANIONS and which_keras.find_folder(package) is None
+
+
+def explain_estimator() -> str | None:
+  """Returns what to install for `tf.estimator`; None if it is installed."""
+  package = "tensorflow_estimator"
+  if sys.modules.get(package):
+    return None
+  if importlib.util.find_spec(package) is None:
+    return (
+      "tf.estimator was removed in TensorFlow 2.16, and the package "
+      f"tensorflow-estimator has it: {INSTALL_ESTIMATOR}"
+    )
+  from importlib import metadata  # Seldom needed.
+
+  try:
+    version = metadata.version(package)
+  except metadata.PackageNotFoundError:
+    return None  # A build that pip has not installed.
+  if [int(part) for part in version.split(".")[:2]] >= [2, 15]:
+    return None
+  return (
+    "tf.estimator needs tensorflow-estimator 2.15 on this TensorFlow, not "
+    f"{version}: {INSTALL_ESTIMATOR}"
+  )
+
+
 def find_install_command(module: str) -> str | None:
   """Returns what installs the package of a module; None if all is there.
 
   Args:
     module: A module of `tf.contrib`.
   """
-  package = _PACKAGES.get(module)
+  package = _CONTRIB_PACKAGES.get(module)
   if package is None or importlib.util.find_spec(package) is not None:
     return None
   return install_commands.make_command(package, which_keras.find_release())
 
 
-def explain_missing_package(module: str) -> str | None:
+def explain_contrib_package(module: str) -> str | None:
   """Returns the error for a module whose package is not installed, else None.
 
   Args:
@@ -125,10 +201,10 @@ def explain_missing_package(module: str) -> str | None:
   command = find_install_command(module)
   if command is None:
     return None
-  return f"tf.contrib.{module} is in {_PACKAGES[module]}: {command}"
+  return f"tf.contrib.{module} is in {_CONTRIB_PACKAGES[module]}: {command}"
 
 
-def explain_absence(path: str, reason: str = "") -> str:
+def explain_contrib(path: str, reason: str = "") -> str:
   """Returns the error for a name of `tf.contrib` that cannot be served.
 
   Args:
