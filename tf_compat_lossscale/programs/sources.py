@@ -310,7 +310,6 @@ def _collect(source: Source) -> None:
 
 
 def _find_position(found: Use | ast.AST) -> tuple[int, int]:
-  """Returns the line and the column of a use or a node."""
   node = found.node if isinstance(found, Use) else found
   return node.lineno, node.col_offset  # type: ignore[attr-defined]
 
@@ -433,7 +432,6 @@ def _resolve_question(
 
 
 def _get_text(node: ast.AST) -> str | None:
-  """Returns the value of a constant text, or None."""
   value = node.value if isinstance(node, ast.Constant) else None
   return value if isinstance(value, str) else None
 
