@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import importlib.machinery
 import os
 import re
 import sys
@@ -70,9 +69,7 @@ def read_program(words: Sequence[str]) -> Program:
   names = {find_package(source.path) for source in first}
   for source in first:
     folder = os.path.dirname(os.path.abspath(source.path))
-    if (
-      os.path.realpath(folder) == scripts
-    ):  # Of pip.
+    if os.path.realpath(folder) == scripts:  # Of pip.
       names |= {module.partition(".")[0] for module in source.modules}
     search.insert(0, folder)
     while os.path.isfile(os.path.join(folder, "__init__.py")):
@@ -165,21 +162,7 @@ def _list_files(place: str) -> Iterator[str]:
 
 def _find_start(name: str, search: Sequence[str]) -> str | None:
   """Returns the file that `python -m NAME` runs; imports nothing."""
-  spec = _find_spec(name, search)
+  spec = which_keras.find_spec(name, search)
   if spec is not None and spec.submodule_search_locations is not None:
     return _find_start(f"{name}.__main__", search)
   return spec.origin if spec is not None and spec.has_location else None
-
-
-def _find_spec(
-  name: str, search: Sequence[str] | None = None
-) -> importlib.machinery.ModuleSpec | None:
-  """Returns the spec of a module that is not imported, or None."""
-  path, spec, done = search, None, ""
-  for part in name.split("."):
-    done = f"{done}.{part}".lstrip(".")
-    spec = importlib.machinery.PathFinder.find_spec(done, path)
-    path = spec.submodule_search_locations if spec is not None else None
-    if path is None:
-      break
-  return spec if done == name else None
