@@ -40,7 +40,6 @@ def explain(
 def _explain_tensorflow(
   program: program_files.Program, choice: choices.Choice
 ) -> Iterator[str]:
-  """Yields the lines about TensorFlow."""
   if not program.levels:
     yield "TensorFlow: no file of the program can be read"
   elif choice.decision is None:
@@ -57,7 +56,6 @@ def _explain_tensorflow(
 
 
 def _explain_keras(choice: choices.Choice) -> Iterator[str]:
-  """Yields the lines about Keras."""
   if choice.keras is None:
     yield "Keras: as the environment has it"
   else:

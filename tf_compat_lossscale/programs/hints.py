@@ -145,6 +145,8 @@ def explain_module(name: str) -> str | None:
   if name in COMPANIONS:
     command = install_commands.make_command(name, which_keras.find_release())
     return f"No module named {name!r}{COMPANIONS[name]}: {command}"
+  if name == "tensorflow.estimator":
+    return explain_estimator()
   for gone, reason in GONE.items():
     if f"{name}.".startswith(f"{gone}."):
       return f"{gone} is gone: {reason}"

@@ -28,12 +28,10 @@ from tf_compat_lossscale.programs import old_modules
 from tf_compat_lossscale.programs import private_keras
 from tf_compat_lossscale.programs import tables
 
-_KERAS_2 = "tf_compat_lossscale.keras._keras2"
+_OURS = "tf_compat_lossscale"
+_KERAS_2 = f"{_OURS}.keras._keras2"
 _ESTIMATOR = "tensorflow_estimator"
 _WITHOUT_ESTIMATOR = (2, 16)  # The first TensorFlow without `tf.estimator`.
-# tensorflow_addons imports modules of Keras 2 from `keras`, which is Keras 3
-# from TensorFlow 2.16 on. These modules are then those of tf_keras.
-_OF_ADDONS = "keras.src.engine"
 
 # The modules of TensorFlow's public namespaces that the table has.
 _PUBLIC = [
@@ -89,11 +87,7 @@ class _Installer(import_hooks.ImportWatcher):
     self._compile_was_patched = _is_compile_patched()
 
   def watches(self, name: str) -> bool:
-    return (
-      name in tables.TABLE.names
-      or name.startswith(_OF_ADDONS)
-      or old_modules.is_known(name)
-    )
+    return name in tables.TABLE.names or old_modules.is_known(name)
 
   def before_load(self, name: str) -> None:
     if name == _ESTIMATOR and self._lacks_estimator:
@@ -114,9 +108,7 @@ class _Installer(import_hooks.ImportWatcher):
     return self.supply_module(name)
 
   def supply_module(self, name: str) -> types.ModuleType | None:
-    is_of_addons = name.startswith(_OF_ADDONS)
-    make = _import_for_addons if is_of_addons else old_modules.make_module
-    module = make(name)
+    module = old_modules.make_module(name)
     return None if module is None else self._log.supply(name, module)
 
   def put_in_place(self) -> None:
@@ -180,7 +172,6 @@ class _Installer(import_hooks.ImportWatcher):
   def _set(
     self, place: Place, module: types.ModuleType, name: str, value: Any
   ) -> None:
-    """Sets a name in a module, and says so in the report."""
     before = self._log.set(module, name, value)
     self.states[place, name] = (
       "added" if before is patching.ABSENT else "replaces TensorFlow's"
@@ -198,22 +189,6 @@ class _Installer(import_hooks.ImportWatcher):
     old_modules.forget()
     if not self._compile_was_patched:
       _restore_compile()
-
-
-def _import_for_addons(name: str) -> types.ModuleType:
-  """Imports a module of Keras 2 from tf_keras.
-
-  Raises:
-    ModuleNotFoundError: `tf.keras` is Keras 3.
-  """
-  if which_keras.is_keras_3():
-    raise ModuleNotFoundError(
-      f"{name} is a module of Keras 2, and tf.keras is Keras 3 here: run the "
-      "program by `tf-lossscale run --keras2`, or call tfl.use_keras_2() "
-      "before TensorFlow is imported",
-      name=name,
-    )
-  return importlib.import_module(f"tf_{name}")
 
 
 _lock = threading.RLock()
@@ -275,9 +250,7 @@ def uninstall() -> InstallReport:
     if not _contexts:
       _restore_compile()
     if _installer is None:
-      return InstallReport(
-        "tf_compat_lossscale: no legacy names were installed"
-      )
+      return InstallReport(f"{_OURS}: no legacy names were installed")
     return _take_back()
 
 
@@ -320,11 +293,10 @@ def _import_homes() -> None:
   _requirements.import_tensorflow()
   for row in table.TABLE:
     if row.home not in ("contrib", "keras"):
-      importlib.import_module(f"tf_compat_lossscale.{row.home}")
+      importlib.import_module(f"{_OURS}.{row.home}")
 
 
 def _put_in_place() -> InstallReport:
-  """Installs the names, unless they are installed."""
   global _installer
   if _installer is None:
     installer = _Installer()
@@ -334,13 +306,11 @@ def _put_in_place() -> InstallReport:
       installer.take_back()
       raise
     _installer = installer
-  return InstallReport(
-    "tf_compat_lossscale: legacy names installed", _make_rows(_installer)
-  )
+  title = f"{_OURS}: legacy names installed"
+  return InstallReport(title, _make_rows(_installer))
 
 
 def _make_rows(installer: _Installer) -> tuple[tuple[str, str, str], ...]:
-  """Returns the rows of a report."""
   rows = []
   for place, names in table.NAMES_IN.items():
     prefix = "tensorflow" if place.space == "v2" else "tensorflow.compat.v1"
@@ -357,16 +327,13 @@ def _take_back() -> InstallReport:
   """Uninstalls the names, unless they are in use."""
   global _installer
   if _contexts or _installed or _installer is None:
-    return InstallReport(
-      "tf_compat_lossscale: legacy names stay, they are in use"
-    )
+    return InstallReport(f"{_OURS}: legacy names stay, they are in use")
   _installer.take_back()
   _installer = None
-  return InstallReport("tf_compat_lossscale: legacy names taken back")
+  return InstallReport(f"{_OURS}: legacy names taken back")
 
 
 def _is_compile_patched() -> bool:
-  """Returns whether `tfl.keras` has patched `Model.compile` of Keras 2."""
   module = sys.modules.get(_KERAS_2)
   return module is not None and bool(module.is_wrapped_in_compile())
 

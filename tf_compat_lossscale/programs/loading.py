@@ -52,7 +52,6 @@ def expand(target: str) -> str:
 
 
 def _load_one(target: str) -> Any:
-  """Returns what one choice of a target names."""
   first, _, rest = target.partition(".")
   if first != "tf":
     if first == "est":
@@ -98,7 +97,6 @@ def _import_longest(name: str) -> Any:
 
 
 def _get_members(value: Any, names: list[str]) -> Any:
-  """Returns the member of a module that a path of names leads to."""
   for name in names:
     try:
       value = getattr(value, name)

@@ -76,7 +76,6 @@ def find_absence(
 def _find_absence_of_estimator(
   release: tuple[int, int] | None,
 ) -> Absence | None:
-  """Returns the absence of `tf.estimator` in a release."""
   if release is not None and release < _WITHOUT_ESTIMATOR:
     return None
   command = hints.INSTALL_ESTIMATOR if hints.explain_estimator() else ""
@@ -84,7 +83,6 @@ def _find_absence_of_estimator(
 
 
 def _find_absence_in_contrib(path: str) -> Absence:
-  """Returns the absence of a name below `tf.contrib`."""
   if not path:  # The whole of it is imported, or has another name.
     return Absence("tf.contrib", RESTORED)
   parts = path.split(".")
@@ -108,7 +106,6 @@ def _find_absence_in_contrib(path: str) -> Absence:
 
 
 def _find_absence_of_private(name: str) -> Absence | None:
-  """Returns the absence of a private module, or of a name in it."""
   if name in hints.GONE:
     return Absence(name, MISSING, hints.GONE[name])
   if f"{name}.".startswith(f"{tables.PRIVATE_KERAS}."):

@@ -25,6 +25,9 @@ from tf_compat_lossscale.programs import loading
 from tf_compat_lossscale.programs import tables
 
 _CONTRIB = "contrib."
+# tensorflow_addons imports modules of Keras 2 from `keras`, which is Keras 3
+# from TensorFlow 2.16 on. These modules are then those of tf_keras.
+_OF_ADDONS = "keras.src.engine"
 
 
 def is_legacy(place: Place | None) -> bool:
@@ -40,6 +43,7 @@ def is_known(name: str) -> bool:
   return (
     is_legacy(place)
     or (place is not None and place.module.startswith(_CONTRIB))
+    or name.startswith(_OF_ADDONS)
     or tables.TABLE.find_module(name) is not None
     or hints.explain_module(name) is not None
   )
@@ -59,6 +63,15 @@ def make_module(name: str) -> types.ModuleType | None:
     return make_legacy(place, name.partition(".")[0])
   if place is not None and place.module.startswith(_CONTRIB):
     return _make_contrib(place.module.removeprefix(_CONTRIB))
+  if name.startswith(_OF_ADDONS):
+    if not which_keras.is_keras_3():
+      return importlib.import_module(f"tf_{name}")
+    raise ModuleNotFoundError(
+      f"{name} is a module of Keras 2, and tf.keras is Keras 3 here: run the "
+      "program by `tf-lossscale run --keras2`, or call tfl.use_keras_2() "
+      "before TensorFlow is imported",
+      name=name,
+    )
   target = tables.TABLE.find_module(name)
   if target is not None:
     return _load_moved(name, target)

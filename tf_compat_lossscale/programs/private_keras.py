@@ -15,7 +15,6 @@ import functools
 import importlib
 import importlib.machinery
 import importlib.util
-import os
 import re
 import sys
 import types
@@ -185,13 +184,14 @@ def is_private(name: str) -> bool:
   return name == ROOT or name.startswith(f"{ROOT}.")
 
 
+@functools.cache
 def _is_module(path: str) -> bool:
   """Returns whether there is or was a private module of Keras."""
   path = _FORMERLY.sub("", path)
-  return (
-    _has_module(_find_folder(_PARENT), f"{_LAST}.{path}".rstrip("."))
-    or _has_module(_find_folder(which_keras.find_keras_2()), path)
-    or f"{ROOT}.{path}" in tables.KERAS.known
+  old = f"{ROOT}.{path}".rstrip(".")
+  return old in tables.KERAS.known or any(
+    which_keras.find_spec(name) is not None
+    for name in (old, f"{which_keras.find_keras_2()}.{path}".rstrip("."))
   )
 
 
@@ -229,24 +229,3 @@ def _find_homes(path: str) -> Iterator[Any]:
       if not name.startswith(str(error.name)):
         raise
   yield public
-
-
-@functools.cache
-def _find_folder(package: str) -> str | None:
-  """Returns the folder of a package, which is not imported."""
-  first, *rest = package.split(".")
-  folder = which_keras.find_folder(first)
-  return None if folder is None else os.path.join(folder, *rest)
-
-
-@functools.cache
-def _has_module(folder: str | None, module: str) -> bool:
-  """Returns whether a folder has a module of a dotted name below it."""
-  *parents, last = module.split(".")
-  place = os.path.join(folder or "", *parents)
-  if not last or not folder or not os.path.isdir(place):
-    return False
-  found = os.listdir(place)  # Names that differ by case are different ones.
-  return f"{last}.py" in found or (
-    last in found and os.path.isdir(os.path.join(place, last))
-  )

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import functools
-import importlib.machinery
 import os
 import re
 import sys
@@ -22,10 +20,9 @@ from typing import NamedTuple
 
 from tf_compat_lossscale._core import which_keras
 from tf_compat_lossscale.programs import sources
+from tf_compat_lossscale.programs.told_version import find_package
 
 _LEVELS = 3
-# The folders in which Python's package managers install libraries.
-_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](.*)", re.DOTALL)
 # Files of tests, of which folders may have many others.
 _TESTS = re.compile(r"(test.*|.*_test|conftest)\.py")
 
@@ -57,7 +54,8 @@ def read_program(words: Sequence[str]) -> Program:
     The program, without levels if the words name no file. Files that cannot be
     read are left out: Python reports the error when it comes to them.
   """
-  search = [os.getcwd(), *_find_python_path()]
+  path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+  search = [os.getcwd(), *(os.path.abspath(each) for each in path if each)]
   if words[0] == "-c":
     texts = [sources.read_text("-c", each) for each in words[1:2]]
     return Program(_read_levels(texts, search, []))
@@ -67,10 +65,11 @@ def read_program(words: Sequence[str]) -> Program:
     main = os.path.join(words[0], "__main__.py")
     files = [main if os.path.isfile(main) else words[0]]
   first = _read_all(files)
+  scripts = os.path.realpath(sysconfig.get_path("scripts"))
   names = {find_package(source.path) for source in first}
   for source in first:
     folder = os.path.dirname(os.path.abspath(source.path))
-    if _is_scripts_folder(folder):  # pip wrote the script for a package.
+    if os.path.realpath(folder) == scripts:  # Of pip.
       names |= {module.partition(".")[0] for module in source.modules}
     search.insert(0, folder)
     while os.path.isfile(os.path.join(folder, "__init__.py")):
@@ -85,19 +84,9 @@ def read_program(words: Sequence[str]) -> Program:
   return Program(_read_levels(first, search, own), own)
 
 
-@functools.cache
-def find_package(path: str) -> str | None:
-  """Returns the installed package that a file belongs to, or None."""
-  match = _INSTALLED.search(path)
-  if match is None:
-    return None
-  return re.split(r"[/\\]", match[1])[0].removesuffix(".py")
-
-
 def _read_levels(
   first: Sequence[sources.Source], search: Sequence[str], own: Iterable[str]
 ) -> list[Sequence[sources.Source]]:
-  """Returns the sources of a program, level by level."""
   levels = [first]
   seen = {os.path.abspath(source.path) for source in first}
   for _ in range(_LEVELS):
@@ -114,7 +103,6 @@ def _read_levels(
 
 
 def _read_all(paths: Iterable[str]) -> list[sources.Source]:
-  """Returns the sources of the files that can be read."""
   found = []
   for path in paths:
     try:
@@ -174,34 +162,7 @@ def _list_files(place: str) -> Iterator[str]:
 
 def _find_start(name: str, search: Sequence[str]) -> str | None:
   """Returns the file that `python -m NAME` runs; imports nothing."""
-  spec = _find_spec(name, search)
+  spec = which_keras.find_spec(name, search)
   if spec is not None and spec.submodule_search_locations is not None:
     return _find_start(f"{name}.__main__", search)
   return spec.origin if spec is not None and spec.has_location else None
-
-
-def _find_spec(
-  name: str, search: Sequence[str] | None = None
-) -> importlib.machinery.ModuleSpec | None:
-  """Returns the spec of a module that is not imported, or None."""
-  path, spec, done = search, None, ""
-  for part in name.split("."):
-    done = f"{done}.{part}".lstrip(".")
-    spec = importlib.machinery.PathFinder.find_spec(done, path)
-    path = spec.submodule_search_locations if spec is not None else None
-    if path is None:
-      break
-  return spec if done == name else None
-
-
-def _is_scripts_folder(folder: str) -> bool:
-  """Returns whether pip puts the scripts of packages into a folder."""
-  return os.path.realpath(folder) == os.path.realpath(
-    sysconfig.get_path("scripts")
-  )
-
-
-def _find_python_path() -> list[str]:
-  """Returns the folders of PYTHONPATH."""
-  folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-  return [os.path.abspath(each) for each in folders if os.path.isdir(each)]

@@ -77,8 +77,14 @@ class Use(NamedTuple):
   @property
   def line(self) -> int:
     """The line where the occurrence starts, counted from 1."""
-    line: int = getattr(self.node, "lineno", 0)
+    line: int = self.node.lineno  # type: ignore[attr-defined]
     return line
+
+  @property
+  def column(self) -> int:
+    """The column where the occurrence starts, in bytes of UTF-8."""
+    column: int = self.node.col_offset  # type: ignore[attr-defined]
+    return column
 
   @property
   def written(self) -> str:
@@ -305,14 +311,8 @@ def _collect(source: Source) -> None:
     source.nodes += nodes
     for expression in found:
       _collect_expression(source, scope, expression)
-  source.uses.sort(key=_find_position)
-  source.unknown.sort(key=_find_position)
-
-
-def _find_position(found: Use | ast.AST) -> tuple[int, int]:
-  """Returns the line and the column of a use or a node."""
-  node = found.node if isinstance(found, Use) else found
-  return node.lineno, node.col_offset  # type: ignore[attr-defined]
+  source.uses.sort(key=lambda use: (use.line, use.column))
+  source.unknown.sort(key=lambda node: (node.lineno, node.col_offset))
 
 
 def _collect_import(source: Source, scope: _Scope, node: ast.AST) -> None:
@@ -433,7 +433,6 @@ def _resolve_question(
 
 
 def _get_text(node: ast.AST) -> str | None:
-  """Returns the value of a constant text, or None."""
   value = node.value if isinstance(node, ast.Constant) else None
   return value if isinstance(value, str) else None
 

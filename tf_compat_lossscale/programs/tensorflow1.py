@@ -20,13 +20,6 @@ from tf_compat_lossscale.programs import told_version
 from tf_compat_lossscale.programs import wrong_guess
 
 
-def _explain_absence(name: str) -> str | None:
-  """Returns why a module is missing; `name` is its name below tensorflow."""
-  if name.partition(".")[0] == "estimator":
-    return hints.explain_estimator()
-  return hints.explain_module(f"tensorflow.{name}")
-
-
 class _TensorFlow1(types.ModuleType):
   """A module with TensorFlow 1's names, used instead of TensorFlow's own."""
 
@@ -55,7 +48,7 @@ class _TensorFlow1(types.ModuleType):
       if module is not None:
         return module
       message = f"module 'tensorflow' has no attribute {name!r}"
-      message = _explain_absence(name) or (
+      message = hints.explain_module(f"tensorflow.{name}") or (
         message + wrong_guess.explain_absence(name, self._real, v1=True)
       )
       raise AttributeError(message, name=name, obj=self) from None
@@ -91,11 +84,6 @@ class _SubmoduleWatcher(import_hooks.ImportWatcher):
         return None
     dir(value)  # Loads a lazy module such as `keras`.
     return sys.modules.get(value.__name__, value)
-
-  def supply_module(self, name: str) -> None:
-    message = _explain_absence(name.partition(".")[2])
-    if message:
-      raise ModuleNotFoundError(message, name=name)
 
 
 def prepare(

@@ -208,7 +208,6 @@ def _list_starts(name: str) -> Iterator[str]:
 
 @functools.lru_cache(1)
 def _read_renamed() -> frozenset[str]:
-  """Returns the names in TensorFlow's list of renamed names."""
   text = _read(_LIST)
   return frozenset(re.findall(r"^ *'tf\.([\w.]+)':", text, re.MULTILINE))
 
