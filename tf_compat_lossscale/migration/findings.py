@@ -84,7 +84,7 @@ class Report(NamedTuple):
   """What `scan` found, and what `migrate` would change.
 
   Attributes:
-    files: How many files there are.
+    files: How many files could be read.
     findings: The findings, file by file and line by line.
     errors: A line for each file, or cell, that could not be read.
     changes: The files that `migrate` would change, and those with edits left;

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
-import functools
 import gc
 import re
 from typing import NamedTuple
@@ -163,19 +162,25 @@ def _check(
     plan: Which edits to plan; None to plan none.
   """
   errors: list[str] = []
-  listed = [(path, _read(path, data, errors)) for path, data in given]
-  total = len(listed)
-  read = {path: document for path, document in listed if document}
+  read = {
+    document.path: document
+    for path, data in given
+    if (document := _read(path, data, errors))
+  }
+  parsed = dict[str, files_lib.File | None]()
 
-  @functools.cache
   def parse(path: str) -> files_lib.File | None:
-    return _parse(read[path], errors)
+    if path not in parsed:
+      parsed[path] = _parse(read[path], errors)
+    return parsed[path]
 
-  matter = (p for p, each in read.items() if _MATTERS.search(each.text))
+  matter = [p for p, each in read.items() if _MATTERS.search(each.text)]
+  looked_at = [file for file in map(parse, matter) if file]
   if not options.nvidia_switch and not any(
-    file.uses_loss_scaling for file in map(parse, matter) if file
+    file.uses_loss_scaling for file in looked_at
   ):
-    return findings_lib.Report(total, errors=tuple(errors))
+    count = len(read) - list(parsed.values()).count(None)
+    return findings_lib.Report(count, errors=tuple(errors))
   graph = import_graph.ImportGraph({p: e.text for p, e in read.items()})
   using = [p for p, each in read.items() if _USES.search(each.text)]
   wanted = set(using)
@@ -193,7 +198,7 @@ def _check(
   reasons = [d.reason for d in told if d.tensorflow == most and d.reason]
   found = {file.path: _find(file, options) for file in files}
   report = findings_lib.Report(
-    total,
+    len(read) - list(parsed.values()).count(None),
     tuple(finding for own in found.values() for finding in own),
     tuple(errors),
     uses_loss_scaling=True,
