@@ -11,7 +11,6 @@ import pytest
 
 from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.cli import main as cli
-from tf_compat_lossscale.migration import migrator
 from tf_compat_lossscale.migration import rules
 from tf_compat_lossscale.migration import scanner
 
@@ -27,7 +26,7 @@ _EXAMPLES = [
 
 def plan(data, name):
   """Returns the changes of a program."""
-  return scanner.scan_text(data, name, check=migrator.check).changes
+  return scanner.scan_text(data, name, plan=scanner.Plan()).changes
 
 
 def edited(text, name="program.py"):
@@ -96,6 +95,7 @@ def test_rules_are_documented():
       tf.disable_v2_behavior()
       import tf_compat_lossscale as ls
       os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      run()
       """,
       """\
       import tensorflow.compat.v1 as tf
@@ -103,6 +103,7 @@ def test_rules_are_documented():
       import tf_compat_lossscale as ls
       ls.honor_environment()
       os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"
+      run()
       """,
     ),
     (
@@ -334,10 +335,6 @@ def test_calls_that_only_tensorflow_1_takes(call):
   assert "compat.v1" not in edited(plain)
 
 
-if __name__ == "__main__":
-  helpers.main()
-
-
 def test_keywords_name_nvidias_switch():
   text = """\
     import os
@@ -363,3 +360,7 @@ def test_imports_name_what_is_there():
     assert module.startswith("tf_compat_lossscale"), line
     if home != "keras":
       assert hasattr(importlib.import_module(module), name), line
+
+
+if __name__ == "__main__":
+  helpers.main()

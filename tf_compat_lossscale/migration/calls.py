@@ -408,7 +408,8 @@ def _decide_alone(file: files_lib.File) -> Decision:
   decision = which_tensorflow.decide_for([file.source])
   for sign in decision.signs:
     if sign.tensorflow == decision.tensorflow:
-      return Decision(decision.tensorflow, str(sign))
+      # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
+      return Decision(decision.tensorflow, str(sign) if sign.weight else "")
   if "disable_v2_behavior" in file.calls:
     return Decision(1)
   return Decision(None)

@@ -179,6 +179,7 @@ def _find_graph_of_compat_v1(
     use.name.removeprefix(start): use
     for use in reversed(uses)
     if use.line not in asked
+    and use.form not in ("hasattr", "text")
     and use.name.startswith(start)
     and _NOT_EAGER.fullmatch(use.name.removeprefix(start))
   }
