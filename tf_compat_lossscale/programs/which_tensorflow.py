@@ -62,8 +62,7 @@ class Sign(NamedTuple):
     weight: How much the name says; 0 for names of `tensorflow.compat.v1`.
     name: The part of the name that says it, below `tensorflow`.
     written: The name as the source has it.
-    path: The file.
-    line: The line, counted from 1.
+    path, line: Where that is; lines are counted from 1.
   """
 
   tensorflow: int
@@ -134,8 +133,9 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
     if use.form not in ("store", "hasattr", "text") and not (
       use.line in asked or use.name in assigned
     ):
+      written = use.written if "." in use.written else use.name
       for tensorflow, weight, part in _weigh(name):
-        yield Sign(tensorflow, weight, part, use.written, source.path, use.line)
+        yield Sign(tensorflow, weight, part, written, source.path, use.line)
   for attribute in source.unknown:
     name = tensorflow_names.METHODS.get(attribute.attr, "")
     if name and attribute.lineno not in asked:
