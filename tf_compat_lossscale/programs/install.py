@@ -152,12 +152,13 @@ class _Installer(import_hooks.ImportWatcher):
     if not targets or module in (None, *self._served):
       return
     self._served.append(module)
+    loaded: dict[str, Any] = {}
 
     def load(name: str) -> Any:
-      if name not in targets:
-        return patching.ABSENT
+      if name in loaded or name not in targets:
+        return loaded.get(name, patching.ABSENT)
       try:
-        value = loading.load(targets[name])
+        value = loaded[name] = loading.load(targets[name])
       except loading.TargetError as error:
         message = f"{module_name}.{name}: {error}"
         raise AttributeError(message, name=name, obj=module) from None
