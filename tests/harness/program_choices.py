@@ -12,4 +12,5 @@ def choose(path, **chosen):
     path: The program's file.
     **chosen: What `tf-lossscale run` was told.
   """
-  return choices.choose(program_files.read_program([str(path)]), **chosen)
+  program = program_files.read_program([str(path)])
+  return choices.choose(program, choices.Options(**chosen))

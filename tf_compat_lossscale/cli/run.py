@@ -94,17 +94,13 @@ def execute(arguments: argparse.Namespace) -> int:
   program = arguments.program
   if program in ([], ["-m"], ["-c"]):
     raise errors.Mistake("name a SCRIPT, -m MODULE, or -c CODE")
-  chosen = arguments.tf, arguments.keras
+  options = choices.Options(
+    arguments.tf, arguments.keras, arguments.keras_optimizers
+  )
   try:
     if arguments.explain:
-      print(launch.explain(program, *chosen, arguments.keras_optimizers))
+      print(launch.explain(program, options))
       return 0
-    launch.run(
-      program,
-      *chosen,
-      arguments.quiet,
-      arguments.keras_optimizers,
-      arguments.watch,
-    )
+    launch.run(program, options, arguments.quiet, arguments.watch)
   except choices.RunError as error:
     raise errors.Mistake(str(error)) from None

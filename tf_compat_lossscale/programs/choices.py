@@ -34,6 +34,20 @@ class RunError(Exception):
   """An error for a program that cannot be run; the message is one line."""
 
 
+class Options(NamedTuple):
+  """What the user chose; None to decide by the program's sources.
+
+  Attributes:
+    tensorflow: 1 or 2.
+    keras: 2 or 3.
+    optimizers: "legacy" or "new": the optimizers of Keras 2.
+  """
+
+  tensorflow: int | None = None
+  keras: int | None = None
+  optimizers: str | None = None
+
+
 class Choice(NamedTuple):
   """The TensorFlow and the Keras that a program runs on.
 
@@ -71,20 +85,8 @@ class Choice(NamedTuple):
     return f"TensorFlow {self.tensorflow} code{shown}"
 
 
-def choose(
-  program: program_files.Program,
-  tensorflow: int | None = None,
-  keras: int | None = None,
-  optimizers: str | None = None,
-) -> Choice:
-  """Chooses a program's TensorFlow and Keras by its sources.
-
-  Args:
-    program: The program.
-    tensorflow: 1 or 2 to use that TensorFlow; None to decide by the sources.
-    keras: 2 or 3 to use that Keras; None to decide by the sources.
-    optimizers: "legacy" or "new" to have these optimizers of Keras 2; None to
-      decide by the sources.
+def choose(program: program_files.Program, options: Options) -> Choice:
+  """Chooses a program's TensorFlow and Keras.
 
   Returns:
     The choice. `which_tensorflow` decides about TensorFlow. A program gets
@@ -95,6 +97,7 @@ def choose(
   Raises:
     RunError: Legacy optimizers are asked for with Keras 3.
   """
+  tensorflow, keras, optimizers = options
   wants_legacy = optimizers == keras_optimizers.LEGACY
   if wants_legacy and keras == 3:
     raise RunError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+import os
 
 from tf_compat_lossscale._core import install_commands
 from tf_compat_lossscale._core import legacy_names
@@ -49,7 +50,7 @@ def _explain_tensorflow(
     signs = choice.decision.signs
     yield f"TensorFlow {choice.tensorflow}: {'by' if signs else 'by no name'}"
     for sign in signs[:_MOST_NAMES]:
-      place = f"{sign.path}:{sign.line}"
+      place = f"{os.path.relpath(sign.path)}:{sign.line}"
       yield f"  {place}: {sign.written} (TensorFlow {sign.tensorflow})"
     if len(signs) > _MOST_NAMES:
       yield f"  and {len(signs) - _MOST_NAMES} other names"
@@ -84,7 +85,7 @@ def _list_missing(
   missing: dict[str, str] = {}
   for source in program.list_sources():
     for use in source.uses:
-      place = f"{source.path}:{use.line}"
+      place = f"{os.path.relpath(source.path)}:{use.line}"
       package = use.name.partition(".")[0]
       if hints.is_missing(package):
         command = install_commands.make_command(package, release)
@@ -100,7 +101,8 @@ def _list_missing(
         text = found.hint if found.name in found.hint else found.name
         missing.setdefault(text, place)
       elif found is not None:
-        restored.setdefault(found.name, place)
+        name = ".".join(found.name.split(".")[:3])  # Such as tf.contrib.slim.
+        restored.setdefault(name, place)
   if restored:
     yield f"put back: {', '.join(sorted(restored))}"
   for name, place in missing.items():

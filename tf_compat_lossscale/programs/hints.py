@@ -183,10 +183,9 @@ def explain_estimator() -> str | None:
 
 
 def find_install_command(module: str) -> str | None:
-  """Returns what installs the package of a module; None if all is there.
+  """Returns what installs the package of a module of `tf.contrib`, or None.
 
-  Args:
-    module: A module of `tf.contrib`.
+  None means that all is there.
   """
   package = _CONTRIB_PACKAGES.get(module)
   if package is None or importlib.util.find_spec(package) is not None:
@@ -195,15 +194,11 @@ def find_install_command(module: str) -> str | None:
 
 
 def explain_contrib_package(module: str) -> str | None:
-  """Returns the error for a module whose package is not installed, else None.
-
-  Args:
-    module: A module of `tf.contrib`.
-  """
+  """Returns the error for a module of `tf.contrib` without its package."""
   command = find_install_command(module)
-  if command is None:
-    return None
-  return f"tf.contrib.{module} is in {_CONTRIB_PACKAGES[module]}: {command}"
+  return command and (
+    f"tf.contrib.{module} is in {_CONTRIB_PACKAGES[module]}: {command}"
+  )
 
 
 def explain_contrib(path: str, reason: str = "") -> str:

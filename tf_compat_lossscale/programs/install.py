@@ -152,12 +152,13 @@ class _Installer(import_hooks.ImportWatcher):
     if not targets or module in (None, *self._served):
       return
     self._served.append(module)
+    loaded: dict[str, Any] = {}
 
     def load(name: str) -> Any:
-      if name not in targets:
-        return patching.ABSENT
+      if name in loaded or name not in targets:
+        return loaded.get(name, patching.ABSENT)
       try:
-        value = loading.load(targets[name])
+        value = loaded[name] = loading.load(targets[name])
       except loading.TargetError as error:
         message = f"{module_name}.{name}: {error}"
         raise AttributeError(message, name=name, obj=module) from None
@@ -195,7 +196,7 @@ _lock = threading.RLock()
 _installer: _Installer | None = None
 _contexts = 0  # The number of `installed()` contexts that are entered.
 _installed = False  # Whether `install()` was called, and `uninstall()` not.
-_optimizers: optimizers_lib.LegacyOptimizers | None = None
+_optimizers = optimizers_lib.LegacyOptimizers()
 
 
 def install(
@@ -225,8 +226,10 @@ def install(
   _import_homes()
   with _lock:
     _installed = True
-    if keras_optimizers is not None:
-      _use_legacy_optimizers(keras_optimizers == optimizers_lib.LEGACY)
+    if keras_optimizers == optimizers_lib.LEGACY:
+      _optimizers.put_in_place()
+    elif keras_optimizers is not None:
+      _optimizers.take_back()
     return _put_in_place()
 
 
@@ -246,23 +249,12 @@ def uninstall() -> InstallReport:
   global _installed
   with _lock:
     _installed = False
-    _use_legacy_optimizers(False)
+    _optimizers.take_back()
     if not _contexts:
       _restore_compile()
     if _installer is None:
       return InstallReport(f"{_OURS}: no legacy names were installed")
     return _take_back()
-
-
-def _use_legacy_optimizers(legacy: bool) -> None:
-  """Makes Keras's optimizers the legacy ones, or takes that back."""
-  global _optimizers
-  if legacy and _optimizers is None:
-    _optimizers = optimizers_lib.LegacyOptimizers()
-    _optimizers.put_in_place()
-  elif not legacy and _optimizers is not None:
-    _optimizers.take_back()
-    _optimizers = None
 
 
 @contextlib.contextmanager

@@ -61,20 +61,16 @@ def make_environment(choice: choices.Choice) -> dict[str, str]:
 
 def run(
   program: Sequence[str],
-  tensorflow: int | None = None,
-  keras: int | None = None,
+  options: choices.Options,
   quiet: bool = False,
-  optimizers: str | None = None,
   watch: str | None = None,
 ) -> NoReturn:
   """Runs `python PROGRAM…` with the legacy names, in place of this process.
 
   Args:
     program: SCRIPT, -m MODULE or -c CODE, and the program's arguments.
-    tensorflow: 1 or 2; by default the source decides.
-    keras: 2 or 3; by default the source decides.
+    options: What the user chose.
     quiet: Whether to print no line about the choice.
-    optimizers: "legacy" or "new"; by default legacy with Keras 2.
     watch: The folder for the scalars of the loss scales, or None.
 
   Raises:
@@ -86,7 +82,7 @@ def run(
       "run sets environment variables, which Python's options -E, -I and -S "
       "ignore: run without these options"
     )
-  env = _decide_environment(program, tensorflow, keras, optimizers, quiet)
+  env = _decide_environment(program, options, quiet)
   if watch is not None:
     env[_WATCH] = os.path.abspath(watch)
   for stream in (sys.stdout, sys.stderr):
@@ -98,19 +94,14 @@ def run(
   _replace_process([sys.executable, *flags, *program], env)
 
 
-def explain(
-  program: Sequence[str],
-  tensorflow: int | None = None,
-  keras: int | None = None,
-  optimizers: str | None = None,
-) -> str:
+def explain(program: Sequence[str], options: choices.Options) -> str:
   """Returns what `run` would do with a program, and why; runs nothing.
 
   The arguments and the error are those of `run`.
   """
   _check(program)
   read = _read(program)
-  choice = choices.choose(read, tensorflow, keras, optimizers)
+  choice = choices.choose(read, options)
   return explaining.explain(program, read, choice)
 
 
@@ -148,26 +139,22 @@ def decide_in_process() -> None:
     if program[0].startswith("-m"):
       program = ["-m", *filter(None, [program[0][2:]]), *program[1:]]
     quiet = os.environ.get(legacy_names.QUIET) == "1"
-    os.environ.update(_decide_environment(program, None, None, None, quiet))
+    os.environ.update(_decide_environment(program, choices.Options(), quiet))
 
 
 def _decide_environment(
-  program: Sequence[str],
-  tensorflow: int | None,
-  keras: int | None,
-  optimizers: str | None,
-  quiet: bool,
+  program: Sequence[str], options: choices.Options, quiet: bool
 ) -> dict[str, str]:
   """Returns the environment for a program; says what was decided.
 
   The arguments and the error are those of `run`.
   """
   read = _read(program)
-  choice = choices.choose(read, tensorflow, keras, optimizers)
+  choice = choices.choose(read, options)
   try:
     env = make_environment(choice)
   except ImportError as error:
-    if keras is not None or optimizers is not None or choice.uses_keras:
+    if any(options[1:]) or choice.uses_keras:
       raise RunError(str(error)) from None
     choice = choice._replace(keras=None, optimizers=None)
     env = make_environment(choice)
@@ -180,7 +167,7 @@ def _decide_environment(
         f"{choice.explain()}: run with {choice}; --quiet omits this line",
         file=sys.stderr,
       )
-  elif {tensorflow, keras, optimizers} == {None}:
+  elif not any(options):
     env[_MODE] = "auto"
   return env
 

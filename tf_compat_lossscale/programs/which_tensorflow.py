@@ -23,10 +23,9 @@ from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import tensorflow_names
 
 _TENSORFLOW, _COMPAT_V1 = "tensorflow.", "compat.v1."
-_GRAPH_WEIGHT, _ALONE_WEIGHT = 4, 2
 
 # Names without which a TensorFlow 1 program cannot work, and which a TensorFlow
-# 2 program has no use for. Other names of TensorFlow 1 are easily overlooked.
+# 2 program has no use for: they weigh 4. Others are easily overlooked.
 _GRAPH = re.compile(
   r"(Interactive)?Session|placeholder(_with_default)?|get_variable|app"
   r"|variable_scope|global_variables_initializer|contrib|ConfigProto"
@@ -64,8 +63,7 @@ class Sign(NamedTuple):
     weight: How much the name says; 0 for names of `tensorflow.compat.v1`.
     name: The part of the name that says it, below `tensorflow`.
     written: The name as the source has it.
-    path: The file.
-    line: The line, counted from 1.
+    path, line: Where that is; lines are counted from 1.
   """
 
   tensorflow: int
@@ -102,16 +100,12 @@ def decide(program: program_files.Program) -> Decision:
 
 
 def decide_for(files: Iterable[sources.Source]) -> Decision:
-  """Decides which TensorFlow some files mean, all together.
-
-  Returns:
-    The decision; without signs if no name tells.
-  """
+  """Decides which TensorFlow some files mean; without signs, none tells."""
   signs: dict[tuple[int, str], Sign] = {}
   leaves_eager = False
   for source in files:
     for sign in find_signs(source):
-      signs.setdefault(sign[0:3:2], sign)
+      signs.setdefault((sign.tensorflow, sign.name), sign)
     leaves_eager |= any(
       _LEAVES_EAGER.fullmatch(use.name.removeprefix(_TENSORFLOW))
       for use in source.uses
@@ -142,13 +136,14 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
     if use.form not in ("store", "hasattr", "text") and not (
       use.line in asked or use.name in assigned
     ):
+      written = use.written if "." in use.written else use.name
       for tensorflow, weight, part in _weigh(name):
-        yield Sign(tensorflow, weight, part, use.written, source.path, use.line)
+        yield Sign(tensorflow, weight, part, written, source.path, use.line)
   for attribute in source.unknown:
     name = tensorflow_names.METHODS.get(attribute.attr, "")
     if name and attribute.lineno not in asked:
       part, written = name.removeprefix(_TENSORFLOW), f".{attribute.attr}"
-      yield Sign(1, _GRAPH_WEIGHT, part, written, source.path, attribute.lineno)
+      yield Sign(1, 4, part, written, source.path, attribute.lineno)
   yield from _find_graph_of_compat_v1(source, uses, asked)
 
 
@@ -158,10 +153,10 @@ def _weigh(name: str) -> Iterator[tuple[int, int, str]]:
     return
   only_1 = tensorflow_names.find_tensorflow_1_name(name)
   if only_1 is not None:
-    yield 1, _GRAPH_WEIGHT if _GRAPH.fullmatch(only_1) else 1, only_1
+    yield 1, 4 if _GRAPH.fullmatch(only_1) else 1, only_1
   only_2 = tensorflow_names.find_tensorflow_2_name(name)
   if only_2 is not None:
-    yield 2, _ALONE_WEIGHT, only_2
+    yield 2, 2, only_2
   elif match := _RATHER_2.match(name):
     yield 2, 1, match[0]
 
