@@ -31,12 +31,12 @@ to do *by hand* is left to you. `tf-lossscale scan --list` prints this table.
 |---|---|---|---|
 """
 _STATES = {
-  findings.APPLIED: "`migrate` makes the edit.",
+  findings.MIGRATE: "`migrate` makes the edit.",
   findings.OFFERED: "`migrate --offered` makes the edit: read it afterwards.",
   findings.BY_HAND: "The edit is left to you.",
 }
 _SOME_STATES = {
-  findings.APPLIED: "`migrate` makes the edit if it can",
+  findings.MIGRATE: "`migrate` makes the edit if it can",
   findings.OFFERED: "makes some edits with `--offered` only",
   findings.BY_HAND: "leaves the rest to you",
 }
