@@ -24,7 +24,7 @@ _INDEX = """\
 # Codes
 
 What [`tf-lossscale scan`](../migrate.md) finds has a code. `migrate` makes an
-edit that is *applied*, and with `--offered` an edit that is *offered*. What is
+edit marked *migrate*, and with `--offered` an edit that is *offered*. What is
 to do *by hand* is left to you. `tf-lossscale scan --list` prints this table.
 
 | code | name | what it is | what `migrate` does |

@@ -184,11 +184,12 @@ def _check(
   graph = import_graph.ImportGraph({p: e.text for p, e in read.items()})
   using = [p for p, each in read.items() if _USES.search(each.text)]
   wanted = set(using)
-  for related, words in (
-    (graph.find_above(using), _STARTS),
-    (graph.find_below(using), _OLD_NAMES),
-  ):
-    wanted |= {path for path in related if words.search(read[path].text)}
+  for path in graph.find_above(using):
+    if _STARTS.search(read[path].text) or path.endswith("__init__.py"):
+      wanted.add(path)
+  for path in graph.find_below(using):
+    if _OLD_NAMES.search(read[path].text):
+      wanted.add(path)
   files = [file for p in read if p in wanted and (file := parse(p))]
   release = options.target or which_keras.find_release()
   arguments = graph, release, options.tensorflow, options.nvidia_switch
