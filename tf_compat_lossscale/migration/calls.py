@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
+import itertools
 import os
 import re
 from typing import Any
@@ -31,10 +32,15 @@ from tf_compat_lossscale.programs import which_tensorflow
 
 _NEVER = ("setup.py", "__init__.py", "conftest.py")
 _TEST = re.compile(r"test_.*\.py|.*_test\.py|__main__\.py|.*\.ipynb")
-_OPTIMIZERS = re.compile(r".*\bkeras\.optimizers(\.(?!legacy)|$)")
-_OURS_OF_KERAS_2 = re.compile(
-  rf"{files_lib.PACKAGE}\.keras($|\.(LossScaleOptimizer|Policy|\w+_policy)\b)"
+# In the names of a file, one a line.
+_OPTIMIZERS = re.compile(r"\bkeras\.optimizers(\.(?!legacy)|$)", re.MULTILINE)
+_KERAS = re.compile(f"^{choices.KERAS.pattern}", re.MULTILINE)
+_KERAS_2 = re.compile(
+  r"^tensorflow\.compat\.v1\.keras"  # Keras 3 has nothing there.
+  rf"|^{files_lib.PACKAGE}\.keras($|\.(LossScaleOptimizer|Policy|\w+_policy)\b)",
+  re.MULTILINE,
 )
+_KERAS_LACKS = re.compile(r"\btf\.(contrib\.|estimator)")
 _BLOCKS = (ast.For, ast.While, ast.With)
 _LEGACY = 'keras_optimizers="legacy"'
 _TENSORBOARD = re.compile(r"(tensorflow\.)?(\w+\.)*callbacks\.TensorBoard$")
@@ -74,7 +80,8 @@ class Needs(NamedTuple):
   uses_keras_2: bool = False
 
   def __bool__(self) -> bool:
-    return bool(self.restored) or any((*self[:2], *self[3:5]))
+    asked = self.disables or self.keras_2 or self.optimizers
+    return bool(asked or self.restored or self.switch)
 
   @property
   def install(self) -> str:
@@ -131,6 +138,24 @@ class Call:
     for file in files:
       file.call = self
     self._of = {file.path: file for file in files}
+    self._using = [file.path for file in files if file.imports_tensorflow]
+
+  @property
+  def tensorflow(self) -> int | None:
+    """What most of the files mean; None if none uses TensorFlow."""
+    told = [each.tensorflow for each in self.decisions.values()]
+    if not any(told):
+      return None
+    return 1 if told.count(1) > told.count(2) else 2
+
+  @property
+  def reason(self) -> str:
+    """The first name that told what most of the files mean, or ""."""
+    most = self.tensorflow
+    for each in self.decisions.values():
+      if each.tensorflow == most and each.reason:
+        return each.reason
+    return ""
 
   def is_imported(self, file: files_lib.File) -> bool:
     """Returns whether another file imports a file."""
@@ -141,12 +166,12 @@ class Call:
     found = self._graph.imports[file.path]
     return {name for names in found.values() for name in names}
 
-  @property
+  @functools.cached_property
   def needs(self) -> dict[str, Needs]:
     """Path of a file that starts a program -> what the program needs."""
     return self._all_needs[0]
 
-  @property
+  @functools.cached_property
   def elsewhere(self) -> Needs:
     """What the files need if none of them starts a program."""
     return self._all_needs[1]
@@ -159,7 +184,7 @@ class Call:
   @functools.cached_property
   def head(self) -> files_lib.File | None:
     """The first file that uses TensorFlow and that no other imports."""
-    using = [file for file in self.files if file.imports_tensorflow]
+    using = [self._of[path] for path in self._using]
     heads = [file for file in using if not self.is_imported(file)]
     return next(iter([*heads, *using]), None)
 
@@ -218,7 +243,7 @@ class Call:
     for file in self.files:
       if self._starts(file):
         reach = self._graph.find_below([file.path]) & self._of.keys()
-        if any(self._of[path].imports_tensorflow for path in reach):
+        if self._use_tensorflow(reach):
           reaches[file.path] = reach
     unreached = set(self._of).difference(*reaches.values())
     # Programs load modules in other ways than by an import, too.
@@ -238,6 +263,10 @@ class Call:
       return needs, Needs()
     return {}, self._find_needs(None, set(self._of))
 
+  def _use_tensorflow(self, paths: set[str]) -> bool:
+    """Returns whether one of some files imports TensorFlow."""
+    return not paths.isdisjoint(self._using)
+
   def _find_earlier(self, path: str) -> list[str]:
     """Returns the first file of a package that runs before a file in it.
 
@@ -246,7 +275,7 @@ class Call:
     folder, found = os.path.dirname(path), list[str]()
     while (init := os.path.join(folder, "__init__.py")) in self._of:
       reach = self._graph.find_below([init]) & self._of.keys()
-      if any(self._of[other].imports_tensorflow for other in reach):
+      if self._use_tensorflow(reach):
         found = [init]
       folder = os.path.dirname(folder)
     return found if found != [path] else []
@@ -258,12 +287,12 @@ class Call:
       return False
     if _TEST.fullmatch(name) or file.main_lines:
       return True
-    if any(use.name.endswith("app.run") for use in file.source.uses):
+    if "app.run" in file.names:
       return True
     init = os.path.join(os.path.dirname(file.path), "__init__.py")
     if self.is_imported(file) or init in self._of:
       return False
-    return any(_acts(file, statement) for statement in file.list_statements())
+    return any(_acts(file, statement) for statement in file.statements)
 
   def _find_needs(
     self, start: files_lib.File | None, reach: Iterable[str]
@@ -285,23 +314,20 @@ class Call:
       for name, is_always in file.calls.items()
       if is_always or file is start
     }
-    lacks = dict.fromkeys(name for each in traits for name in each.lacks)
-    keras_2 = any(each.has_keras_2 for each in traits) or (
-      any(each.uses_keras for each in traits)
-      and (tensorflow == 1 or any(each.means_keras_2 for each in traits))
+    whole = _Traits.join(traits)
+    keras_2 = whole.has_keras_2 or (
+      whole.uses_keras and (tensorflow == 1 or whole.means_keras_2)
     )
-    chosen = "use_keras_2" in done or any(each.chooses for each in traits)
+    chosen = whole.chooses or "use_keras_2" in done
     installs = "install" in done
-    switches = ["--nvidia-switch"] if self._nvidia_switch else []
-    switches += [each.switch for each in traits if each.switch]
+    switch = "--nvidia-switch" if self._nvidia_switch else whole.switch
     return Needs(
       tensorflow == 1
       and done.isdisjoint(("disable_v2_behavior", "disable_eager_execution")),
       keras_2 and not chosen,
-      () if installs else tuple(lacks),
-      (keras_2 and not installs)
-      and any(each.uses_optimizers for each in traits),
-      "" if "honor_environment" in done else next(iter(switches), ""),
+      () if installs else tuple(dict.fromkeys(whole.lacks)),
+      keras_2 and not installs and whole.uses_optimizers,
+      "" if "honor_environment" in done else switch,
       keras_2 or chosen,
     )
 
@@ -332,10 +358,23 @@ class _Traits(NamedTuple):
   uses_optimizers: bool
   switch: str
 
+  @classmethod
+  def join(cls, traits: Iterable[_Traits]) -> _Traits:
+    """Returns what several files add together."""
+    columns = list(zip(*traits))
+    lacks = tuple(itertools.chain.from_iterable(columns[0]))
+    switch = next(filter(None, columns[-1]), "")
+    has_keras_2, uses_keras, means, chooses, optimizers = map(
+      any, columns[1:-1]
+    )
+    return cls(
+      *(lacks, has_keras_2, uses_keras, means, chooses, optimizers, switch)
+    )
+
 
 def _find_traits(file: files_lib.File) -> _Traits:
   """Returns what a file adds to the needs of its programs."""
-  names = {use.name for use in file.source.uses}
+  names = file.names
   lacks = tuple(
     absence.name
     for _, absence in file.absences
@@ -347,17 +386,11 @@ def _find_traits(file: files_lib.File) -> _Traits:
     switch = f"{os.path.basename(file.path)}:{line}"
   return _Traits(
     lacks,
-    any(
-      # Keras 3 has nothing below `compat.v1`.
-      name.startswith("tensorflow.compat.v1.keras")
-      or _OURS_OF_KERAS_2.match(name)
-      for name in names
-    ),
-    any(map(choices.KERAS.match, names))
-    or any(name.startswith(("tf.contrib.", "tf.estimator")) for name in lacks),
-    any(True for _ in choices.find_keras_2(file.source)),
+    bool(_KERAS_2.search(names)),
+    bool(_KERAS.search(names) or _KERAS_LACKS.search(" ".join(lacks))),
+    next(choices.find_keras_2(file.source), None) is not None,
     "TF_USE_LEGACY_KERAS" in text,
-    any(map(_OPTIMIZERS.match, names))
+    bool(_OPTIMIZERS.search(names))
     or (".compile(" in text and _compiles(file.source)),
     switch,
   )
@@ -400,19 +433,20 @@ def _decide(
 
 def _decide_alone(file: files_lib.File) -> Decision:
   """Returns which TensorFlow a file means by its own names."""
-  signs = list(which_tensorflow.find_signs(file.source))
-  one = [sign for sign in signs if sign.tensorflow == 1 and sign.weight]
-  two = [sign for sign in signs if sign.tensorflow == 2 and sign.weight > 1]
-  if one and two:
-    return Decision(2, both=f"{one[0]} is of 1, {two[0]} of 2")
   decision = which_tensorflow.decide_for([file.source])
+  of_1 = of_2 = None
   for sign in decision.signs:
-    if sign.tensorflow == decision.tensorflow:
-      # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
-      return Decision(decision.tensorflow, str(sign) if sign.weight else "")
-  if "disable_v2_behavior" in file.calls:
-    return Decision(1)
-  return Decision(None)
+    if sign.tensorflow == 1 and sign.weight:
+      of_1 = of_1 or sign
+    elif sign.tensorflow == 2 and sign.weight > 1:
+      of_2 = of_2 or sign
+  if of_1 and of_2:
+    return Decision(2, both=f"{of_1} is of 1, {of_2} of 2")
+  if decision.signs:
+    sign = decision.signs[0]
+    # A name of `tensorflow.compat.v1` says it of a file that is not migrated.
+    return Decision(decision.tensorflow, str(sign) if sign.weight else "")
+  return Decision(1 if "disable_v2_behavior" in file.calls else None)
 
 
 def _find_nearest(path: str, starts: Iterable[str]) -> list[str]:

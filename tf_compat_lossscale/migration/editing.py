@@ -62,19 +62,22 @@ class _Taken:
   def _is_free(self, new: edits_lib.Edit) -> bool:
     """Returns whether an edit overlaps no other; an equal one may be taken."""
     at = bisect.bisect_left(self._edits, new)
-    return all(
-      old == new or old.end <= new.start or new.end <= old.start
-      for old in self._edits[max(0, at - 1) : at + 1]
-    )
+    for old in self._edits[max(0, at - 1) : at + 1]:
+      if old != new and old.end > new.start and new.end > old.start:
+        return False
+    return True
 
 
 def _make(
   file: files.File, findings: Sequence[findings_lib.Finding]
 ) -> files.File | None:
   """Returns a file with edits; None if it is no longer Python."""
-  edits = list(dict.fromkeys(e for found in findings for e in found.edits))
-  lines = list(dict.fromkeys(x for found in findings for x in found.opening))
-  first = min((f.first_import for f in findings if f.opening), default=0)
+  edits: list[edits_lib.Edit] = []
+  lines: list[str] = []
+  for finding in findings:
+    edits += [each for each in finding.edits if each not in edits]
+    lines += [each for each in finding.opening if each not in lines]
+  first = min([f.first_import for f in findings if f.opening], default=0)
   edits[:0] = _make_opening(file, lines, first)
   document = file.document
   if not edits:

@@ -36,6 +36,8 @@ START_CALLS = (
   *("disable_v2_behavior", "disable_eager_execution", "honor_environment"),
   *("install", "use_keras_2"),
 )
+_START_CALLS = re.compile("|".join(START_CALLS))
+_TENSORFLOW_MODULE = re.compile(r"tensorflow(\.|$)")
 _TENSORFLOW = ("tensorflow", "tensorflow.compat.v1")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -62,9 +64,14 @@ class File:
     return self.call.decisions[self.path].tensorflow
 
   @functools.cached_property
+  def names(self) -> str:
+    """The full names of modules' members that the file uses, one a line."""
+    return "\n".join(dict.fromkeys([use.name for use in self.source.uses]))
+
+  @functools.cached_property
   def imports_tensorflow(self) -> bool:
     """Whether the file imports TensorFlow, or a name of it."""
-    return any(map(is_tensorflow, self.source.modules))
+    return any(map(_TENSORFLOW_MODULE.match, self.source.modules))
 
   @functools.cached_property
   def legacy(self) -> list[legacy_uses.LegacyUse]:
@@ -75,7 +82,7 @@ class File:
   def switches(self) -> list[tuple[str, tuple[int, int]]]:
     """The strings and keywords that name NVIDIA's variables, with offsets."""
     text = self.document.text
-    if not any(name in text for name in _SWITCHES):
+    if legacy_names.MIXED_PRECISION not in text:  # They begin so.
       return []
     found = []
     for node in self.source.nodes:
@@ -99,7 +106,7 @@ class File:
     return {
       line
       for statement in self.source.tree.body
-      if sources.asks_for_main(statement)
+      if isinstance(statement, ast.If) and sources.asks_for_main(statement)
       for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
     }
 
@@ -128,7 +135,7 @@ class File:
   def calls(self) -> dict[str, bool]:
     """Which calls of `START_CALLS` are there -> if also when it is imported."""
     text, found = self.document.text, dict[str, bool]()
-    if not any(name in text for name in START_CALLS):
+    if not _START_CALLS.search(text):
       return found
     for use in self.source.uses:
       name = use.name.rpartition(".")[2]
@@ -205,8 +212,7 @@ class File:
     first = 0
     if opening:
       at = self.lines.find_position(span[0])[0]
-      starts = [_find_first_line(s) for s in self.source.tree.body]
-      own = max(0, bisect.bisect_right(starts, at) - 1)
+      own = max(0, bisect.bisect_right(self._first_lines, at) - 1)
       first = min(self.first_import, own)
     return findings.Finding(
       self.path,
@@ -225,6 +231,15 @@ class File:
       first,
     )
 
+  @functools.cached_property
+  def _first_lines(self) -> list[int]:
+    """The first line of each top-level statement, decorators included."""
+    found = []
+    for statement in self.source.tree.body:
+      decorators = getattr(statement, "decorator_list", None)
+      found.append((decorators[0] if decorators else statement).lineno)
+    return found
+
   def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
     """Returns a finding whose edit writes other text in place of a node."""
     edit = edits_lib.Edit(*self.find_span(node), new)
@@ -240,8 +255,9 @@ class File:
     own = self.call.list_own_modules(self)
     for i, statement in enumerate(self.source.tree.body):
       for part in _list_statements([statement]):
-        if any(is_tensorflow(m) or m in own for m in list_modules(part)):
-          return i
+        for module in list_modules(part):
+          if module in own or is_tensorflow(module):
+            return i
     return len(self.source.tree.body)
 
   def find_span(self, node: ast.AST) -> tuple[int, int]:
@@ -259,7 +275,14 @@ class File:
     """Returns whether the text at a node's position is that node's."""
     start, end = self.find_span(node)
     segment = self.document.text[start:end]
-    if segment == sources.unparse(node):  # Mostly, a dotted name.
+    names, root = [], node
+    while isinstance(root, ast.Attribute):
+      names.append(root.attr)
+      root = root.value
+    # Mostly, a dotted name.
+    if isinstance(root, ast.Name) and segment == ".".join(
+      [root.id, *reversed(names)]
+    ):
       return True
     try:
       found = ast.parse(f"({segment}\n)", mode="eval").body
@@ -300,12 +323,13 @@ class File:
       if isinstance(node, ast.Attribute) and node.attr in wanted:
         yield node, sources.unparse(node.value)
 
-  def list_statements(self) -> Iterator[ast.stmt]:
-    """Yields the statements of the module and of the blocks in it.
+  @functools.cached_property
+  def statements(self) -> list[ast.stmt]:
+    """The statements of the module and of the blocks in it, in order.
 
     The statements in functions and classes are left out.
     """
-    yield from _list_statements(self.source.tree.body)
+    return _list_statements(self.source.tree.body)
 
   def list_imports(self) -> Iterator[ast.Import | ast.ImportFrom]:
     """Yields all import statements."""
@@ -335,22 +359,19 @@ class File:
     return edits_lib.Edit(line_end, line_end, new)
 
 
-def _find_first_line(statement: ast.stmt) -> int:
-  """Returns the first line of a statement, decorators included."""
-  decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-  return min([statement.lineno, *(part.lineno for part in decorators)])
-
-
-def _list_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-  """Yields statements, and those of their blocks."""
+def _list_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+  """Returns statements, each followed by those of its blocks."""
+  found = []
   for statement in body:
-    yield statement
+    found.append(statement)
     if isinstance(statement, _DEFINITIONS):
       continue
     for name in ("body", "orelse", "finalbody"):
-      yield from _list_statements(getattr(statement, name, ()))
+      if getattr(statement, name, None):
+        found += _list_statements(getattr(statement, name))
     for handler in getattr(statement, "handlers", ()):
-      yield from _list_statements(handler.body)
+      found += _list_statements(handler.body)
+  return found
 
 
 def list_modules(node: ast.AST) -> list[str]:

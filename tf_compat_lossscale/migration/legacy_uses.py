@@ -16,6 +16,9 @@ from tf_compat_lossscale.programs import sources
 _PACKAGE = "tf_compat_lossscale"
 # The places of names that may follow an object of which the source does not
 # tell whether it is TensorFlow.
+_WORDS = re.compile(
+  r"tensorflow\..*(oss_?[sS]cale|mixed_precision|experimental)"
+)
 _PLACES = re.compile(
   r"\.((?:compat\.v1\.)?(?:train\.experimental|contrib\.mixed_precision"
   r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)$"
@@ -63,7 +66,7 @@ class LegacyUse(NamedTuple):
 def find_legacy_uses(source: sources.Source) -> Iterator[LegacyUse]:
   """Yields the legacy names in a source, in the order of lines."""
   for use in source.uses:
-    if not use.name.startswith("tensorflow.") or use.form == "store":
+    if use.form == "store" or not _WORDS.match(use.name):
       continue
     if use.form == "expression":
       yield from _find_in_expression(source, use)

@@ -125,24 +125,29 @@ def check_codes(words: Iterable[str]) -> None:
       )
 
 
-def is_selected(
-  code: str, select: Sequence[str], ignore: Sequence[str]
-) -> bool:
-  """Returns whether findings with a code are wanted.
+def select_rules(
+  select: Sequence[str], ignore: Sequence[str]
+) -> tuple[Rule, ...]:
+  """Returns the rules whose findings are wanted, in the order of their codes.
 
   The longest word that the code begins with decides, so that LS101 can be
   selected although LS1 is ignored. Of equal words, `ignore` wins.
 
   Args:
-    code: The code.
     select: Codes and beginnings of codes; empty for all.
     ignore: The same.
   """
-  wanted = max(
-    (len(word) for word in select if code.startswith(word)),
-    default=-1 if select else 0,
-  )
-  unwanted = max(
-    (len(word) for word in ignore if code.startswith(word)), default=-1
-  )
-  return wanted > unwanted
+  if not select and not ignore:
+    return list_rules()
+  found = []
+  for rule in list_rules():
+    wanted = max(
+      (len(word) for word in select if rule.code.startswith(word)),
+      default=-1 if select else 0,
+    )
+    unwanted = max(
+      (len(word) for word in ignore if rule.code.startswith(word)), default=-1
+    )
+    if wanted > unwanted:
+      found.append(rule)
+  return tuple(found)

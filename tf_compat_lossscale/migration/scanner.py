@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import gc
+import itertools
+import operator
 import re
 from typing import NamedTuple
 
@@ -162,83 +165,101 @@ def _check(
     plan: Which edits to plan; None to plan none.
   """
   errors: list[str] = []
-  read = {
-    document.path: document
-    for path, data in given
-    if (document := _read(path, data, errors))
-  }
-  parsed = dict[str, files_lib.File | None]()
-
-  def parse(path: str) -> files_lib.File | None:
-    if path not in parsed:
-      parsed[path] = _parse(read[path], errors)
-    return parsed[path]
-
-  matter = [p for p, each in read.items() if _MATTERS.search(each.text)]
-  looked_at = [file for file in map(parse, matter) if file]
-  if not options.nvidia_switch and not any(
-    file.uses_loss_scaling for file in looked_at
-  ):
-    count = len(read) - list(parsed.values()).count(None)
+  read: dict[str, documents.Document] = {}
+  for path, data in given:
+    document = _read(path, data, errors)
+    if document is not None:
+      read[path] = document
+  unread = len(errors)
+  graph, files = _parse_related(read, options, errors)
+  count = len(read) - len(errors) + unread
+  if graph is None:
     return findings_lib.Report(count, errors=tuple(errors))
-  graph = import_graph.ImportGraph({p: e.text for p, e in read.items()})
-  using = [p for p, each in read.items() if _USES.search(each.text)]
-  wanted = set(using)
-  for path in graph.find_above(using):
-    if _STARTS.search(read[path].text) or path.endswith("__init__.py"):
-      wanted.add(path)
-  for path in graph.find_below(using):
-    if _OLD_NAMES.search(read[path].text):
-      wanted.add(path)
-  files = [file for p in read if p in wanted and (file := parse(p))]
+
   release = options.target or which_keras.find_release()
   arguments = graph, release, options.tensorflow, options.nvidia_switch
   call = calls.Call(files, *arguments)
-  told = [d for d in call.decisions.values() if d.tensorflow]
-  most = 1 if 2 * sum(d.tensorflow == 1 for d in told) > len(told) else 2
-  reasons = [d.reason for d in told if d.tensorflow == most and d.reason]
   found = {file.path: _find(file, options) for file in files}
   report = findings_lib.Report(
-    len(read) - list(parsed.values()).count(None),
-    tuple(finding for own in found.values() for finding in own),
+    count,
+    tuple(itertools.chain.from_iterable(found.values())),
     tuple(errors),
     uses_loss_scaling=True,
-    tensorflow=most if told else None,
-    reason=next(iter(reasons), ""),
+    tensorflow=call.tensorflow,
+    reason=call.reason,
   )
   if plan is None:
     return report
-  states = {findings_lib.MIGRATE}
-  if plan.offered:
-    states.add(findings_lib.OFFERED)
+  states = [findings_lib.MIGRATE, *([findings_lib.OFFERED] * plan.offered)]
   now = {file.path: file for file in files}
   left = found
   for _ in range(_MANY_ROUNDS):
-    edited = {
-      path: editing.edit(now[path], sorted(own, key=lambda f: f.code))
-      for path, findings in left.items()
-      if (own := [f for f in findings if f.state in states])
-    }
-    if all(now[path] is file for path, file in edited.items()):
+    edited = {}
+    for path, findings in left.items():
+      own = [f for f in findings if f.state in states]
+      own.sort(key=operator.attrgetter("code"))
+      file = editing.edit(now[path], own) if own else now[path]
+      if file is not now[path]:
+        edited[path] = file
+    if not edited:
       break
     now |= edited
-    call = calls.Call(list(now.values()), *arguments, call.decisions)
+    calls.Call(list(now.values()), *arguments, call.decisions)
     left = {path: _find(now[path], options) for path in left}
   changes = []
   for file in files:
-    after = now[file.path].document.data
-    rest = tuple(f for f in left[file.path] if f.state in states)
-    stays = {(f.code, f.name) for f in rest}
-    made = tuple(
-      f
-      for f in found[file.path]
-      if f.state in states and (f.code, f.name) not in stays
-    )
-    if after != file.document.data or rest:
+    after = now[file.path].document
+    rest = [f for f in left[file.path] if f.state in states]
+    stays = [(f.code, f.name) for f in rest]
+    wanted = [f for f in found[file.path] if f.state in states]
+    made = [f for f in wanted if (f.code, f.name) not in stays]
+    if after.data != file.document.data or rest:
+      before = file.document.data
       changes.append(
-        findings_lib.Change(file.path, file.document.data, after, made, rest)
+        findings_lib.Change(
+          *(file.path, before, after.data, tuple(made), tuple(rest))
+        )
       )
   return report._replace(changes=tuple(changes))
+
+
+def _parse_related(
+  read: Mapping[str, documents.Document], options: Options, errors: list[str]
+) -> tuple[import_graph.ImportGraph | None, list[files_lib.File]]:
+  """Parses the files that have to do with loss scaling.
+
+  Args:
+    read: All files, by their paths.
+    options: What the user asks for.
+    errors: Gets a line for each file that Python cannot parse.
+
+  Returns:
+    The imports of all files, and the files that use TensorFlow or that matter
+    for the others; None and no files if nothing uses loss scaling.
+  """
+  texts = {path: document.text for path, document in read.items()}
+  parsed: dict[str, files_lib.File | None] = {}
+  uses = options.nvidia_switch
+  for path, text in texts.items():
+    if _MATTERS.search(text):
+      file = parsed[path] = _parse(read[path], errors)
+      uses = uses or (file is not None and file.uses_loss_scaling)
+  if not uses:
+    return None, []
+  graph = import_graph.ImportGraph(texts)
+  using = [path for path, text in texts.items() if _USES.search(text)]
+  wanted = set(using)
+  for path in graph.find_above(using):
+    if _STARTS.search(texts[path]) or path.endswith("__init__.py"):
+      wanted.add(path)
+  for path in graph.find_below(using):
+    if _OLD_NAMES.search(texts[path]):
+      wanted.add(path)
+  for path in texts:
+    if path in wanted and path not in parsed:
+      parsed[path] = _parse(read[path], errors)
+  files = [file for path in texts if (file := parsed.get(path))]
+  return graph, files
 
 
 def _read(
@@ -269,13 +290,13 @@ def _parse(
 
 def _find(file: files_lib.File, options: Options) -> list[findings_lib.Finding]:
   """Returns the findings of all rules in a file, by their place."""
-  found = [
-    finding
-    for rule in rules.list_rules()
-    if rules.is_selected(rule.code, options.select, options.ignore)
-    for finding in rule.find(file)
-  ]
-  return sorted(found, key=lambda f: (f.cell or 0, f.line, f.column))
+  found: list[findings_lib.Finding] = []
+  for rule in rules.select_rules(options.select, options.ignore):
+    found += rule.find(file)
+  found.sort(key=operator.attrgetter("line", "column"))
+  if found and found[0].cell:
+    found.sort(key=operator.attrgetter("cell"))
+  return found
 
 
 def _advise(error: str) -> str:

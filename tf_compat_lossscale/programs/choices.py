@@ -126,7 +126,7 @@ def find_keras_2(source: sources.Source) -> Iterator[str]:
   place = f"{source.path} line"
   for use in source.uses:
     if _KERAS_2.match(use.name) or (
-      _is_tensorflow(use.name) and legacy_names.find_home(use.name)
+      use.name.startswith("tensorflow.") and legacy_names.find_home(use.name)
     ):
       yield f"{use.written}, {place} {use.line}"
   if "tf_compat_lossscale" not in source.modules:

@@ -15,8 +15,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import dataclasses
+import operator
 import re
 import sys
 import tokenize
@@ -30,6 +32,7 @@ _DEPTH = 20_000
 _MOST_LOOKUPS = 100  # Assignments may lead from name to name.
 _MOST_PARTS = 64  # `a.b.c…` may have any number of parts.
 _MODULE_IN_TEXT = re.compile(r"tensorflow(\.[a-zA-Z_]\w*)+")
+_QUESTIONS = ("getattr", "hasattr")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef)
@@ -184,8 +187,13 @@ def allow_depth() -> Iterator[None]:
 
 def find_dotted_name(node: ast.AST) -> str | None:
   """Returns `a.b.c` as it is written; None for other expressions."""
-  root, names = _split(node)
-  return ".".join([root.id, *names]) if isinstance(root, ast.Name) else None
+  names: list[str] = []
+  while isinstance(node, ast.Attribute):
+    names.append(node.attr)
+    node = node.value
+  if not isinstance(node, ast.Name):
+    return None
+  return ".".join([node.id, *reversed(names)])
 
 
 def unparse(node: ast.AST) -> str:
@@ -229,7 +237,7 @@ class _Scope:
     self.node, self.parent = node, parent
     # Name -> what it may stand for: full names, or expressions.
     self.values: dict[str, list[str | ast.expr]] = {}
-    self._found: dict[str, str | None] = {}
+    self.found: dict[str, str | None] = {}
 
   def bind(self, name: str, value: str | ast.expr | None = None) -> None:
     """Notes that a name is bound; to None, if to nothing that matters."""
@@ -239,8 +247,8 @@ class _Scope:
 
   def resolve(self, name: str) -> str | None:
     """Returns the full name of the first value that has one, or None."""
-    if name in self._found:
-      return self._found[name]
+    if name in self.found:
+      return self.found[name]
     scope: _Scope | None = self
     while scope is not None and (
       name not in scope.values
@@ -248,15 +256,15 @@ class _Scope:
     ):
       scope = scope.parent
     if scope is None:
-      return self._found.setdefault(name, None)
-    scope._found[name] = None  # `tf = tf` asks again.
+      return self.found.setdefault(name, None)
+    scope.found[name] = None  # `tf = tf` asks again.
     found = None
     for value in scope.values[name][:_MOST_LOOKUPS]:
       full = value if isinstance(value, str) else scope.resolve_node(value)
       if full is not None:
         found = full
         break
-    self._found[name] = scope._found[name] = found
+    self.found[name] = scope.found[name] = found
     return found
 
   def resolve_node(self, node: ast.AST) -> str | None:
@@ -271,19 +279,23 @@ def _collect(source: Source) -> None:
   what its module binds below it.
   """
   waiting = [(_Scope(source.tree, None), list_children(source.tree))]
+  root: ast.expr
   for scope, nodes in waiting:  # The list grows meanwhile.
-    found: list[ast.expr] = []
+    found: list[tuple[ast.expr, ast.AST, list[str]]] = []
     for node in nodes:  # This one, too.
       kind = node.__class__
       if kind is ast.Name:
         assert isinstance(node, ast.Name)
         if node.ctx.__class__ is not ast.Load:
-          scope.bind(node.id)
-        found.append(node)
+          scope.values.setdefault(node.id, [])
+        found.append((node, node, []))
       elif kind is ast.Attribute:
         assert isinstance(node, ast.Attribute)
-        found.append(node)
-        root, _ = _split(node)
+        root, names = node, list[str]()  # As `_split`, which takes longer.
+        while isinstance(root, ast.Attribute):
+          names.append(root.attr)
+          root = root.value
+        found.append((node, root, names[::-1]))
         if root.__class__ is not ast.Name:
           nodes.append(root)
       elif kind is ast.Constant:
@@ -306,13 +318,20 @@ def _collect(source: Source) -> None:
           if isinstance(target, ast.Name):
             scope.bind(target.id, node.value)  # type: ignore[attr-defined]
         elif kind is ast.Call:
-          found.append(node)  # type: ignore[arg-type]
-        nodes += list_children(node)
+          assert isinstance(node, ast.Call)
+          if getattr(node.func, "id", "") in _QUESTIONS:
+            found.append((node, node, []))
+        for field in _FIELDS[kind]:  # As `list_children`, which takes longer.
+          value = getattr(node, field)
+          if value.__class__ is list:
+            nodes += filter(None, value)
+          elif value is not None:
+            nodes.append(value)
     source.nodes += nodes
-    for expression in found:
-      _collect_expression(source, scope, expression)
-  source.uses.sort(key=lambda use: (use.line, use.column))
-  source.unknown.sort(key=lambda node: (node.lineno, node.col_offset))
+    _collect_expressions(source, scope, found)
+  place = operator.attrgetter("node.lineno", "node.col_offset")
+  source.uses.sort(key=place)
+  source.unknown.sort(key=operator.attrgetter("lineno", "col_offset"))
 
 
 def _collect_import(source: Source, scope: _Scope, node: ast.AST) -> None:
@@ -336,27 +355,43 @@ def _collect_import(source: Source, scope: _Scope, node: ast.AST) -> None:
       scope.bind(alias.asname or alias.name, full)
 
 
-def _collect_expression(source: Source, scope: _Scope, node: ast.expr) -> None:
-  """Adds the use that a name, `a.b.c` or a call is, if it is one."""
-  if isinstance(node, ast.Call):
-    for function in ("getattr", "hasattr"):
-      full = _resolve_question(
-        node, function, lambda root: scope.resolve(root.id)
-      )
-      if full is not None:
-        source.uses.append(Use(full, node, function))
-    return
-  root, names = _split(node)
-  full = scope.resolve_node(root)
-  if isinstance(root, ast.Name):
-    source._full[root] = full
-  if full is not None:
-    name = ".".join([full, *names[:_MOST_PARTS]])
-    is_read = node.ctx.__class__ is ast.Load  # type: ignore[attr-defined]
-    if is_read or names:
-      source.uses.append(Use(name, node, "expression" if is_read else "store"))
-  elif isinstance(node, ast.Attribute):
-    source.unknown.append(node)
+def _collect_expressions(
+  source: Source,
+  scope: _Scope,
+  found: Sequence[tuple[ast.expr, ast.AST, list[str]]],
+) -> None:
+  """Adds the uses that names, `a.b.c` and questions are.
+
+  Args:
+    source: The source.
+    scope: The scope that the expressions are in.
+    found: The expressions, each with its root and the names after that.
+  """
+  for node, root, names in found:
+    if node is root and isinstance(node, ast.Call):
+      for function in _QUESTIONS:
+        full = _resolve_question(
+          node, function, lambda root: scope.resolve(root.id)
+        )
+        if full is not None:
+          source.uses.append(Use(full, node, function))
+      continue
+    if isinstance(root, ast.Name):
+      if root.id in scope.found:
+        full = scope.found[root.id]
+      else:
+        full = scope.resolve(root.id)
+      source._full[root] = full
+    else:
+      full = scope.resolve_node(root)
+    if full is not None:
+      name = ".".join([full, *names[:_MOST_PARTS]])
+      is_read = node.ctx.__class__ is ast.Load  # type: ignore[attr-defined]
+      if is_read or names:
+        form = "expression" if is_read else "store"
+        source.uses.append(Use(name, node, form))
+    elif isinstance(node, ast.Attribute):
+      source.unknown.append(node)
 
 
 def _enter(scope: _Scope) -> tuple[list[ast.AST], list[ast.AST]]:
@@ -414,7 +449,7 @@ def _resolve(
   full = None
   if isinstance(root, ast.Name):
     full = find(root)
-  elif isinstance(root, ast.Call):
+  elif isinstance(root, ast.Call) and root.args:
     full = _resolve_question(root, "getattr", find)
     if find_dotted_name(root.func) == "importlib.import_module" and root.args:
       full = _get_text(root.args[0])

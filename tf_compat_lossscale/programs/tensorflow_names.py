@@ -60,6 +60,7 @@ _PARAMETERS = {
   "verify_shape": "constant",
 }
 _REDUCTION_PARAMETERS = {"keep_dims", "reduction_indices"}
+_ALL_PARAMETERS = _PARAMETERS.keys() | _REDUCTION_PARAMETERS
 # Names of the list that TensorFlow 2 has at the same place, from Keras or from
 # TensorBoard, with other parameters.
 _IN_BOTH_NAMES = """
@@ -137,17 +138,16 @@ def find_tensorflow_1_call(
   Returns:
     The name below `tensorflow`, or None.
   """
-  given = {keyword.arg or "" for keyword in call.keywords}
   last = getattr(call.func, "attr", "")
   is_scope = last == "name_scope" and len(call.args) > 1
-  known = given & (_PARAMETERS.keys() | _REDUCTION_PARAMETERS)
+  known = [each.arg for each in call.keywords if each.arg in _ALL_PARAMETERS]
   if not known and not is_scope:
     return None
   name = (resolve(call.func) or "").removeprefix("tensorflow.")
   if is_scope and name == last:
     return name
   for parameter in known:
-    if name in _PARAMETERS.get(parameter, "").split():
+    if name in _PARAMETERS.get(parameter or "", "").split():
       return name
     if name.startswith("reduce_") and parameter in _REDUCTION_PARAMETERS:
       return name

@@ -38,7 +38,9 @@ _NOT_EAGER = re.compile(
   r"placeholder(_with_default)?|(Interactive)?Session|sparse_placeholder"
   r"|train\.(Monitored\w*Session|Supervisor)"
 )
-_LEAVES_EAGER = re.compile(r"(compat\.v1\.)?disable_(v2_behavior|eager\w+)")
+_LEAVES_EAGER = re.compile(
+  r"tensorflow\.(compat\.v1\.)?disable_(v2_behavior|eager\w+)"
+)
 # Names that TensorFlow 1.15 has, too, but hardly any program of its time uses.
 _RATHER_2 = re.compile(
   r"GradientTape|function|compat\.v2\b|keras\.mixed_precision\b"
@@ -106,10 +108,8 @@ def decide_for(files: Iterable[sources.Source]) -> Decision:
   for source in files:
     for sign in find_signs(source):
       signs.setdefault((sign.tensorflow, sign.name), sign)
-    leaves_eager |= any(
-      _LEAVES_EAGER.fullmatch(use.name.removeprefix(_TENSORFLOW))
-      for use in source.uses
-    )
+    for use in source.uses:
+      leaves_eager |= bool(_LEAVES_EAGER.fullmatch(use.name))
   found = sorted(signs.values(), key=lambda sign: -sign.weight)
   one = [sign for sign in found if sign.tensorflow == 1]
   two = [sign for sign in found if sign.tensorflow == 2]
@@ -134,10 +134,10 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
   for use in uses:
     name = use.name.removeprefix(_TENSORFLOW)
     if use.form not in ("store", "hasattr", "text") and not (
-      use.line in asked or use.name in assigned
+      (asked and use.line in asked) or use.name in assigned
     ):
-      written = use.written if "." in use.written else use.name
       for tensorflow, weight, part in _weigh(name):
+        written = use.written if "." in use.written else use.name
         yield Sign(tensorflow, weight, part, written, source.path, use.line)
   for attribute in source.unknown:
     name = tensorflow_names.METHODS.get(attribute.attr, "")
@@ -145,7 +145,10 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
       part, written = name.removeprefix(_TENSORFLOW), f".{attribute.attr}"
       yield Sign(1, 4, part, written, source.path, attribute.lineno)
   for call in source.list_nodes(ast.Call):
-    name = tensorflow_names.find_tensorflow_1_call(call, source.resolve) or ""
+    name = ""
+    if call.keywords or len(call.args) > 1:
+      found = tensorflow_names.find_tensorflow_1_call(call, source.resolve)
+      name = found or ""
     if name and call.lineno not in asked:
       yield Sign(1, 1, f"{name}()", f"{name}()", source.path, call.lineno)
   yield from _find_graph_of_compat_v1(source, uses, asked)
@@ -177,7 +180,7 @@ def _find_graph_of_compat_v1(
   graph = {
     use.name.removeprefix(start): use
     for use in reversed(uses)
-    if use.line not in asked
+    if not (asked and use.line in asked)
     and use.form not in ("hasattr", "text")
     and use.name.startswith(start)
     and _NOT_EAGER.fullmatch(use.name.removeprefix(start))

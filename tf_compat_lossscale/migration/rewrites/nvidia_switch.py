@@ -62,13 +62,13 @@ opt = tf.train.AdamOptimizer()
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name a variable, and the place of the call."""
   needs = file.call.needs.get(file.path)
-  if not file.switches and not (needs and needs.switch):
+  if not file.switches and (needs is None or not needs.switch):
     return
   call = f"{file.short}.{_CALL}"
   message = f"{call} after TensorFlow is imported"
   edits: list[edits_lib.Edit] = []
   opening: list[str] = []
-  if needs and needs.switch:
+  if needs is not None and needs.switch:
     place = _find_place(file)
     edits = [file.insert_after(place, [call])] if place is not None else []
     opening = [file.package_import, *([] if place is not None else [call])]

@@ -86,7 +86,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
 
 def _make_import(file: files.File) -> list[edits.Edit]:
   """Returns the edit of `import collections`, which must load the submodule."""
-  for statement in file.list_statements():
+  for statement in file.statements:
     if isinstance(statement, ast.Import):
       names = {alias.name: alias for alias in statement.names}
       alias = names.get("collections")

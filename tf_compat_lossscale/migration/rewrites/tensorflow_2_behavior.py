@@ -50,7 +50,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   if needs is None or not needs.disables or _CALL in file.document.text:
     return
   own = file.call.list_own_modules(file)
-  for statement in file.list_statements():
+  for statement in file.statements:
     bound = _find_bound_name(statement)
     if bound is not None:
       call = f"{bound}.{_CALL}"
