@@ -265,7 +265,7 @@ compiler
   tf.xla.experimental: compile experimental_jit_scope=jit_scope
 crf
   tf1_contrib.crf: crf_binary_score crf_decode crf_log_likelihood crf_log_norm
-    crf_multitag_sequence_score crf_sequence_score crf_unary_score
+    crf_sequence_score crf_unary_score
     viterbi_decode
 cudnn_rnn
   tf1_contrib.rnn_blocks: CudnnCompatibleLSTMCell
@@ -283,8 +283,7 @@ data
   tf.data: Dataset FixedLengthRecordDataset Iterator TFRecordDataset
     TextLineDataset
   tf1_contrib.data: assert_element_shape batch_and_drop_remainder
-    padded_batch_and_drop_remainder reduce_dataset sliding_window_batch
-    sloppy_interleave
+    padded_batch_and_drop_remainder sliding_window_batch sloppy_interleave
 distribute
   tf.distribute: CrossDeviceOps ReplicaContext get_loss_reduction
     get_replica_context get_strategy has_strategy in_cross_replica_context
@@ -329,6 +328,7 @@ estimator
     stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook
   tf.estimator: BaselineEstimator DNNEstimator DNNLinearCombinedEstimator
     LinearEstimator add_metrics
+  tf1_contrib.estimator: clip_gradients_by_norm
 feature_column
   tf.feature_column: sequence_categorical_column_with_hash_bucket
     sequence_categorical_column_with_identity
@@ -357,10 +357,29 @@ framework
   py.framework.smart_cond: smart_case smart_cond
     smart_constant_value
   py.ops.confusion_matrix: remove_squeezable_dimensions
-  tf1_contrib.framework: assert_scalar_int get_graph_from_inputs
-    get_placeholders py_func reduce_sum_n with_same_shape with_shape
-    zero_initializer
+  tf1_contrib.framework: get_placeholders py_func with_same_shape with_shape
   py.framework.tensor_spec: BoundedTensorSpec
+graph_editor
+  py.ops.op_selector: get_backward_walk_ops get_consuming_ops
+    get_generating_ops get_tensors get_unique_graph make_list_of_op
+    make_list_of_t
+  # All but the walk raise an error when they are called.
+  tf1_contrib.graph_editor: ControlOutputs OpMatcher SubGraphView
+    TransformerInfo Transformer add_control_inputs bypass can_be_regex
+    check_cios compute_boundary_ts connect copy copy_op_handler
+    copy_with_input_replacements detach detach_control_inputs
+    detach_control_outputs detach_inputs detach_outputs filter_ops
+    filter_ops_from_regex filter_ts filter_ts_from_regex find_corresponding
+    find_corresponding_elem get_forward_walk_ops get_name_scope_ops
+    get_ops_ios get_walks_intersection_ops get_walks_union_ops
+    get_within_boundary_ops graph_replace keep_t_if_possible_handler make_regex
+    make_view make_view_from_scope op_type ph remove_control_inputs
+    replace_t_with_placeholder_handler reroute_inputs reroute_ios
+    reroute_outputs reroute_ts select_ops select_ops_and_ts select_ts sgv
+    sgv_scope swap_inputs swap_ios swap_outputs swap_ts
+    transform_op_if_inside_handler
+image
+  tf1_contrib.image: angles_to_projective_transforms rotate transform translate
 layers
   tf_slim.layers: GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock
     apply_regularization avg_pool2d avg_pool3d batch_norm bias_add conv1d
@@ -401,6 +420,8 @@ losses
     cosine_distance get_losses get_regularization_losses get_total_loss
     hinge_loss log_loss mean_pairwise_squared_error mean_squared_error
     sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy
+memory_stats
+  tf1_contrib.memory_stats: BytesInUse BytesLimit MaxBytesInUse
 metrics
   tf.sets: set_difference set_intersection set_size set_union
   tf_slim.metrics: accuracy aggregate_metric_map aggregate_metrics
@@ -433,7 +454,7 @@ nccl
 nn
   tf.nn: conv1d_transpose
   py.ops.nn_ops: nth_element
-  tf1_contrib.nn: alpha_dropout scaled_softplus
+  tf1_contrib.nn: alpha_dropout
 opt
   tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer
     LazyAdamOptimizer MovingAverageOptimizer clip_gradients_by_global_norm
@@ -515,6 +536,8 @@ util
 
 # Modules that others serve as a whole.
 all_reduce.python.all_reduce = py.distribute.v1.all_reduce
+nccl.ops.gen_nccl_ops = py.ops.gen_nccl_ops
+nccl.python.ops.nccl_ops = py.ops.nccl_ops
 rnn.ops.gen_gru_ops = py.ops.gen_rnn_ops
 rnn.ops.gen_lstm_ops = py.ops.gen_rnn_ops
 tensorrt = py.compiler.tensorrt.trt_convert
@@ -574,6 +597,7 @@ feature_column.python.feature_column: sequence_feature_column
 framework.python.framework: checkpoint_utils experimental graph_util tensor_util
 framework.python.ops: arg_scope audio_ops checkpoint_ops gen_variable_ops ops
     prettyprint_ops script_ops sort_ops variables
+graph_editor: edit match reroute select subgraph transform util
 image.ops: gen_distort_image_ops gen_image_ops
     gen_single_image_random_dot_stereograms_ops
 image.python.ops: dense_image_warp distort_image_ops image_ops
@@ -600,11 +624,11 @@ learn.python.learn.utils: export gc input_fn_utils inspect_checkpoint
     saved_model_export_utils
 legacy_seq2seq.python.ops: seq2seq
 lookup: lookup_ops
+memory_stats.python.ops: memory_stats_ops
 losses.python.losses: loss_ops
 losses.python.metric_learning: metric_loss_ops
 metrics.python.metrics: classification
 metrics.python.ops: confusion_matrix_ops histogram_ops metric_ops set_ops
-nccl
 nn.python.ops: alpha_dropout cross_entropy fwd_gradients sampling_ops
     scaled_softplus
 opt.python.training: adam_gs_optimizer adamax addsign agn_optimizer
