@@ -101,6 +101,7 @@ TABLE.add(
   "tensorflow",
   """
   est.api._v2: estimator
+  py: pywrap_tensorflow
 estimator = est.api._v2.estimator
 compat.v1.estimator = est.api._v1.estimator
 compat.v2.estimator = est.api._v2.estimator
@@ -117,8 +118,11 @@ python.tpu.session_support = ours.tpu_parts
 python.tpu.tpu_embedding = ours.tpu_parts
 python.tpu.tpu_embedding_gradient = ours.tpu_parts
 
+keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
 compat.v1
   est.api._v1: estimator
+  py: pywrap_tensorflow
 compat.v2
   est.api._v2: estimator
 compat.v1.tpu.experimental
@@ -196,6 +200,10 @@ ops.variables
   py.ops.ref_variable: RefVariable default_variable_creator
   py.ops.variable_v1: VariableV1
   py.ops.state_ops: is_variable_initialized
+pywrap_tensorflow
+  tf.train: NewCheckpointReader
+  py.client._pywrap_events_writer: EventsWriter
+  py.util._pywrap_util_port: IsGoogleCudaEnabled IsMklEnabled
 saved_model.utils_impl
   py.saved_model.path_helpers: get_assets_dir get_or_create_assets_dir
     get_or_create_variables_dir get_variables_dir get_variables_path
@@ -207,6 +215,12 @@ training.checkpoint_management
     get_checkpoint_mtimes get_checkpoint_state latest_checkpoint
     meta_graph_filename remove_checkpoint update_checkpoint_state
     update_checkpoint_state_internal
+training.checkpoint_utils
+  tf.train: NewCheckpointReader
+training.saver
+  tf.train: NewCheckpointReader
+training.training
+  tf.train: NewCheckpointReader
 # Names that changed, too.
 data.util.nest
   py.data.util.nest: is_sequence=is_nested
@@ -217,6 +231,8 @@ eager.backprop
 util.nest
   py.util.nest: is_sequence=is_nested
 # Modules that went.
+_pywrap_events_writer = py.client._pywrap_events_writer
+_pywrap_util_port = py.util._pywrap_util_port
 data.experimental.ops.distribute_options = py.data.ops.options
 data.experimental.ops.optimization_options = py.data.ops.options
 data.experimental.ops.threading_options = py.data.ops.options
@@ -682,8 +698,12 @@ util: loader
 KERAS.add(
   PRIVATE_KERAS,
   """
+backend.tensorflow_backend = keras2.backend
 engine.network
   keras2.engine.training: Network=Model
+engine.topology
+  keras2.engine.training: Container=Model
+  keras2.utils.layer_utils: get_source_inputs
 initializers.initializers_v2 = keras2.initializers.initializers
 layers.advanced_activations = keras2.layers
 layers.convolutional_recurrent = keras2.layers
@@ -697,6 +717,7 @@ layers.normalization_v2 = keras2.layers
 layers.recurrent = keras2.layers.rnn.rnn_utils
 layers.recurrent_v2 = keras2.layers
 layers.wrappers = keras2.layers
+objectives = keras2.losses
 optimizer_v2 = keras2.optimizers.legacy
 optimizer_v2.learning_rate_schedule =
     keras2.optimizers.schedules.learning_rate_schedule
@@ -707,6 +728,36 @@ saving.model_config = keras2.saving.legacy.model_config
 saving.save = keras2.saving.legacy.save
 saving.saved_model = keras2.saving.legacy.saved_model
 saving.saving_utils = keras2.saving.legacy.saving_utils
+utils.training_utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+""",
+)
+
+# Names of Keras 2, which is the package keras up to TensorFlow 2.15.
+for _package in ("keras", "tf_keras"):
+  TABLE.add(
+    _package,
+    f"""
+  {PRIVATE_KERAS}: engine
+api._v1.keras.optimizers
+  {_package}.api._v2.keras.optimizers: experimental
+api._v1.keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+api._v2.keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+  {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils
+""",
+  )
+
+TABLE.add(
+  "tensorboard",
+  """
+summary
+  tensorboard.summary.v1: audio_pb custom_scalar custom_scalar_pb histogram_pb
+    image_pb pr_curve pr_curve_pb pr_curve_raw_data_op pr_curve_raw_data_pb
+    pr_curve_streaming_op scalar_pb text_pb
 """,
 )
 
