@@ -20,10 +20,14 @@ _KERAS_2 = re.compile(
   r"|estimator|backend\.(function|(set_)?learning_phase|placeholder"
   r"|[gs]et_session)|metrics\.(MeanRelativeError|MeanTensor)"
   r"|layers\.(AbstractRNNCell|DenseFeatures|LocallyConnected\dD)"
-  r"|models\.model_from_config)\b)"
+  r"|models\.model_from_config|utils\.multi_gpu_model)\b)"
 )
-# Methods of Keras 2's loss-scale optimizer that Keras 3's lacks.
-_METHODS_OF_KERAS_2 = ("get_scaled_loss", "get_unscaled_gradients")
+# Methods of Keras 2's loss-scale optimizer and models that Keras 3 lacks.
+_METHODS_OF_KERAS_2 = (
+  "get_scaled_loss",
+  "get_unscaled_gradients",
+  "predict_classes",
+)
 # Keras, and what TensorFlow 2 implements by Keras.
 KERAS = re.compile(
   r"tensorflow\.(compat\.v[12]\.)?(python\.)?(keras|layers|nn\.rnn_cell)\b"

@@ -87,6 +87,8 @@ def _list_missing(
     for use in source.uses:
       place = f"{os.path.relpath(source.path)}:{use.line}"
       package = use.name.partition(".")[0]
+      if use.name.endswith(".callbacks.TensorBoard"):
+        package = "tensorboard"
       if hints.is_missing(package):
         command = install_commands.make_command(package, release)
         missing.setdefault(f"{package}: {command}", place)

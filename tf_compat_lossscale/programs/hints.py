@@ -67,6 +67,10 @@ _HINTS = {
   "autograph.set_loop_options": (
     "Use tf.autograph.experimental.set_loop_options, which has no back_prop."
   ),
+  "crf.crf_multitag_sequence_score": (
+    "Add the scores of the allowed tags by tf.reduce_logsumexp."
+  ),
+  "data.reduce_dataset": "Use the dataset's method reduce.",
   "distribute.TPUStrategy": "Use tf.distribute.TPUStrategy.",
   "estimator": "Use tf.estimator.",
   "ffmpeg": "Use tensorflow_io.audio.",
@@ -81,11 +85,16 @@ _HINTS = {
   "mixed_precision": "Use tf_compat_lossscale.contrib.",
   "model_pruning": "Use tensorflow_model_optimization.sparsity.",
   "feature_column": "Use tf.feature_column.",
-  "image": "Use tf.image and tf.raw_ops.ImageProjectiveTransformV2.",
+  "framework.assert_scalar_int": "Use tf.debugging.assert_scalar.",
+  "framework.get_graph_from_inputs": "Use the attribute graph of a tensor.",
+  "framework.reduce_sum_n": "Use tf.add_n of tf.reduce_sum.",
+  "framework.zero_initializer": "Use tf.compat.v1.assign.",
+  "image": "Use tf.image and tf.raw_ops.ImageProjectiveTransformV3.",
   "layers": "Use tf.feature_column for columns, and tf_slim for layers.",
   "learn": "Use tf.estimator, or tf.keras.",
   "learn.Head": "Use tf.estimator.Head, whose methods differ.",
   "learn.datasets": "Use tf.keras.datasets.",
+  "nn.scaled_softplus": "Write alpha * tf.nn.softplus(x / alpha).",
   "opt": "Use an optimizer of tf.compat.v1.train.",
   "opt.AdaMaxOptimizer": "Use tf.keras.optimizers.Adamax.",
   "opt.AddSignOptimizer": _OWN_RULE,

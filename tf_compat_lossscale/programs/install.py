@@ -24,8 +24,10 @@ from tf_compat_lossscale.programs import import_hooks
 from tf_compat_lossscale.programs import keras_optimizers as optimizers_lib
 from tf_compat_lossscale.programs import lazy_modules
 from tf_compat_lossscale.programs import loading
+from tf_compat_lossscale.programs import old_methods
 from tf_compat_lossscale.programs import old_modules
 from tf_compat_lossscale.programs import private_keras
+from tf_compat_lossscale.programs import standalone_keras
 from tf_compat_lossscale.programs import tables
 
 _OURS = "tf_compat_lossscale"
@@ -37,7 +39,7 @@ _WITHOUT_ESTIMATOR = (2, 16)  # The first TensorFlow without `tf.estimator`.
 _PUBLIC = [
   name
   for name in tables.TABLE.names
-  if not name.startswith(("tensorflow.python.", tables.CONTRIB))
+  if re.match(r"tensorflow(\.compat\.v[12].*)?$", name)
 ]
 # Modules that become attributes of their parents if TensorFlow lacks them. Only
 # imports find the other modules of the table that TensorFlow lacks.
@@ -80,6 +82,7 @@ class _Installer(import_hooks.ImportWatcher):
     self._log = patching.UndoLog()
     self.states: dict[tuple[Place, str], str] = {}
     self._keras = private_keras.PrivateKeras(self._log)
+    self._standalone = standalone_keras.StandaloneKeras(self._log)
     self._served: list[types.ModuleType] = []
     release = which_keras.find_release()
     self._lacks_estimator = release is None or release >= _WITHOUT_ESTIMATOR
@@ -87,7 +90,11 @@ class _Installer(import_hooks.ImportWatcher):
     self._compile_was_patched = _is_compile_patched()
 
   def watches(self, name: str) -> bool:
-    return name in tables.TABLE.names or old_modules.is_known(name)
+    return (
+      name in tables.TABLE.names
+      or old_methods.is_watched(name)
+      or old_modules.is_known(name)
+    )
 
   def before_load(self, name: str) -> None:
     if name == _ESTIMATOR and self._lacks_estimator:
@@ -115,8 +122,9 @@ class _Installer(import_hooks.ImportWatcher):
     """Sets the names in all modules that are loaded, and in others later."""
     self.start()
     self._keras.put_in_place()
+    self._standalone.start_if_keras_2()
     for name, module in list(sys.modules.items()):
-      if name.startswith(("tensorflow", "keras.", "tf_keras.")):
+      if re.match(r"tensor(flow|board)|(tf_)?keras(\.|$)", name):
         self._fill(name, module)
     for name in _PUBLIC:  # They are in `sys.modules` by other names.
       namespace: Any = sys.modules["tensorflow"]
@@ -133,6 +141,8 @@ class _Installer(import_hooks.ImportWatcher):
     if module is None or module_name == "tensorflow._api.v2":
       return
     self._serve(module_name, module)
+    for change in old_methods.list_changes(module_name, module):
+      self._log.set(*change)
     place = table.find_place(module_name)
     if place is None:
       return
@@ -182,6 +192,7 @@ class _Installer(import_hooks.ImportWatcher):
     """Leaves every module as it was found, and `Model.compile` as well."""
     self.stop()
     self._keras.take_back()
+    self._standalone.stop()
     if self._lacks_estimator and _ESTIMATOR in sys.modules:
       from tf_compat_lossscale._core.tf import estimator_export
 

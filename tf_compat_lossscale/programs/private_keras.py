@@ -32,12 +32,14 @@ from tf_compat_lossscale.programs import tables
 ROOT = tables.PRIVATE_KERAS
 _PARENT, _, _LAST = ROOT.rpartition(".")
 
+_ENGINE = (
+  *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
+  *("engine.sequential", "engine.training"),
+)
 # Further modules of Keras 2 that have names of a module.
 _ALSO = {
-  "engine": (
-    *("engine.base_layer", "engine.input_layer", "engine.input_spec"),
-    *("engine.sequential", "engine.training"),
-  ),
+  "engine": _ENGINE,
+  "engine.topology": _ENGINE,
   "layers.convolutional": ("layers.convolutional.base_conv",),
   "layers.normalization": ("layers.normalization.batch_normalization",),
   "metrics": ("metrics.base_metric",),

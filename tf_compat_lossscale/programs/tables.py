@@ -101,6 +101,7 @@ TABLE.add(
   "tensorflow",
   """
   est.api._v2: estimator
+  py: pywrap_tensorflow
 estimator = est.api._v2.estimator
 compat.v1.estimator = est.api._v1.estimator
 compat.v2.estimator = est.api._v2.estimator
@@ -117,8 +118,11 @@ python.tpu.session_support = ours.tpu_parts
 python.tpu.tpu_embedding = ours.tpu_parts
 python.tpu.tpu_embedding_gradient = ours.tpu_parts
 
+keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
 compat.v1
   est.api._v1: estimator
+  py: pywrap_tensorflow
 compat.v2
   est.api._v2: estimator
 compat.v1.tpu.experimental
@@ -196,6 +200,10 @@ ops.variables
   py.ops.ref_variable: RefVariable default_variable_creator
   py.ops.variable_v1: VariableV1
   py.ops.state_ops: is_variable_initialized
+pywrap_tensorflow
+  tf.train: NewCheckpointReader
+  py.client._pywrap_events_writer: EventsWriter
+  py.util._pywrap_util_port: IsGoogleCudaEnabled IsMklEnabled
 saved_model.utils_impl
   py.saved_model.path_helpers: get_assets_dir get_or_create_assets_dir
     get_or_create_variables_dir get_variables_dir get_variables_path
@@ -207,6 +215,12 @@ training.checkpoint_management
     get_checkpoint_mtimes get_checkpoint_state latest_checkpoint
     meta_graph_filename remove_checkpoint update_checkpoint_state
     update_checkpoint_state_internal
+training.checkpoint_utils
+  tf.train: NewCheckpointReader
+training.saver
+  tf.train: NewCheckpointReader
+training.training
+  tf.train: NewCheckpointReader
 # Names that changed, too.
 data.util.nest
   py.data.util.nest: is_sequence=is_nested
@@ -217,6 +231,8 @@ eager.backprop
 util.nest
   py.util.nest: is_sequence=is_nested
 # Modules that went.
+_pywrap_events_writer = py.client._pywrap_events_writer
+_pywrap_util_port = py.util._pywrap_util_port
 data.experimental.ops.distribute_options = py.data.ops.options
 data.experimental.ops.optimization_options = py.data.ops.options
 data.experimental.ops.threading_options = py.data.ops.options
@@ -265,7 +281,7 @@ compiler
   tf.xla.experimental: compile experimental_jit_scope=jit_scope
 crf
   tf1_contrib.crf: crf_binary_score crf_decode crf_log_likelihood crf_log_norm
-    crf_multitag_sequence_score crf_sequence_score crf_unary_score
+    crf_sequence_score crf_unary_score
     viterbi_decode
 cudnn_rnn
   tf1_contrib.rnn_blocks: CudnnCompatibleLSTMCell
@@ -283,8 +299,7 @@ data
   tf.data: Dataset FixedLengthRecordDataset Iterator TFRecordDataset
     TextLineDataset
   tf1_contrib.data: assert_element_shape batch_and_drop_remainder
-    padded_batch_and_drop_remainder reduce_dataset sliding_window_batch
-    sloppy_interleave
+    padded_batch_and_drop_remainder sliding_window_batch sloppy_interleave
 distribute
   tf.distribute: CrossDeviceOps ReplicaContext get_loss_reduction
     get_replica_context get_strategy has_strategy in_cross_replica_context
@@ -329,6 +344,7 @@ estimator
     stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook
   tf.estimator: BaselineEstimator DNNEstimator DNNLinearCombinedEstimator
     LinearEstimator add_metrics
+  tf1_contrib.estimator: clip_gradients_by_norm
 feature_column
   tf.feature_column: sequence_categorical_column_with_hash_bucket
     sequence_categorical_column_with_identity
@@ -357,10 +373,29 @@ framework
   py.framework.smart_cond: smart_case smart_cond
     smart_constant_value
   py.ops.confusion_matrix: remove_squeezable_dimensions
-  tf1_contrib.framework: assert_scalar_int get_graph_from_inputs
-    get_placeholders py_func reduce_sum_n with_same_shape with_shape
-    zero_initializer
+  tf1_contrib.framework: get_placeholders py_func with_same_shape with_shape
   py.framework.tensor_spec: BoundedTensorSpec
+graph_editor
+  py.ops.op_selector: get_backward_walk_ops get_consuming_ops
+    get_generating_ops get_tensors get_unique_graph make_list_of_op
+    make_list_of_t
+  # All but the walk raise an error when they are called.
+  tf1_contrib.graph_editor: ControlOutputs OpMatcher SubGraphView
+    TransformerInfo Transformer add_control_inputs bypass can_be_regex
+    check_cios compute_boundary_ts connect copy copy_op_handler
+    copy_with_input_replacements detach detach_control_inputs
+    detach_control_outputs detach_inputs detach_outputs filter_ops
+    filter_ops_from_regex filter_ts filter_ts_from_regex find_corresponding
+    find_corresponding_elem get_forward_walk_ops get_name_scope_ops
+    get_ops_ios get_walks_intersection_ops get_walks_union_ops
+    get_within_boundary_ops graph_replace keep_t_if_possible_handler make_regex
+    make_view make_view_from_scope op_type ph remove_control_inputs
+    replace_t_with_placeholder_handler reroute_inputs reroute_ios
+    reroute_outputs reroute_ts select_ops select_ops_and_ts select_ts sgv
+    sgv_scope swap_inputs swap_ios swap_outputs swap_ts
+    transform_op_if_inside_handler
+image
+  tf1_contrib.image: angles_to_projective_transforms rotate transform translate
 layers
   tf_slim.layers: GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES RevBlock
     apply_regularization avg_pool2d avg_pool3d batch_norm bias_add conv1d
@@ -401,6 +436,8 @@ losses
     cosine_distance get_losses get_regularization_losses get_total_loss
     hinge_loss log_loss mean_pairwise_squared_error mean_squared_error
     sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy
+memory_stats
+  tf1_contrib.memory_stats: BytesInUse BytesLimit MaxBytesInUse
 metrics
   tf.sets: set_difference set_intersection set_size set_union
   tf_slim.metrics: accuracy aggregate_metric_map aggregate_metrics
@@ -433,7 +470,7 @@ nccl
 nn
   tf.nn: conv1d_transpose
   py.ops.nn_ops: nth_element
-  tf1_contrib.nn: alpha_dropout scaled_softplus
+  tf1_contrib.nn: alpha_dropout
 opt
   tf1_contrib.opt: AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer
     LazyAdamOptimizer MovingAverageOptimizer clip_gradients_by_global_norm
@@ -515,6 +552,8 @@ util
 
 # Modules that others serve as a whole.
 all_reduce.python.all_reduce = py.distribute.v1.all_reduce
+nccl.ops.gen_nccl_ops = py.ops.gen_nccl_ops
+nccl.python.ops.nccl_ops = py.ops.nccl_ops
 rnn.ops.gen_gru_ops = py.ops.gen_rnn_ops
 rnn.ops.gen_lstm_ops = py.ops.gen_rnn_ops
 tensorrt = py.compiler.tensorrt.trt_convert
@@ -574,6 +613,7 @@ feature_column.python.feature_column: sequence_feature_column
 framework.python.framework: checkpoint_utils experimental graph_util tensor_util
 framework.python.ops: arg_scope audio_ops checkpoint_ops gen_variable_ops ops
     prettyprint_ops script_ops sort_ops variables
+graph_editor: edit match reroute select subgraph transform util
 image.ops: gen_distort_image_ops gen_image_ops
     gen_single_image_random_dot_stereograms_ops
 image.python.ops: dense_image_warp distort_image_ops image_ops
@@ -600,11 +640,11 @@ learn.python.learn.utils: export gc input_fn_utils inspect_checkpoint
     saved_model_export_utils
 legacy_seq2seq.python.ops: seq2seq
 lookup: lookup_ops
+memory_stats.python.ops: memory_stats_ops
 losses.python.losses: loss_ops
 losses.python.metric_learning: metric_loss_ops
 metrics.python.metrics: classification
 metrics.python.ops: confusion_matrix_ops histogram_ops metric_ops set_ops
-nccl
 nn.python.ops: alpha_dropout cross_entropy fwd_gradients sampling_ops
     scaled_softplus
 opt.python.training: adam_gs_optimizer adamax addsign agn_optimizer
@@ -658,8 +698,12 @@ util: loader
 KERAS.add(
   PRIVATE_KERAS,
   """
+backend.tensorflow_backend = keras2.backend
 engine.network
   keras2.engine.training: Network=Model
+engine.topology
+  keras2.engine.training: Container=Model
+  keras2.utils.layer_utils: get_source_inputs
 initializers.initializers_v2 = keras2.initializers.initializers
 layers.advanced_activations = keras2.layers
 layers.convolutional_recurrent = keras2.layers
@@ -673,6 +717,7 @@ layers.normalization_v2 = keras2.layers
 layers.recurrent = keras2.layers.rnn.rnn_utils
 layers.recurrent_v2 = keras2.layers
 layers.wrappers = keras2.layers
+objectives = keras2.losses
 optimizer_v2 = keras2.optimizers.legacy
 optimizer_v2.learning_rate_schedule =
     keras2.optimizers.schedules.learning_rate_schedule
@@ -683,6 +728,36 @@ saving.model_config = keras2.saving.legacy.model_config
 saving.save = keras2.saving.legacy.save
 saving.saved_model = keras2.saving.legacy.saved_model
 saving.saving_utils = keras2.saving.legacy.saving_utils
+utils.training_utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+""",
+)
+
+# Names of Keras 2, which is the package keras up to TensorFlow 2.15.
+for _package in ("keras", "tf_keras"):
+  TABLE.add(
+    _package,
+    f"""
+  {PRIVATE_KERAS}: engine
+api._v1.keras.optimizers
+  {_package}.api._v2.keras.optimizers: experimental
+api._v1.keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+api._v2.keras.utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+utils
+  tf_compat_lossscale.programs.old_methods: multi_gpu_model
+  {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils
+""",
+  )
+
+TABLE.add(
+  "tensorboard",
+  """
+summary
+  tensorboard.summary.v1: audio_pb custom_scalar custom_scalar_pb histogram_pb
+    image_pb pr_curve pr_curve_pb pr_curve_raw_data_op pr_curve_raw_data_pb
+    pr_curve_streaming_op scalar_pb text_pb
 """,
 )
 

@@ -113,7 +113,7 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   with private_names.silence_deprecations():
     v1.disable_v2_behavior()
   dataset_options.allow_changes(real)
-  _allow_whole_floats(real)
+  _allow_other_numbers(real)
   own = os.environ.get(legacy_names.PACKAGES, "").split(os.pathsep)
   told_version.set_own_packages(own)
   for module in (v1, v1.version):
@@ -123,12 +123,13 @@ def _replace_tensorflow(real: types.ModuleType) -> None:
   _SubmoduleWatcher(v1).start()
 
 
-def _allow_whole_floats(real: types.ModuleType) -> None:
-  """Lets shapes have sizes such as 4.0, as in TensorFlow 1.
+def _allow_other_numbers(real: types.ModuleType) -> None:
+  """Lets shapes have sizes such as 4.0 and True, as in TensorFlow 1.
 
   Programs that were written for Python 2 divide a number of units by 2, and
-  give the result to a cell or to `tf.get_variable`. In a release whose shapes
-  do not use `tf.Dimension`, this has no effect.
+  give the result to a cell or to `tf.get_variable`. StyleGAN and its forks give
+  `tf.get_variable` the shape [1, use_noise, 4, 4]. In a release whose shapes do
+  not use `tf.Dimension`, this has no effect.
 
   Args:
     real: TensorFlow, of either namespace.
@@ -138,7 +139,9 @@ def _allow_whole_floats(real: types.ModuleType) -> None:
 
   def __init__(self: Any, value: Any) -> None:
     is_whole = getattr(value, "is_integer", None)
-    if not isinstance(value, int) and is_whole is not None:
+    if isinstance(value, bool):
+      value = int(value)
+    elif not isinstance(value, int) and is_whole is not None:
       if not is_whole():
         raise ValueError(
           f"Ambiguous dimension: {value}. Expected a whole number: divide by "

@@ -22,7 +22,7 @@ from tf_compat_lossscale.programs import program_files
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import tensorflow_names
 
-_TENSORFLOW, _COMPAT_V1 = "tensorflow.", "compat.v1."
+_TENSORFLOW, _V1 = "tensorflow.", "tensorflow.compat.v1"
 
 # Names without which a TensorFlow 1 program cannot work, and which a TensorFlow
 # 2 program has no use for: they weigh 4. Others are easily overlooked.
@@ -35,8 +35,8 @@ _GRAPH = re.compile(
 )
 # Names of `tensorflow.compat.v1` that raise an error in eager mode.
 _NOT_EAGER = re.compile(
-  r"placeholder(_with_default)?|(Interactive)?Session|sparse_placeholder"
-  r"|train\.(Monitored\w*Session|Supervisor)"
+  r"tensorflow\.compat\.v1\.((sparse_)?placeholder(_with_default)?"
+  r"|(Interactive)?Session|train\.(Monitored\w*Session|Supervisor))"
 )
 _LEAVES_EAGER = re.compile(
   r"tensorflow\.(compat\.v1\.)?disable_(v2_behavior|eager\w+)"
@@ -50,11 +50,11 @@ _RATHER_2 = re.compile(
 # Words of a test that asks which TensorFlow there is, and errors that a `try`
 # catches for the same reason.
 _ASKS = re.compile(
-  r"hasattr|__version__|VERSION|executing_eagerly"
+  r"hasattr|__version__|VERSION|executing_eagerly|(Attribute|Import)Error"
   r"|(?i:(tf|tensorflow)_?(v|version)?_?[12]\b|\bis_?v[12]\b|tf_version)"
+  r"|ModuleNotFoundError"
 )
-_METHODS = tuple(tensorflow_names.METHODS)
-_TRIES = re.compile(r"AttributeError|ImportError|ModuleNotFoundError")
+_METHODS = tensorflow_names.METHODS
 
 
 class Sign(NamedTuple):
@@ -80,12 +80,9 @@ class Sign(NamedTuple):
 
 
 class Decision(NamedTuple):
-  """The TensorFlow that a program means.
+  """The TensorFlow that a program means (1 or 2), and the names that decided.
 
-  Attributes:
-    tensorflow: 1 or 2.
-    signs: The names that decided, those that say most first; the names of the
-      other TensorFlow last.
+  The names that say most come first, those of the other TensorFlow last.
   """
 
   tensorflow: int
@@ -126,21 +123,25 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
   Names behind a question such as `hasattr(tf, "Session")` do not count: such
   code works on both.
   """
-  uses = [use for use in source.uses if use.name.startswith(_TENSORFLOW)]
+  assigned = {use.name for use in source.uses if use.form == "store"}
+  uses = [
+    use
+    for use in source.uses
+    if use.name.startswith(_TENSORFLOW)
+    and use.form not in ("store", "hasattr", "text")
+    and use.name not in assigned
+  ]
   if not uses and not any(name in source.text for name in _METHODS):
     return
-  assigned = {use.name for use in uses if use.form == "store"}
   asked = find_asked_lines(source)
+  if asked:
+    uses = [use for use in uses if use.line not in asked]
   for use in uses:
-    name = use.name.removeprefix(_TENSORFLOW)
-    if use.form not in ("store", "hasattr", "text") and not (
-      (asked and use.line in asked) or use.name in assigned
-    ):
-      for tensorflow, weight, part in _weigh(name):
-        written = use.written if "." in use.written else use.name
-        yield Sign(tensorflow, weight, part, written, source.path, use.line)
+    for sign in _weigh(use.name):
+      written = use.written if "." in use.written else use.name
+      yield Sign(*sign, written, source.path, use.line)
   for attribute in source.unknown:
-    name = tensorflow_names.METHODS.get(attribute.attr, "")
+    name = _METHODS.get(attribute.attr, "")
     if name and attribute.lineno not in asked:
       part, written = name.removeprefix(_TENSORFLOW), f".{attribute.attr}"
       yield Sign(1, 4, part, written, source.path, attribute.lineno)
@@ -151,13 +152,14 @@ def find_signs(source: sources.Source) -> Iterator[Sign]:
       name = found or ""
     if name and call.lineno not in asked:
       yield Sign(1, 1, f"{name}()", f"{name}()", source.path, call.lineno)
-  yield from _find_graph_of_compat_v1(source, uses, asked)
+  yield from _find_graph_of_compat_v1(source, uses)
 
 
-def _weigh(name: str) -> Iterator[tuple[int, int, str]]:
+def _weigh(full: str) -> Iterator[tuple[int, int, str]]:
   """Yields the TensorFlow that a name says, its weight, and the part of it."""
-  if name.startswith(_COMPAT_V1):
+  if full.startswith(f"{_V1}."):
     return
+  name = full.removeprefix(_TENSORFLOW)
   only_1 = tensorflow_names.find_tensorflow_1_name(name)
   if only_1 is not None:
     yield 1, 4 if _GRAPH.fullmatch(only_1) else 1, only_1
@@ -169,26 +171,16 @@ def _weigh(name: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _find_graph_of_compat_v1(
-  source: sources.Source, uses: Sequence[sources.Use], asked: set[int]
+  source: sources.Source, uses: Sequence[sources.Use]
 ) -> Iterator[Sign]:
-  """Yields the uses of a graph that is one in TensorFlow 1.15 alone.
-
-  A file that imports plain TensorFlow may use a session to convert a model, but
-  hardly a placeholder and a session both.
-  """
-  start = _TENSORFLOW + _COMPAT_V1
-  graph = {
-    use.name.removeprefix(start): use
-    for use in reversed(uses)
-    if not (asked and use.line in asked)
-    and use.form not in ("hasattr", "text")
-    and use.name.startswith(start)
-    and _NOT_EAGER.fullmatch(use.name.removeprefix(start))
-  }
-  imports = any(module.startswith(start[:-1]) for module in source.modules)
+  """Yields the uses of a graph that is one in TensorFlow 1.15 alone."""
+  matches = [(_NOT_EAGER.fullmatch(use.name), use) for use in reversed(uses)]
+  graph = {match[1]: use for match, use in matches if match}
+  imports = any(name.startswith(_V1) for name in source.modules)
+  # Other files may use a session to convert a model, but hardly both.
   if imports or {"placeholder", "Session"} <= graph.keys():
     for name, use in graph.items():
-      written = f"{use.written} without tf.disable_v2_behavior()"
+      written = f"{use.written} without disable_v2_behavior()"
       yield Sign(1, 0, name, written, source.path, use.line)
 
 
@@ -196,19 +188,17 @@ def find_asked_lines(source: sources.Source) -> set[int]:
   """Returns the lines of code that depends on which TensorFlow there is."""
   lines: set[int] = set()
   written = re.split("\r\n|\r|\n", source.text)
-
-  def has(node: ast.expr, words: re.Pattern[str]) -> bool:
-    # To look at the text first takes a tenth of the time.
-    text = "".join(written[node.lineno - 1 : node.end_lineno])
-    return bool(words.search(text) and words.search(ast.unparse(node)))
-
   for node in source.nodes:
-    if isinstance(node, (ast.If, ast.IfExp, ast.BoolOp)):
-      asks = has(node if isinstance(node, ast.BoolOp) else node.test, _ASKS)
+    tests: list[ast.expr | None] = []
+    if isinstance(node, (ast.If, ast.IfExp)):
+      tests = [node.test]
+    elif isinstance(node, ast.BoolOp):
+      tests = [node]
     elif isinstance(node, ast.Try):
-      asks = any(x.type and has(x.type, _TRIES) for x in node.handlers)
-    else:
-      continue
-    if asks:
-      lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+      tests = [handler.type for handler in node.handlers]
+    for test in filter(None, tests):
+      # To look at the text first takes a tenth of the time.
+      text = "".join(written[test.lineno - 1 : test.end_lineno])
+      if _ASKS.search(text) and _ASKS.search(ast.unparse(test)):
+        lines.update(range(node.lineno, node.end_lineno + 1))  # type: ignore
   return lines
