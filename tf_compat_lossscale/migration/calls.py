@@ -79,7 +79,9 @@ class Needs(NamedTuple):
   switch: str = ""
   uses_keras_2: bool = False
 
-  def __bool__(self) -> bool:
+  @property
+  def has_any(self) -> bool:
+    """Whether the program needs a call that it does not make."""
     asked = self.disables or self.keras_2 or self.optimizers
     return bool(asked or self.restored or self.switch)
 
@@ -218,7 +220,7 @@ class Call:
         command = install_commands.make_command(package, self.release)
         yield name, node, command
     needs = self.needs.get(file.path)
-    uses_keras_2 = bool(needs and needs.uses_keras_2)
+    uses_keras_2 = needs is not None and needs.uses_keras_2
     if uses_keras_2 and self.release and which_keras.is_missing(self.release):
       command = install_commands.make_command("tf_keras", self.release)
       yield "Keras 2", file.find_start(), command

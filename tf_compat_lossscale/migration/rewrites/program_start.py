@@ -27,7 +27,7 @@ def build():
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place of the calls that belong into a file elsewhere."""
   needs = file.call.elsewhere
-  if not needs or file is not file.call.head:
+  if not needs.has_any or file is not file.call.head:
     return
   calls = ["import tf_compat_lossscale as tfl"]
   if needs.keras_2:
