@@ -2,6 +2,7 @@
 """Tests which files `scan` reads, what each means, and what starts programs."""
 
 import json
+import sys
 import textwrap
 
 import helpers
@@ -13,6 +14,7 @@ from tf_compat_lossscale._core import whole_files
 from tf_compat_lossscale.cli import main as cli
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import scanner
+from tf_compat_lossscale.programs import hints
 from tf_compat_lossscale.programs import sources
 
 pytestmark = pytest.mark.any_release
@@ -348,6 +350,62 @@ def test_keras_finds_optimizers_by_their_names(tmp_path):
   assert 'install(keras_optimizers="legacy")' in files["old.py"]
   write(tmp_path, old=_KERAS + "import re\nre.compile('adam')\n")
   assert "install" not in migrated(tmp_path)["old.py"]
+
+
+def test_keras_by_itself_is_keras_2(tmp_path):
+  text = f"import keras\n{_OLD_1}"
+  write(tmp_path, old=text)
+  assert migrated(tmp_path)["old.py"].startswith(
+    "import tf_compat_lossscale as tfl\n"
+    "tfl.use_keras_2()  # Before TensorFlow is imported.\n"
+    "tfl.install()  # For keras.\nimport keras\n"
+  )
+  write(tmp_path, old=text.replace("tf.Session", "tf.function"))
+  assert "tfl.use_keras_2" in migrated(tmp_path)["old.py"]
+  write(tmp_path, old=f"import keras\n{_TF}import tf_compat_lossscale\n")
+  assert not scanned(tmp_path)
+
+
+def test_tensorboard_is_a_package_of_its_own(tmp_path, monkeypatch):
+  monkeypatch.setattr(hints, "is_missing", lambda name: name == "tensorboard")
+  callback = "tf.keras.callbacks.TensorBoard('logs')\n"
+  write(tmp_path, old=f"{_OLD}{callback}")
+  report = scanner.scan([str(tmp_path)], scanner.Options(target=(2, 21)))
+  (found,) = [f for f in report.findings if f.code == "LS303"]
+  assert found.name == "tf.keras.callbacks.TensorBoard"
+  assert found.message == "pip install 'tensorboard==2.21.*'"
+
+
+def test_migrate_calls_few_functions(tmp_path):
+  """Counts the functions of this package that `migrate --write` calls."""
+  lines = (
+    "import tensorflow as tf",
+    "scale = tf.train.experimental.DynamicLossScale(2.0 ** 15)",
+    "opt = tf.train.AdamOptimizer(0.1)",
+    "opt = tf.train.experimental.MixedPrecisionLossScaleOptimizer(opt, scale)",
+    "with tf.Session() as session:",
+    "  loss = tf.square(tf.get_variable('x', []))",
+    "  session.run(opt.minimize(loss))",
+  )
+  path = tmp_path / "train.py"
+  counts = []
+  for _ in range(2):  # The first call imports modules and reads tables.
+    path.write_text("\n".join(lines) + "\n")
+    counts.append(0)
+    sys.setprofile(lambda frame, event, _: count(counts, frame, event))
+    try:
+      assert cli.main(["migrate", "--write", str(path)]) == 0
+    finally:
+      sys.setprofile(None)
+  assert "tfl.DynamicLossScale" in path.read_text()
+  assert 200 < counts[1] <= 500
+
+
+def count(counts, frame, event):
+  """Counts a call; comprehensions are no functions from Python 3.12 on."""
+  code = frame.f_code
+  is_ours = "/tf_compat_lossscale/" in code.co_filename
+  counts[-1] += event == "call" and is_ours and not code.co_name.startswith("<")
 
 
 def test_a_missing_package_has_one_line(tmp_path, monkeypatch):

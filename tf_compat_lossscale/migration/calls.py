@@ -34,7 +34,8 @@ _NEVER = ("setup.py", "__init__.py", "conftest.py")
 _TEST = re.compile(r"test_.*\.py|.*_test\.py|__main__\.py|.*\.ipynb")
 # In the names of a file, one a line.
 _OPTIMIZERS = re.compile(r"\bkeras\.optimizers(\.(?!legacy)|$)", re.MULTILINE)
-_KERAS = re.compile(f"^{choices.KERAS.pattern}", re.MULTILINE)
+_STANDALONE = re.compile(r"^keras(\.|$)", re.MULTILINE)
+_KERAS = re.compile(f"^{choices.KERAS.pattern}|^keras$", re.MULTILINE)
 _KERAS_2 = re.compile(
   r"^tensorflow\.compat\.v1\.keras"  # Keras 3 has nothing there.
   rf"|^{files_lib.PACKAGE}\.keras($|\.(LossScaleOptimizer|Policy|\w+_policy)\b)",
@@ -317,9 +318,12 @@ class Call:
       if is_always or file is start
     }
     whole = _Traits.join(traits)
+    lacks = list(whole.lacks)
     keras_2 = whole.has_keras_2 or (
       whole.uses_keras and (tensorflow == 1 or whole.means_keras_2)
     )
+    if keras_2 and whole.imports_keras:
+      lacks.append("keras")
     chosen = whole.chooses or "use_keras_2" in done
     installs = "install" in done
     switch = "--nvidia-switch" if self._nvidia_switch else whole.switch
@@ -327,7 +331,7 @@ class Call:
       tensorflow == 1
       and done.isdisjoint(("disable_v2_behavior", "disable_eager_execution")),
       keras_2 and not chosen,
-      () if installs else tuple(dict.fromkeys(whole.lacks)),
+      () if installs else tuple(dict.fromkeys(lacks)),
       keras_2 and not installs and whole.uses_optimizers,
       "" if "honor_environment" in done else switch,
       keras_2 or chosen,
@@ -349,6 +353,7 @@ class _Traits(NamedTuple):
     means_keras_2: Whether it means Keras 2, if it uses Keras.
     chooses: Whether it sets the environment variable that chooses Keras 2.
     uses_optimizers: Whether it uses optimizers of Keras, by class or by name.
+    imports_keras: Whether it imports the package `keras`.
     switch: Where it turns NVIDIA's variables on; "" if it does not.
   """
 
@@ -358,6 +363,7 @@ class _Traits(NamedTuple):
   means_keras_2: bool
   chooses: bool
   uses_optimizers: bool
+  imports_keras: bool
   switch: str
 
   @classmethod
@@ -366,11 +372,9 @@ class _Traits(NamedTuple):
     columns = list(zip(*traits))
     lacks = tuple(itertools.chain.from_iterable(columns[0]))
     switch = next(filter(None, columns[-1]), "")
-    has_keras_2, uses_keras, means, chooses, optimizers = map(
-      any, columns[1:-1]
-    )
+    of_2, uses, means, chooses, optimizers, imports = map(any, columns[1:-1])
     return cls(
-      *(lacks, has_keras_2, uses_keras, means, chooses, optimizers, switch)
+      *(lacks, of_2, uses, means, chooses, optimizers, imports, switch)
     )
 
 
@@ -394,6 +398,7 @@ def _find_traits(file: files_lib.File) -> _Traits:
     "TF_USE_LEGACY_KERAS" in text,
     bool(_OPTIMIZERS.search(names))
     or (".compile(" in text and _compiles(file.source)),
+    bool(_STANDALONE.search(names)),
     switch,
   )
 

@@ -38,6 +38,7 @@ START_CALLS = (
 )
 _START_CALLS = re.compile("|".join(START_CALLS))
 _TENSORFLOW_MODULE = re.compile(r"tensorflow(\.|$)")
+_LOADS_TENSORFLOW = re.compile(r"(tensorflow|keras)(\.|$)")
 _TENSORFLOW = ("tensorflow", "tensorflow.compat.v1")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -249,14 +250,14 @@ class File:
   def first_import(self) -> int:
     """The number of the statement that first imports TensorFlow.
 
-    An import of a module of the call counts as well. Imports in functions do
-    not count.
+    An import of Keras, or of a module of the call, counts as well. Imports in
+    functions do not count.
     """
     own = self.call.list_own_modules(self)
     for i, statement in enumerate(self.source.tree.body):
       for part in _list_statements([statement]):
         for module in list_modules(part):
-          if module in own or is_tensorflow(module):
+          if module in own or _LOADS_TENSORFLOW.match(module):
             return i
     return len(self.source.tree.body)
 
