@@ -5,24 +5,20 @@ from __future__ import annotations
 
 import ast
 import bisect
-from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
 import re
-from typing import TYPE_CHECKING
 
 from tf_compat_lossscale._core import legacy_names
+from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import documents
 from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import legacy_uses
+from tf_compat_lossscale.migration.rewrites import legacy_uses
 from tf_compat_lossscale.programs import missing_names
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import which_tensorflow
-
-if TYPE_CHECKING:
-  from tf_compat_lossscale.migration import calls
 
 PACKAGE = "tf_compat_lossscale"
 _SHORT = "tfl"
@@ -39,7 +35,6 @@ START_CALLS = (
 _START_CALLS = re.compile("|".join(START_CALLS))
 _TENSORFLOW_MODULE = re.compile(r"tensorflow(\.|$)")
 _LOADS_TENSORFLOW = re.compile(r"(tensorflow|keras)(\.|$)")
-_TENSORFLOW = ("tensorflow", "tensorflow.compat.v1")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -50,10 +45,10 @@ class File:
     path: The file, as the user wrote it.
     document: The file's text, and where it is in the file.
     source: What the reader of sources found.
-    call: What is known of all files of the call; set when all are read.
+    context: What the other files tell of it; set when all are read.
   """
 
-  call: calls.Call
+  context: contexts.Context
 
   def __init__(self, document: documents.Document, source: sources.Source):
     self.path, self.document, self.source = document.path, document, source
@@ -62,7 +57,7 @@ class File:
   @functools.cached_property
   def tensorflow(self) -> int | None:
     """1 or 2: the TensorFlow that the file means; None if it imports none."""
-    return self.call.decisions[self.path].tensorflow
+    return self.context.decision.tensorflow
 
   @functools.cached_property
   def names(self) -> str:
@@ -123,7 +118,7 @@ class File:
       if use.form in ("store", "hasattr", "text"):
         continue
       absence = missing_names.find_absence(
-        use.name, self.tensorflow, self.call.release
+        use.name, self.tensorflow, self.context.release
       )
       if absence is not None:
         found.append((use, absence))
@@ -253,7 +248,7 @@ class File:
     An import of Keras, or of a module of the call, counts as well. Imports in
     functions do not count.
     """
-    own = self.call.list_own_modules(self)
+    own = self.context.own_modules
     for i, statement in enumerate(self.source.tree.body):
       for part in _list_statements([statement]):
         for module in list_modules(part):
@@ -290,39 +285,6 @@ class File:
       return ast.unparse(found) == ast.unparse(node)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
       return False
-
-  def find_tensorflow_name(self) -> str | None:
-    """Returns the name to which an import binds TensorFlow, or None."""
-    for use in self.source.uses:
-      if use.form in ("import", "from") and isinstance(use.node, ast.alias):
-        name = use.node.asname or use.node.name
-        if use.name in _TENSORFLOW and "." not in name:
-          return name
-    return None
-
-  def list_members(
-    self, module: str, wanted: Collection[str]
-  ) -> Iterator[tuple[ast.Attribute, str]]:
-    """Yields attributes of a module, such as `np.int` of "numpy".
-
-    Args:
-      module: The module, a name without a dot.
-      wanted: The names of the attributes.
-
-    Yields:
-      Each attribute, and the module as it is written there.
-    """
-    if module not in self.source.modules:
-      return
-    for use in self.source.uses:
-      parts = use.name.split(".", 2)
-      if parts[0] != module or use.form != "expression":
-        continue
-      node: ast.AST = use.node
-      for _ in parts[2].split(".") if parts[2:] else ():
-        node = node.value if isinstance(node, ast.Attribute) else node
-      if isinstance(node, ast.Attribute) and node.attr in wanted:
-        yield node, sources.unparse(node.value)
 
   @functools.cached_property
   def statements(self) -> list[ast.stmt]:

@@ -41,7 +41,7 @@ tfl.keras.set_policy(policy)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must choose Keras 2."""
-  needs = file.call.needs.get(file.path)
+  needs = file.context.needs
   if needs is None or not needs.keras_2:
     return
   call = f"{file.short}.use_keras_2()"

@@ -19,8 +19,8 @@ from tf_compat_lossscale._core import legacy_names
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import legacy_uses
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration.rewrites import legacy_uses
 from tf_compat_lossscale.programs import sources
 
 _IMPORTERS = ("import_module", "importlib.import_module")

@@ -16,6 +16,7 @@ from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration.rewrites import library_members
 from tf_compat_lossscale.programs import numpy_names
 
 _METHOD = "tostring"
@@ -47,7 +48,9 @@ c = a.tobytes()
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that NumPy lacks."""
-  for node, numpy in file.list_members("numpy", numpy_names.REPLACED):
+  for node, numpy in library_members.list_members(
+    file, "numpy", numpy_names.REPLACED
+  ):
     now = numpy_names.REPLACED[node.attr]
     new = now if numpy_names.is_builtin(node.attr) else f"{numpy}.{now}"
     yield file.replace("LS401", node, new)

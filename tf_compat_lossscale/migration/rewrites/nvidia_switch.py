@@ -61,7 +61,7 @@ opt = tf.train.AdamOptimizer()
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the strings that name a variable, and the place of the call."""
-  needs = file.call.needs.get(file.path)
+  needs = file.context.needs
   if not file.switches and (needs is None or not needs.switch):
     return
   call = f"{file.short}.{_CALL}"
@@ -84,7 +84,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       )
   state = findings.MIGRATE
   if not opening:
-    starts = file.call.list_starts(file)
+    starts = file.context.starts
     message = f"tfl.{_CALL} in {' and '.join(starts)}"
     if not starts:
       message = f"where TensorFlow is imported: tfl.{_CALL}"

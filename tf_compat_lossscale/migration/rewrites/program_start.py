@@ -26,8 +26,8 @@ def build():
 @rules.rule("LS206", "program-start", (_EXAMPLE, _EXAMPLE))
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place of the calls that belong into a file elsewhere."""
-  needs = file.call.elsewhere
-  if not needs.has_any or file is not file.call.head:
+  needs = file.context.elsewhere
+  if needs is None:
     return
   calls = ["import tf_compat_lossscale as tfl"]
   if needs.keras_2:

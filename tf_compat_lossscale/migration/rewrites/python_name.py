@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from tf_compat_lossscale.migration import edits
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration.rewrites import imports
+from tf_compat_lossscale.migration.rewrites import library_members
 from tf_compat_lossscale.programs import python_names
 
 _BY_HAND = """\
@@ -66,7 +67,9 @@ scale = tfl.FixedLossScale(128.0)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the uses of names that Python's library lacks."""
-  for node, module in file.list_members("collections", python_names.ABSTRACT):
+  for node, module in library_members.list_members(
+    file, "collections", python_names.ABSTRACT
+  ):
     end = file.find_span(node.value)[1]
     yield file.make(
       "LS402",
@@ -75,7 +78,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
       f"{module}.abc.{node.attr}",
       edits=[edits.Edit(end, end, ".abc"), *_make_import(file)],
     )
-  for node, _ in file.list_members("inspect", ["getargspec"]):
+  for node, _ in library_members.list_members(file, "inspect", ["getargspec"]):
     yield file.make("LS402", node, ast.unparse(node), _HINT, findings.BY_HAND)
   if {"collections", "inspect"}.isdisjoint(file.source.modules):
     return

@@ -47,17 +47,17 @@ session = tf.Session()
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first use of each name that is put back."""
-  if not file.call.restored:
+  if not file.context.restored:
     return
-  start = next(iter(file.call.list_starts(file)), None)
+  start = next(iter(file.context.starts), None)
   seen = set[str]()
   for use, absence in file.absences:
-    if absence.name in seen or absence.name not in file.call.restored:
+    if absence.name in seen or absence.name not in file.context.restored:
       continue
     seen.add(absence.name)
     message = f"tfl.install() restores it; {start} has to call that"
     yield file.make("LS301", use.node, absence.name, message)
-  for use in file.source.uses if "keras" in file.call.restored else ():
+  for use in file.source.uses if "keras" in file.context.restored else ():
     if use.name.partition(".")[0] == "keras" and use.form in _IMPORTS:
       message = f"tfl.install() makes it tf_keras; {start} has to call that"
       yield file.make("LS301", use.node, "keras", message)

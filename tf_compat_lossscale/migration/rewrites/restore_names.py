@@ -44,7 +44,7 @@ parameters = tf.contrib.training.HParams(rate=0.1)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the place where a program must put names back."""
-  needs = file.call.needs.get(file.path)
+  needs = file.context.needs
   if needs is None or not (needs.restored or needs.optimizers):
     return
   names = list(dict.fromkeys(map(_shorten, needs.restored)))

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
-from tf_compat_lossscale.migration import imports
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration.rewrites import imports
 
 _V1 = "tensorflow.compat.v1"
 # Modules below `tensorflow` that TensorFlow 1's namespace does not have, or
@@ -51,7 +51,7 @@ x = tf.placeholder(tf.float32)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the imports of TensorFlow in a TensorFlow 1 program."""
-  both = file.call.decisions[file.path].both
+  both = file.context.decision.both
   if both:
     place = file.find_start()
     message = "split the file, or say which it is by --tf1 or --tf2"

@@ -46,10 +46,9 @@ x = tf.placeholder(tf.float32)
 )
 def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first import of TensorFlow, or the file's first statement."""
-  needs = file.call.needs.get(file.path)
+  needs = file.context.needs
   if needs is None or not needs.disables or _CALL in file.document.text:
     return
-  own = file.call.list_own_modules(file)
   for statement in file.statements:
     bound = _find_bound_name(statement)
     if bound is not None:
@@ -63,11 +62,11 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         statement,
         ast.unparse(statement),
         f"{call} after it",
-        note=file.call.decisions[file.path].reason,
+        note=file.context.decision.reason,
         edits=[file.insert_after(statement, lines)],
       )
       return
-    if not own.isdisjoint(files.list_modules(statement)):
+    if not file.context.own_modules.isdisjoint(files.list_modules(statement)):
       break  # A module of the program's own may build a graph.
   taken = re.search(r"\btf\b", file.document.text) and not re.search(
     r"import tensorflow(\.compat\.v1)? as tf\b", file.document.text
@@ -87,9 +86,7 @@ def _is_module_too(file: files.File) -> bool:
   """Returns whether other files import a file that asks for `__main__`."""
   name = os.path.basename(file.path)
   return (
-    file.call.is_imported(file)
-    and bool(file.main_lines)
-    and name != "__init__.py"
+    file.context.is_imported and bool(file.main_lines) and name != "__init__.py"
   )
 
 
