@@ -257,6 +257,11 @@ def test_files_that_a_command_starts(words, expected, project):
   assert sorted(files) == expected.split()
 
 
+def test_pythons_own_modules_are_not_read(project):
+  (level,) = program_files.read_program(["-m", "unittest"]).levels
+  assert os.path.basename(os.path.dirname(level[0].path)) == "unittest"
+
+
 @pytest.mark.parametrize(
   "code",
   ["import pkg.model", "if 1:\n  import tensorflow as tf\n  tf.Session()"],

@@ -13,14 +13,19 @@ from tf_compat_lossscale.programs import program_files
 from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs import which_tensorflow
 
-# What Keras 3 lacks, and modules that are built on Keras 2.
+# What Keras 3 lacks, and modules that are built on Keras 2. The last lines have
+# modules of the package keras alone.
 _KERAS_2 = re.compile(
-  r"tensorflow\.(compat\.v[12]\.)?(estimator\b|python\.(estimator|keras)\b"
-  r"|keras\.((\w+\.)?experimental"
+  r"tensorflow\.(compat\.v[12]\.)?(estimator|python\.(estimator|keras))\b"
+  r"|(tensorflow\.(compat\.v[12]\.)?)?keras\.((\w+\.)?experimental"
   r"|estimator|backend\.(function|(set_)?learning_phase|placeholder"
   r"|[gs]et_session)|metrics\.(MeanRelativeError|MeanTensor)"
   r"|layers\.(AbstractRNNCell|DenseFeatures|LocallyConnected\dD)"
-  r"|models\.model_from_config|utils\.multi_gpu_model)\b)"
+  r"|models\.model_from_config|utils\.multi_gpu_model)\b"
+  r"|keras\.(backend\.tensorflow_backend|engine|objectives"
+  r"|layers\.(advanced_activations|convolutional|core|embeddings|merge"
+  r"|normalization|recurrent|wrappers)"
+  r"|utils\.(generic_utils|np_utils|training_utils|vis_utils))\b"
 )
 # Methods of Keras 2's loss-scale optimizer and models that Keras 3 lacks.
 _METHODS_OF_KERAS_2 = (

@@ -23,6 +23,7 @@ from tf_compat_lossscale.programs import sources
 from tf_compat_lossscale.programs.told_version import find_package
 
 _LEVELS = 3
+_LIBRARY = os.path.dirname(os.__file__) + os.sep  # Python's own.
 # Files of tests, of which folders may have many others.
 _TESTS = re.compile(r"(test.*|.*_test|conftest)\.py")
 
@@ -95,11 +96,17 @@ def _read_levels(
       for source in levels[-1]
       for module in source.modules
       for path in _find_module(module, source.path, search)
-      if path not in seen and find_package(path) in (None, *own)
+      if path not in seen and _is_own(path, own)
     }
     seen |= paths.keys()
     levels.append(_read_all(paths))
   return [level for level in levels if level]
+
+
+def _is_own(path: str, own: Iterable[str]) -> bool:
+  """Returns whether a file is the program's, not one of a library."""
+  package = find_package(path)
+  return package in own if package else not path.startswith(_LIBRARY)
 
 
 def _read_all(paths: Iterable[str]) -> list[sources.Source]:

@@ -20,6 +20,8 @@ from tf_compat_lossscale.programs import import_hooks
 
 _WATCHED = re.compile(r"(tf_)?keras(\.|$)")
 _OLD = "tensorflow.python.keras"  # What `private_keras` serves.
+# A module that had modules below it, and is none that can have some in 2.12.
+_BACKEND = "keras.backend"
 
 
 class StandaloneKeras(import_hooks.ImportWatcher):
@@ -41,9 +43,15 @@ class StandaloneKeras(import_hooks.ImportWatcher):
     ):
       return
     self.start()
+    if _BACKEND in sys.modules:
+      self.after_load(_BACKEND, sys.modules[_BACKEND])
 
   def watches(self, name: str) -> bool:
     return _WATCHED.match(name) is not None
+
+  def after_load(self, name: str, module: types.ModuleType) -> None:
+    if name == _BACKEND and not hasattr(module, "__path__"):
+      self._log.set(module, "__path__", [])
 
   def replace_module(self, name: str) -> types.ModuleType | None:
     if not self._is_apart or name.startswith("tf_"):

@@ -745,6 +745,10 @@ api._v1.keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
 api._v2.keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
+engine
+  {PRIVATE_KERAS}.engine: Input InputSpec Layer Model Sequential
+layers.normalization
+  {PRIVATE_KERAS}.layers: BatchNormalization LayerNormalization
 utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
   {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils
