@@ -161,7 +161,7 @@ def test_a_notebook_without_code_takes_no_edit():
 def test_a_notebook_is_migrated_as_one_file():
   notebook = notebook_of(
     [
-      "%tensorflow_version 1.x\n",
+      "%matplotlib inline\n",
       "!pip install x\n",
       "import tensorflow as tf",
     ],

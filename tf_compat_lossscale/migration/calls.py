@@ -98,8 +98,16 @@ class Call:
         if not reach.isdisjoint(self._using):
           reaches[path] = reach
     # Programs load modules in other ways than by an import, too.
-    for path in set(self._of).difference(*reaches.values()) if reaches else ():
-      for start in _find_nearest(path, reaches):
+    of_folder: dict[str, list[str]] = {}
+    for path in reaches:
+      folder = os.path.dirname(os.path.abspath(path))
+      of_folder.setdefault(folder, []).append(path)
+    for path in set(self._of).difference(*reaches.values()):
+      folder = os.path.dirname(os.path.abspath(path))
+      while folder not in of_folder and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+      # The nearest start files, or all.
+      for start in of_folder.get(folder, list(reaches)):
         if self._of[path].tensorflow in (None, self._of[start].tensorflow):
           reaches[start].add(path)
     return reaches
@@ -120,12 +128,10 @@ class Call:
         starts.setdefault(each, []).append(path)
     restored = {name for found in needs.values() for name in found.restored}
     for path, file in self._of.items():
-      folder = os.path.dirname(path) or "."
-      own = [
-        (os.path.relpath(s, folder), needs[s]) for s in starts.get(path, ())
-      ]
       file.context = file.context._replace(
-        needs=needs.get(path), starts=dict(own), restored=frozenset(restored)
+        needs=needs.get(path),
+        starts={start: needs[start] for start in starts.get(path, ())},
+        restored=frozenset(restored),
       )
     if not reaches and self._using:
       elsewhere = self._find_needs(self._of)
@@ -213,20 +219,6 @@ def _decide_alone(file: files_lib.File) -> contexts.Decision:
       decision.tensorflow, str(sign) if sign.weight else ""
     )
   return contexts.Decision(1 if "disable_v2_behavior" in file.calls else None)
-
-
-def _find_nearest(path: str, starts: Iterable[str]) -> list[str]:
-  """Returns the start files in the nearest folder around a file, or all."""
-  folder = os.path.dirname(os.path.abspath(path))
-  of_folder: dict[str, list[str]] = {}
-  for start in starts:
-    own = os.path.dirname(os.path.abspath(start))
-    of_folder.setdefault(own, []).append(start)
-  while folder not in of_folder:
-    if folder == os.path.dirname(folder):
-      return list(starts)
-    folder = os.path.dirname(folder)
-  return of_folder[folder]
 
 
 def _acts(file: files_lib.File, statement: ast.stmt) -> bool:

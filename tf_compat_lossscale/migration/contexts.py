@@ -69,8 +69,7 @@ class Context(NamedTuple):
     needs: What the program needs that starts with it; None if none does.
     elsewhere: What all files need, if none of them starts a program and this is
       the first one that uses TensorFlow.
-    starts: The files that start programs with it, relative to it -> what these
-      need.
+    starts: The files that start programs with it -> what these need.
     restored: The names for which a program of the call must call `install()`.
     packages: The packages of which it has the first name that needs them.
   """

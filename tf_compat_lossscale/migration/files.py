@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import ast
 import bisect
-from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
+import os
 import re
 
 from tf_compat_lossscale._core import legacy_names
@@ -81,12 +81,13 @@ class File:
     if legacy_names.MIXED_PRECISION not in text:  # They begin so.
       return []
     found = []
-    for node in self.source.nodes:
-      if isinstance(node, ast.Constant) and node.value in _SWITCHES:
+    for node in self.source.list_nodes(ast.Constant):
+      if node.value in _SWITCHES:
         found.append((str(node.value), self.find_span(node)))
-      elif isinstance(node, ast.keyword) and node.arg in _SWITCHES:
-        start = self.find_span(node)[0]  # `os.environ.update(NAME="1")`
-        found.append((node.arg or "", (start, start + len(node.arg or ""))))
+    for word in self.source.list_nodes(ast.keyword):
+      if word.arg in _SWITCHES:  # `os.environ.update(NAME="1")`
+        start = self.find_span(word)[0]
+        found.append((word.arg or "", (start, start + len(word.arg or ""))))
     return sorted(found, key=lambda each: each[1])
 
   @functools.cached_property
@@ -161,6 +162,12 @@ class File:
   def shorten(self, name: str) -> str:
     """Returns a full name of this package as the file writes it."""
     return name.replace(PACKAGE, self.short, 1)
+
+  def list_starts(self, most: int | None = None) -> list[str]:
+    """Returns the files that start programs with this file, relative to it."""
+    folder = os.path.dirname(self.path) or "."
+    starts = list(self.context.starts)[:most]
+    return [os.path.relpath(path, folder) for path in starts]
 
   def find_start(self) -> ast.AST | tuple[int, int]:
     """Returns the first import of TensorFlow, or else the first statement."""
@@ -294,11 +301,10 @@ class File:
     """
     return _list_statements(self.source.tree.body)
 
-  def list_imports(self) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yields all import statements."""
-    for node in self.source.nodes:
-      if isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield node
+  def list_imports(self) -> list[ast.Import | ast.ImportFrom]:
+    """Returns all import statements."""
+    source = self.source
+    return [*source.list_nodes(ast.Import), *source.list_nodes(ast.ImportFrom)]
 
   def is_alone(self, statement: ast.stmt) -> bool:
     """Returns whether a statement is the only one in its lines."""

@@ -18,10 +18,12 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 import operator
 import re
 import sys
 import tokenize
+from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
 import warnings
@@ -135,7 +137,15 @@ class Source:
 
   def list_nodes(self, kind: type[_Node]) -> list[_Node]:
     """Returns the nodes of a class."""
-    return [node for node in self.nodes if isinstance(node, kind)]
+    return self._nodes_by_class.get(kind, [])
+
+  @functools.cached_property
+  def _nodes_by_class(self) -> dict[type[ast.AST], list[Any]]:
+    """Class -> the nodes of the class."""
+    found: dict[type[ast.AST], list[Any]] = {}
+    for node in self.nodes:
+      found.setdefault(node.__class__, []).append(node)
+    return found
 
 
 def read(path: str) -> Source:

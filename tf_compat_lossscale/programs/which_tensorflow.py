@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import os
 import re
+from typing import Any
 from typing import NamedTuple
 
 from tf_compat_lossscale.programs import program_files
@@ -188,7 +189,10 @@ def find_asked_lines(source: sources.Source) -> set[int]:
   """Returns the lines of code that depends on which TensorFlow there is."""
   lines: set[int] = set()
   written = re.split("\r\n|\r|\n", source.text)
-  for node in source.nodes:
+  nodes: list[Any] = []
+  for kind in (ast.If, ast.IfExp, ast.BoolOp, ast.Try):
+    nodes += source.list_nodes(kind)
+  for node in nodes:
     tests: list[ast.expr | None] = []
     if isinstance(node, (ast.If, ast.IfExp)):
       tests = [node.test]

@@ -85,7 +85,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   state = findings.MIGRATE
   if not opening:
     starts = file.context.starts
-    message = f"tfl.{_CALL} in {' and '.join(starts)}"
+    message = f"tfl.{_CALL} in {' and '.join(file.list_starts())}"
     if not starts:
       message = f"where TensorFlow is imported: tfl.{_CALL}"
       state = findings.BY_HAND

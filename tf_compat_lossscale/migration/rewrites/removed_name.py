@@ -49,7 +49,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   """Yields the first use of each name that is put back."""
   if not file.context.restored:
     return
-  start = next(iter(file.context.starts), None)
+  start = next(iter(file.list_starts(1)), None)
   seen = set[str]()
   for use, absence in file.absences:
     if absence.name in seen or absence.name not in file.context.restored:
