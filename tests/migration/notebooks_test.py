@@ -166,7 +166,7 @@ def test_a_notebook_is_migrated_as_one_file():
       "import tensorflow as tf",
     ],
     "%%bash\nls",
-    "scale = tf.train.experimental.FixedLossScale(8)\n%time tf.Session()",
+    "scale = tf.train.experimental.FixedLossScale(8)\n%time x\ntf.Session()",
   )
   report = scanner.scan_text(write(notebook), "x.ipynb", plan=scanner.Plan())
   (change,) = report.changes
@@ -177,7 +177,7 @@ def test_a_notebook_is_migrated_as_one_file():
     "%matplotlib inline\n!pip install x\nimport tf_compat_lossscale as "
     "tfl\nimport tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()",
     "%%bash\nls",
-    "scale = tfl.FixedLossScale(8)\n%time tf.Session()",
+    "scale = tfl.FixedLossScale(8)\n%time x\ntf.Session()",
   ]
   again = scanner.scan_text(change.after, "x.ipynb", plan=scanner.Plan())
   assert not again.changes

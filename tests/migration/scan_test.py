@@ -228,10 +228,12 @@ def test_start_files_get_the_calls(start, tmp_path):
 
 def test_a_start_file_without_tensorflow_gets_the_calls(tmp_path):
   graph = f"{_OLD}g = tf.placeholder(tf.float32)\n"
-  write(tmp_path, {"lib/graph": graph}, main=f"from lib import graph\n{_MAIN}")
-  main = migrated(tmp_path)["main.py"]
-  assert main.startswith("import tensorflow.compat.v1 as tf\ntf.disable_v2_")
-  assert main.index("disable_v2") < main.index("from lib")
+  for end in (_MAIN, "graph.f()\n"):
+    text = f"from lib import graph\n{end}"
+    write(tmp_path, {"lib/graph": graph}, main=text)
+    main = migrated(tmp_path)["main.py"]
+    assert main.startswith("import tensorflow.compat.v1 as tf\ntf.disable_v2_")
+    assert main.index("disable_v2") < main.index("from lib")
 
 
 def test_a_program_gets_what_its_own_files_need(tmp_path):

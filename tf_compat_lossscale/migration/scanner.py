@@ -250,7 +250,8 @@ def _parse_related(
   using = [path for path, text in texts.items() if _USES.search(text)]
   wanted = set(using)
   for path in graph.find_above(using):
-    if _STARTS.search(texts[path]) or path.endswith("__init__.py"):
+    is_start = path.endswith(("__init__.py", "__main__.py"))
+    if is_start or path not in graph.importers or _STARTS.search(texts[path]):
       wanted.add(path)
   for path in graph.find_below(using):
     if _OLD_NAMES.search(texts[path]):

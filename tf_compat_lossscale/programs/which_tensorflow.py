@@ -204,5 +204,5 @@ def find_asked_lines(source: sources.Source) -> set[int]:
       # To look at the text first takes a tenth of the time.
       text = "".join(written[test.lineno - 1 : test.end_lineno])
       if _ASKS.search(text) and _ASKS.search(ast.unparse(test)):
-        lines.update(range(node.lineno, node.end_lineno + 1))  # type: ignore
+        lines.update(range(node.lineno, node.end_lineno + 1))
   return lines
