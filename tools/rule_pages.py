@@ -48,12 +48,12 @@ def format_page(rule: rules.Rule) -> str:
   if rule.explanation:
     parts.append(f"{_link(rule.explanation, rule.code)}\n")
   parts.append(f"{_describe(rule_states.find_states(rule))}\n")
-  for example in rule.examples:
-    if example.before == example.after:
-      parts += ["## Example\n", _fence(example.before)]
+  for before, after in rule.examples:
+    if before == after:
+      parts += ["## Example\n", _fence(before)]
     else:
-      parts += ["## Before\n", _fence(example.before)]
-      parts += ["## After\n", _fence(example.after)]
+      parts += ["## Before\n", _fence(before)]
+      parts += ["## After\n", _fence(after)]
   return "\n".join(parts)
 
 

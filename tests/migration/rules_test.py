@@ -55,8 +55,9 @@ def codes_in(text, **options):
 def test_examples(code, example, monkeypatch):
   if code == "LS303":  # Of a Python without Keras 2.
     monkeypatch.setattr(which_keras, "is_missing", lambda release: True)
-  assert code in codes_in(example.before, target=(2, 21))
-  assert edited(example.before) == example.after
+  before, after = example
+  assert code in codes_in(before, target=(2, 21))
+  assert edited(before) == after
 
 
 def test_rules_are_documented():

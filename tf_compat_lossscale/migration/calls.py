@@ -8,23 +8,18 @@ that no other file imports. It gets the calls that a program must make first.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
-import re
 
 from tf_compat_lossscale.migration import contexts
 from tf_compat_lossscale.migration import files as files_lib
 from tf_compat_lossscale.migration import import_graph
 from tf_compat_lossscale.migration.rewrites import missing_package
+from tf_compat_lossscale.migration.rewrites import start_files
 from tf_compat_lossscale.migration.rewrites import start_needs
 from tf_compat_lossscale.programs import which_tensorflow
-
-_NEVER = ("setup.py", "__init__.py", "conftest.py")
-_TEST = re.compile(r"test_.*\.py|.*_test\.py|__main__\.py|.*\.ipynb")
-_BLOCKS = (ast.For, ast.While, ast.With)
 
 
 class Call:
@@ -93,7 +88,7 @@ class Call:
     """Returns the start files, each with the files of its program."""
     reaches = {}
     for path, file in self._of.items():
-      if self._starts(file):
+      if start_files.starts(file, self._of):
         reach = self._graph.find_below([path]) & self._of.keys()
         if not reach.isdisjoint(self._using):
           reaches[path] = reach
@@ -160,18 +155,6 @@ class Call:
       folder = os.path.dirname(folder)
     return found if found != [path] else []
 
-  def _starts(self, file: files_lib.File) -> bool:
-    """Returns whether a file starts a program."""
-    name = os.path.basename(file.path)
-    if name in _NEVER:
-      return False
-    if _TEST.fullmatch(name) or file.main_lines or "app.run" in file.names:
-      return True
-    init = os.path.join(os.path.dirname(file.path), "__init__.py")
-    if file.context.is_imported or init in self._of:
-      return False
-    return any(_acts(file, statement) for statement in file.statements)
-
 
 def _decide(
   files: Sequence[files_lib.File], tensorflow: int | None
@@ -219,16 +202,3 @@ def _decide_alone(file: files_lib.File) -> contexts.Decision:
       decision.tensorflow, str(sign) if sign.weight else ""
     )
   return contexts.Decision(1 if "disable_v2_behavior" in file.calls else None)
-
-
-def _acts(file: files_lib.File, statement: ast.stmt) -> bool:
-  """Returns whether a statement of a module does more than to define things."""
-  if isinstance(statement, _BLOCKS):
-    return True
-  if isinstance(statement, ast.Expr):
-    return not isinstance(statement.value, ast.Constant)
-  if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-    value = statement.value
-    function = value.func if isinstance(value, ast.Call) else None
-    return files_lib.is_tensorflow(file.source.resolve(function) or "")
-  return False

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import bisect
 from collections.abc import Sequence
 
 from tf_compat_lossscale.migration import documents
@@ -29,8 +28,12 @@ def edit(
     file: The file.
     findings: The findings whose edits are wanted, in order.
   """
-  taken = _Taken()
-  chosen = [finding for finding in findings if taken.take(finding.edits)]
+  taken: list[edits_lib.Edit] = []
+  chosen = []
+  for finding in findings:
+    if not any(_overlap(a, b) for a in finding.edits for b in taken):
+      chosen.append(finding)
+      taken += finding.edits
   edited = _make(file, chosen)
   if edited is not None:
     return edited
@@ -44,28 +47,9 @@ def edit(
   return edited
 
 
-class _Taken:
-  """The edits that are taken; they do not overlap."""
-
-  def __init__(self) -> None:
-    self._edits: list[edits_lib.Edit] = []  # In their order in the text.
-
-  def take(self, edits: Sequence[edits_lib.Edit]) -> bool:
-    """Takes edits, unless they overlap others; returns whether it did."""
-    if not all(map(self._is_free, edits)):
-      return False
-    for edit in edits:
-      if edit.start < edit.end:
-        bisect.insort(self._edits, edit)
-    return True
-
-  def _is_free(self, new: edits_lib.Edit) -> bool:
-    """Returns whether an edit overlaps no other; an equal one may be taken."""
-    at = bisect.bisect_left(self._edits, new)
-    for old in self._edits[max(0, at - 1) : at + 1]:
-      if old != new and old.end > new.start and new.end > old.start:
-        return False
-    return True
+def _overlap(one: edits_lib.Edit, other: edits_lib.Edit) -> bool:
+  """Returns whether only one of two edits can be made; equal ones are one."""
+  return one != other and one.start < other.end and other.start < one.end
 
 
 def _make(

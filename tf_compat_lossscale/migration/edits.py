@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ast
 import bisect
 from collections.abc import Iterable
 import itertools
@@ -73,11 +72,6 @@ class Text:
       self.find_offset(node.lineno, node.col_offset),
       self.find_offset(node.end_lineno, node.end_col_offset),
     )
-
-  def get_segment(self, node: ast.AST) -> str:
-    """Returns the text of a node."""
-    start, end = self.find_span(node)
-    return self.text[start:end]
 
   def find_position(self, offset: int) -> tuple[int, int]:
     """Returns the line of an offset and its column, both counted from 1."""

@@ -306,27 +306,6 @@ class File:
     source = self.source
     return [*source.list_nodes(ast.Import), *source.list_nodes(ast.ImportFrom)]
 
-  def is_alone(self, statement: ast.stmt) -> bool:
-    """Returns whether a statement is the only one in its lines."""
-    start, end = self.find_span(statement)
-    text = self.document.text
-    rest = text[end : self.lines.find_line_end(end)].strip()
-    before = text[start - (self.lines.find_position(start)[1] - 1) : start]
-    return (not rest or rest.startswith("#")) and not before.strip()
-
-  def insert_after(
-    self, statement: ast.stmt, lines: Sequence[str]
-  ) -> edits_lib.Edit:
-    """Returns the insertion of statements after a statement."""
-    start, end = self.find_span(statement)
-    if not self.is_alone(statement):
-      return edits_lib.Edit(end, end, "".join(f"; {line}" for line in lines))
-    column = self.lines.find_position(start)[1] - 1
-    before = self.document.text[start - column : start]
-    line_end = self.lines.find_line_end(end)
-    new = "".join(f"{self.lines.newline}{before}{line}" for line in lines)
-    return edits_lib.Edit(line_end, line_end, new)
-
 
 def _list_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
   """Returns statements, each followed by those of its blocks."""

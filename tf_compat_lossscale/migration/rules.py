@@ -31,19 +31,6 @@ class CodeError(ValueError):
   """An error for a code that no rule has; the message is one line."""
 
 
-class Example(NamedTuple):
-  """A source before and after `migrate`.
-
-  Attributes:
-    before: The source.
-    after: What `migrate --write` makes of it; the same text if the rule leaves
-      the place to the user.
-  """
-
-  before: str
-  after: str
-
-
 class Rule(NamedTuple):
   """A kind of finding.
 
@@ -52,7 +39,8 @@ class Rule(NamedTuple):
     name: A name in words, such as "legacy-name".
     find: The function that yields the findings in a file. Its module's
       docstring is the rule's documentation.
-    examples: Sources before and after.
+    examples: Sources before and after `migrate --write`; both are the same if
+      the rule leaves the place to the user.
     summary: The first line of that docstring.
     explanation: The rest of it.
   """
@@ -60,7 +48,7 @@ class Rule(NamedTuple):
   code: str
   name: str
   find: Callable[[files.File], Iterator[findings.Finding]]
-  examples: tuple[Example, ...]
+  examples: tuple[tuple[str, str], ...]
   summary: str
   explanation: str
 
@@ -92,7 +80,7 @@ def rule(
       code,
       name,
       find,
-      tuple(Example(*example) for example in examples),
+      examples,
       summary.strip(),
       explanation.strip(),
     )

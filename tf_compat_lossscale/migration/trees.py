@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import fnmatch
@@ -37,12 +35,12 @@ def list_files(paths: Sequence[str], exclude: Sequence[str]) -> list[str]:
   Raises:
     ScanError: A path does not exist, or has no Python file.
   """
-  is_excluded = _make_matcher(exclude)
+  patterns = [pattern.rstrip("/") or "/" for pattern in exclude]
   found: dict[str, str] = {}
   for path in paths:
     if not os.path.lexists(path):
       raise findings.ScanError(f"{path!r} is not there")
-    files = list(_walk(path, is_excluded)) if os.path.isdir(path) else [path]
+    files = list(_walk(path, patterns)) if os.path.isdir(path) else [path]
     if not files:
       but = " that is not excluded" if exclude else ""
       raise findings.ScanError(
@@ -57,7 +55,7 @@ def list_files(paths: Sequence[str], exclude: Sequence[str]) -> list[str]:
   return list(found.values())
 
 
-def _walk(path: str, is_excluded: Callable[[str], bool]) -> Iterator[str]:
+def _walk(path: str, exclude: Sequence[str]) -> Iterator[str]:
   """Yields the Python files and notebooks in a folder."""
   for folder, folders, files in os.walk(path):
     folders[:] = sorted(
@@ -65,14 +63,26 @@ def _walk(path: str, is_excluded: Callable[[str], bool]) -> Iterator[str]:
       for name in folders
       if not name.startswith(".")
       and name not in _SKIPPED
-      and not is_excluded(os.path.join(folder, name))
+      and not _is_excluded(os.path.join(folder, name), exclude)
       and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
     )
     for name in sorted(files):
       file = os.path.join(folder, name)
       is_program = name.endswith(_SUFFIXES) or _is_script(file)
-      if is_program and not is_excluded(file):
+      if is_program and not _is_excluded(file, exclude):
         yield file
+
+
+def _is_excluded(path: str, exclude: Sequence[str]) -> bool:
+  """Returns whether a pattern fits a file or a folder itself."""
+  for pattern in exclude:
+    if "/" in pattern:
+      name, pattern = os.path.abspath(path), os.path.abspath(pattern)
+    else:
+      name = os.path.basename(os.path.normpath(path))
+    if fnmatch.fnmatch(name, pattern):
+      return True
+  return False
 
 
 def _is_script(path: str) -> bool:
@@ -111,28 +121,3 @@ def read(path: str, data: bytes | None = None) -> documents.Document:
       "(.ipynb)"
     )
   return documents.Document(path, data)
-
-
-def _make_matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
-  """Returns a function that returns whether a path is excluded.
-
-  The function looks at a file or a folder alone, not at the folders above: a
-  walk through a tree does not enter a folder that is excluded.
-  """
-  stripped = [pattern.rstrip("/") or "/" for pattern in patterns]
-  names = _compile(each for each in stripped if "/" not in each)
-  paths = _compile(os.path.abspath(each) for each in stripped if "/" in each)
-
-  def is_excluded(path: str) -> bool:
-    return bool(
-      (names and names.match(os.path.basename(os.path.normpath(path))))
-      or (paths and paths.match(os.path.abspath(path)))
-    )
-
-  return is_excluded
-
-
-def _compile(patterns: Iterable[str]) -> re.Pattern[str] | None:
-  """Returns an expression that fits what any pattern fits; None for none."""
-  parts = [fnmatch.translate(pattern) for pattern in patterns]
-  return re.compile("|".join(parts)) if parts else None

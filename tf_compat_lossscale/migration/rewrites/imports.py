@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edits of import statements."""
+"""Edits of import statements, and of what follows them."""
 
 from __future__ import annotations
 
@@ -92,3 +92,26 @@ def list_imported(statements: Iterable[ast.stmt], package: str) -> set[str]:
     if isinstance(node, ast.ImportFrom) and node.module == package
     for alias in node.names
   }
+
+
+def is_alone(file: files.File, statement: ast.stmt) -> bool:
+  """Returns whether a statement is the only one in its lines."""
+  start, end = file.find_span(statement)
+  text = file.document.text
+  rest = text[end : file.lines.find_line_end(end)].strip()
+  before = text[start - (file.lines.find_position(start)[1] - 1) : start]
+  return (not rest or rest.startswith("#")) and not before.strip()
+
+
+def insert_after(
+  file: files.File, statement: ast.stmt, lines: Sequence[str]
+) -> edits.Edit:
+  """Returns the insertion of statements after a statement."""
+  start, end = file.find_span(statement)
+  if not is_alone(file, statement):
+    return edits.Edit(end, end, "".join(f"; {line}" for line in lines))
+  column = file.lines.find_position(start)[1] - 1
+  before = file.document.text[start - column : start]
+  line_end = file.lines.find_line_end(end)
+  new = "".join(f"{file.lines.newline}{before}{line}" for line in lines)
+  return edits.Edit(line_end, line_end, new)

@@ -113,7 +113,7 @@ def _find_star(
   if set(wanted) <= imports.list_imported(file.list_imports(), _PACKAGE):
     return
   line = f"from {_PACKAGE} import {', '.join(wanted)}"
-  edit = file.insert_after(node, [line])
+  edit = imports.insert_after(file, node, [line])
   yield file.make(
     "LS102", node, f"from {use.name} import *", line, edits=[edit]
   )
@@ -159,10 +159,13 @@ def _edit_import_from(
   kept = [alias for alias in node.names if id(alias) not in moved]
   if kept:
     removals = imports.remove_names(file, node.names, kept)
-    return [*removals, file.insert_after(node, lines)]
+    return [*removals, imports.insert_after(file, node, lines)]
   start, end = file.find_span(node)
   first = edits.Edit(start, end, lines[0])
-  return [first, *([file.insert_after(node, lines[1:])] if lines[1:] else [])]
+  return [
+    first,
+    *([imports.insert_after(file, node, lines[1:])] if lines[1:] else []),
+  ]
 
 
 def _make_imports(pairs: Sequence[_Pair]) -> list[str]:

@@ -21,6 +21,7 @@ from tf_compat_lossscale.migration import edits as edits_lib
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration.rewrites import imports
 from tf_compat_lossscale.programs import sources
 
 _NOTE = (
@@ -70,7 +71,9 @@ def find(file: files.File) -> Iterator[findings.Finding]:
   opening: list[str] = []
   if needs is not None and needs.switch:
     place = _find_place(file)
-    edits = [file.insert_after(place, [call])] if place is not None else []
+    edits = (
+      [imports.insert_after(file, place, [call])] if place is not None else []
+    )
     opening = [file.package_import, *([] if place is not None else [call])]
     if not file.switches:
       note = f"{needs.switch} turns NVIDIA's switch on"

@@ -121,6 +121,6 @@ def _find_in_import(
     kept = [alias for alias in node.names if alias not in moved]
     changes = [
       *imports.remove_names(file, node.names, kept),
-      file.insert_after(node, [line]),
+      imports.insert_after(file, node, [line]),
     ]
   yield file.make("LS402", node, names, line, edits=changes)

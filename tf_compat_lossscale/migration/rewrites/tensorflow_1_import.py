@@ -146,6 +146,6 @@ def _find_some(
     note="this is TensorFlow 1 code",
     edits=[
       *imports.remove_names(file, node.names, kept),
-      file.insert_after(node, [line]),
+      imports.insert_after(file, node, [line]),
     ],
   )

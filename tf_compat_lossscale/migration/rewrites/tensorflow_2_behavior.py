@@ -19,6 +19,7 @@ import re
 from tf_compat_lossscale.migration import files
 from tf_compat_lossscale.migration import findings
 from tf_compat_lossscale.migration import rules
+from tf_compat_lossscale.migration.rewrites import imports
 
 _V1 = "tensorflow.compat.v1"
 _CALL = "disable_v2_behavior()"
@@ -54,7 +55,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
     if bound is not None:
       call = f"{bound}.{_CALL}"
       lines = [call]
-      if _is_module_too(file) and file.is_alone(statement):
+      if _is_module_too(file) and imports.is_alone(file, statement):
         # The program that imports this file may have turned eager mode on.
         lines = ['if __name__ == "__main__":', f"  {call}"]
       yield file.make(
@@ -63,7 +64,7 @@ def find(file: files.File) -> Iterator[findings.Finding]:
         ast.unparse(statement),
         f"{call} after it",
         note=file.context.decision.reason,
-        edits=[file.insert_after(statement, lines)],
+        edits=[imports.insert_after(file, statement, lines)],
       )
       return
     if not file.context.own_modules.isdisjoint(files.list_modules(statement)):
