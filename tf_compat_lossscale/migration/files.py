@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import bisect
 from collections.abc import Sequence
 import functools
 import os
@@ -215,7 +214,8 @@ class File:
     first = 0
     if opening:
       at = self.lines.find_position(span[0])[0]
-      own = max(0, bisect.bisect_right(self._first_lines, at) - 1)
+      body = enumerate(self.source.tree.body)
+      own = next((i for i, each in body if (each.end_lineno or 0) >= at), 0)
       first = min(self.first_import, own)
     return findings.Finding(
       self.path,
@@ -233,15 +233,6 @@ class File:
       cell,
       first,
     )
-
-  @functools.cached_property
-  def _first_lines(self) -> list[int]:
-    """The first line of each top-level statement, decorators included."""
-    found = []
-    for statement in self.source.tree.body:
-      decorators = getattr(statement, "decorator_list", None)
-      found.append((decorators[0] if decorators else statement).lineno)
-    return found
 
   def replace(self, code: str, node: ast.expr, new: str) -> findings.Finding:
     """Returns a finding whose edit writes other text in place of a node."""
@@ -278,15 +269,6 @@ class File:
     """Returns whether the text at a node's position is that node's."""
     start, end = self.find_span(node)
     segment = self.document.text[start:end]
-    names, root = [], node
-    while isinstance(root, ast.Attribute):
-      names.append(root.attr)
-      root = root.value
-    # Mostly, a dotted name.
-    if isinstance(root, ast.Name) and segment == ".".join(
-      [root.id, *reversed(names)]
-    ):
-      return True
     try:
       found = ast.parse(f"({segment}\n)", mode="eval").body
       return ast.unparse(found) == ast.unparse(node)
