@@ -50,6 +50,8 @@ assert np.recfromtxt("table.csv", delimiter=",", skip_header=1).shape
 np.disp("done", linefeed=False)
 np.source(np.disp)
 for call in (np.lookfor, lambda x: np.set_string_function(x, repr=False)):
+  if np.__version__ < "2":
+    break
   try:
     call("fft")
   except NotImplementedError as error:

@@ -746,9 +746,14 @@ api._v1.keras.utils
 api._v2.keras.utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
 engine
-  {PRIVATE_KERAS}.engine: Input InputSpec Layer Model Sequential
+  keras2.engine.base_layer: Layer
+  keras2.engine.input_layer: Input
+  keras2.engine.input_spec: InputSpec
+  keras2.engine.sequential: Sequential
+  keras2.engine.training: Model
 layers.normalization
-  {PRIVATE_KERAS}.layers: BatchNormalization LayerNormalization
+  keras2.layers.normalization.batch_normalization: BatchNormalization
+  keras2.layers.normalization.layer_normalization: LayerNormalization
 utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
   {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils

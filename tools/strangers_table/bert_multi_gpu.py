@@ -25,5 +25,6 @@ PROGRAM = Program(
   resume=(_command(2),),
   checkpoint="{work}/model",
   prepare=bert.prepare,
-  scale="no loss scale: its authors left it as a comment",
+  initial=2**32,
+  remark="`--use_fp16` with `tf.contrib`'s loss scale of 2^32",
 )
