@@ -145,7 +145,8 @@ class _Run:
       printer.print(*reports.format_findings(group))
     # A reader of a pipe who sees nothing must not take that for success.
     is_filter = selection.STANDARD_INPUT in self._arguments.paths
-    if not (is_filter or self.files or self.failed or report.findings):
+    is_told = self.files or self.failed or report.findings or report.errors
+    if not is_filter and not is_told:
       reports.write_summary(report, "", printer)
     if is_filter or self.is_json or not self._printer.is_terminal:
       return
