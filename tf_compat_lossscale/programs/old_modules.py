@@ -64,6 +64,8 @@ def make_module(name: str) -> types.ModuleType | None:
   if place is not None and place.module.startswith(_CONTRIB):
     return _make_contrib(place.module.removeprefix(_CONTRIB))
   if name.startswith(_OF_ADDONS):
+    if which_keras.find_keras_2().startswith("keras"):
+      return None  # That module would be there.
     if not which_keras.is_keras_3():
       return importlib.import_module(f"tf_{name}")
     raise ModuleNotFoundError(

@@ -226,8 +226,12 @@ def _find_homes(path: str) -> Iterator[Any]:
   for home in (target, *(f"keras2.{each}" for each in _ALSO.get(path, ()))):
     name = loading.expand(home).rstrip(".")
     try:
-      yield importlib.import_module(name)
+      module = importlib.import_module(name)
     except ModuleNotFoundError as error:
       if not name.startswith(str(error.name)):
         raise
+      continue
+    # `standalone_keras` may give this very module for what Keras 2 lacks.
+    if not isinstance(module, lazy_modules.LazyModule):
+      yield module
   yield public

@@ -752,8 +752,16 @@ engine
   keras2.engine.sequential: Sequential
   keras2.engine.training: Model
 layers.normalization
-  keras2.layers.normalization.batch_normalization: BatchNormalization
-  keras2.layers.normalization.layer_normalization: LayerNormalization
+  keras2.layers: BatchNormalization LayerNormalization
+utils.generic_utils
+  keras2.saving.object_registration: CustomObjectScope get_custom_objects
+    custom_object_scope=CustomObjectScope
+  keras2.saving.legacy.serialization: deserialize_keras_object
+    serialize_keras_object
+preprocessing.image
+  keras2.utils.image_utils: array_to_img img_to_array load_img save_img
+preprocessing.sequence
+  keras2.utils.data_utils: pad_sequences
 utils
   tf_compat_lossscale.programs.old_methods: multi_gpu_model
   {PRIVATE_KERAS}.utils: generic_utils np_utils vis_utils
