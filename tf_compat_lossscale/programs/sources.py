@@ -220,8 +220,12 @@ def asks_for_main(statement: ast.AST) -> bool:
   """Returns whether a statement is `if __name__ == "__main__":`."""
   if not isinstance(statement, ast.If):
     return False
-  test = ast.unparse(statement.test)
-  return "__name__" in test and "__main__" in test
+  nodes: list[ast.AST] = [statement.test]
+  words = set()
+  for node in nodes:  # The list grows meanwhile.
+    nodes += list_children(node)
+    words.add(getattr(node, "id", None) or getattr(node, "value", None))
+  return {"__name__", "__main__"} <= {w for w in words if isinstance(w, str)}
 
 
 def list_children(node: ast.AST) -> list[ast.AST]:

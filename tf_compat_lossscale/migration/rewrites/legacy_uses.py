@@ -23,6 +23,8 @@ _PLACES = re.compile(
   r"\.((?:compat\.v1\.)?(?:train\.experimental|contrib\.mixed_precision"
   r"|(?:keras\.)?mixed_precision\.experimental)\.\w+)$"
 )
+_MOST_PARTS = 6  # Of compat.v1.keras.mixed_precision.experimental.Policy.
+_LAST = {name for names in legacy_names.NAMES_IN.values() for name in names}
 
 
 class LegacyUse(NamedTuple):
@@ -99,10 +101,16 @@ def _find_in_expression(
 
 def _find_in_unknown(node: ast.AST) -> Iterator[LegacyUse]:
   """Yields `x.train.experimental.LossScale` of an object that is unknown."""
+  attributes = []
   while isinstance(node, ast.Attribute):
-    name = sources.find_dotted_name(node)
-    match = _PLACES.search(name or "")
-    if match and legacy_names.find_home(f"tensorflow.{match[1]}"):
-      yield LegacyUse(f"tensorflow.{match[1]}", node, "unknown")
-      return
+    attributes.append(node)
     node = node.value
+  for i, attribute in enumerate(
+    attributes if isinstance(node, ast.Name) else ()
+  ):
+    if attribute.attr in _LAST:
+      parts = [each.attr for each in attributes[i : i + _MOST_PARTS]]
+      match = _PLACES.search(".".join(["", *reversed(parts)]))
+      if match and legacy_names.find_home(f"tensorflow.{match[1]}"):
+        yield LegacyUse(f"tensorflow.{match[1]}", attribute, "unknown")
+        return
